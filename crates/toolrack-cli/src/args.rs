@@ -1,26 +1,28 @@
 //! What can be typed, as types. The help texts are written here and below, and nowhere else.
 
-pub(crate) mod config;
 pub(crate) mod daemon;
-pub(crate) mod list;
 pub(crate) mod servers;
-pub(crate) mod target;
 pub(crate) mod tools;
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
-use self::config::{ConfigOptions, DoctorOptions, ImportOptions, LoginOptions, SecretOptions};
 use self::daemon::{DaemonOptions, DashboardOptions, HistoryOptions, ServeOptions};
-use self::list::{PromptOptions, PromptsOptions, ReadOptions, ResourcesOptions};
 use self::servers::{
-    AddJsonOptions, AddOptions, EditOptions, EnableOptions, GetOptions, LogsOptions, NameOptions,
+    AddJsonOptions, AddOptions, ConfigOptions, DoctorOptions, EditOptions, EnableOptions,
+    GetOptions, ImportOptions, LoginOptions, LogsOptions, NameOptions, SecretOptions,
     StatusOptions,
 };
-use self::tools::{CallOptions, SearchOptions, ToolsOptions};
+use self::tools::{
+    CallOptions, PromptOptions, PromptsOptions, ReadOptions, ResourcesOptions, SearchOptions,
+    ToolsOptions,
+};
+use crate::exit_code::Verdict;
 use crate::output::Output;
+use crate::settings::Variable;
 
 /// One rack for every MCP server.
 #[derive(Debug, Parser)]
@@ -187,31 +189,100 @@ pub(crate) fn asked_output(words: &[String]) -> Option<Output> {
     asked
 }
 
-#[cfg(test)]
-mod tests {
-    use clap::CommandFactory as _;
+/// A server without a config: a command behind `--`, or an address.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "A server without a config")]
+pub(crate) struct TargetOptions {
+    /// Talk to the server at this address
+    #[arg(long, value_name = "URL", conflicts_with_all = ["program", "env", "cwd"])]
+    pub(crate) url: Option<String>,
+    /// Send this header; `${NAME}` stands for a variable of the environment
+    #[arg(long, value_name = "NAME: VALUE", requires = "url")]
+    pub(crate) header: Vec<String>,
+    /// Give the server this variable; without a value, the one of this environment
+    #[arg(long, value_name = "NAME[=VALUE]", requires = "program")]
+    pub(crate) env: Vec<String>,
+    /// Start the server in this directory
+    #[arg(long, value_name = "DIR", requires = "program")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// How long the server may take to be ready, as in `90s`
+    #[arg(long, value_name = "TIME", value_parser = time, help_heading = None)]
+    pub(crate) startup_timeout: Option<Duration>,
+    /// Start this server and end it afterwards
+    #[arg(last = true, value_name = "COMMAND", id = "program")]
+    pub(crate) command: Vec<String>,
+}
 
-    use super::*;
-
-    #[test]
-    fn the_arguments_are_sound() {
-        Arguments::command().debug_assert();
-    }
-
-    #[track_caller]
-    fn check(line: &str, expected: Option<Output>) {
-        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        assert_eq!(asked_output(&words), expected, "{line}");
-    }
-
-    #[test]
-    fn the_form_is_found_in_a_line_that_is_wrong() {
-        check("cal x", None);
-        check("cal -o json", Some(Output::Json));
-        check("cal -ojson --what", Some(Output::Json));
-        check("cal --output=yaml", Some(Output::Yaml));
-        check("cal --output raw", Some(Output::Raw));
-        check("cal -- -o json", None);
-        check("cal -o xml", None);
+impl TargetOptions {
+    /// Whether a server is named here, so that the config file does not matter.
+    pub(crate) fn is_given(&self) -> bool {
+        self.url.is_some() || !self.command.is_empty()
     }
 }
+
+/// Every command that people use, in the order in which it is shown.
+pub(crate) const COMMAND_GROUPS: &[(&str, &[&str])] = &[
+    ("Tools", &["tools", "call", "search"]),
+    ("Resources and prompts", &["resources", "read", "prompts", "prompt"]),
+    (
+        "Servers",
+        &[
+            "add", "add-json", "list", "get", "edit", "remove", "enable", "disable", "start",
+            "stop", "restart", "status", "logs",
+        ],
+    ),
+    ("Daemon", &["daemon", "serve", "dashboard", "history"]),
+    ("Logins and secrets", &["login", "logout", "secret"]),
+    ("Config", &["import", "config", "doctor"]),
+    ("More", &["completion", "demo"]),
+];
+
+const HELP_FOOTER: &str = "\
+Try it:
+  toolrack demo
+  toolrack tools -- npx -y @modelcontextprotocol/server-everything
+
+Run `toolrack COMMAND --help` for more about a command.";
+
+/// The command line with its help in groups.
+pub(crate) fn command() -> clap::Command {
+    let command = Arguments::command();
+    let mut groups = String::new();
+    for (heading, names) in COMMAND_GROUPS {
+        // Writing to a string cannot fail.
+        writeln!(groups, "{heading}:").unwrap_or_default();
+        for name in *names {
+            let Some(verb) = command.find_subcommand(name) else { continue };
+            let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
+            write!(groups, "  {name:<12} {about}").unwrap_or_default();
+            for alias in verb.get_visible_aliases() {
+                write!(groups, " [alias: {alias}]").unwrap_or_default();
+            }
+            groups.push('\n');
+        }
+        groups.push('\n');
+    }
+    let template = format!(
+        "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}\n"
+    );
+    command
+        .help_template(template)
+        .after_help(HELP_FOOTER)
+        .after_long_help(format!("{}\n{HELP_FOOTER}", help_tables()))
+}
+
+/// The exit codes and the environment, which only `--help` shows.
+fn help_tables() -> String {
+    let mut text = "Exit codes:\n".to_owned();
+    for verdict in Verdict::ALL {
+        writeln!(text, "  {:<16} {}", verdict.code(), verdict.meaning()).unwrap_or_default();
+    }
+    text.push_str("\nEnvironment:\n");
+    for variable in Variable::ALL {
+        writeln!(text, "  {:<21} {}", variable.name(), variable.meaning()).unwrap_or_default();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! Starting a server to see whether it works, and ending it again.
 
+use std::fs;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -10,9 +11,8 @@ use crate::context::Surroundings;
 use crate::error::Failure;
 use crate::output::Output;
 use crate::printer::Printer;
-use crate::process::{self, Process};
 use crate::server_selection::Servers;
-use crate::server_session::{Rack, with_rack};
+use crate::server_session::{Rack, with_session};
 
 /// What was seen of a server while it ran.
 #[derive(Debug)]
@@ -52,7 +52,10 @@ impl Trial {
 }
 
 /// Starts or reaches a server of the config, looks at it, and ends it.
-pub(crate) async fn trial(name: &str, surroundings: &Surroundings) -> Result<Trial, Failure> {
+pub(crate) async fn check_server(
+    name: &str,
+    surroundings: &Surroundings,
+) -> Result<Trial, Failure> {
     // What is odd about the file has been said.
     let silent = Printer::plain(Output::Table).silenced();
     let servers = Servers::configured(&surroundings.settings, &silent)?;
@@ -61,7 +64,7 @@ pub(crate) async fn trial(name: &str, surroundings: &Surroundings) -> Result<Tri
     let begun = Instant::now();
     // It is tried apart from one that the daemon may run.
     let surroundings = &surroundings.without_daemon();
-    with_rack(one, &ConductOptions::default(), surroundings, async |rack: &Rack| {
+    with_session(one, &ConductOptions::default(), surroundings, async |rack: &Rack| {
         let connection = rack.connect(name).await?;
         let revision = connection.client().map(|it| it.revision().to_string());
         Ok(Trial {
@@ -69,8 +72,155 @@ pub(crate) async fn trial(name: &str, surroundings: &Surroundings) -> Result<Tri
             n_tools_total: connection.listing().map_or(0, |it| it.items.len()),
             revision: revision.unwrap_or_default(),
             took: begun.elapsed(),
-            processes: process::ours(),
+            processes: own_processes(),
         })
     })
     .await
+}
+
+/// The variable with the mark; its fourth part is the process that owns the server.
+const MARK: &str = "TOOLRACK_RUN=";
+const OWNER: usize = 3;
+
+/// One process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    pub(crate) parent: u32,
+    pub(crate) name: String,
+    pub(crate) memory_bytes: u64,
+}
+
+impl Process {
+    pub(crate) fn json(&self) -> Value {
+        json!({
+            "pid": self.pid,
+            "parent": self.parent,
+            "name": self.name,
+            "memory_bytes": self.memory_bytes,
+        })
+    }
+}
+
+/// The processes of the servers that this program runs now, parents first.
+pub(crate) fn own_processes() -> Vec<Process> {
+    let owner = std::process::id().to_string();
+    let mut found: Vec<Process> =
+        pids().into_iter().filter_map(|pid| owned_process(pid, &owner)).collect();
+    found.sort_unstable_by_key(|it| it.pid);
+    found
+}
+
+/// All processes of this machine.
+#[derive(Debug, Default)]
+pub(crate) struct Census(Vec<Process>);
+
+impl Census {
+    /// Looks at every process once.
+    pub(crate) fn take() -> Self {
+        Self(pids().into_iter().filter_map(read_process).collect())
+    }
+
+    /// Everything below a process, parents first.
+    pub(crate) fn below(&self, root: u32) -> Vec<Process> {
+        let mut found: Vec<Process> = Vec::new();
+        let mut parents = vec![root];
+        while let Some(parent) = parents.pop() {
+            for child in self.0.iter().filter(|it| it.parent == parent) {
+                // A number that was given anew meanwhile could close a circle.
+                if child.pid != root && found.iter().all(|it| it.pid != child.pid) {
+                    parents.push(child.pid);
+                    found.push(child.clone());
+                }
+            }
+        }
+        found.sort_unstable_by_key(|it| it.pid);
+        found
+    }
+}
+
+/// How many processes there are, and how much memory they take together.
+pub(crate) fn summarize(processes: &[Process]) -> String {
+    let pids: Vec<String> = processes.iter().map(|it| it.pid.to_string()).collect();
+    let bytes: u64 = processes.iter().map(|it| it.memory_bytes).sum();
+    match pids.as_slice() {
+        [] => String::new(),
+        pids => format!("{} ({:.1} MiB)", pids.join(" "), mebibytes(bytes)),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with one digit")]
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+fn owned_process(pid: u32, owner: &str) -> Option<Process> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    if !is_owned(&environment, owner) {
+        return None;
+    }
+    read_process(pid)
+}
+
+fn pids() -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    entries.flatten().filter_map(|it| it.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn read_process(pid: u32) -> Option<Process> {
+    let (name, parent) = name_and_parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+    let page_bytes = u64::try_from(rustix::param::page_size()).ok()?;
+    Some(Process { pid, parent, name, memory_bytes: pages * page_bytes })
+}
+
+/// Whether an environment carries a mark of this owner.
+fn is_owned(environment: &[u8], owner: &str) -> bool {
+    let mut variables = environment.split(|it| *it == 0).filter_map(|it| str::from_utf8(it).ok());
+    let mark = variables.find_map(|it| it.strip_prefix(MARK));
+    mark.and_then(|it| it.split('.').nth(OWNER)) == Some(owner)
+}
+
+/// The name stands in brackets and may hold some itself.
+fn name_and_parent(stat: &str) -> Option<(String, u32)> {
+    let (before, after) = stat.rsplit_once(')')?;
+    let (_, name) = before.split_once('(')?;
+    let parent = after.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some((name.to_owned(), parent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_known_by_their_mark() {
+        let environment = b"A=1\0TOOLRACK_RUN=1.boot.99.4711.5.1\0B=2\0";
+        assert!(is_owned(environment, "4711"));
+        assert!(!is_owned(environment, "471"));
+        assert!(!is_owned(b"A=1\0", "4711"));
+    }
+
+    #[test]
+    fn a_strange_name_does_not_move_the_fields() {
+        assert_eq!(name_and_parent("77 (a) b) S 12 77"), Some(("a) b".to_owned(), 12)));
+        assert_eq!(name_and_parent("nonsense"), None);
+    }
+
+    #[test]
+    fn everything_below_a_process_is_found() {
+        let process = |(pid, parent)| Process { pid, parent, name: String::new(), memory_bytes: 0 };
+        let census = Census([(7, 1), (9, 7), (8, 9), (5, 1)].map(process).into());
+        let pids: Vec<u32> = census.below(7).iter().map(|it| it.pid).collect();
+        assert_eq!(pids, [8, 9]);
+        assert_eq!(census.below(8), []);
+    }
+
+    #[test]
+    fn processes_are_told_in_few_words() {
+        let process = |pid| Process { pid, parent: 1, name: "x".to_owned(), memory_bytes: 3 << 19 };
+        assert_eq!(summarize(&[]), "");
+        assert_eq!(summarize(&[process(7), process(8)]), "7 8 (3.0 MiB)");
+    }
 }

@@ -4,15 +4,18 @@
 //! where it is repeated here if it ends too soon.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
+use toolrack_config::{Lookup, Source};
 use toolrack_daemon::Running;
-use toolrack_service::{ErrorCode, Home, ServiceFault};
+use toolrack_service::{ErrorCode, Home, ServiceFault, SharedLookup};
+use tracing::Level;
 
 use crate::args::daemon::DaemonStartOptions;
 use crate::context::Surroundings;
@@ -21,14 +24,15 @@ use crate::error::Failure;
 use crate::exit_code::Verdict;
 use crate::server_selection::Servers;
 use crate::settings::{Settings, Variable, of_process};
+use crate::suggested_command::Aim;
 
 /// How long it may take until the daemon can be used. It does not wait for its servers.
-const PATIENCE: Duration = Duration::from_secs(20);
-const LOOK: Duration = Duration::from_millis(5);
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How long somebody else may take to be the daemon, if ours has ended and it cannot be read why.
-const UNSAID: Duration = Duration::from_secs(1);
+const OTHER_DAEMON_WAIT: Duration = Duration::from_secs(1);
 /// What is read of a log at most.
-const LARGEST_BYTES: u64 = 64 << 10;
+const MAX_READ_BYTES: u64 = 64 << 10;
 
 /// Starts the daemon of this home in the background, and waits until it can be used.
 pub(crate) async fn start(
@@ -41,10 +45,10 @@ pub(crate) async fn start(
     Servers::must_be_sound(settings)?;
     let log = log_file(home);
     make_home(home)?;
-    let mut file = open_log(&log).map_err(|error| unusable(&log, &error))?;
+    let mut file = open_log(&log).map_err(|error| cannot_open(&log, &error))?;
     let begin = file.seek(SeekFrom::End(0))?;
-    let mut child = spawn(arguments(options, settings)?, file)?;
-    let mut deadline = Instant::now() + PATIENCE;
+    let mut child = spawn(daemon_args(options, settings)?, file)?;
+    let mut deadline = Instant::now() + STARTUP_TIMEOUT;
     // Why it has ended, if somebody else was faster and may only need a moment to say so.
     let mut beaten = None;
     loop {
@@ -55,20 +59,20 @@ pub(crate) async fn start(
         if beaten.is_none()
             && let Some(status) = child.try_wait()?
         {
-            let failure = ended(status.code(), &log, begin);
+            let failure = exit_error(status.code(), &log, begin);
             match failure.summary().code {
                 ErrorCode::Conflict => {}
                 // What several daemons say at once may be unreadable.
-                ErrorCode::ServiceUnavailable => deadline = Instant::now() + UNSAID,
+                ErrorCode::ServiceUnavailable => deadline = Instant::now() + OTHER_DAEMON_WAIT,
                 _ => return Err(failure),
             }
             beaten = Some(failure);
         }
         if Instant::now() >= deadline {
-            return Err(beaten.unwrap_or_else(|| too_late(&mut child, &log)));
+            return Err(beaten.unwrap_or_else(|| startup_timeout(&mut child, &log)));
         }
         let pause = async {
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
             Ok(())
         };
         surroundings.unless_stopped(pause).await?;
@@ -76,10 +80,10 @@ pub(crate) async fn start(
 }
 
 /// Why the daemon has ended before it could be used.
-fn ended(code: Option<i32>, log: &Path, begin: u64) -> Failure {
-    let said = last_words(log, begin).unwrap_or_default();
+fn exit_error(code: Option<i32>, log: &Path, begin: u64) -> Failure {
+    let said = read_log(log, begin).unwrap_or_default();
     let verdict = Verdict::ALL.into_iter().find(|it| Some(i32::from(it.code())) == code);
-    match (fault_in(&said), verdict) {
+    match (last_error(&said), verdict) {
         (Some(fault), Some(verdict)) => Failure::all(verdict, vec![fault]),
         _ => Failure::new(
             Verdict::Unreachable,
@@ -90,7 +94,7 @@ fn ended(code: Option<i32>, log: &Path, begin: u64) -> Failure {
     }
 }
 
-fn too_late(child: &mut Child, log: &Path) -> Failure {
+fn startup_timeout(child: &mut Child, log: &Path) -> Failure {
     let killed = child.kill().and_then(|()| child.wait());
     let message = match killed {
         Ok(_) => "the daemon does not get ready, and was ended".to_owned(),
@@ -101,7 +105,7 @@ fn too_late(child: &mut Child, log: &Path) -> Failure {
 }
 
 /// What the program is told to become the daemon. Its failures are to be read by a program.
-fn arguments(options: &DaemonStartOptions, settings: &Settings) -> io::Result<Vec<String>> {
+fn daemon_args(options: &DaemonStartOptions, settings: &Settings) -> io::Result<Vec<String>> {
     let mut words: Vec<String> =
         ["-o", "json", "daemon", "start", "--foreground", "--detached"].map(str::to_owned).into();
     if settings.is_config_given
@@ -141,26 +145,102 @@ pub(crate) fn make_home(home: &Home) -> Result<(), Failure> {
     let dir = home.dir();
     std::fs::create_dir_all(dir).map_err(|error| {
         let hint = "check its rights and those of the folders above it, or set `TOOLRACK_HOME` to another folder";
-        unusable(dir, &error).advising(hint)
+        cannot_open(dir, &error).advising(hint)
     })
 }
 
-fn unusable(path: &Path, error: &io::Error) -> Failure {
+fn cannot_open(path: &Path, error: &io::Error) -> Failure {
     let message = format!("{} cannot be made or opened: {error}", path.display());
     Failure::from(io::Error::new(error.kind(), message))
 }
 
-fn last_words(log: &Path, begin: u64) -> io::Result<String> {
+fn read_log(log: &Path, begin: u64) -> io::Result<String> {
     let mut file = File::open(log)?;
     file.seek(SeekFrom::Start(begin))?;
     let mut said = Vec::new();
-    file.take(LARGEST_BYTES).read_to_end(&mut said)?;
+    file.take(MAX_READ_BYTES).read_to_end(&mut said)?;
     Ok(String::from_utf8_lossy(&said).into_owned())
 }
 
 /// The last failure that a program has written as JSON.
-fn fault_in(said: &str) -> Option<ServiceFault> {
+fn last_error(said: &str) -> Option<ServiceFault> {
     said.lines().rev().find_map(|it| serde_json::from_str(it).ok())
+}
+
+/// A longer file is put aside, in the place of the one before.
+const MAX_LOG_BYTES: u64 = 2 << 20;
+
+/// A file that begins anew when it is long.
+#[derive(Debug)]
+struct LogFile {
+    path: PathBuf,
+    file: File,
+    n_bytes: u64,
+}
+
+impl LogFile {
+    fn open(path: PathBuf) -> io::Result<Self> {
+        let file = open_log(&path)?;
+        let n_bytes = file.metadata()?.len();
+        Ok(Self { path, file, n_bytes })
+    }
+
+    fn rotate(&mut self) -> io::Result<()> {
+        std::fs::rename(&self.path, self.path.with_extension("log.old"))?;
+        self.file = open_log(&self.path)?;
+        self.n_bytes = 0;
+        Ok(())
+    }
+}
+
+impl Write for LogFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.n_bytes >= MAX_LOG_BYTES {
+            self.rotate()?;
+        }
+        let n_bytes = self.file.write(bytes)?;
+        self.n_bytes = self.n_bytes.saturating_add(n_bytes as u64);
+        Ok(n_bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Writes what libraries say to a file, or to the standard error if there is none.
+pub(crate) fn init_logging(path: Option<PathBuf>) -> io::Result<()> {
+    let format = tracing_subscriber::fmt().with_max_level(Level::INFO).with_ansi(false);
+    match path {
+        Some(path) => format.with_writer(Mutex::new(LogFile::open(path)?)).init(),
+        None => format.with_writer(io::stderr).init(),
+    }
+    Ok(())
+}
+
+/// The environment of a daemon.
+pub(crate) struct DaemonEnv {
+    pub(crate) values: SharedLookup,
+    /// The command that starts the daemon for the same servers.
+    pub(crate) start: String,
+}
+
+impl Lookup for DaemonEnv {
+    fn look_up(&self, source: Source, name: &str) -> Result<Option<String>, String> {
+        self.values.look_up(source, name)
+    }
+
+    fn advice(&self, variable: &str) -> Option<String> {
+        Some(format!(
+            "the daemon was started without `{variable}`; set it, run `toolrack daemon stop`, then `{}`",
+            self.start
+        ))
+    }
+}
+
+/// The command that starts a daemon for these servers.
+pub(crate) fn start_command(config: Option<&Path>, agent: Option<&str>) -> String {
+    Aim::at(config, agent).command("toolrack daemon start")
 }
 
 #[cfg(test)]
@@ -170,8 +250,29 @@ mod tests {
     #[test]
     fn the_last_failure_is_found_among_other_lines() {
         let said = "x\n{\"code\":\"CONFLICT\",\"message\":\"a\"}\nbye\n";
-        let fault = fault_in(said).unwrap();
+        let fault = last_error(said).unwrap();
         assert_eq!((fault.code, fault.message.as_str()), (ErrorCode::Conflict, "a"));
-        assert!(fault_in("nothing").is_none());
+        assert!(last_error("nothing").is_none());
+    }
+
+    #[test]
+    fn a_long_log_is_put_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("daemon.log");
+        let mut log = LogFile::open(path.clone()).unwrap();
+        log.write_all(&vec![b'x'; 2 << 20]).unwrap();
+        log.write_all(b"new\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new\n");
+        assert_eq!(std::fs::metadata(dir.path().join("daemon.log.old")).unwrap().len(), 2 << 20);
+    }
+
+    #[test]
+    fn a_daemon_is_started_for_the_same_servers_again() {
+        let check = |config: Option<&str>, agent, expected: &str| {
+            assert_eq!(start_command(config.map(Path::new), agent), expected);
+        };
+        check(None, None, "toolrack daemon start");
+        check(Some("/c.toml"), Some("a"), "toolrack --config /c.toml --agent a daemon start");
+        check(Some("/my c.toml"), None, "toolrack --config '/my c.toml' daemon start");
     }
 }

@@ -4,14 +4,15 @@
 //! **Invariant:** there is at least one fault, every failure has a hint, and no text can command a terminal.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use toolrack_client::{CallError, ConnectError};
+use toolrack_gateway::{RelayCause, RelayFailure};
 use toolrack_manager::{ConnectionState, FailureKind, RackError, with_causes};
 use toolrack_service::{ErrorCode, ServiceError, ServiceFault};
 use toolrack_transport::{Delivery, TransportError, plain_text};
 
 use crate::exit_code::Verdict;
-use crate::gateway_error;
 use crate::suggested_command::word;
 
 /// The longest text that is shown of one fault. Servers may say more than anybody reads.
@@ -36,7 +37,7 @@ impl Failure {
 
     /// Several faults at once. The first one that has a hint gives it for all.
     pub(crate) fn all(verdict: Verdict, faults: Vec<ServiceFault>) -> Self {
-        let faults = faults.into_iter().map(cleaned).collect();
+        let faults = faults.into_iter().map(sanitized).collect();
         Self { verdict, faults }
     }
 
@@ -90,7 +91,7 @@ impl Failure {
 
     /// The same with another exit code.
     #[must_use]
-    pub(crate) fn judged(self, verdict: Verdict) -> Self {
+    pub(crate) fn with_exit_code(self, verdict: Verdict) -> Self {
         Self { verdict, ..self }
     }
 
@@ -145,7 +146,7 @@ impl Failure {
     }
 }
 
-fn cleaned(fault: ServiceFault) -> ServiceFault {
+fn sanitized(fault: ServiceFault) -> ServiceFault {
     ServiceFault {
         message: plain_text(&fault.message, MOST_CHARS),
         hint: fault.hint.map(|it| plain_text(&it, MOST_CHARS)),
@@ -174,14 +175,14 @@ impl From<ServiceError> for Failure {
 impl From<RackError> for Failure {
     fn from(error: RackError) -> Self {
         if let RackError::Call { source, .. } = &error
-            && let Some(failure) = gateway_error::failure(source)
+            && let Some(failure) = relayed(source)
         {
             let message = format!("{error}: {}", failure.summary().message);
             return failure.saying(message);
         }
-        let (verdict, code) = judged(&error);
+        let (verdict, code) = classify(&error);
         let hint = match (&error, error.hint()) {
-            (RackError::Call { source, .. }, _) => hint_of(source).to_owned(),
+            (RackError::Call { source, .. }, _) => call_hint(source).to_owned(),
             (RackError::NotConnected { server, state: ConnectionState::Disabled }, _) => {
                 format!("run `toolrack enable {}` to use it", word(server))
             }
@@ -212,15 +213,15 @@ impl From<ConnectError> for Failure {
 
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
-        if let Some(failure) = gateway_error::failure(&error) {
+        if let Some(failure) = relayed(&error) {
             return failure;
         }
-        let (verdict, code) = judged_call(&error);
-        Self::new(verdict, code, with_causes(&error), hint_of(&error))
+        let (verdict, code) = classify_call(&error);
+        Self::new(verdict, code, with_causes(&error), call_hint(&error))
     }
 }
 
-fn judged(error: &RackError) -> (Verdict, ErrorCode) {
+fn classify(error: &RackError) -> (Verdict, ErrorCode) {
     match error {
         RackError::NoSuchServer { .. } | RackError::NoSuchTool { .. } => {
             (Verdict::Usage, ErrorCode::NotFound)
@@ -230,15 +231,15 @@ fn judged(error: &RackError) -> (Verdict, ErrorCode) {
         RackError::NotConnected { state, .. } | RackError::NotReady { state, .. } => match state {
             ConnectionState::NeedsAuth(_) => (Verdict::Auth, ErrorCode::Unauthorized),
             ConnectionState::Disabled => (Verdict::Config, ErrorCode::Conflict),
-            state => judged_start(state.failure().map(toolrack_manager::Failure::kind)),
+            state => classify_start(state.failure().map(toolrack_manager::Failure::kind)),
         },
-        RackError::Call { source, .. } => judged_call(source),
+        RackError::Call { source, .. } => classify_call(source),
         RackError::Undecodable { .. } => (Verdict::ToolFailed, ErrorCode::ServiceUnavailable),
         _ => (Verdict::Unreachable, ErrorCode::Internal),
     }
 }
 
-fn judged_start(kind: Option<FailureKind>) -> (Verdict, ErrorCode) {
+fn classify_start(kind: Option<FailureKind>) -> (Verdict, ErrorCode) {
     match kind {
         Some(FailureKind::BadConfig | FailureKind::MissingCredentials) => {
             (Verdict::Config, ErrorCode::ValidationError)
@@ -252,7 +253,7 @@ fn judged_start(kind: Option<FailureKind>) -> (Verdict, ErrorCode) {
     }
 }
 
-fn judged_call(error: &CallError) -> (Verdict, ErrorCode) {
+fn classify_call(error: &CallError) -> (Verdict, ErrorCode) {
     match error {
         CallError::TimedOut { .. } => (Verdict::Unreachable, ErrorCode::NetworkError),
         CallError::Line(failure) => match failure.error {
@@ -264,18 +265,18 @@ fn judged_call(error: &CallError) -> (Verdict, ErrorCode) {
     }
 }
 
-fn hint_of(error: &CallError) -> &'static str {
+fn call_hint(error: &CallError) -> &'static str {
     match error {
-        CallError::TimedOut { delivery, .. } => hint_of_lateness(*delivery),
+        CallError::TimedOut { delivery, .. } => timeout_hint(*delivery),
         CallError::Refused(error)
             if error.code == toolrack_mcp::ErrorCode::MISSING_CLIENT_CAPABILITY.0 =>
         {
             "the server wants something that the command line cannot give, such as a model"
         }
         CallError::Line(failure) if matches!(failure.error, TransportError::Oversize { .. }) => {
-            HINT_OF_SIZE
+            OVERSIZE_HINT
         }
-        CallError::Line(failure) => hint_of_line(failure.delivery),
+        CallError::Line(failure) => transport_hint(failure.delivery),
         CallError::NoSuchResource { .. } => "run `toolrack resources` to see what there is",
         CallError::InputUnanswered { .. } | CallError::TooManyRounds { .. } => {
             "the server wants something that the command line cannot give, such as a model"
@@ -286,11 +287,11 @@ fn hint_of(error: &CallError) -> &'static str {
 }
 
 /// What to do when an answer was too large.
-pub(crate) const HINT_OF_SIZE: &str = "the server has answered; ask it for less, or allow more with `max_message_bytes` of the server, which \
+pub(crate) const OVERSIZE_HINT: &str = "the server has answered; ask it for less, or allow more with `max_message_bytes` of the server, which \
      `toolrack edit` changes";
 
 /// What to do when no answer came in time.
-pub(crate) fn hint_of_lateness(delivery: Delivery) -> &'static str {
+pub(crate) fn timeout_hint(delivery: Delivery) -> &'static str {
     match delivery {
         Delivery::NotSent => {
             "the server does not read what it is sent; allow more time with `--timeout`"
@@ -300,10 +301,55 @@ pub(crate) fn hint_of_lateness(delivery: Delivery) -> &'static str {
 }
 
 /// What to do when the line to the server failed.
-pub(crate) fn hint_of_line(delivery: Delivery) -> &'static str {
+pub(crate) fn transport_hint(delivery: Delivery) -> &'static str {
     match delivery {
         Delivery::Unknown => "the server may have done it; look before you try again",
         _ => "run it again with `--verbose` to see what the server writes",
+    }
+}
+
+/// Whether the daemon stands before the servers of this run. It stands before all of them or before none, and a
+/// server that we reach ourselves must not speak in its name.
+static IS_EXPECTED: AtomicBool = AtomicBool::new(false);
+
+/// From now on it is the daemon that answers.
+pub(crate) fn expect_relay() {
+    IS_EXPECTED.store(true, Ordering::Relaxed);
+}
+
+/// The failure behind the daemon. Nothing if it is the server that said no, or nobody did.
+pub(crate) fn relayed(error: &CallError) -> Option<Failure> {
+    if IS_EXPECTED.load(Ordering::Relaxed) { from_relay(error) } else { None }
+}
+
+fn from_relay(error: &CallError) -> Option<Failure> {
+    let CallError::Refused(refusal) = error else { return None };
+    let RelayFailure { delivery, cause, hint } = RelayFailure::read(refusal)?;
+    let (verdict, code) = classify_relay(cause);
+    let hint = hint.unwrap_or_else(|| relay_hint(cause, delivery).to_owned());
+    Some(Failure::new(verdict, code, refusal.message.as_str(), hint))
+}
+
+fn classify_relay(cause: RelayCause) -> (Verdict, ErrorCode) {
+    match cause {
+        RelayCause::TimedOut | RelayCause::Line | RelayCause::TooLarge => {
+            (Verdict::Unreachable, ErrorCode::NetworkError)
+        }
+        RelayCause::NeedsLogin => (Verdict::Auth, ErrorCode::Unauthorized),
+        RelayCause::BadAnswer => (Verdict::ToolFailed, ErrorCode::ServiceUnavailable),
+        RelayCause::BadConfig => (Verdict::Config, ErrorCode::ValidationError),
+        RelayCause::Disabled => (Verdict::Config, ErrorCode::Conflict),
+        _ => (Verdict::Unreachable, ErrorCode::ServiceUnavailable),
+    }
+}
+
+fn relay_hint(cause: RelayCause, delivery: Delivery) -> &'static str {
+    match cause {
+        RelayCause::TimedOut => timeout_hint(delivery),
+        RelayCause::BadAnswer => "`toolrack logs NAME` shows what it wrote",
+        RelayCause::Line => transport_hint(delivery),
+        RelayCause::TooLarge => OVERSIZE_HINT,
+        _ => "`toolrack status` shows how servers are",
     }
 }
 
@@ -311,8 +357,9 @@ pub(crate) fn hint_of_line(delivery: Delivery) -> &'static str {
 mod tests {
     use std::time::Duration;
 
+    use serde_json::{Value, json};
     use toolrack_manager::Rule;
-    use toolrack_transport::LineError;
+    use toolrack_transport::{JsonRpcError, LineError};
 
     use super::*;
 
@@ -358,5 +405,46 @@ mod tests {
             Verdict::Usage,
             r#"{"code":"VALIDATION_ERROR","message":"`a` is missing; `b` is unknown","field":"a","hint":"name it"}"#,
         );
+    }
+
+    fn refused(code: i64, data: Value) -> CallError {
+        let error = JsonRpcError::new(code, "the line to the server failed");
+        CallError::Refused(JsonRpcError { data: Some(data), ..error })
+    }
+
+    #[track_caller]
+    fn check_gateway_error(data: Value, verdict: Verdict, hint: &str) {
+        let failure = from_relay(&refused(-32603, data)).unwrap();
+        assert_eq!((failure.verdict(), failure.hint()), (verdict, Some(hint)));
+        assert_eq!(failure.summary().message, "the line to the server failed");
+    }
+
+    #[test]
+    fn a_failure_behind_the_daemon_is_judged_as_without_it() {
+        let data = |delivery: &str, cause: &str| json!({ "delivery": delivery, "cause": cause });
+        let look = "the server may have done it; look before you try again";
+        check_gateway_error(data("unknown", "line"), Verdict::Unreachable, look);
+        let look = "the server may have done it; look, then allow more time with `--timeout`";
+        check_gateway_error(data("unknown", "timed_out"), Verdict::Unreachable, look);
+        let write = "run it again with `--verbose` to see what the server writes";
+        check_gateway_error(data("not_sent", "line"), Verdict::Unreachable, write);
+        let hinted = json!({ "delivery": "not_sent", "cause": "needs_login", "hint": "log in" });
+        check_gateway_error(hinted, Verdict::Auth, "log in");
+        check_gateway_error(data("answered", "too_large"), Verdict::Unreachable, OVERSIZE_HINT);
+        let general = "`toolrack status` shows how servers are";
+        check_gateway_error(data("not_sent", "bad_config"), Verdict::Config, general);
+        check_gateway_error(data("not_sent", "not_connected"), Verdict::Unreachable, general);
+    }
+
+    #[test]
+    fn what_a_server_refuses_is_its_own_word() {
+        assert!(from_relay(&refused(-32603, json!({ "delivery": "to the door" }))).is_none());
+        assert!(
+            from_relay(&refused(-32602, json!({ "delivery": "unknown", "cause": "line" })))
+                .is_none()
+        );
+        assert!(from_relay(&CallError::TooManyRounds { rounds: 1 }).is_none());
+        let forged = json!({ "delivery": "not_sent", "cause": "line", "hint": "run this" });
+        assert!(relayed(&refused(-32603, forged)).is_none(), "nobody but the daemon is believed");
     }
 }

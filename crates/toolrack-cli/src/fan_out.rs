@@ -8,13 +8,14 @@ use futures_util::future::join_all;
 use toolrack_client::{CallError, Cut, Listing};
 use toolrack_config::McpServerConfig;
 use toolrack_manager::McpConnection;
-use toolrack_service::{ErrorCode, ServiceFault};
+use toolrack_service::{ErrorCode, LogKind, LogLine, ServiceFault};
 
 use crate::error::Failure;
 use crate::exit_code::Verdict;
 use crate::output::{List, Output};
 use crate::printer::Printer;
 use crate::server_session::Rack;
+use crate::suggested_command::word;
 
 /// What came of asking several servers.
 pub(crate) struct Roll<T> {
@@ -23,7 +24,7 @@ pub(crate) struct Roll<T> {
 }
 
 /// Asks every server that is enabled, all at once.
-pub(crate) async fn call<T>(
+pub(crate) async fn query_all<T>(
     rack: &Rack,
     ask: impl AsyncFn(&McpConnection) -> Result<T, Failure>,
 ) -> Roll<T> {
@@ -109,7 +110,7 @@ impl<T> Roll<T> {
 }
 
 /// A list that a server does not offer is empty.
-pub(crate) fn or_none<T: Default>(outcome: Result<T, CallError>) -> Result<T, Failure> {
+pub(crate) fn or_empty<T: Default>(outcome: Result<T, CallError>) -> Result<T, Failure> {
     match outcome {
         Err(CallError::Unsupported { .. }) => Ok(T::default()),
         outcome => Ok(outcome?),
@@ -117,7 +118,7 @@ pub(crate) fn or_none<T: Default>(outcome: Result<T, CallError>) -> Result<T, Fa
 }
 
 /// Says what is missing from a list of a server.
-pub(crate) fn remark<T>(listing: &Listing<T>, what: &str, server: &str, printer: &Printer) {
+pub(crate) fn note_truncated<T>(listing: &Listing<T>, what: &str, server: &str, printer: &Printer) {
     let n = listing.skipped.len();
     if n > 0 {
         printer
@@ -131,5 +132,109 @@ pub(crate) fn remark<T>(listing: &Listing<T>, what: &str, server: &str, printer:
             _ => "it is too long",
         };
         printer.note(format_args!("note: the list of {what} of `{server}` is not whole: {why}"));
+    }
+}
+
+/// A server whose tools are not known, or not offered at the moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Absent {
+    pub(crate) server: String,
+    pub(crate) why: Absence,
+}
+
+/// Why tools are not in a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Absence {
+    Unasked,
+    /// Somebody stopped it.
+    Stopped,
+    /// It did not start the last time.
+    Failed,
+}
+
+impl Absence {
+    const ALL: [Self; 3] = [Self::Stopped, Self::Failed, Self::Unasked];
+
+    fn words(self) -> &'static str {
+        match self {
+            Self::Unasked => "not asked yet",
+            Self::Stopped => "stopped",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// What to do about it.
+    fn advice(self, names: &[&str]) -> Option<String> {
+        let typed = match names {
+            [name] => word(name),
+            _ => "NAME".to_owned(),
+        };
+        match self {
+            Self::Unasked => None,
+            Self::Stopped => Some(format!("`toolrack start {typed}` starts it")),
+            Self::Failed => Some(format!("`toolrack doctor {typed}` says why")),
+        }
+    }
+}
+
+/// Says whose tools are not in a list.
+pub(crate) fn note_unlisted(absent: &[Absent], printer: &Printer) {
+    for (why, names) in group_by_reason(absent) {
+        let advice = why.advice(&names).map(|it| format!("; {it}")).unwrap_or_default();
+        let (words, names) = (why.words(), names.join(", "));
+        printer.note(format_args!("note: {words}, so not in this list: {names}{advice}"));
+    }
+}
+
+/// What may be the matter if a tool is not found: nobody offers it because a server does not run.
+pub(crate) fn unlisted_hint(absent: &[Absent]) -> Option<String> {
+    let idle = group_by_reason(absent).filter_map(|(why, names)| {
+        let advice = why.advice(&names)?;
+        Some(format!("{}, so without tools: {}; {advice}", why.words(), names.join(", ")))
+    });
+    let idle: Vec<String> = idle.collect();
+    (!idle.is_empty()).then(|| idle.join("; "))
+}
+
+fn group_by_reason(absent: &[Absent]) -> impl Iterator<Item = (Absence, Vec<&str>)> {
+    Absence::ALL.into_iter().filter_map(|why| {
+        let names = absent.iter().filter(|it| it.why == why).map(|it| it.server.as_str());
+        let names: Vec<&str> = names.collect();
+        (!names.is_empty()).then_some((why, names))
+    })
+}
+
+/// How a start went for the last time, if it is remembered.
+pub(crate) fn last_outcome(happened: Vec<LogLine>) -> Option<LogLine> {
+    let is_outcome =
+        |it: &LogLine| matches!(it.kind, LogKind::Ready | LogKind::Failure | LogKind::NeedsLogin);
+    happened.into_iter().rev().find(is_outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(absent: &[(&str, Absence)], expected: Option<&str>) {
+        let absent = absent.iter().map(|(it, why)| Absent { server: (*it).to_owned(), why: *why });
+        assert_eq!(unlisted_hint(&absent.collect::<Vec<_>>()).as_deref(), expected);
+    }
+
+    #[test]
+    fn servers_that_do_not_run_are_suspected() {
+        check(&[], None);
+        check(&[("a", Absence::Unasked)], None);
+        check(
+            &[("a", Absence::Stopped), ("b", Absence::Unasked)],
+            Some("stopped, so without tools: a; `toolrack start a` starts it"),
+        );
+        check(
+            &[("a", Absence::Stopped), ("b", Absence::Stopped), ("c", Absence::Failed)],
+            Some(
+                "stopped, so without tools: a, b; `toolrack start NAME` starts it; failed, so without tools: c; \
+                 `toolrack doctor c` says why",
+            ),
+        );
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum as _;
 use toolrack_config::Dialect;
 
-use crate::args::config::Tool;
+use crate::args::servers::Tool;
 
 /// Where things usually are on this machine.
 #[derive(Debug, Clone)]

@@ -1,10 +1,11 @@
 //! The forms that data can have, and what a list looks like in each of them.
 
-use clap::ValueEnum;
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::json_format;
-use crate::table;
-use crate::yaml;
+use clap::ValueEnum;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+use crate::{json_format, yaml};
 
 /// The form of data.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -57,7 +58,7 @@ impl Output {
     /// Writes a list, with the table no wider than `columns`.
     pub(crate) fn list(self, list: &List, columns: Option<usize>) -> String {
         match self {
-            Self::Table => table::draw(list.columns, &list.rows, columns),
+            Self::Table => render_table(list.columns, &list.rows, columns),
             Self::Json | Self::Yaml => self.document(&format!("[{}]", list.items.join(","))),
             Self::Ndjson | Self::Raw => {
                 let lines: Vec<String> = list.items.iter().map(|it| self.document(it)).collect();
@@ -67,8 +68,154 @@ impl Output {
     }
 }
 
+/// Between two columns.
+const GAP: &str = "  ";
+/// A column is not made narrower than this for the sake of others.
+const MIN_WIDTH: usize = 6;
+/// The headings above what a person types again.
+const NEVER_CUT: [&str; 7] = ["ID", "NAME", "NEXT", "PROMPT", "SERVER", "TOOL", "URI"];
+
+/// A column, and how much room it has.
+#[derive(Debug, Clone, Copy)]
+struct Column {
+    width: usize,
+    is_typed: bool,
+}
+
+/// Draws rows below their headings. Without a limit nothing is cut.
+pub(crate) fn render_table(columns: &[&str], rows: &[Vec<String>], limit: Option<usize>) -> String {
+    let headings: Vec<String> = columns.iter().map(|&it| it.to_owned()).collect();
+    let lines: Vec<&Vec<String>> = std::iter::once(&headings).chain(rows).collect();
+    let mut fitted = natural_columns(columns, &lines);
+    if let Some(limit) = limit {
+        fit_columns(&mut fitted, limit);
+    }
+    let drawn: Vec<String> = lines.iter().map(|cells| render_row(cells, &fitted)).collect();
+    drawn.join("\n")
+}
+
+fn natural_columns(columns: &[&str], lines: &[&Vec<String>]) -> Vec<Column> {
+    let widest = |at: usize| lines.iter().filter_map(|it| it.get(at)).map(|it| it.width()).max();
+    // What has an address is not meant by its name.
+    let is_typed =
+        |it: &str| NEVER_CUT.contains(&it) && (it != "NAME" || !columns.contains(&"URI"));
+    let column = |(at, it): (usize, &&str)| Column {
+        width: widest(at).unwrap_or_default(),
+        is_typed: is_typed(it),
+    };
+    columns.iter().enumerate().map(column).collect()
+}
+
+/// Takes from the widest column until all of them fit, first from those that nobody types.
+fn fit_columns(columns: &mut [Column], limit: usize) {
+    let gaps = GAP.len() * columns.len().saturating_sub(1);
+    while columns.iter().map(|it| it.width).sum::<usize>() + gaps > limit {
+        let wide = columns.iter_mut().filter(|it| it.width > MIN_WIDTH);
+        match wide.max_by_key(|it| (!it.is_typed, it.width)) {
+            Some(widest) => widest.width -= 1,
+            None => break,
+        }
+    }
+}
+
+/// A cell that is typed again takes what it needs, at the cost of others in its row, the last one first.
+fn row_widths(cells: &[String], columns: &[Column]) -> Vec<usize> {
+    let width = |(cell, column): (&String, &Column)| {
+        if column.is_typed { column.width.max(cell.width()) } else { column.width }
+    };
+    let mut widths: Vec<usize> = cells.iter().zip(columns).map(width).collect();
+    let room: usize = columns.iter().map(|it| it.width).sum();
+    let mut surplus = widths.iter().sum::<usize>().saturating_sub(room);
+    for (width, _) in widths.iter_mut().zip(columns).rev().filter(|(_, it)| !it.is_typed) {
+        let taken = surplus.min(*width);
+        *width -= taken;
+        surplus -= taken;
+    }
+    widths
+}
+
+fn render_row(cells: &[String], columns: &[Column]) -> String {
+    let mut line = String::new();
+    for (at, (cell, width)) in cells.iter().zip(row_widths(cells, columns)).enumerate() {
+        if at > 0 {
+            line.push_str(GAP);
+        }
+        let shown = truncate(cell, width);
+        let missing = width.saturating_sub(shown.width());
+        line.push_str(&shown);
+        line.extend(std::iter::repeat_n(' ', missing));
+    }
+    line.truncate(line.trim_end().len());
+    line
+}
+
+/// As much of a text as has room, with an ellipsis in place of the rest.
+pub(crate) fn truncate(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    if width == 0 {
+        return String::new();
+    }
+    let mut shown = String::new();
+    let mut room = width.saturating_sub(1);
+    for character in text.chars() {
+        let needs = character.width().unwrap_or_default();
+        if needs > room {
+            break;
+        }
+        room -= needs;
+        shown.push(character);
+    }
+    shown.truncate(shown.trim_end().len());
+    shown.push('…');
+    shown
+}
+
+const DAY: u64 = 24 * 60 * 60;
+
+/// Now, in milliseconds since 1970.
+pub(crate) fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A time in milliseconds since 1970, as in `2026-07-28T12:00:00Z`.
+pub(crate) fn format_utc(at: u64) -> String {
+    let seconds = at / 1000;
+    let (year, month, day) = date(seconds / DAY);
+    let (hour, minute, second) = (seconds % DAY / 3600, seconds % 3600 / 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// The date of a day since 1970, counted in years that begin in March, so that leap days come last.
+fn date(day: u64) -> (u64, u64, u64) {
+    let shifted = day + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+/// How long ago something was, in one unit.
+pub(crate) fn format_ago(at: u64, now: u64) -> String {
+    let seconds = now.saturating_sub(at) / 1000;
+    match seconds {
+        0..60 => "just now".to_owned(),
+        60..3600 => format!("{} min ago", seconds / 60),
+        3600..DAY => format!("{} h ago", seconds / 3600),
+        _ => format!("{} days ago", seconds / DAY),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[track_caller]
@@ -96,5 +243,91 @@ mod tests {
         for output in Output::ALL {
             assert_eq!(Output::from_str(output.word(), false), Ok(output));
         }
+    }
+
+    fn drawn(columns: &[&str], rows: &[&[&str]], limit: Option<usize>) -> String {
+        let rows: Vec<Vec<String>> =
+            rows.iter().map(|row| row.iter().map(|&it| it.to_owned()).collect()).collect();
+        render_table(columns, &rows, limit)
+    }
+
+    #[track_caller]
+    fn check_table(rows: &[&[&str]], limit: Option<usize>, expected: &str) {
+        assert_eq!(drawn(&["NAME", "DESCRIPTION"], rows, limit), expected);
+    }
+
+    #[test]
+    fn cells_are_cut_where_there_is_no_room() {
+        let long = "Adds two numbers and returns their sum";
+        check_table(&[], None, "NAME  DESCRIPTION");
+        check_table(&[&["add", long]], None, &format!("NAME  DESCRIPTION\nadd   {long}"));
+        check_table(&[&["add", long]], Some(26), "NAME  DESCRIPTION\nadd   Adds two numbers an…");
+        check_table(&[&["漢字", "x"]], Some(26), "NAME  DESCRIPTION\n漢字  x");
+    }
+
+    #[test]
+    fn what_is_typed_again_is_never_cut() {
+        let long = "a_very_long_name_indeed";
+        check_table(&[&[long, "x"]], Some(20), &format!("NAME          DESCR…\n{long}"));
+        check_table(
+            &[&["add", "Adds two numbers"], &[long, "x"]],
+            Some(28),
+            &format!("NAME                  DESCR…\nadd                   Adds…\n{long}  x"),
+        );
+        let columns = ["NAME", "STATE", "DETAIL", "NEXT"];
+        let row = ["it", "failed", "no `npx` in the path", "toolrack doctor it"];
+        assert_eq!(
+            drawn(&columns, &[&row], Some(44)),
+            "NAME  STATE   DETAIL      NEXT\nit    failed  no `npx`…   toolrack doctor it",
+        );
+        let columns = ["SERVER", "URI", "NAME", "DESCRIPTION"];
+        let row = ["web", "demo://resource/static/document/features.md", "features.md", "Text"];
+        assert_eq!(
+            drawn(&columns, &[&row], Some(64)),
+            "SERVER  URI                                       NAME    DESCR…\n\
+             web     demo://resource/static/document/features.md  featu…  Te…",
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn a_table_is_no_wider_than_its_limit(
+            rows in prop::collection::vec(("[a-z漢ü ]{0,40}", "[a-z漢ü ]{0,90}"), 0..6),
+            limit in 20_usize..120,
+        ) {
+            let rows: Vec<Vec<String>> = rows.into_iter().map(|(a, b)| vec![a, b]).collect();
+            let drawn = render_table(&["NAME", "DESCRIPTION"], &rows, Some(limit));
+            prop_assert_eq!(drawn.split('\n').count(), rows.len() + 1);
+            for (line, row) in drawn.split('\n').skip(1).zip(&rows) {
+                let name = row[0].trim_end();
+                prop_assert!(line.starts_with(name), "{}", drawn);
+                prop_assert!(line.width() <= limit.max(name.width()), "{}", drawn);
+            }
+        }
+    }
+
+    #[track_caller]
+    fn check_time_format(at: u64, expected: &str) {
+        assert_eq!(format_utc(at), expected);
+    }
+
+    #[test]
+    fn times_are_those_of_the_calendar() {
+        check_time_format(0, "1970-01-01T00:00:00Z");
+        check_time_format(951_782_400_000, "2000-02-29T00:00:00Z");
+        check_time_format(951_868_799_999, "2000-02-29T23:59:59Z");
+        check_time_format(1_735_689_600_000, "2025-01-01T00:00:00Z");
+        check_time_format(4_107_542_399_000, "2100-02-28T23:59:59Z");
+        check_time_format(4_107_542_400_000, "2100-03-01T00:00:00Z");
+    }
+
+    #[test]
+    fn how_long_ago_is_told_in_one_unit() {
+        for (seconds, expected) in
+            [(0, "just now"), (61, "1 min ago"), (7300, "2 h ago"), (200_000, "2 days ago")]
+        {
+            assert_eq!(format_ago(0, seconds * 1000), expected);
+        }
+        assert_eq!(format_ago(5000, 0), "just now");
     }
 }

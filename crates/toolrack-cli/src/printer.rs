@@ -7,17 +7,19 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::time::{Instant, sleep};
+use toolrack_mcp::Progress;
+use toolrack_transport::plain_text;
 
 use crate::error::Failure;
 use crate::exit_code::Verdict;
 use crate::output::{List, Output};
-use crate::settings::{Paint, Settings, Talk};
+use crate::settings::{End, Paint, Settings, Talk};
 use crate::suggested_command::Aim;
-use crate::terminal::End;
 use crate::usage_error;
 
 /// So many notes are held back at most; nobody reads more.
@@ -291,5 +293,118 @@ fn draw_target(stage: End) -> ProgressDrawTarget {
     match stage {
         End::Person => ProgressDrawTarget::stderr(),
         End::Program => ProgressDrawTarget::hidden(),
+    }
+}
+
+/// What takes no longer is not worth a line.
+const SHOW_AFTER: Duration = Duration::from_millis(250);
+/// The same without a terminal, where a line stays.
+const SHOW_AFTER_PLAIN: Duration = Duration::from_secs(5);
+/// Without a terminal there is a line for progress so often at most.
+const PLAIN_INTERVAL: Duration = Duration::from_secs(1);
+const MOST_CHARS: usize = 200;
+
+/// A line that says what is being waited for.
+#[derive(Debug)]
+pub(crate) struct Live {
+    printer: Arc<Printer>,
+    bar: ProgressBar,
+    /// When a plain line was written last.
+    told: Mutex<Option<Instant>>,
+}
+
+impl Live {
+    /// A line that is not shown yet.
+    pub(crate) fn new(printer: &Arc<Printer>) -> Self {
+        let style = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}")
+            .unwrap_or_else(|_fixed_text| ProgressStyle::default_spinner());
+        let bar = ProgressBar::hidden().with_style(style);
+        Self { printer: Arc::clone(printer), bar, told: Mutex::default() }
+    }
+
+    /// Says what is being waited for.
+    pub(crate) fn phase(&self, text: &str) {
+        self.bar.set_message(plain_text(text, MOST_CHARS));
+    }
+
+    /// Says how far a call of `name` is.
+    pub(crate) fn report(&self, name: &str, progress: &Progress) {
+        let text = plain_text(&format!("{name}: {}", describe(progress)), MOST_CHARS);
+        match self.printer.stage() {
+            End::Person => self.bar.set_message(text),
+            End::Program => {
+                let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+                if told.is_none_or(|it| it.elapsed() >= PLAIN_INTERVAL) {
+                    *told = Some(Instant::now());
+                    self.printer.passing(text);
+                }
+            }
+        }
+    }
+
+    /// Waits for something, and shows the line if that takes a while.
+    pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
+        let patience = match self.printer.stage() {
+            End::Person => SHOW_AFTER,
+            End::Program => SHOW_AFTER_PLAIN,
+        };
+        let mut work = std::pin::pin!(work);
+        tokio::select! {
+            biased;
+            outcome = &mut work => return outcome,
+            () = sleep(patience) => self.show(),
+        }
+        work.await
+    }
+
+    fn show(&self) {
+        match self.printer.stage() {
+            End::Person => {
+                self.printer.live().add(self.bar.clone());
+                self.bar.enable_steady_tick(TICK);
+            }
+            End::Program => self.printer.passing(self.bar.message()),
+        }
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+        self.printer.live().remove(&self.bar);
+    }
+}
+
+/// How far it is, in few words.
+fn describe(progress: &Progress) -> String {
+    let Progress { progress: done, total, message, .. } = progress;
+    let far = match total {
+        Some(total) if *total > 0.0 => {
+            format!("{done} of {total} ({:.0} %)", (done / total * 100.0).clamp(0.0, 100.0))
+        }
+        _ => done.to_string(),
+    };
+    match message {
+        Some(message) => format!("{far} {message}"),
+        None => far,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(json: &str, expected: &str) {
+        let progress: Progress = serde_json::from_str(json).unwrap();
+        assert_eq!(describe(&progress), expected, "{json}");
+    }
+
+    #[test]
+    fn progress_is_told_in_few_words() {
+        check(r#"{"progressToken":1,"progress":3}"#, "3");
+        check(r#"{"progressToken":1,"progress":3,"total":4}"#, "3 of 4 (75 %)");
+        check(r#"{"progressToken":1,"progress":9,"total":4,"message":"x"}"#, "9 of 4 (100 %) x");
+        check(r#"{"progressToken":1,"progress":0.5,"total":0}"#, "0.5");
     }
 }

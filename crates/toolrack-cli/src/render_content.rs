@@ -2,32 +2,37 @@
 //!
 //! **Invariant:** what reaches a terminal is cleaned; what is asked for raw is untouched.
 
-use std::path::Path;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use serde_json::json;
 use serde_json::value::RawValue;
 use toolrack_mcp::{Content, ResourceBody, ResourceContents, ToolCallResult};
 use toolrack_transport::clean_text;
 
 use crate::error::Failure;
 use crate::json_format;
-use crate::save::Files;
+use crate::printer::Printer;
 
 /// The text of a result. If it has none, what it has for programs.
-pub(crate) fn of_result(
+pub(crate) fn render_result(
     result: &ToolCallResult<'_>,
     files: &mut Files<'_>,
 ) -> Result<String, Failure> {
     let mut blocks = Vec::new();
     for block in &result.content {
-        blocks.push(of_block(block, files)?);
+        blocks.push(render_block(block, files)?);
     }
     Ok(match (blocks.is_empty(), &result.structured_content) {
-        (true, Some(structured)) => of_structure(RawValue::get(structured)),
+        (true, Some(structured)) => render_structured(RawValue::get(structured)),
         _ => blocks.join("\n"),
     })
 }
 
-fn of_structure(json: &str) -> String {
+fn render_structured(json: &str) -> String {
     if json_format::is_sprawling(json) {
         let n_bytes = json.len();
         return format!(
@@ -38,12 +43,12 @@ fn of_structure(json: &str) -> String {
 }
 
 /// One block.
-pub(crate) fn of_block(block: &Content<'_>, files: &mut Files<'_>) -> Result<String, Failure> {
+pub(crate) fn render_block(block: &Content<'_>, files: &mut Files<'_>) -> Result<String, Failure> {
     if let Some(text) = block.as_text() {
         return Ok(clean_text(text).into_owned());
     }
     if let Content::Unknown(raw) = block
-        && let Some(text) = mended_text(raw)
+        && let Some(text) = repaired_text(raw)
     {
         return Ok(text);
     }
@@ -51,21 +56,21 @@ pub(crate) fn of_block(block: &Content<'_>, files: &mut Files<'_>) -> Result<Str
         Content::Image { data, mime_type, .. } | Content::Audio { data, mime_type, .. } => {
             files.take(data, mime_type)?
         }
-        Content::Resource { resource, .. } => return of_resource(resource, files),
+        Content::Resource { resource, .. } => return render_resource(resource, files),
         _ => None,
     };
     let placeholder = clean_text(&block.placeholder().unwrap_or_default()).into_owned();
-    Ok(with_place(placeholder, saved))
+    Ok(with_saved_path(placeholder, saved))
 }
 
 /// The text of a block that could not be read only because a character of it is half.
-fn mended_text(raw: &RawValue) -> Option<String> {
+fn repaired_text(raw: &RawValue) -> Option<String> {
     let mended = RawValue::from_string(json_format::mended(raw.get())?).ok()?;
     Content::parse(&mended).as_text().map(|it| clean_text(it).into_owned())
 }
 
 /// What a resource holds.
-pub(crate) fn of_resource(
+pub(crate) fn render_resource(
     resource: &ResourceContents<'_>,
     files: &mut Files<'_>,
 ) -> Result<String, Failure> {
@@ -76,16 +81,128 @@ pub(crate) fn of_resource(
             let n_bytes = base64.trim_end_matches('=').len() * 3 / 4;
             let shown = format!("[resource: {}, {media_type}, {n_bytes} bytes]", resource.uri);
             let placeholder = clean_text(&shown).into_owned();
-            Ok(with_place(placeholder, files.take(base64, media_type)?))
+            Ok(with_saved_path(placeholder, files.take(base64, media_type)?))
         }
     }
 }
 
-fn with_place(placeholder: String, saved: Option<&Path>) -> String {
+fn with_saved_path(placeholder: String, saved: Option<&Path>) -> String {
     match saved {
         Some(path) => format!("{placeholder} saved as {}", path.display()),
         None => placeholder,
     }
+}
+
+/// So many numbers are tried for a name.
+const MAX_FILES: usize = 10_000;
+
+/// The end of a file name for a media type.
+const EXTENSIONS: &[(&str, &str)] = &[
+    ("image/png", "png"),
+    ("image/jpeg", "jpg"),
+    ("image/gif", "gif"),
+    ("image/webp", "webp"),
+    ("image/svg+xml", "svg"),
+    ("audio/wav", "wav"),
+    ("audio/mpeg", "mp3"),
+    ("audio/ogg", "ogg"),
+    ("application/pdf", "pdf"),
+    ("application/json", "json"),
+    ("application/zip", "zip"),
+    ("text/plain", "txt"),
+    ("text/html", "html"),
+    ("text/csv", "csv"),
+    ("text/markdown", "md"),
+];
+
+/// Where the files of a result go, and what became of them.
+#[derive(Debug)]
+pub(crate) struct Files<'d> {
+    dir: Option<&'d Path>,
+    saved: Vec<PathBuf>,
+    n_left: usize,
+}
+
+impl<'d> Files<'d> {
+    /// Files go into this directory, or nowhere.
+    pub(crate) fn into(dir: Option<&'d Path>) -> Self {
+        Self { dir, saved: Vec::new(), n_left: 0 }
+    }
+
+    /// Writes a file, if that is wanted. Gives the path.
+    pub(crate) fn take(
+        &mut self,
+        base64: &str,
+        media_type: &str,
+    ) -> Result<Option<&Path>, Failure> {
+        let Some(dir) = self.dir else {
+            self.n_left += 1;
+            return Ok(None);
+        };
+        self.saved.push(save_base64(dir, base64, media_type)?);
+        Ok(self.saved.last().map(PathBuf::as_path))
+    }
+
+    /// A document for programs, with where its files are if they were wanted.
+    pub(crate) fn beside(&self, json: &str) -> String {
+        if self.dir.is_none() {
+            return json.to_owned();
+        }
+        let paths: Vec<_> = self.saved.iter().map(|it| it.to_string_lossy()).collect();
+        json_format::with_member(json, "saved", &json!(paths).to_string())
+    }
+
+    /// Says where files are, for whoever gets the result untouched.
+    pub(crate) fn tell(&self, printer: &Printer) {
+        for path in &self.saved {
+            printer.note(format_args!("note: saved as {}", path.display()));
+        }
+    }
+
+    /// Says how to get what is no text.
+    pub(crate) fn tell_left(&self, printer: &Printer) {
+        if self.n_left > 0 {
+            printer.note("note: what is no text is only named; `--save DIR` writes it into files");
+        }
+    }
+}
+
+/// Decodes base64 and writes it into a new file. Gives the path.
+fn save_base64(dir: &Path, base64: &str, media_type: &str) -> Result<PathBuf, Failure> {
+    let text: String = base64.chars().filter(|it| !it.is_ascii_whitespace()).collect();
+    let decoded = STANDARD.decode(&text).or_else(|_padding| STANDARD_NO_PAD.decode(&text));
+    let bytes = decoded.map_err(|error| {
+        let message = format!("a part of the result cannot be decoded: {error}");
+        Failure::usage(message, "look at the whole result with `-o raw`")
+    })?;
+    write_new_file(dir, &bytes, file_extension(media_type)).map_err(|error| {
+        let message = format!("nothing can be written into {}: {error}", dir.display());
+        Failure::usage(message, "name a directory that you may write to").at("--save")
+    })
+}
+
+fn write_new_file(dir: &Path, bytes: &[u8], ending: &str) -> io::Result<PathBuf> {
+    fs::create_dir_all(dir)?;
+    for number in 1..=MAX_FILES {
+        let path = dir.join(format!("result-{number}.{ending}"));
+        match File::create_new(&path) {
+            Ok(mut file) => {
+                file.write_all(bytes)?;
+                return Ok(path);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::Error::other("there are too many results in it"))
+}
+
+fn file_extension(media_type: &str) -> &'static str {
+    let essence = media_type.split(';').next().unwrap_or_default().trim();
+    EXTENSIONS
+        .iter()
+        .find(|(name, _)| *name == essence)
+        .map_or("bin", |(_, file_extension)| file_extension)
 }
 
 #[cfg(test)]
@@ -95,7 +212,7 @@ mod tests {
     #[track_caller]
     fn check(json: &str, dir: Option<&Path>, expected: &str) {
         let result = ToolCallResult::parse(json.as_bytes()).unwrap();
-        assert_eq!(of_result(&result, &mut Files::into(dir)).unwrap(), expected, "{json}");
+        assert_eq!(render_result(&result, &mut Files::into(dir)).unwrap(), expected, "{json}");
     }
 
     const PICTURE: &str = r#"{"type":"image","data":"aGk=","mimeType":"image/png"}"#;
@@ -125,5 +242,28 @@ mod tests {
         let path = dir.path().join("result-1.png");
         let shown = format!("[image: image/png, 2 bytes] saved as {}", path.display());
         check(&format!(r#"{{"content":[{PICTURE}]}}"#), Some(dir.path()), &shown);
+    }
+
+    #[test]
+    fn files_are_new_and_named_by_us() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path().join("below");
+        for (base64, media_type, name) in [
+            ("aGk=", "image/png", "result-1.png"),
+            ("aG\nk", "image/png", "result-2.png"),
+            ("aGk=", "text/plain; charset=utf-8", "result-1.txt"),
+            ("aGk=", "../../x", "result-1.bin"),
+        ] {
+            let path = save_base64(&dir, base64, media_type).unwrap();
+            assert_eq!(path, dir.join(name));
+            assert_eq!(fs::read(path).unwrap(), b"hi");
+        }
+        let mut files = Files::into(Some(&dir));
+        files.take("aGk=", "image/gif").unwrap();
+        let told = files.beside(r#"{"a":1}"#);
+        let expected = format!(r#"{{"a":1,"saved":["{}"]}}"#, dir.join("result-1.gif").display());
+        assert_eq!(told, expected);
+        assert!(save_base64(&dir, "%%", "image/png").is_err());
+        assert!(save_base64(Path::new("/proc/nowhere"), "aGk=", "image/png").is_err());
     }
 }

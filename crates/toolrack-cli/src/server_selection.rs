@@ -10,7 +10,7 @@ use toolrack_config::{
 use toolrack_manager::read_at_most;
 use toolrack_service::{ErrorCode, ServiceFault};
 
-use crate::args::target::TargetOptions;
+use crate::args::TargetOptions;
 use crate::error::Failure;
 use crate::exit_code::Verdict;
 use crate::import_sources::dialect_name;
@@ -53,7 +53,7 @@ impl Servers {
         printer: &Printer,
     ) -> Result<Self, Failure> {
         let mut servers = if target.is_given() {
-            let configs = vec![typed(target)?];
+            let configs = vec![ad_hoc(target)?];
             Self { configs, names: Names::default(), dir: PathBuf::new(), kind: Kind::Typed }
         } else {
             Self::configured(settings, printer)?
@@ -182,14 +182,14 @@ fn load(settings: &Settings) -> Result<Loaded, (Failure, Vec<Fault>)> {
     let shown = path.display().to_string();
     let reading = read(&shown, &text);
     if reading.value.dialect != Dialect::Toolrack {
-        return Err(alone(of_other_tool(&shown, reading.value.dialect)));
+        return Err(alone(foreign_config(&shown, reading.value.dialect)));
     }
     let (errors, warnings): (Vec<Fault>, Vec<Fault>) =
         reading.faults.into_iter().partition(|it| it.severity == Severity::Error);
     if errors.is_empty() {
         return Ok(Loaded { file: reading.value, warnings });
     }
-    Err((faults_of(&errors), warnings))
+    Err((config_error(&errors), warnings))
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> Failure {
@@ -202,14 +202,14 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
 }
 
 /// Files of other tools are copied and not used, because they are not ours to write to.
-fn of_other_tool(shown: &str, dialect: Dialect) -> Failure {
+fn foreign_config(shown: &str, dialect: Dialect) -> Failure {
     let message = format!("{shown} is a config file of {}, and not ours", dialect_name(dialect));
     let file = word(shown);
     Failure::config(message, format!("take its servers over with `toolrack import {file}`"))
 }
 
 /// Everything that is wrong with a config, at once.
-fn faults_of(faults: &[Fault]) -> Failure {
+fn config_error(faults: &[Fault]) -> Failure {
     let fault = |it: &Fault| {
         let fault = ServiceFault::new(ErrorCode::ValidationError, it.to_string())
             .hint("mend these lines with `toolrack edit`; nothing was started");
@@ -219,23 +219,23 @@ fn faults_of(faults: &[Fault]) -> Failure {
 }
 
 /// The server that was typed.
-fn typed(target: &TargetOptions) -> Result<McpServerConfig, Failure> {
+fn ad_hoc(target: &TargetOptions) -> Result<McpServerConfig, Failure> {
     if let Some(url) = &target.url {
         let mut headers = Vec::new();
         for header in &target.header {
-            headers.push(header_of(header)?);
+            headers.push(parse_header(header)?);
         }
         let transport =
             McpTransport::Http { url: url.clone(), headers: headers.into_iter().collect() };
-        return Ok(McpServerConfig::new(host_of(url), transport));
+        return Ok(McpServerConfig::new(host(url), transport));
     }
     let mut words = target.command.iter();
     let command = words.next().cloned().unwrap_or_default();
     let mut env = Vec::new();
     for variable in &target.env {
-        env.push(variable_of(variable)?);
+        env.push(parse_variable(variable)?);
     }
-    let name = name_of(&target.command);
+    let name = server_name(&target.command);
     let transport = McpTransport::Stdio {
         command: literal(&command),
         args: words.map(|it| literal(it)).collect(),
@@ -246,7 +246,7 @@ fn typed(target: &TargetOptions) -> Result<McpServerConfig, Failure> {
 }
 
 /// What a typed server is called: its program, or the package that its launcher fetches.
-fn name_of(command: &[String]) -> String {
+fn server_name(command: &[String]) -> String {
     let stem = |it: &str| Path::new(it).file_stem().map(|it| it.to_string_lossy().into_owned());
     let mut words = command.iter();
     let program = words.next().and_then(|it| stem(it)).unwrap_or_default();
@@ -263,14 +263,14 @@ fn literal(text: &str) -> String {
     text.replace("${", "$${")
 }
 
-fn host_of(url: &str) -> &str {
+fn host(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
     authority.rsplit('@').next().unwrap_or_default()
 }
 
 /// The value may be secret, so it is in no error.
-pub(crate) fn header_of(header: &str) -> Result<(String, String), Failure> {
+pub(crate) fn parse_header(header: &str) -> Result<(String, String), Failure> {
     match header.split_once(':') {
         Some((name, value)) if !name.trim().is_empty() => {
             Ok((name.trim().to_owned(), value.trim().to_owned()))
@@ -283,7 +283,7 @@ pub(crate) fn header_of(header: &str) -> Result<(String, String), Failure> {
     }
 }
 
-fn variable_of(variable: &str) -> Result<(String, EnvValue), Failure> {
+fn parse_variable(variable: &str) -> Result<(String, EnvValue), Failure> {
     let (name, value) = match variable.split_once('=') {
         Some((name, value)) => (name, literal(value)),
         None => (variable, format!("${{{variable}}}")),
@@ -295,25 +295,119 @@ fn variable_of(variable: &str) -> Result<(String, EnvValue), Failure> {
     Ok((name.to_owned(), EnvValue::Text(value)))
 }
 
+/// Between a server and its tool where a person types.
+const SEPARATORS: [&str; 2] = [".", "/"];
+/// Between a server and its tool in public names.
+const PUBLIC_SEPARATORS: [&str; 2] = ["__", "_"];
+
+/// A server and something that it has, under the name that the server gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Meant {
+    pub(crate) server: String,
+    pub(crate) item: String,
+}
+
+impl Meant {
+    fn new(server: &str, item: &str) -> Self {
+        Self { server: server.to_owned(), item: item.to_owned() }
+    }
+}
+
+/// What `server.tool` or `server/tool` means, if there is such a server. The longest name of a server wins.
+pub(crate) fn resolve_typed(typed: &str, servers: &Servers) -> Option<Meant> {
+    match servers.kind {
+        Kind::Typed => Some(Meant::new(servers.names().next()?, typed)),
+        Kind::Configured => split_name(typed, servers, &SEPARATORS),
+    }
+}
+
+/// What a public name may mean: a server and what is behind it.
+pub(crate) fn resolve_public(typed: &str, servers: &Servers) -> Option<Meant> {
+    let typed = typed.strip_prefix("mcp__").unwrap_or(typed);
+    split_name(typed, servers, &PUBLIC_SEPARATORS)
+}
+
+fn split_name(typed: &str, servers: &Servers, separators: &[&str]) -> Option<Meant> {
+    let behind = |name: &str| {
+        let rest = typed.strip_prefix(name)?;
+        separators.iter().find_map(|it| rest.strip_prefix(it)).filter(|it| !it.is_empty())
+    };
+    let found = servers.names().filter_map(|name| Some((name, behind(name)?)));
+    found.max_by_key(|(name, _)| name.len()).map(|(name, rest)| Meant::new(name, rest))
+}
+
+/// What the only server there is makes of a name.
+pub(crate) fn resolve_single(typed: &str, servers: &Servers) -> Option<Meant> {
+    servers.only().map(|it| Meant::new(&it.name, typed))
+}
+
+/// A tool that was typed without its server must be that of one server alone. What cannot be ruled out is said: the
+/// `silent` servers, whose tools nobody knows, may have a tool of that name too.
+pub(crate) fn check_bare_name(
+    typed: &str,
+    owners: &[&str],
+    silent: &[&str],
+) -> Result<Option<String>, Failure> {
+    match owners {
+        [owner] if !silent.is_empty() => Ok(Some(format!(
+            "note: `{typed}` is taken for `{owner}.{typed}`; the tools of {} are not known",
+            silent.join(", ")
+        ))),
+        [] | [_] => Ok(None),
+        [first, ..] => {
+            let spellings: Vec<String> = owners.iter().map(|it| format!("{it}.{typed}")).collect();
+            let message =
+                format!("several servers have a tool `{typed}`: `{}`", spellings.join("`, `"));
+            let first = word(&format!("{first}.{typed}"));
+            let hint = format!("say which one is meant, as in `toolrack call {first}`");
+            Err(Failure::usage(message, hint))
+        }
+    }
+}
+
+/// Nothing of this name is known. `spellings` are names that would have worked.
+pub(crate) fn unknown_name<'a>(
+    what: &str,
+    typed: &str,
+    servers: &Servers,
+    spellings: impl Iterator<Item = &'a str>,
+) -> Failure {
+    if servers.configs.is_empty() {
+        return Servers::nobody();
+    }
+    let close = meant(&near(typed, spellings));
+    let start = SEPARATORS.iter().find_map(|it| typed.split_once(it)).map(|(start, _)| start);
+    let server = start.map(|it| near(it, servers.names())).unwrap_or_default();
+    let message = match (close.is_empty(), start) {
+        (true, Some(start)) => {
+            format!("there is no server `{start}` in the config{}", meant(&server))
+        }
+        _ => format!("there is no {what} `{typed}`{close}"),
+    };
+    let names: Vec<&str> = servers.names().collect();
+    let hint = format!("write `server.{what}`; the servers are: {}", names.join(", "));
+    Failure::unknown(message, hint)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn words(words: &[&str]) -> Vec<String> {
+    fn strings(words: &[&str]) -> Vec<String> {
         words.iter().map(|&it| it.to_owned()).collect()
     }
 
     #[test]
     fn a_typed_command_is_a_server() {
         let target = TargetOptions {
-            command: words(&["/opt/bin/server.js", "--dir", "${HOME}"]),
-            env: words(&["A=${b}", "TOKEN"]),
+            command: strings(&["/opt/bin/server.js", "--dir", "${HOME}"]),
+            env: strings(&["A=${b}", "TOKEN"]),
             ..TargetOptions::default()
         };
-        let config = typed(&target).unwrap();
+        let config = ad_hoc(&target).unwrap();
         let McpTransport::Stdio { command, args, env, cwd } = config.transport else { panic!() };
         assert_eq!((config.name.as_str(), command.as_str()), ("server", "/opt/bin/server.js"));
-        assert_eq!((args, cwd), (words(&["--dir", "$${HOME}"]), None));
+        assert_eq!((args, cwd), (strings(&["--dir", "$${HOME}"]), None));
         assert_eq!(env.get("A"), Some(&EnvValue::Text("$${b}".to_owned())));
         assert_eq!(env.get("TOKEN"), Some(&EnvValue::Text("${TOKEN}".to_owned())));
     }
@@ -329,7 +423,7 @@ mod tests {
             ("sh -c x", "sh"),
         ] {
             let command: Vec<String> = command.split(' ').map(str::to_owned).collect();
-            assert_eq!(name_of(&command), name);
+            assert_eq!(server_name(&command), name);
         }
     }
 
@@ -337,10 +431,10 @@ mod tests {
     fn a_typed_address_is_a_server() {
         let target = TargetOptions {
             url: Some("https://me:pw@host:8080/mcp?key=1".to_owned()),
-            header: words(&["Authorization: Bearer ${TOKEN}"]),
+            header: strings(&["Authorization: Bearer ${TOKEN}"]),
             ..TargetOptions::default()
         };
-        let config = typed(&target).unwrap();
+        let config = ad_hoc(&target).unwrap();
         let McpTransport::Http { headers, .. } = config.transport else { panic!() };
         assert_eq!(config.name, "host:8080");
         assert_eq!(headers.get("Authorization").map(String::as_str), Some("Bearer ${TOKEN}"));
@@ -349,12 +443,83 @@ mod tests {
     #[test]
     fn odd_headers_and_variables_are_told_without_their_values() {
         for (failure, field) in [
-            (header_of("s3cret").unwrap_err(), "--header"),
-            (header_of(": s3cret").unwrap_err(), "--header"),
-            (variable_of("=s3cret").unwrap_err(), "--env"),
+            (parse_header("s3cret").unwrap_err(), "--header"),
+            (parse_header(": s3cret").unwrap_err(), "--header"),
+            (parse_variable("=s3cret").unwrap_err(), "--env"),
         ] {
             assert_eq!(failure.faults()[0].field.as_deref(), Some(field));
             assert!(!format!("{failure:?}").contains("s3cret"));
         }
+    }
+
+    fn servers(kind: Kind, names: &[&str]) -> Servers {
+        let configs = names.iter().map(|it| McpServerConfig::stdio(*it, "x", &[])).collect();
+        Servers { configs, names: Names::default(), dir: PathBuf::new(), kind }
+    }
+
+    #[track_caller]
+    fn check(found: Option<Meant>, expected: Option<(&str, &str)>) {
+        assert_eq!(found, expected.map(|(server, item)| Meant::new(server, item)));
+    }
+
+    #[test]
+    fn names_begin_with_a_server() {
+        let both = servers(Kind::Configured, &["git", "git.hub", "my_server"]);
+        check(resolve_typed("git.log", &both), Some(("git", "log")));
+        check(resolve_typed("git/log", &both), Some(("git", "log")));
+        check(resolve_typed("git.hub.log", &both), Some(("git.hub", "log")));
+        check(resolve_typed("git_log", &both), None);
+        check(resolve_typed("git.", &both), None);
+        check(resolve_typed("svn.log", &both), None);
+        check(resolve_public("git_log", &both), Some(("git", "log")));
+        check(resolve_public("mcp__git__log", &both), Some(("git", "log")));
+        check(resolve_public("my_server_do_it", &both), Some(("my_server", "do_it")));
+        check(resolve_public("svn_log", &both), None);
+    }
+
+    #[test]
+    fn a_typed_server_takes_names_as_they_are() {
+        let typed = servers(Kind::Typed, &["npx"]);
+        check(resolve_typed("a.b/c", &typed), Some(("npx", "a.b/c")));
+        check(resolve_single("x", &typed), Some(("npx", "x")));
+        check(resolve_single("x", &servers(Kind::Configured, &["a", "b"])), None);
+    }
+
+    #[track_caller]
+    fn check_bare(owners: &[&str], silent: &[&str], expected: Result<Option<&str>, &str>) {
+        let found =
+            check_bare_name("echo", owners, silent).map_err(|it| it.faults()[0].message.clone());
+        assert_eq!(found, expected.map(|it| it.map(str::to_owned)).map_err(str::to_owned));
+    }
+
+    #[test]
+    fn a_tool_without_its_server_is_that_of_one_server_alone() {
+        check_bare(&[], &["c"], Ok(None));
+        check_bare(&["a"], &[], Ok(None));
+        let note = "note: `echo` is taken for `a.echo`; the tools of b, c are not known";
+        check_bare(&["a"], &["b", "c"], Ok(Some(note)));
+        let several = "several servers have a tool `echo`: `a.echo`, `b.echo`";
+        check_bare(&["a", "b"], &["c"], Err(several));
+    }
+
+    #[track_caller]
+    fn check_unknown(typed: &str, expected: &str) {
+        let known = ["git.log", "git_log", "git.show"];
+        let servers = servers(Kind::Configured, &["git", "mail"]);
+        let failure = unknown_name("tool", typed, &servers, known.into_iter());
+        assert_eq!(failure.faults()[0].message, expected);
+    }
+
+    #[test]
+    fn what_may_have_been_meant_is_said() {
+        check_unknown(
+            "git.lgo",
+            "there is no tool `git.lgo`; did you mean `git.log` or `git_log`?",
+        );
+        check_unknown(
+            "gti.xxxxxxxx",
+            "there is no server `gti` in the config; did you mean `git`?",
+        );
+        check_unknown("zzz", "there is no tool `zzz`");
     }
 }

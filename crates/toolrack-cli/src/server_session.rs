@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use tokio::time::timeout;
 use toolrack::Environment;
 use toolrack_client::{CallOptions, ClientHandler};
-use toolrack_config::{McpServerConfig, McpTransport, StartMode};
+use toolrack_config::{McpServerConfig, McpTransport, StartMode, without_secrets};
 use toolrack_http::HttpOptions;
 use toolrack_manager::{
     ConnectPhase, ConnectionState, FailureKind, McpConnection, McpManager, RackError, RackEvent,
@@ -25,18 +25,16 @@ use toolrack_transport::RawJson;
 use uuid::Uuid;
 
 use crate::args::tools::ConductOptions;
-use crate::auth_hints::{change_token, how_to_log_in};
 use crate::context::Surroundings;
 use crate::daemon_client::{self, Daemon, Status};
 use crate::elicitation::Questions;
-use crate::error::Failure;
+use crate::error::{self, Failure};
 use crate::exit_code::Verdict;
-use crate::gateway_error;
-use crate::printer::Printer;
-use crate::progress::Live;
+use crate::fan_out::{Absence, Absent, last_outcome};
+use crate::printer::{Live, Printer};
 use crate::server_selection::{Kind, Servers};
 use crate::settings::{self, Talk};
-use crate::unlisted_servers::{Absence, Absent, last_outcome};
+use crate::suggested_command::word;
 
 /// A person waits for the prompt of the shell, so servers that do not leave are pushed sooner than by a daemon.
 const LADDER: Ladder =
@@ -71,7 +69,7 @@ impl Rack {
         };
         let servers = match &daemon {
             Some(daemon) => {
-                gateway_error::expect();
+                error::expect_relay();
                 daemon.reroute(servers, timeout)
             }
             None => servers,
@@ -120,12 +118,12 @@ impl Rack {
         self.rack().reconcile(&[], &lazy.collect::<Vec<_>>()).await?;
         let enabled = self.configs.iter().filter(|it| it.enabled).map(|it| it.name.as_str());
         let absent = enabled.filter(|it| !self.is_known(it));
-        let why = |name: &str| self.absence(self.service.id_of(name));
+        let why = |name: &str| self.fan_out(self.service.id_of(name));
         Ok(absent.map(|it| Absent { server: it.to_owned(), why: why(it) }).collect())
     }
 
     /// Why nobody knows the tools of a server.
-    fn absence(&self, id: Option<Uuid>) -> Absence {
+    fn fan_out(&self, id: Option<Uuid>) -> Absence {
         let happened = id.and_then(|id| self.service.logs().read(id).ok());
         match happened.and_then(last_outcome) {
             Some(last) if last.kind == LogKind::Failure => Absence::Failed,
@@ -146,14 +144,14 @@ impl Rack {
         let enabled = self.configs.iter().filter(|it| it.enabled);
         let absent = enabled.filter_map(|it| {
             let why =
-                self.absence_from(&it.name, statuses.iter().find(|one| one.name == it.name))?;
+                self.fan_out_from(&it.name, statuses.iter().find(|one| one.name == it.name))?;
             Some(Absent { server: it.name.clone(), why })
         });
         Ok(absent.collect())
     }
 
     /// Why the daemon does not offer the tools of a server, if it does not.
-    fn absence_from(&self, name: &str, status: Option<&Status>) -> Option<Absence> {
+    fn fan_out_from(&self, name: &str, status: Option<&Status>) -> Option<Absence> {
         let has_tools = self.tools().iter().any(|it| **it.server() == *name);
         match status.map(|it| (&it.state, it.n_tools)) {
             _ if has_tools => None,
@@ -161,7 +159,7 @@ impl Rack {
             Some((McpStatus::Stopped, 1..)) => Some(Absence::Stopped),
             Some((McpStatus::Error { .. }, _)) => Some(Absence::Failed),
             // It may be tried again at this very moment.
-            _ => (!self.is_known(name)).then(|| self.absence(status.map(|it| it.id))),
+            _ => (!self.is_known(name)).then(|| self.fan_out(status.map(|it| it.id))),
         }
     }
 
@@ -203,14 +201,14 @@ impl Rack {
         };
         let barred = self.configs.iter().find(|it| it.name == name);
         let barred = barred.filter(|_| failure.kind() == FailureKind::NeedsLogin);
-        if let (Kind::Typed, Some(hint)) = (self.kind, barred.and_then(how_to_log_in)) {
+        if let (Kind::Typed, Some(hint)) = (self.kind, barred.and_then(login_hint)) {
             return general.saying(format!("`{name}` wants a login")).hinting(hint);
         }
         let general = general.saying(format!("`{name}` is not connected: {failure}"));
         if let (Kind::Configured, Some(config)) =
             (self.kind, barred.filter(|it| it.has_authorization()))
         {
-            return general.hinting(change_token(config));
+            return general.hinting(token_hint(config));
         }
         if !matches!(failure.kind(), FailureKind::BadConfig | FailureKind::MissingCredentials) {
             return general;
@@ -218,7 +216,9 @@ impl Rack {
         // What the failure itself says to do is better than anything we could add.
         let hint = |usual: &str| failure.hint().unwrap_or(usual).to_owned();
         match self.kind {
-            Kind::Typed => general.judged(Verdict::Usage).hinting(hint("check what was typed")),
+            Kind::Typed => {
+                general.with_exit_code(Verdict::Usage).hinting(hint("check what was typed"))
+            }
             Kind::Configured => {
                 general.hinting(hint("mend this in the config, or set what is missing"))
             }
@@ -379,7 +379,7 @@ impl Listener<'_> {
 }
 
 /// Uses servers, and ends them whatever comes of it.
-pub(crate) async fn with_rack<T>(
+pub(crate) async fn with_session<T>(
     servers: Servers,
     conduct: &ConductOptions,
     surroundings: &Surroundings,
@@ -391,4 +391,23 @@ pub(crate) async fn with_rack<T>(
     let outcome = work(&rack).await;
     rack.close().await;
     outcome
+}
+
+/// For a server that was typed: logins are kept for servers of the config. A token that was typed was refused, which
+/// is another matter.
+pub(crate) fn login_hint(server: &McpServerConfig) -> Option<String> {
+    let McpTransport::Http { url, .. } = &server.transport else { return None };
+    if server.has_authorization() {
+        return None;
+    }
+    let url = without_secrets(url);
+    Some(format!(
+        "add it, `toolrack add NAME {url}`, then run `toolrack login NAME`; or give a token: \
+         `--header 'Authorization: Bearer ${{TOKEN}}'`"
+    ))
+}
+
+/// For a server of the config that refuses what its headers say: nobody can log in there.
+pub(crate) fn token_hint(server: &McpServerConfig) -> String {
+    format!("change the token in its headers with `toolrack edit {}`", word(&server.name))
 }

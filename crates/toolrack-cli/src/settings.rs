@@ -6,6 +6,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::io::{IsTerminal, stderr, stdin, stdout};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,7 +19,6 @@ use crate::args::GlobalOptions;
 use crate::error::Failure;
 use crate::output::Output;
 use crate::suggested_command::Aim;
-use crate::terminal::{End, Terminal};
 
 /// What holds for every command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -320,6 +320,48 @@ fn timeout(text: &str) -> Result<Duration, Failure> {
         let hint = "set `TOOLRACK_TIMEOUT` to a time such as `90s`, or unset it";
         Failure::usage(message, hint).at(Variable::Timeout.name())
     })
+}
+
+/// Who is at the other end of a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    Person,
+    Program,
+}
+
+/// The three standard streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Terminal {
+    pub(crate) input: End,
+    pub(crate) output: End,
+    pub(crate) talk: End,
+    /// How wide the terminal is on which data is shown, if it is one and says so.
+    pub(crate) columns: Option<usize>,
+}
+
+impl Terminal {
+    pub(crate) fn look() -> Self {
+        Self {
+            input: end(&stdin()),
+            output: end(&stdout()),
+            talk: end(&stderr()),
+            columns: columns(),
+        }
+    }
+
+    /// Whether somebody can be asked something and be heard.
+    pub(crate) fn has_person(&self) -> bool {
+        self.input == End::Person && self.talk == End::Person
+    }
+}
+
+fn end(stream: &impl IsTerminal) -> End {
+    if stream.is_terminal() { End::Person } else { End::Program }
+}
+
+fn columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stdout()).ok()?;
+    (size.ws_col > 0).then(|| usize::from(size.ws_col))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 use toolrack_service::{McpConfig, McpPackageType};
 
-use crate::redacted_config::{is_reference, shown};
+use crate::config_secrets::{display_line, is_reference};
 
 /// Folders of a project in which tools keep their configs. Paths in those begin at the project.
 const OF_TOOLS: [&str; 6] = [".codex", ".cursor", ".lmstudio", ".roo", ".vscode", ".zed"];
@@ -18,9 +18,9 @@ pub(crate) fn settle(config: &mut McpConfig, dir: &Path) -> Option<String> {
     let found = relative(config, |it| dir.join(it).exists())?;
     let note = format!(
         "note: `{}` is always started in {} (`cwd`), because `{}` is a path from there",
-        shown(&config.name),
-        shown(&dir.to_string_lossy()),
-        shown(&found)
+        display_line(&config.name),
+        display_line(&dir.to_string_lossy()),
+        display_line(&found)
     );
     start_in(config, dir).then_some(note)
 }

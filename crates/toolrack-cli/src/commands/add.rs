@@ -12,15 +12,14 @@ use toolrack_service::{
 };
 
 use crate::args::servers::{AddOptions, Way};
-use crate::check_server::trial;
+use crate::check_server::check_server;
+use crate::commands::credentials;
+use crate::config_secrets::{extract_secrets, is_reference};
 use crate::config_service::{changed, file_of, put, with_service};
 use crate::context::Surroundings;
 use crate::error::Failure;
 use crate::exit_code::Verdict;
-use crate::extract_secrets::stow;
-use crate::redacted_config::is_reference;
-use crate::secret_input;
-use crate::server_selection::header_of;
+use crate::server_selection::parse_header;
 use crate::suggested_command::word;
 use crate::working_dir;
 
@@ -52,7 +51,7 @@ pub(crate) async fn create(
     let name = config.name.clone();
     let here = std::env::current_dir();
     let settled = here.ok().and_then(|it| working_dir::settle(&mut config, &it));
-    let plain = stow(config.clone()).names;
+    let plain = extract_secrets(config.clone()).names;
     let (file, mut said) = with_service(surroundings, None, async |service: &LocalService| {
         fill_in_secrets(service, &config, surroundings).await?;
         let id = service.create(config.clone()).map_err(|error| refused(&config.name, error))?;
@@ -74,7 +73,7 @@ pub(crate) async fn create(
         return Ok(());
     }
     let typed = word(&name);
-    match trial(&name, surroundings).await {
+    match check_server(&name, surroundings).await {
         Ok(trial) => {
             put(&mut said, "check", trial.json());
             let words = trial.words();
@@ -150,7 +149,7 @@ async fn fill_in_secrets(
     }
     for secret in config.env_vars.values().filter_map(|it| it.secret_ref.as_ref()) {
         if service.secrets().get(secret)?.is_none() {
-            let value = secret_input::read(secret, surroundings).await?;
+            let value = credentials::read_secret(secret, surroundings).await?;
             service.set_secret(secret, value).await?;
         }
     }
@@ -216,7 +215,7 @@ fn remote(options: &AddOptions) -> Result<McpTransport, Failure> {
         let message = "`--env`, `--env-secret` and `--cwd` are for servers that are started here";
         return Err(Failure::usage(message, hint));
     }
-    let headers: Result<_, Failure> = options.header.iter().map(|it| header_of(it)).collect();
+    let headers: Result<_, Failure> = options.header.iter().map(|it| parse_header(it)).collect();
     Ok(McpTransport::Http { url, headers: headers? })
 }
 
@@ -328,16 +327,17 @@ mod tests {
 
     use super::*;
     use crate::args::servers::PackageOptions;
-    use crate::redacted_config::{self, Values};
+    use crate::config_secrets::{self, Values};
 
     fn told(options: &AddOptions) -> String {
         let config = match draft(options) {
             Ok(entry) => McpConfig::of_entry(&entry),
             Err(failure) => return format!("error: {}", failure.faults()[0].message),
         };
-        let (way, target) = (redacted_config::way(&config), redacted_config::target(&config));
+        let (way, target) =
+            (config_secrets::transport_name(&config), config_secrets::target(&config));
         let env = json!(config.env_vars.keys().collect::<Vec<_>>());
-        let rest = &redacted_config::document(&config, Values::Shown)["config"];
+        let rest = &config_secrets::to_document(&config, Values::Shown)["config"];
         format!("{way} {target} {env} {rest}")
     }
 

@@ -2,14 +2,20 @@
 
 use std::io::{self, Read as _};
 
+use serde_json::{Map, Value, json};
+use toolrack_config::{
+    ConfigFile, Dialect, Fault, Reading, ServerEntry, Severity, detect, join, read_as,
+};
+use toolrack_service::{McpConfig, ServiceFault};
+
 use crate::args::servers::AddJsonOptions;
 use crate::commands::add::{Check, create};
 use crate::context::Surroundings;
 use crate::error::Failure;
-use crate::pasted_config;
+use crate::exit_code::Verdict;
 
 /// The longest entry.
-const LIMIT_BYTES: u64 = 1 << 20;
+const MAX_INPUT_BYTES: u64 = 1 << 20;
 
 /// Adds a server that is written in JSON.
 pub(crate) async fn add_json(
@@ -17,10 +23,10 @@ pub(crate) async fn add_json(
     surroundings: &Surroundings,
 ) -> Result<(), Failure> {
     let text = match options.json.as_str() {
-        "-" => surroundings.blocking(piped).await?,
+        "-" => surroundings.blocking(read_stdin).await?,
         _ => options.json,
     };
-    let snippet = pasted_config::read(&options.name, &text)?;
+    let snippet = parse_entry(&options.name, &text)?;
     for remark in &snippet.remarks {
         surroundings.printer.note(format_args!("note: {remark}"));
     }
@@ -28,8 +34,178 @@ pub(crate) async fn add_json(
     create(snippet.config, check, surroundings).await
 }
 
-fn piped() -> Result<String, Failure> {
+fn read_stdin() -> Result<String, Failure> {
     let mut text = String::new();
-    io::stdin().take(LIMIT_BYTES).read_to_string(&mut text)?;
+    io::stdin().take(MAX_INPUT_BYTES).read_to_string(&mut text)?;
     Ok(text)
+}
+
+const ENTRY_HINT: &str = r#"give an entry such as '{"command": "npx", "args": ["-y", "some-server"]}' or '{"url": "…"}'"#;
+/// Keys below which tools keep their servers.
+const SERVER_KEYS: [&str; 6] =
+    ["mcpServers", "servers", "mcp", "context_servers", "extensions", "mcp_servers"];
+
+/// What was pasted.
+#[derive(Debug)]
+pub(crate) struct Snippet {
+    pub(crate) config: McpConfig,
+    /// What is odd about it, or has no effect here.
+    pub(crate) remarks: Vec<String>,
+}
+
+/// Reads what was pasted, and calls it `name`.
+pub(crate) fn parse_entry(name: &str, text: &str) -> Result<Snippet, Failure> {
+    let entry = match serde_json::from_str(text) {
+        Ok(Value::Object(entry)) => entry,
+        Ok(_) => return Err(Failure::usage("the JSON is no object", ENTRY_HINT).at("JSON")),
+        Err(error) => {
+            let (line, column) = (error.line(), error.column());
+            let message = format!("this is no JSON: line {line}, column {column}");
+            return Err(Failure::usage(message, ENTRY_HINT).at("JSON"));
+        }
+    };
+    if entry.get("package").is_some_and(Value::is_object) {
+        return parse_native(name, entry);
+    }
+    let is_whole = SERVER_KEYS.iter().any(|it| entry.get(*it).is_some_and(Value::is_object));
+    let reading = if is_whole {
+        read_as(detect("", text).dialect, "", text)
+    } else {
+        parse_bare_entry(name, &entry)
+    };
+    single_server(name, reading)
+}
+
+/// The way in which the service itself writes a server.
+fn parse_native(name: &str, mut entry: Map<String, Value>) -> Result<Snippet, Failure> {
+    entry.insert("name".to_owned(), json!(name));
+    let config = McpConfig::from_json(&Value::Object(entry))?;
+    Ok(Snippet { config, remarks: Vec::new() })
+}
+
+/// An entry without its list, read as the tool does whose keys it has.
+fn parse_bare_entry(name: &str, entry: &Map<String, Value>) -> Reading<ConfigFile> {
+    let (dialect, list) = dialect_of(entry);
+    let text = json!({ list: { name: entry } }).to_string();
+    let mut reading = read_as(dialect, "", &text);
+    let around = join(list, name);
+    for fault in &mut reading.faults {
+        // Nobody has seen what stands round the entry.
+        fault.at = None;
+        let field = fault.field.strip_prefix(&around).map(|it| it.trim_start_matches('.'));
+        fault.field = field.unwrap_or(&fault.field).to_owned();
+    }
+    reading
+}
+
+/// Whose entry it is, and below which key that tool keeps it.
+fn dialect_of(entry: &Map<String, Value>) -> (Dialect, &'static str) {
+    let has = |keys: &[&str]| keys.iter().any(|it| entry.contains_key(*it));
+    let kind = entry.get("type").and_then(Value::as_str).unwrap_or_default();
+    let command = entry.get("command");
+    if has(&["cmd", "uri", "envs", "env_keys"]) {
+        (Dialect::Goose, "extensions")
+    } else if matches!(kind, "local" | "remote") || command.is_some_and(Value::is_array) {
+        (Dialect::OpenCode, "mcp")
+    } else if has(&["source"]) || command.is_some_and(Value::is_object) {
+        (Dialect::Zed, "context_servers")
+    } else {
+        (Dialect::McpServers, "mcpServers")
+    }
+}
+
+fn single_server(name: &str, reading: Reading<ConfigFile>) -> Result<Snippet, Failure> {
+    let (file, warnings) = reading.accept().map_err(|faults| invalid_entry(&faults))?;
+    let entry = match file.entries().collect::<Vec<_>>().as_slice() {
+        [entry] => ServerEntry { name: name.to_owned(), ..(*entry).clone() },
+        [] => return Err(Failure::usage("there is no server in this JSON", ENTRY_HINT).at("JSON")),
+        entries => match entries.iter().find(|it| it.name == name) {
+            Some(entry) => (*entry).clone(),
+            None => {
+                let names: Vec<&str> = entries.iter().map(|it| it.name.as_str()).collect();
+                let message =
+                    format!("there are several servers in this JSON: {}", names.join(", "));
+                let hint = "give the name of one of them, or `toolrack import FILE` for all";
+                return Err(Failure::usage(message, hint).at("NAME"));
+            }
+        },
+    };
+    let remarks = warnings.iter().map(ToString::to_string).collect();
+    Ok(Snippet { config: McpConfig::of_entry(&entry), remarks })
+}
+
+fn invalid_entry(faults: &[Fault]) -> Failure {
+    let (errors, odd): (Vec<&Fault>, Vec<&Fault>) =
+        faults.iter().partition(|it| it.severity == Severity::Error);
+    // What may have been meant by a key that nobody knows is why something is missing.
+    let odd = odd.into_iter().filter(|it| it.nearest.is_some());
+    let fault = |it: &Fault| {
+        let fault = ServiceFault::new(toolrack_service::ErrorCode::ValidationError, it.to_string());
+        fault.at(it.field.clone()).hint(ENTRY_HINT)
+    };
+    Failure::all(Verdict::Usage, errors.into_iter().chain(odd).map(fault).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config_secrets;
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        let told = match parse_entry("it", text) {
+            Ok(Snippet { config, remarks }) => {
+                assert_eq!(config.name, "it");
+                let timeout = config.config.get("timeout").map(ToString::to_string);
+                let words =
+                    [config_secrets::transport_name(&config), &config_secrets::target(&config)]
+                        .join(" ");
+                let timeout = timeout.map(|it| format!(" timeout={it}")).unwrap_or_default();
+                format!("{words}{timeout}{}", if remarks.is_empty() { "" } else { " (odd)" })
+            }
+            Err(failure) => format!("error: {}", failure.faults()[0].message),
+        };
+        assert_eq!(told, expected, "{text}");
+    }
+
+    #[test]
+    fn entries_of_every_tool_are_understood() {
+        check(r#"{"command": "npx", "args": ["-y", "x"]}"#, "stdio npx -y x");
+        check(r#"{"type": "http", "url": "https://h/mcp"}"#, "http https://h/mcp");
+        check(
+            r#"{"serverUrl": "https://h/mcp", "timeout": 5000}"#,
+            r#"http https://h/mcp timeout="5s""#,
+        );
+        check(r#"{"type": "local", "command": ["npx", "x"]}"#, "stdio npx x");
+        check(r#"{"type": "remote", "url": "https://h/mcp"}"#, "http https://h/mcp");
+        check(
+            r#"{"cmd": "uvx", "args": ["x"], "type": "stdio", "timeout": 5}"#,
+            r#"stdio uvx x timeout="5s""#,
+        );
+        check(r#"{"command": {"path": "node", "args": ["s.js"]}}"#, "stdio node s.js");
+        check(
+            r#"{"package": {"package_type": "npm", "identifier": "@a/b"}, "transport": "stdio"}"#,
+            "npm @a/b",
+        );
+        check(r#"{"mcpServers": {"other": {"command": "x"}}}"#, "stdio x");
+        check(r#"{"servers": {"it": {"command": "x"}, "b": {"command": "y"}}}"#, "stdio x");
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_said_without_values() {
+        check("{", "error: this is no JSON: line 1, column 1");
+        check("[1]", "error: the JSON is no object");
+        check(r#"{"mcpServers": {}}"#, "error: there is no server in this JSON");
+        check(
+            r#"{"mcpServers": {"a": {"command": "x"}, "b": {"command": "x"}}}"#,
+            "error: there are several servers in this JSON: a, b",
+        );
+        check(r#"{"command": 5}"#, "error: command: must be text; write `\"5\"`, not an integer");
+        check(
+            r#"{"mcpServers": {"a": {"command": 5}}}"#,
+            "error: 1:34: mcpServers.a.command: must be text; write `\"5\"`, not an integer",
+        );
+        let failure = parse_entry("it", r#"{"comand": "s3cret", "url": 7}"#).unwrap_err();
+        assert!(!format!("{failure:?}").contains("s3cret"), "{failure:?}");
+    }
 }

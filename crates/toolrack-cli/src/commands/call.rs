@@ -10,27 +10,24 @@ use toolrack_client::CallOptions as Conduct;
 use toolrack_manager::{ToolWithServer, read_at_most};
 use toolrack_mcp::{Tool, ToolCallResult};
 use toolrack_service::{ErrorCode, ServiceFault};
-use toolrack_transport::RawJson;
-use toolrack_transport::plain_text;
+use toolrack_transport::{RawJson, plain_text};
 
 use crate::args::tools::{CallOptions, ConductOptions};
 use crate::context::Surroundings;
 use crate::error::Failure;
 use crate::exit_code::Verdict;
+use crate::fan_out::{self, Absent};
 use crate::output::Output;
-use crate::progress::Live;
-use crate::render_content;
-use crate::resolve_name::{self, Meant};
-use crate::save::Files;
-use crate::server_selection::Servers;
-use crate::server_session::{Rack, with_rack};
+use crate::printer::Live;
+use crate::render_content::{self, Files};
+use crate::server_selection::{self, Meant, Servers};
+use crate::server_session::{Rack, with_session};
+use crate::settings::End;
 use crate::suggest::{meant, near};
-use crate::terminal::End;
 use crate::tool_args::call_expr::{self, Members};
 use crate::tool_args::coerce::{Check, shape, signature};
-use crate::tool_args::key_value::{self, Argument, From};
 use crate::tool_args::schema::Schema;
-use crate::unlisted_servers::{self, Absent};
+use crate::tool_args::{self, Argument, From};
 
 /// The longest argument that is read from a file.
 const FILE_LIMIT_BYTES: u64 = 32 << 20;
@@ -56,15 +53,15 @@ pub(crate) async fn call(options: CallOptions, surroundings: &Surroundings) -> R
     let (args, words) = (options.args.clone(), options.arguments.clone());
     let typed = surroundings.blocking(move || gather(args.as_deref(), &words, members)).await?;
     let servers = Servers::find(&options.target, &surroundings.settings, &surroundings.printer)?;
-    let servers = match resolve_name::plain(name, &servers) {
+    let servers = match server_selection::resolve_typed(name, &servers) {
         Some(Meant { server, .. }) => servers.keep(|it| it == server),
         None => servers,
     };
-    let meant = resolve_name::plain(name, &servers)
-        .or_else(|| resolve_name::public(name, &servers))
-        .or_else(|| resolve_name::alone(name, &servers));
-    let nobody = resolve_name::unknown("tool", name, &servers, std::iter::empty());
-    with_rack(servers, &options.conduct, surroundings, async |rack: &Rack| {
+    let meant = server_selection::resolve_typed(name, &servers)
+        .or_else(|| server_selection::resolve_public(name, &servers))
+        .or_else(|| server_selection::resolve_single(name, &servers));
+    let nobody = server_selection::unknown_name("tool", name, &servers, std::iter::empty());
+    with_session(servers, &options.conduct, surroundings, async |rack: &Rack| {
         let absent = rack.recall().await?;
         rack.unambiguous(name)?;
         if let Some(note) = bare(rack, name, &absent)? {
@@ -113,12 +110,12 @@ fn bare(rack: &Rack, name: &str, absent: &[Absent]) -> Result<Option<String>, Fa
     let namesakes = tools.iter().filter(|it| it.tool().name == name);
     let owners: Vec<&str> = namesakes.map(|it| &**it.server()).collect();
     let silent: Vec<&str> = absent.iter().map(|it| it.server.as_str()).collect();
-    resolve_name::bare(name, &owners, &silent)
+    server_selection::check_bare_name(name, &owners, &silent)
 }
 
 /// The same failure, with servers that do not run and may have what was meant.
 fn suspecting(nobody: Failure, absent: &[Absent]) -> Failure {
-    match unlisted_servers::suspicion(absent) {
+    match fan_out::unlisted_hint(absent) {
         Some(suspicion) => {
             let hint = format!("{}; {suspicion}", nobody.hint().unwrap_or_default());
             nobody.advising(hint)
@@ -162,13 +159,13 @@ fn gather(
     }
     let mut arguments = Vec::new();
     for typed in words {
-        let word = key_value::parse(typed)?;
+        let word = tool_args::parse(typed)?;
         let text = match word.from {
             From::Here(text) => text,
             From::Input => read_input(&word.path)?,
             From::File(path) => read_file(&word.path, &path)?,
         };
-        arguments.push(key_value::settle(&word.path, word.reads, text)?);
+        arguments.push(tool_args::resolve(&word.path, word.reads, text)?);
     }
     Ok(Typed { object, arguments })
 }
@@ -267,7 +264,7 @@ impl Errand<'_> {
             printer.data(b"\n");
             let mut files = Files::into(self.options.save.as_deref());
             if let Ok(result) = &result {
-                render_content::of_result(result, &mut files)?;
+                render_content::render_result(result, &mut files)?;
                 files.tell(printer);
             }
             let is_error = result.is_ok_and(|it| it.is_error);
@@ -275,7 +272,7 @@ impl Errand<'_> {
         }
         let result = result?;
         let mut files = Files::into(self.options.save.as_deref());
-        let text = render_content::of_result(&result, &mut files)?;
+        let text = render_content::render_result(&result, &mut files)?;
         match printer.output() {
             Output::Table if text.is_empty() => printer.note("note: the answer is empty"),
             Output::Table => {

@@ -1,7 +1,19 @@
 //! `toolrack completion`: a short script for each shell. All it does is ask the program what could be typed next.
 
-use crate::args::Shell;
+use clap::{Arg, Command, CommandFactory as _};
+use serde_json::Value;
+use toolrack_manager::ToolWithServer;
+use toolrack_transport::plain_text;
+
+use crate::args::servers::Tool;
+use crate::args::{Arguments, CompleteOptions, Shell};
+use crate::commands::tools;
+use crate::context::Surroundings;
+use crate::output::Output;
 use crate::printer::Printer;
+use crate::server_selection::{Kind, Servers};
+use crate::server_session::Rack;
+use crate::tool_args::schema::Schema;
 
 /// Prints the script of a shell.
 pub(crate) fn completion(shell: Shell, printer: &Printer) {
@@ -44,3 +56,249 @@ const FISH: &str = "complete -c toolrack -e
 complete -c toolrack -f -a \\
     '(toolrack __complete -- (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)'
 ";
+
+/// Prints one candidate to a line, each with a tab and a few words.
+pub(crate) async fn complete(options: &CompleteOptions, surroundings: &Surroundings) {
+    let known = load_known(surroundings).await.unwrap_or_default();
+    for it in candidates(&Arguments::command(), &options.words, &known) {
+        let about = plain_text(&it.about, 80);
+        surroundings.printer.line(format_args!("{}\t{about}", it.text));
+    }
+}
+
+async fn load_known(surroundings: &Surroundings) -> Option<Known> {
+    // Notes about the config belong to other moments.
+    let silent = Printer::plain(Output::Table).silenced();
+    let servers = Servers::configured(&surroundings.settings, &silent).ok()?;
+    let names = servers.names().map(str::to_owned).collect();
+    let rack = Rack::open(servers, None, None, surroundings).await.ok()?;
+    rack.recall().await.ok()?;
+    let tools = rack.tools().iter().map(known_tool).collect();
+    drop(rack);
+    Some(Known { servers: names, tools })
+}
+
+fn known_tool(tool: &ToolWithServer) -> KnownTool {
+    let schema: Value = serde_json::from_str(tool.tool().input_schema.get()).unwrap_or_default();
+    let arguments = Schema::new(&schema).names().into_iter().map(str::to_owned).collect();
+    let about = tools::description(tool.tool());
+    KnownTool { name: tools::typed_name(tool, Kind::Configured), about, arguments }
+}
+
+/// A longer word is no help to whoever types.
+const MAX_CHARS: usize = 200;
+
+/// Names that are known without starting anything.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) servers: Vec<String>,
+    pub(crate) tools: Vec<KnownTool>,
+}
+
+/// A tool, as it is typed.
+#[derive(Debug)]
+pub(crate) struct KnownTool {
+    pub(crate) name: String,
+    pub(crate) about: String,
+    pub(crate) arguments: Vec<String>,
+}
+
+/// A way to go on, with a few words about it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    pub(crate) text: String,
+    pub(crate) about: String,
+}
+
+/// What the last word could become. Everything behind `--` belongs to somebody else.
+pub(crate) fn candidates(root: &Command, words: &[String], known: &Known) -> Vec<Candidate> {
+    let Some((last, before)) = words.split_last() else { return Vec::new() };
+    if before.iter().any(|it| it == "--") {
+        return Vec::new();
+    }
+    let line = Line::read(root, before);
+    let options = line.command.get_arguments().chain(root.get_arguments());
+    let found = match line.open {
+        Some(option) if option.get_long() == Some("server") => names_with(&known.servers, ""),
+        Some(option) => values(option),
+        None if last.starts_with('-') => {
+            options.filter(|it| !it.is_hide_set()).filter_map(flag).collect()
+        }
+        None if line.verb.is_none() => subcommands(root),
+        None => positional(&line, root, known),
+    };
+    let fits = |it: &Candidate| it.text.starts_with(last.as_str()) && is_shell_safe(&it.text);
+    found.into_iter().filter(fits).collect()
+}
+
+/// Whether every shell takes a text for itself.
+fn is_shell_safe(text: &str) -> bool {
+    let is_plain = |it: char| it.is_alphanumeric() || "-_./:@%+=,".contains(it);
+    text.chars().all(is_plain) && plain_text(text, MAX_CHARS) == text
+}
+
+/// What is typed before the last word.
+struct Line<'a> {
+    command: &'a Command,
+    verb: Option<&'a str>,
+    positionals: Vec<&'a str>,
+    /// An option whose value comes next.
+    open: Option<&'a Arg>,
+}
+
+impl<'a> Line<'a> {
+    fn read(root: &'a Command, words: &'a [String]) -> Self {
+        let mut line = Self { command: root, verb: None, positionals: Vec::new(), open: None };
+        for word in words {
+            if line.open.take().is_some() {
+                continue;
+            }
+            if word.starts_with('-') {
+                line.open = line.option(root, word).filter(|it| it.get_action().takes_values());
+                continue;
+            }
+            match line.verb {
+                None => {
+                    line.verb = Some(word);
+                    line.command = root.find_subcommand(word).unwrap_or(root);
+                }
+                Some(_) => line.positionals.push(word),
+            }
+        }
+        line
+    }
+
+    fn option(&self, root: &'a Command, word: &str) -> Option<&'a Arg> {
+        let is_it = |it: &&Arg| {
+            let long = it.get_long().is_some_and(|long| word.strip_prefix("--") == Some(long));
+            let short = it.get_short().is_some_and(|short| *word == format!("-{short}"));
+            long || short
+        };
+        self.command.get_arguments().chain(root.get_arguments()).find(is_it)
+    }
+}
+
+fn subcommands(root: &Command) -> Vec<Candidate> {
+    let shown = root.get_subcommands().filter(|it| !it.is_hide_set());
+    shown.map(|it| candidate(it.get_name(), it.get_about())).collect()
+}
+
+fn flag(option: &Arg) -> Option<Candidate> {
+    Some(candidate(&format!("--{}", option.get_long()?), option.get_help()))
+}
+
+fn values(option: &Arg) -> Vec<Candidate> {
+    let values = option.get_possible_values();
+    values.iter().map(|it| candidate(it.get_name(), it.get_help())).collect()
+}
+
+fn positional(line: &Line<'_>, root: &Command, known: &Known) -> Vec<Candidate> {
+    match (line.verb.unwrap_or_default(), line.positionals.as_slice()) {
+        ("read", []) => names_with(&known.servers, ""),
+        ("import", []) => {
+            let tools: Vec<String> = Tool::ALL.iter().map(|it| it.word()).collect();
+            names_with(&tools, "")
+        }
+        ("prompt", []) => names_with(&known.servers, "."),
+        ("call", []) => {
+            let tools = known.tools.iter();
+            tools.map(|it| Candidate { text: it.name.clone(), about: it.about.clone() }).collect()
+        }
+        ("call", [tool, ..]) => {
+            let tool = known.tools.iter().find(|it| it.name == *tool);
+            tool.map(|it| names_with(&it.arguments, "=")).unwrap_or_default()
+        }
+        (_, typed) => {
+            let mut places = line.command.get_positionals();
+            match places.nth(typed.len()) {
+                Some(place) if place.get_id() == "server" => names_with(&known.servers, ""),
+                Some(place) => values(place),
+                None if typed.is_empty() && line.command.get_name() != root.get_name() => {
+                    subcommands(line.command)
+                }
+                None => Vec::new(),
+            }
+        }
+    }
+}
+
+fn names_with(names: &[String], end: &str) -> Vec<Candidate> {
+    // What begins so is an option, or to zsh the path of a program.
+    let names = names.iter().filter(|it| !it.starts_with(['-', '=']));
+    let all = names.map(|it| Candidate { text: format!("{it}{end}"), about: String::new() });
+    all.collect()
+}
+
+fn candidate(text: &str, about: Option<&clap::builder::StyledStr>) -> Candidate {
+    let about = about.map(ToString::to_string).unwrap_or_default();
+    Candidate { text: text.to_owned(), about }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool(name: &str, arguments: &[&str]) -> KnownTool {
+        let arguments = arguments.iter().map(|&it| it.to_owned()).collect();
+        KnownTool { name: name.to_owned(), about: String::new(), arguments }
+    }
+
+    #[track_caller]
+    fn check(line: &str, expected: &[&str]) {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let known = Known {
+            servers: vec!["git".to_owned(), "mail".to_owned()],
+            tools: vec![
+                tool("git.log", &["limit", "path"]),
+                tool("mail.$(touch x)", &[]),
+                tool("mail.a;id", &[]),
+                tool(
+                    "mail.über",
+                    &["größe", "a`id`", "b$(id>x)", "*", "a b", "--config", "=id", "x\u{3164}"],
+                ),
+            ],
+        };
+        let found = candidates(&Arguments::command(), &words, &known);
+        let found: Vec<&str> = found.iter().map(|it| it.text.as_str()).collect();
+        assert_eq!(found, expected, "{line}");
+    }
+
+    #[test]
+    fn verbs_names_options_and_values_are_completed() {
+        check("ca", &["call"]);
+        check("-q pro", &["prompts", "prompt"]);
+        check("__", &[]);
+        check("tools ", &["git", "mail"]);
+        check("tools m", &["mail"]);
+        check("-o json call g", &["git.log"]);
+        check("call git.log ", &["limit=", "path="]);
+        check("call git.log p", &["path="]);
+        check("call --dr", &["--dry-run"]);
+        check("tools --sc", &["--schema"]);
+        check("tools -o j", &["json"]);
+        check("tools --output y", &["yaml"]);
+        check("tools --config ", &[]);
+        check("prompt ma", &["mail."]);
+        check("completion ", &["bash", "zsh", "fish"]);
+        check("call echo -- np", &[]);
+        check("unknown x", &[]);
+        check("unknown c", &[]);
+        check("doctor ", &["git", "mail"]);
+        check("logs -f m", &["mail"]);
+        check("add ", &[]);
+        check("secret s", &["set"]);
+        check("secret set ", &[]);
+        check("import cl", &["claude", "claude-desktop"]);
+        check("add --transport h", &["http"]);
+        check("serve --server g", &["git"]);
+        check("serve --ht", &[]);
+        check("daemon st", &["start", "stop", "status"]);
+    }
+
+    #[test]
+    fn nothing_is_offered_that_a_shell_would_run() {
+        check("call mail.", &["mail.über"]);
+        check("call mail.über ", &["größe="]);
+        check("call mail.über --con", &["--config"]);
+    }
+}

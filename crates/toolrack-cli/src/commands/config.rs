@@ -1,19 +1,27 @@
 //! `toolrack config`: where the config file is, and what is wrong with it.
 
-use std::path::Path;
+use std::fs::{self, DirBuilder, File};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 use toolrack_config::{Fault, Severity, detect, read};
 use toolrack_manager::read_at_most;
-use toolrack_service::{ErrorCode, ServiceFault};
+use toolrack_service::{ConfigStore, ErrorCode, ServiceError, ServiceFault, Stored};
 
-use crate::args::config::ConfigAction;
+use crate::args::servers::{ConfigAction, EditOptions};
 use crate::config_service::count;
 use crate::context::Surroundings;
+use crate::elicitation::read_line;
 use crate::error::Failure;
 use crate::exit_code::Verdict;
+use crate::external_program;
 use crate::import_sources::dialect_name;
 use crate::output::Output;
+use crate::printer::Printer;
+use crate::server_selection::Servers;
 
 const LIMIT_BYTES: u64 = 16 << 20;
 
@@ -28,7 +36,7 @@ pub(crate) fn config(action: ConfigAction, surroundings: &Surroundings) -> Resul
                 None => "mend these lines with `toolrack edit`, or in your editor".to_owned(),
             };
             let file = options.file.as_deref().unwrap_or(home.config_file());
-            check(file, &mend, surroundings)
+            check_config(file, &mend, surroundings)
         }
         ConfigAction::Path => {
             let file = home.config_file();
@@ -45,9 +53,9 @@ pub(crate) fn config(action: ConfigAction, surroundings: &Surroundings) -> Resul
 }
 
 /// Says everything that is wrong with a file, of whatever tool.
-fn check(file: &Path, mend: &str, surroundings: &Surroundings) -> Result<(), Failure> {
+fn check_config(file: &Path, mend: &str, surroundings: &Surroundings) -> Result<(), Failure> {
     let shown = file.display().to_string();
-    let text = text(file)?;
+    let text = read_config(file)?;
     let detection = detect(&shown, &text);
     let reading = read(&shown, &text);
     let (errors, warnings): (Vec<Fault>, Vec<Fault>) =
@@ -76,7 +84,7 @@ fn check(file: &Path, mend: &str, surroundings: &Surroundings) -> Result<(), Fai
 }
 
 /// The text of a config file that has to be there.
-pub(crate) fn text(file: &Path) -> Result<String, Failure> {
+pub(crate) fn read_config(file: &Path) -> Result<String, Failure> {
     read_at_most(file, LIMIT_BYTES).map_err(|error| {
         let message = format!("{} cannot be read: {error}", file.display());
         Failure::config(
@@ -84,4 +92,137 @@ pub(crate) fn text(file: &Path) -> Result<String, Failure> {
             "check the path and its rights; `toolrack add` makes a config file",
         )
     })
+}
+
+/// So many texts that were not saved are kept.
+const MAX_DRAFTS: usize = 10_000;
+
+/// Lets the user edit the config file.
+pub(crate) async fn edit(
+    options: &EditOptions,
+    surroundings: &Surroundings,
+) -> Result<(), Failure> {
+    // Ctrl-C is for the editor; a handler of ours keeps it from ending us, and is not passed on.
+    let _ctrl_c = signal(SignalKind::interrupt())?;
+    let home = surroundings.settings.home()?;
+    let store = ConfigStore::new(home.config_file());
+    let line = match &options.server {
+        None => None,
+        Some(name) => {
+            let servers = Servers::configured(&surroundings.settings, &surroundings.printer)?;
+            servers.server(name)?.origin.at().map(|it| it.line)
+        }
+    };
+    let (text, generation) = store.text()?;
+    let draft = Draft::new(&home.dir().join("edit"), &text)?;
+    let written = loop {
+        let edited = external_program::edit(&draft.path, line);
+        let written = draft.text()?;
+        if written == text {
+            draft.remove();
+            edited?;
+            let said = json!({ "file": store.path(), "changed": false });
+            surroundings.printer.done("nothing was changed", &said);
+            return Ok(());
+        }
+        if let Err(failure) = edited {
+            draft.tell(surroundings);
+            return Err(draft.named_in(failure, &surroundings.printer));
+        }
+        match store.replace_text(Some(generation), &written) {
+            Ok(stored) => break stored,
+            Err(error) if wants_to_retry(&error, surroundings).await => {}
+            Err(error) => {
+                draft.tell(surroundings);
+                let hint = "mend that text and save it yourself, or run `toolrack edit` again";
+                let failure = Failure::from(error).advising(hint);
+                return Err(draft.named_in(failure, &surroundings.printer));
+            }
+        }
+    };
+    draft.remove();
+    report_saved(&written, store.path(), surroundings);
+    Ok(())
+}
+
+fn report_saved(stored: &Stored, file: &Path, surroundings: &Surroundings) {
+    for warning in &stored.warnings {
+        surroundings.printer.note(format_args!("warning: {warning}"));
+    }
+    let n_servers = stored.file.entries().count();
+    let said = json!({ "file": file, "changed": true, "n_servers": n_servers });
+    surroundings.printer.done(format_args!("{} is saved", file.display()), &said);
+}
+
+/// Whether the user wants to mend what is wrong at once.
+async fn wants_to_retry(error: &ServiceError, surroundings: &Surroundings) -> bool {
+    if !surroundings.settings.terminal.has_person() {
+        return false;
+    }
+    for fault in error.faults() {
+        surroundings.printer.ask(format_args!("{}\n", fault.message));
+    }
+    surroundings.printer.ask("It is not saved. Edit it again? [Y]es, [n]o: ");
+    // Only what is pressed from now on is meant for us.
+    let Ok(mut ctrl_c) = signal(SignalKind::interrupt()) else { return false };
+    let typed = tokio::select! {
+        typed = read_line() => typed,
+        _ = ctrl_c.recv() => None,
+    };
+    typed.is_some_and(|it| !it.trim().to_ascii_lowercase().starts_with('n'))
+}
+
+/// A private copy of the config file, which the user edits.
+struct Draft {
+    path: PathBuf,
+}
+
+impl Draft {
+    fn new(dir: &Path, text: &str) -> Result<Self, Failure> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.map_err(|error| {
+            let message = format!("{} cannot be made: {error}", dir.display());
+            Failure::from(std::io::Error::new(error.kind(), message))
+        })?;
+        for number in 1..=MAX_DRAFTS {
+            let path = dir.join(format!("toolrack-{number}.toml"));
+            match File::options().write(true).create_new(true).mode(0o600).open(&path) {
+                Ok(mut file) => {
+                    file.write_all(text.as_bytes())?;
+                    return Ok(Self { path });
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let message = format!("there are too many texts in {}", dir.display());
+        Err(Failure::config(message, "remove those that are not needed any more"))
+    }
+
+    /// Says where a text is that was not saved.
+    fn tell(&self, surroundings: &Surroundings) {
+        surroundings.printer.note(format_args!(
+            "nothing is lost: the config file is as it was, and your text is in {}",
+            self.path.display()
+        ));
+    }
+
+    /// The same failure, from which a program learns where the text is.
+    fn named_in(&self, failure: Failure, printer: &Printer) -> Failure {
+        if printer.output() != Output::Json {
+            return failure;
+        }
+        let hint = failure.hint().unwrap_or_default();
+        let hint = format!("{hint}; your text is in {}", self.path.display());
+        failure.advising(hint)
+    }
+
+    fn text(&self) -> Result<String, Failure> {
+        Ok(read_at_most(&self.path, LIMIT_BYTES)?)
+    }
+
+    fn remove(&self) {
+        // It is a copy of what is saved.
+        fs::remove_file(&self.path).unwrap_or_default();
+    }
 }

@@ -1,5 +1,7 @@
 //! `toolrack daemon`: servers that stay up between commands.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,22 +13,23 @@ use toolrack_daemon::{
 };
 use toolrack_service::{ErrorCode, McpStatus, ServiceOptions, SharedLookup};
 
-use crate::args::daemon::{DaemonAction, DaemonStartOptions};
-use crate::commands::{daemon_logs, systemd_unit};
+use crate::args::daemon::{DaemonAction, DaemonStartOptions, DashboardOptions};
+use crate::commands::logs;
 use crate::config_service::service_options;
 use crate::context::Surroundings;
-use crate::daemon_client::{Daemon, log_file, of_home, of_servers};
-use crate::daemon_env::{Inherited, start_command};
+use crate::daemon_client::{self, Daemon, log_file, of_home, of_servers};
+use crate::daemon_process::{self, DaemonEnv, start_command};
 use crate::error::Failure;
 use crate::exit_code::Verdict;
-use crate::output::Output;
+use crate::external_program::open_page;
+use crate::output::{self, Output};
+use crate::printer::Printer;
 use crate::server_selection::Servers;
-use crate::settings::{Listen, Settings};
-use crate::{daemon_log, daemon_process, time_format};
+use crate::settings::{Listen, Settings, Variable, of_process};
 
 /// How long a daemon may take to end: it gives calls five seconds, and its servers some more.
-const END_PATIENCE: Duration = Duration::from_secs(45);
-const LOOK: Duration = Duration::from_millis(10);
+const STOP_TIMEOUT: Duration = Duration::from_secs(45);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// What a daemon says of itself.
 #[derive(Debug, Deserialize)]
@@ -44,35 +47,37 @@ pub(crate) async fn daemon(
         DaemonAction::Start(options) => start(&options, surroundings).await,
         DaemonAction::Stop => stop(surroundings).await,
         DaemonAction::Status => status(surroundings).await,
-        DaemonAction::Logs(options) => daemon_logs::logs(&options, surroundings).await,
-        DaemonAction::Unit => systemd_unit::unit(surroundings),
+        DaemonAction::Logs(options) => logs::daemon_logs(&options, surroundings).await,
+        DaemonAction::Unit => print_unit(surroundings),
     }
 }
 
 async fn start(options: &DaemonStartOptions, surroundings: &Surroundings) -> Result<(), Failure> {
     let (settings, printer) = (&surroundings.settings, &surroundings.printer);
     if let Some(Daemon { running, .. }) = of_servers(settings)? {
-        if let Some(listen) = wanted(options, settings).filter(|it| !listens(&running, *it)) {
-            return Err(elsewhere(&running, listen));
+        if let Some(listen) =
+            requested_listen(options, settings).filter(|it| !listens_on(&running, *it))
+        {
+            return Err(listen_conflict(&running, listen));
         }
-        let text = format!("a daemon runs already: {}", place(&running));
-        printer.done(text, &said(&running, "runs already"));
+        let text = format!("a daemon runs already: {}", location(&running));
+        printer.done(text, &state_json(&running, "runs already"));
         return Ok(());
     }
     let running = daemon_process::start(options, surroundings).await?;
     let log = log_file(settings.home()?);
-    let text = format!("the daemon runs: {}\nits log is {}", place(&running), log.display());
-    printer.done(text, &said(&running, "started"));
+    let text = format!("the daemon runs: {}\nits log is {}", location(&running), log.display());
+    printer.done(text, &state_json(&running, "started"));
     Ok(())
 }
 
 /// Where it is to listen, if somebody said so.
-fn wanted(options: &DaemonStartOptions, settings: &Settings) -> Option<Listen> {
+fn requested_listen(options: &DaemonStartOptions, settings: &Settings) -> Option<Listen> {
     options.listen.or(settings.listen)
 }
 
 /// Whether a daemon listens where it is wanted. Port 0 is any port.
-fn listens(running: &Running, listen: Listen) -> bool {
+fn listens_on(running: &Running, listen: Listen) -> bool {
     match (listen, running.addr) {
         (Listen::Nowhere, addr) => addr.is_none(),
         (Listen::At(_), None) => false,
@@ -82,8 +87,8 @@ fn listens(running: &Running, listen: Listen) -> bool {
     }
 }
 
-fn elsewhere(running: &Running, listen: Listen) -> Failure {
-    let here = place(running);
+fn listen_conflict(running: &Running, listen: Listen) -> Failure {
+    let here = location(running);
     let message = format!("a daemon runs already, and not as `--listen {listen}` asks for: {here}");
     let hint = format!(
         "end it with `toolrack daemon stop`, then run `toolrack daemon start --listen {listen}`"
@@ -100,15 +105,15 @@ pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(
         rustix::process::setsid().map_err(std::io::Error::from)?;
     }
     daemon_process::make_home(home)?;
-    daemon_log::install(options.detached.then(|| log_file(home)))?;
-    raise_limits();
-    let listen = match wanted(options, settings) {
+    daemon_process::init_logging(options.detached.then(|| log_file(home)))?;
+    raise_file_limit();
+    let listen = match requested_listen(options, settings) {
         Some(Listen::At(addr)) => Some(addr),
         Some(Listen::Nowhere) => None,
         None => Some(DEFAULT_ADDR),
     };
     let service = service_options(settings)?;
-    let service = ServiceOptions { lookup: inherited(service.lookup, settings)?, ..service };
+    let service = ServiceOptions { lookup: daemon_env(service.lookup, settings)?, ..service };
     let options = HostOptions { listen, service, ..HostOptions::default() };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ending = runtime.block_on(async {
@@ -125,18 +130,18 @@ pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(
 }
 
 /// The values of this very moment, which the daemon keeps.
-fn inherited(
+fn daemon_env(
     values: Option<SharedLookup>,
     settings: &Settings,
 ) -> Result<Option<SharedLookup>, Failure> {
     let config = std::path::absolute(settings.home()?.config_file())?;
     let config = settings.is_config_given.then_some(config.as_path());
     let start = start_command(config, settings.agent.as_deref());
-    Ok(values.map(|values| Arc::new(Inherited { values, start }) as SharedLookup))
+    Ok(values.map(|values| Arc::new(DaemonEnv { values, start }) as SharedLookup))
 }
 
 /// Every server takes some files, so all that the system grants are wanted.
-fn raise_limits() {
+fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
@@ -152,7 +157,7 @@ async fn stop(surroundings: &Surroundings) -> Result<(), Failure> {
     };
     let pid = daemon.running.pid;
     daemon.post::<Value>("/api/daemon/stop").await?;
-    let deadline = Instant::now() + END_PATIENCE;
+    let deadline = Instant::now() + STOP_TIMEOUT;
     while Running::find(settings.home()?)?.is_some_and(|it| it.pid == pid) {
         if Instant::now() >= deadline {
             let message = format!("the daemon (process {pid}) does not end");
@@ -161,7 +166,7 @@ async fn stop(surroundings: &Surroundings) -> Result<(), Failure> {
             return Err(Failure::new(Verdict::Unreachable, code, message, hint));
         }
         let pause = async {
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
             Ok(())
         };
         surroundings.unless_stopped(pause).await?;
@@ -189,14 +194,14 @@ async fn status(surroundings: &Surroundings) -> Result<(), Failure> {
         let document = json!({
             "state": "running", "pid": pid, "version": version, "url": url,
             "mcp": url.as_ref().map(|it| format!("{it}/mcp")), "socket": socket,
-            "key_file": token_file(home), "started_at": time_format::utc(about.started_ms), "config": config, "agent": agent,
+            "key_file": token_file(home), "started_at": output::format_utc(about.started_ms), "config": config, "agent": agent,
             "n_servers": n_servers, "n_running_servers": n_up,
             "n_running_calls": about.n_running_calls, "log": log_file(home),
         });
         printer.document(&document.to_string());
         return Ok(());
     }
-    let up = time_format::ago(about.started_ms, time_format::now());
+    let up = output::format_ago(about.started_ms, output::now_ms());
     printer.line(format_args!("running   process {pid}, version {version}, started {up}"));
     match url {
         Some(url) => {
@@ -215,21 +220,158 @@ async fn status(surroundings: &Surroundings) -> Result<(), Failure> {
 }
 
 /// Which process it is, and where.
-fn place(running: &Running) -> String {
+fn location(running: &Running) -> String {
     match running.addr {
         Some(addr) => format!("process {}, http://{addr}", running.pid),
         None => format!("process {}, {}", running.pid, running.socket.display()),
     }
 }
 
-fn said(running: &Running, state: &str) -> Value {
+fn state_json(running: &Running, state: &str) -> Value {
     let url = running.addr.map(|it| format!("http://{it}"));
     json!({ "state": state, "pid": running.pid, "url": url, "socket": running.socket })
+}
+
+/// A link that opens the page.
+#[derive(Deserialize)]
+struct Link {
+    url: String,
+    seconds: u64,
+}
+
+/// A page in a file that leads to the dashboard.
+#[derive(Deserialize)]
+struct Page {
+    file: PathBuf,
+    url: String,
+}
+
+/// Opens the page, or shows the address that does.
+pub(crate) async fn dashboard(
+    options: &DashboardOptions,
+    surroundings: &Surroundings,
+) -> Result<(), Failure> {
+    let printer = &surroundings.printer;
+    let daemon = daemon_client::require(surroundings).await?;
+    if options.no_browser {
+        return print_link(&daemon, printer).await;
+    }
+    let Page { file, url } = daemon.post("/api/daemon/page").await.map_err(needs_listen)?;
+    match open_page(&file) {
+        Ok(()) => {
+            let text = format!(
+                "your browser should show the page now: {url}\n\
+                 hint: if it shows none, `toolrack dashboard --no-browser` gives an address to open"
+            );
+            printer.done(text, &json!({ "url": url }));
+            Ok(())
+        }
+        Err(error) => Err(Failure::usage(
+            format!("no browser can be started: {error}"),
+            "`toolrack dashboard --no-browser` shows the address",
+        )),
+    }
+}
+
+async fn print_link(daemon: &Daemon, printer: &Printer) -> Result<(), Failure> {
+    let Link { url, seconds } = daemon.post("/api/daemon/link").await.map_err(needs_listen)?;
+    if printer.output() == Output::Table {
+        printer.line(&url);
+        printer.note(format_args!("note: it opens the page once, within {seconds} s"));
+    } else {
+        printer.document(&json!({ "url": url, "seconds": seconds }).to_string());
+    }
+    Ok(())
+}
+
+fn needs_listen(failure: Failure) -> Failure {
+    failure.advising("start it with an address: `toolrack daemon start --listen 127.0.0.1:7733`")
+}
+
+const UNIT_FILE: &str = "~/.config/systemd/user/toolrack.service";
+const ENABLE_COMMAND: &str = "systemctl --user enable --now toolrack";
+
+/// Prints the unit.
+pub(crate) fn print_unit(surroundings: &Surroundings) -> Result<(), Failure> {
+    let (settings, printer) = (&surroundings.settings, &surroundings.printer);
+    let program = std::env::current_exe()?.display().to_string();
+    let unit = unit_text(&program, &unit_args(settings)?, &unit_env(settings, &of_process));
+    if printer.output() == Output::Table {
+        printer.line(unit);
+        printer.note(format_args!("save it as `{UNIT_FILE}`, then: {ENABLE_COMMAND}"));
+    } else {
+        let said =
+            json!({ "unit": format!("{unit}\n"), "file": UNIT_FILE, "enable": ENABLE_COMMAND });
+        printer.document(&said.to_string());
+    }
+    Ok(())
+}
+
+/// What is typed to mean the servers that are meant now. systemd starts it in another folder.
+fn unit_args(settings: &Settings) -> Result<Vec<String>, Failure> {
+    let mut words = Vec::new();
+    if settings.is_config_given {
+        let file = std::path::absolute(settings.home()?.config_file())?;
+        words.extend(["--config".to_owned(), file.display().to_string()]);
+    }
+    if let Some(agent) = &settings.agent {
+        words.extend(["--agent".to_owned(), agent.clone()]);
+    }
+    words.extend(["daemon", "start", "--foreground"].map(str::to_owned));
+    if let Some(listen) = settings.listen {
+        words.extend(["--listen".to_owned(), listen.to_string()]);
+    }
+    Ok(words)
+}
+
+/// The variables that say where things live.
+fn unit_env(
+    settings: &Settings,
+    value: &dyn Fn(Variable) -> Option<OsString>,
+) -> Vec<(&'static str, String)> {
+    // Who names one folder for everything is asked for no other.
+    let all: &[Variable] = if settings.is_home_given {
+        &[Variable::Home]
+    } else {
+        &[Variable::XdgConfigHome, Variable::XdgDataHome]
+    };
+    let given = all.iter().filter_map(|it| Some((it.name(), value(*it)?)));
+    let given = given.map(|(name, value)| (name, value.to_string_lossy().into_owned()));
+    given.filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// The unit. What is left after the daemon has ended in order is nothing; what is left after it was killed is ended
+/// by guardians, and by systemd at last.
+fn unit_text(program: &str, options: &[String], variables: &[(&str, String)]) -> String {
+    let quoted = |text: &str| {
+        let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%");
+        format!("\"{text}\"")
+    };
+    let words = options.iter().map(|it| {
+        let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_./:".contains(it);
+        // What stands for itself needs no quotes, and no word may be taken for one of systemd's own variables.
+        if it.chars().all(is_plain) { it.clone() } else { quoted(it).replace('$', "$$") }
+    });
+    let words: Vec<String> = words.collect();
+    let environment = variables
+        .iter()
+        .map(|(name, value)| format!("\nEnvironment={}", quoted(&format!("{name}={value}"))));
+    format!(
+        "[Unit]\nDescription=Toolrack: MCP servers behind one endpoint\n\n\
+         [Service]\nExecStart={} {}{}\nRestart=on-failure\nKillMode=mixed\n\
+         TimeoutStopSec=45\n\n[Install]\nWantedBy=default.target",
+        quoted(program).replace('$', "$$"),
+        words.join(" "),
+        environment.collect::<String>(),
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::GlobalOptions;
+    use crate::settings::settle;
+    use crate::settings::{End, Terminal};
 
     #[test]
     fn any_port_will_do_for_port_0() {
@@ -242,7 +384,11 @@ mod tests {
                 config: "/c".into(),
                 agent: None,
             };
-            assert_eq!(listens(&running, listen.parse().unwrap()), expected, "{addr:?} {listen}");
+            assert_eq!(
+                listens_on(&running, listen.parse().unwrap()),
+                expected,
+                "{addr:?} {listen}"
+            );
         };
         check(Some("127.0.0.1:7733"), "127.0.0.1:7733", true);
         check(Some("127.0.0.1:7733"), "127.0.0.1:0", true);
@@ -251,5 +397,53 @@ mod tests {
         check(Some("127.0.0.1:7733"), "none", false);
         check(None, "127.0.0.1:0", false);
         check(None, "none", true);
+    }
+
+    #[track_caller]
+    fn check(options: &GlobalOptions, set: &[(Variable, &str)], expected: &[&str]) {
+        let value = |it: Variable| {
+            let found = set.iter().find(|(name, _)| *name == it);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        let (input, output, talk) = (End::Program, End::Program, End::Program);
+        let terminal = Terminal { input, output, talk, columns: None };
+        let settings = settle(options, &value, terminal).unwrap();
+        let unit = unit_text(
+            "/opt/my tools/100%",
+            &unit_args(&settings).unwrap(),
+            &unit_env(&settings, &value),
+        );
+        let lines = unit.lines().filter(|it| it.starts_with("ExecStart") || it.starts_with("Env"));
+        assert_eq!(lines.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn a_unit_means_what_is_meant_now() {
+        let none = GlobalOptions::default;
+        let program = |rest: &str| format!("ExecStart=\"/opt/my tools/100%%\" {rest}");
+        let plain = program("daemon start --foreground");
+        check(&none(), &[(Variable::UserHome, "/u")], &[&plain]);
+        let moved = [(Variable::Home, "/h"), (Variable::XdgDataHome, "/d")];
+        check(&none(), &moved, &[&plain, "Environment=\"TOOLRACK_HOME=/h\""]);
+        let parted = [
+            (Variable::UserHome, "/u"),
+            (Variable::XdgConfigHome, "/c %"),
+            (Variable::XdgDataHome, "/d"),
+        ];
+        check(
+            &none(),
+            &parted,
+            &[&plain, "Environment=\"XDG_CONFIG_HOME=/c %%\"", "Environment=\"XDG_DATA_HOME=/d\""],
+        );
+        let asked = GlobalOptions {
+            config: Some("/my $x.toml".into()),
+            agent: Some("main".to_owned()),
+            ..none()
+        };
+        let words = program(
+            "--config \"/my $$x.toml\" --agent main daemon start --foreground --listen none",
+        );
+        let set = [(Variable::UserHome, "/u"), (Variable::Listen, "none")];
+        check(&asked, &set, &[&words]);
     }
 }

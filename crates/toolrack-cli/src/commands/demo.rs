@@ -3,8 +3,9 @@
 //! The server is this very program, started as a real child process and spoken to over its standard
 //! input and output, like any other server.
 
-use std::fmt;
+use std::process::ExitCode;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
@@ -12,7 +13,6 @@ use toolrack_client::{CallOptions, EraChoice, McpClient};
 use toolrack_stdio::{McpServerDef, StdioOptions};
 
 use crate::args::DemoOptions;
-use crate::commands::demo_server;
 use crate::error::Failure;
 use crate::output::Output;
 use crate::printer::Printer;
@@ -34,7 +34,7 @@ pub(crate) async fn demo(options: &DemoOptions, printer: &Printer) -> Result<(),
     toolrack_stdio::sweep();
     let server = McpServerDef {
         command: std::env::current_exe()?.display().to_string(),
-        args: vec![demo_server::ARGUMENT.to_owned()],
+        args: vec![SERVER_ARGUMENT.to_owned()],
         ..McpServerDef::default()
     };
     let era = if options.legacy { EraChoice::Legacy } else { EraChoice::Auto };
@@ -149,4 +149,15 @@ async fn count_down<'a>(
     let result = client.call_tool_full("countdown", &arguments, &options).await?;
     bar.finish_and_clear();
     Ok((name, result.text().into_owned()))
+}
+
+/// What makes this program the demo server.
+pub(crate) const SERVER_ARGUMENT: &str = "__demo-server";
+
+/// Serves until the input ends.
+pub(crate) fn serve() -> ExitCode {
+    match toolrack_testkit::demo::serve(io::stdin().lock(), io::stdout()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_unreadable) => ExitCode::FAILURE,
+    }
 }

@@ -1,30 +1,30 @@
 //! `toolrack doctor`: what is wrong, layer by layer, and how to mend it.
 
-mod daemon;
-mod stage;
-
+use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use toolrack::Environment;
-use toolrack_auth::Status;
+use toolrack_auth::Status as LoginStatus;
 use toolrack_config::{Lookup as _, McpServerConfig, ResolvedTransport, Source, interpolate};
-use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _};
+use toolrack_manager::FailureKind;
+use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _, ServiceFault};
 use toolrack_stdio::find_program;
 use toolrack_transport::plain_text;
 use uuid::Uuid;
 
-use crate::args::config::DoctorOptions;
+use crate::args::servers::DoctorOptions;
 use crate::config_service::{count, find, with_service};
 use crate::context::Surroundings;
+use crate::daemon_client::{self, Status};
 use crate::error::Failure;
 use crate::exit_code::Verdict;
 use crate::output::{List, Output};
 use crate::server_selection::Servers;
+use crate::server_session::token_hint;
 use crate::suggested_command::word;
-use stage::judge;
 
 const MOST_CHARS: usize = 500;
 
@@ -102,7 +102,7 @@ pub(crate) async fn doctor(
     surroundings: &Surroundings,
 ) -> Result<(), Failure> {
     let home = surroundings.settings.home()?;
-    let mut findings = vec![folder(home.dir()), secrets(&home.secrets_dir())];
+    let mut findings = vec![check_home(home.dir()), check_secrets(&home.secrets_dir())];
     let servers = match Servers::examined(&surroundings.settings, &surroundings.printer) {
         Ok(servers) => servers,
         Err(failure) => {
@@ -116,19 +116,19 @@ pub(crate) async fn doctor(
     if let Some(name) = &options.server {
         servers.server(name)?;
     }
-    findings.push(config_file(home.config_file(), servers.configs.len()));
+    findings.push(check_config_file(home.config_file(), servers.configs.len()));
     let wanted = servers
         .configs
         .iter()
         .filter(|it| options.server.as_deref().is_none_or(|name| name == it.name));
     let environment = Environment::of_process().beginning_at(&servers.dir);
     let looked = with_service(surroundings, None, async |service: &LocalService| {
-        let each = join_all(wanted.map(|it| examine(service, it, &environment)));
+        let each = join_all(wanted.map(|it| check_server(service, it, &environment)));
         surroundings.unless_stopped(async { Ok(each.await) }).await
     })
     .await?;
     let looked: Vec<Finding> = looked.into_iter().flatten().collect();
-    let there = daemon::look(&looked, surroundings).await?;
+    let there = check_daemon(&looked, surroundings).await?;
     findings.extend(looked);
     findings.extend(there);
     report(findings, surroundings)
@@ -172,7 +172,7 @@ fn report(mut findings: Vec<Finding>, surroundings: &Surroundings) -> Result<(),
 }
 
 /// The folder of everything that is remembered.
-fn folder(dir: &Path) -> Finding {
+fn check_home(dir: &Path) -> Finding {
     let shown = dir.display();
     match std::fs::metadata(dir) {
         Ok(about) if !about.is_dir() => {
@@ -183,7 +183,7 @@ fn folder(dir: &Path) -> Finding {
             let fix = format!("run `sudo chown -R \"$USER\" {shown}`");
             Finding::bad("home", Verdict::Config, format!("{shown} belongs to somebody else"), fix)
         }
-        Ok(_) => match writable(dir) {
+        Ok(_) => match check_writable(dir) {
             Ok(()) => Finding::good("home", format!("{shown} is there")),
             Err(error) => {
                 let fix = format!(
@@ -193,7 +193,7 @@ fn folder(dir: &Path) -> Finding {
                 Finding::bad("home", Verdict::Config, detail, fix)
             }
         },
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => unmade(dir),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => check_missing_home(dir),
         Err(error) => {
             let fix = format!("check the rights of {shown} and of the folders above it");
             Finding::bad("home", Verdict::Config, format!("{shown}: {error}"), fix)
@@ -202,10 +202,10 @@ fn folder(dir: &Path) -> Finding {
 }
 
 /// A folder that is not there, and whether it can be made.
-fn unmade(dir: &Path) -> Finding {
+fn check_missing_home(dir: &Path) -> Finding {
     let shown = dir.display();
     let above = dir.ancestors().skip(1).find(|it| it.exists()).unwrap_or(Path::new("/"));
-    match writable(above) {
+    match check_writable(above) {
         Ok(()) => Finding::good("home", format!("{shown} is made when it is needed")),
         Err(error) => {
             let above = above.display();
@@ -219,13 +219,13 @@ fn unmade(dir: &Path) -> Finding {
 }
 
 /// Whether files can be made in a folder. Nothing is made to find out.
-fn writable(dir: &Path) -> std::io::Result<()> {
+fn check_writable(dir: &Path) -> std::io::Result<()> {
     use rustix::fs::{Access, AtFlags, CWD, accessat};
     Ok(accessat(CWD, dir, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
 }
 
 /// The config file, which was read.
-fn config_file(file: &Path, n_servers: usize) -> Finding {
+fn check_config_file(file: &Path, n_servers: usize) -> Finding {
     let shown = file.display();
     if file.exists() {
         Finding::good("config", format!("{shown} is sound, with {}", count(n_servers)))
@@ -235,7 +235,7 @@ fn config_file(file: &Path, n_servers: usize) -> Finding {
 }
 
 /// The folder of secrets, which nobody else may enter.
-fn secrets(dir: &Path) -> Finding {
+fn check_secrets(dir: &Path) -> Finding {
     let shown = dir.display();
     match std::fs::metadata(dir) {
         Ok(about) if about.permissions().mode() & 0o077 != 0 => Finding {
@@ -249,7 +249,7 @@ fn secrets(dir: &Path) -> Finding {
 }
 
 /// Looks at one server, as far as it comes.
-async fn examine(
+async fn check_server(
     service: &LocalService,
     server: &McpServerConfig,
     environment: &Environment,
@@ -267,22 +267,22 @@ async fn examine(
         }
         Err(_gone) => return findings,
     };
-    let resolved = match values(service, server, environment) {
+    let resolved = match check_values(service, server, environment) {
         Ok(resolved) => resolved,
         Err(bad) => return bad.into_iter().map(|it| it.of(name)).collect(),
     };
     findings.push(Finding::good("values", "everything it refers to is there"));
-    let (program, can_start) = program(&resolved, name);
+    let (program, can_start) = check_program(&resolved, name);
     findings.extend(program);
     if can_start {
-        findings.extend(login(service, &config).await);
-        findings.push(connection(service, config.id, server).await);
+        findings.extend(check_login(service, &config).await);
+        findings.push(check_connection(service, config.id, server).await);
     }
     findings.into_iter().map(|it| it.of(name)).collect()
 }
 
 /// Whether variables, secrets and files that a server refers to are there.
-fn values(
+fn check_values(
     service: &LocalService,
     server: &McpServerConfig,
     environment: &Environment,
@@ -306,7 +306,7 @@ fn values(
 }
 
 /// Whether the program is there, and whether it makes sense to go on.
-fn program(resolved: &ResolvedTransport, server: &str) -> (Option<Finding>, bool) {
+fn check_program(resolved: &ResolvedTransport, server: &str) -> (Option<Finding>, bool) {
     let ResolvedTransport::Stdio { command, cwd, .. } = resolved else { return (None, true) };
     let command = command.clone().into_revealed();
     // Where it runs decides what a relative path means; the start finds out.
@@ -327,10 +327,10 @@ fn program(resolved: &ResolvedTransport, server: &str) -> (Option<Finding>, bool
 }
 
 /// Whether somebody is logged in, where that is possible.
-async fn login(service: &LocalService, config: &McpConfig) -> Option<Finding> {
+async fn check_login(service: &LocalService, config: &McpConfig) -> Option<Finding> {
     let authorizer = service.authorizer(config.id).ok()?;
     match authorizer.status().await {
-        Ok(Status::LoggedIn { issuer, .. }) => {
+        Ok(LoginStatus::LoggedIn { issuer, .. }) => {
             Some(Finding::good("login", format!("logged in by {issuer}")))
         }
         Ok(_) => Some(Finding::good("login", "nobody is logged in; not every server wants it")),
@@ -343,7 +343,7 @@ async fn login(service: &LocalService, config: &McpConfig) -> Option<Finding> {
 }
 
 /// Starts or reaches a server, and says at which layer that ended.
-async fn connection(service: &LocalService, id: Uuid, server: &McpServerConfig) -> Finding {
+async fn check_connection(service: &LocalService, id: Uuid, server: &McpServerConfig) -> Finding {
     let name = &server.name;
     let started = service.start(id).await;
     let connection = service.rack().server(name).ok();
@@ -355,7 +355,7 @@ async fn connection(service: &LocalService, id: Uuid, server: &McpServerConfig) 
     };
     let failure = connection.and_then(|it| it.state().failure().cloned());
     let (layer, verdict, usual) =
-        judge(failure.as_ref().map(toolrack_manager::Failure::kind), server);
+        classify_failure(failure.as_ref().map(toolrack_manager::Failure::kind), server);
     let hint = failure.as_ref().and_then(|it| it.hint()).map(str::to_owned);
     let detail = failure.map_or_else(|| error.to_string(), |it| it.reason().to_owned());
     // What the server said last is no advice yet.
@@ -367,9 +367,101 @@ async fn connection(service: &LocalService, id: Uuid, server: &McpServerConfig) 
     Finding::bad(layer, verdict, detail, fix)
 }
 
+/// The layer at which a kind of failure happens, its exit code, and what usually helps.
+fn classify_failure(
+    kind: Option<FailureKind>,
+    server: &McpServerConfig,
+) -> (&'static str, Verdict, String) {
+    let typed = word(&server.name);
+    let logs = format!("`toolrack logs {typed}` shows what it wrote");
+    match kind {
+        Some(
+            FailureKind::MissingTool
+            | FailureKind::PackageNotFound
+            | FailureKind::InstallFailed
+            | FailureKind::InstallTimedOut
+            | FailureKind::DockerNotRunning,
+        ) => (
+            "package",
+            Verdict::Unreachable,
+            format!("`toolrack edit {typed}` changes the package"),
+        ),
+        Some(FailureKind::BadConfig | FailureKind::MissingCredentials) => {
+            ("values", Verdict::Config, format!("`toolrack edit {typed}` changes it"))
+        }
+        Some(FailureKind::NeedsLogin) if server.has_authorization() => {
+            ("login", Verdict::Auth, token_hint(server))
+        }
+        Some(FailureKind::NeedsLogin) => {
+            ("login", Verdict::Auth, format!("`toolrack login {typed}`"))
+        }
+        Some(FailureKind::Unreachable) => (
+            "reach",
+            Verdict::Unreachable,
+            format!("check the address with `toolrack get {typed}`, the network, and the proxy"),
+        ),
+        Some(FailureKind::HandshakeTimedOut) => (
+            "handshake",
+            Verdict::Unreachable,
+            format!("it may be no MCP server, or need a longer `startup_timeout`; {logs}"),
+        ),
+        Some(FailureKind::Refused) => {
+            ("handshake", Verdict::Unreachable, format!("it may be no MCP server; {logs}"))
+        }
+        _ => ("start", Verdict::Unreachable, logs),
+    }
+}
+
+/// What the daemon says of servers that were found to be sound. Of the others it would say the same.
+async fn check_daemon(
+    looked: &[Finding],
+    surroundings: &Surroundings,
+) -> Result<Vec<Finding>, Failure> {
+    let Some(daemon) = daemon_client::find(&surroundings.settings)? else { return Ok(Vec::new()) };
+    let sound = healthy_servers(looked);
+    Ok(match daemon.statuses().await {
+        Ok(all) => all
+            .iter()
+            .filter(|it| sound.contains(it.name.as_str()))
+            .filter_map(daemon_finding)
+            .collect(),
+        Err(failure) => {
+            let fix = failure.hint().unwrap_or_default().to_owned();
+            vec![Finding::bad("daemon", failure.verdict(), failure.summary().message, fix)]
+        }
+    })
+}
+
+/// The servers of which nothing but good was found.
+fn healthy_servers(findings: &[Finding]) -> BTreeSet<&str> {
+    let (mut good, mut others) = (BTreeSet::new(), BTreeSet::new());
+    for it in findings {
+        let named = if it.health == Health::Good { &mut good } else { &mut others };
+        named.extend(it.server.as_deref());
+    }
+    &good - &others
+}
+
+/// What is wrong with a server of the daemon, if something is.
+fn daemon_finding(status: &Status) -> Option<Finding> {
+    let ServiceFault { code, message, hint, .. } = status.problem.clone()?.in_detail();
+    let name = &status.name;
+    let typed = word(name);
+    let verdict = match code {
+        // It is a program or a package that is not there, and nothing that was typed.
+        ErrorCode::NotFound => Verdict::Unreachable,
+        code => Verdict::of(code),
+    };
+    let usual =
+        || format!("`toolrack restart {typed}`; `toolrack logs {typed}` shows what it wrote");
+    let detail = format!("it does not run there: {message}");
+    Some(Finding::bad("daemon", verdict, detail, hint.unwrap_or_else(usual)).of(name))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use toolrack_config::McpTransport;
 
     #[test]
     fn a_finding_says_what_to_do() {
@@ -383,7 +475,7 @@ mod tests {
     fn a_home_that_cannot_be_made_is_found_out() {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().join("above/home");
-        assert_eq!(folder(&home).health, Health::Good);
+        assert_eq!(check_home(&home).health, Health::Good);
         if rustix::process::geteuid().is_root() {
             let reason = "root may write everywhere";
             return toolrack_testkit::skipped("a_home_that_cannot_be_made_is_found_out", reason);
@@ -391,9 +483,49 @@ mod tests {
         let mode = |it| std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(it));
         mode(0o500).unwrap();
         for it in [&home, dir.path()] {
-            let finding = folder(it);
+            let finding = check_home(it);
             assert_eq!(finding.health, Health::Bad(Verdict::Config), "{finding:?}");
         }
         mode(0o700).unwrap();
+    }
+
+    #[track_caller]
+    fn check(kind: FailureKind, layer: &str, verdict: Verdict) {
+        let server = McpServerConfig::http("it", "http://host/mcp");
+        let (found, code, fix) = classify_failure(Some(kind), &server);
+        assert_eq!((found, code), (layer, verdict), "{kind:?}");
+        assert!(fix.contains("it"), "{fix}");
+    }
+
+    #[test]
+    fn every_failure_has_a_layer_and_a_fix() {
+        check(FailureKind::MissingTool, "package", Verdict::Unreachable);
+        check(FailureKind::BadConfig, "values", Verdict::Config);
+        check(FailureKind::NeedsLogin, "login", Verdict::Auth);
+        check(FailureKind::Unreachable, "reach", Verdict::Unreachable);
+        check(FailureKind::HandshakeTimedOut, "handshake", Verdict::Unreachable);
+        check(FailureKind::Exited, "start", Verdict::Unreachable);
+        let mut server = McpServerConfig::http("it", "http://host/mcp");
+        if let McpTransport::Http { headers, .. } = &mut server.transport {
+            headers.insert("authorization".to_owned(), "Bearer ${TOKEN}".to_owned());
+        }
+        let (_, _, fix) = classify_failure(Some(FailureKind::NeedsLogin), &server);
+        assert_eq!(fix, "change the token in its headers with `toolrack edit it`");
+    }
+
+    #[test]
+    fn servers_are_sound_if_nothing_else_is_said() {
+        let good = |name| Finding::good("values", "there").of(name);
+        let bad = Finding::bad("start", Verdict::Unreachable, "exit 3".into(), "mend it".into());
+        let skipped = Finding { health: Health::Skipped, ..Finding::good("start", "disabled") };
+        let findings = [
+            Finding::good("home", "there"),
+            good("a"),
+            good("b"),
+            bad.of("b"),
+            skipped.of("c"),
+            good("d"),
+        ];
+        assert_eq!(healthy_servers(&findings), BTreeSet::from(["a", "d"]));
     }
 }

@@ -1,35 +1,31 @@
 //! `toolrack import`: the servers of other tools, copied into our config. Their files are read and never written.
 
-mod plan;
-
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use toolrack_config::{Dialect, Fault, detect, read_as};
+use toolrack_config::{ConfigFile, Dialect, Fault, detect, read_as};
 use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _, Secret, ServiceFault};
+use toolrack_transport::plain_text;
 
-use crate::args::config::{ImportOptions, Tool};
-use crate::commands::config::text;
+use crate::args::servers::{ImportOptions, Tool};
+use crate::commands::config::read_config;
+use crate::config_secrets::{self, Stowed, display_line};
 use crate::config_service::{file_of, with_service};
 use crate::context::Surroundings;
 use crate::error::Failure;
 use crate::exit_code::Verdict;
-use crate::extract_secrets::{self, Stowed};
 use crate::import_sources::{Places, dialect_name};
 use crate::output::{List, Output};
-use crate::redacted_config;
 use crate::settings::{Variable, of_process};
 use crate::suggest::{meant, near};
 use crate::working_dir;
-
-use plan::{Fate, Found, Import, plan};
 
 /// Takes over the servers of other tools.
 pub(crate) async fn import(
     options: ImportOptions,
     surroundings: &Surroundings,
 ) -> Result<(), Failure> {
-    let found = find(&options)?;
+    let found = find_files(&options)?;
     // Whoever is nowhere is in no project.
     let here = std::env::current_dir().unwrap_or_default();
     let printer = &surroundings.printer;
@@ -48,13 +44,13 @@ pub(crate) async fn import(
             if let Some(note) = &import.note {
                 printer.note(note);
             }
-            for secret in loosen(&mut import.config, &service.secrets().list()?) {
+            for secret in make_missing_secrets_optional(&mut import.config, &service.secrets().list()?) {
                 let name = &import.config.name;
                 printer.note(format_args!(
                     "note: `{name}` wants a secret that is not stored: `toolrack secret set {secret}`"
                 ));
             }
-            let stowed = extract_secrets::stow(import.config.clone());
+            let stowed = config_secrets::extract_secrets(import.config.clone());
             if options.secrets && !stowed.names.is_empty() {
                 let (name, names) = (&import.config.name, stowed.names.join(", "));
                 printer.note(format_args!("{name}: into the secret store: {names}"));
@@ -64,7 +60,7 @@ pub(crate) async fn import(
             if options.dry_run {
                 continue;
             }
-            let taken = take(service, import.config.clone(), options.secrets.then_some(stowed)).await;
+            let taken = save_import(service, import.config.clone(), options.secrets.then_some(stowed)).await;
             if let Err(failure) = taken {
                 import.fate = Fate::Skipped(failure.summary().message);
                 unsaved.get_or_insert(failure);
@@ -83,7 +79,7 @@ pub(crate) async fn import(
 }
 
 /// Lets a server do without secrets that are not stored yet, so that it is not lost, and says which those are.
-fn loosen(config: &mut McpConfig, stored: &[String]) -> Vec<String> {
+fn make_missing_secrets_optional(config: &mut McpConfig, stored: &[String]) -> Vec<String> {
     let mut missing = Vec::new();
     for variable in config.env_vars.values_mut().filter(|it| it.required) {
         if let Some(secret) = variable.secret_ref.as_ref().filter(|it| !stored.contains(it)) {
@@ -95,7 +91,7 @@ fn loosen(config: &mut McpConfig, stored: &[String]) -> Vec<String> {
 }
 
 /// Writes one server down, with its secrets in the store if that is wanted.
-async fn take(
+async fn save_import(
     service: &LocalService,
     config: McpConfig,
     stowed: Option<Stowed>,
@@ -109,7 +105,7 @@ async fn take(
         let before = service.secrets().get(&name)?;
         match before {
             Some(before) if before.reveal() == value => {}
-            Some(_) => return Err(occupied(&name)),
+            Some(_) => return Err(secret_conflict(&name)),
             None => {
                 service.set_secret(&name, Secret::from(value)).await?;
                 added.push(name);
@@ -126,7 +122,7 @@ async fn take(
 }
 
 /// A secret that somebody else needs is not overwritten.
-fn occupied(name: &str) -> Failure {
+fn secret_conflict(name: &str) -> Failure {
     let message = format!("the secret `{name}` is stored with another value");
     let hint =
         format!("remove it with `toolrack secret remove {name}`, or import without `--secrets`");
@@ -134,30 +130,30 @@ fn occupied(name: &str) -> Failure {
 }
 
 /// The files that are meant.
-fn find(options: &ImportOptions) -> Result<Vec<Found>, Failure> {
+fn find_files(options: &ImportOptions) -> Result<Vec<Found>, Failure> {
     let tool = match options.from.as_deref() {
         None | Some("all") => None,
         Some(word) => match Tool::meant(word) {
             Some(tool) => Some(tool),
             None if options.file.is_none() && looks_like_file(word) => {
-                return Ok(vec![named(Path::new(word), None)?]);
+                return Ok(vec![read_given(Path::new(word), None)?]);
             }
-            None => return Err(unknown(word)),
+            None => return Err(unknown_tool(word)),
         },
     };
     if let Some(file) = &options.file {
-        return Ok(vec![named(file, tool.map(Tool::dialect))?]);
+        return Ok(vec![read_given(file, tool.map(Tool::dialect))?]);
     }
     let places = places()?;
     let mut found = Vec::new();
     let tools = tool.as_ref().map_or(Tool::ALL, std::slice::from_ref);
     for tool in tools {
         for path in tool.present(&places) {
-            found.push(read(&path, Some(tool.dialect()))?);
+            found.push(read_found(&path, Some(tool.dialect()))?);
         }
     }
     if found.is_empty() {
-        return Err(nothing(tool, &places));
+        return Err(nothing_found(tool, &places));
     }
     Ok(found)
 }
@@ -166,7 +162,7 @@ fn looks_like_file(word: &str) -> bool {
     word.contains(['/', '.']) || Path::new(word).exists()
 }
 
-fn unknown(word: &str) -> Failure {
+fn unknown_tool(word: &str) -> Failure {
     let mut words: Vec<String> = Tool::ALL.iter().map(|it| it.word()).collect();
     words.push("all".to_owned());
     let meant = meant(&near(word, words.iter().map(String::as_str)));
@@ -174,7 +170,7 @@ fn unknown(word: &str) -> Failure {
     Failure::usage(format!("`{word}` is no tool whose servers can be found{meant}"), hint)
 }
 
-fn nothing(tool: Option<Tool>, places: &Places) -> Failure {
+fn nothing_found(tool: Option<Tool>, places: &Places) -> Failure {
     let (message, hint) = match tool {
         None => (
             "no other tool on this machine has a config with servers".to_owned(),
@@ -208,12 +204,12 @@ fn places() -> Result<Places, Failure> {
 }
 
 /// A file that somebody named, which may be that of a project.
-fn named(path: &Path, dialect: Option<Dialect>) -> Result<Found, Failure> {
-    Ok(Found { dir: working_dir::of_project(path), ..read(path, dialect)? })
+fn read_given(path: &Path, dialect: Option<Dialect>) -> Result<Found, Failure> {
+    Ok(Found { dir: working_dir::of_project(path), ..read_found(path, dialect)? })
 }
 
-fn read(path: &Path, dialect: Option<Dialect>) -> Result<Found, Failure> {
-    let text = text(path)?;
+fn read_found(path: &Path, dialect: Option<Dialect>) -> Result<Found, Failure> {
+    let text = read_config(path)?;
     let shown = path.display().to_string();
     let dialect = dialect.unwrap_or_else(|| detect(&shown, &text).dialect);
     let reading = read_as(dialect, &shown, &text);
@@ -235,16 +231,16 @@ fn report(imports: &[Import], options: &ImportOptions, file: &str, surroundings:
     };
     let printer = &surroundings.printer;
     let row = |it: &Import| {
-        let name = redacted_config::shown(&it.config.name);
+        let name = display_line(&it.config.name);
         let from = dialect_name(it.dialect).to_owned();
-        vec![name, from, redacted_config::target(&it.config), word(&it.fate)]
+        vec![name, from, config_secrets::target(&it.config), word(&it.fate)]
     };
     let item = |it: &Import| {
         let said = json!({
             "name": it.config.name,
             "file": it.path,
             "dialect": dialect_name(it.dialect),
-            "target": redacted_config::target(&it.config),
+            "target": config_secrets::target(&it.config),
             "taken": it.fate == Fate::Taken && !options.dry_run,
             "outcome": word(&it.fate),
         });
@@ -264,5 +260,185 @@ fn report(imports: &[Import], options: &ImportOptions, file: &str, surroundings:
                 "{n} written to {file}; `toolrack status --check` sees whether they work"
             )),
         }
+    }
+}
+
+/// A file that is read.
+#[derive(Debug)]
+struct Found {
+    path: PathBuf,
+    /// Where paths in it begin, if that is known.
+    dir: Option<PathBuf>,
+    dialect: Dialect,
+    file: ConfigFile,
+    warnings: Vec<Fault>,
+}
+
+/// What became of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Fate {
+    Taken,
+    Skipped(String),
+}
+
+/// One server of another tool.
+#[derive(Debug)]
+struct Import {
+    path: PathBuf,
+    dialect: Dialect,
+    config: McpConfig,
+    fate: Fate,
+    /// What was added to what its tool says of it.
+    note: Option<String>,
+}
+
+/// What is to become of each server, given those that are there, for somebody who is `here`.
+fn plan(found: &[Found], present: &[McpConfig], here: &Path) -> Vec<Import> {
+    let mut imports: Vec<Import> = Vec::new();
+    for Found { path, dir, dialect, file, .. } in found {
+        let around = enclosing_project(here, file.agents.iter().map(|it| it.id.as_str()));
+        let of_all = file.defaults.iter().map(|it| (it, None));
+        let of_projects = file
+            .agents
+            .iter()
+            .flat_map(|agent| agent.mcp.iter().map(|it| (it, Some(agent.id.as_str()))));
+        for (entry, project) in of_all.chain(of_projects) {
+            let mut config = McpConfig::of_entry(entry);
+            let note = match project {
+                Some(project) => set_project_dir(&mut config, project),
+                None => dir.as_ref().and_then(|it| working_dir::settle(&mut config, it)),
+            };
+            let taken = imports.iter().filter(|it| it.fate == Fate::Taken).map(|it| &it.config);
+            let namesake = present.iter().chain(taken).find(|it| it.name == config.name);
+            let fate = match project.filter(|it| around != Some(*it)) {
+                Some(stranger) => Fate::Skipped(other_project(stranger)),
+                None => decide(&config, namesake),
+            };
+            imports.push(Import { path: path.clone(), dialect: *dialect, config, fate, note });
+        }
+    }
+    imports
+}
+
+/// The innermost of these projects in which a folder is.
+fn enclosing_project<'a>(here: &Path, projects: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let is_around = |it: &&str| {
+        let project = Path::new(it);
+        // The folder is known without symbolic links, and a project may be written with some.
+        let plain = project.canonicalize();
+        here.starts_with(project) || plain.is_ok_and(|plain| here.starts_with(plain))
+    };
+    projects.filter(|it| Path::new(it).is_absolute()).filter(is_around).max_by_key(|it| it.len())
+}
+
+/// Has a server of a project started where its tool does so, and says it.
+fn set_project_dir(config: &mut McpConfig, project: &str) -> Option<String> {
+    let note = format!(
+        "note: `{}` is always started in {} (`cwd`), because it belongs to that project",
+        display_line(&config.name),
+        display_line(project)
+    );
+    working_dir::start_in(config, Path::new(project)).then_some(note)
+}
+
+/// Why a server of a project, or of an agent, is not taken.
+fn other_project(owner: &str) -> String {
+    let is_project = Path::new(owner).is_absolute();
+    let owner = display_line(owner);
+    if is_project {
+        format!("belongs to the project {owner}; run `toolrack import` in that folder to take it")
+    } else {
+        format!("belongs to the agent `{owner}` alone")
+    }
+}
+
+fn decide(config: &McpConfig, namesake: Option<&McpConfig>) -> Fate {
+    // The secrets in its arguments may have been moved.
+    let stowed = config_secrets::extract_secrets(config.clone()).config;
+    let is_same = |it: &McpConfig| {
+        let is_same = |as_is: &McpConfig, key: &str| it.config.get(key) == as_is.config.get(key);
+        let has_args = is_same(config, "args") || is_same(&stowed, "args");
+        it.package == config.package && has_args && is_same(config, "cwd")
+    };
+    match namesake {
+        Some(it) if is_same(it) => Fate::Skipped("is there already".to_owned()),
+        Some(_) => Fate::Skipped("another server has this name".to_owned()),
+        None if let Some(why) = invalid_name(&config.name) => Fate::Skipped(why.to_owned()),
+        None if !config.enabled => Fate::Skipped("is disabled there".to_owned()),
+        None => Fate::Taken,
+    }
+}
+
+/// Why a name cannot be taken over, if that is so: it could not be typed, or would look like another one.
+fn invalid_name(name: &str) -> Option<&'static str> {
+    if plain_text(name, usize::MAX) != name {
+        Some("its name has characters in it that cannot be seen; give it another one there")
+    } else if name.starts_with('-') {
+        Some("its name begins with `-` and would be taken for an option; give it another one there")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(program: &str) -> McpConfig {
+        let document = json!({
+            "name": "a", "transport": "stdio",
+            "package": { "package_type": "binary", "identifier": program },
+        });
+        McpConfig::from_json(&document).unwrap()
+    }
+
+    #[test]
+    fn what_is_there_stays_as_it_is() {
+        let (a, b) = (config("x"), config("y"));
+        let skipped = |why: &str| Fate::Skipped(why.to_owned());
+        assert_eq!(decide(&a, None), Fate::Taken);
+        assert_eq!(decide(&a, Some(&a)), skipped("is there already"));
+        assert_eq!(decide(&a, Some(&b)), skipped("another server has this name"));
+        let elsewhere = McpConfig { config: json!({ "cwd": "/p" }), ..config("x") };
+        assert_eq!(decide(&a, Some(&elsewhere)), skipped("another server has this name"));
+        let disabled = McpConfig { enabled: false, ..config("x") };
+        assert_eq!(decide(&disabled, None), skipped("is disabled there"));
+    }
+
+    #[test]
+    fn a_name_that_deceives_is_not_taken() {
+        let check = |name: &str, is_fit: bool| {
+            let config = McpConfig { name: name.to_owned(), ..config("x") };
+            assert_eq!(decide(&config, None) == Fate::Taken, is_fit, "{name:?}");
+        };
+        check("git", true);
+        check("größe 漢字", true);
+        check("$(touch x)", true);
+        check("--help", false);
+        check("git\u{202e}", false);
+        check("git\u{200b}", false);
+        check("x\u{3164}", false);
+        check("a\nb", false);
+        check("a\u{1b}[31m", false);
+    }
+
+    #[test]
+    fn somebody_is_in_the_innermost_project() {
+        let check = |here: &str, expected: Option<&str>| {
+            let projects = ["/no/u", "/no/u/proj", "/no/u/proj/../other", "main"];
+            assert_eq!(enclosing_project(Path::new(here), projects.into_iter()), expected);
+        };
+        check("/no/u/proj", Some("/no/u/proj"));
+        check("/no/u/proj/src", Some("/no/u/proj"));
+        check("/no/u/project", Some("/no/u"));
+        check("/no", None);
+        check("main", None);
+    }
+
+    #[test]
+    fn what_is_of_a_project_says_where_it_can_be_taken() {
+        let project = "belongs to the project /p; run `toolrack import` in that folder to take it";
+        assert_eq!(other_project("/p"), project);
+        assert_eq!(other_project("main"), "belongs to the agent `main` alone");
     }
 }

@@ -1,24 +1,29 @@
 //! `toolrack logs`: what a server wrote to its error output, as far as it is remembered.
 
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::sleep;
+use toolrack_daemon::{CallRecord, HistoryQuestion, read_call, read_history};
 use toolrack_service::{LocalService, LogKind, LogLine, LogStore};
 use toolrack_transport::plain_text;
 
+use crate::args::daemon::{DaemonLogsOptions, HistoryOptions};
 use crate::args::servers::LogsOptions;
 use crate::config_service::{find, must_exist, with_service};
 use crate::context::Surroundings;
+use crate::daemon_client::log_file;
 use crate::error::Failure;
-use crate::output::{List, Output};
+use crate::output::{self, List, Output};
 use crate::printer::Printer;
 use crate::suggested_command::word;
-use crate::time_format;
 
 /// How often a file is looked at that is followed.
-const LOOK: Duration = Duration::from_millis(200);
-const MOST_CHARS: usize = 4000;
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+const MAX_LINE_CHARS: usize = 4000;
 
 /// Shows what is remembered of a server, and goes on if that is wanted.
 pub(crate) async fn logs(
@@ -36,9 +41,9 @@ pub(crate) async fn logs(
     let wanted = if options.all { &seen } else { last_run(&seen) };
     match printer.output() {
         // Nobody knows where a list ends that is followed.
-        output if options.follow || output == Output::Table => show(wanted, printer),
+        output if options.follow || output == Output::Table => print_lines(wanted, printer),
         _ => {
-            let items = wanted.iter().map(|it| document(it).to_string()).collect();
+            let items = wanted.iter().map(|it| line_json(it).to_string()).collect();
             printer.list(&List { columns: &[], rows: Vec::new(), items });
         }
     }
@@ -55,36 +60,36 @@ pub(crate) async fn logs(
         tokio::select! {
             // Leaving is how this ends.
             () = surroundings.stop.cancelled() => return Ok(()),
-            () = sleep(LOOK) => {}
+            () = sleep(POLL_INTERVAL) => {}
         }
         let now = read(&store)?;
-        show(fresh(&seen, &now), printer);
+        print_lines(new_lines(&seen, &now), printer);
         seen = now;
     }
 }
 
-fn show(lines: &[LogLine], printer: &Printer) {
+fn print_lines(lines: &[LogLine], printer: &Printer) {
     for line in lines {
         match printer.output() {
             Output::Table => {
-                let (at, text) = (time_format::utc(line.at), shown(line));
-                printer.line(format_args!("{at} {} {text}", mark(line.kind)));
+                let (at, text) = (output::format_utc(line.at), line_text(line));
+                printer.line(format_args!("{at} {} {text}", kind_mark(line.kind)));
             }
-            _ => printer.line(document(line)),
+            _ => printer.line(line_json(line)),
         }
     }
 }
 
-fn document(line: &LogLine) -> Value {
-    json!({ "at": time_format::utc(line.at), "kind": line.kind, "text": shown(line) })
+fn line_json(line: &LogLine) -> Value {
+    json!({ "at": output::format_utc(line.at), "kind": line.kind, "text": line_text(line) })
 }
 
-fn shown(line: &LogLine) -> String {
-    plain_text(&line.text, MOST_CHARS)
+fn line_text(line: &LogLine) -> String {
+    plain_text(&line.text, MAX_LINE_CHARS)
 }
 
 /// What sort of line it is, in as many letters as any other.
-fn mark(kind: LogKind) -> &'static str {
+fn kind_mark(kind: LogKind) -> &'static str {
     match kind {
         LogKind::Stderr => "|",
         LogKind::Install => "+",
@@ -99,7 +104,7 @@ fn last_run(lines: &[LogLine]) -> &[LogLine] {
 }
 
 /// What was not there before. A file that has grown too large may have lost its beginning.
-fn fresh<'n>(seen: &[LogLine], now: &'n [LogLine]) -> &'n [LogLine] {
+fn new_lines<'n>(seen: &[LogLine], now: &'n [LogLine]) -> &'n [LogLine] {
     if now.starts_with(seen) {
         return now.split_at(seen.len()).1;
     }
@@ -107,8 +112,175 @@ fn fresh<'n>(seen: &[LogLine], now: &'n [LogLine]) -> &'n [LogLine] {
     now.split_at(known.map_or(0, |it| it + 1)).1
 }
 
+/// What is shown of a long log.
+const TAIL_BYTES: u64 = 16 << 10;
+/// What is read at once of one that is followed.
+const READ_BYTES: u64 = 1 << 20;
+
+/// Shows the end of the log, and goes on if that is wanted.
+pub(crate) async fn daemon_logs(
+    options: &DaemonLogsOptions,
+    surroundings: &Surroundings,
+) -> Result<(), Failure> {
+    let printer = &surroundings.printer;
+    let path = log_file(surroundings.settings.home()?);
+    let n_bytes = std::fs::metadata(&path).map_or(0, |it| it.len());
+    let begin = n_bytes.saturating_sub(TAIL_BYTES);
+    let (text, mut place) = read_lines(&path, begin)?;
+    // The first line is most likely not whole.
+    let text = if begin > 0 { text.split_once('\n').map_or("", |it| it.1) } else { &text };
+    print_daemon_lines(text, printer);
+    if text.is_empty() {
+        printer.note("note: the daemon has not written anything; servers have logs of their own, `toolrack logs NAME`");
+    }
+    if !options.follow {
+        return Ok(());
+    }
+    loop {
+        tokio::select! {
+            // Leaving is how this ends.
+            () = surroundings.stop.cancelled() => return Ok(()),
+            () = sleep(POLL_INTERVAL) => {}
+        }
+        let (text, end) = read_lines(&path, place)?;
+        print_daemon_lines(&text, printer);
+        place = end;
+    }
+}
+
+/// Whole lines from a place on, and the place behind them. A log that is shorter than that has begun anew, and one that
+/// is not there is empty.
+fn read_lines(path: &Path, begin: u64) -> io::Result<(String, u64)> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((String::new(), 0)),
+        Err(error) => return Err(error),
+    };
+    let begin = if file.metadata()?.len() < begin { 0 } else { begin };
+    file.seek(SeekFrom::Start(begin))?;
+    let mut bytes = Vec::new();
+    file.take(READ_BYTES).read_to_end(&mut bytes)?;
+    let n_whole = bytes.iter().rposition(|it| *it == b'\n').map_or(0, |it| it + 1);
+    bytes.truncate(n_whole);
+    let end = begin + u64::try_from(n_whole).unwrap_or_default();
+    Ok((String::from_utf8_lossy(&bytes).into_owned(), end))
+}
+
+fn print_daemon_lines(text: &str, printer: &Printer) {
+    for line in text.lines() {
+        let line = plain_text(line, MAX_LINE_CHARS);
+        match printer.output() {
+            Output::Table | Output::Raw => printer.line(line),
+            _ => printer.line(json!({ "text": line })),
+        }
+    }
+}
+
+/// The most that can be asked for at once.
+const MAX_LIMIT: u32 = 10_000;
+const MAX_NAME_CHARS: usize = 200;
+
+/// Lists calls, or shows one.
+pub(crate) async fn history(
+    options: HistoryOptions,
+    surroundings: &Surroundings,
+) -> Result<(), Failure> {
+    let printer = &surroundings.printer;
+    let home = surroundings.settings.home()?.clone();
+    if let Some(id) = options.id {
+        let asked = id.clone();
+        let found = surroundings.blocking(move || Ok(read_call(&home, &asked)?)).await?;
+        let found = found.ok_or_else(|| {
+            let hint =
+                "run `toolrack history` to see which calls there were, with their ids in front";
+            Failure::unknown(format!("no call has the id `{id}`"), hint)
+        })?;
+        match printer.output() {
+            Output::Table => printer.line(render_call(&found)),
+            _ => printer.document(&call_json(&found).to_string()),
+        }
+        return Ok(());
+    }
+    if !(1..=MAX_LIMIT).contains(&options.limit) {
+        let message = format!("`--limit` is not between 1 and {MAX_LIMIT}");
+        return Err(Failure::usage(message, "leave it out for the last 20").at("--limit"));
+    }
+    let question = HistoryQuestion {
+        server: options.server,
+        tool: options.tool,
+        is_unsuccessful: options.failed,
+        limit: options.limit,
+        ..HistoryQuestion::default()
+    };
+    let calls = surroundings.blocking(move || Ok(read_history(&home, &question)?)).await?;
+    if calls.is_empty() {
+        printer.note("note: no such call is remembered; only calls that go through the daemon are");
+    }
+    printer.list(&List {
+        columns: &["ID", "TIME", "SERVER", "TOOL", "OUTCOME", "TOOK"],
+        rows: calls.iter().map(call_row).collect(),
+        items: calls.iter().map(|it| call_json(it).to_string()).collect(),
+    });
+    Ok(())
+}
+
+fn display_name(text: &str) -> String {
+    plain_text(text, MAX_NAME_CHARS)
+}
+
+fn call_row(call: &CallRecord) -> Vec<String> {
+    let (server, tool) = (display_name(&call.server), display_name(&call.tool));
+    let outcome = call.outcome.replace('_', " ");
+    vec![
+        call.id.clone(),
+        output::format_utc(call.time_ms),
+        server,
+        tool,
+        outcome,
+        format_duration(call.duration_us),
+    ]
+}
+
+/// So long, in the unit that reads best.
+fn format_duration(us: u64) -> String {
+    match us {
+        0..10_000 => format!("{}.{} ms", us / 1000, us % 1000 / 100),
+        10_000..10_000_000 => format!("{} ms", us / 1000),
+        _ => format!("{} s", us / 1_000_000),
+    }
+}
+
+fn call_json(call: &CallRecord) -> Value {
+    let mut item = json!(call);
+    if let Some(members) = item.as_object_mut() {
+        members.insert("time".to_owned(), json!(output::format_utc(call.time_ms)));
+    }
+    item
+}
+
+/// Everything about one call, a line for each thing.
+fn render_call(call: &CallRecord) -> String {
+    let mut lines = vec![
+        format!("id         {}", call.id),
+        format!("time       {}", output::format_utc(call.time_ms)),
+        format!("server     {}", display_name(&call.server)),
+        format!("tool       {}", display_name(&call.tool)),
+        format!("outcome    {}", call.outcome.replace('_', " ")),
+        format!("delivery   {}", call.delivery.replace('_', " ")),
+        format!("took       {}", format_duration(call.duration_us)),
+        format!("arguments  {} bytes", call.argument_bytes),
+        format!("result     {} bytes", call.result_bytes),
+    ];
+    if let Some(agent) = &call.agent {
+        lines.insert(2, format!("agent      {}", display_name(agent)));
+    }
+    lines.join("\n")
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     fn lines(text: &str) -> Vec<LogLine> {
@@ -134,7 +306,35 @@ mod tests {
             ("sab", "xy", "xy"),
             ("sab", "", ""),
         ] {
-            assert_eq!(fresh(&lines(seen), &lines(now)), lines(expected), "{seen} {now}");
+            assert_eq!(new_lines(&lines(seen), &lines(now)), lines(expected), "{seen} {now}");
+        }
+    }
+
+    #[test]
+    fn whole_lines_are_read_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        assert_eq!(read_lines(&path, 0).unwrap(), (String::new(), 0));
+        let mut file = File::create(&path).unwrap();
+        file.write_all(b"one\ntwo\nthr").unwrap();
+        assert_eq!(read_lines(&path, 0).unwrap(), ("one\ntwo\n".to_owned(), 8));
+        file.write_all(b"ee\n").unwrap();
+        assert_eq!(read_lines(&path, 8).unwrap(), ("three\n".to_owned(), 14));
+        assert_eq!(read_lines(&path, 14).unwrap(), (String::new(), 14));
+        File::create(&path).unwrap().write_all(b"new\n").unwrap();
+        assert_eq!(read_lines(&path, 14).unwrap(), ("new\n".to_owned(), 4));
+    }
+
+    #[test]
+    fn times_are_told_in_the_unit_that_reads_best() {
+        for (us, expected) in [
+            (0, "0.0 ms"),
+            (1_250, "1.2 ms"),
+            (25_900, "25 ms"),
+            (9_999_999, "9999 ms"),
+            (61_000_000, "61 s"),
+        ] {
+            assert_eq!(format_duration(us), expected);
         }
     }
 }

@@ -1,18 +1,32 @@
 //! `toolrack resources`: what can be read, and families of it.
 
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
 use serde::Serialize;
+use serde_json::json;
 use toolrack_manager::McpConnection;
-use toolrack_mcp::{Resource, ResourceTemplate};
+use toolrack_mcp::{GetPromptResult, Prompt, Resource, ResourceTemplate};
+use toolrack_service::{ErrorCode, ServiceFault};
 use toolrack_transport::plain_text;
 
-use crate::args::list::ResourcesOptions;
-use crate::args::tools::ConductOptions;
-use crate::commands::tools::chosen;
+use crate::args::tools::{
+    ConductOptions, PromptOptions, PromptsOptions, ReadOptions, ResourcesOptions,
+};
+use crate::commands::call::{conduct, read_file, read_input};
+use crate::commands::tools::select_servers;
 use crate::context::Surroundings;
 use crate::error::Failure;
+use crate::exit_code::Verdict;
 use crate::fan_out;
-use crate::output::List;
-use crate::server_session::{Rack, with_rack};
+use crate::output::{List, Output};
+use crate::printer::{Live, Printer};
+use crate::render_content::{self, Files};
+use crate::server_selection::{self, Kind, Servers};
+use crate::server_session::{Rack, with_session};
+use crate::suggest::{meant, near};
+use crate::tool_args::{self, From, Reads};
 
 const MOST_CHARS: usize = 400;
 
@@ -30,12 +44,12 @@ pub(crate) async fn resources(
     surroundings: &Surroundings,
 ) -> Result<(), Failure> {
     let printer = &surroundings.printer;
-    let servers = chosen(&options.target, options.server.as_deref(), surroundings)?;
-    with_rack(servers, &ConductOptions::default(), surroundings, async |rack: &Rack| {
-        let roll = fan_out::call(rack, async |connection: &McpConnection| {
+    let servers = select_servers(&options.target, options.server.as_deref(), surroundings)?;
+    with_session(servers, &ConductOptions::default(), surroundings, async |rack: &Rack| {
+        let roll = fan_out::query_all(rack, async |connection: &McpConnection| {
             let Some(client) = connection.client() else { return Ok(Default::default()) };
-            let resources = fan_out::or_none(client.list_resources().await)?;
-            let templates = fan_out::or_none(client.list_resource_templates().await)?;
+            let resources = fan_out::or_empty(client.list_resources().await)?;
+            let templates = fan_out::or_empty(client.list_resource_templates().await)?;
             Ok((resources, templates))
         })
         .await;
@@ -46,15 +60,15 @@ pub(crate) async fn resources(
         };
         for (connection, (resources, templates)) in &roll.answers {
             let server = connection.name();
-            fan_out::remark(resources, "resources", server, printer);
-            fan_out::remark(templates, "resource templates", server, printer);
+            fan_out::note_truncated(resources, "resources", server, printer);
+            fan_out::note_truncated(templates, "resource templates", server, printer);
             for it in &resources.items {
-                list.rows.push(row(server, of_resource(it)));
-                list.items.push(item(server, it));
+                list.rows.push(resource_row(server, resource_cells(it)));
+                list.items.push(to_item(server, it));
             }
             for it in &templates.items {
-                list.rows.push(row(server, of_template(it)));
-                list.items.push(item(server, it));
+                list.rows.push(resource_row(server, template_cells(it)));
+                list.items.push(to_item(server, it));
             }
         }
         roll.show(&list, "resources", printer)
@@ -63,20 +77,275 @@ pub(crate) async fn resources(
 }
 
 /// A thing of a server as JSON.
-pub(crate) fn item<T: Serialize>(server: &str, item: &T) -> String {
+pub(crate) fn to_item<T: Serialize>(server: &str, item: &T) -> String {
     // It was read from JSON, so it can be written as JSON.
     serde_json::to_string(&Item { server, item }).unwrap_or_default()
 }
 
-fn row(server: &str, cells: [Option<&str>; 4]) -> Vec<String> {
+fn resource_row(server: &str, cells: [Option<&str>; 4]) -> Vec<String> {
     let cells = cells.map(|it| plain_text(it.unwrap_or_default(), MOST_CHARS));
     std::iter::once(server.to_owned()).chain(cells).collect()
 }
 
-fn of_resource(it: &Resource) -> [Option<&str>; 4] {
+fn resource_cells(it: &Resource) -> [Option<&str>; 4] {
     [Some(&it.uri), Some(&it.name), it.mime_type.as_deref(), it.description.as_deref()]
 }
 
-fn of_template(it: &ResourceTemplate) -> [Option<&str>; 4] {
+fn template_cells(it: &ResourceTemplate) -> [Option<&str>; 4] {
     [Some(&it.uri_template), Some(&it.name), it.mime_type.as_deref(), it.description.as_deref()]
+}
+
+/// Reads a resource and shows it.
+pub(crate) async fn read(options: ReadOptions, surroundings: &Surroundings) -> Result<(), Failure> {
+    let printer = &surroundings.printer;
+    let servers = Servers::find(&options.target, &surroundings.settings, printer)?;
+    let (server, uri) = server_and_uri(&options.words, &servers)?;
+    let servers = servers.keep(|it| it == server);
+    with_session(servers, &options.conduct, surroundings, async |rack: &Rack| {
+        let connection = rack.connect(&server).await?;
+        let Some(client) = connection.client() else { return Err(Failure::interrupted()) };
+        let live = Live::new(printer);
+        live.phase(&format!("{server}: reading"));
+        let how = conduct(&options.conduct, surroundings);
+        let reading = async { Ok(client.read_resource(&uri, &how).await?) };
+        let result = live.during(rack.attended(&server, reading)).await?;
+        drop(live);
+        if !result.skipped.is_empty() {
+            let n = result.skipped.len();
+            printer.note(format_args!("note: {n} parts cannot be read and are left out"));
+        }
+        let mut files = Files::into(options.save.as_deref());
+        let mut texts = Vec::new();
+        for part in &result.contents {
+            texts.push(render_content::render_resource(part, &mut files)?);
+        }
+        match printer.output() {
+            Output::Table => {
+                printer.line(texts.join("\n"));
+                files.tell_left(printer);
+            }
+            _ => {
+                // It was read from JSON, so it can be written as JSON.
+                let contents = serde_json::to_string(&result.contents).unwrap_or_default();
+                printer.document(&files.beside(&format!(r#"{{"contents":{contents}}}"#)));
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// The server and the address.
+fn server_and_uri(words: &[String], servers: &Servers) -> Result<(String, String), Failure> {
+    match (servers.kind, words) {
+        (Kind::Configured, [server, uri]) => {
+            servers.server(server)?;
+            Ok((server.clone(), uri.clone()))
+        }
+        (Kind::Configured, [uri]) => match servers.only() {
+            Some(only) => Ok((only.name.clone(), uri.clone())),
+            None if servers.configs.is_empty() => Err(Servers::nobody()),
+            None => {
+                let names: Vec<&str> = servers.names().collect();
+                let hint = format!(
+                    "write `toolrack read SERVER URI`; the servers are: {}",
+                    names.join(", ")
+                );
+                Err(Failure::usage("it is not said which server has it", hint))
+            }
+        },
+        (Kind::Typed, [uri]) => {
+            Ok((servers.names().next().unwrap_or_default().to_owned(), uri.clone()))
+        }
+        _ => Err(Failure::usage(
+            "a server of the config and another one are named",
+            "leave one of them out",
+        )),
+    }
+}
+
+/// Lists the prompts of one server or of all.
+pub(crate) async fn prompts(
+    options: PromptsOptions,
+    surroundings: &Surroundings,
+) -> Result<(), Failure> {
+    let printer = &surroundings.printer;
+    let servers = select_servers(&options.target, options.server.as_deref(), surroundings)?;
+    with_session(servers, &ConductOptions::default(), surroundings, async |rack: &Rack| {
+        let roll = fan_out::query_all(rack, async |connection: &McpConnection| {
+            let Some(client) = connection.client() else { return Ok(Arc::default()) };
+            fan_out::or_empty(client.list_prompts().await)
+        })
+        .await;
+        let mut list = List {
+            columns: &["SERVER", "PROMPT", "ARGUMENTS", "DESCRIPTION"],
+            rows: Vec::new(),
+            items: Vec::new(),
+        };
+        for (connection, prompts) in &roll.answers {
+            fan_out::note_truncated(prompts, "prompts", connection.name(), printer);
+            for it in &prompts.items {
+                list.rows.push(prompt_row(connection.name(), it));
+                list.items.push(to_item(connection.name(), it));
+            }
+        }
+        roll.show(&list, "prompts", printer)
+    })
+    .await
+}
+
+fn prompt_row(server: &str, prompt: &Prompt) -> Vec<String> {
+    let about = prompt.description.as_deref().or(prompt.title.as_deref()).unwrap_or_default();
+    let shown = |it: &str| plain_text(it, MOST_CHARS);
+    vec![server.to_owned(), shown(&prompt.name), shown(&prompt_signature(prompt)), shown(about)]
+}
+
+/// What a prompt takes, in one line: `name, style?`.
+pub(crate) fn prompt_signature(prompt: &Prompt) -> String {
+    let arguments = prompt.arguments.as_deref().unwrap_or_default().iter().map(|it| {
+        let mark = if it.required.unwrap_or_default() { "" } else { "?" };
+        format!("{}{mark}", it.name)
+    });
+    arguments.collect::<Vec<_>>().join(", ")
+}
+
+/// Fills in a prompt and shows it.
+pub(crate) async fn prompt(
+    options: PromptOptions,
+    surroundings: &Surroundings,
+) -> Result<(), Failure> {
+    let printer = &surroundings.printer;
+    let words = options.arguments.clone();
+    let arguments = surroundings.blocking(move || parse_prompt_args(&words)).await?;
+    let servers = Servers::find(&options.target, &surroundings.settings, printer)?;
+    let target = server_selection::resolve_typed(&options.prompt, &servers)
+        .or_else(|| server_selection::resolve_single(&options.prompt, &servers))
+        .ok_or_else(|| {
+            server_selection::unknown_name("prompt", &options.prompt, &servers, std::iter::empty())
+        })?;
+    let servers = servers.keep(|it| it == target.server);
+    with_session(servers, &options.conduct, surroundings, async |rack: &Rack| {
+        let connection = rack.connect(&target.server).await?;
+        let Some(client) = connection.client() else { return Err(Failure::interrupted()) };
+        let live = Live::new(printer);
+        live.phase(&format!("{}: filling in the prompt", target.item));
+        let how = conduct(&options.conduct, surroundings);
+        let filling = async {
+            let known = client.list_prompts().await?;
+            check_prompt(&target.item, &arguments, &known.items)?;
+            Ok(client.get_prompt(&target.item, &arguments, &how).await?)
+        };
+        let result = live.during(rack.attended(&target.server, filling)).await?;
+        drop(live);
+        print_prompt(&result, printer)
+    })
+    .await
+}
+
+fn parse_prompt_args(words: &[String]) -> Result<BTreeMap<String, String>, Failure> {
+    let mut arguments = BTreeMap::new();
+    for typed in words {
+        let word = tool_args::parse(typed)?;
+        if word.reads == Reads::Json {
+            let hint = format!("write `{}=…`", word.path);
+            return Err(Failure::usage("prompts take text only", hint).at(&word.path));
+        }
+        let text = match word.from {
+            From::Here(text) => text,
+            From::Input => read_input(&word.path)?,
+            From::File(path) => read_file(&word.path, Path::new(&path))?,
+        };
+        if arguments.insert(word.path.clone(), text).is_some() {
+            let message = format!("`{}` is given twice", word.path);
+            return Err(Failure::usage(message, "give it once").at(&word.path));
+        }
+    }
+    Ok(arguments)
+}
+
+/// Whether there is such a prompt, and it is given what it takes.
+fn check_prompt(
+    name: &str,
+    arguments: &BTreeMap<String, String>,
+    known: &[Prompt],
+) -> Result<(), Failure> {
+    let Some(prompt) = known.iter().find(|it| it.name == name) else {
+        let names: Vec<&str> = known.iter().map(|it| it.name.as_str()).collect();
+        let close = meant(&near(name, names.iter().copied()));
+        let hint = format!("the prompts are: {}", plain_text(&names.join(", "), 500));
+        return Err(Failure::unknown(format!("there is no prompt `{name}`{close}"), hint));
+    };
+    let listed = prompt.arguments.as_deref().unwrap_or_default();
+    let hint = match prompt_signature(prompt).as_str() {
+        "" => format!("`{name}` takes no arguments"),
+        takes => format!("`{name}` takes: {takes}"),
+    };
+    let fault = |field: &str, message: String| {
+        ServiceFault::new(ErrorCode::ValidationError, message).at(field).hint(hint.clone())
+    };
+    let mut faults = Vec::new();
+    for it in listed.iter().filter(|it| it.required.unwrap_or_default()) {
+        if !arguments.contains_key(&it.name) {
+            faults.push(fault(&it.name, format!("`{}` is missing", it.name)));
+        }
+    }
+    for given in arguments.keys().filter(|it| listed.iter().all(|known| known.name != **it)) {
+        let close = meant(&near(given, listed.iter().map(|it| it.name.as_str())));
+        faults.push(fault(given, format!("there is no argument `{given}`{close}")));
+    }
+    if faults.is_empty() { Ok(()) } else { Err(Failure::all(Verdict::Usage, faults)) }
+}
+
+fn print_prompt(result: &GetPromptResult, printer: &Printer) -> Result<(), Failure> {
+    if printer.output() != Output::Table {
+        // It was read from JSON, so it can be written as JSON.
+        let messages = serde_json::to_string(&result.messages).unwrap_or_default();
+        let description = json!(result.description);
+        printer.document(&format!(r#"{{"description":{description},"messages":{messages}}}"#));
+        return Ok(());
+    }
+    for message in &result.messages {
+        let role = match message.role {
+            toolrack_mcp::Role::User => "user",
+            toolrack_mcp::Role::Assistant => "assistant",
+        };
+        printer.line(format_args!(
+            "{role}: {}",
+            render_content::render_block(&message.content, &mut Files::into(None))?
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check_call(name: &str, given: &[&str], expected: &[&str]) {
+        let known: Vec<Prompt> = serde_json::from_str(
+            r#"[{"name": "greeting", "arguments": [{"name": "name", "required": true}, {"name": "style"}]}]"#,
+        )
+        .unwrap();
+        let given = given.iter().map(|&it| (it.to_owned(), "x".to_owned())).collect();
+        let outcome = check_prompt(name, &given, &known);
+        let messages: Vec<String> = outcome
+            .err()
+            .map(|it| it.faults().iter().map(|it| it.message.clone()).collect())
+            .unwrap_or_default();
+        assert_eq!(messages, expected);
+    }
+
+    #[test]
+    fn a_prompt_is_given_what_it_takes() {
+        check_call("greeting", &["name"], &[]);
+        check_call("greeting", &["name", "style"], &[]);
+        check_call("greeting", &[], &["`name` is missing"]);
+        check_call(
+            "greeting",
+            &["nmae"],
+            &["`name` is missing", "there is no argument `nmae`; did you mean `name`?"],
+        );
+        check_call("greting", &[], &["there is no prompt `greting`; did you mean `greeting`?"]);
+    }
 }

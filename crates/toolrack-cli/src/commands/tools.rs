@@ -1,16 +1,22 @@
 //! `toolrack tools`: which tools there are, and what they take.
 
+use serde::Serialize;
+use serde_json::Value;
 use toolrack_manager::{McpConnection, ToolWithServer};
+use toolrack_mcp::Tool;
+use toolrack_transport::plain_text;
 
-use crate::args::target::TargetOptions;
-use crate::args::tools::{ConductOptions, ToolsOptions};
+use crate::args::TargetOptions;
+use crate::args::tools::{ConductOptions, SearchOptions, ToolsOptions};
 use crate::context::Surroundings;
 use crate::error::Failure;
-use crate::output::Output;
+use crate::fan_out;
+use crate::output::{List, Output};
 use crate::printer::Printer;
 use crate::server_selection::{Kind, Servers};
-use crate::server_session::{Rack, with_rack};
-use crate::{fan_out, tool_list, unlisted_servers};
+use crate::server_session::{Rack, with_session};
+use crate::tool_args::coerce::signature;
+use crate::tool_args::schema::Schema;
 
 /// Lists the tools of one server or of all.
 pub(crate) async fn tools(
@@ -18,19 +24,19 @@ pub(crate) async fn tools(
     surroundings: &Surroundings,
 ) -> Result<(), Failure> {
     let printer = &surroundings.printer;
-    let servers = chosen(&options.target, options.server.as_deref(), surroundings)?;
+    let servers = select_servers(&options.target, options.server.as_deref(), surroundings)?;
     let kind = servers.kind;
-    with_rack(servers, &ConductOptions::default(), surroundings, async |rack: &Rack| {
+    with_session(servers, &ConductOptions::default(), surroundings, async |rack: &Rack| {
         if options.cached {
             let absent = rack.recall().await?;
-            show(&rack.tools(), kind, &options, printer);
-            unlisted_servers::note(&absent, printer);
+            print_tools(&rack.tools(), kind, &options, printer);
+            fan_out::note_unlisted(&absent, printer);
             return Ok(());
         }
-        let roll = fan_out::call(rack, async |_: &McpConnection| Ok(())).await;
+        let roll = fan_out::query_all(rack, async |_: &McpConnection| Ok(())).await;
         for (connection, ()) in &roll.answers {
             if let Some(listing) = connection.listing() {
-                fan_out::remark(listing, "tools", connection.name(), printer);
+                fan_out::note_truncated(listing, "tools", connection.name(), printer);
             }
         }
         if roll.has_answers() {
@@ -38,7 +44,7 @@ pub(crate) async fn tools(
                 roll.answers.iter().any(|(connection, ())| connection.name() == &**it.server())
             };
             let live: Vec<ToolWithServer> = rack.tools().iter().filter(is_live).cloned().collect();
-            show(&live, kind, &options, printer);
+            print_tools(&live, kind, &options, printer);
         }
         roll.close(printer)
     })
@@ -46,7 +52,7 @@ pub(crate) async fn tools(
 }
 
 /// The servers that a command is about: the one that was named, or all.
-pub(crate) fn chosen(
+pub(crate) fn select_servers(
     target: &TargetOptions,
     server: Option<&str>,
     surroundings: &Surroundings,
@@ -66,12 +72,158 @@ pub(crate) fn chosen(
     }
 }
 
-fn show(tools: &[ToolWithServer], kind: Kind, options: &ToolsOptions, printer: &Printer) {
+fn print_tools(tools: &[ToolWithServer], kind: Kind, options: &ToolsOptions, printer: &Printer) {
     if tools.is_empty() {
         printer.note("note: there are no tools");
     }
     if options.schema && printer.output() == Output::Table && !tools.is_empty() {
-        return printer.line(tool_list::with_schemas(tools, kind));
+        return printer.line(with_schemas(tools, kind));
     }
-    printer.list(&tool_list::list(tools, kind));
+    printer.list(&tool_list(tools, kind));
+}
+
+/// Finds tools whose name or description has all the words.
+pub(crate) async fn search(
+    options: SearchOptions,
+    surroundings: &Surroundings,
+) -> Result<(), Failure> {
+    let printer = &surroundings.printer;
+    let servers = Servers::configured(&surroundings.settings, printer)?;
+    if servers.configs.is_empty() {
+        return Err(Servers::none());
+    }
+    with_session(servers, &ConductOptions::default(), surroundings, async |rack: &Rack| {
+        let (roll, absent) = if options.live {
+            (Some(fan_out::query_all(rack, async |_: &McpConnection| Ok(())).await), Vec::new())
+        } else {
+            (None, rack.recall().await?)
+        };
+        let found = matching_tools(&rack.tools(), &options.words);
+        if found.is_empty() {
+            printer.note("note: no tool has all these words");
+        }
+        printer.list(&tool_list(&found, Kind::Configured));
+        match roll {
+            Some(roll) => roll.close(printer),
+            None => {
+                fan_out::note_unlisted(&absent, printer);
+                Ok(())
+            }
+        }
+    })
+    .await
+}
+
+/// Those that have all the words, best first: words in the name count more than in the description.
+fn matching_tools(tools: &[ToolWithServer], words: &[String]) -> Vec<ToolWithServer> {
+    let words: Vec<String> = words.iter().map(|it| it.to_lowercase()).collect();
+    let mut found: Vec<(usize, &ToolWithServer)> = tools
+        .iter()
+        .filter_map(|it| {
+            let name = format!("{}.{}", it.server(), it.tool().name);
+            let about = it.tool().description.as_deref().unwrap_or_default();
+            Some((score(&name, about, &words)?, it))
+        })
+        .collect();
+    found.sort_by(|one, two| two.0.cmp(&one.0).then(one.1.name().cmp(two.1.name())));
+    found.into_iter().map(|(_, tool)| tool.clone()).collect()
+}
+
+/// How well a tool fits. `None` if a word is missing.
+fn score(name: &str, about: &str, words: &[String]) -> Option<usize> {
+    let (name, about) = (name.to_lowercase(), about.to_lowercase());
+    let hit = |word: &String| match (name.contains(word), about.contains(word)) {
+        (true, _) => Some(2),
+        (false, true) => Some(1),
+        (false, false) => None,
+    };
+    words.iter().map(hit).sum()
+}
+
+/// The longest description that is read for a table; it is cut to its terminal later.
+const MAX_CHARS: usize = 400;
+
+/// A tool as it leaves the program: what its server says, and whose it is.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Item<'a> {
+    server: &'a str,
+    public_name: &'a str,
+    #[serde(flatten)]
+    tool: &'a Tool,
+}
+
+/// The list for a table or a program.
+pub(crate) fn tool_list(tools: &[ToolWithServer], kind: Kind) -> List {
+    let rows = tools.iter().map(|it| vec![typed_name(it, kind), description(it.tool())]);
+    List { columns: &["TOOL", "DESCRIPTION"], rows: rows.collect(), items: tool_items(tools) }
+}
+
+fn tool_items(tools: &[ToolWithServer]) -> Vec<String> {
+    let item = |it: &ToolWithServer| {
+        let item = Item { server: it.server(), public_name: it.name(), tool: it.tool() };
+        // A tool was read from JSON, so it can be written as JSON.
+        serde_json::to_string(&item).unwrap_or_default()
+    };
+    tools.iter().map(item).collect()
+}
+
+/// What a person types to mean the tool.
+pub(crate) fn typed_name(tool: &ToolWithServer, kind: Kind) -> String {
+    let name = plain_text(&tool.tool().name, MAX_CHARS);
+    match kind {
+        Kind::Typed => name,
+        Kind::Configured => format!("{}.{name}", tool.server()),
+    }
+}
+
+/// The first line of what a tool does.
+pub(crate) fn description(tool: &Tool) -> String {
+    let text = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();
+    plain_text(text.trim().lines().next().unwrap_or_default(), MAX_CHARS)
+}
+
+/// Each tool with everything it takes.
+pub(crate) fn with_schemas(tools: &[ToolWithServer], kind: Kind) -> String {
+    let blocks: Vec<String> = tools.iter().map(|it| render_schema(it, kind)).collect();
+    blocks.join("\n\n")
+}
+
+fn render_schema(tool: &ToolWithServer, kind: Kind) -> String {
+    let schema: Value = serde_json::from_str(tool.tool().input_schema.get()).unwrap_or_default();
+    let schema = Schema::new(&schema);
+    let mut lines =
+        vec![format!("{}({})", typed_name(tool, kind), plain_text(&signature(schema), 1000))];
+    let text = tool.tool().description.as_deref().unwrap_or_default();
+    lines.extend(text.trim().lines().map(|it| format!("    {}", plain_text(it, 1000))));
+    for name in schema.names() {
+        let place = schema.property(name);
+        if let Some(about) = place.and_then(Schema::description) {
+            lines.push(format!(
+                "    {}: {}",
+                plain_text(name, MAX_CHARS),
+                plain_text(about, MAX_CHARS)
+            ));
+        }
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(words: &[&str], expected: Option<usize>) {
+        let words: Vec<String> = words.iter().map(|&it| it.to_owned()).collect();
+        assert_eq!(score("git.create_issue", "Opens an issue in a project", &words), expected);
+    }
+
+    #[test]
+    fn every_word_counts_and_names_count_double() {
+        check(&["issue"], Some(2));
+        check(&["opens"], Some(1));
+        check(&["git", "project"], Some(3));
+        check(&["issue", "delete"], None);
+    }
 }

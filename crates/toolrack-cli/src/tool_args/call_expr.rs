@@ -1,8 +1,7 @@
 //! A call in one word: `server.tool(name: "value", count: 3)`.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
-use super::relaxed_json;
 use crate::error::Failure;
 
 /// Arguments that were given as a whole.
@@ -18,15 +17,197 @@ pub(crate) fn split(text: &str) -> Result<(&str, Option<Members>), Failure> {
             "put the whole call in single quotes: 'server.tool(name: \"value\")'",
         ));
     };
-    let members = relaxed_json::members(inner).map_err(|why| {
+    let members = parse_members(inner).map_err(|why| {
         let hint = "name each argument, as in 'server.tool(name: \"value\", count: 3)'";
         Failure::usage(format!("the arguments of `{}` cannot be read: {why}", name.trim()), hint)
     })?;
     Ok((name.trim(), Some(members)))
 }
 
+/// How deep values may be nested.
+const DEEPEST: usize = 64;
+
+/// Reads `name: value, …` up to the end of the text.
+pub(crate) fn parse_members(text: &str) -> Result<Map<String, Value>, String> {
+    let mut reader = Reader { rest: text, depth: 0 };
+    let members = reader.members(None)?;
+    Ok(members)
+}
+
+struct Reader<'t> {
+    rest: &'t str,
+    depth: usize,
+}
+
+impl Reader<'_> {
+    /// Members up to `close`, or to the end of the text.
+    fn members(&mut self, close: Option<char>) -> Result<Map<String, Value>, String> {
+        let mut members = Map::new();
+        while !self.ends(close)? {
+            let name = self.name()?;
+            if !self.takes(':') && !self.takes('=') {
+                return Err(format!("there is no `:` behind `{name}`"));
+            }
+            let value = self.value()?;
+            if members.insert(name.clone(), value).is_some() {
+                return Err(format!("`{name}` is there twice"));
+            }
+            self.separator(close)?;
+        }
+        Ok(members)
+    }
+
+    fn items(&mut self) -> Result<Vec<Value>, String> {
+        let mut items = Vec::new();
+        while !self.ends(Some(']'))? {
+            items.push(self.value()?);
+            self.separator(Some(']'))?;
+        }
+        Ok(items)
+    }
+
+    /// Whether the end is here; takes the closing bracket.
+    fn ends(&mut self, close: Option<char>) -> Result<bool, String> {
+        self.skip_space();
+        match close {
+            None => Ok(self.rest.is_empty()),
+            Some(close) if self.takes(close) => Ok(true),
+            Some(close) if self.rest.is_empty() => Err(format!("a `{close}` is missing")),
+            Some(_) => Ok(false),
+        }
+    }
+
+    fn separator(&mut self, close: Option<char>) -> Result<(), String> {
+        self.skip_space();
+        let is_end = match close {
+            None => self.rest.is_empty(),
+            Some(close) => self.rest.starts_with(close) || self.rest.is_empty(),
+        };
+        if is_end || self.takes(',') {
+            return Ok(());
+        }
+        Err(format!("a `,` is missing before {}", self.ahead()))
+    }
+
+    fn name(&mut self) -> Result<String, String> {
+        self.skip_space();
+        if self.rest.starts_with(['"', '\'']) {
+            return self.string();
+        }
+        let is_name = |it: char| it.is_alphanumeric() || matches!(it, '_' | '-' | '$' | '.');
+        match self.take_while(is_name) {
+            "" => Err(format!("a name is missing before {}", self.ahead())),
+            name => Ok(name.to_owned()),
+        }
+    }
+
+    fn value(&mut self) -> Result<Value, String> {
+        self.skip_space();
+        if self.depth == DEEPEST {
+            return Err(format!("it is nested more than {DEEPEST} deep"));
+        }
+        self.depth += 1;
+        let value = match self.rest.chars().next() {
+            Some('{') => {
+                self.takes('{');
+                self.members(Some('}')).map(Value::Object)
+            }
+            Some('[') => {
+                self.takes('[');
+                self.items().map(Value::Array)
+            }
+            Some('"' | '\'') => self.string().map(Value::String),
+            Some(_) => self.bare(),
+            None => Err("a value is missing at the end".to_owned()),
+        };
+        self.depth -= 1;
+        value
+    }
+
+    /// A number or one of the three words.
+    fn bare(&mut self) -> Result<Value, String> {
+        let is_part = |it: char| it.is_alphanumeric() || matches!(it, '+' | '-' | '.' | '_');
+        match self.take_while(is_part) {
+            "true" => Ok(Value::Bool(true)),
+            "false" => Ok(Value::Bool(false)),
+            "null" => Ok(Value::Null),
+            "" => Err(format!("a value is missing before {}", self.ahead())),
+            word => word.parse::<Number>().map(Value::Number).map_err(|_no_number| {
+                format!(
+                    "`{word}` is neither a number nor true, false or null; quote it if it is text"
+                )
+            }),
+        }
+    }
+
+    /// A string in quotes of either kind, with the escapes of JSON.
+    fn string(&mut self) -> Result<String, String> {
+        let mut characters = self.rest.char_indices();
+        let quote = characters.next().map_or('"', |(_, it)| it);
+        let mut json = String::from('"');
+        let mut is_escaped = false;
+        for (at, character) in characters {
+            match character {
+                it if is_escaped => {
+                    // JSON knows no `\'`, and needs none.
+                    if it == '\'' {
+                        json.pop();
+                    }
+                    json.push(it);
+                    is_escaped = false;
+                }
+                '\\' => {
+                    json.push('\\');
+                    is_escaped = true;
+                }
+                it if it == quote => {
+                    json.push('"');
+                    self.rest = self.rest.get(at + 1..).unwrap_or_default();
+                    return serde_json::from_str(&json)
+                        .map_err(|error| format!("a string cannot be read: {error}"));
+                }
+                '"' => json.push_str("\\\""),
+                '\n' => json.push_str("\\n"),
+                '\t' => json.push_str("\\t"),
+                it => json.push(it),
+            }
+        }
+        Err(format!("a closing {quote} is missing"))
+    }
+
+    fn takes(&mut self, character: char) -> bool {
+        self.skip_space();
+        match self.rest.strip_prefix(character) {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn take_while(&mut self, belongs: impl Fn(char) -> bool) -> &str {
+        let end = self.rest.find(|it| !belongs(it)).unwrap_or(self.rest.len());
+        let (taken, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        taken
+    }
+
+    fn skip_space(&mut self) {
+        self.rest = self.rest.trim_start();
+    }
+
+    fn ahead(&self) -> String {
+        match self.rest.chars().next() {
+            Some(character) => format!("`{character}`"),
+            None => "the end".to_owned(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -44,5 +225,61 @@ mod tests {
         check(" s.t ( a: ')' ) ", "s.t", Some(json!({"a": ")"})));
         assert!(split("s.t(a: 1").is_err());
         assert!(split("s.t('positional')").is_err());
+    }
+
+    #[track_caller]
+    fn check_relaxed_json(text: &str, expected: Value) {
+        assert_eq!(parse_members(text).map(Value::Object), Ok(expected), "{text}");
+    }
+
+    #[track_caller]
+    fn check_fault(text: &str, expected: &str) {
+        assert_eq!(parse_members(text), Err(expected.to_owned()), "{text}");
+    }
+
+    #[test]
+    fn values_are_written_as_people_do() {
+        check_relaxed_json("", json!({}));
+        check_relaxed_json(r#"a: "x", n: 3"#, json!({"a": "x", "n": 3}));
+        check_relaxed_json(r"a = 'it\'s'", json!({"a": "it's"}));
+        check_relaxed_json(
+            r#""a b": [1, -2.5, true, null,], c: {d: {e: 'f'}},"#,
+            json!({"a b": [1, -2.5, true, null], "c": {"d": {"e": "f"}}}),
+        );
+        check_relaxed_json(
+            r#"a: 'say "hi"', b: "\u00e9\n""#,
+            json!({"a": "say \"hi\"", "b": "é\n"}),
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        check_fault("a", "there is no `:` behind `a`");
+        check_fault("a: ", "a value is missing at the end");
+        check_fault(
+            "a: b",
+            "`b` is neither a number nor true, false or null; quote it if it is text",
+        );
+        check_fault("a: 1 b: 2", "a `,` is missing before `b`");
+        check_fault("a: 'x", "a closing ' is missing");
+        check_fault("a: [1", "a `]` is missing");
+        check_fault("\"v\", 3", "there is no `:` behind `v`");
+        check_fault("a: 1, a: 2", "`a` is there twice");
+        check_fault(&format!("a: {}", "[".repeat(100)), "it is nested more than 64 deep");
+    }
+
+    proptest! {
+        #[test]
+        fn json_is_read_as_json(name in "[a-z]{1,5}", number in any::<i64>(), text in any::<String>()) {
+            let value = json!({ name.clone(): [number, text, {"x": null}] });
+            let written = value.to_string();
+            let inner = &written[1..written.len() - 1];
+            prop_assert_eq!(parse_members(inner).map(Value::Object), Ok(value));
+        }
+
+        #[test]
+        fn no_text_is_too_odd(text in any::<String>()) {
+            let _outcome = parse_members(&text);
+        }
     }
 }

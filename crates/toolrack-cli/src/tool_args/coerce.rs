@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Number, Value};
 use toolrack_service::{ErrorCode, ServiceFault};
 
-use super::key_value::{Argument, Said};
 use super::schema::{Kind, Others, Schema};
+use super::{Argument, Said};
 use crate::suggest::{meant, near};
 
 /// Objects in objects are compared with their schema so far.

@@ -4,15 +4,14 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::tool_args::key_value::{From, Word};
-use crate::tool_args::word;
+use crate::tool_args::{self, From, Word};
 
 fn typed(words: &[&str]) -> Vec<Argument> {
     let settle = |it: &&str| {
-        let Word { path, reads, from: From::Here(text) } = word::parse(it).unwrap() else {
+        let Word { path, reads, from: From::Here(text) } = tool_args::parse(it).unwrap() else {
             panic!("no file is read here")
         };
-        word::settle(&path, reads, text).unwrap()
+        tool_args::resolve(&path, reads, text).unwrap()
     };
     words.iter().map(settle).collect()
 }

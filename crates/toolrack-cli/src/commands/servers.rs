@@ -7,19 +7,18 @@ use toolrack_service::{
     StatusDetail,
 };
 
-use crate::args::servers::StatusOptions;
-use crate::check_server::{Trial, trial};
-use crate::config_service::with_service;
+use crate::args::servers::{GetOptions, StatusOptions};
+use crate::check_server::{self, Census, Process, Trial, check_server};
+use crate::config_secrets::{self, Values};
+use crate::config_service::{file_of, find, must_exist, with_service};
 use crate::context::Surroundings;
 use crate::daemon_client::{self, Daemon, Status};
 use crate::error::Failure;
 use crate::exit_code::Verdict;
-use crate::output::List;
-use crate::process::{Census, Process};
+use crate::fan_out::last_outcome;
+use crate::output::{self, List, Output};
 use crate::server_selection::Servers;
 use crate::suggested_command::{Aim, word};
-use crate::unlisted_servers::last_outcome;
-use crate::{process, redacted_config, time_format};
 
 /// What is known of a server.
 #[derive(Debug)]
@@ -56,7 +55,7 @@ pub(crate) async fn status(
     let is_wanted = |name: &str| options.server.as_deref().is_none_or(|it| it == name);
     let mut known = with_service(surroundings, None, async |service: &LocalService| {
         let configs = service.list().into_iter().filter(|it| is_wanted(&it.name));
-        Ok(configs.map(|it| look(service, it)).collect::<Vec<_>>())
+        Ok(configs.map(|it| last_known(service, it)).collect::<Vec<_>>())
     })
     .await?;
     for it in &mut known {
@@ -66,23 +65,23 @@ pub(crate) async fn status(
     if options.check {
         // One after the other, so that it is known whose processes there are.
         for it in known.iter_mut().filter(|it| it.config.enabled) {
-            it.trial = Some(trial(&it.config.name, surroundings).await);
+            it.trial = Some(check_server(&it.config.name, surroundings).await);
             if surroundings.stop.is_cancelled() {
                 return Err(Failure::interrupted());
             }
         }
     } else if let Some(daemon) = daemon_client::find(&surroundings.settings)? {
-        ask(&daemon, &mut known).await?;
+        add_daemon_status(&daemon, &mut known).await?;
     } else {
         surroundings.printer.note(
             "note: without a daemon nothing runs between commands; `--check` starts servers to look at them",
         );
     }
-    let (now, aim) = (time_format::now(), &surroundings.settings.aim);
+    let (now, aim) = (output::now_ms(), &surroundings.settings.aim);
     surroundings.printer.list(&List {
         columns: &["NAME", "STATE", "WAY", "TOOLS", "PROCESSES", "DETAIL", "NEXT"],
-        rows: known.iter().map(|it| row(it, now, aim)).collect(),
-        items: known.iter().map(|it| item(it, now, aim).to_string()).collect(),
+        rows: known.iter().map(|it| status_row(it, now, aim)).collect(),
+        items: known.iter().map(|it| status_json(it, now, aim).to_string()).collect(),
     });
     match known.iter().find_map(|it| it.trial.as_ref()?.as_ref().err()) {
         None => Ok(()),
@@ -96,7 +95,7 @@ pub(crate) async fn status(
 }
 
 /// Adds what the daemon knows.
-async fn ask(daemon: &Daemon, known: &mut [Known]) -> Result<(), Failure> {
+async fn add_daemon_status(daemon: &Daemon, known: &mut [Known]) -> Result<(), Failure> {
     let statuses = daemon.statuses().await?;
     let census = Census::take();
     for it in known {
@@ -108,7 +107,7 @@ async fn ask(daemon: &Daemon, known: &mut [Known]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn look(service: &LocalService, config: McpConfig) -> Known {
+fn last_known(service: &LocalService, config: McpConfig) -> Known {
     let detail: Option<StatusDetail> = service.status_detail(config.id);
     let happened = service.logs().read(config.id).unwrap_or_default();
     Known {
@@ -122,7 +121,7 @@ fn look(service: &LocalService, config: McpConfig) -> Known {
     }
 }
 
-fn standing(known: &Known, now: u64) -> Standing {
+fn state_of(known: &Known, now: u64) -> Standing {
     let name = word(&known.config.name);
     let run = |verb: &str| format!("toolrack {verb} {name}");
     let tell = |state, detail: String, next| Standing { state, detail, next };
@@ -131,7 +130,7 @@ fn standing(known: &Known, now: u64) -> Standing {
         return tell("disabled", String::new(), run("enable"));
     }
     if let Some((status, _)) = &known.live {
-        let (state, detail, verb) = live_standing(status, barred);
+        let (state, detail, verb) = daemon_state_of(status, barred);
         return tell(state, detail, run(verb));
     }
     match (&known.trial, &known.last) {
@@ -145,7 +144,7 @@ fn standing(known: &Known, now: u64) -> Standing {
         }
         (None, None) => tell("unknown", "never started".to_owned(), run("start")),
         (None, Some(last)) => {
-            let when = time_format::ago(last.at, now);
+            let when = output::format_ago(last.at, now);
             match last.kind {
                 LogKind::Ready => tell("idle", format!("worked {when}"), run("tools")),
                 LogKind::NeedsLogin => tell(barred.0, when, run(barred.1)),
@@ -157,7 +156,7 @@ fn standing(known: &Known, now: u64) -> Standing {
 
 /// How a server of the daemon is: its state, the detail, and what to run next. `barred` is the first and the last
 /// of these for one that does not let us in.
-fn live_standing(
+fn daemon_state_of(
     status: &Status,
     barred: (&'static str, &'static str),
 ) -> (&'static str, String, &'static str) {
@@ -180,7 +179,7 @@ fn live_standing(
     }
 }
 
-fn tools(known: &Known) -> String {
+fn tool_count(known: &Known) -> String {
     let (shown, total) = match &known.trial {
         Some(Ok(trial)) => (trial.n_tools, Some(trial.n_tools_total)),
         _ => (known.n_tools, known.n_tools_total),
@@ -188,22 +187,22 @@ fn tools(known: &Known) -> String {
     total.map_or_else(|| "?".to_owned(), |total| format!("{shown}/{total}"))
 }
 
-fn row(known: &Known, now: u64, aim: &Aim) -> Vec<String> {
-    let Standing { state, detail, next } = standing(known, now);
+fn status_row(known: &Known, now: u64, aim: &Aim) -> Vec<String> {
+    let Standing { state, detail, next } = state_of(known, now);
     let processes = match &known.trial {
-        Some(Ok(trial)) => process::summary(&trial.processes),
+        Some(Ok(trial)) => check_server::summarize(&trial.processes),
         _ => match &known.live {
-            Some((_, processes)) if !processes.is_empty() => process::summary(processes),
+            Some((_, processes)) if !processes.is_empty() => check_server::summarize(processes),
             _ => "-".to_owned(),
         },
     };
-    let way = redacted_config::way(&known.config).to_owned();
-    let name = redacted_config::shown(&known.config.name);
-    vec![name, state.to_owned(), way, tools(known), processes, detail, aim.command(&next)]
+    let way = config_secrets::transport_name(&known.config).to_owned();
+    let name = config_secrets::display_line(&known.config.name);
+    vec![name, state.to_owned(), way, tool_count(known), processes, detail, aim.command(&next)]
 }
 
-fn item(known: &Known, now: u64, aim: &Aim) -> Value {
-    let Standing { state, detail, next } = standing(known, now);
+fn status_json(known: &Known, now: u64, aim: &Aim) -> Value {
+    let Standing { state, detail, next } = state_of(known, now);
     let (check, problem) = match &known.trial {
         None => {
             let problem = known.live.as_ref().and_then(|(status, _)| status.problem.as_ref());
@@ -218,16 +217,108 @@ fn item(known: &Known, now: u64, aim: &Aim) -> Value {
         "name": known.config.name,
         "id": known.config.id,
         "state": state,
-        "way": redacted_config::way(&known.config),
+        "way": config_secrets::transport_name(&known.config),
         "n_tools": known.n_tools,
         "n_tools_total": known.n_tools_total,
         "detail": detail,
         "next": aim.command(&next),
-        "last_at": known.last.as_ref().map(|it| time_format::utc(it.at)),
+        "last_at": known.last.as_ref().map(|it| output::format_utc(it.at)),
         "check": check,
         "problem": problem,
         "processes": processes,
     })
+}
+
+/// Lists the servers of the config.
+pub(crate) async fn list(surroundings: &Surroundings) -> Result<(), Failure> {
+    let printer = &surroundings.printer;
+    // What is odd about the file is told here, and an agent that nobody knows is refused.
+    Servers::configured(&surroundings.settings, printer)?;
+    let configs = with_service(surroundings, None, async |it: &LocalService| Ok(it.list())).await?;
+    if configs.is_empty() {
+        printer.note(
+            "note: there is no server in the config; `toolrack add` adds one, `toolrack import` takes over \
+             those of other tools",
+        );
+    }
+    printer.list(&List {
+        columns: &["NAME", "ENABLED", "WAY", "TARGET"],
+        rows: configs.iter().map(list_row).collect(),
+        items: configs
+            .iter()
+            .map(|it| config_secrets::to_document(it, Values::Hidden).to_string())
+            .collect(),
+    });
+    Ok(())
+}
+
+fn list_row(config: &McpConfig) -> Vec<String> {
+    let enabled = if config.enabled { "yes" } else { "no" };
+    let (way, target) = (config_secrets::transport_name(config), config_secrets::target(config));
+    vec![config_secrets::display_line(&config.name), enabled.to_owned(), way.to_owned(), target]
+}
+
+/// Shows a server. Values that may be secret are hidden unless they are asked for.
+pub(crate) async fn get(options: &GetOptions, surroundings: &Surroundings) -> Result<(), Failure> {
+    must_exist(&options.server, surroundings)?;
+    let (config, file) = with_service(surroundings, None, async |service: &LocalService| {
+        Ok((find(service, &options.server)?, file_of(service)))
+    })
+    .await?;
+    let values = if options.show_values { Values::Shown } else { Values::Hidden };
+    let document = config_secrets::to_document(&config, values);
+    match surroundings.printer.output() {
+        Output::Table => surroundings.printer.line(render_config(&config, &document, &file)),
+        _ => surroundings.printer.document(&document.to_string()),
+    }
+    Ok(())
+}
+
+/// One thing to a line.
+fn render_config(config: &McpConfig, document: &Value, file: &str) -> String {
+    let mut lines = vec![
+        key_line("name", &config.name),
+        key_line("enabled", if config.enabled { "yes" } else { "no" }),
+        key_line("way", config_secrets::transport_name(config)),
+        key_line("target", &config_secrets::target(config)),
+    ];
+    let variables = document.get("env_vars");
+    for (name, variable) in &config.env_vars {
+        let value =
+            variables.and_then(|it| it.get(name)?.get("value")?.as_str()).unwrap_or_default();
+        let value = match (&variable.secret_ref, variable.required) {
+            (Some(secret), true) => format!("secret `{secret}`"),
+            (Some(secret), false) => format!("secret `{secret}`, if there is one"),
+            (None, _) => value.to_owned(),
+        };
+        lines.push(key_line("env", &format!("{name}={value}")));
+    }
+    let rest = document.get("config").and_then(Value::as_object);
+    for (key, value) in rest.into_iter().flatten().filter(|(key, _)| *key != "args") {
+        match value {
+            Value::Object(members) => {
+                lines.extend(members.iter().map(|(name, value)| {
+                    key_line(key, &format!("{name}: {}", render_value(value)))
+                }))
+            }
+            value => lines.push(key_line(key, &render_value(value))),
+        }
+    }
+    lines.push(key_line("id", &config.id.to_string()));
+    lines.push(key_line("file", file));
+    lines.join("\n")
+}
+
+fn key_line(key: &str, value: &str) -> String {
+    format!("{key:<16} {}", config_secrets::display_line(value))
+}
+
+fn render_value(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(render_value).collect::<Vec<_>>().join(", "),
+        value => value.to_string(),
+    }
 }
 
 #[cfg(test)]
@@ -255,7 +346,7 @@ mod tests {
 
     #[track_caller]
     fn check(known: &Known, expected: [&str; 3]) {
-        let Standing { state, detail, next } = standing(known, 120_000);
+        let Standing { state, detail, next } = state_of(known, 120_000);
         assert_eq!([state, &detail, &next], expected);
     }
 
@@ -276,7 +367,7 @@ mod tests {
         let failure = Failure::new(Verdict::Auth, ErrorCode::Unauthorized, "no token", "log in");
         tried.trial = Some(Err(failure));
         check(&tried, ["needs login", "no token", "toolrack login it"]);
-        assert_eq!(tools(&tried), "1/2");
+        assert_eq!(tool_count(&tried), "1/2");
         tried.has_token = true;
         check(&tried, ["needs token", "no token", "toolrack edit it"]);
         let barred = Known { has_token: true, ..last(LogKind::NeedsLogin) };

@@ -1,10 +1,40 @@
-//! docs/cli.md, made from the very tables that the program obeys. The test at the end keeps the two together.
+//! Argument definitions, and docs/cli.md, which is generated from them.
 
-use std::fmt::Write as _;
+use super::*;
 
-use crate::exit_code::Verdict;
-use crate::help;
-use crate::settings::Variable;
+#[test]
+fn the_arguments_are_sound() {
+    Arguments::command().debug_assert();
+}
+
+#[track_caller]
+fn check(line: &str, expected: Option<Output>) {
+    let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+    assert_eq!(asked_output(&words), expected, "{line}");
+}
+
+#[test]
+fn the_form_is_found_in_a_line_that_is_wrong() {
+    check("cal x", None);
+    check("cal -o json", Some(Output::Json));
+    check("cal -ojson --what", Some(Output::Json));
+    check("cal --output=yaml", Some(Output::Yaml));
+    check("cal --output raw", Some(Output::Raw));
+    check("cal -- -o json", None);
+    check("cal -o xml", None);
+}
+
+#[test]
+fn every_command_is_in_one_group() {
+    let command = Arguments::command();
+    let shown = command.get_subcommands().filter(|it| !it.is_hide_set());
+    let mut shown: Vec<&str> = shown.map(clap::Command::get_name).collect();
+    let mut grouped: Vec<&str> =
+        COMMAND_GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();
+    shown.sort_unstable();
+    grouped.sort_unstable();
+    assert_eq!(grouped, shown);
+}
 
 const HEAD: &str = "\
 # The program `toolrack`
@@ -47,10 +77,10 @@ fn page() -> String {
         add(format_args!("| `{}` | {} |\n", variable.name(), variable.meaning()));
     }
     add(format_args!("\nAn option wins over a variable, and a variable over the config file.\n"));
-    let mut command = help::command();
+    let mut command = command();
     command.build();
     add(format_args!("\n## `toolrack`\n\n```text\n{}```\n", trimmed(&command.render_help())));
-    for name in help::GROUPS.iter().flat_map(|(_, names)| *names) {
+    for name in COMMAND_GROUPS.iter().flat_map(|(_, names)| *names) {
         let Some(verb) = command.find_subcommand_mut(name) else { continue };
         let text = trimmed(&verb.render_help());
         add(format_args!("\n## `toolrack {name}`\n\n```text\n{text}```\n"));

@@ -1,0 +1,325 @@
+//! `toolrack login`: somebody lets us in at a server over HTTP.
+
+use std::io::{self, Read as _};
+use std::sync::Arc;
+
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use serde_json::json;
+use toolrack_auth::{Browser, Errand, PastedRedirect, Status, SystemBrowser};
+use toolrack_manager::with_causes;
+use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _, Secret};
+use toolrack_transport::{AuthError, BoxFuture, plain_text};
+
+use crate::args::servers::{LoginOptions, SecretAction, SecretSetOptions};
+use crate::config_service::{find, must_exist, with_service};
+use crate::context::Surroundings;
+use crate::elicitation::read_line;
+use crate::error::Failure;
+use crate::exit_code::Verdict;
+use crate::external_program::open_page;
+use crate::output::{self, List};
+use crate::printer::Printer;
+use crate::settings::End;
+use crate::suggest::{meant, near};
+use crate::suggested_command::word;
+
+const MAX_URL_CHARS: usize = 4000;
+
+/// Logs in at a server.
+pub(crate) async fn login(
+    options: &LoginOptions,
+    surroundings: &Surroundings,
+) -> Result<(), Failure> {
+    let (name, printer) = (&options.server, &surroundings.printer);
+    must_exist(name, surroundings)?;
+    let make = if options.no_browser { manual_browser } else { system_browser };
+    let browser = make(Arc::clone(printer));
+    with_service(surroundings, Some(browser), async |service: &LocalService| {
+        let authorizer = service.authorizer(find(service, name)?.id)?;
+        let login = async { authorizer.login().await.map_err(|it| login_failed(name, &it)) };
+        let status = surroundings.unless_stopped(login).await?;
+        let (text, said) = login_report(name, &status);
+        printer.done(text, &said);
+        Ok(())
+    })
+    .await
+}
+
+fn login_failed(name: &str, error: &AuthError) -> Failure {
+    let message = format!("`{name}` did not let us in: {}", with_causes(error));
+    let typed = word(name);
+    let hint = match error {
+        AuthError::Unregistered { .. } => format!(
+            "make a token at the server, and send it: `toolrack edit {typed}`, \
+             `headers = {{ Authorization = \"Bearer ${{TOKEN}}\" }}`"
+        ),
+        _ => format!("run `toolrack login {typed}` again; `--no-browser` needs no browser here"),
+    };
+    Failure::new(Verdict::Auth, ErrorCode::Unauthorized, message, hint)
+}
+
+fn login_report(name: &str, status: &Status) -> (String, serde_json::Value) {
+    let Status::LoggedIn { issuer, scopes, expires_at, renewable, .. } = status else {
+        return (format!("`{name}` needs no login"), json!({ "name": name, "logged_in": false }));
+    };
+    let until = expires_at.map(output::format_utc);
+    let lasting = match (&until, renewable) {
+        (_, true) => "it is renewed by itself".to_owned(),
+        (Some(until), false) => format!("it ends at {until}"),
+        (None, false) => "it ends when the server says so".to_owned(),
+    };
+    let issuer = plain_text(issuer, MAX_URL_CHARS);
+    let said = json!({
+        "name": name, "logged_in": true, "issuer": issuer, "scopes": scopes,
+        "expires_at": until, "renewable": renewable,
+    });
+    (format!("logged in at `{name}` by {issuer}; {lasting}"), said)
+}
+
+/// Opens pages with the user's browser. The address is shown too, for whoever has none here.
+fn system_browser(printer: Arc<Printer>) -> Arc<dyn Browser> {
+    let opener = move |url: &url::Url| {
+        let shown = plain_text(url.as_str(), MAX_URL_CHARS);
+        printer.ask(format_args!(
+            "Log in on this page, which your browser should show now:\n  {shown}\n"
+        ));
+        if let Err(error) = open_page(url.as_str()) {
+            printer.ask(format_args!("Open it yourself: {error}\n"));
+        }
+        Ok(())
+    };
+    Arc::new(SystemBrowser::new(Arc::new(opener)))
+}
+
+/// Shows the address, and asks where it led.
+fn manual_browser(printer: Arc<Printer>) -> Arc<dyn Browser> {
+    let ask = move |errand: Errand| -> BoxFuture<'static, io::Result<String>> {
+        let printer = Arc::clone(&printer);
+        Box::pin(async move {
+            let shown = plain_text(errand.url.as_str(), MAX_URL_CHARS);
+            printer.ask(format_args!(
+                "Open this page in any browser and log in:\n  {shown}\nIt leads to an address that cannot be \
+                 shown. Paste that address here: "
+            ));
+            read_line().await.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        })
+    };
+    Arc::new(PastedRedirect::new(ask))
+}
+
+/// Forgets the login at a server.
+pub(crate) async fn logout(name: &str, surroundings: &Surroundings) -> Result<(), Failure> {
+    must_exist(name, surroundings)?;
+    with_service(surroundings, None, async |service: &LocalService| {
+        let authorizer = service.authorizer(find(service, name)?.id)?;
+        let refused = |error: AuthError| {
+            let message =
+                format!("the login at `{name}` is not forgotten: {}", with_causes(&error));
+            let hint = "look at the rights of the data directory, and try again";
+            Failure::new(Verdict::Auth, ErrorCode::Unauthorized, message, hint)
+        };
+        let was = authorizer.status().await.map_err(refused)?;
+        let leaving = async { authorizer.logout().await.map_err(refused) };
+        surroundings.unless_stopped(leaving).await?;
+        let said = json!({ "name": name, "logged_in": false });
+        let text = match was {
+            Status::LoggedOut => format!("nobody was logged in at `{name}`"),
+            _ => format!("the login at `{name}` is forgotten"),
+        };
+        surroundings.printer.done(text, &said);
+        Ok(())
+    })
+    .await
+}
+
+/// Stores, lists or forgets secrets.
+pub(crate) async fn secret(
+    action: SecretAction,
+    surroundings: &Surroundings,
+) -> Result<(), Failure> {
+    match action {
+        SecretAction::Set(options) => set_secret(options, surroundings).await,
+        SecretAction::List => list_secrets(surroundings).await,
+        SecretAction::Remove(options) => remove_secret(&options.name, surroundings).await,
+    }
+}
+
+async fn set_secret(options: SecretSetOptions, surroundings: &Surroundings) -> Result<(), Failure> {
+    let name = &options.name;
+    if options.value.is_some() || name.contains('=') {
+        return Err(Failure::usage(
+            "a secret is not given on the command line, where other users and the history of the shell see it",
+            "give its name only, and type the value when it is asked for, or pipe it in; change the one that was \
+             typed now",
+        ));
+    }
+    with_service(surroundings, None, async |service: &LocalService| {
+        // A name that is none is refused before somebody types the value.
+        let present = service.secrets().get(name);
+        let is_new = present
+            .map_err(|error| Failure::of(error, "choose a name such as `github-token`"))?
+            .is_none();
+        let value = read_secret(name, surroundings).await?;
+        service.set_secret(name, value).await?;
+        let users = servers_using(&service.list(), name);
+        let text = match (is_new, users.as_slice()) {
+            (true, []) => format!(
+                "`{name}` is stored; a server gets it with `--env-secret VARIABLE={name}` or \
+                 `${{secret:{name}}}`"
+            ),
+            (true, users) => format!("`{name}` is stored; it is used by {}", users.join(", ")),
+            (false, _) => format!("`{name}` has a new value"),
+        };
+        surroundings.printer.done(text, &json!({ "name": name, "used_by": users }));
+        Ok(())
+    })
+    .await
+}
+
+async fn list_secrets(surroundings: &Surroundings) -> Result<(), Failure> {
+    with_service(surroundings, None, async |service: &LocalService| {
+        let names = service.secrets().list()?;
+        let configs = service.list();
+        if names.is_empty() {
+            surroundings
+                .printer
+                .note("note: there are no secrets; `toolrack secret set NAME` stores one");
+        }
+        let used: Vec<(String, Vec<String>)> =
+            names.into_iter().map(|name| (name.clone(), servers_using(&configs, &name))).collect();
+        surroundings.printer.list(&List {
+            columns: &["NAME", "USED BY"],
+            rows: used.iter().map(|(name, users)| vec![name.clone(), users.join(", ")]).collect(),
+            items: used
+                .iter()
+                .map(|(name, users)| json!({ "name": name, "used_by": users }).to_string())
+                .collect(),
+        });
+        Ok(())
+    })
+    .await
+}
+
+async fn remove_secret(name: &str, surroundings: &Surroundings) -> Result<(), Failure> {
+    with_service(surroundings, None, async |service: &LocalService| {
+        let names = service.secrets().list()?;
+        if !names.iter().any(|it| it == name) {
+            let meant = meant(&near(name, names.iter().map(String::as_str)));
+            let hint = "run `toolrack secret list` to see which there are";
+            return Err(Failure::unknown(format!("there is no secret of this name{meant}"), hint));
+        }
+        let users = servers_using(&service.list(), name);
+        service.remove_secret(name).await?;
+        let besides = match users.as_slice() {
+            [] => String::new(),
+            users => format!("; still wanted by {}", users.join(", ")),
+        };
+        let text = format!("`{name}` is forgotten{besides}");
+        surroundings.printer.done(text, &json!({ "name": name, "used_by": users }));
+        Ok(())
+    })
+    .await
+}
+
+/// The servers that use a secret.
+fn servers_using(configs: &[McpConfig], secret: &str) -> Vec<String> {
+    let reference = format!("${{secret:{secret}}}");
+    let refers = |config: &&McpConfig| {
+        let variables = || config.env_vars.values();
+        variables().any(|it| it.secret_ref.as_deref() == Some(secret))
+            || variables().any(|it| it.value.as_deref().is_some_and(|it| it.contains(&reference)))
+            || config.config.to_string().contains(&reference)
+            || config.package.identifier.contains(&reference)
+    };
+    configs.iter().filter(refers).map(|it| it.name.clone()).collect()
+}
+
+/// More than any secret may have; the store says so.
+const MAX_SECRET_BYTES: u64 = (64 << 10) + 3;
+
+/// The value of a secret: typed if there is a person, otherwise the standard input.
+pub(crate) async fn read_secret(
+    name: &str,
+    surroundings: &Surroundings,
+) -> Result<Secret, Failure> {
+    if surroundings.settings.terminal.input == End::Person {
+        return prompt_secret(name, surroundings).await;
+    }
+    surroundings.blocking(read_piped_secret).await
+}
+
+/// Asks a person.
+async fn prompt_secret(name: &str, surroundings: &Surroundings) -> Result<Secret, Failure> {
+    let printer = &surroundings.printer;
+    let unseen = EchoOff::begin()?;
+    printer.ask(format_args!("Value of `{name}` (it is not shown): "));
+    let typed = surroundings.unless_stopped(async { Ok(read_line().await) }).await;
+    drop(unseen);
+    printer.ask("\n");
+    match typed?.map(|it| it.trim_end_matches(['\r', '\n']).to_owned()) {
+        Some(value) if !value.is_empty() => Ok(Secret::from(value)),
+        _ => Err(Failure::usage("no value was typed", "run it again; nothing was stored")),
+    }
+}
+
+fn read_piped_secret() -> Result<Secret, Failure> {
+    let mut value = String::new();
+    let read = io::stdin().take(MAX_SECRET_BYTES).read_to_string(&mut value);
+    let value = Secret::from(value);
+    match read {
+        Ok(0) => Err(Failure::usage(
+            "there is no value on the standard input",
+            "pipe it in, as in `pass show token | toolrack secret set NAME`, or run it at a terminal",
+        )),
+        Ok(_) => Ok(value),
+        Err(error) => {
+            let message = format!("the value cannot be read: {error}");
+            Err(Failure::usage(message, "a secret is text of at most 64 KiB"))
+        }
+    }
+}
+
+/// A terminal that does not show what is typed, until this is dropped.
+struct EchoOff {
+    before: Termios,
+}
+
+impl EchoOff {
+    fn begin() -> Result<Self, Failure> {
+        let before = tcgetattr(io::stdin()).map_err(io::Error::from)?;
+        let mut silent = before.clone();
+        silent.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(io::stdin(), OptionalActions::Flush, &silent).map_err(io::Error::from)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for EchoOff {
+    fn drop(&mut self) {
+        // A terminal that is gone needs no mending.
+        tcsetattr(io::stdin(), OptionalActions::Now, &self.before).unwrap_or_default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(error: &AuthError, hint: &str) {
+        let failure = login_failed("it", error);
+        assert_eq!((failure.verdict(), failure.hint()), (Verdict::Auth, Some(hint)));
+    }
+
+    #[test]
+    fn a_login_that_cannot_work_is_not_proposed_again() {
+        let reason = String::new;
+        let again = "run `toolrack login it` again; `--no-browser` needs no browser here";
+        check(&AuthError::Unreachable { reason: reason() }, again);
+        check(
+            &AuthError::Unregistered { reason: reason() },
+            "make a token at the server, and send it: `toolrack edit it`, \
+             `headers = { Authorization = \"Bearer ${TOKEN}\" }`",
+        );
+    }
+}
