@@ -20,14 +20,14 @@ use self::tools::{
     CallOptions, PromptOptions, PromptsOptions, ReadOptions, ResourcesOptions, SearchOptions,
     ToolsOptions,
 };
-use crate::exit_code::Verdict;
+use crate::exit_code::ExitCode;
 use crate::output::Output;
 use crate::settings::Variable;
 
 /// One rack for every MCP server.
 #[derive(Debug, Parser)]
 #[command(name = "toolrack", version, disable_help_subcommand = true)]
-pub(crate) struct Arguments {
+pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: GlobalOptions,
     #[command(subcommand)]
@@ -137,7 +137,7 @@ pub(crate) enum Command {
 /// What may be said about the demonstration.
 #[derive(Debug, Args)]
 pub(crate) struct DemoOptions {
-    /// Talk to the server in the older manner, with a handshake
+    /// Verbosity to the server in the older manner, with a handshake
     #[arg(long)]
     pub(crate) legacy: bool,
 }
@@ -193,7 +193,7 @@ pub(crate) fn asked_output(words: &[String]) -> Option<Output> {
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "A server without a config")]
 pub(crate) struct TargetOptions {
-    /// Talk to the server at this address
+    /// Verbosity to the server at this address
     #[arg(long, value_name = "URL", conflicts_with_all = ["program", "env", "cwd"])]
     pub(crate) url: Option<String>,
     /// Send this header; `${NAME}` stands for a variable of the environment
@@ -246,7 +246,7 @@ Run `toolrack COMMAND --help` for more about a command.";
 
 /// The command line with its help in groups.
 pub(crate) fn command() -> clap::Command {
-    let command = Arguments::command();
+    let command = Cli::command();
     let mut groups = String::new();
     for (heading, names) in COMMAND_GROUPS {
         // Writing to a string cannot fail.
@@ -274,12 +274,13 @@ pub(crate) fn command() -> clap::Command {
 /// The exit codes and the environment, which only `--help` shows.
 fn help_tables() -> String {
     let mut text = "Exit codes:\n".to_owned();
-    for verdict in Verdict::ALL {
-        writeln!(text, "  {:<16} {}", verdict.code(), verdict.meaning()).unwrap_or_default();
+    for exit_code in ExitCode::ALL {
+        writeln!(text, "  {:<16} {}", exit_code.code(), exit_code.description())
+            .unwrap_or_default();
     }
     text.push_str("\nEnvironment:\n");
     for variable in Variable::ALL {
-        writeln!(text, "  {:<21} {}", variable.name(), variable.meaning()).unwrap_or_default();
+        writeln!(text, "  {:<21} {}", variable.name(), variable.description()).unwrap_or_default();
     }
     text
 }

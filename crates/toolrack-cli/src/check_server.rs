@@ -6,29 +6,29 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::args::tools::ConductOptions;
-use crate::context::Surroundings;
-use crate::error::Failure;
+use crate::args::tools::RequestOptions;
+use crate::context::Context;
+use crate::error::CliError;
 use crate::output::Output;
 use crate::printer::Printer;
 use crate::server_selection::Servers;
-use crate::server_session::{Rack, with_session};
+use crate::server_session::{ServerSession, with_session};
 
 /// What was seen of a server while it ran.
 #[derive(Debug)]
-pub(crate) struct Trial {
+pub(crate) struct ServerCheck {
     pub(crate) n_tools: usize,
     pub(crate) n_tools_total: usize,
     pub(crate) revision: String,
-    pub(crate) took: Duration,
+    pub(crate) duration: Duration,
     pub(crate) processes: Vec<Process>,
 }
 
-impl Trial {
+impl ServerCheck {
     /// In few words, behind the name of the server.
-    pub(crate) fn words(&self) -> String {
-        let took = self.took.as_millis();
-        format!("{}, protocol {}, ready in {took} ms", self.tools(), self.revision)
+    pub(crate) fn describe(&self) -> String {
+        let duration = self.duration.as_millis();
+        format!("{}, protocol {}, ready in {duration} ms", self.tools(), self.revision)
     }
 
     /// How many tools there are, and how many of them are offered.
@@ -40,38 +40,35 @@ impl Trial {
         }
     }
 
-    pub(crate) fn json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         json!({
             "n_tools": self.n_tools,
             "n_tools_total": self.n_tools_total,
             "revision": self.revision,
-            "ready_ms": u64::try_from(self.took.as_millis()).unwrap_or(u64::MAX),
-            "processes": self.processes.iter().map(Process::json).collect::<Vec<_>>(),
+            "ready_ms": u64::try_from(self.duration.as_millis()).unwrap_or(u64::MAX),
+            "processes": self.processes.iter().map(Process::to_json).collect::<Vec<_>>(),
         })
     }
 }
 
 /// Starts or reaches a server of the config, looks at it, and ends it.
-pub(crate) async fn check_server(
-    name: &str,
-    surroundings: &Surroundings,
-) -> Result<Trial, Failure> {
-    // What is odd about the file has been said.
-    let silent = Printer::plain(Output::Table).silenced();
-    let servers = Servers::configured(&surroundings.settings, &silent)?;
+pub(crate) async fn check_server(name: &str, context: &Context) -> Result<ServerCheck, CliError> {
+    // What is odd about the file has been json.
+    let silent = Printer::plain(Output::Table).quiet();
+    let servers = Servers::configured(&context.settings, &silent)?;
     servers.server(name)?;
-    let one = servers.keep(|it| it == name);
-    let begun = Instant::now();
+    let one = servers.filter(|it| it == name);
+    let started = Instant::now();
     // It is tried apart from one that the daemon may run.
-    let surroundings = &surroundings.without_daemon();
-    with_session(one, &ConductOptions::default(), surroundings, async |rack: &Rack| {
-        let connection = rack.connect(name).await?;
+    let context = &context.without_daemon();
+    with_session(one, &RequestOptions::default(), context, async |session: &ServerSession| {
+        let connection = session.connect(name).await?;
         let revision = connection.client().map(|it| it.revision().to_string());
-        Ok(Trial {
+        Ok(ServerCheck {
             n_tools: connection.n_tools(),
             n_tools_total: connection.listing().map_or(0, |it| it.items.len()),
             revision: revision.unwrap_or_default(),
-            took: begun.elapsed(),
+            duration: started.elapsed(),
             processes: own_processes(),
         })
     })
@@ -92,7 +89,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         json!({
             "pid": self.pid,
             "parent": self.parent,
@@ -113,16 +110,16 @@ pub(crate) fn own_processes() -> Vec<Process> {
 
 /// All processes of this machine.
 #[derive(Debug, Default)]
-pub(crate) struct Census(Vec<Process>);
+pub(crate) struct ProcessTable(Vec<Process>);
 
-impl Census {
+impl ProcessTable {
     /// Looks at every process once.
-    pub(crate) fn take() -> Self {
+    pub(crate) fn read() -> Self {
         Self(pids().into_iter().filter_map(read_process).collect())
     }
 
     /// Everything below a process, parents first.
-    pub(crate) fn below(&self, root: u32) -> Vec<Process> {
+    pub(crate) fn descendants(&self, root: u32) -> Vec<Process> {
         let mut found: Vec<Process> = Vec::new();
         let mut parents = vec![root];
         while let Some(parent) = parents.pop() {
@@ -211,10 +208,10 @@ mod tests {
     #[test]
     fn everything_below_a_process_is_found() {
         let process = |(pid, parent)| Process { pid, parent, name: String::new(), memory_bytes: 0 };
-        let census = Census([(7, 1), (9, 7), (8, 9), (5, 1)].map(process).into());
-        let pids: Vec<u32> = census.below(7).iter().map(|it| it.pid).collect();
+        let process_table = ProcessTable([(7, 1), (9, 7), (8, 9), (5, 1)].map(process).into());
+        let pids: Vec<u32> = process_table.descendants(7).iter().map(|it| it.pid).collect();
         assert_eq!(pids, [8, 9]);
-        assert_eq!(census.below(8), []);
+        assert_eq!(process_table.descendants(8), []);
     }
 
     #[test]

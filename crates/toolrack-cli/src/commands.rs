@@ -19,58 +19,58 @@ pub(crate) mod servers;
 pub(crate) mod tools;
 
 use crate::args::Command;
-use crate::context::Surroundings;
-use crate::error::Failure;
+use crate::context::Context;
+use crate::error::CliError;
 
 /// Runs a command. `completion` and `edit` are run by `main`.
-pub(crate) async fn dispatch(command: Command, surroundings: &Surroundings) -> Result<(), Failure> {
+pub(crate) async fn dispatch(command: Command, context: &Context) -> Result<(), CliError> {
     match command {
-        Command::Tools(options) => tools::tools(options, surroundings).await,
-        Command::Call(options) => Box::pin(call::call(options, surroundings)).await,
-        Command::Search(options) => tools::search(options, surroundings).await,
-        Command::Resources(options) => resources::resources(options, surroundings).await,
-        Command::Read(options) => resources::read(options, surroundings).await,
-        Command::Prompts(options) => resources::prompts(options, surroundings).await,
-        Command::Prompt(options) => resources::prompt(options, surroundings).await,
+        Command::Tools(options) => tools::tools(options, context).await,
+        Command::Call(options) => Box::pin(call::call(options, context)).await,
+        Command::Search(options) => tools::search(options, context).await,
+        Command::Resources(options) => resources::resources(options, context).await,
+        Command::Read(options) => resources::read(options, context).await,
+        Command::Prompts(options) => resources::prompts(options, context).await,
+        Command::Prompt(options) => resources::prompt(options, context).await,
         Command::Demo(options) => {
-            let demo = demo::demo(&options, &surroundings.printer);
-            surroundings.unless_stopped(demo).await
+            let demo = demo::demo(&options, &context.printer);
+            context.run_cancellable(demo).await
         }
-        Command::Daemon(options) => daemon::daemon(options.action, surroundings).await,
-        Command::Serve(options) => Box::pin(serve::serve(options, surroundings)).await,
-        Command::Dashboard(options) => daemon::dashboard(&options, surroundings).await,
-        Command::History(options) => logs::history(options, surroundings).await,
+        Command::Daemon(options) => daemon::daemon(options.action, context).await,
+        Command::Serve(options) => Box::pin(serve::serve(options, context)).await,
+        Command::Dashboard(options) => daemon::dashboard(&options, context).await,
+        Command::History(options) => logs::history(options, context).await,
         Command::Complete(options) => {
-            completion::complete(&options, surroundings).await;
+            completion::complete(&options, context).await;
             Ok(())
         }
         // These two do not come here.
         Command::Completion(_) | Command::Edit(_) => Ok(()),
-        command => Box::pin(dispatch_config(command, surroundings)).await,
+        command => Box::pin(dispatch_config(command, context)).await,
     }
 }
 
 /// Commands about what is configured and remembered.
-async fn dispatch_config(command: Command, surroundings: &Surroundings) -> Result<(), Failure> {
+async fn dispatch_config(command: Command, context: &Context) -> Result<(), CliError> {
     match command {
-        Command::Add(options) => add::add(&options, surroundings).await,
-        Command::AddJson(options) => add_json::add_json(options, surroundings).await,
-        Command::List => servers::list(surroundings).await,
-        Command::Get(options) => servers::get(&options, surroundings).await,
-        Command::Remove(options) => lifecycle::remove(&options.server, surroundings).await,
-        Command::Enable(options) => lifecycle::enable(&options, surroundings).await,
-        Command::Disable(options) => lifecycle::disable(&options.server, surroundings).await,
-        Command::Start(options) => lifecycle::start(&options.server, surroundings).await,
-        Command::Stop(options) => lifecycle::stop(&options.server, surroundings).await,
-        Command::Restart(options) => lifecycle::restart(&options.server, surroundings).await,
-        Command::Status(options) => servers::status(&options, surroundings).await,
-        Command::Logs(options) => logs::logs(&options, surroundings).await,
-        Command::Login(options) => credentials::login(&options, surroundings).await,
-        Command::Logout(options) => credentials::logout(&options.server, surroundings).await,
-        Command::Secret(options) => credentials::secret(options.action, surroundings).await,
-        Command::Import(options) => import::import(options, surroundings).await,
-        Command::Config(options) => config::config(options.action, surroundings),
-        Command::Doctor(options) => doctor::doctor(&options, surroundings).await,
+        Command::Add(options) => add::add(&options, context).await,
+        Command::AddJson(options) => add_json::add_json(options, context).await,
+        Command::List => servers::list(context).await,
+        Command::Get(options) => servers::get(&options, context).await,
+        Command::Remove(options) => lifecycle::remove(&options.server, context).await,
+        Command::Enable(options) => lifecycle::enable(&options, context).await,
+        Command::Disable(options) => lifecycle::disable(&options.server, context).await,
+        Command::Start(options) => lifecycle::start(&options.server, context).await,
+        Command::Stop(options) => lifecycle::stop(&options.server, context).await,
+        Command::Restart(options) => lifecycle::restart(&options.server, context).await,
+        Command::Status(options) => servers::status(&options, context).await,
+        Command::Logs(options) => logs::logs(&options, context).await,
+        Command::Login(options) => credentials::login(&options, context).await,
+        Command::Logout(options) => credentials::logout(&options.server, context).await,
+        Command::Secret(options) => credentials::secret(options.action, context).await,
+        Command::Import(options) => import::import(options, context).await,
+        Command::Config(options) => config::config(options.action, context),
+        Command::Doctor(options) => doctor::doctor(&options, context).await,
         _ => Ok(()),
     }
 }

@@ -8,7 +8,7 @@ use toolrack_config::without_secrets;
 use toolrack_service::{McpConfig, McpPackageType, McpTransport};
 use toolrack_transport::plain_text;
 
-const MOST_CHARS: usize = 2000;
+const MAX_CHARS: usize = 2000;
 /// What stands for a value that is not shown.
 const HIDDEN: &str = "…";
 /// Words in the names of things that are secret.
@@ -68,7 +68,7 @@ pub(crate) fn target(config: &McpConfig) -> String {
 
 /// A text of a config file on one line, which may be a stranger's that was taken over.
 pub(crate) fn display_line(text: &str) -> String {
-    plain_text(text, MOST_CHARS)
+    plain_text(text, MAX_CHARS)
 }
 
 /// How it is talked to, in one word: `npm`, `pypi`, `docker`, `stdio` or `http`.
@@ -124,7 +124,7 @@ fn plain_url(text: &str) -> String {
     if text.contains("://") { without_secrets(text) } else { text.to_owned() }
 }
 
-/// Arguments without what follows a name that says it is secret.
+/// Cli without what follows a name that says it is secret.
 fn redact_args(args: &[String]) -> Vec<String> {
     let each = args.iter().zip(find_in_args(args)).map(|(arg, secret)| match secret {
         Some(secret) => {
@@ -139,14 +139,14 @@ fn redact_args(args: &[String]) -> Vec<String> {
 
 /// A secret in an argument: what it is called, and where in the argument it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Spot {
+pub(crate) struct SecretSpan {
     pub(crate) name: String,
     pub(crate) range: Range<usize>,
 }
 
 /// For each argument the secret that it is or ends with: what follows `--token`, and the end of `--token=x`, of
 /// `NAME=x` for `docker -e` and of `Authorization: x` for `--header`.
-pub(crate) fn find_in_args(args: &[String]) -> Vec<Option<Spot>> {
+pub(crate) fn find_in_args(args: &[String]) -> Vec<Option<SecretSpan>> {
     let mut awaited: Option<String> = None;
     let each = args.iter().map(|arg| {
         let flag = awaited.take().filter(|_| !arg.starts_with('-'));
@@ -154,20 +154,20 @@ pub(crate) fn find_in_args(args: &[String]) -> Vec<Option<Spot>> {
             return None;
         }
         if let Some(flag) = flag {
-            return Some(Spot { name: flag, range: 0..arg.len() });
+            return Some(SecretSpan { name: flag, range: 0..arg.len() });
         }
         let is_flag = arg.starts_with('-') && !arg.contains('=') && is_secret_name(arg);
         awaited = is_flag.then(|| arg.clone());
         let mut names = ['=', ':'].into_iter().filter_map(|it| Some(arg.split_once(it)?.0));
         // An address has secrets of its own.
         let name = names.find(|it| is_secret_name(it) && !it.contains("://"))?;
-        Some(Spot { name: name.to_owned(), range: name.len() + 1..arg.len() })
+        Some(SecretSpan { name: name.to_owned(), range: name.len() + 1..arg.len() })
     });
     each.collect()
 }
 
 /// The secrets in an argument that is an address, or ends with one: its password, and what its query calls secret.
-pub(crate) fn find_in_url(arg: &str) -> Vec<Spot> {
+pub(crate) fn find_in_url(arg: &str) -> Vec<SecretSpan> {
     if is_reference(arg) {
         return Vec::new();
     }
@@ -176,7 +176,7 @@ pub(crate) fn find_in_url(arg: &str) -> Vec<Spot> {
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
     let authority = path.split(['/', '#']).next().unwrap_or_default();
     let userinfo = authority.rsplit_once('@').map_or("", |(userinfo, _)| userinfo);
-    let password = userinfo.split_once(':').map(|(user, password)| Spot {
+    let password = userinfo.split_once(':').map(|(user, password)| SecretSpan {
         name: "password".to_owned(),
         range: start + user.len() + 1..start + user.len() + 1 + password.len(),
     });
@@ -186,7 +186,10 @@ pub(crate) fn find_in_url(arg: &str) -> Vec<Spot> {
         let here = at;
         at += member.len() + 1;
         let (name, _) = member.split_once('=').filter(|(name, _)| is_secret_name(name))?;
-        Some(Spot { name: name.to_owned(), range: here + name.len() + 1..here + member.len() })
+        Some(SecretSpan {
+            name: name.to_owned(),
+            range: here + name.len() + 1..here + member.len(),
+        })
     });
     password.into_iter().chain(members).collect()
 }
@@ -195,7 +198,7 @@ pub(crate) fn find_in_url(arg: &str) -> Vec<Spot> {
 const SCHEMES: [&str; 3] = ["Bearer ", "Basic ", "Token "];
 
 /// A config without secrets, and the secrets.
-pub(crate) struct Stowed {
+pub(crate) struct ExtractedSecrets {
     pub(crate) config: McpConfig,
     /// Name and value of each secret that the config refers to by its name. Those of variables are moved by the
     /// service itself.
@@ -205,7 +208,7 @@ pub(crate) struct Stowed {
 }
 
 /// Moves values that look secret out of a config.
-pub(crate) fn extract_secrets(mut config: McpConfig) -> Stowed {
+pub(crate) fn extract_secrets(mut config: McpConfig) -> ExtractedSecrets {
     let (mut secrets, mut names) = (Vec::new(), Vec::new());
     for (name, variable) in &mut config.env_vars {
         let Some(value) = variable.value.as_mut().filter(|it| is_plain_secret(name, it)) else {
@@ -231,28 +234,28 @@ pub(crate) fn extract_secrets(mut config: McpConfig) -> Stowed {
         names.push(name.clone());
     }
     let args = config.config.get_mut("args").and_then(Value::as_array_mut);
-    for (place, spots) in args.into_iter().flat_map(|it| args_with_secrets(it)) {
+    for (place, spans) in args.into_iter().flat_map(|it| args_with_secrets(it)) {
         let text = place.as_str().unwrap_or_default().to_owned();
-        *place = json!(replace_secrets(text, spots, &server, &mut secrets, &mut names));
+        *place = json!(replace_secrets(text, spans, &server, &mut secrets, &mut names));
     }
     if let McpTransport::Http { url } = &mut config.transport {
-        let spots = find_in_url(url);
-        *url = replace_secrets(std::mem::take(url), spots, &server, &mut secrets, &mut names);
+        let spans = find_in_url(url);
+        *url = replace_secrets(std::mem::take(url), spans, &server, &mut secrets, &mut names);
         config.package.identifier.clone_from(url);
     }
-    Stowed { config, secrets, names }
+    ExtractedSecrets { config, secrets, names }
 }
 
 /// A text that refers to the secrets which stood in it.
 fn replace_secrets(
     mut text: String,
-    spots: Vec<Spot>,
+    spans: Vec<SecretSpan>,
     server: &str,
     secrets: &mut Vec<(String, String)>,
     names: &mut Vec<String>,
 ) -> String {
     // From the end, so that what stands before keeps its place.
-    for Spot { name, range } in spots.into_iter().rev() {
+    for SecretSpan { name, range } in spans.into_iter().rev() {
         let token = token_of(text.get(range.clone()).unwrap_or_default()).to_owned();
         if token.is_empty() {
             continue;
@@ -265,19 +268,19 @@ fn replace_secrets(
 }
 
 /// Each argument, with the secrets in it.
-fn args_with_secrets(args: &mut [Value]) -> impl Iterator<Item = (&mut Value, Vec<Spot>)> {
+fn args_with_secrets(args: &mut [Value]) -> impl Iterator<Item = (&mut Value, Vec<SecretSpan>)> {
     let texts = args.iter().map(|it| it.as_str().unwrap_or_default().to_owned());
     let texts: Vec<String> = texts.collect();
-    let spots: Vec<Vec<Spot>> = find_in_args(&texts)
+    let spans: Vec<Vec<SecretSpan>> = find_in_args(&texts)
         .into_iter()
         .zip(&texts)
         .map(|(named, text)| match named {
-            Some(spot) if !is_secret_flag(&spot.name) => Vec::new(),
-            Some(spot) => vec![spot],
+            Some(span) if !is_secret_flag(&span.name) => Vec::new(),
+            Some(span) => vec![span],
             None => find_in_url(text),
         })
         .collect();
-    args.iter_mut().zip(spots)
+    args.iter_mut().zip(spans)
 }
 
 /// Whether a name is that of a secret, and not of something about one such as `--auth-mode` or `--token-file`. The
@@ -381,16 +384,16 @@ mod tests {
     }
 
     /// The names and values of secrets, one after the other.
-    fn told<'a>(arg: &str, spots: impl IntoIterator<Item = &'a Spot>) -> String {
-        let each = spots.into_iter().map(|it| format!("{}→{}", it.name, &arg[it.range.clone()]));
+    fn told<'a>(arg: &str, spans: impl IntoIterator<Item = &'a SecretSpan>) -> String {
+        let each = spans.into_iter().map(|it| format!("{}→{}", it.name, &arg[it.range.clone()]));
         each.collect::<Vec<_>>().join(", ")
     }
 
     #[track_caller]
     fn check(args: &[&str], expected: &[&str]) {
         let args: Vec<String> = args.iter().map(|&it| it.to_owned()).collect();
-        let spots = find_in_args(&args);
-        let found = args.iter().zip(&spots).map(|(arg, spot)| told(arg, spot));
+        let spans = find_in_args(&args);
+        let found = args.iter().zip(&spans).map(|(arg, span)| told(arg, span));
         assert_eq!(found.collect::<Vec<_>>(), expected);
     }
 
@@ -431,9 +434,9 @@ mod tests {
                 "Authorization": "Bearer s3cret", "X-Api-Key": "${KEY}", "X-Trace": "1", "Cookie": "a$${b",
             } },
         });
-        let stowed = extract_secrets(McpConfig::from_json(&document).unwrap());
+        let extracted = extract_secrets(McpConfig::from_json(&document).unwrap());
         assert_eq!(
-            stowed.config.config["headers"],
+            extracted.config.config["headers"],
             json!({
                 "Authorization": "Bearer ${secret:my-server-authorization}",
                 "Cookie": "${secret:my-server-cookie}",
@@ -442,8 +445,8 @@ mod tests {
             })
         );
         let secrets = [("my-server-authorization", "s3cret"), ("my-server-cookie", "a${b")];
-        assert_eq!(stowed.secrets, secrets.map(|(a, b)| (a.to_owned(), b.to_owned())));
-        assert_eq!(stowed.names, ["Authorization", "Cookie"]);
+        assert_eq!(extracted.secrets, secrets.map(|(a, b)| (a.to_owned(), b.to_owned())));
+        assert_eq!(extracted.names, ["Authorization", "Cookie"]);
     }
 
     #[test]
@@ -453,10 +456,10 @@ mod tests {
             "package": { "package_type": "binary", "identifier": "x" },
             "env_vars": { "A_TOKEN": "s3$${cret", "B_TOKEN": "${B}", "LEVEL": "info", "C_KEY": "" },
         });
-        let stowed = extract_secrets(McpConfig::from_json(&document).unwrap());
-        assert_eq!((stowed.names, stowed.secrets), (vec!["A_TOKEN".to_owned()], Vec::new()));
+        let extracted = extract_secrets(McpConfig::from_json(&document).unwrap());
+        assert_eq!((extracted.names, extracted.secrets), (vec!["A_TOKEN".to_owned()], Vec::new()));
         let variable = |name: &str| {
-            let it = &stowed.config.env_vars[name];
+            let it = &extracted.config.env_vars[name];
             (it.is_secret, it.value.clone().unwrap())
         };
         assert_eq!(variable("A_TOKEN"), (true, "s3${cret".to_owned()));
@@ -470,7 +473,7 @@ mod tests {
             "name": "a", "transport": { "type": "http", "url": "https://h/mcp?api_key=s3cret&q=1" },
             "package": { "package_type": "http", "identifier": "https://h/mcp?api_key=s3cret&q=1" },
         });
-        let Stowed { config, secrets, names } =
+        let ExtractedSecrets { config, secrets, names } =
             extract_secrets(McpConfig::from_json(&document).unwrap());
         let expected = "https://h/mcp?api_key=${secret:a-api_key}&q=1";
         assert_eq!(config.package.identifier, expected);
@@ -485,11 +488,11 @@ mod tests {
             "name": "a", "transport": "stdio", "config": { "args": given },
             "package": { "package_type": "binary", "identifier": "x" },
         });
-        let stowed = extract_secrets(McpConfig::from_json(&document).unwrap());
-        assert_eq!(stowed.config.config["args"], json!(expected));
+        let extracted = extract_secrets(McpConfig::from_json(&document).unwrap());
+        assert_eq!(extracted.config.config["args"], json!(expected));
         let owned = secrets.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-        assert_eq!(stowed.secrets, owned.collect::<Vec<_>>());
-        assert_eq!(stowed.names.len(), secrets.len());
+        assert_eq!(extracted.secrets, owned.collect::<Vec<_>>());
+        assert_eq!(extracted.names.len(), secrets.len());
     }
 
     #[test]

@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::printer::Printer;
 use crate::settings::{DaemonUse, Settings};
 
 /// What every command is given.
 #[derive(Debug, Clone)]
-pub(crate) struct Surroundings {
+pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,
     pub(crate) printer: Arc<Printer>,
     /// Cancelled by Ctrl-C.
-    pub(crate) stop: CancellationToken,
+    pub(crate) cancellation: CancellationToken,
 }
 
-impl Surroundings {
+impl Context {
     /// The same for what is done here, whoever else runs.
     pub(crate) fn without_daemon(&self) -> Self {
         let mut settings = Settings::clone(&self.settings);
@@ -26,13 +26,13 @@ impl Surroundings {
     }
 
     /// Waits for something, unless the user wants to stop. What is not waited for any more is dropped.
-    pub(crate) async fn unless_stopped<T>(
+    pub(crate) async fn run_cancellable<T>(
         &self,
-        work: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
+        work: impl Future<Output = Result<T, CliError>>,
+    ) -> Result<T, CliError> {
         tokio::select! {
             biased;
-            () = self.stop.cancelled() => Err(Failure::interrupted()),
+            () = self.cancellation.cancelled() => Err(CliError::interrupted()),
             outcome = work => outcome,
         }
     }
@@ -40,9 +40,9 @@ impl Surroundings {
     /// Does something that may block, such as reading a pipe, unless the user wants to stop.
     pub(crate) async fn blocking<T: Send + 'static>(
         &self,
-        work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
-    ) -> Result<T, Failure> {
+        work: impl FnOnce() -> Result<T, CliError> + Send + 'static,
+    ) -> Result<T, CliError> {
         let work = tokio::task::spawn_blocking(work);
-        self.unless_stopped(async { work.await.map_err(std::io::Error::from)? }).await
+        self.run_cancellable(async { work.await.map_err(std::io::Error::from)? }).await
     }
 }

@@ -21,19 +21,19 @@ use url::Url;
 use uuid::Uuid;
 
 use crate::args::daemon::DaemonStartOptions;
-use crate::context::Surroundings;
+use crate::context::Context;
 use crate::daemon_process;
-use crate::error::Failure;
-use crate::exit_code::Verdict;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
 use crate::server_selection::Servers;
 use crate::settings::{DaemonUse, Settings};
 
 /// How long an answer of the daemon is waited for. It sets itself shorter limits.
-const PATIENCE: Duration = Duration::from_secs(100);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(100);
 
 /// How long a daemon may take to notice that the config file has changed.
-const NOTICE: Duration = Duration::from_secs(5);
-const LOOK: Duration = Duration::from_millis(20);
+const CONFIG_RELOAD_WAIT: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// How a server of the daemon is.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -59,20 +59,20 @@ struct Statuses {
 
 /// Why the daemon did not do something, and the status of its answer if there was one.
 #[derive(Debug)]
-struct Refusal {
+struct ApiError {
     status: Option<StatusCode>,
-    failure: Failure,
+    failure: CliError,
 }
 
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Self {
+impl From<CliError> for ApiError {
+    fn from(failure: CliError) -> Self {
         Self { status: None, failure }
     }
 }
 
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        refusal.failure
+impl From<ApiError> for CliError {
+    fn from(error: ApiError) -> Self {
+        error.failure
     }
 }
 
@@ -84,28 +84,28 @@ pub(crate) struct Daemon {
 }
 
 /// The daemon of this home, whatever it is for.
-pub(crate) fn of_home(settings: &Settings) -> Result<Option<Daemon>, Failure> {
+pub(crate) fn find_any(settings: &Settings) -> Result<Option<Daemon>, CliError> {
     let running = Running::find(settings.home()?)?;
     Ok(running.map(|running| Daemon { client: SocketClient::new(&running.socket), running }))
 }
 
 /// The daemon that runs for the servers that are meant, if it may be used.
-pub(crate) fn find(settings: &Settings) -> Result<Option<Daemon>, Failure> {
+pub(crate) fn find(settings: &Settings) -> Result<Option<Daemon>, CliError> {
     if settings.daemon == DaemonUse::Never {
         return Ok(None);
     }
-    Ok(of_home(settings)?.filter(|it| it.running_for(settings)))
+    Ok(find_any(settings)?.filter(|it| it.serves(settings)))
 }
 
 /// The daemon of this home, if one runs. One for other servers is refused.
-pub(crate) fn of_servers(settings: &Settings) -> Result<Option<Daemon>, Failure> {
-    match of_home(settings)? {
-        Some(other) if !other.running_for(settings) => Err(for_others(&other.running)),
+pub(crate) fn find_matching(settings: &Settings) -> Result<Option<Daemon>, CliError> {
+    match find_any(settings)? {
+        Some(other) if !other.serves(settings) => Err(wrong_daemon(&other.running)),
         found => Ok(found),
     }
 }
 
-fn for_others(running: &Running) -> Failure {
+fn wrong_daemon(running: &Running) -> CliError {
     let agent = running.agent.as_ref().map(|it| format!(" and the agent `{it}`"));
     let message = format!(
         "the daemon of this home (process {}) is for other servers: for {}{}",
@@ -115,132 +115,139 @@ fn for_others(running: &Running) -> Failure {
     );
     let hint =
         "end it with `toolrack daemon stop`, or use it with the same `--config` and `--agent`";
-    Failure::new(Verdict::Config, ErrorCode::Conflict, message, hint)
+    CliError::new(ExitCode::Config, ErrorCode::Conflict, message, hint)
 }
 
 /// The same, started if none runs.
-pub(crate) async fn require(surroundings: &Surroundings) -> Result<Daemon, Failure> {
-    let settings = &surroundings.settings;
+pub(crate) async fn require(context: &Context) -> Result<Daemon, CliError> {
+    let settings = &context.settings;
     if let Some(daemon) = find(settings)? {
         return Ok(daemon);
     }
     if settings.daemon != DaemonUse::Never {
-        of_servers(settings)?;
+        find_matching(settings)?;
     }
-    if settings.daemon != DaemonUse::Usual {
-        return Err(missing("this needs a daemon, and none may be started"));
+    if settings.daemon != DaemonUse::Auto {
+        return Err(unavailable("this needs a daemon, and none may be started"));
     }
-    daemon_process::start(&DaemonStartOptions::default(), surroundings).await?;
-    find(settings)?.ok_or_else(|| missing("the daemon ended right after it began"))
+    daemon_process::start(&DaemonStartOptions::default(), context).await?;
+    find(settings)?.ok_or_else(|| unavailable("the daemon ended right after it began"))
 }
 
-fn missing(message: &str) -> Failure {
+fn unavailable(message: &str) -> CliError {
     let hint = "start one with `toolrack daemon start`";
-    Failure::new(Verdict::Unreachable, ErrorCode::ServiceUnavailable, message, hint)
+    CliError::new(ExitCode::Unreachable, ErrorCode::ServiceUnavailable, message, hint)
 }
 
 impl Daemon {
     /// Whether it has the config file and the agent that are meant.
-    fn running_for(&self, settings: &Settings) -> bool {
+    fn serves(&self, settings: &Settings) -> bool {
         let config = settings.home().ok().map(Home::config_file);
         let config = config.and_then(|it| std::path::absolute(it).ok());
         let Running { config: theirs, agent, .. } = &self.running;
         *agent == settings.agent && config.as_ref() == Some(theirs)
     }
 
-    pub(crate) async fn get<T: DeserializeOwned>(&self, target: &str) -> Result<T, Failure> {
-        Ok(self.ask(Method::GET, target, None).await?)
+    pub(crate) async fn get<T: DeserializeOwned>(&self, target: &str) -> Result<T, CliError> {
+        Ok(self.request(Method::GET, target, None).await?)
     }
 
-    pub(crate) async fn post<T: DeserializeOwned>(&self, target: &str) -> Result<T, Failure> {
-        Ok(self.ask(Method::POST, target, None).await?)
+    pub(crate) async fn post<T: DeserializeOwned>(&self, target: &str) -> Result<T, CliError> {
+        Ok(self.request(Method::POST, target, None).await?)
     }
 
-    async fn ask<T: DeserializeOwned>(
+    async fn request<T: DeserializeOwned>(
         &self,
         method: Method,
         target: &str,
         body: Option<Value>,
-    ) -> Result<T, Refusal> {
+    ) -> Result<T, ApiError> {
         let body = body.map(|it| it.to_string().into());
-        let asked = self.client.ask(method, target, body, PATIENCE).await;
+        let asked = self.client.ask(method, target, body, RESPONSE_TIMEOUT).await;
         let answer = asked.map_err(|error| {
             let message = format!("the daemon (process {}) {error}", self.running.pid);
-            missing(&message)
-                .advising("look at it with `toolrack daemon status`; `--no-daemon` does it without")
+            unavailable(&message).with_hint(
+                "look at it with `toolrack daemon status`; `--no-daemon` does it without",
+            )
         })?;
         if !answer.status.is_success() {
-            return Err(refused(answer.status, &answer.body));
+            return Err(api_error(answer.status, &answer.body));
         }
         let body: &[u8] = if answer.body.is_empty() { b"null" } else { &answer.body };
         serde_json::from_slice(body).map_err(|error| {
             let message = format!("the daemon answers in a way that is not understood: {error}");
             let hint = "it may be of another version: `toolrack daemon stop`, then start it again";
-            missing(&message).advising(hint).into()
+            unavailable(&message).with_hint(hint).into()
         })
     }
 
     /// Does something with a server, and waits for its outcome.
-    pub(crate) async fn act(&self, server: &str, verb: &str) -> Result<Status, Failure> {
-        Ok(self.order(server, verb).await?)
+    pub(crate) async fn act(&self, server: &str, verb: &str) -> Result<Status, CliError> {
+        Ok(self.post_action(server, verb).await?)
     }
 
-    async fn order(&self, server: &str, verb: &str) -> Result<Status, Refusal> {
+    async fn post_action(&self, server: &str, verb: &str) -> Result<Status, ApiError> {
         let target = path(&["api", "servers", server, verb]);
-        self.ask(Method::POST, &target, None).await
+        self.request(Method::POST, &target, None).await
     }
 
     /// How all its servers are.
-    pub(crate) async fn statuses(&self) -> Result<Vec<Status>, Failure> {
+    pub(crate) async fn statuses(&self) -> Result<Vec<Status>, CliError> {
         let Statuses { servers } = self.get("/api/agents/mcp").await?;
         Ok(servers)
     }
 
     /// Sees that a server runs. One that was written into the file a moment ago is waited for.
-    pub(crate) async fn start_server(&self, name: &str) -> Result<Status, Failure> {
-        self.bring(name, "start").await
+    pub(crate) async fn start_server(&self, name: &str) -> Result<Status, CliError> {
+        self.act_and_wait(name, "start").await
     }
 
     /// Does something with a server after which it runs, and waits until it does.
-    pub(crate) async fn bring(&self, name: &str, verb: &str) -> Result<Status, Failure> {
-        let deadline = Instant::now() + NOTICE;
+    pub(crate) async fn act_and_wait(&self, name: &str, verb: &str) -> Result<Status, CliError> {
+        let deadline = Instant::now() + CONFIG_RELOAD_WAIT;
         let mut verb = verb;
         loop {
-            match self.order(name, verb).await {
+            match self.post_action(name, verb).await {
                 // It takes longer than one answer does.
                 Ok(status) if status.state == McpStatus::Starting => verb = "start",
                 Ok(status) => return Ok(status),
-                Err(refusal) if refusal.is_unheard() => self.hear_of(name, deadline).await?,
-                Err(refusal) => return Err(not_connected(name, refusal.failure)),
+                Err(error) if error.is_unknown_server() => {
+                    self.wait_until_known(name, deadline).await?
+                }
+                Err(error) => return Err(not_connected(name, error.failure)),
             }
         }
     }
 
     /// Waits until the daemon has read a server from the file. Nothing is started by looking.
-    async fn hear_of(&self, name: &str, deadline: Instant) -> Result<(), Failure> {
+    async fn wait_until_known(&self, name: &str, deadline: Instant) -> Result<(), CliError> {
         let target = path(&["api", "servers", name]);
         while Instant::now() < deadline {
-            sleep(LOOK).await;
-            match self.ask::<IgnoredAny>(Method::GET, &target, None).await {
+            sleep(POLL_INTERVAL).await;
+            match self.request::<IgnoredAny>(Method::GET, &target, None).await {
                 Ok(_) => return Ok(()),
-                Err(refusal) if refusal.is_unheard() => {}
-                Err(refusal) => return Err(refusal.into()),
+                Err(error) if error.is_unknown_server() => {}
+                Err(error) => return Err(error.into()),
             }
         }
         let pid = self.running.pid;
         let message = format!("the daemon (process {pid}) has not read `{name}` from the config");
         let hint = "its log says why; `toolrack daemon status` shows where that is";
-        Err(missing(&message).advising(hint))
+        Err(unavailable(&message).with_hint(hint))
     }
 
     /// The same servers, reached by way of the daemon. What the daemon looks after is left to it; it is told how long
     /// a request may take, if it is limited.
-    pub(crate) fn reroute(&self, servers: Servers, timeout: Option<Duration>) -> Servers {
-        let configs = servers.configs.iter().map(|it| self.rerouted(it, timeout));
+    pub(crate) fn via_daemon(&self, servers: Servers, timeout: Option<Duration>) -> Servers {
+        let configs = servers.configs.iter().map(|it| self.daemon_endpoint(it, timeout));
         Servers { configs: configs.collect(), ..servers }
     }
 
-    fn rerouted(&self, config: &McpServerConfig, timeout: Option<Duration>) -> McpServerConfig {
+    fn daemon_endpoint(
+        &self,
+        config: &McpServerConfig,
+        timeout: Option<Duration>,
+    ) -> McpServerConfig {
         let target = path(&["mcp", "server", &config.name]);
         let told = timeout.map(|it| (TIMEOUT_HEADER.to_owned(), it.as_millis().to_string()));
         let headers: HashMap<String, String> = told.into_iter().collect();
@@ -273,58 +280,58 @@ pub(crate) fn path(parts: &[&str]) -> String {
     url.path().to_owned()
 }
 
-impl Refusal {
+impl ApiError {
     /// Whether the daemon does not know the server that it was asked about.
-    fn is_unheard(&self) -> bool {
+    fn is_unknown_server(&self) -> bool {
         self.status == Some(StatusCode::NOT_FOUND)
     }
 }
 
 /// What the daemon says went wrong.
-fn refused(status: StatusCode, body: &[u8]) -> Refusal {
+fn api_error(status: StatusCode, body: &[u8]) -> ApiError {
     let Ok(fault) = serde_json::from_slice::<ServiceFault>(body) else {
-        return missing("the daemon refuses it, and does not say why").into();
+        return unavailable("the daemon refuses it, and does not say why").into();
     };
     let fault = fault.in_detail();
-    let verdict = match (status, fault.code) {
+    let exit_code = match (status, fault.code) {
         // It is the program of a server that is not there, and nothing that was typed.
-        (StatusCode::FAILED_DEPENDENCY, ErrorCode::NotFound) => Verdict::Unreachable,
-        (_, code) => Verdict::of(code),
+        (StatusCode::FAILED_DEPENDENCY, ErrorCode::NotFound) => ExitCode::Unreachable,
+        (_, code) => ExitCode::from_error_code(code),
     };
     let is_helpful = fault.hint.is_some();
-    let failure = Failure::all(verdict, vec![fault]);
+    let failure = CliError::from_faults(exit_code, vec![fault]);
     let general = "`toolrack status` shows how servers are";
-    let failure = if is_helpful { failure } else { failure.advising(general) };
-    Refusal { status: Some(status), failure }
+    let failure = if is_helpful { failure } else { failure.with_hint(general) };
+    ApiError { status: Some(status), failure }
 }
 
 /// Why a server does not run, in the words that are used without a daemon.
-fn not_connected(name: &str, failure: Failure) -> Failure {
+fn not_connected(name: &str, failure: CliError) -> CliError {
     let message = failure.summary().message;
     // What is said of the server itself names it first.
     let is_named = message.starts_with(&format!("`{name}`"));
     let told = format!("`{name}` is not connected: {message}");
-    if is_named { failure } else { failure.saying(told) }
+    if is_named { failure } else { failure.with_message(told) }
 }
 
-impl From<DaemonError> for Failure {
+impl From<DaemonError> for CliError {
     fn from(error: DaemonError) -> Self {
         let hint = error.hint();
         let message = toolrack_manager::with_causes(&error);
         let failure = match error {
             // What is wrong with the config has a hint of its own.
             DaemonError::Service(error) => {
-                return Failure::of(error, "mend the config file with `toolrack edit`");
+                return CliError::from_service(error, "mend the config file with `toolrack edit`");
             }
             DaemonError::Running { .. } => {
-                Failure::new(Verdict::Config, ErrorCode::Conflict, message, String::new())
+                CliError::new(ExitCode::Config, ErrorCode::Conflict, message, String::new())
             }
             DaemonError::NotLoopback(_) | DaemonError::Address { .. } => {
-                Failure::config(message, "").at("--listen")
+                CliError::config(message, "").with_field("--listen")
             }
-            _ => Failure::new(Verdict::Unreachable, ErrorCode::Internal, message, ""),
+            _ => CliError::new(ExitCode::Unreachable, ErrorCode::Internal, message, ""),
         };
-        failure.advising(hint.unwrap_or_else(|| {
+        failure.with_hint(hint.unwrap_or_else(|| {
             "look at the rights and the space of the folder of this home".to_owned()
         }))
     }
@@ -348,28 +355,28 @@ mod tests {
 
     #[test]
     fn what_the_daemon_says_becomes_a_failure_with_its_own_code() {
-        let said = br#"{"code":"DENIED","message":"no","hint":"ask"}"#;
-        let refusal = refused(StatusCode::FORBIDDEN, said);
-        let Refusal { failure, .. } = &refusal;
-        assert_eq!((failure.verdict(), failure.hint()), (Verdict::Denied, Some("ask")));
-        assert!(!refusal.is_unheard());
-        let odd = refused(StatusCode::BAD_GATEWAY, b"oops");
-        assert_eq!(odd.failure.verdict(), Verdict::Unreachable);
+        let json = br#"{"code":"DENIED","message":"no","hint":"ask"}"#;
+        let error = api_error(StatusCode::FORBIDDEN, json);
+        let ApiError { failure, .. } = &error;
+        assert_eq!((failure.exit_code(), failure.hint()), (ExitCode::Denied, Some("ask")));
+        assert!(!error.is_unknown_server());
+        let odd = api_error(StatusCode::BAD_GATEWAY, b"oops");
+        assert_eq!(odd.failure.exit_code(), ExitCode::Unreachable);
     }
 
     #[test]
     fn a_missing_program_is_no_missing_server() {
-        let said = br#"{"code":"NOT_FOUND","message":"Package not found","hint":"no `git`; get it","reason":"no `git`"}"#;
-        let refusal = refused(StatusCode::FAILED_DEPENDENCY, said);
-        assert!(!refusal.is_unheard());
-        let failure = not_connected("git", refusal.into());
-        assert_eq!(failure.verdict(), Verdict::Unreachable);
+        let json = br#"{"code":"NOT_FOUND","message":"Package not found","hint":"no `git`; get it","reason":"no `git`"}"#;
+        let error = api_error(StatusCode::FAILED_DEPENDENCY, json);
+        assert!(!error.is_unknown_server());
+        let failure = not_connected("git", error.into());
+        assert_eq!(failure.exit_code(), ExitCode::Unreachable);
         let ServiceFault { message, hint, .. } = failure.summary();
         assert_eq!(message, "`git` is not connected: no `git`");
         assert_eq!(hint.as_deref(), Some("get it"));
-        let said = br#"{"code":"NOT_FOUND","message":"no server has this id or name"}"#;
-        let refusal = refused(StatusCode::NOT_FOUND, said);
-        assert!(refusal.is_unheard());
-        assert_eq!(Failure::from(refusal).verdict(), Verdict::Usage);
+        let json = br#"{"code":"NOT_FOUND","message":"no server has this id or name"}"#;
+        let error = api_error(StatusCode::NOT_FOUND, json);
+        assert!(error.is_unknown_server());
+        assert_eq!(CliError::from(error).exit_code(), ExitCode::Usage);
     }
 }

@@ -18,13 +18,13 @@ use toolrack_service::{ErrorCode, Home, ServiceFault, SharedLookup};
 use tracing::Level;
 
 use crate::args::daemon::DaemonStartOptions;
-use crate::context::Surroundings;
+use crate::context::Context;
 use crate::daemon_client::log_file;
-use crate::error::Failure;
-use crate::exit_code::Verdict;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
 use crate::server_selection::Servers;
-use crate::settings::{Settings, Variable, of_process};
-use crate::suggested_command::Aim;
+use crate::settings::{Settings, Variable, env_var};
+use crate::suggested_command::EchoedFlags;
 
 /// How long it may take until the daemon can be used. It does not wait for its servers.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(20);
@@ -37,12 +37,12 @@ const MAX_READ_BYTES: u64 = 64 << 10;
 /// Starts the daemon of this home in the background, and waits until it can be used.
 pub(crate) async fn start(
     options: &DaemonStartOptions,
-    surroundings: &Surroundings,
-) -> Result<Running, Failure> {
-    let settings = &surroundings.settings;
+    context: &Context,
+) -> Result<Running, CliError> {
+    let settings = &context.settings;
     let home = settings.home()?;
     // What cannot work is said before anything is made.
-    Servers::must_be_sound(settings)?;
+    Servers::validate(settings)?;
     let log = log_file(home);
     make_home(home)?;
     let mut file = open_log(&log).map_err(|error| cannot_open(&log, &error))?;
@@ -75,18 +75,18 @@ pub(crate) async fn start(
             sleep(POLL_INTERVAL).await;
             Ok(())
         };
-        surroundings.unless_stopped(pause).await?;
+        context.run_cancellable(pause).await?;
     }
 }
 
 /// Why the daemon has ended before it could be used.
-fn exit_error(code: Option<i32>, log: &Path, begin: u64) -> Failure {
-    let said = read_log(log, begin).unwrap_or_default();
-    let verdict = Verdict::ALL.into_iter().find(|it| Some(i32::from(it.code())) == code);
-    match (last_error(&said), verdict) {
-        (Some(fault), Some(verdict)) => Failure::all(verdict, vec![fault]),
-        _ => Failure::new(
-            Verdict::Unreachable,
+fn exit_error(code: Option<i32>, log: &Path, begin: u64) -> CliError {
+    let json = read_log(log, begin).unwrap_or_default();
+    let exit_code = ExitCode::ALL.into_iter().find(|it| Some(i32::from(it.code())) == code);
+    match (last_error(&json), exit_code) {
+        (Some(fault), Some(exit_code)) => CliError::from_faults(exit_code, vec![fault]),
+        _ => CliError::new(
+            ExitCode::Unreachable,
             ErrorCode::ServiceUnavailable,
             "the daemon ended before it could be used",
             format!("its log is {}", log.display()),
@@ -94,21 +94,21 @@ fn exit_error(code: Option<i32>, log: &Path, begin: u64) -> Failure {
     }
 }
 
-fn startup_timeout(child: &mut Child, log: &Path) -> Failure {
+fn startup_timeout(child: &mut Child, log: &Path) -> CliError {
     let killed = child.kill().and_then(|()| child.wait());
     let message = match killed {
         Ok(_) => "the daemon does not get ready, and was ended".to_owned(),
         Err(error) => format!("the daemon does not get ready, and cannot be ended: {error}"),
     };
     let hint = format!("its log is {}", log.display());
-    Failure::new(Verdict::Unreachable, ErrorCode::ServiceUnavailable, message, hint)
+    CliError::new(ExitCode::Unreachable, ErrorCode::ServiceUnavailable, message, hint)
 }
 
 /// What the program is told to become the daemon. Its failures are to be read by a program.
 fn daemon_args(options: &DaemonStartOptions, settings: &Settings) -> io::Result<Vec<String>> {
     let mut words: Vec<String> =
         ["-o", "json", "daemon", "start", "--foreground", "--detached"].map(str::to_owned).into();
-    if settings.is_config_given
+    if settings.has_explicit_config
         && let Ok(home) = settings.home()
     {
         let file = std::path::absolute(home.config_file())?;
@@ -127,7 +127,7 @@ fn spawn(arguments: Vec<String>, log: File) -> io::Result<Child> {
     let program = std::env::current_exe()?;
     #[expect(clippy::disallowed_methods, reason = "the daemon is this program, not a server")]
     let mut command = Command::new(program);
-    if let Some(dir) = of_process(Variable::UserHome).filter(|it| Path::new(it).is_dir()) {
+    if let Some(dir) = env_var(Variable::UserHome).filter(|it| Path::new(it).is_dir()) {
         // It may live longer than the folder that we are in.
         command.current_dir(dir);
     }
@@ -141,30 +141,30 @@ pub(crate) fn open_log(path: &Path) -> io::Result<File> {
 }
 
 /// Makes the folder of a home, unless it is there.
-pub(crate) fn make_home(home: &Home) -> Result<(), Failure> {
+pub(crate) fn make_home(home: &Home) -> Result<(), CliError> {
     let dir = home.dir();
     std::fs::create_dir_all(dir).map_err(|error| {
         let hint = "check its rights and those of the folders above it, or set `TOOLRACK_HOME` to another folder";
-        cannot_open(dir, &error).advising(hint)
+        cannot_open(dir, &error).with_hint(hint)
     })
 }
 
-fn cannot_open(path: &Path, error: &io::Error) -> Failure {
+fn cannot_open(path: &Path, error: &io::Error) -> CliError {
     let message = format!("{} cannot be made or opened: {error}", path.display());
-    Failure::from(io::Error::new(error.kind(), message))
+    CliError::from(io::Error::new(error.kind(), message))
 }
 
 fn read_log(log: &Path, begin: u64) -> io::Result<String> {
     let mut file = File::open(log)?;
     file.seek(SeekFrom::Start(begin))?;
-    let mut said = Vec::new();
-    file.take(MAX_READ_BYTES).read_to_end(&mut said)?;
-    Ok(String::from_utf8_lossy(&said).into_owned())
+    let mut json = Vec::new();
+    file.take(MAX_READ_BYTES).read_to_end(&mut json)?;
+    Ok(String::from_utf8_lossy(&json).into_owned())
 }
 
 /// The last failure that a program has written as JSON.
-fn last_error(said: &str) -> Option<ServiceFault> {
-    said.lines().rev().find_map(|it| serde_json::from_str(it).ok())
+fn last_error(json: &str) -> Option<ServiceFault> {
+    json.lines().rev().find_map(|it| serde_json::from_str(it).ok())
 }
 
 /// A longer file is put aside, in the place of the one before.
@@ -240,7 +240,7 @@ impl Lookup for DaemonEnv {
 
 /// The command that starts a daemon for these servers.
 pub(crate) fn start_command(config: Option<&Path>, agent: Option<&str>) -> String {
-    Aim::at(config, agent).command("toolrack daemon start")
+    EchoedFlags::new(config, agent).apply_to_command("toolrack daemon start")
 }
 
 #[cfg(test)]
@@ -249,8 +249,8 @@ mod tests {
 
     #[test]
     fn the_last_failure_is_found_among_other_lines() {
-        let said = "x\n{\"code\":\"CONFLICT\",\"message\":\"a\"}\nbye\n";
-        let fault = last_error(said).unwrap();
+        let json = "x\n{\"code\":\"CONFLICT\",\"message\":\"a\"}\nbye\n";
+        let fault = last_error(json).unwrap();
         assert_eq!((fault.code, fault.message.as_str()), (ErrorCode::Conflict, "a"));
         assert!(last_error("nothing").is_none());
     }

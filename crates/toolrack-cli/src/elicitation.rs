@@ -20,86 +20,88 @@ use toolrack_mcp::{
 use toolrack_transport::{BoxFuture, plain_text};
 use url::Url;
 
-use crate::args::tools::ConductOptions;
-use crate::context::Surroundings;
+use crate::args::tools::RequestOptions;
+use crate::context::Context;
 use crate::printer::Printer;
-use crate::settings::Talk;
+use crate::settings::Verbosity;
 
-const MOST_CHARS: usize = 1000;
+const MAX_CHARS: usize = 1000;
 /// How long a thread that reads may go on after nobody wants its line any more.
-const LOOK: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Who answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Respondent {
+enum AnswerSource {
     Person,
     /// The defaults of the form, as `--yes` says.
     Defaults,
-    Nobody,
+    None,
 }
 
 /// Asks the user what servers want to know.
 #[derive(Debug)]
-pub(crate) struct Questions {
+pub(crate) struct ElicitationHandler {
     printer: Arc<Printer>,
-    respondent: Respondent,
+    answer_source: AnswerSource,
     turn: Semaphore,
 }
 
-impl Questions {
-    pub(crate) fn new(surroundings: &Surroundings, conduct: &ConductOptions) -> Self {
-        let Surroundings { settings, printer, .. } = surroundings;
-        let respondent = match (conduct.yes, settings.terminal.has_person()) {
-            (true, _) => Respondent::Defaults,
-            (false, true) => Respondent::Person,
-            (false, false) => Respondent::Nobody,
+impl ElicitationHandler {
+    pub(crate) fn new(context: &Context, request: &RequestOptions) -> Self {
+        let Context { settings, printer, .. } = context;
+        let answer_source = match (request.yes, settings.streams.is_interactive()) {
+            (true, _) => AnswerSource::Defaults,
+            (false, true) => AnswerSource::Person,
+            (false, false) => AnswerSource::None,
         };
-        Self { printer: Arc::clone(printer), respondent, turn: Semaphore::new(1) }
+        Self { printer: Arc::clone(printer), answer_source, turn: Semaphore::new(1) }
     }
 
     async fn answer(&self, server: &str, question: Elicitation) -> ElicitationAnswer {
         // Nobody closes the semaphore, so there is always a turn.
         let _turn = self.turn.acquire().await;
-        let _pause = self.printer.pause_live();
-        match (self.respondent, question) {
-            (_, Elicitation::Url(page)) if let Some(why) = unfit(&page.url) => {
-                let url = plain_text(&page.url, MOST_CHARS);
+        let _pause = self.printer.pause_progress();
+        match (self.answer_source, question) {
+            (_, Elicitation::Url(page)) if let Some(why) = url_problem(&page.url) => {
+                let url = plain_text(&page.url, MAX_CHARS);
                 self.printer.note(format_args!(
                     "note: `{server}` wants a page to be opened, which is declined because {why}: {url}"
                 ));
                 ElicitationAnswer::Decline
             }
-            (Respondent::Nobody, question) => {
-                let asked = plain_text(question.message(), MOST_CHARS);
+            (AnswerSource::None, question) => {
+                let asked = plain_text(question.message(), MAX_CHARS);
                 self.printer.note(format_args!(
                     "note: `{server}` asks: {asked}\nnote: declined, because there is no terminal to \
                      answer at; `--yes` answers with defaults"
                 ));
                 ElicitationAnswer::Decline
             }
-            (Respondent::Defaults, Elicitation::Form(form)) => self.defaults(server, &form),
-            (Respondent::Defaults, Elicitation::Url(page)) => {
-                let url = plain_text(&page.url, MOST_CHARS);
+            (AnswerSource::Defaults, Elicitation::Form(form)) => {
+                self.answer_with_defaults(server, &form)
+            }
+            (AnswerSource::Defaults, Elicitation::Url(page)) => {
+                let url = plain_text(&page.url, MAX_CHARS);
                 self.printer.note(format_args!(
                     "note: `{server}` wants a page to be opened, which `--yes` does not do: {url}"
                 ));
                 ElicitationAnswer::Decline
             }
-            (Respondent::Person, Elicitation::Form(form)) => {
-                self.fill_in(server, &form).await.unwrap_or(ElicitationAnswer::Cancel)
+            (AnswerSource::Person, Elicitation::Form(form)) => {
+                self.fill_form(server, &form).await.unwrap_or(ElicitationAnswer::Cancel)
             }
-            (Respondent::Person, Elicitation::Url(page)) => {
-                self.open_page(server, &page).await.unwrap_or(ElicitationAnswer::Cancel)
+            (AnswerSource::Person, Elicitation::Url(page)) => {
+                self.ask_to_open_url(server, &page).await.unwrap_or(ElicitationAnswer::Cancel)
             }
         }
     }
 
-    fn defaults(&self, server: &str, form: &FormElicitation) -> ElicitationAnswer {
+    fn answer_with_defaults(&self, server: &str, form: &FormElicitation) -> ElicitationAnswer {
         let mut content = FormContent::new();
         form.schema.fill_defaults(&mut content);
         if let Err(faults) = form.schema.validate(&content) {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            let why = plain_text(&faults.join(", "), MOST_CHARS);
+            let why = plain_text(&faults.join(", "), MAX_CHARS);
             self.printer.note(format_args!(
                 "note: `{server}` asks for something that has no default, so it is declined: {why}"
             ));
@@ -109,18 +111,18 @@ impl Questions {
     }
 
     /// `None` if the user left in the middle.
-    async fn fill_in(&self, server: &str, form: &FormElicitation) -> Option<ElicitationAnswer> {
-        let asked = plain_text(&form.message, MOST_CHARS);
-        forget_typed();
-        self.printer.ask(format_args!("`{server}` asks: {asked}\n"));
-        match self.consent("Answer? [y]es, [N]o, [c]ancel: ").await? {
+    async fn fill_form(&self, server: &str, form: &FormElicitation) -> Option<ElicitationAnswer> {
+        let asked = plain_text(&form.message, MAX_CHARS);
+        discard_typed_input();
+        self.printer.prompt(format_args!("`{server}` asks: {asked}\n"));
+        match self.ask_consent("Answer? [y]es, [N]o, [c]ancel: ").await? {
             Consent::Yes => {}
             Consent::No => return Some(ElicitationAnswer::Decline),
             Consent::Cancel => return Some(ElicitationAnswer::Cancel),
         }
         let mut content = FormContent::new();
         for field in form.schema.fields() {
-            if let Some(value) = self.fill(form, field).await? {
+            if let Some(value) = self.ask_field(form, field).await? {
                 content.insert(field.name.clone(), value);
             }
         }
@@ -128,36 +130,40 @@ impl Questions {
     }
 
     /// Asks for one field until the answer can be sent.
-    async fn fill(&self, form: &FormElicitation, field: &Field) -> Option<Answer> {
+    async fn ask_field(&self, form: &FormElicitation, field: &Field) -> Option<Answer> {
         loop {
-            forget_typed();
-            self.printer.ask(field_prompt(field));
+            discard_typed_input();
+            self.printer.prompt(field_prompt(field));
             let typed = read_line().await?;
             match parse_answer(&form.schema, field, typed.trim()) {
                 Ok(answer) => return Some(answer),
-                Err(why) => self.printer.ask(format_args!("  {why}\n")),
+                Err(why) => self.printer.prompt(format_args!("  {why}\n")),
             }
         }
     }
 
-    async fn open_page(&self, server: &str, page: &UrlElicitation) -> Option<ElicitationAnswer> {
-        let asked = plain_text(&page.message, MOST_CHARS);
-        let url = plain_text(&page.url, MOST_CHARS);
-        forget_typed();
-        self.printer.ask(format_args!(
+    async fn ask_to_open_url(
+        &self,
+        server: &str,
+        page: &UrlElicitation,
+    ) -> Option<ElicitationAnswer> {
+        let asked = plain_text(&page.message, MAX_CHARS);
+        let url = plain_text(&page.url, MAX_CHARS);
+        discard_typed_input();
+        self.printer.prompt(format_args!(
             "`{server}` asks: {asked}\nIt wants you to open this page in your browser:\n  {url}\n"
         ));
-        Some(match self.consent("Will you? [y]es, [N]o, [c]ancel: ").await? {
+        Some(match self.ask_consent("Will you? [y]es, [N]o, [c]ancel: ").await? {
             Consent::Yes => ElicitationAnswer::Accept { content: None },
             Consent::No => ElicitationAnswer::Decline,
             Consent::Cancel => ElicitationAnswer::Cancel,
         })
     }
 
-    async fn consent(&self, prompt: &str) -> Option<Consent> {
+    async fn ask_consent(&self, prompt: &str) -> Option<Consent> {
         loop {
-            self.printer.ask(prompt);
-            if let Some(consent) = Consent::read(&read_line().await?) {
+            self.printer.prompt(prompt);
+            if let Some(consent) = Consent::parse(&read_line().await?) {
                 return Some(consent);
             }
         }
@@ -173,7 +179,7 @@ enum Consent {
 }
 
 impl Consent {
-    fn read(typed: &str) -> Option<Self> {
+    fn parse(typed: &str) -> Option<Self> {
         match typed.trim().to_ascii_lowercase().as_str() {
             "y" | "yes" => Some(Self::Yes),
             "" | "n" | "no" => Some(Self::No),
@@ -184,7 +190,7 @@ impl Consent {
 }
 
 /// Why nobody is sent to an address, if that is so.
-fn unfit(address: &str) -> Option<&'static str> {
+fn url_problem(address: &str) -> Option<&'static str> {
     let Ok(url) = Url::parse(address) else { return Some("its address cannot be read") };
     if !matches!(url.scheme(), "http" | "https") {
         return Some("its address is not one of the web (`https:`)");
@@ -195,7 +201,7 @@ fn unfit(address: &str) -> Option<&'static str> {
     None
 }
 
-impl ClientHandler for Questions {
+impl ClientHandler for ElicitationHandler {
     fn capabilities(&self) -> ClientCapabilities {
         let elicitation = ElicitationCapability { form: true, url: true };
         ClientCapabilities { elicitation: Some(elicitation), ..ClientCapabilities::default() }
@@ -210,9 +216,9 @@ impl ClientHandler for Questions {
     }
 
     fn log(&self, message: &LogMessage) {
-        if self.printer.talk() == Talk::Verbose {
-            let said = plain_text(message.data.get(), MOST_CHARS);
-            self.printer.relay(format_args!("log: {said}"));
+        if self.printer.verbosity() == Verbosity::Verbose {
+            let json = plain_text(message.data.get(), MAX_CHARS);
+            self.printer.relay(format_args!("log: {json}"));
         }
     }
 }
@@ -221,10 +227,10 @@ impl ClientHandler for Questions {
 /// notices soon and ends.
 pub(crate) async fn read_line() -> Option<String> {
     let wanted = Arc::new(AtomicBool::new(true));
-    let _unwanted = Unwanted(Arc::clone(&wanted));
+    let _unwanted = StopOnDrop(Arc::clone(&wanted));
     tokio::task::spawn_blocking(move || {
         while wanted.load(Ordering::Relaxed) {
-            if is_typed() {
+            if is_input_ready() {
                 let mut line = String::new();
                 let n_bytes = std::io::stdin().read_line(&mut line).unwrap_or_default();
                 return (n_bytes > 0).then_some(line);
@@ -237,23 +243,23 @@ pub(crate) async fn read_line() -> Option<String> {
 }
 
 /// Throws away what was typed before a question is shown. It was meant for something else.
-fn forget_typed() {
+fn discard_typed_input() {
     // What is no terminal has nothing typed.
     tcflush(std::io::stdin(), QueueSelector::IFlush).unwrap_or_default();
 }
 
 /// Whether there is a line to read, after a short wait.
-fn is_typed() -> bool {
+fn is_input_ready() -> bool {
     let stdin = std::io::stdin();
     let mut ends = [PollFd::new(&stdin, PollFlags::IN)];
-    let wait = Timespec::try_from(LOOK).ok();
+    let wait = Timespec::try_from(POLL_INTERVAL).ok();
     poll(&mut ends, wait.as_ref()).is_ok_and(|n_ready| n_ready > 0)
 }
 
 /// Tells the thread that reads that nobody waits any more.
-struct Unwanted(Arc<AtomicBool>);
+struct StopOnDrop(Arc<AtomicBool>);
 
-impl Drop for Unwanted {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Relaxed);
     }
@@ -376,7 +382,7 @@ mod tests {
     #[test]
     fn nobody_is_sent_to_a_strange_address() {
         let check = |address: &str, fits: bool| {
-            assert_eq!(unfit(address).is_none(), fits, "{address}");
+            assert_eq!(url_problem(address).is_none(), fits, "{address}");
         };
         check("https://example.com/pay?id=7", true);
         check("http://127.0.0.1:8080/", true);
@@ -391,7 +397,8 @@ mod tests {
 
     #[test]
     fn nothing_typed_is_no_consent() {
-        let check = |typed: &str, expected| assert_eq!(Consent::read(typed), expected, "{typed:?}");
+        let check =
+            |typed: &str, expected| assert_eq!(Consent::parse(typed), expected, "{typed:?}");
         check("\n", Some(Consent::No));
         check("Y\n", Some(Consent::Yes));
         check("c\n", Some(Consent::Cancel));

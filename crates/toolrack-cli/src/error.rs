@@ -1,4 +1,4 @@
-//! Why a command did not do what it was asked to: for scripts a verdict and a code, for people a message and what
+//! Why a command did not do what it was asked to: for scripts a exit_code and a code, for people a message and what
 //! to do next.
 //!
 //! **Invariant:** there is at least one fault, every failure has a hint, and no text can command a terminal.
@@ -12,59 +12,59 @@ use toolrack_manager::{ConnectionState, FailureKind, RackError, with_causes};
 use toolrack_service::{ErrorCode, ServiceError, ServiceFault};
 use toolrack_transport::{Delivery, TransportError, plain_text};
 
-use crate::exit_code::Verdict;
-use crate::suggested_command::word;
+use crate::exit_code::ExitCode;
+use crate::suggested_command::shell_quote;
 
 /// The longest text that is shown of one fault. Servers may say more than anybody reads.
-const MOST_CHARS: usize = 2000;
+const MAX_CHARS: usize = 2000;
 
 /// Why a command did not do what it was asked to.
 #[derive(Debug)]
-pub(crate) struct Failure {
-    verdict: Verdict,
+pub(crate) struct CliError {
+    exit_code: ExitCode,
     faults: Vec<ServiceFault>,
 }
 
-impl Failure {
+impl CliError {
     pub(crate) fn new(
-        verdict: Verdict,
+        exit_code: ExitCode,
         code: ErrorCode,
         message: impl Into<String>,
         hint: impl Into<String>,
     ) -> Self {
-        Self::all(verdict, vec![ServiceFault::new(code, message).hint(hint)])
+        Self::from_faults(exit_code, vec![ServiceFault::new(code, message).hint(hint)])
     }
 
     /// Several faults at once. The first one that has a hint gives it for all.
-    pub(crate) fn all(verdict: Verdict, faults: Vec<ServiceFault>) -> Self {
+    pub(crate) fn from_faults(exit_code: ExitCode, faults: Vec<ServiceFault>) -> Self {
         let faults = faults.into_iter().map(sanitized).collect();
-        Self { verdict, faults }
+        Self { exit_code, faults }
     }
 
     /// Something was typed wrongly.
     pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::new(Verdict::Usage, ErrorCode::ValidationError, message, hint)
+        Self::new(ExitCode::Usage, ErrorCode::ValidationError, message, hint)
     }
 
     /// A name that nobody has.
     pub(crate) fn unknown(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::new(Verdict::Usage, ErrorCode::NotFound, message, hint)
+        Self::new(ExitCode::Usage, ErrorCode::NotFound, message, hint)
     }
 
     /// The config cannot be used.
     pub(crate) fn config(message: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::new(Verdict::Config, ErrorCode::ValidationError, message, hint)
+        Self::new(ExitCode::Config, ErrorCode::ValidationError, message, hint)
     }
 
     pub(crate) fn interrupted() -> Self {
         let hint = "run it again to start over";
-        Self::new(Verdict::Interrupted, ErrorCode::ServiceUnavailable, "interrupted", hint)
+        Self::new(ExitCode::Interrupted, ErrorCode::ServiceUnavailable, "interrupted", hint)
     }
 
     /// A tool ran and said that it failed.
     pub(crate) fn tool(tool: &str) -> Self {
         Self::new(
-            Verdict::ToolFailed,
+            ExitCode::ToolFailed,
             ErrorCode::ServiceUnavailable,
             format!("the tool `{tool}` ran and failed"),
             "its output says why",
@@ -73,49 +73,40 @@ impl Failure {
 
     /// The same in other words.
     #[must_use]
-    pub(crate) fn saying(mut self, message: String) -> Self {
+    pub(crate) fn with_message(mut self, message: String) -> Self {
         if let Some(first) = self.faults.first_mut() {
-            first.message = plain_text(&message, MOST_CHARS);
-        }
-        self
-    }
-
-    /// The same with something else to do next.
-    #[must_use]
-    pub(crate) fn hinting(mut self, hint: String) -> Self {
-        if let Some(first) = self.faults.first_mut() {
-            first.hint = Some(plain_text(&hint, MOST_CHARS));
+            first.message = plain_text(&message, MAX_CHARS);
         }
         self
     }
 
     /// The same with another exit code.
     #[must_use]
-    pub(crate) fn with_exit_code(self, verdict: Verdict) -> Self {
-        Self { verdict, ..self }
+    pub(crate) fn with_exit_code(self, exit_code: ExitCode) -> Self {
+        Self { exit_code, ..self }
     }
 
     /// What the service says, with `hint` if it does not know what to do next.
-    pub(crate) fn of(error: ServiceError, hint: &str) -> Self {
+    pub(crate) fn from_service(error: ServiceError, hint: &str) -> Self {
         let is_helpful = error.hint().is_some();
         let failure = Self::from(error);
-        if is_helpful { failure } else { failure.advising(hint) }
+        if is_helpful { failure } else { failure.with_hint(hint) }
     }
 
     /// The same with what to do next.
     #[must_use]
-    pub(crate) fn advising(mut self, hint: impl Into<String>) -> Self {
+    pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         if let Some(first) = self.faults.first_mut() {
-            first.hint = Some(plain_text(&hint.into(), MOST_CHARS));
+            first.hint = Some(plain_text(&hint.into(), MAX_CHARS));
         }
         self
     }
 
     /// Where in the user's own input it is.
     #[must_use]
-    pub(crate) fn at(mut self, field: &str) -> Self {
+    pub(crate) fn with_field(mut self, field: &str) -> Self {
         if let Some(first) = self.faults.first_mut() {
-            first.field = Some(plain_text(field, MOST_CHARS));
+            first.field = Some(plain_text(field, MAX_CHARS));
         }
         self
     }
@@ -128,8 +119,8 @@ impl Failure {
         self.faults.iter().find_map(|it| it.hint.as_deref())
     }
 
-    pub(crate) fn verdict(&self) -> Verdict {
-        self.verdict
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        self.exit_code
     }
 
     /// Everything in the one shape in which failures leave the program.
@@ -148,43 +139,43 @@ impl Failure {
 
 fn sanitized(fault: ServiceFault) -> ServiceFault {
     ServiceFault {
-        message: plain_text(&fault.message, MOST_CHARS),
-        hint: fault.hint.map(|it| plain_text(&it, MOST_CHARS)),
-        field: fault.field.map(|it| plain_text(&it, MOST_CHARS)),
+        message: plain_text(&fault.message, MAX_CHARS),
+        hint: fault.hint.map(|it| plain_text(&it, MAX_CHARS)),
+        field: fault.field.map(|it| plain_text(&it, MAX_CHARS)),
         ..fault
     }
 }
 
-impl From<io::Error> for Failure {
+impl From<io::Error> for CliError {
     fn from(error: io::Error) -> Self {
         let hint = "look at the rights, the space and the limits of this machine";
-        Self::new(Verdict::Unreachable, ErrorCode::Internal, error.to_string(), hint)
+        Self::new(ExitCode::Unreachable, ErrorCode::Internal, error.to_string(), hint)
     }
 }
 
-impl From<ServiceError> for Failure {
+impl From<ServiceError> for CliError {
     fn from(error: ServiceError) -> Self {
         let mut faults = error.faults().to_vec();
         if let (None, Some(first)) = (error.hint(), faults.first_mut()) {
             first.hint = Some("run `toolrack --help` to see what can be done".to_owned());
         }
-        Self::all(Verdict::of(error.code()), faults)
+        Self::from_faults(ExitCode::from_error_code(error.code()), faults)
     }
 }
 
-impl From<RackError> for Failure {
+impl From<RackError> for CliError {
     fn from(error: RackError) -> Self {
         if let RackError::Call { source, .. } = &error
             && let Some(failure) = relayed(source)
         {
             let message = format!("{error}: {}", failure.summary().message);
-            return failure.saying(message);
+            return failure.with_message(message);
         }
-        let (verdict, code) = classify(&error);
+        let (exit_code, code) = classify(&error);
         let hint = match (&error, error.hint()) {
             (RackError::Call { source, .. }, _) => call_hint(source).to_owned(),
             (RackError::NotConnected { server, state: ConnectionState::Disabled }, _) => {
-                format!("run `toolrack enable {}` to use it", word(server))
+                format!("run `toolrack enable {}` to use it", shell_quote(server))
             }
             (_, Some(hint)) => hint,
             (RackError::NoSuchServer { .. }, None) => {
@@ -195,73 +186,73 @@ impl From<RackError> for Failure {
             }
             _ => "run it again with `--verbose` to see what the server writes".to_owned(),
         };
-        Self::new(verdict, code, with_causes(&error), hint)
+        Self::new(exit_code, code, with_causes(&error), hint)
     }
 }
 
-impl From<ConnectError> for Failure {
+impl From<ConnectError> for CliError {
     fn from(error: ConnectError) -> Self {
-        let (verdict, code) = match error {
-            ConnectError::NeedsAuth(_) => (Verdict::Auth, ErrorCode::Unauthorized),
-            _ => (Verdict::Unreachable, ErrorCode::ServiceUnavailable),
+        let (exit_code, code) = match error {
+            ConnectError::NeedsAuth(_) => (ExitCode::Auth, ErrorCode::Unauthorized),
+            _ => (ExitCode::Unreachable, ErrorCode::ServiceUnavailable),
         };
         let general = "run the server in a terminal of its own to see why";
         let hint = error.hint().unwrap_or_else(|| general.to_owned());
-        Self::new(verdict, code, with_causes(&error), hint)
+        Self::new(exit_code, code, with_causes(&error), hint)
     }
 }
 
-impl From<CallError> for Failure {
+impl From<CallError> for CliError {
     fn from(error: CallError) -> Self {
         if let Some(failure) = relayed(&error) {
             return failure;
         }
-        let (verdict, code) = classify_call(&error);
-        Self::new(verdict, code, with_causes(&error), call_hint(&error))
+        let (exit_code, code) = classify_call(&error);
+        Self::new(exit_code, code, with_causes(&error), call_hint(&error))
     }
 }
 
-fn classify(error: &RackError) -> (Verdict, ErrorCode) {
+fn classify(error: &RackError) -> (ExitCode, ErrorCode) {
     match error {
         RackError::NoSuchServer { .. } | RackError::NoSuchTool { .. } => {
-            (Verdict::Usage, ErrorCode::NotFound)
+            (ExitCode::Usage, ErrorCode::NotFound)
         }
-        RackError::Ambiguous { .. } => (Verdict::Usage, ErrorCode::ValidationError),
-        RackError::Denied { .. } => (Verdict::Denied, ErrorCode::Denied),
+        RackError::Ambiguous { .. } => (ExitCode::Usage, ErrorCode::ValidationError),
+        RackError::Denied { .. } => (ExitCode::Denied, ErrorCode::Denied),
         RackError::NotConnected { state, .. } | RackError::NotReady { state, .. } => match state {
-            ConnectionState::NeedsAuth(_) => (Verdict::Auth, ErrorCode::Unauthorized),
-            ConnectionState::Disabled => (Verdict::Config, ErrorCode::Conflict),
+            ConnectionState::NeedsAuth(_) => (ExitCode::Auth, ErrorCode::Unauthorized),
+            ConnectionState::Disabled => (ExitCode::Config, ErrorCode::Conflict),
             state => classify_start(state.failure().map(toolrack_manager::Failure::kind)),
         },
         RackError::Call { source, .. } => classify_call(source),
-        RackError::Undecodable { .. } => (Verdict::ToolFailed, ErrorCode::ServiceUnavailable),
-        _ => (Verdict::Unreachable, ErrorCode::Internal),
+        RackError::Undecodable { .. } => (ExitCode::ToolFailed, ErrorCode::ServiceUnavailable),
+        _ => (ExitCode::Unreachable, ErrorCode::Internal),
     }
 }
 
-fn classify_start(kind: Option<FailureKind>) -> (Verdict, ErrorCode) {
+fn classify_start(kind: Option<FailureKind>) -> (ExitCode, ErrorCode) {
     match kind {
         Some(FailureKind::BadConfig | FailureKind::MissingCredentials) => {
-            (Verdict::Config, ErrorCode::ValidationError)
+            (ExitCode::Config, ErrorCode::ValidationError)
         }
-        Some(FailureKind::PackageNotFound) => (Verdict::Unreachable, ErrorCode::NotFound),
-        Some(FailureKind::NeedsLogin) => (Verdict::Auth, ErrorCode::Unauthorized),
+        Some(FailureKind::PackageNotFound) => (ExitCode::Unreachable, ErrorCode::NotFound),
+        Some(FailureKind::NeedsLogin) => (ExitCode::Auth, ErrorCode::Unauthorized),
         Some(FailureKind::HandshakeTimedOut | FailureKind::Unreachable | FailureKind::Lost) => {
-            (Verdict::Unreachable, ErrorCode::NetworkError)
+            (ExitCode::Unreachable, ErrorCode::NetworkError)
         }
-        _ => (Verdict::Unreachable, ErrorCode::ServiceUnavailable),
+        _ => (ExitCode::Unreachable, ErrorCode::ServiceUnavailable),
     }
 }
 
-fn classify_call(error: &CallError) -> (Verdict, ErrorCode) {
+fn classify_call(error: &CallError) -> (ExitCode, ErrorCode) {
     match error {
-        CallError::TimedOut { .. } => (Verdict::Unreachable, ErrorCode::NetworkError),
+        CallError::TimedOut { .. } => (ExitCode::Unreachable, ErrorCode::NetworkError),
         CallError::Line(failure) => match failure.error {
-            TransportError::Unauthorized(_) => (Verdict::Auth, ErrorCode::Unauthorized),
-            _ => (Verdict::Unreachable, ErrorCode::NetworkError),
+            TransportError::Unauthorized(_) => (ExitCode::Auth, ErrorCode::Unauthorized),
+            _ => (ExitCode::Unreachable, ErrorCode::NetworkError),
         },
-        CallError::NoSuchResource { .. } => (Verdict::Usage, ErrorCode::NotFound),
-        _ => (Verdict::ToolFailed, ErrorCode::ServiceUnavailable),
+        CallError::NoSuchResource { .. } => (ExitCode::Usage, ErrorCode::NotFound),
+        _ => (ExitCode::ToolFailed, ErrorCode::ServiceUnavailable),
     }
 }
 
@@ -318,28 +309,28 @@ pub(crate) fn expect_relay() {
 }
 
 /// The failure behind the daemon. Nothing if it is the server that said no, or nobody did.
-pub(crate) fn relayed(error: &CallError) -> Option<Failure> {
+pub(crate) fn relayed(error: &CallError) -> Option<CliError> {
     if IS_EXPECTED.load(Ordering::Relaxed) { from_relay(error) } else { None }
 }
 
-fn from_relay(error: &CallError) -> Option<Failure> {
+fn from_relay(error: &CallError) -> Option<CliError> {
     let CallError::Refused(refusal) = error else { return None };
     let RelayFailure { delivery, cause, hint } = RelayFailure::read(refusal)?;
-    let (verdict, code) = classify_relay(cause);
+    let (exit_code, code) = classify_relay(cause);
     let hint = hint.unwrap_or_else(|| relay_hint(cause, delivery).to_owned());
-    Some(Failure::new(verdict, code, refusal.message.as_str(), hint))
+    Some(CliError::new(exit_code, code, refusal.message.as_str(), hint))
 }
 
-fn classify_relay(cause: RelayCause) -> (Verdict, ErrorCode) {
+fn classify_relay(cause: RelayCause) -> (ExitCode, ErrorCode) {
     match cause {
         RelayCause::TimedOut | RelayCause::Line | RelayCause::TooLarge => {
-            (Verdict::Unreachable, ErrorCode::NetworkError)
+            (ExitCode::Unreachable, ErrorCode::NetworkError)
         }
-        RelayCause::NeedsLogin => (Verdict::Auth, ErrorCode::Unauthorized),
-        RelayCause::BadAnswer => (Verdict::ToolFailed, ErrorCode::ServiceUnavailable),
-        RelayCause::BadConfig => (Verdict::Config, ErrorCode::ValidationError),
-        RelayCause::Disabled => (Verdict::Config, ErrorCode::Conflict),
-        _ => (Verdict::Unreachable, ErrorCode::ServiceUnavailable),
+        RelayCause::NeedsLogin => (ExitCode::Auth, ErrorCode::Unauthorized),
+        RelayCause::BadAnswer => (ExitCode::ToolFailed, ErrorCode::ServiceUnavailable),
+        RelayCause::BadConfig => (ExitCode::Config, ErrorCode::ValidationError),
+        RelayCause::Disabled => (ExitCode::Config, ErrorCode::Conflict),
+        _ => (ExitCode::Unreachable, ErrorCode::ServiceUnavailable),
     }
 }
 
@@ -364,33 +355,33 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(failure: Failure, verdict: Verdict, json: &str) {
-        assert_eq!(failure.verdict(), verdict);
+    fn check(failure: CliError, exit_code: ExitCode, json: &str) {
+        assert_eq!(failure.exit_code(), exit_code);
         assert_eq!(serde_json::to_string(&failure.summary()).unwrap(), json);
     }
 
     #[test]
     fn every_failure_has_a_verdict_a_code_and_a_hint() {
         check(
-            Failure::usage("no such\u{1b}[31m thing", "look\u{7} again").at("k\u{202e}"),
-            Verdict::Usage,
+            CliError::usage("no such\u{1b}[31m thing", "look\u{7} again").with_field("k\u{202e}"),
+            ExitCode::Usage,
             r#"{"code":"VALIDATION_ERROR","message":"no such thing","field":"k","hint":"look again"}"#,
         );
         let rule = Rule::Denied { pattern: "rm*".to_owned() };
         check(
             RackError::Denied { server: "fs".to_owned(), tool: "rm".to_owned(), rule }.into(),
-            Verdict::Denied,
+            ExitCode::Denied,
             r#"{"code":"DENIED","message":"the tool `rm` of `fs` is denied: the rule `deny = \"rm*\"` matches it","hint":"change `allow` or `deny` of the server to use it"}"#,
         );
         let late =
             CallError::TimedOut { waited: Duration::from_secs(3), delivery: Delivery::Unknown };
         check(
             late.into(),
-            Verdict::Unreachable,
+            ExitCode::Unreachable,
             r#"{"code":"NETWORK_ERROR","message":"no answer within 3s","hint":"the server may have done it; look, then allow more time with `--timeout`"}"#,
         );
         let large = LineError::answered(TransportError::Oversize { limit_bytes: 10 });
-        let large = Failure::from(CallError::Line(large));
+        let large = CliError::from(CallError::Line(large));
         assert!(large.hint().unwrap().contains("`max_message_bytes`"), "{large:?}");
     }
 
@@ -401,8 +392,8 @@ mod tests {
             ServiceFault::new(ErrorCode::ValidationError, "`b` is unknown").hint("name it"),
         ];
         check(
-            Failure::all(Verdict::Usage, faults),
-            Verdict::Usage,
+            CliError::from_faults(ExitCode::Usage, faults),
+            ExitCode::Usage,
             r#"{"code":"VALIDATION_ERROR","message":"`a` is missing; `b` is unknown","field":"a","hint":"name it"}"#,
         );
     }
@@ -413,9 +404,9 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_gateway_error(data: Value, verdict: Verdict, hint: &str) {
+    fn check_gateway_error(data: Value, exit_code: ExitCode, hint: &str) {
         let failure = from_relay(&refused(-32603, data)).unwrap();
-        assert_eq!((failure.verdict(), failure.hint()), (verdict, Some(hint)));
+        assert_eq!((failure.exit_code(), failure.hint()), (exit_code, Some(hint)));
         assert_eq!(failure.summary().message, "the line to the server failed");
     }
 
@@ -423,17 +414,17 @@ mod tests {
     fn a_failure_behind_the_daemon_is_judged_as_without_it() {
         let data = |delivery: &str, cause: &str| json!({ "delivery": delivery, "cause": cause });
         let look = "the server may have done it; look before you try again";
-        check_gateway_error(data("unknown", "line"), Verdict::Unreachable, look);
+        check_gateway_error(data("unknown", "line"), ExitCode::Unreachable, look);
         let look = "the server may have done it; look, then allow more time with `--timeout`";
-        check_gateway_error(data("unknown", "timed_out"), Verdict::Unreachable, look);
+        check_gateway_error(data("unknown", "timed_out"), ExitCode::Unreachable, look);
         let write = "run it again with `--verbose` to see what the server writes";
-        check_gateway_error(data("not_sent", "line"), Verdict::Unreachable, write);
+        check_gateway_error(data("not_sent", "line"), ExitCode::Unreachable, write);
         let hinted = json!({ "delivery": "not_sent", "cause": "needs_login", "hint": "log in" });
-        check_gateway_error(hinted, Verdict::Auth, "log in");
-        check_gateway_error(data("answered", "too_large"), Verdict::Unreachable, OVERSIZE_HINT);
+        check_gateway_error(hinted, ExitCode::Auth, "log in");
+        check_gateway_error(data("answered", "too_large"), ExitCode::Unreachable, OVERSIZE_HINT);
         let general = "`toolrack status` shows how servers are";
-        check_gateway_error(data("not_sent", "bad_config"), Verdict::Config, general);
-        check_gateway_error(data("not_sent", "not_connected"), Verdict::Unreachable, general);
+        check_gateway_error(data("not_sent", "bad_config"), ExitCode::Config, general);
+        check_gateway_error(data("not_sent", "not_connected"), ExitCode::Unreachable, general);
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! The exit codes: what a script can tell from how the program ended.
 
-use std::process::ExitCode;
+use std::process;
 
 use toolrack_service::ErrorCode;
 
 /// What a script can tell from the exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum ExitCode {
     Success,
     Usage,
     Config,
@@ -17,7 +17,7 @@ pub(crate) enum Verdict {
     Interrupted,
 }
 
-impl Verdict {
+impl ExitCode {
     pub(crate) const ALL: [Self; 8] = [
         Self::Success,
         Self::Usage,
@@ -43,7 +43,7 @@ impl Verdict {
         }
     }
 
-    pub(crate) fn meaning(self) -> &'static str {
+    pub(crate) fn description(self) -> &'static str {
         match self {
             Self::Success => "it worked",
             Self::Usage => "something was typed wrongly: an option, a name, an argument of a tool",
@@ -59,7 +59,7 @@ impl Verdict {
     }
 
     /// What a fault of the service means for the exit code.
-    pub(crate) fn of(code: ErrorCode) -> Self {
+    pub(crate) fn from_error_code(code: ErrorCode) -> Self {
         match code {
             ErrorCode::NotFound => Self::Usage,
             ErrorCode::ValidationError | ErrorCode::Conflict => Self::Config,
@@ -70,9 +70,9 @@ impl Verdict {
     }
 }
 
-impl From<Verdict> for ExitCode {
-    fn from(verdict: Verdict) -> Self {
-        ExitCode::from(verdict.code())
+impl From<ExitCode> for process::ExitCode {
+    fn from(exit_code: ExitCode) -> Self {
+        process::ExitCode::from(exit_code.code())
     }
 }
 
@@ -82,20 +82,20 @@ mod tests {
 
     #[test]
     fn exit_codes_are_the_promised_ones_and_differ() {
-        let codes = Verdict::ALL.map(Verdict::code);
+        let codes = ExitCode::ALL.map(ExitCode::code);
         assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 130]);
     }
 
     #[test]
     fn faults_of_the_service_have_their_exit_codes() {
         for (code, expected) in [
-            (ErrorCode::NotFound, Verdict::Usage),
-            (ErrorCode::ValidationError, Verdict::Config),
-            (ErrorCode::Unauthorized, Verdict::Auth),
-            (ErrorCode::NetworkError, Verdict::Unreachable),
-            (ErrorCode::Denied, Verdict::Denied),
+            (ErrorCode::NotFound, ExitCode::Usage),
+            (ErrorCode::ValidationError, ExitCode::Config),
+            (ErrorCode::Unauthorized, ExitCode::Auth),
+            (ErrorCode::NetworkError, ExitCode::Unreachable),
+            (ErrorCode::Denied, ExitCode::Denied),
         ] {
-            assert_eq!(Verdict::of(code), expected, "{code}");
+            assert_eq!(ExitCode::from_error_code(code), expected, "{code}");
         }
     }
 }

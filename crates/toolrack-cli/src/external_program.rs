@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 
 use toolrack_stdio::find_program;
 
-use crate::error::Failure;
-use crate::settings::{Variable, of_process};
+use crate::error::CliError;
+use crate::settings::{Variable, env_var};
 
 /// Editors that begin at a line if they are told so with `+`.
 const COUNTING: [&str; 8] = ["vi", "vim", "nvim", "nano", "emacs", "kak", "micro", "joe"];
@@ -18,9 +18,9 @@ const COUNTING: [&str; 8] = ["vi", "vim", "nvim", "nano", "emacs", "kak", "micro
 const OPENERS: [&str; 3] = ["xdg-open", "open", "wslview"];
 
 /// Lets the user edit a file, and waits until they are done.
-pub(crate) fn edit(file: &Path, line: Option<usize>) -> Result<(), Failure> {
+pub(crate) fn edit(file: &Path, line: Option<usize>) -> Result<(), CliError> {
     let named = [Variable::Visual, Variable::Editor].into_iter().find_map(|it| {
-        of_process(it).filter(|it| !it.is_empty()).map(|it| it.to_string_lossy().into_owned())
+        env_var(it).filter(|it| !it.is_empty()).map(|it| it.to_string_lossy().into_owned())
     });
     let words = words(named.as_deref().unwrap_or("vi"), line);
     let Some((program, args)) = words.split_first() else {
@@ -34,9 +34,9 @@ pub(crate) fn edit(file: &Path, line: Option<usize>) -> Result<(), Failure> {
     }
 }
 
-fn no_editor(why: &str) -> Failure {
+fn no_editor(why: &str) -> CliError {
     let hint = "set `EDITOR` to an editor, as in `EDITOR=nano`; `toolrack config path` says where the file is";
-    Failure::usage(why, hint).at(Variable::Editor.name())
+    CliError::usage(why, hint).with_field(Variable::Editor.name())
 }
 
 /// The program and its arguments. An editor may be named with some, as in `code --wait`.
@@ -52,7 +52,7 @@ fn words(editor: &str, line: Option<usize>) -> Vec<String> {
 /// Shows a page in the user's browser, without waiting for it. It stands on a command line, which every user of the
 /// machine can read, so it has nothing in it that is a secret.
 pub(crate) fn open_page(page: impl AsRef<OsStr>) -> io::Result<()> {
-    let named = of_process(Variable::Browser).filter(|it| !it.is_empty());
+    let named = env_var(Variable::Browser).filter(|it| !it.is_empty());
     let known = OPENERS.iter().find(|it| find_program(it, None).is_ok()).map(OsString::from);
     let Some(program) = named.or(known) else {
         return Err(io::Error::other(

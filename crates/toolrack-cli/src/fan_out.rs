@@ -1,4 +1,4 @@
-//! Several servers at once: those that answered, and why the others did not.
+//! Several servers at once: those that answered, and reason the others did not.
 //!
 //! **Invariant:** one broken server keeps nobody from seeing the others, and no failure is lost.
 
@@ -10,54 +10,55 @@ use toolrack_config::McpServerConfig;
 use toolrack_manager::McpConnection;
 use toolrack_service::{ErrorCode, LogKind, LogLine, ServiceFault};
 
-use crate::error::Failure;
-use crate::exit_code::Verdict;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
 use crate::output::{List, Output};
 use crate::printer::Printer;
-use crate::server_session::Rack;
-use crate::suggested_command::word;
+use crate::server_session::ServerSession;
+use crate::suggested_command::shell_quote;
 
 /// What came of asking several servers.
-pub(crate) struct Roll<T> {
-    pub(crate) answers: Vec<(Arc<McpConnection>, T)>,
-    failures: Vec<(String, Failure)>,
+pub(crate) struct FanOut<T> {
+    pub(crate) responses: Vec<(Arc<McpConnection>, T)>,
+    failures: Vec<(String, CliError)>,
 }
 
 /// Asks every server that is enabled, all at once.
 pub(crate) async fn query_all<T>(
-    rack: &Rack,
-    ask: impl AsyncFn(&McpConnection) -> Result<T, Failure>,
-) -> Roll<T> {
+    session: &ServerSession,
+    ask: impl AsyncFn(&McpConnection) -> Result<T, CliError>,
+) -> FanOut<T> {
     let ask = &ask;
     // One that was named alone is asked even if it is off, and says so.
-    let is_asked = |it: &&McpServerConfig| it.enabled || rack.configs().len() == 1;
-    let names = rack.configs().iter().filter(is_asked).map(|it| it.name.as_str());
+    let is_asked = |it: &&McpServerConfig| it.enabled || session.configs().len() == 1;
+    let names = session.configs().iter().filter(is_asked).map(|it| it.name.as_str());
     let asked = names.map(|name| async move {
-        let connection = rack.connect(name).await.map_err(|failure| (name.to_owned(), failure))?;
-        match rack.attended(name, ask(&connection)).await {
+        let connection =
+            session.connect(name).await.map_err(|failure| (name.to_owned(), failure))?;
+        match session.run_relaying(name, ask(&connection)).await {
             Ok(answer) => Ok((connection, answer)),
             Err(failure) => Err((name.to_owned(), failure)),
         }
     });
-    let mut roll = Roll { answers: Vec::new(), failures: Vec::new() };
+    let mut results = FanOut { responses: Vec::new(), failures: Vec::new() };
     for outcome in join_all(asked).await {
         match outcome {
-            Ok(answer) => roll.answers.push(answer),
-            Err(failure) => roll.failures.push(failure),
+            Ok(answer) => results.responses.push(answer),
+            Err(failure) => results.failures.push(failure),
         }
     }
-    roll
+    results
 }
 
-impl<T> Roll<T> {
+impl<T> FanOut<T> {
     /// Whether there is anything to show.
-    pub(crate) fn has_answers(&self) -> bool {
-        !self.answers.is_empty()
+    pub(crate) fn has_responses(&self) -> bool {
+        !self.responses.is_empty()
     }
 
     /// Shows what came, and gives the outcome.
-    pub(crate) fn show(self, list: &List, what: &str, printer: &Printer) -> Result<(), Failure> {
-        if self.has_answers() {
+    pub(crate) fn show(self, list: &List, what: &str, printer: &Printer) -> Result<(), CliError> {
+        if self.has_responses() {
             if list.items.is_empty() {
                 printer.note(format_args!("note: there are no {what}"));
             }
@@ -67,14 +68,14 @@ impl<T> Roll<T> {
     }
 
     /// The outcome after everything that could be shown was shown.
-    pub(crate) fn close(mut self, printer: &Printer) -> Result<(), Failure> {
-        let is_interrupted = |it: &(String, Failure)| it.1.verdict() == Verdict::Interrupted;
+    pub(crate) fn close(mut self, printer: &Printer) -> Result<(), CliError> {
+        let is_interrupted = |it: &(String, CliError)| it.1.exit_code() == ExitCode::Interrupted;
         if let Some(at) = self.failures.iter().position(is_interrupted) {
             return Err(self.failures.swap_remove(at).1);
         }
-        let n_asked = self.failures.len() + self.answers.len();
+        let n_asked = self.failures.len() + self.responses.len();
         match (n_asked, self.failures.pop()) {
-            (0, _) => Err(Failure::config(
+            (0, _) => Err(CliError::config(
                 "every server of the config is disabled",
                 "set `enabled = true` for those that you want to use",
             )),
@@ -88,8 +89,8 @@ impl<T> Roll<T> {
     }
 
     /// Some of several servers did not answer. A program is told in one failure, a person in a few lines.
-    fn missing(self, n_asked: usize, printer: &Printer) -> Failure {
-        let verdict = self.failures.first().map_or(Verdict::Unreachable, |it| it.1.verdict());
+    fn missing(self, n_asked: usize, printer: &Printer) -> CliError {
+        let exit_code = self.failures.first().map_or(ExitCode::Unreachable, |it| it.1.exit_code());
         let message =
             format!("{} of {n_asked} servers are missing from this list", self.failures.len());
         let mut faults = vec![
@@ -105,12 +106,12 @@ impl<T> Roll<T> {
                 printer.note(format_args!("{server}: {message}\n{server}: hint: {hint}"));
             }
         }
-        Failure::all(verdict, faults)
+        CliError::from_faults(exit_code, faults)
     }
 }
 
 /// A list that a server does not offer is empty.
-pub(crate) fn or_empty<T: Default>(outcome: Result<T, CallError>) -> Result<T, Failure> {
+pub(crate) fn or_empty<T: Default>(outcome: Result<T, CallError>) -> Result<T, CliError> {
     match outcome {
         Err(CallError::Unsupported { .. }) => Ok(T::default()),
         outcome => Ok(outcome?),
@@ -125,39 +126,39 @@ pub(crate) fn note_truncated<T>(listing: &Listing<T>, what: &str, server: &str, 
             .note(format_args!("note: {n} {what} of `{server}` cannot be read and are left out"));
     }
     if let Some(cut) = listing.cut {
-        let why = match cut {
+        let reason = match cut {
             Cut::RepeatedCursor => "its server begins it again and again",
             Cut::TooManyPages => "it has more pages than are fetched",
             Cut::TooManyEntries => "it has more entries than are kept",
             _ => "it is too long",
         };
-        printer.note(format_args!("note: the list of {what} of `{server}` is not whole: {why}"));
+        printer.note(format_args!("note: the list of {what} of `{server}` is not whole: {reason}"));
     }
 }
 
 /// A server whose tools are not known, or not offered at the moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Absent {
+pub(crate) struct UnlistedServer {
     pub(crate) server: String,
-    pub(crate) why: Absence,
+    pub(crate) reason: UnlistedReason,
 }
 
 /// Why tools are not in a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Absence {
-    Unasked,
+pub(crate) enum UnlistedReason {
+    NotQueried,
     /// Somebody stopped it.
     Stopped,
     /// It did not start the last time.
     Failed,
 }
 
-impl Absence {
-    const ALL: [Self; 3] = [Self::Stopped, Self::Failed, Self::Unasked];
+impl UnlistedReason {
+    const ALL: [Self; 3] = [Self::Stopped, Self::Failed, Self::NotQueried];
 
-    fn words(self) -> &'static str {
+    fn as_str(self) -> &'static str {
         match self {
-            Self::Unasked => "not asked yet",
+            Self::NotQueried => "not asked yet",
             Self::Stopped => "stopped",
             Self::Failed => "failed",
         }
@@ -166,11 +167,11 @@ impl Absence {
     /// What to do about it.
     fn advice(self, names: &[&str]) -> Option<String> {
         let typed = match names {
-            [name] => word(name),
+            [name] => shell_quote(name),
             _ => "NAME".to_owned(),
         };
         match self {
-            Self::Unasked => None,
+            Self::NotQueried => None,
             Self::Stopped => Some(format!("`toolrack start {typed}` starts it")),
             Self::Failed => Some(format!("`toolrack doctor {typed}` says why")),
         }
@@ -178,29 +179,31 @@ impl Absence {
 }
 
 /// Says whose tools are not in a list.
-pub(crate) fn note_unlisted(absent: &[Absent], printer: &Printer) {
-    for (why, names) in group_by_reason(absent) {
-        let advice = why.advice(&names).map(|it| format!("; {it}")).unwrap_or_default();
-        let (words, names) = (why.words(), names.join(", "));
+pub(crate) fn note_unlisted(unlisted: &[UnlistedServer], printer: &Printer) {
+    for (reason, names) in group_by_reason(unlisted) {
+        let advice = reason.advice(&names).map(|it| format!("; {it}")).unwrap_or_default();
+        let (words, names) = (reason.as_str(), names.join(", "));
         printer.note(format_args!("note: {words}, so not in this list: {names}{advice}"));
     }
 }
 
 /// What may be the matter if a tool is not found: nobody offers it because a server does not run.
-pub(crate) fn unlisted_hint(absent: &[Absent]) -> Option<String> {
-    let idle = group_by_reason(absent).filter_map(|(why, names)| {
-        let advice = why.advice(&names)?;
-        Some(format!("{}, so without tools: {}; {advice}", why.words(), names.join(", ")))
+pub(crate) fn unlisted_hint(unlisted: &[UnlistedServer]) -> Option<String> {
+    let idle = group_by_reason(unlisted).filter_map(|(reason, names)| {
+        let advice = reason.advice(&names)?;
+        Some(format!("{}, so without tools: {}; {advice}", reason.as_str(), names.join(", ")))
     });
     let idle: Vec<String> = idle.collect();
     (!idle.is_empty()).then(|| idle.join("; "))
 }
 
-fn group_by_reason(absent: &[Absent]) -> impl Iterator<Item = (Absence, Vec<&str>)> {
-    Absence::ALL.into_iter().filter_map(|why| {
-        let names = absent.iter().filter(|it| it.why == why).map(|it| it.server.as_str());
+fn group_by_reason(
+    unlisted: &[UnlistedServer],
+) -> impl Iterator<Item = (UnlistedReason, Vec<&str>)> {
+    UnlistedReason::ALL.into_iter().filter_map(|reason| {
+        let names = unlisted.iter().filter(|it| it.reason == reason).map(|it| it.server.as_str());
         let names: Vec<&str> = names.collect();
-        (!names.is_empty()).then_some((why, names))
+        (!names.is_empty()).then_some((reason, names))
     })
 }
 
@@ -216,21 +219,27 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(absent: &[(&str, Absence)], expected: Option<&str>) {
-        let absent = absent.iter().map(|(it, why)| Absent { server: (*it).to_owned(), why: *why });
-        assert_eq!(unlisted_hint(&absent.collect::<Vec<_>>()).as_deref(), expected);
+    fn check(unlisted: &[(&str, UnlistedReason)], expected: Option<&str>) {
+        let unlisted = unlisted
+            .iter()
+            .map(|(it, reason)| UnlistedServer { server: (*it).to_owned(), reason: *reason });
+        assert_eq!(unlisted_hint(&unlisted.collect::<Vec<_>>()).as_deref(), expected);
     }
 
     #[test]
     fn servers_that_do_not_run_are_suspected() {
         check(&[], None);
-        check(&[("a", Absence::Unasked)], None);
+        check(&[("a", UnlistedReason::NotQueried)], None);
         check(
-            &[("a", Absence::Stopped), ("b", Absence::Unasked)],
+            &[("a", UnlistedReason::Stopped), ("b", UnlistedReason::NotQueried)],
             Some("stopped, so without tools: a; `toolrack start a` starts it"),
         );
         check(
-            &[("a", Absence::Stopped), ("b", Absence::Stopped), ("c", Absence::Failed)],
+            &[
+                ("a", UnlistedReason::Stopped),
+                ("b", UnlistedReason::Stopped),
+                ("c", UnlistedReason::Failed),
+            ],
             Some(
                 "stopped, so without tools: a, b; `toolrack start NAME` starts it; failed, so without tools: c; \
                  `toolrack doctor c` says why",

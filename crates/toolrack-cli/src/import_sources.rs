@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum as _;
 use toolrack_config::Dialect;
 
-use crate::args::servers::Tool;
+use crate::args::servers::SourceTool;
 
 /// Where things usually are on this machine.
 #[derive(Debug, Clone)]
-pub(crate) struct Places {
+pub(crate) struct SearchDirs {
     pub(crate) home: PathBuf,
     /// `~/.config`, or where the environment says.
     pub(crate) config: PathBuf,
 }
 
-impl Tool {
+impl SourceTool {
     pub(crate) const ALL: &[Self] = &[
         Self::Claude,
         Self::ClaudeDesktop,
@@ -30,15 +30,15 @@ impl Tool {
     ];
 
     /// The tool that somebody means. Hyphens do not matter.
-    pub(crate) fn meant(word: &str) -> Option<Self> {
+    pub(crate) fn parse(word: &str) -> Option<Self> {
         let plain = |it: &str| it.to_ascii_lowercase().replace(['-', '_', ' '], "");
-        let is_meant = |it: &&Self| plain(&it.word()) == plain(word);
+        let is_meant = |it: &&Self| plain(&it.name()) == plain(word);
         let found = Self::ALL.iter().find(is_meant).copied();
         found.or_else(|| (plain(word) == "claudecode").then_some(Self::Claude))
     }
 
     /// The word for it on the command line.
-    pub(crate) fn word(self) -> String {
+    pub(crate) fn name(self) -> String {
         self.to_possible_value().map(|it| it.get_name().to_owned()).unwrap_or_default()
     }
 
@@ -59,10 +59,10 @@ impl Tool {
     }
 
     /// The files in which it usually keeps servers, on Linux and on macOS.
-    pub(crate) fn files(self, places: &Places) -> Vec<PathBuf> {
-        let home = |it: &str| places.home.join(it);
-        let config = |it: &str| places.config.join(it);
-        let mac = |it: &str| places.home.join("Library/Application Support").join(it);
+    pub(crate) fn files(self, dirs: &SearchDirs) -> Vec<PathBuf> {
+        let home = |it: &str| dirs.home.join(it);
+        let config = |it: &str| dirs.config.join(it);
+        let mac = |it: &str| dirs.home.join("Library/Application Support").join(it);
         match self {
             Self::Claude => vec![home(".claude.json")],
             Self::ClaudeDesktop => {
@@ -86,8 +86,8 @@ impl Tool {
     }
 
     /// Those of them that are there.
-    pub(crate) fn present(self, places: &Places) -> Vec<PathBuf> {
-        self.files(places).into_iter().filter(|it: &PathBuf| Path::is_file(it)).collect()
+    pub(crate) fn present(self, dirs: &SearchDirs) -> Vec<PathBuf> {
+        self.files(dirs).into_iter().filter(|it: &PathBuf| Path::is_file(it)).collect()
     }
 }
 
@@ -116,23 +116,23 @@ mod tests {
 
     #[test]
     fn tools_are_known_by_their_names() {
-        for tool in Tool::ALL {
-            assert_eq!(Tool::meant(&tool.word()), Some(*tool));
+        for tool in SourceTool::ALL {
+            assert_eq!(SourceTool::parse(&tool.name()), Some(*tool));
         }
-        assert_eq!(Tool::ALL.len(), Tool::value_variants().len());
-        assert_eq!(Tool::meant("VS-Code"), Some(Tool::Vscode));
-        assert_eq!(Tool::meant("lm-studio"), Some(Tool::Lmstudio));
-        assert_eq!(Tool::meant("claude-code"), Some(Tool::Claude));
-        assert_eq!(Tool::meant("emacs"), None);
+        assert_eq!(SourceTool::ALL.len(), SourceTool::value_variants().len());
+        assert_eq!(SourceTool::parse("VS-Code"), Some(SourceTool::Vscode));
+        assert_eq!(SourceTool::parse("lm-studio"), Some(SourceTool::Lmstudio));
+        assert_eq!(SourceTool::parse("claude-code"), Some(SourceTool::Claude));
+        assert_eq!(SourceTool::parse("emacs"), None);
     }
 
     #[test]
     fn files_are_looked_for_below_the_home() {
-        let places = Places { home: "/u".into(), config: "/c".into() };
-        assert_eq!(Tool::Cursor.files(&places), [Path::new("/u/.cursor/mcp.json")]);
-        assert_eq!(Tool::Goose.files(&places), [Path::new("/c/goose/config.yaml")]);
-        for tool in Tool::ALL {
-            assert!(!tool.files(&places).is_empty());
+        let dirs = SearchDirs { home: "/u".into(), config: "/c".into() };
+        assert_eq!(SourceTool::Cursor.files(&dirs), [Path::new("/u/.cursor/mcp.json")]);
+        assert_eq!(SourceTool::Goose.files(&dirs), [Path::new("/c/goose/config.yaml")]);
+        for tool in SourceTool::ALL {
+            assert!(!tool.files(&dirs).is_empty());
         }
     }
 }

@@ -30,7 +30,6 @@ mod yaml;
 
 use std::ffi::OsStr;
 use std::pin::pin;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,17 +38,17 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::daemon::{DaemonAction, DaemonOptions};
-use crate::args::{Arguments, Command, asked_output};
-use crate::context::Surroundings;
-use crate::error::Failure;
-use crate::exit_code::Verdict;
+use crate::args::{Cli, Command, asked_output};
+use crate::context::Context;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
 use crate::printer::Printer;
-use crate::settings::Terminal;
+use crate::settings::StdStreams;
 
 /// How long threads that read or look something up may keep the program after its last word.
 const LAST_WAIT: Duration = Duration::from_millis(150);
 
-fn main() -> ExitCode {
+fn main() -> std::process::ExitCode {
     // First of all: this program may have been started to guard a server.
     toolrack_stdio::init();
     if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(commands::demo::SERVER_ARGUMENT)) {
@@ -60,24 +59,24 @@ fn main() -> ExitCode {
     let early = || Printer::plain(asked_output(&words).unwrap_or_default());
     let arguments = match parse(&words) {
         Ok(arguments) => arguments,
-        Err(usage) => return early().usage(&usage, &words).into(),
+        Err(usage) => return early().usage_error(&usage, &words).into(),
     };
-    let settled = settings::settle(&arguments.global, &settings::of_process, Terminal::look());
+    let settled = settings::resolve(&arguments.global, &settings::env_var, StdStreams::detect());
     let settings = match settled {
         Ok(settings) => Arc::new(settings),
-        Err(failure) => return early().failure(&failure).into(),
+        Err(failure) => return early().error(&failure).into(),
     };
     let printer = Arc::new(Printer::new(&settings));
-    let surroundings =
-        Surroundings { settings, printer: Arc::clone(&printer), stop: CancellationToken::new() };
-    let verdict = match run(arguments.command, surroundings) {
-        Ok(()) => Verdict::Success,
-        Err(failure) => printer.failure(&failure),
+    let context =
+        Context { settings, printer: Arc::clone(&printer), cancellation: CancellationToken::new() };
+    let exit_code = match run(arguments.command, context) {
+        Ok(()) => ExitCode::Success,
+        Err(failure) => printer.error(&failure),
     };
-    printer.close(verdict).into()
+    printer.close(exit_code).into()
 }
 
-fn parse(words: &[String]) -> Result<Arguments, clap::Error> {
+fn parse(words: &[String]) -> Result<Cli, clap::Error> {
     let command = args::command();
     let matches = match words {
         // As people know it from other programs.
@@ -88,25 +87,25 @@ fn parse(words: &[String]) -> Result<Arguments, clap::Error> {
         }
         _ => command.try_get_matches(),
     };
-    Arguments::from_arg_matches(&matches?)
+    Cli::from_arg_matches(&matches?)
 }
 
-fn run(command: Command, surroundings: Surroundings) -> Result<(), Failure> {
+fn run(command: Command, context: Context) -> Result<(), CliError> {
     if let Command::Completion(options) = command {
-        commands::completion::completion(options.shell, &surroundings.printer);
+        commands::completion::completion(options.shell, &context.printer);
         return Ok(());
     }
     if let Command::Daemon(DaemonOptions { action: DaemonAction::Start(options) }) = &command
         && options.foreground
     {
-        return commands::daemon::run(options, &surroundings.settings);
+        return commands::daemon::run(options, &context.settings);
     }
     // One thread does for one command: servers are processes, and calls wait more than they work.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = match command {
         // Ctrl-C belongs to the editor.
-        Command::Edit(options) => runtime.block_on(commands::config::edit(&options, &surroundings)),
-        command => runtime.block_on(interruptible(surroundings, command)),
+        Command::Edit(options) => runtime.block_on(commands::config::edit(&options, &context)),
+        command => runtime.block_on(interruptible(context, command)),
     };
     runtime.shutdown_timeout(LAST_WAIT);
     outcome
@@ -114,17 +113,17 @@ fn run(command: Command, surroundings: Surroundings) -> Result<(), Failure> {
 
 /// Runs a command until it is done. The first Ctrl-C asks it to stop, and it cleans up; the second one leaves at
 /// once, and guardians end what is left.
-async fn interruptible(surroundings: Surroundings, command: Command) -> Result<(), Failure> {
-    let stop = surroundings.stop.clone();
+async fn interruptible(context: Context, command: Command) -> Result<(), CliError> {
+    let stop = context.cancellation.clone();
     let mut signals = signal(SignalKind::interrupt())?;
-    let mut work = pin!(commands::dispatch(command, &surroundings));
+    let mut work = pin!(commands::dispatch(command, &context));
     tokio::select! {
         outcome = &mut work => return outcome,
         _ = signals.recv() => stop.cancel(),
     }
-    surroundings.printer.note("stopping; Ctrl-C again leaves at once");
+    context.printer.note("stopping; Ctrl-C again leaves at once");
     tokio::select! {
         outcome = &mut work => outcome,
-        _ = signals.recv() => Err(Failure::interrupted().saying("interrupted twice".to_owned())),
+        _ = signals.recv() => Err(CliError::interrupted().with_message("interrupted twice".to_owned())),
     }
 }

@@ -35,7 +35,7 @@ impl Output {
     pub(crate) const ALL: [Self; 5] =
         [Self::Table, Self::Json, Self::Yaml, Self::Ndjson, Self::Raw];
 
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Table => "table",
             Self::Json => "json",
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn every_form_is_typed_as_it_is_called() {
         for output in Output::ALL {
-            assert_eq!(Output::from_str(output.word(), false), Ok(output));
+            assert_eq!(Output::from_str(output.as_str(), false), Ok(output));
         }
     }
 

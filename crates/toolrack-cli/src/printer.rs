@@ -1,7 +1,7 @@
-//! All speech of the program: data to the standard output, talk to the standard error.
+//! All speech of the program: data to the standard output, verbosity to the standard error.
 //!
-//! **Invariant:** nothing else prints. A reader that has gone away (`toolrack … | head`) is no failure: what is said
-//! to it is lost, and the command goes on to its end. Any other fault of the output is remembered and told at last.
+//! **Invariant:** nothing else prints. A reader that has gone away (`toolrack … | head`) is no failure: what is json
+//! to it is lost, and the command goes on to its end. Any other write_error of the output is remembered and told at last.
 //! **Invariant:** with `-o json` a failure is alone on the standard error: what else there was to say is held back
 //! until it is known that all went well.
 
@@ -15,37 +15,37 @@ use tokio::time::{Instant, sleep};
 use toolrack_mcp::Progress;
 use toolrack_transport::plain_text;
 
-use crate::error::Failure;
-use crate::exit_code::Verdict;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
 use crate::output::{List, Output};
-use crate::settings::{End, Paint, Settings, Talk};
-use crate::suggested_command::Aim;
+use crate::settings::{ColorMode, Settings, StreamKind, Verbosity};
+use crate::suggested_command::EchoedFlags;
 use crate::usage_error;
 
 /// So many notes are held back at most; nobody reads more.
 const MOST_NOTES: usize = 1000;
 
-/// How often live lines move.
+/// How often progress lines move.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 /// The one who speaks.
 #[derive(Debug)]
 pub(crate) struct Printer {
     output: Output,
-    talk: Talk,
-    paint: Paint,
+    verbosity: Verbosity,
+    color: ColorMode,
     columns: Option<usize>,
-    aim: Aim,
-    /// Where live lines can be drawn.
-    stage: End,
-    fault: Mutex<Option<ErrorKind>>,
+    echoed_flags: EchoedFlags,
+    /// Where progress lines can be drawn.
+    progress_stream: StreamKind,
+    write_error: Mutex<Option<ErrorKind>>,
     /// Notes that are held back.
     notes: Mutex<Vec<String>>,
-    /// The live lines, which make room for whatever else is said.
-    live: MultiProgress,
+    /// The progress lines, which make room for whatever else is json.
+    progress: MultiProgress,
 }
 
-/// Live lines that wait, and come back when this is dropped.
+/// Spinner lines that wait, and come back when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Pause<'a> {
     printer: &'a Printer,
@@ -53,21 +53,22 @@ pub(crate) struct Pause<'a> {
 
 impl Drop for Pause<'_> {
     fn drop(&mut self) {
-        self.printer.live.set_draw_target(draw_target(self.printer.stage));
+        self.printer.progress.set_draw_target(draw_target(self.printer.progress_stream));
     }
 }
 
 impl Printer {
     pub(crate) fn new(settings: &Settings) -> Self {
-        let talk = settings.talk;
-        let stage = if talk == Talk::Quiet { End::Program } else { settings.terminal.talk };
+        let verbosity = settings.verbosity;
+        let progress_stream =
+            if verbosity == Verbosity::Quiet { StreamKind::Pipe } else { settings.streams.stderr };
         Self {
-            talk,
-            paint: settings.paint,
+            verbosity,
+            color: settings.color,
             columns: settings.columns,
-            aim: settings.aim.clone(),
-            stage,
-            live: MultiProgress::with_draw_target(draw_target(stage)),
+            echoed_flags: settings.echoed_flags.clone(),
+            progress_stream,
+            progress: MultiProgress::with_draw_target(draw_target(progress_stream)),
             ..Self::plain(settings.output)
         }
     }
@@ -76,33 +77,33 @@ impl Printer {
     pub(crate) fn plain(output: Output) -> Self {
         Self {
             output,
-            talk: Talk::Usual,
-            paint: Paint::Plain,
+            verbosity: Verbosity::Normal,
+            color: ColorMode::Plain,
             columns: None,
-            aim: Aim::default(),
-            stage: End::Program,
-            fault: Mutex::default(),
+            echoed_flags: EchoedFlags::default(),
+            progress_stream: StreamKind::Pipe,
+            write_error: Mutex::default(),
             notes: Mutex::default(),
-            live: MultiProgress::with_draw_target(ProgressDrawTarget::hidden()),
+            progress: MultiProgress::with_draw_target(ProgressDrawTarget::hidden()),
         }
     }
 
     /// The same, saying nothing but data and failures.
-    pub(crate) fn silenced(self) -> Self {
-        Self { talk: Talk::Quiet, ..self }
+    pub(crate) fn quiet(self) -> Self {
+        Self { verbosity: Verbosity::Quiet, ..self }
     }
 
     pub(crate) fn output(&self) -> Output {
         self.output
     }
 
-    pub(crate) fn talk(&self) -> Talk {
-        self.talk
+    pub(crate) fn verbosity(&self) -> Verbosity {
+        self.verbosity
     }
 
-    /// Whether a live line can be drawn on the standard error.
-    pub(crate) fn stage(&self) -> End {
-        self.stage
+    /// Whether a progress line can be drawn on the standard error.
+    pub(crate) fn progress_stream(&self) -> StreamKind {
+        self.progress_stream
     }
 
     /// Something the user asked for.
@@ -112,23 +113,23 @@ impl Printer {
 
     /// Bytes the user asked for, as they are.
     pub(crate) fn data(&self, bytes: &[u8]) {
-        let written = self.aside(|| {
+        let written = self.without_progress(|| {
             let mut stdout = io::stdout().lock();
             stdout.write_all(bytes).and_then(|()| stdout.flush())
         });
         if let Err(error) = written
             && error.kind() != ErrorKind::BrokenPipe
         {
-            *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.kind());
+            *self.write_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.kind());
         }
     }
 
     /// A list the user asked for.
     pub(crate) fn list(&self, list: &List) {
         let text = self.output.list(list, self.columns);
-        match (self.output, self.paint, text.split_once('\n')) {
+        match (self.output, self.color, text.split_once('\n')) {
             _ if text.is_empty() => {}
-            (Output::Table, Paint::Color, Some((headings, rows))) => {
+            (Output::Table, ColorMode::Color, Some((headings, rows))) => {
                 self.line(format_args!("{}\n{rows}", self.bold(headings)));
             }
             _ => self.line(text),
@@ -140,7 +141,7 @@ impl Printer {
         self.line(self.output.document(json));
     }
 
-    /// What has been done: talk for people, a document for programs.
+    /// What has been done: verbosity for people, a document for programs.
     pub(crate) fn done(&self, text: impl fmt::Display, json: &serde_json::Value) {
         match self.output {
             Output::Table => self.note(text),
@@ -154,145 +155,148 @@ impl Printer {
     }
 
     fn bold(&self, text: impl fmt::Display) -> String {
-        match self.paint {
-            Paint::Color => format!("\u{1b}[1m{text}\u{1b}[0m"),
-            Paint::Plain => text.to_string(),
+        match self.color {
+            ColorMode::Color => format!("\u{1b}[1m{text}\u{1b}[0m"),
+            ColorMode::Plain => text.to_string(),
         }
     }
 
     /// Something worth knowing that nobody asked for.
     pub(crate) fn note(&self, text: impl fmt::Display) {
-        self.relay(self.aim.told(&text.to_string()));
+        self.relay(self.echoed_flags.apply_to_text(&text.to_string()));
     }
 
     /// The same in the words of a server.
     pub(crate) fn relay(&self, text: impl fmt::Display) {
-        if self.holds_back() {
+        if self.defers_notes() {
             let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
             if notes.len() < MOST_NOTES {
                 notes.push(text.to_string());
             }
         } else {
-            self.passing(text);
+            self.transient(text);
         }
     }
 
     /// Something worth knowing at this moment and not later.
-    pub(crate) fn passing(&self, text: impl fmt::Display) {
-        if self.talk != Talk::Quiet && !self.holds_back() {
-            self.say(text);
+    pub(crate) fn transient(&self, text: impl fmt::Display) {
+        if self.verbosity != Verbosity::Quiet && !self.defers_notes() {
+            self.write_stderr(text);
         }
     }
 
     /// Whether a program reads the standard error, and looks for nothing but a failure there.
-    fn holds_back(&self) -> bool {
-        self.output == Output::Json && self.talk == Talk::Usual
+    fn defers_notes(&self) -> bool {
+        self.output == Output::Json && self.verbosity == Verbosity::Normal
     }
 
     /// Something that somebody has to see in order to answer.
-    pub(crate) fn ask(&self, text: impl fmt::Display) {
-        self.aside(|| {
+    pub(crate) fn prompt(&self, text: impl fmt::Display) {
+        self.without_progress(|| {
             let mut stderr = io::stderr().lock();
-            let _heard = write!(stderr, "{text}").and_then(|()| stderr.flush());
+            let _result = write!(stderr, "{text}").and_then(|()| stderr.flush());
         });
     }
 
-    fn say(&self, text: impl fmt::Display) {
-        self.aside(|| {
+    fn write_stderr(&self, text: impl fmt::Display) {
+        self.without_progress(|| {
             // In one piece, because others may write to the same log.
-            let _heard = io::stderr().write_all(format!("{text}\n").as_bytes());
+            let _result = io::stderr().write_all(format!("{text}\n").as_bytes());
         });
     }
 
-    /// Takes live lines away while somebody types, until the pause is dropped.
-    pub(crate) fn pause_live(&self) -> Pause<'_> {
+    /// Takes progress lines away while somebody types, until the pause is dropped.
+    pub(crate) fn pause_progress(&self) -> Pause<'_> {
         // Lines that cannot be cleared were never drawn.
-        self.live.clear().unwrap_or_default();
-        self.live.set_draw_target(ProgressDrawTarget::hidden());
+        self.progress.clear().unwrap_or_default();
+        self.progress.set_draw_target(ProgressDrawTarget::hidden());
         Pause { printer: self }
     }
 
-    /// Says something where no live line is in the way.
-    fn aside<T>(&self, speak: impl FnOnce() -> T) -> T {
-        self.live.suspend(speak)
+    /// Says something where no progress line is in the way.
+    fn without_progress<T>(&self, speak: impl FnOnce() -> T) -> T {
+        self.progress.suspend(speak)
     }
 
-    /// The live lines, which are silent where nobody watches.
-    pub(crate) fn live(&self) -> &MultiProgress {
-        &self.live
+    /// The progress lines, which are silent where nobody watches.
+    pub(crate) fn progress(&self) -> &MultiProgress {
+        &self.progress
     }
 
     /// One bar with a name in front.
     pub(crate) fn bar(&self, name: &str, length: u64) -> ProgressBar {
         let style = ProgressStyle::with_template("  {prefix:<14} {bar:30} {pos}/{len} {msg}")
             .unwrap_or_else(|_fixed_text| ProgressStyle::default_bar());
-        let bar = self.live.add(ProgressBar::new(length)).with_style(style);
+        let bar = self.progress.add(ProgressBar::new(length)).with_style(style);
         bar.set_prefix(name.to_owned());
         bar.enable_steady_tick(TICK);
         bar
     }
 
     /// What was typed wrongly, in the parser's own words.
-    pub(crate) fn usage(&self, error: &clap::Error, typed: &[String]) -> Verdict {
+    pub(crate) fn usage_error(&self, error: &clap::Error, typed: &[String]) -> ExitCode {
         if !error.use_stderr() {
-            let _heard = error.print();
-            return Verdict::Success;
+            let _result = error.print();
+            return ExitCode::Success;
         }
         let hint = usage_error::hint(error, typed);
         if self.output == Output::Json {
-            return self.failure(&Failure::usage(usage_error::message(error), hint));
+            return self.error(&CliError::usage(usage_error::message(error), hint));
         }
         if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
             // All that can be typed is said by that.
-            let _heard = error.print();
+            let _result = error.print();
         } else {
-            self.say(format_args!("{}\nhint: {hint}", usage_error::words(error)));
+            self.write_stderr(format_args!("{}\nhint: {hint}", usage_error::render(error)));
         }
-        Verdict::Usage
+        ExitCode::Usage
     }
 
     /// A failure for people: its faults one to a line, then what to do. For programs: one line of JSON.
-    pub(crate) fn failure(&self, failure: &Failure) -> Verdict {
+    pub(crate) fn error(&self, failure: &CliError) -> ExitCode {
         if self.output == Output::Json {
             let mut summary = failure.summary();
-            summary.message = self.aim.told(&summary.message);
-            summary.hint = summary.hint.map(|it| self.aim.told(&it));
-            self.say(serde_json::to_string(&summary).unwrap_or_default());
-            return failure.verdict();
+            summary.message = self.echoed_flags.apply_to_text(&summary.message);
+            summary.hint = summary.hint.map(|it| self.echoed_flags.apply_to_text(&it));
+            self.write_stderr(serde_json::to_string(&summary).unwrap_or_default());
+            return failure.exit_code();
         }
-        for fault in failure.faults() {
-            self.say(format_args!("error: {}", self.aim.told(&fault.message)));
+        for write_error in failure.faults() {
+            self.write_stderr(format_args!(
+                "error: {}",
+                self.echoed_flags.apply_to_text(&write_error.message)
+            ));
         }
         if let Some(hint) = failure.hint() {
-            self.say(format_args!("hint: {}", self.aim.told(hint)));
+            self.write_stderr(format_args!("hint: {}", self.echoed_flags.apply_to_text(hint)));
         }
-        failure.verdict()
+        failure.exit_code()
     }
 
     /// The last word: `verdict`, unless data was lost on the way out.
-    pub(crate) fn close(&self, verdict: Verdict) -> Verdict {
-        let fault = *self.fault.lock().unwrap_or_else(PoisonError::into_inner);
-        match fault {
+    pub(crate) fn close(&self, exit_code: ExitCode) -> ExitCode {
+        let write_error = *self.write_error.lock().unwrap_or_else(PoisonError::into_inner);
+        match write_error {
             None => {
-                if verdict == Verdict::Success {
+                if exit_code == ExitCode::Success {
                     let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-                    notes.drain(..).for_each(|it| self.say(it));
+                    notes.drain(..).for_each(|it| self.write_stderr(it));
                 }
-                verdict
+                exit_code
             }
             Some(kind) => {
                 let error = io::Error::new(kind, format!("the output cannot be written: {kind}"));
-                self.failure(&Failure::from(error))
+                self.error(&CliError::from(error))
             }
         }
     }
 }
 
-/// Where live lines are drawn, which is nowhere if nobody watches.
-fn draw_target(stage: End) -> ProgressDrawTarget {
-    match stage {
-        End::Person => ProgressDrawTarget::stderr(),
-        End::Program => ProgressDrawTarget::hidden(),
+/// Where progress lines are drawn, which is nowhere if nobody watches.
+fn draw_target(progress_stream: StreamKind) -> ProgressDrawTarget {
+    match progress_stream {
+        StreamKind::Terminal => ProgressDrawTarget::stderr(),
+        StreamKind::Pipe => ProgressDrawTarget::hidden(),
     }
 }
 
@@ -302,18 +306,18 @@ const SHOW_AFTER: Duration = Duration::from_millis(250);
 const SHOW_AFTER_PLAIN: Duration = Duration::from_secs(5);
 /// Without a terminal there is a line for progress so often at most.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(1);
-const MOST_CHARS: usize = 200;
+const MAX_CHARS: usize = 200;
 
 /// A line that says what is being waited for.
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct Spinner {
     printer: Arc<Printer>,
     bar: ProgressBar,
     /// When a plain line was written last.
     told: Mutex<Option<Instant>>,
 }
 
-impl Live {
+impl Spinner {
     /// A line that is not shown yet.
     pub(crate) fn new(printer: &Arc<Printer>) -> Self {
         let style = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}")
@@ -324,19 +328,19 @@ impl Live {
 
     /// Says what is being waited for.
     pub(crate) fn phase(&self, text: &str) {
-        self.bar.set_message(plain_text(text, MOST_CHARS));
+        self.bar.set_message(plain_text(text, MAX_CHARS));
     }
 
     /// Says how far a call of `name` is.
     pub(crate) fn report(&self, name: &str, progress: &Progress) {
-        let text = plain_text(&format!("{name}: {}", describe(progress)), MOST_CHARS);
-        match self.printer.stage() {
-            End::Person => self.bar.set_message(text),
-            End::Program => {
+        let text = plain_text(&format!("{name}: {}", describe(progress)), MAX_CHARS);
+        match self.printer.progress_stream() {
+            StreamKind::Terminal => self.bar.set_message(text),
+            StreamKind::Pipe => {
                 let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
                 if told.is_none_or(|it| it.elapsed() >= PLAIN_INTERVAL) {
                     *told = Some(Instant::now());
-                    self.printer.passing(text);
+                    self.printer.transient(text);
                 }
             }
         }
@@ -344,9 +348,9 @@ impl Live {
 
     /// Waits for something, and shows the line if that takes a while.
     pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
-        let patience = match self.printer.stage() {
-            End::Person => SHOW_AFTER,
-            End::Program => SHOW_AFTER_PLAIN,
+        let patience = match self.printer.progress_stream() {
+            StreamKind::Terminal => SHOW_AFTER,
+            StreamKind::Pipe => SHOW_AFTER_PLAIN,
         };
         let mut work = std::pin::pin!(work);
         tokio::select! {
@@ -358,20 +362,20 @@ impl Live {
     }
 
     fn show(&self) {
-        match self.printer.stage() {
-            End::Person => {
-                self.printer.live().add(self.bar.clone());
+        match self.printer.progress_stream() {
+            StreamKind::Terminal => {
+                self.printer.progress().add(self.bar.clone());
                 self.bar.enable_steady_tick(TICK);
             }
-            End::Program => self.printer.passing(self.bar.message()),
+            StreamKind::Pipe => self.printer.transient(self.bar.message()),
         }
     }
 }
 
-impl Drop for Live {
+impl Drop for Spinner {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
-        self.printer.live().remove(&self.bar);
+        self.printer.progress().remove(&self.bar);
     }
 }
 

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use toolrack_mcp::{Content, ResourceBody, ResourceContents, ToolCallResult};
 use toolrack_transport::clean_text;
 
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::json_format;
 use crate::printer::Printer;
 
@@ -21,7 +21,7 @@ use crate::printer::Printer;
 pub(crate) fn render_result(
     result: &ToolCallResult<'_>,
     files: &mut Files<'_>,
-) -> Result<String, Failure> {
+) -> Result<String, CliError> {
     let mut blocks = Vec::new();
     for block in &result.content {
         blocks.push(render_block(block, files)?);
@@ -43,7 +43,7 @@ fn render_structured(json: &str) -> String {
 }
 
 /// One block.
-pub(crate) fn render_block(block: &Content<'_>, files: &mut Files<'_>) -> Result<String, Failure> {
+pub(crate) fn render_block(block: &Content<'_>, files: &mut Files<'_>) -> Result<String, CliError> {
     if let Some(text) = block.as_text() {
         return Ok(clean_text(text).into_owned());
     }
@@ -73,7 +73,7 @@ fn repaired_text(raw: &RawValue) -> Option<String> {
 pub(crate) fn render_resource(
     resource: &ResourceContents<'_>,
     files: &mut Files<'_>,
-) -> Result<String, Failure> {
+) -> Result<String, CliError> {
     let media_type = resource.mime_type.as_deref().unwrap_or("application/octet-stream");
     match &resource.body {
         ResourceBody::Text(text) => Ok(clean_text(text).into_owned()),
@@ -134,7 +134,7 @@ impl<'d> Files<'d> {
         &mut self,
         base64: &str,
         media_type: &str,
-    ) -> Result<Option<&Path>, Failure> {
+    ) -> Result<Option<&Path>, CliError> {
         let Some(dir) = self.dir else {
             self.n_left += 1;
             return Ok(None);
@@ -168,16 +168,16 @@ impl<'d> Files<'d> {
 }
 
 /// Decodes base64 and writes it into a new file. Gives the path.
-fn save_base64(dir: &Path, base64: &str, media_type: &str) -> Result<PathBuf, Failure> {
+fn save_base64(dir: &Path, base64: &str, media_type: &str) -> Result<PathBuf, CliError> {
     let text: String = base64.chars().filter(|it| !it.is_ascii_whitespace()).collect();
     let decoded = STANDARD.decode(&text).or_else(|_padding| STANDARD_NO_PAD.decode(&text));
     let bytes = decoded.map_err(|error| {
         let message = format!("a part of the result cannot be decoded: {error}");
-        Failure::usage(message, "look at the whole result with `-o raw`")
+        CliError::usage(message, "look at the whole result with `-o raw`")
     })?;
     write_new_file(dir, &bytes, file_extension(media_type)).map_err(|error| {
         let message = format!("nothing can be written into {}: {error}", dir.display());
-        Failure::usage(message, "name a directory that you may write to").at("--save")
+        CliError::usage(message, "name a directory that you may write to").with_field("--save")
     })
 }
 

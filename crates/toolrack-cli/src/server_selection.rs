@@ -11,13 +11,13 @@ use toolrack_manager::read_at_most;
 use toolrack_service::{ErrorCode, ServiceFault};
 
 use crate::args::TargetOptions;
-use crate::error::Failure;
-use crate::exit_code::Verdict;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
 use crate::import_sources::dialect_name;
 use crate::printer::Printer;
 use crate::settings::Settings;
-use crate::suggest::{meant, near};
-use crate::suggested_command::word;
+use crate::suggest::{did_you_mean, similar_names};
+use crate::suggested_command::shell_quote;
 
 /// The longest config file that is read.
 const FILE_LIMIT_BYTES: u64 = 16 << 20;
@@ -34,14 +34,14 @@ pub(crate) struct Servers {
     pub(crate) names: Names,
     /// Where relative paths of `${file:…}` begin.
     pub(crate) dir: PathBuf,
-    pub(crate) kind: Kind,
+    pub(crate) source: ServerSource,
 }
 
 /// Where servers come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ServerSource {
     /// One server that was typed.
-    Typed,
+    AdHoc,
     Configured,
 }
 
@@ -51,10 +51,15 @@ impl Servers {
         target: &TargetOptions,
         settings: &Settings,
         printer: &Printer,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CliError> {
         let mut servers = if target.is_given() {
             let configs = vec![ad_hoc(target)?];
-            Self { configs, names: Names::default(), dir: PathBuf::new(), kind: Kind::Typed }
+            Self {
+                configs,
+                names: Names::default(),
+                dir: PathBuf::new(),
+                source: ServerSource::AdHoc,
+            }
         } else {
             Self::configured(settings, printer)?
         };
@@ -64,26 +69,26 @@ impl Servers {
         Ok(servers)
     }
 
-    /// The servers of the config file, and what is odd about it is said. That a secret is an argument is somebody's
+    /// The servers of the config file, and what is odd about it is json. That a secret is an argument is somebody's
     /// choice, of which not every command has to speak.
-    pub(crate) fn configured(settings: &Settings, printer: &Printer) -> Result<Self, Failure> {
-        Self::told(settings, printer, |it| it.kind != FaultKind::Exposed)
+    pub(crate) fn configured(settings: &Settings, printer: &Printer) -> Result<Self, CliError> {
+        Self::load_with_warnings(settings, printer, |it| it.kind != FaultKind::Exposed)
     }
 
-    /// The servers of the config file, and everything about it is said.
-    pub(crate) fn examined(settings: &Settings, printer: &Printer) -> Result<Self, Failure> {
-        Self::told(settings, printer, |_| true)
+    /// The servers of the config file, and everything about it is json.
+    pub(crate) fn examined(settings: &Settings, printer: &Printer) -> Result<Self, CliError> {
+        Self::load_with_warnings(settings, printer, |_| true)
     }
 
-    fn told(
+    fn load_with_warnings(
         settings: &Settings,
         printer: &Printer,
         is_told: fn(&Fault) -> bool,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, CliError> {
         if Path::new(PROJECT_FILE).exists() {
             printer.note(format_args!("note: `{PROJECT_FILE}` is ignored: nobody has approved it"));
         }
-        let (servers, warnings) = Self::of_file(settings);
+        let (servers, warnings) = Self::from_file(settings);
         for warning in warnings.iter().filter(|it| is_told(it)) {
             printer.note(format_args!("warning: {warning}"));
         }
@@ -91,30 +96,33 @@ impl Servers {
     }
 
     /// Sees that the config file can be used, and says nothing of what is odd about it.
-    pub(crate) fn must_be_sound(settings: &Settings) -> Result<(), Failure> {
-        Self::of_file(settings).0.map(drop)
+    pub(crate) fn validate(settings: &Settings) -> Result<(), CliError> {
+        Self::from_file(settings).0.map(drop)
     }
 
-    fn of_file(settings: &Settings) -> (Result<Self, Failure>, Vec<Fault>) {
+    fn from_file(settings: &Settings) -> (Result<Self, CliError>, Vec<Fault>) {
         match load(settings) {
-            Ok(Loaded { file, warnings }) => (Self::of_agent(&file, settings), warnings),
+            Ok(Loaded { file, warnings }) => (Self::for_agent(&file, settings), warnings),
             Err((failure, warnings)) => (Err(failure), warnings),
         }
     }
 
-    fn of_agent(file: &ConfigFile, settings: &Settings) -> Result<Self, Failure> {
+    fn for_agent(file: &ConfigFile, settings: &Settings) -> Result<Self, CliError> {
         let path = settings.home()?.config_file();
         let dir = path.parent().unwrap_or(Path::new("")).to_owned();
         let configs = match &settings.agent {
             None => file.resolve_defaults(),
             Some(agent) if file.agents.iter().any(|it| it.id == *agent) => file.resolve(agent),
             Some(agent) => {
-                let meant = meant(&near(agent, file.agents.iter().map(|it| it.id.as_str())));
+                let meant = did_you_mean(&similar_names(
+                    agent,
+                    file.agents.iter().map(|it| it.id.as_str()),
+                ));
                 let message = format!("there is no agent `{agent}` in the config file{meant}");
-                return Err(Failure::unknown(message, "the agents are the `id`s of `[[agents]]`"));
+                return Err(CliError::unknown(message, "the agents are the `id`s of `[[agents]]`"));
             }
         };
-        Ok(Self { configs, names: file.names(), dir, kind: Kind::Configured })
+        Ok(Self { configs, names: file.names(), dir, source: ServerSource::Configured })
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
@@ -122,40 +130,40 @@ impl Servers {
     }
 
     /// One of them by its name.
-    pub(crate) fn server(&self, name: &str) -> Result<&McpServerConfig, Failure> {
+    pub(crate) fn server(&self, name: &str) -> Result<&McpServerConfig, CliError> {
         if self.configs.is_empty() {
-            return Err(Self::none());
+            return Err(Self::no_servers());
         }
         self.configs.iter().find(|it| it.name == name).ok_or_else(|| {
-            let meant = meant(&near(name, self.names()));
+            let meant = did_you_mean(&similar_names(name, self.names()));
             let all: Vec<&str> = self.names().collect();
             let hint = format!("the servers of the config are: {}", all.join(", "));
-            Failure::unknown(format!("there is no server `{name}`{meant}"), hint)
+            CliError::unknown(format!("there is no server `{name}`{meant}"), hint)
         })
     }
 
     /// The only one that is enabled, if there is only one.
-    pub(crate) fn only(&self) -> Option<&McpServerConfig> {
+    pub(crate) fn single_enabled(&self) -> Option<&McpServerConfig> {
         let mut enabled = self.configs.iter().filter(|it| it.enabled);
         enabled.next().filter(|_| enabled.next().is_none())
     }
 
     /// Why nothing can be done without a server.
-    pub(crate) fn none() -> Failure {
+    pub(crate) fn no_servers() -> CliError {
         let hint =
             "add one with `toolrack add`, or take over those of other tools with `toolrack import`";
-        Failure::config("there is no server in the config", hint)
+        CliError::config("there is no server in the config", hint)
     }
 
     /// The same, where a server can also be typed.
-    pub(crate) fn nobody() -> Failure {
+    pub(crate) fn no_server_given() -> CliError {
         let hint = "add one with `toolrack add`, or name one: `-- COMMAND…` or `--url URL`";
-        Self::none().advising(hint)
+        Self::no_servers().with_hint(hint)
     }
 
     /// Keeps only the servers with these names, so that nothing else is touched.
     #[must_use]
-    pub(crate) fn keep(mut self, is_wanted: impl Fn(&str) -> bool) -> Self {
+    pub(crate) fn filter(mut self, is_wanted: impl Fn(&str) -> bool) -> Self {
         self.configs.retain(|it| is_wanted(&it.name));
         self
     }
@@ -169,12 +177,12 @@ struct Loaded {
 }
 
 /// Reads the config file. One that is not there is empty, unless somebody asked for it.
-fn load(settings: &Settings) -> Result<Loaded, (Failure, Vec<Fault>)> {
-    let alone = |failure: Failure| (failure, Vec::new());
+fn load(settings: &Settings) -> Result<Loaded, (CliError, Vec<Fault>)> {
+    let alone = |failure: CliError| (failure, Vec::new());
     let path = settings.home().map_err(alone)?.config_file();
     let text = match read_at_most(path, FILE_LIMIT_BYTES) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !settings.is_config_given => {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !settings.has_explicit_config => {
             return Ok(Loaded::default());
         }
         Err(error) => return Err(alone(unreadable(path, &error))),
@@ -192,34 +200,34 @@ fn load(settings: &Settings) -> Result<Loaded, (Failure, Vec<Fault>)> {
     Err((config_error(&errors), warnings))
 }
 
-fn unreadable(path: &Path, error: &io::Error) -> Failure {
+fn unreadable(path: &Path, error: &io::Error) -> CliError {
     let message = format!("the config file {} cannot be read: {error}", path.display());
     let hint = match error.kind() {
         io::ErrorKind::NotFound => "check the path; `toolrack add` makes the file",
         _ => "check the path and its rights",
     };
-    Failure::config(message, hint)
+    CliError::config(message, hint)
 }
 
 /// Files of other tools are copied and not used, because they are not ours to write to.
-fn foreign_config(shown: &str, dialect: Dialect) -> Failure {
+fn foreign_config(shown: &str, dialect: Dialect) -> CliError {
     let message = format!("{shown} is a config file of {}, and not ours", dialect_name(dialect));
-    let file = word(shown);
-    Failure::config(message, format!("take its servers over with `toolrack import {file}`"))
+    let file = shell_quote(shown);
+    CliError::config(message, format!("take its servers over with `toolrack import {file}`"))
 }
 
 /// Everything that is wrong with a config, at once.
-fn config_error(faults: &[Fault]) -> Failure {
+fn config_error(faults: &[Fault]) -> CliError {
     let fault = |it: &Fault| {
         let fault = ServiceFault::new(ErrorCode::ValidationError, it.to_string())
             .hint("mend these lines with `toolrack edit`; nothing was started");
         if it.field.is_empty() { fault } else { fault.at(it.field.clone()) }
     };
-    Failure::all(Verdict::Config, faults.iter().map(fault).collect())
+    CliError::from_faults(ExitCode::Config, faults.iter().map(fault).collect())
 }
 
 /// The server that was typed.
-fn ad_hoc(target: &TargetOptions) -> Result<McpServerConfig, Failure> {
+fn ad_hoc(target: &TargetOptions) -> Result<McpServerConfig, CliError> {
     if let Some(url) = &target.url {
         let mut headers = Vec::new();
         for header in &target.header {
@@ -270,27 +278,29 @@ fn host(url: &str) -> &str {
 }
 
 /// The value may be secret, so it is in no error.
-pub(crate) fn parse_header(header: &str) -> Result<(String, String), Failure> {
+pub(crate) fn parse_header(header: &str) -> Result<(String, String), CliError> {
     match header.split_once(':') {
         Some((name, value)) if !name.trim().is_empty() => {
             Ok((name.trim().to_owned(), value.trim().to_owned()))
         }
-        _ => Err(Failure::usage(
+        _ => Err(CliError::usage(
             "a `--header` has no name before its `:`",
             "write it as in `--header 'Authorization: Bearer ${TOKEN}'`",
         )
-        .at("--header")),
+        .with_field("--header")),
     }
 }
 
-fn parse_variable(variable: &str) -> Result<(String, EnvValue), Failure> {
+fn parse_variable(variable: &str) -> Result<(String, EnvValue), CliError> {
     let (name, value) = match variable.split_once('=') {
         Some((name, value)) => (name, literal(value)),
         None => (variable, format!("${{{variable}}}")),
     };
     if name.is_empty() {
         let hint = "write it as in `--env NAME=value`, or `--env NAME` for the value it has here";
-        return Err(Failure::usage("an `--env` has no name before its `=`", hint).at("--env"));
+        return Err(
+            CliError::usage("an `--env` has no name before its `=`", hint).with_field("--env")
+        );
     }
     Ok((name.to_owned(), EnvValue::Text(value)))
 }
@@ -302,65 +312,65 @@ const PUBLIC_SEPARATORS: [&str; 2] = ["__", "_"];
 
 /// A server and something that it has, under the name that the server gives.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Meant {
+pub(crate) struct ResolvedName {
     pub(crate) server: String,
     pub(crate) item: String,
 }
 
-impl Meant {
+impl ResolvedName {
     fn new(server: &str, item: &str) -> Self {
         Self { server: server.to_owned(), item: item.to_owned() }
     }
 }
 
 /// What `server.tool` or `server/tool` means, if there is such a server. The longest name of a server wins.
-pub(crate) fn resolve_typed(typed: &str, servers: &Servers) -> Option<Meant> {
-    match servers.kind {
-        Kind::Typed => Some(Meant::new(servers.names().next()?, typed)),
-        Kind::Configured => split_name(typed, servers, &SEPARATORS),
+pub(crate) fn resolve_typed(typed: &str, servers: &Servers) -> Option<ResolvedName> {
+    match servers.source {
+        ServerSource::AdHoc => Some(ResolvedName::new(servers.names().next()?, typed)),
+        ServerSource::Configured => split_name(typed, servers, &SEPARATORS),
     }
 }
 
 /// What a public name may mean: a server and what is behind it.
-pub(crate) fn resolve_public(typed: &str, servers: &Servers) -> Option<Meant> {
+pub(crate) fn resolve_public(typed: &str, servers: &Servers) -> Option<ResolvedName> {
     let typed = typed.strip_prefix("mcp__").unwrap_or(typed);
     split_name(typed, servers, &PUBLIC_SEPARATORS)
 }
 
-fn split_name(typed: &str, servers: &Servers, separators: &[&str]) -> Option<Meant> {
+fn split_name(typed: &str, servers: &Servers, separators: &[&str]) -> Option<ResolvedName> {
     let behind = |name: &str| {
         let rest = typed.strip_prefix(name)?;
         separators.iter().find_map(|it| rest.strip_prefix(it)).filter(|it| !it.is_empty())
     };
     let found = servers.names().filter_map(|name| Some((name, behind(name)?)));
-    found.max_by_key(|(name, _)| name.len()).map(|(name, rest)| Meant::new(name, rest))
+    found.max_by_key(|(name, _)| name.len()).map(|(name, rest)| ResolvedName::new(name, rest))
 }
 
 /// What the only server there is makes of a name.
-pub(crate) fn resolve_single(typed: &str, servers: &Servers) -> Option<Meant> {
-    servers.only().map(|it| Meant::new(&it.name, typed))
+pub(crate) fn resolve_single(typed: &str, servers: &Servers) -> Option<ResolvedName> {
+    servers.single_enabled().map(|it| ResolvedName::new(&it.name, typed))
 }
 
-/// A tool that was typed without its server must be that of one server alone. What cannot be ruled out is said: the
+/// A tool that was typed without its server must be that of one server alone. What cannot be ruled out is json: the
 /// `silent` servers, whose tools nobody knows, may have a tool of that name too.
 pub(crate) fn check_bare_name(
     typed: &str,
     owners: &[&str],
-    silent: &[&str],
-) -> Result<Option<String>, Failure> {
+    unlisted: &[&str],
+) -> Result<Option<String>, CliError> {
     match owners {
-        [owner] if !silent.is_empty() => Ok(Some(format!(
+        [owner] if !unlisted.is_empty() => Ok(Some(format!(
             "note: `{typed}` is taken for `{owner}.{typed}`; the tools of {} are not known",
-            silent.join(", ")
+            unlisted.join(", ")
         ))),
         [] | [_] => Ok(None),
         [first, ..] => {
             let spellings: Vec<String> = owners.iter().map(|it| format!("{it}.{typed}")).collect();
             let message =
                 format!("several servers have a tool `{typed}`: `{}`", spellings.join("`, `"));
-            let first = word(&format!("{first}.{typed}"));
+            let first = shell_quote(&format!("{first}.{typed}"));
             let hint = format!("say which one is meant, as in `toolrack call {first}`");
-            Err(Failure::usage(message, hint))
+            Err(CliError::usage(message, hint))
         }
     }
 }
@@ -371,22 +381,22 @@ pub(crate) fn unknown_name<'a>(
     typed: &str,
     servers: &Servers,
     spellings: impl Iterator<Item = &'a str>,
-) -> Failure {
+) -> CliError {
     if servers.configs.is_empty() {
-        return Servers::nobody();
+        return Servers::no_server_given();
     }
-    let close = meant(&near(typed, spellings));
+    let close = did_you_mean(&similar_names(typed, spellings));
     let start = SEPARATORS.iter().find_map(|it| typed.split_once(it)).map(|(start, _)| start);
-    let server = start.map(|it| near(it, servers.names())).unwrap_or_default();
+    let server = start.map(|it| similar_names(it, servers.names())).unwrap_or_default();
     let message = match (close.is_empty(), start) {
         (true, Some(start)) => {
-            format!("there is no server `{start}` in the config{}", meant(&server))
+            format!("there is no server `{start}` in the config{}", did_you_mean(&server))
         }
         _ => format!("there is no {what} `{typed}`{close}"),
     };
     let names: Vec<&str> = servers.names().collect();
     let hint = format!("write `server.{what}`; the servers are: {}", names.join(", "));
-    Failure::unknown(message, hint)
+    CliError::unknown(message, hint)
 }
 
 #[cfg(test)]
@@ -452,19 +462,19 @@ mod tests {
         }
     }
 
-    fn servers(kind: Kind, names: &[&str]) -> Servers {
+    fn servers(source: ServerSource, names: &[&str]) -> Servers {
         let configs = names.iter().map(|it| McpServerConfig::stdio(*it, "x", &[])).collect();
-        Servers { configs, names: Names::default(), dir: PathBuf::new(), kind }
+        Servers { configs, names: Names::default(), dir: PathBuf::new(), source }
     }
 
     #[track_caller]
-    fn check(found: Option<Meant>, expected: Option<(&str, &str)>) {
-        assert_eq!(found, expected.map(|(server, item)| Meant::new(server, item)));
+    fn check(found: Option<ResolvedName>, expected: Option<(&str, &str)>) {
+        assert_eq!(found, expected.map(|(server, item)| ResolvedName::new(server, item)));
     }
 
     #[test]
     fn names_begin_with_a_server() {
-        let both = servers(Kind::Configured, &["git", "git.hub", "my_server"]);
+        let both = servers(ServerSource::Configured, &["git", "git.hub", "my_server"]);
         check(resolve_typed("git.log", &both), Some(("git", "log")));
         check(resolve_typed("git/log", &both), Some(("git", "log")));
         check(resolve_typed("git.hub.log", &both), Some(("git.hub", "log")));
@@ -479,16 +489,16 @@ mod tests {
 
     #[test]
     fn a_typed_server_takes_names_as_they_are() {
-        let typed = servers(Kind::Typed, &["npx"]);
+        let typed = servers(ServerSource::AdHoc, &["npx"]);
         check(resolve_typed("a.b/c", &typed), Some(("npx", "a.b/c")));
         check(resolve_single("x", &typed), Some(("npx", "x")));
-        check(resolve_single("x", &servers(Kind::Configured, &["a", "b"])), None);
+        check(resolve_single("x", &servers(ServerSource::Configured, &["a", "b"])), None);
     }
 
     #[track_caller]
-    fn check_bare(owners: &[&str], silent: &[&str], expected: Result<Option<&str>, &str>) {
+    fn check_bare(owners: &[&str], unlisted: &[&str], expected: Result<Option<&str>, &str>) {
         let found =
-            check_bare_name("echo", owners, silent).map_err(|it| it.faults()[0].message.clone());
+            check_bare_name("echo", owners, unlisted).map_err(|it| it.faults()[0].message.clone());
         assert_eq!(found, expected.map(|it| it.map(str::to_owned)).map_err(str::to_owned));
     }
 
@@ -505,7 +515,7 @@ mod tests {
     #[track_caller]
     fn check_unknown(typed: &str, expected: &str) {
         let known = ["git.log", "git_log", "git.show"];
-        let servers = servers(Kind::Configured, &["git", "mail"]);
+        let servers = servers(ServerSource::Configured, &["git", "mail"]);
         let failure = unknown_name("tool", typed, &servers, known.into_iter());
         assert_eq!(failure.faults()[0].message, expected);
     }

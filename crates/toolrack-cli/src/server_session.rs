@@ -1,6 +1,6 @@
 //! Servers put to use: the one place that knows what stands between a command and a server.
 //!
-//! **Invariant:** nothing is started that was not asked for, and once [`Rack::close`] returns, whatever was started
+//! **Invariant:** nothing is started that was not asked for, and once [`ServerSession::close`] returns, whatever was started
 //! has ended or is left to its guardian.
 
 use std::fmt;
@@ -24,60 +24,63 @@ use toolrack_stdio::{Ladder, StdioOptions};
 use toolrack_transport::RawJson;
 use uuid::Uuid;
 
-use crate::args::tools::ConductOptions;
-use crate::context::Surroundings;
+use crate::args::tools::RequestOptions;
+use crate::context::Context;
 use crate::daemon_client::{self, Daemon, Status};
-use crate::elicitation::Questions;
-use crate::error::{self, Failure};
-use crate::exit_code::Verdict;
-use crate::fan_out::{Absence, Absent, last_outcome};
-use crate::printer::{Live, Printer};
-use crate::server_selection::{Kind, Servers};
-use crate::settings::{self, Talk};
-use crate::suggested_command::word;
+use crate::elicitation::ElicitationHandler;
+use crate::error::{self, CliError};
+use crate::exit_code::ExitCode;
+use crate::fan_out::{UnlistedReason, UnlistedServer, last_outcome};
+use crate::printer::{Printer, Spinner};
+use crate::server_selection::{ServerSource, Servers};
+use crate::settings::{self, Verbosity};
+use crate::suggested_command::shell_quote;
 
 /// A person waits for the prompt of the shell, so servers that do not leave are pushed sooner than by a daemon.
-const LADDER: Ladder =
+const SHUTDOWN_TIMEOUTS: Ladder =
     Ladder { close: Duration::from_secs(1), terminate: Duration::from_millis(700) };
 /// How long the end of all servers is waited for. Their guardians go on without us.
-const CLOSING: Duration = Duration::from_millis(2500);
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(2500);
 
 /// Servers, none of which is started before it is asked for.
-pub(crate) struct Rack {
+pub(crate) struct ServerSession {
     service: LocalService,
     configs: Vec<McpServerConfig>,
-    kind: Kind,
+    source: ServerSource,
     /// Who runs the servers, if it is not this program.
     daemon: Option<Daemon>,
-    surroundings: Surroundings,
+    context: Context,
 }
 
-impl Rack {
+impl ServerSession {
     /// Makes servers ready to be started. A daemon is told how long a request may take, if it is limited.
     pub(crate) async fn open(
         servers: Servers,
-        questions: Option<Questions>,
+        elicitation: Option<ElicitationHandler>,
         timeout: Option<Duration>,
-        surroundings: &Surroundings,
-    ) -> Result<Self, Failure> {
-        let settings = &surroundings.settings;
+        context: &Context,
+    ) -> Result<Self, CliError> {
+        let settings = &context.settings;
         let home = settings.home()?;
-        let kind = servers.kind;
-        let daemon = match kind {
-            Kind::Configured => daemon_client::find(settings)?,
-            Kind::Typed => None,
+        let source = servers.source;
+        let daemon = match source {
+            ServerSource::Configured => daemon_client::find(settings)?,
+            ServerSource::AdHoc => None,
         };
         let servers = match &daemon {
             Some(daemon) => {
                 error::expect_relay();
-                daemon.reroute(servers, timeout)
+                daemon.via_daemon(servers, timeout)
             }
             None => servers,
         };
-        let is_adopted = kind == Kind::Typed || daemon.is_some();
+        let is_ad_hoc_or_daemon = source == ServerSource::AdHoc || daemon.is_some();
         // A server that is not read from the config file is remembered like any other.
-        let home =
-            if is_adopted { Home::new(home.dir().join("typed"), home.dir()) } else { home.clone() };
+        let home = if is_ad_hoc_or_daemon {
+            Home::new(home.dir().join("typed"), home.dir())
+        } else {
+            home.clone()
+        };
         let mut http = HttpOptions::default();
         if !servers.configs.iter().all(is_child) {
             http.proxy = settings::proxies();
@@ -85,21 +88,21 @@ impl Rack {
         let options = ServiceOptions {
             agent: settings.agent.clone(),
             lookup: Some(Arc::new(Environment::of_process().beginning_at(servers.dir))),
-            handler: questions.map(|it| Arc::new(it) as Arc<dyn ClientHandler>),
+            handler: elicitation.map(|it| Arc::new(it) as Arc<dyn ClientHandler>),
             names: Some(servers.names),
-            stdio: StdioOptions { ladder: LADDER, ..StdioOptions::default() },
+            stdio: StdioOptions { ladder: SHUTDOWN_TIMEOUTS, ..StdioOptions::default() },
             http,
             ..ServiceOptions::default()
         };
         let service = LocalService::open(home, options).await?;
-        if is_adopted {
+        if is_ad_hoc_or_daemon {
             service.rack().adopt(&servers.configs).await?;
         }
-        let (configs, surroundings) = (servers.configs, surroundings.clone());
-        Ok(Self { service, configs, kind, daemon, surroundings })
+        let (configs, context) = (servers.configs, context.clone());
+        Ok(Self { service, configs, source, daemon, context })
     }
 
-    fn rack(&self) -> &McpManager {
+    fn manager(&self) -> &McpManager {
         self.service.rack()
     }
 
@@ -108,82 +111,85 @@ impl Rack {
     }
 
     /// Lists the tools that are remembered, and says whose are not. Nothing is started for that.
-    pub(crate) async fn recall(&self) -> Result<Vec<Absent>, Failure> {
+    pub(crate) async fn list_cached(&self) -> Result<Vec<UnlistedServer>, CliError> {
         if let Some(daemon) = &self.daemon {
-            return self.recall_from(daemon).await;
+            return self.list_cached_from(daemon).await;
         }
         let known = self.configs.iter().filter(|it| it.enabled && self.is_known(&it.name));
         // A lazy server whose tools are remembered is listed without being started.
         let lazy = known.map(|it| McpServerConfig { start: StartMode::Lazy, ..it.clone() });
-        self.rack().reconcile(&[], &lazy.collect::<Vec<_>>()).await?;
+        self.manager().reconcile(&[], &lazy.collect::<Vec<_>>()).await?;
         let enabled = self.configs.iter().filter(|it| it.enabled).map(|it| it.name.as_str());
-        let absent = enabled.filter(|it| !self.is_known(it));
-        let why = |name: &str| self.fan_out(self.service.id_of(name));
-        Ok(absent.map(|it| Absent { server: it.to_owned(), why: why(it) }).collect())
+        let unlisted = enabled.filter(|it| !self.is_known(it));
+        let reason = |name: &str| self.fan_out(self.service.id_of(name));
+        Ok(unlisted
+            .map(|it| UnlistedServer { server: it.to_owned(), reason: reason(it) })
+            .collect())
     }
 
     /// Why nobody knows the tools of a server.
-    fn fan_out(&self, id: Option<Uuid>) -> Absence {
+    fn fan_out(&self, id: Option<Uuid>) -> UnlistedReason {
         let happened = id.and_then(|id| self.service.logs().read(id).ok());
         match happened.and_then(last_outcome) {
-            Some(last) if last.kind == LogKind::Failure => Absence::Failed,
-            _ => Absence::Unasked,
+            Some(last) if last.kind == LogKind::Failure => UnlistedReason::Failed,
+            _ => UnlistedReason::NotQueried,
         }
     }
 
     /// The same of a daemon: it knows the tools of whatever it has run.
-    async fn recall_from(&self, daemon: &Daemon) -> Result<Vec<Absent>, Failure> {
+    async fn list_cached_from(&self, daemon: &Daemon) -> Result<Vec<UnlistedServer>, CliError> {
         let statuses = daemon.statuses().await?;
         let is_known =
             |name: &str| statuses.iter().any(|it| it.name == name && it.n_tools_total.is_some());
         let known = self.configs.iter().filter(|it| it.enabled && is_known(&it.name));
-        let asked = known.map(|it| self.rack().connect(&it.name, it.clone()));
+        let asked = known.map(|it| self.manager().connect(&it.name, it.clone()));
         for outcome in join_all(asked).await {
             outcome?;
         }
         let enabled = self.configs.iter().filter(|it| it.enabled);
-        let absent = enabled.filter_map(|it| {
-            let why =
+        let unlisted = enabled.filter_map(|it| {
+            let reason =
                 self.fan_out_from(&it.name, statuses.iter().find(|one| one.name == it.name))?;
-            Some(Absent { server: it.name.clone(), why })
+            Some(UnlistedServer { server: it.name.clone(), reason })
         });
-        Ok(absent.collect())
+        Ok(unlisted.collect())
     }
 
     /// Why the daemon does not offer the tools of a server, if it does not.
-    fn fan_out_from(&self, name: &str, status: Option<&Status>) -> Option<Absence> {
+    fn fan_out_from(&self, name: &str, status: Option<&Status>) -> Option<UnlistedReason> {
         let has_tools = self.tools().iter().any(|it| **it.server() == *name);
         match status.map(|it| (&it.state, it.n_tools)) {
             _ if has_tools => None,
             // One that was used and rests keeps its tools; one that was stopped does not.
-            Some((McpStatus::Stopped, 1..)) => Some(Absence::Stopped),
-            Some((McpStatus::Error { .. }, _)) => Some(Absence::Failed),
+            Some((McpStatus::Stopped, 1..)) => Some(UnlistedReason::Stopped),
+            Some((McpStatus::Error { .. }, _)) => Some(UnlistedReason::Failed),
             // It may be tried again at this very moment.
             _ => (!self.is_known(name)).then(|| self.fan_out(status.map(|it| it.id))),
         }
     }
 
     /// Starts or reaches a server and waits until it can be used.
-    pub(crate) async fn connect(&self, name: &str) -> Result<Arc<McpConnection>, Failure> {
+    pub(crate) async fn connect(&self, name: &str) -> Result<Arc<McpConnection>, CliError> {
         let Some(config) = self.configs.iter().find(|it| it.name == name) else {
-            return Err(self.rack().server(name).err().unwrap_or(RackError::Closed).into());
+            return Err(self.manager().server(name).err().unwrap_or(RackError::Closed).into());
         };
         if !config.enabled {
             return Err(self.not_connected(name, &ConnectionState::Disabled));
         }
-        let live = Live::new(&self.surroundings.printer);
-        live.phase(&format!("{name}: {}", ConnectPhase::default().word()));
+        let spinner = Spinner::new(&self.context.printer);
+        spinner.phase(&format!("{name}: {}", ConnectPhase::default().word()));
         let connecting = async {
             if let Some(daemon) = &self.daemon {
                 daemon.start_server(name).await?;
-                if self.is_empty(name) {
+                if self.has_no_tools(name) {
                     // It was asked while it did not run, and has tools now.
-                    return Ok(self.rack().reconnect(name).await?);
+                    return Ok(self.manager().reconnect(name).await?);
                 }
             }
-            Ok(self.rack().connect(name, config.clone()).await?)
+            Ok(self.manager().connect(name, config.clone()).await?)
         };
-        let connection = live.during(self.attended_by(Some(&live), name, connecting)).await?;
+        let connection =
+            spinner.during(self.run_with_spinner(Some(&spinner), name, connecting)).await?;
         match connection.state() {
             ConnectionState::Connected => Ok(connection),
             state => Err(self.not_connected(name, state)),
@@ -191,36 +197,37 @@ impl Rack {
     }
 
     /// Why a server is not connected, with its own reason if it has one.
-    fn not_connected(&self, name: &str, state: &ConnectionState) -> Failure {
-        let general = Failure::from(RackError::NotConnected {
+    fn not_connected(&self, name: &str, state: &ConnectionState) -> CliError {
+        let general = CliError::from(RackError::NotConnected {
             server: name.to_owned(),
             state: state.clone(),
         });
         let Some(failure) = state.failure() else {
-            return general.saying(format!("`{name}` is {state}"));
+            return general.with_message(format!("`{name}` is {state}"));
         };
-        let barred = self.configs.iter().find(|it| it.name == name);
-        let barred = barred.filter(|_| failure.kind() == FailureKind::NeedsLogin);
-        if let (Kind::Typed, Some(hint)) = (self.kind, barred.and_then(login_hint)) {
-            return general.saying(format!("`{name}` wants a login")).hinting(hint);
-        }
-        let general = general.saying(format!("`{name}` is not connected: {failure}"));
-        if let (Kind::Configured, Some(config)) =
-            (self.kind, barred.filter(|it| it.has_authorization()))
+        let unauthorized = self.configs.iter().find(|it| it.name == name);
+        let unauthorized = unauthorized.filter(|_| failure.kind() == FailureKind::NeedsLogin);
+        if let (ServerSource::AdHoc, Some(hint)) = (self.source, unauthorized.and_then(login_hint))
         {
-            return general.hinting(token_hint(config));
+            return general.with_message(format!("`{name}` wants a login")).with_hint(hint);
+        }
+        let general = general.with_message(format!("`{name}` is not connected: {failure}"));
+        if let (ServerSource::Configured, Some(config)) =
+            (self.source, unauthorized.filter(|it| it.has_authorization()))
+        {
+            return general.with_hint(token_hint(config));
         }
         if !matches!(failure.kind(), FailureKind::BadConfig | FailureKind::MissingCredentials) {
             return general;
         }
         // What the failure itself says to do is better than anything we could add.
         let hint = |usual: &str| failure.hint().unwrap_or(usual).to_owned();
-        match self.kind {
-            Kind::Typed => {
-                general.with_exit_code(Verdict::Usage).hinting(hint("check what was typed"))
+        match self.source {
+            ServerSource::AdHoc => {
+                general.with_exit_code(ExitCode::Usage).with_hint(hint("check what was typed"))
             }
-            Kind::Configured => {
-                general.hinting(hint("mend this in the config, or set what is missing"))
+            ServerSource::Configured => {
+                general.with_hint(hint("mend this in the config, or set what is missing"))
             }
         }
     }
@@ -231,36 +238,37 @@ impl Rack {
         (server, tool): (&str, &str),
         arguments: &RawValue,
         options: &CallOptions,
-    ) -> Result<RawJson, Failure> {
-        let call = async { Ok(self.rack().call_tool_raw(server, tool, arguments, options).await?) };
-        self.attended(server, call).await
+    ) -> Result<RawJson, CliError> {
+        let call =
+            async { Ok(self.manager().call_tool_raw(server, tool, arguments, options).await?) };
+        self.run_relaying(server, call).await
     }
 
     /// Every tool that is known and not denied, without asking anybody.
     pub(crate) fn tools(&self) -> Arc<[ToolWithServer]> {
-        self.rack().all_tools()
+        self.manager().all_tools()
     }
 
     /// A tool by any of its names, as far as tools are known.
     pub(crate) fn find(&self, typed: &str) -> Option<ToolWithServer> {
-        self.rack().find_tool(typed)
+        self.manager().find_tool(typed)
     }
 
     /// Sees that a name does not mean tools of several servers, as far as tools are known.
-    pub(crate) fn unambiguous(&self, typed: &str) -> Result<(), Failure> {
-        Ok(self.rack().unambiguous(typed)?)
+    pub(crate) fn unambiguous(&self, typed: &str) -> Result<(), CliError> {
+        Ok(self.manager().unambiguous(typed)?)
     }
 
     /// A tool as its server describes it, denied or not, as far as tools are known.
     pub(crate) fn tool(&self, server: &str, tool: &str) -> Option<Tool> {
-        let connection = self.rack().server(server).ok()?;
+        let connection = self.manager().server(server).ok()?;
         connection.listing()?.items.iter().find(|it| it.name == tool).cloned()
     }
 
     /// Why a tool that a server does not list cannot be called. A daemon does not list what is denied.
-    pub(crate) fn denied(&self, server: &str, tool: &str) -> Option<Failure> {
+    pub(crate) fn denied_error(&self, server: &str, tool: &str) -> Option<CliError> {
         let daemon = self.daemon.as_ref();
-        let rule = daemon.and_then(|_| self.rack().server(server).ok()?.denial(tool))?;
+        let rule = daemon.and_then(|_| self.manager().server(server).ok()?.denial(tool))?;
         let (server, tool) = (server.to_owned(), tool.to_owned());
         Some(RackError::Denied { server, tool, rule }.into())
     }
@@ -272,45 +280,45 @@ impl Rack {
 
     /// Whether the tools of a server are known, running or not.
     pub(crate) fn is_known(&self, server: &str) -> bool {
-        self.rack().server(server).is_ok_and(|it| it.listing().is_some())
+        self.manager().server(server).is_ok_and(|it| it.listing().is_some())
     }
 
     /// Whether a server has been asked, and had no tools.
-    fn is_empty(&self, server: &str) -> bool {
-        let asked = self.rack().server(server).ok();
+    fn has_no_tools(&self, server: &str) -> bool {
+        let asked = self.manager().server(server).ok();
         asked.is_some_and(|it| it.listing().is_some_and(|listing| listing.items.is_empty()))
     }
 
     /// Waits for something of a server unless the user wants to stop, and passes on what that server says meanwhile.
-    pub(crate) async fn attended<T>(
+    pub(crate) async fn run_relaying<T>(
         &self,
         server: &str,
-        work: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
-        self.attended_by(None, server, work).await
+        work: impl Future<Output = Result<T, CliError>>,
+    ) -> Result<T, CliError> {
+        self.run_with_spinner(None, server, work).await
     }
 
-    /// The same, with a live line for how far the server is.
-    async fn attended_by<T>(
+    /// The same, with a spinner line for how far the server is.
+    async fn run_with_spinner<T>(
         &self,
-        live: Option<&Live>,
+        spinner: Option<&Spinner>,
         server: &str,
-        work: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
-        let printer = &self.surroundings.printer;
-        let mut work = std::pin::pin!(self.surroundings.unless_stopped(work));
-        if live.is_none() && printer.talk() != Talk::Verbose {
+        work: impl Future<Output = Result<T, CliError>>,
+    ) -> Result<T, CliError> {
+        let printer = &self.context.printer;
+        let mut work = std::pin::pin!(self.context.run_cancellable(work));
+        if spinner.is_none() && printer.verbosity() != Verbosity::Verbose {
             return work.await;
         }
-        let listener = Listener { printer, server, live };
-        let mut events = self.rack().subscribe();
+        let listener = Listener { printer, server, spinner };
+        let mut events = self.manager().subscribe();
         loop {
             tokio::select! {
                 outcome = &mut work => {
                     listener.drain(&mut events).await;
                     return outcome;
                 }
-                Some(event) = events.next() => listener.hear(&event),
+                Some(event) = events.next() => listener.on_event(&event),
             }
         }
     }
@@ -326,7 +334,7 @@ impl Rack {
             let ((), swept) = tokio::join!(self.service.close(), sweeping);
             swept.map_or_else(|error| tracing::debug!(%error, "nothing was swept"), drop);
         };
-        if timeout(CLOSING, closing).await.is_err() {
+        if timeout(CLOSE_TIMEOUT, closing).await.is_err() {
             tracing::debug!("a server takes long to end; its guardian goes on");
         }
     }
@@ -340,40 +348,40 @@ fn is_child(config: &McpServerConfig) -> bool {
 struct Listener<'a> {
     printer: &'a Printer,
     server: &'a str,
-    live: Option<&'a Live>,
+    spinner: Option<&'a Spinner>,
 }
 
 impl Listener<'_> {
     /// What was said before the work was done is told before its outcome.
     async fn drain(&self, events: &mut RackEvents) {
         while let Ok(Some(event)) = timeout(Duration::ZERO, events.next()).await {
-            self.hear(&event);
+            self.on_event(&event);
         }
     }
 
-    fn hear(&self, event: &RackEvent) {
+    fn on_event(&self, event: &RackEvent) {
         match event {
-            RackEvent::Phase { server, phase } if self.is_meant(server) => {
-                if let Some(live) = self.live {
-                    live.phase(&format!("{server}: {}", phase.word()));
+            RackEvent::Phase { server, phase } if self.is_target(server) => {
+                if let Some(spinner) = self.spinner {
+                    spinner.phase(&format!("{server}: {}", phase.word()));
                 }
             }
             RackEvent::Stderr { server, line } | RackEvent::Install { server, line } => {
-                self.tell(server, line);
+                self.relay(server, line);
             }
-            RackEvent::State { server, state } => self.tell(server, state),
-            RackEvent::Warning { server: Some(server), message } => self.tell(server, message),
+            RackEvent::State { server, state } => self.relay(server, state),
+            RackEvent::Warning { server: Some(server), message } => self.relay(server, message),
             _ => {}
         }
     }
 
-    fn is_meant(&self, server: &str) -> bool {
+    fn is_target(&self, server: &str) -> bool {
         self.server == server
     }
 
-    fn tell(&self, server: &str, said: impl fmt::Display) {
-        if self.is_meant(server) && self.printer.talk() == Talk::Verbose {
-            self.printer.relay(format_args!("{server}: {said}"));
+    fn relay(&self, server: &str, json: impl fmt::Display) {
+        if self.is_target(server) && self.printer.verbosity() == Verbosity::Verbose {
+            self.printer.relay(format_args!("{server}: {json}"));
         }
     }
 }
@@ -381,15 +389,15 @@ impl Listener<'_> {
 /// Uses servers, and ends them whatever comes of it.
 pub(crate) async fn with_session<T>(
     servers: Servers,
-    conduct: &ConductOptions,
-    surroundings: &Surroundings,
-    work: impl AsyncFnOnce(&Rack) -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    let questions = Questions::new(surroundings, conduct);
-    let timeout = conduct.timeout(&surroundings.settings);
-    let rack = Rack::open(servers, Some(questions), timeout, surroundings).await?;
-    let outcome = work(&rack).await;
-    rack.close().await;
+    request: &RequestOptions,
+    context: &Context,
+    work: impl AsyncFnOnce(&ServerSession) -> Result<T, CliError>,
+) -> Result<T, CliError> {
+    let elicitation = ElicitationHandler::new(context, request);
+    let timeout = request.timeout(&context.settings);
+    let session = ServerSession::open(servers, Some(elicitation), timeout, context).await?;
+    let outcome = work(&session).await;
+    session.close().await;
     outcome
 }
 
@@ -409,5 +417,5 @@ pub(crate) fn login_hint(server: &McpServerConfig) -> Option<String> {
 
 /// For a server of the config that refuses what its headers say: nobody can log in there.
 pub(crate) fn token_hint(server: &McpServerConfig) -> String {
-    format!("change the token in its headers with `toolrack edit {}`", word(&server.name))
+    format!("change the token in its headers with `toolrack edit {}`", shell_quote(&server.name))
 }

@@ -16,9 +16,9 @@ use toolrack_http::ProxySettings;
 use toolrack_service::Home;
 
 use crate::args::GlobalOptions;
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::output::Output;
-use crate::suggested_command::Aim;
+use crate::suggested_command::EchoedFlags;
 
 /// What holds for every command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,12 +26,12 @@ pub(crate) struct Settings {
     /// Where things live, unless nothing says so.
     home: Option<Home>,
     /// Somebody asked for this very config file, so it has to be there.
-    pub(crate) is_config_given: bool,
+    pub(crate) has_explicit_config: bool,
     /// Everything was moved to one folder.
-    pub(crate) is_home_given: bool,
+    pub(crate) has_explicit_home: bool,
     pub(crate) output: Output,
-    pub(crate) talk: Talk,
-    pub(crate) paint: Paint,
+    pub(crate) verbosity: Verbosity,
+    pub(crate) color: ColorMode,
     /// How wide tables may be. As wide as they like, if nobody looks.
     pub(crate) columns: Option<usize>,
     /// How long a request may take in all. The config file's choice, if not given.
@@ -39,8 +39,8 @@ pub(crate) struct Settings {
     /// Whose servers are meant, beside those that every agent has.
     pub(crate) agent: Option<String>,
     /// What has to be typed again for the next command to mean the same servers.
-    pub(crate) aim: Aim,
-    pub(crate) terminal: Terminal,
+    pub(crate) echoed_flags: EchoedFlags,
+    pub(crate) streams: StdStreams,
     pub(crate) daemon: DaemonUse,
     /// Where a daemon that is started listens. Where daemons usually do, if not given.
     pub(crate) listen: Option<Listen>,
@@ -50,7 +50,7 @@ pub(crate) struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DaemonUse {
     /// One that runs is used, and one is started where nothing can be done without.
-    Usual,
+    Auto,
     /// One that runs is used, and none is started by itself.
     NoAutostart,
     /// None, as if none ran.
@@ -90,17 +90,17 @@ impl std::str::FromStr for Listen {
 
 /// How much is said besides data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Talk {
+pub(crate) enum Verbosity {
     /// Failures only.
     Quiet,
-    Usual,
+    Normal,
     /// Also what servers write to their error output and their logs.
     Verbose,
 }
 
 /// Whether data is shown in colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Paint {
+pub(crate) enum ColorMode {
     Color,
     Plain,
 }
@@ -182,7 +182,7 @@ impl Variable {
         }
     }
 
-    pub(crate) fn meaning(self) -> &'static str {
+    pub(crate) fn description(self) -> &'static str {
         match self {
             Self::Home => "one directory for the config file and all data",
             Self::Config => "the config file, like `--config`",
@@ -216,10 +216,10 @@ impl Variable {
 
 impl Settings {
     /// Where things live.
-    pub(crate) fn home(&self) -> Result<&Home, Failure> {
+    pub(crate) fn home(&self) -> Result<&Home, CliError> {
         self.home.as_ref().ok_or_else(|| {
             let hint = "set `HOME`, or `TOOLRACK_HOME` to a folder for everything";
-            Failure::config("it is unknown where configs are kept", hint)
+            CliError::config("it is unknown where configs are kept", hint)
         })
     }
 }
@@ -228,7 +228,7 @@ impl Settings {
 fn home(
     config: Option<PathBuf>,
     set: &dyn Fn(Variable) -> Option<OsString>,
-) -> Result<Option<Home>, Failure> {
+) -> Result<Option<Home>, CliError> {
     let named = |name: &str| set(*Variable::ALL.iter().find(|it| it.name() == name)?);
     let home = match Home::of(named) {
         Ok(home) => home,
@@ -252,111 +252,112 @@ pub(crate) fn proxies() -> ProxySettings {
 }
 
 /// A variable of the environment of this process.
-pub(crate) fn of_process(variable: Variable) -> Option<OsString> {
+pub(crate) fn env_var(variable: Variable) -> Option<OsString> {
     std::env::var_os(variable.name())
 }
 
 /// Settles everything at once.
-pub(crate) fn settle(
+pub(crate) fn resolve(
     options: &GlobalOptions,
     variable: &dyn Fn(Variable) -> Option<OsString>,
-    terminal: Terminal,
-) -> Result<Settings, Failure> {
+    streams: StdStreams,
+) -> Result<Settings, CliError> {
     let set = |it: Variable| variable(it).filter(|value| !value.is_empty());
     let text = |it: Variable| set(it).map(|value| value.to_string_lossy().into_owned());
     let is_dumb = text(Variable::Term).is_some_and(|it| it == "dumb");
-    let talk_end = if is_dumb { End::Program } else { terminal.talk };
-    let is_plain = is_dumb || set(Variable::NoColor).is_some() || terminal.output == End::Program;
+    let stderr = if is_dumb { StreamKind::Pipe } else { streams.stderr };
+    let is_plain =
+        is_dumb || set(Variable::NoColor).is_some() || streams.stdout == StreamKind::Pipe;
     let config = options.config.clone().or_else(|| set(Variable::Config).map(PathBuf::from));
     Ok(Settings {
-        is_config_given: config.is_some(),
-        is_home_given: set(Variable::Home).is_some(),
+        has_explicit_config: config.is_some(),
+        has_explicit_home: set(Variable::Home).is_some(),
         home: home(config, &set)?,
         output: match options.output {
             Some(output) => output,
             None => text(Variable::Output).map_or(Ok(Output::default()), |it| output(&it))?,
         },
-        talk: match (options.quiet, options.verbose) {
-            (true, _) => Talk::Quiet,
-            (false, true) => Talk::Verbose,
-            (false, false) => Talk::Usual,
+        verbosity: match (options.quiet, options.verbose) {
+            (true, _) => Verbosity::Quiet,
+            (false, true) => Verbosity::Verbose,
+            (false, false) => Verbosity::Normal,
         },
-        paint: if is_plain { Paint::Plain } else { Paint::Color },
-        columns: terminal.columns.filter(|_| terminal.output == End::Person),
+        color: if is_plain { ColorMode::Plain } else { ColorMode::Color },
+        columns: streams.columns.filter(|_| streams.stdout == StreamKind::Terminal),
         timeout: text(Variable::Timeout).map(|it| timeout(&it)).transpose()?,
         agent: options.agent.clone().or_else(|| text(Variable::Agent)),
-        aim: Aim::of(options),
-        terminal: Terminal { talk: talk_end, ..terminal },
+        echoed_flags: EchoedFlags::from_options(options),
+        streams: StdStreams { stderr, ..streams },
         daemon: if options.no_daemon || set(Variable::NoDaemon).is_some() {
             DaemonUse::Never
         } else if set(Variable::NoAutostart).is_some() {
             DaemonUse::NoAutostart
         } else {
-            DaemonUse::Usual
+            DaemonUse::Auto
         },
         listen: text(Variable::Listen).map(|it| listen(&it)).transpose()?,
     })
 }
 
-fn output(text: &str) -> Result<Output, Failure> {
+fn output(text: &str) -> Result<Output, CliError> {
     Output::from_str(text, false).map_err(|_unknown| {
-        let forms: Vec<&str> = Output::ALL.iter().map(|it| it.word()).collect();
+        let forms: Vec<&str> = Output::ALL.iter().map(|it| it.as_str()).collect();
         let message = format!("`{text}` is no form of output");
         let hint = format!("set `TOOLRACK_OUTPUT` to one of: {}", forms.join(", "));
-        Failure::usage(message, hint).at(Variable::Output.name())
+        CliError::usage(message, hint).with_field(Variable::Output.name())
     })
 }
 
-fn listen(text: &str) -> Result<Listen, Failure> {
+fn listen(text: &str) -> Result<Listen, CliError> {
     text.parse().map_err(|why: String| {
         let hint = "set `TOOLRACK_LISTEN` to an address such as `127.0.0.1:7733`, or unset it";
-        Failure::usage(format!("`{text}` {why}"), hint).at(Variable::Listen.name())
+        CliError::usage(format!("`{text}` {why}"), hint).with_field(Variable::Listen.name())
     })
 }
 
-fn timeout(text: &str) -> Result<Duration, Failure> {
+fn timeout(text: &str) -> Result<Duration, CliError> {
     toolrack_config::parse_time(text).map_err(|why| {
         let message = format!("`{text}` {why}");
         let hint = "set `TOOLRACK_TIMEOUT` to a time such as `90s`, or unset it";
-        Failure::usage(message, hint).at(Variable::Timeout.name())
+        CliError::usage(message, hint).with_field(Variable::Timeout.name())
     })
 }
 
 /// Who is at the other end of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    Person,
-    Program,
+pub(crate) enum StreamKind {
+    Terminal,
+    Pipe,
 }
 
 /// The three standard streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Terminal {
-    pub(crate) input: End,
-    pub(crate) output: End,
-    pub(crate) talk: End,
-    /// How wide the terminal is on which data is shown, if it is one and says so.
+pub(crate) struct StdStreams {
+    pub(crate) stdin: StreamKind,
+    pub(crate) stdout: StreamKind,
+    pub(crate) stderr: StreamKind,
+    /// How wide the streams is on which data is shown, if it is one and says so.
     pub(crate) columns: Option<usize>,
 }
 
-impl Terminal {
-    pub(crate) fn look() -> Self {
+impl StdStreams {
+    pub(crate) fn detect() -> Self {
         Self {
-            input: end(&stdin()),
-            output: end(&stdout()),
-            talk: end(&stderr()),
+            stdin: stream_kind(&stdin()),
+            stdout: stream_kind(&stdout()),
+            stderr: stream_kind(&stderr()),
             columns: columns(),
         }
     }
 
     /// Whether somebody can be asked something and be heard.
-    pub(crate) fn has_person(&self) -> bool {
-        self.input == End::Person && self.talk == End::Person
+    pub(crate) fn is_interactive(&self) -> bool {
+        self.stdin == StreamKind::Terminal && self.stderr == StreamKind::Terminal
     }
 }
 
-fn end(stream: &impl IsTerminal) -> End {
-    if stream.is_terminal() { End::Person } else { End::Program }
+fn stream_kind(stream: &impl IsTerminal) -> StreamKind {
+    if stream.is_terminal() { StreamKind::Terminal } else { StreamKind::Pipe }
 }
 
 fn columns() -> Option<usize> {
@@ -368,30 +369,38 @@ fn columns() -> Option<usize> {
 mod tests {
     use super::*;
 
-    const PIPES: Terminal =
-        Terminal { input: End::Program, output: End::Program, talk: End::Program, columns: None };
-    const SCREEN: Terminal =
-        Terminal { input: End::Person, output: End::Person, talk: End::Person, columns: Some(80) };
+    const PIPES: StdStreams = StdStreams {
+        stdin: StreamKind::Pipe,
+        stdout: StreamKind::Pipe,
+        stderr: StreamKind::Pipe,
+        columns: None,
+    };
+    const SCREEN: StdStreams = StdStreams {
+        stdin: StreamKind::Terminal,
+        stdout: StreamKind::Terminal,
+        stderr: StreamKind::Terminal,
+        columns: Some(80),
+    };
 
     fn settled(
         options: &GlobalOptions,
         variables: &[(Variable, &str)],
-        terminal: Terminal,
-    ) -> Result<Settings, Failure> {
+        streams: StdStreams,
+    ) -> Result<Settings, CliError> {
         let variable = |it: Variable| {
             let found = variables.iter().find(|(name, _)| *name == it);
             found.map(|(_, value)| OsString::from(value))
         };
-        settle(options, &variable, terminal)
+        resolve(options, &variable, streams)
     }
 
     #[track_caller]
     fn check<T: PartialEq + fmt::Debug>(
-        (options, variables, terminal): (GlobalOptions, &[(Variable, &str)], Terminal),
+        (options, variables, streams): (GlobalOptions, &[(Variable, &str)], StdStreams),
         part: impl Fn(Settings) -> T,
         expected: T,
     ) {
-        assert_eq!(part(settled(&options, variables, terminal).unwrap()), expected);
+        assert_eq!(part(settled(&options, variables, streams).unwrap()), expected);
     }
 
     #[test]
@@ -415,7 +424,7 @@ mod tests {
     fn a_home_is_where_the_environment_says() {
         let file = |it: Settings| {
             let home = it.home().ok().map(|it| (it.config_file().to_owned(), it.catalog_dir()));
-            (home, it.is_config_given)
+            (home, it.has_explicit_config)
         };
         let paths = |file: &str, dir: &str| Some((PathBuf::from(file), PathBuf::from(dir)));
         let none = GlobalOptions::default;
@@ -429,33 +438,37 @@ mod tests {
 
     #[test]
     fn colours_and_widths_are_for_people() {
-        let look = |it: Settings| (it.paint, it.columns, it.terminal.talk);
+        let look = |it: Settings| (it.color, it.columns, it.streams.stderr);
         let none = GlobalOptions::default;
-        check((none(), &[], SCREEN), look, (Paint::Color, Some(80), End::Person));
-        check((none(), &[], PIPES), look, (Paint::Plain, None, End::Program));
+        check((none(), &[], SCREEN), look, (ColorMode::Color, Some(80), StreamKind::Terminal));
+        check((none(), &[], PIPES), look, (ColorMode::Plain, None, StreamKind::Pipe));
         let no_color = [(Variable::NoColor, "1")];
-        check((none(), &no_color, SCREEN), look, (Paint::Plain, Some(80), End::Person));
+        check(
+            (none(), &no_color, SCREEN),
+            look,
+            (ColorMode::Plain, Some(80), StreamKind::Terminal),
+        );
         check(
             (none(), &[(Variable::NoColor, "")], SCREEN),
             look,
-            (Paint::Color, Some(80), End::Person),
+            (ColorMode::Color, Some(80), StreamKind::Terminal),
         );
         let dumb = [(Variable::Term, "dumb")];
-        check((none(), &dumb, SCREEN), look, (Paint::Plain, Some(80), End::Program));
+        check((none(), &dumb, SCREEN), look, (ColorMode::Plain, Some(80), StreamKind::Pipe));
     }
 
     #[test]
     fn a_daemon_is_used_unless_somebody_forbids_it() {
         let none = GlobalOptions::default;
-        let said = |it: Settings| (it.daemon, it.listen);
-        check((none(), &[], SCREEN), said, (DaemonUse::Usual, None));
-        check((none(), &[(Variable::NoDaemon, "")], SCREEN), said, (DaemonUse::Usual, None));
-        check((none(), &[(Variable::NoDaemon, "1")], SCREEN), said, (DaemonUse::Never, None));
+        let json = |it: Settings| (it.daemon, it.listen);
+        check((none(), &[], SCREEN), json, (DaemonUse::Auto, None));
+        check((none(), &[(Variable::NoDaemon, "")], SCREEN), json, (DaemonUse::Auto, None));
+        check((none(), &[(Variable::NoDaemon, "1")], SCREEN), json, (DaemonUse::Never, None));
         let forbidden = GlobalOptions { no_daemon: true, ..none() };
-        check((forbidden, &[], SCREEN), said, (DaemonUse::Never, None));
+        check((forbidden, &[], SCREEN), json, (DaemonUse::Never, None));
         let quiet = [(Variable::NoAutostart, "1"), (Variable::Listen, "none")];
         let expected = (DaemonUse::NoAutostart, Some(Listen::Nowhere));
-        check((none(), &quiet, SCREEN), said, expected);
+        check((none(), &quiet, SCREEN), json, expected);
     }
 
     #[test]

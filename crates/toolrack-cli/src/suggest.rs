@@ -5,7 +5,10 @@ const LIKENESS: f64 = 0.65;
 const MOST: usize = 3;
 
 /// The candidates that look most like `name`, best first.
-pub(crate) fn near<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+pub(crate) fn similar_names<'a>(
+    name: &str,
+    candidates: impl Iterator<Item = &'a str>,
+) -> Vec<&'a str> {
     let lower = name.to_lowercase();
     let mut close: Vec<(f64, &str)> = candidates
         .map(|it| (likeness(&lower, &it.to_lowercase()), it))
@@ -23,7 +26,7 @@ fn likeness(name: &str, candidate: &str) -> f64 {
 }
 
 /// The same as a clause behind a semicolon, or nothing.
-pub(crate) fn meant(names: &[&str]) -> String {
+pub(crate) fn did_you_mean(names: &[&str]) -> String {
     match names {
         [] => String::new(),
         names => format!("; did you mean `{}`?", names.join("` or `")),
@@ -37,7 +40,7 @@ mod tests {
     #[track_caller]
     fn check(name: &str, expected: &str) {
         let known = ["limit", "list_issues", "query", "search_issues"];
-        assert_eq!(meant(&near(name, known.into_iter())), expected);
+        assert_eq!(did_you_mean(&similar_names(name, known.into_iter())), expected);
     }
 
     #[test]

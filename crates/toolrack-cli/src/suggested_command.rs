@@ -10,50 +10,53 @@ use toolrack_transport::plain_text;
 use crate::args::GlobalOptions;
 
 /// How a command begins within a text.
-const QUOTED: &str = "`toolrack ";
+const COMMAND_START: &str = "`toolrack ";
 /// Commands for which it does not matter which servers are meant.
-const AIMLESS: [&str; 3] = ["-", "daemon stop", "secret "];
+const SERVER_INDEPENDENT: [&str; 3] = ["-", "daemon stop", "secret "];
 
 /// The options that say which servers are meant, as they were typed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Aim {
+pub(crate) struct EchoedFlags {
     config: Option<String>,
     agent: Option<String>,
 }
 
-impl Aim {
-    pub(crate) fn of(options: &GlobalOptions) -> Self {
-        Self::at(options.config.as_deref(), options.agent.as_deref())
+impl EchoedFlags {
+    pub(crate) fn from_options(options: &GlobalOptions) -> Self {
+        Self::new(options.config.as_deref(), options.agent.as_deref())
     }
 
     /// The servers of this file, and of this agent.
-    pub(crate) fn at(config: Option<&Path>, agent: Option<&str>) -> Self {
-        Self { config: config.map(|it| word(&it.to_string_lossy())), agent: agent.map(word) }
+    pub(crate) fn new(config: Option<&Path>, agent: Option<&str>) -> Self {
+        Self {
+            config: config.map(|it| shell_quote(&it.to_string_lossy())),
+            agent: agent.map(shell_quote),
+        }
     }
 
     /// One command, which begins with our name.
-    pub(crate) fn command(&self, command: &str) -> String {
+    pub(crate) fn apply_to_command(&self, command: &str) -> String {
         match command.strip_prefix("toolrack ") {
-            Some(rest) => format!("toolrack {}{rest}", self.options_for(rest)),
+            Some(rest) => format!("toolrack {}{rest}", self.flags_for(rest)),
             None => command.to_owned(),
         }
     }
 
     /// A text of ours with every command in it.
-    pub(crate) fn told(&self, text: &str) -> String {
-        let mut pieces = text.split(QUOTED);
-        let mut told = pieces.next().unwrap_or_default().to_owned();
+    pub(crate) fn apply_to_text(&self, text: &str) -> String {
+        let mut pieces = text.split(COMMAND_START);
+        let mut result = pieces.next().unwrap_or_default().to_owned();
         for rest in pieces {
             let command = rest.split('`').next().unwrap_or_default();
-            told.push_str(QUOTED);
-            told.push_str(&self.options_for(command));
-            told.push_str(rest);
+            result.push_str(COMMAND_START);
+            result.push_str(&self.flags_for(command));
+            result.push_str(rest);
         }
-        told
+        result
     }
 
-    fn options_for(&self, command: &str) -> String {
-        if AIMLESS.iter().any(|it| command.starts_with(it)) {
+    fn flags_for(&self, command: &str) -> String {
+        if SERVER_INDEPENDENT.iter().any(|it| command.starts_with(it)) {
             return String::new();
         }
         // What is taken over from this very file goes into another one.
@@ -66,7 +69,7 @@ impl Aim {
 }
 
 /// A word as a shell takes it, without what cannot be seen.
-pub(crate) fn word(text: &str) -> String {
+pub(crate) fn shell_quote(text: &str) -> String {
     let text = plain_text(text, usize::MAX);
     let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_./:@%+=,".contains(it);
     if !text.is_empty() && text.chars().all(is_plain) {
@@ -87,7 +90,7 @@ mod tests {
             agent: agent.map(str::to_owned),
             ..GlobalOptions::default()
         };
-        assert_eq!(Aim::of(&options).told(text), expected);
+        assert_eq!(EchoedFlags::from_options(&options).apply_to_text(text), expected);
     }
 
     #[test]
@@ -115,7 +118,10 @@ mod tests {
         ] {
             check((Some("new.toml"), None), same, same);
         }
-        let aim = Aim { config: None, agent: Some("main".to_owned()) };
-        assert_eq!(aim.command("toolrack logs -f it"), "toolrack --agent main logs -f it");
+        let echoed_flags = EchoedFlags { config: None, agent: Some("main".to_owned()) };
+        assert_eq!(
+            echoed_flags.apply_to_command("toolrack logs -f it"),
+            "toolrack --agent main logs -f it"
+        );
     }
 }

@@ -8,87 +8,87 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::error::Failure;
+use crate::error::CliError;
 
 /// One argument as it is typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Word {
+pub(crate) struct KeyValue {
     pub(crate) path: String,
-    pub(crate) reads: Reads,
-    pub(crate) from: From,
+    pub(crate) format: ValueFormat,
+    pub(crate) source: ValueSource,
 }
 
 /// What the value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reads {
+pub(crate) enum ValueFormat {
     Text,
     Json,
 }
 
 /// Where the value is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum From {
-    Here(String),
+pub(crate) enum ValueSource {
+    Inline(String),
     File(PathBuf),
-    Input,
+    Stdin,
 }
 
 /// One argument whose value is at hand.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Argument {
     pub(crate) path: String,
-    pub(crate) said: Said,
+    pub(crate) value: ArgValue,
 }
 
 /// A value, as far as it is known without a schema.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Said {
+pub(crate) enum ArgValue {
     Text(String),
     Json(Value),
 }
 
-/// Reads one word.
-pub(crate) fn parse(word: &str) -> Result<Word, Failure> {
+/// ValueFormat one word.
+pub(crate) fn parse(word: &str) -> Result<KeyValue, CliError> {
     let Some((name, value)) = word.split_once('=') else {
-        return Err(Failure::usage(
+        return Err(CliError::usage(
             format!("`{word}` is no argument"),
             "write `name=text` or `name:=json`",
         ));
     };
-    let (path, reads) = match name.strip_suffix(':') {
-        Some(path) => (path, Reads::Json),
-        None => (name, Reads::Text),
+    let (path, format) = match name.strip_suffix(':') {
+        Some(path) => (path, ValueFormat::Json),
+        None => (name, ValueFormat::Text),
     };
     if path.is_empty() {
-        return Err(Failure::usage(
+        return Err(CliError::usage(
             format!("`{word}` has no name before the `=`"),
             "write `name=text` or `name:=json`",
         ));
     }
-    let from = match value.strip_prefix('@') {
-        None => From::Here(value.to_owned()),
-        Some("-") => From::Input,
-        Some(escaped) if escaped.starts_with('@') => From::Here(escaped.to_owned()),
+    let source = match value.strip_prefix('@') {
+        None => ValueSource::Inline(value.to_owned()),
+        Some("-") => ValueSource::Stdin,
+        Some(escaped) if escaped.starts_with('@') => ValueSource::Inline(escaped.to_owned()),
         Some("") => {
             let message = format!("`{word}` names no file behind the `@`");
-            return Err(Failure::usage(message, "write `@file`, or `@@` for an `@` that is text"));
+            return Err(CliError::usage(message, "write `@file`, or `@@` for an `@` that is text"));
         }
-        Some(file) => From::File(PathBuf::from(file)),
+        Some(file) => ValueSource::File(PathBuf::from(file)),
     };
-    Ok(Word { path: path.to_owned(), reads, from })
+    Ok(KeyValue { path: path.to_owned(), format, source })
 }
 
-/// An argument of the text that was found where the word said.
-pub(crate) fn resolve(path: &str, reads: Reads, text: String) -> Result<Argument, Failure> {
-    let said = match reads {
-        Reads::Text => Said::Text(text),
-        Reads::Json => Said::Json(serde_json::from_str(&text).map_err(|error| {
+/// An argument of the text that was found where the word value.
+pub(crate) fn resolve(path: &str, format: ValueFormat, text: String) -> Result<Argument, CliError> {
+    let value = match format {
+        ValueFormat::Text => ArgValue::Text(text),
+        ValueFormat::Json => ArgValue::Json(serde_json::from_str(&text).map_err(|error| {
             let message = format!("the value of `{path}` is no JSON: {error}");
             let hint = format!("write `{path}=…` if it is text, or put quotes around it twice");
-            Failure::usage(message, hint).at(path)
+            CliError::usage(message, hint).with_field(path)
         })?),
     };
-    Ok(Argument { path: path.to_owned(), said })
+    Ok(Argument { path: path.to_owned(), value })
 }
 
 #[cfg(test)]
@@ -98,27 +98,30 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(word: &str, expected: Option<(&str, Reads, From)>) {
-        let expected =
-            expected.map(|(path, reads, from)| Word { path: path.to_owned(), reads, from });
+    fn check(word: &str, expected: Option<(&str, ValueFormat, ValueSource)>) {
+        let expected = expected.map(|(path, format, source)| KeyValue {
+            path: path.to_owned(),
+            format,
+            source,
+        });
         assert_eq!(parse(word).ok(), expected, "{word}");
     }
 
-    fn here(text: &str) -> From {
-        From::Here(text.to_owned())
+    fn here(text: &str) -> ValueSource {
+        ValueSource::Inline(text.to_owned())
     }
 
     #[test]
     fn words_are_names_and_values() {
-        check("a=b", Some(("a", Reads::Text, here("b"))));
-        check("a=", Some(("a", Reads::Text, here(""))));
-        check("a=b=c", Some(("a", Reads::Text, here("b=c"))));
-        check("a.b:=[1]", Some(("a.b", Reads::Json, here("[1]"))));
-        check("url=https://x/?a:=1", Some(("url", Reads::Text, here("https://x/?a:=1"))));
-        check("a=@f.txt", Some(("a", Reads::Text, From::File("f.txt".into()))));
-        check("a:=@f.json", Some(("a", Reads::Json, From::File("f.json".into()))));
-        check("a=@-", Some(("a", Reads::Text, From::Input)));
-        check("a=@@b", Some(("a", Reads::Text, here("@b"))));
+        check("a=b", Some(("a", ValueFormat::Text, here("b"))));
+        check("a=", Some(("a", ValueFormat::Text, here(""))));
+        check("a=b=c", Some(("a", ValueFormat::Text, here("b=c"))));
+        check("a.b:=[1]", Some(("a.b", ValueFormat::Json, here("[1]"))));
+        check("url=https://x/?a:=1", Some(("url", ValueFormat::Text, here("https://x/?a:=1"))));
+        check("a=@f.txt", Some(("a", ValueFormat::Text, ValueSource::File("f.txt".into()))));
+        check("a:=@f.json", Some(("a", ValueFormat::Json, ValueSource::File("f.json".into()))));
+        check("a=@-", Some(("a", ValueFormat::Text, ValueSource::Stdin)));
+        check("a=@@b", Some(("a", ValueFormat::Text, here("@b"))));
         check("ab", None);
         check("=b", None);
         check(":=b", None);
@@ -127,10 +130,10 @@ mod tests {
 
     #[test]
     fn json_that_is_none_is_told_with_its_name() {
-        let failure = resolve("n", Reads::Json, "{".to_owned()).unwrap_err();
+        let failure = resolve("n", ValueFormat::Json, "{".to_owned()).unwrap_err();
         assert_eq!(failure.faults()[0].field.as_deref(), Some("n"));
-        let one = Argument { path: "n".to_owned(), said: Said::Json(Value::from(1)) };
-        assert_eq!(resolve("n", Reads::Json, "1".to_owned()).unwrap(), one);
+        let one = Argument { path: "n".to_owned(), value: ArgValue::Json(Value::from(1)) };
+        assert_eq!(resolve("n", ValueFormat::Json, "1".to_owned()).unwrap(), one);
     }
 
     proptest! {
@@ -138,7 +141,7 @@ mod tests {
         fn any_text_can_be_given(name in "[a-z.]{1,8}", text in any::<String>()) {
             let escaped = if text.starts_with('@') { format!("@{text}") } else { text.clone() };
             let word = parse(&format!("{name}={escaped}")).unwrap();
-            prop_assert_eq!(word, Word { path: name, reads: Reads::Text, from: From::Here(text) });
+            prop_assert_eq!(word, KeyValue { path: name, format: ValueFormat::Text, source: ValueSource::Inline(text) });
         }
 
         #[test]

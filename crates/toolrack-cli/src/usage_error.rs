@@ -5,13 +5,13 @@
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Error};
 
-use crate::args::Arguments;
-use crate::suggest::near;
+use crate::args::Cli;
+use crate::suggest::similar_names;
 
 const HELP: &str = "run it with `--help` to see what can be typed";
 
 /// What is wrong, and how it is used. What the parser would try is left to [`hint`], which knows more.
-pub(crate) fn words(error: &Error) -> String {
+pub(crate) fn render(error: &Error) -> String {
     let text = error.render().to_string();
     let is_told = |it: &&str| {
         let it = it.trim_start();
@@ -30,7 +30,7 @@ pub(crate) fn message(error: &Error) -> String {
 
 /// What to type instead.
 pub(crate) fn hint(error: &Error, typed: &[String]) -> String {
-    let known = Arguments::command();
+    let known = Cli::command();
     let mut rest = typed.iter().map(String::as_str).take_while(|it| *it != "--");
     let verb = rest.find(|it| known.find_subcommand(it).is_some());
     let stray = first(error, ContextKind::InvalidArg).unwrap_or_default();
@@ -68,7 +68,7 @@ fn meant(error: &Error) -> Option<String> {
         let (wrong, rights) = (first(error, wrong)?, all(error, right));
         let bare = |it: &str| it.trim_start_matches('-').to_owned();
         let bares: Vec<String> = rights.iter().map(|it| bare(it)).collect();
-        let nearest = *near(&bare(&wrong), bares.iter().map(String::as_str)).first()?;
+        let nearest = *similar_names(&bare(&wrong), bares.iter().map(String::as_str)).first()?;
         rights.into_iter().find(|it| bare(it) == nearest)
     })
 }
@@ -93,11 +93,11 @@ mod tests {
     fn check(line: &str, expected: &str) {
         let typed: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let all = std::iter::once("toolrack".to_owned()).chain(typed.clone());
-        let error = Arguments::command().try_get_matches_from(all).unwrap_err();
-        let (hint, words) = (hint(&error, &typed), words(&error));
+        let error = Cli::command().try_get_matches_from(all).unwrap_err();
+        let (hint, rendered) = (hint(&error, &typed), render(&error));
         assert_eq!(hint, expected, "{line}");
-        assert!(!format!("{hint}{words}").contains("s3cret"), "{hint}\n{words}");
-        assert!(words.starts_with("error: ") && !words.contains("tip:"), "{words}");
+        assert!(!format!("{hint}{rendered}").contains("s3cret"), "{hint}\n{rendered}");
+        assert!(rendered.starts_with("error: ") && !rendered.contains("tip:"), "{rendered}");
     }
 
     #[test]

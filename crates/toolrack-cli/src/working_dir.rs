@@ -14,7 +14,7 @@ const OF_TOOLS: [&str; 6] = [".codex", ".cursor", ".lmstudio", ".roo", ".vscode"
 
 /// Has a server started in `dir` if its arguments name something that is there, so that they mean the same from
 /// everywhere, and says so.
-pub(crate) fn settle(config: &mut McpConfig, dir: &Path) -> Option<String> {
+pub(crate) fn set_if_relative(config: &mut McpConfig, dir: &Path) -> Option<String> {
     let found = relative(config, |it| dir.join(it).exists())?;
     let note = format!(
         "note: `{}` is always started in {} (`cwd`), because `{}` is a path from there",

@@ -24,7 +24,7 @@ pub(crate) struct AddOptions {
     pub(crate) url: Option<String>,
     /// How it is talked to; an address means `http`, a command means `stdio`
     #[arg(short, long, value_name = "WAY")]
-    pub(crate) transport: Option<Way>,
+    pub(crate) transport: Option<TransportKind>,
     #[command(flatten)]
     pub(crate) package: PackageOptions,
     /// Send this header; `${NAME}` stands for a variable, `${secret:NAME}` for a secret
@@ -79,7 +79,7 @@ pub(crate) struct PackageOptions {
 
 /// How a server is talked to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Way {
+pub(crate) enum TransportKind {
     Stdio,
     Http,
     /// The older manner of HTTP, which is found out by itself
@@ -146,7 +146,7 @@ pub(crate) struct StatusOptions {
     pub(crate) check: bool,
 }
 
-/// What may be said about what a server has said.
+/// What may be said about what a server has json.
 #[derive(Debug, Args)]
 pub(crate) struct LogsOptions {
     /// The server
@@ -236,7 +236,7 @@ pub(crate) struct ImportOptions {
 
 /// The tools whose configs are found by themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Tool {
+pub(crate) enum SourceTool {
     Claude,
     ClaudeDesktop,
     Cursor,

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn the_arguments_are_sound() {
-    Arguments::command().debug_assert();
+    Cli::command().debug_assert();
 }
 
 #[track_caller]
@@ -26,7 +26,7 @@ fn the_form_is_found_in_a_line_that_is_wrong() {
 
 #[test]
 fn every_command_is_in_one_group() {
-    let command = Arguments::command();
+    let command = Cli::command();
     let shown = command.get_subcommands().filter(|it| !it.is_hide_set());
     let mut shown: Vec<&str> = shown.map(clap::Command::get_name).collect();
     let mut grouped: Vec<&str> =
@@ -69,12 +69,12 @@ fn page() -> String {
     let mut page = HEAD.to_owned();
     let mut add = |text: std::fmt::Arguments<'_>| page.write_fmt(text).unwrap_or_default();
     add(format_args!("\n## Exit codes\n\n| code | meaning |\n|--:|---|\n"));
-    for verdict in Verdict::ALL {
-        add(format_args!("| {} | {} |\n", verdict.code(), verdict.meaning()));
+    for exit_code in ExitCode::ALL {
+        add(format_args!("| {} | {} |\n", exit_code.code(), exit_code.description()));
     }
     add(format_args!("\n## Environment\n\n| variable | meaning |\n|---|---|\n"));
     for variable in Variable::ALL {
-        add(format_args!("| `{}` | {} |\n", variable.name(), variable.meaning()));
+        add(format_args!("| `{}` | {} |\n", variable.name(), variable.description()));
     }
     add(format_args!("\nAn option wins over a variable, and a variable over the config file.\n"));
     let mut command = command();

@@ -63,7 +63,7 @@ pub(crate) struct CallOptions {
     #[arg(long)]
     pub(crate) no_check: bool,
     #[command(flatten)]
-    pub(crate) conduct: ConductOptions,
+    pub(crate) request: RequestOptions,
     /// Write images, sounds and files of the result into this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) save: Option<PathBuf>,
@@ -73,7 +73,7 @@ pub(crate) struct CallOptions {
 
 /// How a request is made.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct ConductOptions {
+pub(crate) struct RequestOptions {
     /// How long it may take in all, as in `90s`
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) timeout: Option<Duration>,
@@ -82,7 +82,7 @@ pub(crate) struct ConductOptions {
     pub(crate) yes: bool,
 }
 
-impl ConductOptions {
+impl RequestOptions {
     /// How long a request may take in all: as it was typed, or else as the environment says.
     pub(crate) fn timeout(&self, settings: &Settings) -> Option<Duration> {
         self.timeout.or(settings.timeout)
@@ -122,7 +122,7 @@ pub(crate) struct ReadOptions {
     #[arg(required = true, num_args = 1..=2, value_names = ["SERVER", "URI"])]
     pub(crate) words: Vec<String>,
     #[command(flatten)]
-    pub(crate) conduct: ConductOptions,
+    pub(crate) request: RequestOptions,
     /// Write what is no text into this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) save: Option<PathBuf>,
@@ -148,7 +148,7 @@ pub(crate) struct PromptOptions {
     #[arg(value_name = "NAME=VALUE")]
     pub(crate) arguments: Vec<String>,
     #[command(flatten)]
-    pub(crate) conduct: ConductOptions,
+    pub(crate) request: RequestOptions,
     #[command(flatten)]
     pub(crate) target: TargetOptions,
 }

@@ -5,26 +5,26 @@ use std::path::Path;
 
 use serde_json::Value;
 use toolrack_config::{
-    EnvValue, McpTransport, Package, PackageKind, ServerEntry, Settings as Said,
+    EnvValue, McpTransport, Package, PackageKind, ServerEntry, Settings as ServerSettings,
 };
 use toolrack_service::{
     ErrorCode, LocalService, McpConfig, McpService as _, ServiceError, ServiceFault,
 };
 
-use crate::args::servers::{AddOptions, Way};
+use crate::args::servers::{AddOptions, TransportKind};
 use crate::check_server::check_server;
 use crate::commands::credentials;
 use crate::config_secrets::{extract_secrets, is_reference};
-use crate::config_service::{changed, file_of, put, with_service};
-use crate::context::Surroundings;
-use crate::error::Failure;
-use crate::exit_code::Verdict;
+use crate::config_service::{change_json, config_path, insert_key, with_service};
+use crate::context::Context;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
 use crate::server_selection::parse_header;
-use crate::suggested_command::word;
+use crate::suggested_command::shell_quote;
 use crate::working_dir;
 
 /// What helps whoever typed something wrongly.
-const EXAMPLES: &str = "change what was typed; `toolrack add --help` has examples";
+const EXAMPLES_HINT: &str = "change what was typed; `toolrack add --help` has examples";
 
 /// Whether a new server is started once, to see whether it works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,29 +34,30 @@ pub(crate) enum Check {
 }
 
 /// Adds a server to the config.
-pub(crate) async fn add(options: &AddOptions, surroundings: &Surroundings) -> Result<(), Failure> {
-    let config = McpConfig::of_entry(&draft(options)?);
+pub(crate) async fn add(options: &AddOptions, context: &Context) -> Result<(), CliError> {
+    let config = McpConfig::of_entry(&build_entry(options)?);
     let is_tried = !options.no_check && !options.disabled;
     let check = if is_tried { Check::Yes } else { Check::No };
-    create(config, check, surroundings).await
+    create(config, check, context).await
 }
 
 /// Writes a new server down, and sees whether it works. One that does not stays in the config.
 pub(crate) async fn create(
     mut config: McpConfig,
     check: Check,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
-    let printer = &surroundings.printer;
+    context: &Context,
+) -> Result<(), CliError> {
+    let printer = &context.printer;
     let name = config.name.clone();
     let here = std::env::current_dir();
-    let settled = here.ok().and_then(|it| working_dir::settle(&mut config, &it));
+    let settled = here.ok().and_then(|it| working_dir::set_if_relative(&mut config, &it));
     let plain = extract_secrets(config.clone()).names;
-    let (file, mut said) = with_service(surroundings, None, async |service: &LocalService| {
-        fill_in_secrets(service, &config, surroundings).await?;
-        let id = service.create(config.clone()).map_err(|error| refused(&config.name, error))?;
+    let (file, mut json) = with_service(context, None, async |service: &LocalService| {
+        prompt_missing_secrets(service, &config, context).await?;
+        let id =
+            service.create(config.clone()).map_err(|error| create_error(&config.name, error))?;
         let config = McpConfig { id, ..config };
-        Ok((place(service, surroundings), changed(service, &config)))
+        Ok((destination(service, context), change_json(service, &config)))
     })
     .await?;
     if let Some(note) = settled {
@@ -69,33 +70,33 @@ pub(crate) async fn create(
         ));
     }
     if check == Check::No {
-        printer.done(format_args!("`{name}` is added to {file}"), &said);
+        printer.done(format_args!("`{name}` is added to {file}"), &json);
         return Ok(());
     }
-    let typed = word(&name);
-    match check_server(&name, surroundings).await {
-        Ok(trial) => {
-            put(&mut said, "check", trial.json());
-            let words = trial.words();
-            printer.done(format_args!("`{name}` is added to {file}\nit works: {words}"), &said);
+    let typed = shell_quote(&name);
+    match check_server(&name, context).await {
+        Ok(checked) => {
+            insert_key(&mut json, "check", checked.to_json());
+            let words = checked.describe();
+            printer.done(format_args!("`{name}` is added to {file}\nit works: {words}"), &json);
             Ok(())
         }
         Err(failure) => {
-            put(&mut said, "check", Value::Null);
-            if failure.verdict() == Verdict::Interrupted {
+            insert_key(&mut json, "check", Value::Null);
+            if failure.exit_code() == ExitCode::Interrupted {
                 printer
-                    .done(format_args!("`{name}` is added to {file}, and was not checked"), &said);
+                    .done(format_args!("`{name}` is added to {file}, and was not checked"), &json);
                 let hint = format!(
                     "`toolrack status --check {typed}` checks it, `toolrack remove {typed}` removes it"
                 );
-                return Err(failure.advising(hint));
+                return Err(failure.with_hint(hint));
             }
             printer.done(
                 format_args!(
                     "`{name}` is added to {file}, but does not work yet; `toolrack edit {typed}` \
                      changes it, `toolrack remove {typed}` removes it"
                 ),
-                &said,
+                &json,
             );
             Err(failure)
         }
@@ -103,11 +104,11 @@ pub(crate) async fn create(
 }
 
 /// Why a new server is not taken, in the words of whoever typed its name.
-fn refused(name: &str, error: ServiceError) -> Failure {
-    let typed = word(name);
+fn create_error(name: &str, error: ServiceError) -> CliError {
+    let typed = shell_quote(name);
     let is_about = |field: &str| error.faults().iter().any(|it| it.field.as_deref() == Some(field));
     match error.code() {
-        ErrorCode::Conflict if is_about("name") => Failure::from(error).advising(format!(
+        ErrorCode::Conflict if is_about("name") => CliError::from(error).with_hint(format!(
             "`toolrack edit {typed}` changes that server, `toolrack remove {typed}` removes it; or choose another name"
         )),
         ErrorCode::ValidationError if is_about("name") || is_about("transport.url") => {
@@ -123,33 +124,33 @@ fn refused(name: &str, error: ServiceError) -> Failure {
                 ServiceFault { message, ..it.clone() }
             };
             let faults = error.faults().iter().map(with_subject).collect();
-            Failure::all(Verdict::Config, faults).advising(EXAMPLES)
+            CliError::from_faults(ExitCode::Config, faults).with_hint(EXAMPLES_HINT)
         }
-        _ => Failure::of(error, EXAMPLES),
+        _ => CliError::from_service(error, EXAMPLES_HINT),
     }
 }
 
 /// Where a new server stands, as people are told.
-fn place(service: &LocalService, surroundings: &Surroundings) -> String {
-    let file = file_of(service);
-    match &surroundings.settings.agent {
+fn destination(service: &LocalService, context: &Context) -> String {
+    let file = config_path(service);
+    match &context.settings.agent {
         Some(agent) => format!("{file}, for the agent `{agent}`"),
         None => file,
     }
 }
 
 /// Asks a person for secrets that the server needs and nobody has stored. Without a person, the service refuses.
-async fn fill_in_secrets(
+async fn prompt_missing_secrets(
     service: &LocalService,
     config: &McpConfig,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
-    if !surroundings.settings.terminal.has_person() {
+    context: &Context,
+) -> Result<(), CliError> {
+    if !context.settings.streams.is_interactive() {
         return Ok(());
     }
     for secret in config.env_vars.values().filter_map(|it| it.secret_ref.as_ref()) {
         if service.secrets().get(secret)?.is_none() {
-            let value = credentials::read_secret(secret, surroundings).await?;
+            let value = credentials::read_secret(secret, context).await?;
             service.set_secret(secret, value).await?;
         }
     }
@@ -157,24 +158,28 @@ async fn fill_in_secrets(
 }
 
 /// The entry that the options describe.
-fn draft(options: &AddOptions) -> Result<ServerEntry, Failure> {
+fn build_entry(options: &AddOptions) -> Result<ServerEntry, CliError> {
     let list = |list: &Vec<String>| (!list.is_empty()).then(|| list.clone());
-    let settings = Said {
+    let settings = ServerSettings {
         timeout: options.timeout,
         allow: list(&options.allow),
         deny: list(&options.deny),
-        ..Said::default()
+        ..ServerSettings::default()
     };
     let entry = ServerEntry::new(options.name.clone(), transport(options)?);
     Ok(ServerEntry { enabled: !options.disabled, settings, ..entry })
 }
 
-fn transport(options: &AddOptions) -> Result<McpTransport, Failure> {
+fn transport(options: &AddOptions) -> Result<McpTransport, CliError> {
     let is_http = match (options.transport, &options.url) {
-        (Some(Way::Stdio), Some(_)) => return Err(not_both("`--transport stdio`", "an address")),
-        (Some(Way::Http | Way::Sse), None) => {
+        (Some(TransportKind::Stdio), Some(_)) => {
+            return Err(conflict("`--transport stdio`", "an address"));
+        }
+        (Some(TransportKind::Http | TransportKind::Sse), None) => {
             let hint = "write it as in `toolrack add --transport http NAME https://host/mcp`";
-            return Err(Failure::usage("the address of the server is missing", hint).at("URL"));
+            return Err(
+                CliError::usage("the address of the server is missing", hint).with_field("URL")
+            );
         }
         (_, url) => url.is_some(),
     };
@@ -196,7 +201,7 @@ fn package(options: &AddOptions) -> Option<(PackageKind, &str)> {
     given.into_iter().find_map(|(kind, it)| Some((kind, it.as_deref()?)))
 }
 
-fn remote(options: &AddOptions) -> Result<McpTransport, Failure> {
+fn remote(options: &AddOptions) -> Result<McpTransport, CliError> {
     let url = options.url.clone().unwrap_or_default();
     if !url.contains("://") && !is_reference(&url) {
         let message = format!("`{}` is no address", toolrack_config::without_secrets(&url));
@@ -204,33 +209,33 @@ fn remote(options: &AddOptions) -> Result<McpTransport, Failure> {
         let hint = format!(
             "an address begins with `https://`; a command comes behind `--`, as in `toolrack add {name} -- npx …`"
         );
-        return Err(Failure::usage(message, hint).at("URL"));
+        return Err(CliError::usage(message, hint).with_field("URL"));
     }
     if !options.command.is_empty() {
-        return Err(not_both("an address", "a command"));
+        return Err(conflict("an address", "a command"));
     }
     let is_local = !options.env.is_empty() || !options.env_secret.is_empty();
     if is_local || options.cwd.is_some() {
         let hint = "send what it needs with `--header 'NAME: VALUE'`";
         let message = "`--env`, `--env-secret` and `--cwd` are for servers that are started here";
-        return Err(Failure::usage(message, hint));
+        return Err(CliError::usage(message, hint));
     }
-    let headers: Result<_, Failure> = options.header.iter().map(|it| parse_header(it)).collect();
+    let headers: Result<_, CliError> = options.header.iter().map(|it| parse_header(it)).collect();
     Ok(McpTransport::Http { url, headers: headers? })
 }
 
-fn local(options: &AddOptions) -> Result<McpTransport, Failure> {
-    no_headers(options)?;
+fn local(options: &AddOptions) -> Result<McpTransport, CliError> {
+    reject_headers(options)?;
     let Some((command, args)) = options.command.split_first() else {
         let name = &options.name;
         let hint = format!(
             "give a command, `toolrack add {name} -- npx -y some-server`, or an address, \
              `toolrack add {name} https://host/mcp`"
         );
-        return Err(Failure::usage("it is not said how the server is started or reached", hint));
+        return Err(CliError::usage("it is not said how the server is started or reached", hint));
     };
     Ok(McpTransport::Stdio {
-        command: from_anywhere(command, options.cwd.as_deref()),
+        command: absolute_program(command, options.cwd.as_deref()),
         args: args.to_vec(),
         env: variables(options)?,
         cwd: cwd(options),
@@ -239,12 +244,12 @@ fn local(options: &AddOptions) -> Result<McpTransport, Failure> {
 
 /// The program as it is found from every directory, also from that of a daemon. A bare name is looked up when
 /// the server is started.
-fn from_anywhere(command: &str, cwd: Option<&Path>) -> String {
-    if command.contains('/') && cwd.is_none() { whole(command) } else { command.to_owned() }
+fn absolute_program(command: &str, cwd: Option<&Path>) -> String {
+    if command.contains('/') && cwd.is_none() { absolute_path(command) } else { command.to_owned() }
 }
 
 /// A path from the root, unless it is one already or is only known when the server is started.
-fn whole(path: &str) -> String {
+fn absolute_path(path: &str) -> String {
     let found = (!is_reference(path)).then(|| std::path::absolute(path).ok()).flatten();
     found.and_then(|it| it.into_os_string().into_string().ok()).unwrap_or_else(|| path.to_owned())
 }
@@ -253,9 +258,9 @@ fn packaged(
     kind: PackageKind,
     identifier: &str,
     options: &AddOptions,
-) -> Result<McpTransport, Failure> {
-    no_headers(options)?;
-    let (identifier, version) = versioned(kind, identifier);
+) -> Result<McpTransport, CliError> {
+    reject_headers(options)?;
+    let (identifier, version) = split_version(kind, identifier);
     let package = Package {
         kind,
         identifier: identifier.to_owned(),
@@ -269,7 +274,7 @@ fn packaged(
 }
 
 /// A package and its version, as people write them: `name@1.2`, `name==1.2`. A tag is part of its image.
-fn versioned(kind: PackageKind, identifier: &str) -> (&str, Option<&str>) {
+fn split_version(kind: PackageKind, identifier: &str) -> (&str, Option<&str>) {
     let split = match kind {
         PackageKind::Npm => identifier.rsplit_once('@').filter(|(name, _)| !name.is_empty()),
         PackageKind::Pypi => identifier.split_once("==").or_else(|| identifier.split_once('@')),
@@ -278,47 +283,49 @@ fn versioned(kind: PackageKind, identifier: &str) -> (&str, Option<&str>) {
     split.map_or((identifier, None), |(name, version)| (name, Some(version)))
 }
 
-fn no_headers(options: &AddOptions) -> Result<(), Failure> {
+fn reject_headers(options: &AddOptions) -> Result<(), CliError> {
     if options.header.is_empty() {
         return Ok(());
     }
     let hint = "give the server what it needs with `--env NAME=VALUE`";
-    Err(Failure::usage("`--header` is for servers over HTTP", hint).at("--header"))
+    Err(CliError::usage("`--header` is for servers over HTTP", hint).with_field("--header"))
 }
 
 fn cwd(options: &AddOptions) -> Option<String> {
-    options.cwd.as_ref().map(|it| whole(&it.to_string_lossy()))
+    options.cwd.as_ref().map(|it| absolute_path(&it.to_string_lossy()))
 }
 
-fn variables(options: &AddOptions) -> Result<HashMap<String, EnvValue>, Failure> {
+fn variables(options: &AddOptions) -> Result<HashMap<String, EnvValue>, CliError> {
     let plain = options.env.iter().map(|it| {
-        let (name, value) = pair(it, "--env", "NAME=VALUE")?;
+        let (name, value) = parse_pair(it, "--env", "NAME=VALUE")?;
         Ok((name, EnvValue::Text(value)))
     });
     let secret = options.env_secret.iter().map(|it| {
-        let (name, secret_ref) = pair(it, "--env-secret", "NAME=SECRET")?;
+        let (name, secret_ref) = parse_pair(it, "--env-secret", "NAME=SECRET")?;
         Ok((name, EnvValue::Secret { secret_ref, required: true }))
     });
     plain.chain(secret).collect()
 }
 
 /// The value may be secret, so it is in no error.
-fn pair(text: &str, option: &str, shape: &str) -> Result<(String, String), Failure> {
+fn parse_pair(text: &str, option: &str, shape: &str) -> Result<(String, String), CliError> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         Some(_) => {
             let message = format!("a `{option}` has no name before its `=`");
-            Err(Failure::usage(message, format!("write it as `{option} {shape}`")).at(option))
+            Err(CliError::usage(message, format!("write it as `{option} {shape}`"))
+                .with_field(option))
         }
         None => {
             let message = format!("a `{option}` has no `=`");
-            Err(Failure::usage(message, format!("write it as `{option} {shape}`")).at(option))
+            Err(CliError::usage(message, format!("write it as `{option} {shape}`"))
+                .with_field(option))
         }
     }
 }
 
-fn not_both(one: &str, other: &str) -> Failure {
-    Failure::usage(format!("{one} and {other} exclude each other"), "leave one of them out")
+fn conflict(one: &str, other: &str) -> CliError {
+    CliError::usage(format!("{one} and {other} exclude each other"), "leave one of them out")
 }
 
 #[cfg(test)]
@@ -330,15 +337,15 @@ mod tests {
     use crate::config_secrets::{self, Values};
 
     fn told(options: &AddOptions) -> String {
-        let config = match draft(options) {
+        let config = match build_entry(options) {
             Ok(entry) => McpConfig::of_entry(&entry),
             Err(failure) => return format!("error: {}", failure.faults()[0].message),
         };
-        let (way, target) =
+        let (transport, target) =
             (config_secrets::transport_name(&config), config_secrets::target(&config));
         let env = json!(config.env_vars.keys().collect::<Vec<_>>());
         let rest = &config_secrets::to_document(&config, Values::Shown)["config"];
-        format!("{way} {target} {env} {rest}")
+        format!("{transport} {target} {env} {rest}")
     }
 
     fn words(words: &[&str]) -> Vec<String> {
@@ -358,7 +365,7 @@ mod tests {
     fn a_program_is_found_from_everywhere() {
         let here = std::env::current_dir().unwrap();
         let check = |command: &str, cwd: Option<&str>, expected: &str| {
-            assert_eq!(from_anywhere(command, cwd.map(Path::new)), expected);
+            assert_eq!(absolute_program(command, cwd.map(Path::new)), expected);
         };
         check("npx", None, "npx");
         check("/usr/bin/env", None, "/usr/bin/env");
@@ -385,7 +392,7 @@ mod tests {
             AddOptions {
                 url: Some("https://h/mcp".to_owned()),
                 header: words(&["A: b"]),
-                transport: Some(Way::Sse),
+                transport: Some(TransportKind::Sse),
                 ..none()
             },
             r#"http https://h/mcp [] {"headers":{"A":"b"}}"#,
@@ -408,11 +415,11 @@ mod tests {
         let url = || Some("https://h/mcp".to_owned());
         check(none(), "error: it is not said how the server is started or reached");
         check(
-            AddOptions { transport: Some(Way::Http), ..none() },
+            AddOptions { transport: Some(TransportKind::Http), ..none() },
             "error: the address of the server is missing",
         );
         check(
-            AddOptions { transport: Some(Way::Stdio), url: url(), ..none() },
+            AddOptions { transport: Some(TransportKind::Stdio), url: url(), ..none() },
             "error: `--transport stdio` and an address exclude each other",
         );
         check(

@@ -10,31 +10,28 @@ use toolrack_service::{McpConfig, ServiceFault};
 
 use crate::args::servers::AddJsonOptions;
 use crate::commands::add::{Check, create};
-use crate::context::Surroundings;
-use crate::error::Failure;
-use crate::exit_code::Verdict;
+use crate::context::Context;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
 
 /// The longest entry.
 const MAX_INPUT_BYTES: u64 = 1 << 20;
 
 /// Adds a server that is written in JSON.
-pub(crate) async fn add_json(
-    options: AddJsonOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
+pub(crate) async fn add_json(options: AddJsonOptions, context: &Context) -> Result<(), CliError> {
     let text = match options.json.as_str() {
-        "-" => surroundings.blocking(read_stdin).await?,
+        "-" => context.blocking(read_stdin).await?,
         _ => options.json,
     };
-    let snippet = parse_entry(&options.name, &text)?;
-    for remark in &snippet.remarks {
-        surroundings.printer.note(format_args!("note: {remark}"));
+    let pasted = parse_entry(&options.name, &text)?;
+    for warning in &pasted.warnings {
+        context.printer.note(format_args!("note: {warning}"));
     }
     let check = if options.no_check { Check::No } else { Check::Yes };
-    create(snippet.config, check, surroundings).await
+    create(pasted.config, check, context).await
 }
 
-fn read_stdin() -> Result<String, Failure> {
+fn read_stdin() -> Result<String, CliError> {
     let mut text = String::new();
     io::stdin().take(MAX_INPUT_BYTES).read_to_string(&mut text)?;
     Ok(text)
@@ -47,21 +44,23 @@ const SERVER_KEYS: [&str; 6] =
 
 /// What was pasted.
 #[derive(Debug)]
-pub(crate) struct Snippet {
+pub(crate) struct PastedServer {
     pub(crate) config: McpConfig,
     /// What is odd about it, or has no effect here.
-    pub(crate) remarks: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 /// Reads what was pasted, and calls it `name`.
-pub(crate) fn parse_entry(name: &str, text: &str) -> Result<Snippet, Failure> {
+pub(crate) fn parse_entry(name: &str, text: &str) -> Result<PastedServer, CliError> {
     let entry = match serde_json::from_str(text) {
         Ok(Value::Object(entry)) => entry,
-        Ok(_) => return Err(Failure::usage("the JSON is no object", ENTRY_HINT).at("JSON")),
+        Ok(_) => {
+            return Err(CliError::usage("the JSON is no object", ENTRY_HINT).with_field("JSON"));
+        }
         Err(error) => {
             let (line, column) = (error.line(), error.column());
             let message = format!("this is no JSON: line {line}, column {column}");
-            return Err(Failure::usage(message, ENTRY_HINT).at("JSON"));
+            return Err(CliError::usage(message, ENTRY_HINT).with_field("JSON"));
         }
     };
     if entry.get("package").is_some_and(Value::is_object) {
@@ -77,10 +76,10 @@ pub(crate) fn parse_entry(name: &str, text: &str) -> Result<Snippet, Failure> {
 }
 
 /// The way in which the service itself writes a server.
-fn parse_native(name: &str, mut entry: Map<String, Value>) -> Result<Snippet, Failure> {
+fn parse_native(name: &str, mut entry: Map<String, Value>) -> Result<PastedServer, CliError> {
     entry.insert("name".to_owned(), json!(name));
     let config = McpConfig::from_json(&Value::Object(entry))?;
-    Ok(Snippet { config, remarks: Vec::new() })
+    Ok(PastedServer { config, warnings: Vec::new() })
 }
 
 /// An entry without its list, read as the tool does whose keys it has.
@@ -114,11 +113,15 @@ fn dialect_of(entry: &Map<String, Value>) -> (Dialect, &'static str) {
     }
 }
 
-fn single_server(name: &str, reading: Reading<ConfigFile>) -> Result<Snippet, Failure> {
+fn single_server(name: &str, reading: Reading<ConfigFile>) -> Result<PastedServer, CliError> {
     let (file, warnings) = reading.accept().map_err(|faults| invalid_entry(&faults))?;
     let entry = match file.entries().collect::<Vec<_>>().as_slice() {
         [entry] => ServerEntry { name: name.to_owned(), ..(*entry).clone() },
-        [] => return Err(Failure::usage("there is no server in this JSON", ENTRY_HINT).at("JSON")),
+        [] => {
+            return Err(
+                CliError::usage("there is no server in this JSON", ENTRY_HINT).with_field("JSON")
+            );
+        }
         entries => match entries.iter().find(|it| it.name == name) {
             Some(entry) => (*entry).clone(),
             None => {
@@ -126,15 +129,15 @@ fn single_server(name: &str, reading: Reading<ConfigFile>) -> Result<Snippet, Fa
                 let message =
                     format!("there are several servers in this JSON: {}", names.join(", "));
                 let hint = "give the name of one of them, or `toolrack import FILE` for all";
-                return Err(Failure::usage(message, hint).at("NAME"));
+                return Err(CliError::usage(message, hint).with_field("NAME"));
             }
         },
     };
-    let remarks = warnings.iter().map(ToString::to_string).collect();
-    Ok(Snippet { config: McpConfig::of_entry(&entry), remarks })
+    let warnings = warnings.iter().map(ToString::to_string).collect();
+    Ok(PastedServer { config: McpConfig::of_entry(&entry), warnings })
 }
 
-fn invalid_entry(faults: &[Fault]) -> Failure {
+fn invalid_entry(faults: &[Fault]) -> CliError {
     let (errors, odd): (Vec<&Fault>, Vec<&Fault>) =
         faults.iter().partition(|it| it.severity == Severity::Error);
     // What may have been meant by a key that nobody knows is why something is missing.
@@ -143,7 +146,7 @@ fn invalid_entry(faults: &[Fault]) -> Failure {
         let fault = ServiceFault::new(toolrack_service::ErrorCode::ValidationError, it.to_string());
         fault.at(it.field.clone()).hint(ENTRY_HINT)
     };
-    Failure::all(Verdict::Usage, errors.into_iter().chain(odd).map(fault).collect())
+    CliError::from_faults(ExitCode::Usage, errors.into_iter().chain(odd).map(fault).collect())
 }
 
 #[cfg(test)]
@@ -154,14 +157,14 @@ mod tests {
     #[track_caller]
     fn check(text: &str, expected: &str) {
         let told = match parse_entry("it", text) {
-            Ok(Snippet { config, remarks }) => {
+            Ok(PastedServer { config, warnings }) => {
                 assert_eq!(config.name, "it");
                 let timeout = config.config.get("timeout").map(ToString::to_string);
                 let words =
                     [config_secrets::transport_name(&config), &config_secrets::target(&config)]
                         .join(" ");
                 let timeout = timeout.map(|it| format!(" timeout={it}")).unwrap_or_default();
-                format!("{words}{timeout}{}", if remarks.is_empty() { "" } else { " (odd)" })
+                format!("{words}{timeout}{}", if warnings.is_empty() { "" } else { " (odd)" })
             }
             Err(failure) => format!("error: {}", failure.faults()[0].message),
         };

@@ -6,85 +6,87 @@ use std::sync::Arc;
 
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use toolrack_client::CallOptions as Conduct;
+use toolrack_client::CallOptions as ClientCallOptions;
 use toolrack_manager::{ToolWithServer, read_at_most};
 use toolrack_mcp::{Tool, ToolCallResult};
 use toolrack_service::{ErrorCode, ServiceFault};
 use toolrack_transport::{RawJson, plain_text};
 
-use crate::args::tools::{CallOptions, ConductOptions};
-use crate::context::Surroundings;
-use crate::error::Failure;
-use crate::exit_code::Verdict;
-use crate::fan_out::{self, Absent};
+use crate::args::tools::{CallOptions, RequestOptions};
+use crate::context::Context;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
+use crate::fan_out::{self, UnlistedServer};
 use crate::output::Output;
-use crate::printer::Live;
+use crate::printer::Spinner;
 use crate::render_content::{self, Files};
-use crate::server_selection::{self, Meant, Servers};
-use crate::server_session::{Rack, with_session};
-use crate::settings::End;
-use crate::suggest::{meant, near};
+use crate::server_selection::{self, ResolvedName, Servers};
+use crate::server_session::{ServerSession, with_session};
+use crate::settings::StreamKind;
+use crate::suggest::{did_you_mean, similar_names};
 use crate::tool_args::call_expr::{self, Members};
-use crate::tool_args::coerce::{Check, shape, signature};
+use crate::tool_args::coerce::{Check, build_arguments, signature};
 use crate::tool_args::schema::Schema;
-use crate::tool_args::{self, Argument, From};
+use crate::tool_args::{self, Argument, ValueSource};
 
 /// The longest argument that is read from a file.
 const FILE_LIMIT_BYTES: u64 = 32 << 20;
 
 /// What was typed: an object as a whole, and single arguments.
-struct Typed {
+struct TypedArguments {
     object: Members,
     arguments: Vec<Argument>,
 }
 
 /// Calls a tool and shows what it answered.
-pub(crate) async fn call(options: CallOptions, surroundings: &Surroundings) -> Result<(), Failure> {
+pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), CliError> {
     let (name, members) = call_expr::split(&options.tool)?;
     if let (false, None, Some(first)) =
         (options.target.is_given(), &members, options.arguments.first())
     {
-        together(name, first)?;
+        reject_separate_tool_name(name, first)?;
     }
-    let is_awaited = options.args.as_deref() == Some("-");
-    if is_awaited && surroundings.settings.terminal.input == End::Person {
-        surroundings.printer.note("type the arguments as JSON, then Ctrl-D");
+    let reads_stdin = options.args.as_deref() == Some("-");
+    if reads_stdin && context.settings.streams.stdin == StreamKind::Terminal {
+        context.printer.note("type the arguments as JSON, then Ctrl-D");
     }
     let (args, words) = (options.args.clone(), options.arguments.clone());
-    let typed = surroundings.blocking(move || gather(args.as_deref(), &words, members)).await?;
-    let servers = Servers::find(&options.target, &surroundings.settings, &surroundings.printer)?;
+    let typed =
+        context.blocking(move || collect_arguments(args.as_deref(), &words, members)).await?;
+    let servers = Servers::find(&options.target, &context.settings, &context.printer)?;
     let servers = match server_selection::resolve_typed(name, &servers) {
-        Some(Meant { server, .. }) => servers.keep(|it| it == server),
+        Some(ResolvedName { server, .. }) => servers.filter(|it| it == server),
         None => servers,
     };
     let meant = server_selection::resolve_typed(name, &servers)
         .or_else(|| server_selection::resolve_public(name, &servers))
         .or_else(|| server_selection::resolve_single(name, &servers));
-    let nobody = server_selection::unknown_name("tool", name, &servers, std::iter::empty());
-    with_session(servers, &options.conduct, surroundings, async |rack: &Rack| {
-        let absent = rack.recall().await?;
-        rack.unambiguous(name)?;
-        if let Some(note) = bare(rack, name, &absent)? {
-            surroundings.printer.note(note);
+    let unknown = server_selection::unknown_name("tool", name, &servers, std::iter::empty());
+    with_session(servers, &options.request, context, async |session: &ServerSession| {
+        let unlisted = session.list_cached().await?;
+        session.unambiguous(name)?;
+        if let Some(note) = check_bare_tool(session, name, &unlisted)? {
+            context.printer.note(note);
         }
         // What is remembered of all tools knows more than the look of a name.
-        let Some(target) = known(rack, name).or(meant) else {
-            return Err(not_known(rack, name, suspecting(nobody, &absent)));
+        let Some(target) = lookup_tool(session, name).or(meant) else {
+            return Err(unknown_tool(session, name, with_unlisted_hint(unknown, &unlisted)));
         };
-        let is_enough = options.dry_run && rack.has_tool(&target.server, &target.item);
+        let is_enough = options.dry_run && session.has_tool(&target.server, &target.item);
         if !is_enough {
-            rack.connect(&target.server).await?;
+            session.connect(&target.server).await?;
         }
         // A public name may stand for a tool whose own name is written otherwise.
-        let target = known(rack, name).filter(|it| it.server == target.server).unwrap_or(target);
-        let errand = Errand { rack, target, options: &options, surroundings };
-        errand.run(typed).await
+        let target =
+            lookup_tool(session, name).filter(|it| it.server == target.server).unwrap_or(target);
+        let call = Call { session, target, options: &options, context };
+        call.run(typed).await
     })
     .await
 }
 
 /// Refuses the tool as a word of its own behind its server.
-fn together(name: &str, first: &str) -> Result<(), Failure> {
+fn reject_separate_tool_name(name: &str, first: &str) -> Result<(), CliError> {
     if first.contains('=') || name.contains(['.', '/']) {
         return Ok(());
     }
@@ -92,57 +94,61 @@ fn together(name: &str, first: &str) -> Result<(), Failure> {
         "if it is a tool of the server `{name}`, write `{name}.{first}`; arguments are written `name=text` or \
          `name:=json`"
     );
-    Err(Failure::usage(format!("`{first}` is no argument"), hint))
+    Err(CliError::usage(format!("`{first}` is no argument"), hint))
 }
 
-fn known(rack: &Rack, name: &str) -> Option<Meant> {
-    let tool = rack.find(name)?;
-    Some(Meant { server: tool.server().as_ref().to_owned(), item: tool.tool().name.clone() })
+fn lookup_tool(session: &ServerSession, name: &str) -> Option<ResolvedName> {
+    let tool = session.find(name)?;
+    Some(ResolvedName { server: tool.server().as_ref().to_owned(), item: tool.tool().name.clone() })
 }
 
 /// Sees that a name without a server means one tool only, and says what is not known about that.
-fn bare(rack: &Rack, name: &str, absent: &[Absent]) -> Result<Option<String>, Failure> {
+fn check_bare_tool(
+    session: &ServerSession,
+    name: &str,
+    unlisted: &[UnlistedServer],
+) -> Result<Option<String>, CliError> {
     let is_bare = |it: &ToolWithServer| it.tool().name == name && **it.name() != *name;
-    if !rack.find(name).is_some_and(|it| is_bare(&it)) {
+    if !session.find(name).is_some_and(|it| is_bare(&it)) {
         return Ok(None);
     }
-    let tools = rack.tools();
+    let tools = session.tools();
     let namesakes = tools.iter().filter(|it| it.tool().name == name);
     let owners: Vec<&str> = namesakes.map(|it| &**it.server()).collect();
-    let silent: Vec<&str> = absent.iter().map(|it| it.server.as_str()).collect();
+    let silent: Vec<&str> = unlisted.iter().map(|it| it.server.as_str()).collect();
     server_selection::check_bare_name(name, &owners, &silent)
 }
 
 /// The same failure, with servers that do not run and may have what was meant.
-fn suspecting(nobody: Failure, absent: &[Absent]) -> Failure {
-    match fan_out::unlisted_hint(absent) {
+fn with_unlisted_hint(unknown: CliError, unlisted: &[UnlistedServer]) -> CliError {
+    match fan_out::unlisted_hint(unlisted) {
         Some(suspicion) => {
-            let hint = format!("{}; {suspicion}", nobody.hint().unwrap_or_default());
-            nobody.advising(hint)
+            let hint = format!("{}; {suspicion}", unknown.hint().unwrap_or_default());
+            unknown.with_hint(hint)
         }
-        None => nobody,
+        None => unknown,
     }
 }
 
 /// Names that are remembered may tell what was meant.
-fn not_known(rack: &Rack, name: &str, nobody: Failure) -> Failure {
-    let tools = rack.tools();
+fn unknown_tool(session: &ServerSession, name: &str, unknown: CliError) -> CliError {
+    let tools = session.tools();
     let spellings: Vec<String> =
         tools.iter().map(|it| format!("{}.{}", it.server(), it.tool().name)).collect();
-    let close = near(name, spellings.iter().map(String::as_str));
+    let close = similar_names(name, spellings.iter().map(String::as_str));
     if close.is_empty() {
-        return nobody;
+        return unknown;
     }
-    let message = format!("there is no tool `{name}`{}", meant(&close));
-    Failure::unknown(message, nobody.hint().unwrap_or_default())
+    let message = format!("there is no tool `{name}`{}", did_you_mean(&close));
+    CliError::unknown(message, unknown.hint().unwrap_or_default())
 }
 
-/// Reads everything that was typed, from files and from the standard input too.
-fn gather(
+/// ValueFormat everything that was typed, from files and from the standard input too.
+fn collect_arguments(
     args: Option<&str>,
     words: &[String],
     members: Option<Members>,
-) -> Result<Typed, Failure> {
+) -> Result<TypedArguments, CliError> {
     let mut object = members.unwrap_or_default();
     if let Some(args) = args {
         let text = match args.strip_prefix('@') {
@@ -153,111 +159,113 @@ fn gather(
         let given = serde_json::from_str(&text).map_err(|error| {
             let message = format!("`--args` is no JSON object: {error}");
             let hint = "write it as in `--args '{\"name\": \"value\"}'`";
-            Failure::usage(message, hint).at("--args")
+            CliError::usage(message, hint).with_field("--args")
         })?;
         object.extend::<Members>(given);
     }
     let mut arguments = Vec::new();
     for typed in words {
         let word = tool_args::parse(typed)?;
-        let text = match word.from {
-            From::Here(text) => text,
-            From::Input => read_input(&word.path)?,
-            From::File(path) => read_file(&word.path, &path)?,
+        let text = match word.source {
+            ValueSource::Inline(text) => text,
+            ValueSource::Stdin => read_input(&word.path)?,
+            ValueSource::File(path) => read_file(&word.path, &path)?,
         };
-        arguments.push(tool_args::resolve(&word.path, word.reads, text)?);
+        arguments.push(tool_args::resolve(&word.path, word.format, text)?);
     }
-    Ok(Typed { object, arguments })
+    Ok(TypedArguments { object, arguments })
 }
 
-pub(crate) fn read_file(field: &str, path: &Path) -> Result<String, Failure> {
+pub(crate) fn read_file(field: &str, path: &Path) -> Result<String, CliError> {
     read_at_most(path, FILE_LIMIT_BYTES).map_err(|error| {
         let message = format!("the file {} cannot be read: {error}", path.display());
-        Failure::usage(message, "check the path; `@@` begins a text with an `@`").at(field)
+        CliError::usage(message, "check the path; `@@` begins a text with an `@`").with_field(field)
     })
 }
 
-pub(crate) fn read_input(field: &str) -> Result<String, Failure> {
+pub(crate) fn read_input(field: &str) -> Result<String, CliError> {
     let mut text = String::new();
     let read = io::stdin().lock().take(FILE_LIMIT_BYTES).read_to_string(&mut text);
     read.map_err(|error| {
         let message = format!("the standard input cannot be read: {error}");
-        Failure::usage(message, "send it text in UTF-8").at(field)
+        CliError::usage(message, "send it text in UTF-8").with_field(field)
     })?;
     Ok(text)
 }
 
 /// One call on its way.
-struct Errand<'a> {
-    rack: &'a Rack,
-    target: Meant,
+struct Call<'a> {
+    session: &'a ServerSession,
+    target: ResolvedName,
     options: &'a CallOptions,
-    surroundings: &'a Surroundings,
+    context: &'a Context,
 }
 
-impl Errand<'_> {
-    async fn run(&self, typed: Typed) -> Result<(), Failure> {
+impl Call<'_> {
+    async fn run(&self, typed: TypedArguments) -> Result<(), CliError> {
         let arguments = self.arguments(typed).await?;
         if self.options.dry_run {
             let (name, arguments) = (json!(self.target.item), Value::Object(arguments));
-            self.surroundings.printer.document(&format!(
+            self.context.printer.document(&format!(
                 r#"{{"jsonrpc":"2.0","method":"tools/call","params":{{"name":{name},"arguments":{arguments}}}}}"#
             ));
             return Ok(());
         }
         let arguments = to_raw_value(&arguments).map_err(io::Error::from)?;
         let result = self.send(&arguments).await?;
-        self.show(&result)
+        self.print(&result)
     }
 
     /// The arguments in the shape that the tool asks for.
-    async fn arguments(&self, typed: Typed) -> Result<Members, Failure> {
-        let Meant { server, item } = &self.target;
-        let Some(tool) = self.rack.tool(server, item) else {
-            let denied = self.rack.denied(server, item);
+    async fn arguments(&self, typed: TypedArguments) -> Result<Members, CliError> {
+        let ResolvedName { server, item } = &self.target;
+        let Some(tool) = self.session.tool(server, item) else {
+            let denied = self.session.denied_error(server, item);
             return Err(denied.unwrap_or_else(|| self.no_such_tool()));
         };
-        if !self.rack.has_tool(server, item) {
+        if !self.session.has_tool(server, item) {
             // It is there and not let through: the manager refuses it and says which rule does.
-            self.rack.call((server, item), RawValue::NULL, &Conduct::default()).await?;
+            self.session
+                .call((server, item), RawValue::NULL, &ClientCallOptions::default())
+                .await?;
         }
         let schema: Value = serde_json::from_str(tool.input_schema.get()).unwrap_or_default();
         let check = if self.options.no_check { Check::No } else { Check::Yes };
-        shape(typed.object, typed.arguments, Schema::new(&schema), check)
-            .map_err(|faults| misshapen(faults, &tool, &schema))
+        build_arguments(typed.object, typed.arguments, Schema::new(&schema), check)
+            .map_err(|faults| invalid_arguments(faults, &tool, &schema))
     }
 
-    fn no_such_tool(&self) -> Failure {
-        let Meant { server, item } = &self.target;
-        let tools = self.rack.tools();
+    fn no_such_tool(&self) -> CliError {
+        let ResolvedName { server, item } = &self.target;
+        let tools = self.session.tools();
         let names = tools.iter().filter(|it| **it.server() == **server);
         let names: Vec<&str> = names.map(|it| it.tool().name.as_str()).collect();
-        let close = meant(&near(item, names.iter().copied()));
+        let close = did_you_mean(&similar_names(item, names.iter().copied()));
         let hint = match names.as_slice() {
             [] => format!("`{server}` has no tools"),
             names => format!("its tools are: {}", plain_text(&names.join(", "), 500)),
         };
-        Failure::unknown(format!("`{server}` has no tool `{item}`{close}"), hint)
+        CliError::unknown(format!("`{server}` has no tool `{item}`{close}"), hint)
     }
 
-    async fn send(&self, arguments: &RawValue) -> Result<RawJson, Failure> {
-        let Meant { server, item } = &self.target;
-        let live = Arc::new(Live::new(&self.surroundings.printer));
-        live.phase(&format!("{item}: waiting for the answer"));
-        let (reporter, name) = (Arc::clone(&live), item.clone());
-        let options = Conduct {
+    async fn send(&self, arguments: &RawValue) -> Result<RawJson, CliError> {
+        let ResolvedName { server, item } = &self.target;
+        let spinner = Arc::new(Spinner::new(&self.context.printer));
+        spinner.phase(&format!("{item}: waiting for the answer"));
+        let (reporter, name) = (Arc::clone(&spinner), item.clone());
+        let options = ClientCallOptions {
             on_progress: Some(Arc::new(move |progress| reporter.report(&name, progress))),
-            ..conduct(&self.options.conduct, self.surroundings)
+            ..call_options(&self.options.request, self.context)
         };
-        live.during(self.rack.call((server, item), arguments, &options)).await
+        spinner.during(self.session.call((server, item), arguments, &options)).await
     }
 
-    fn show(&self, raw: &RawJson) -> Result<(), Failure> {
-        let printer = &self.surroundings.printer;
+    fn print(&self, raw: &RawJson) -> Result<(), CliError> {
+        let printer = &self.context.printer;
         let result = ToolCallResult::parse(raw.as_bytes()).map_err(|error| {
             let message = format!("the result does not fit the protocol: {error}");
             let hint = "look at it with `-o raw`";
-            Failure::new(Verdict::ToolFailed, ErrorCode::ServiceUnavailable, message, hint)
+            CliError::new(ExitCode::ToolFailed, ErrorCode::ServiceUnavailable, message, hint)
         });
         if printer.output() == Output::Raw {
             printer.data(raw.as_bytes());
@@ -268,7 +276,7 @@ impl Errand<'_> {
                 files.tell(printer);
             }
             let is_error = result.is_ok_and(|it| it.is_error);
-            return if is_error { Err(Failure::tool(&self.target.item)) } else { Ok(()) };
+            return if is_error { Err(CliError::tool(&self.target.item)) } else { Ok(()) };
         }
         let result = result?;
         let mut files = Files::into(self.options.save.as_deref());
@@ -281,23 +289,23 @@ impl Errand<'_> {
             }
             _ => printer.document(&files.beside(&String::from_utf8_lossy(raw.as_bytes()))),
         }
-        if result.is_error { Err(Failure::tool(&self.target.item)) } else { Ok(()) }
+        if result.is_error { Err(CliError::tool(&self.target.item)) } else { Ok(()) }
     }
 }
 
 /// How a request is made: as it was typed, or else as the environment says.
-pub(crate) fn conduct(options: &ConductOptions, surroundings: &Surroundings) -> Conduct {
-    let timeout = options.timeout(&surroundings.settings);
-    Conduct { timeout, at_most: timeout, ..Conduct::default() }
+pub(crate) fn call_options(options: &RequestOptions, context: &Context) -> ClientCallOptions {
+    let timeout = options.timeout(&context.settings);
+    ClientCallOptions { timeout, at_most: timeout, ..ClientCallOptions::default() }
 }
 
 /// Everything that is wrong, and what the tool takes.
-fn misshapen(faults: Vec<ServiceFault>, tool: &Tool, schema: &Value) -> Failure {
+fn invalid_arguments(faults: Vec<ServiceFault>, tool: &Tool, schema: &Value) -> CliError {
     let takes = plain_text(&signature(Schema::new(schema)), 500);
     let hint = match takes.as_str() {
         "" => format!("`{}` takes no arguments", tool.name),
         takes => format!("`{}` takes: {takes}", tool.name),
     };
     let faults = faults.into_iter().map(|it| it.hint(hint.clone())).collect();
-    Failure::all(Verdict::Usage, faults)
+    CliError::from_faults(ExitCode::Usage, faults)
 }

@@ -5,14 +5,14 @@ use serde_json::Value;
 use toolrack_manager::ToolWithServer;
 use toolrack_transport::plain_text;
 
-use crate::args::servers::Tool;
-use crate::args::{Arguments, CompleteOptions, Shell};
+use crate::args::servers::SourceTool;
+use crate::args::{Cli, CompleteOptions, Shell};
 use crate::commands::tools;
-use crate::context::Surroundings;
+use crate::context::Context;
 use crate::output::Output;
 use crate::printer::Printer;
-use crate::server_selection::{Kind, Servers};
-use crate::server_session::Rack;
+use crate::server_selection::{ServerSource, Servers};
+use crate::server_session::ServerSession;
 use crate::tool_args::schema::Schema;
 
 /// Prints the script of a shell.
@@ -58,31 +58,31 @@ complete -c toolrack -f -a \\
 ";
 
 /// Prints one candidate to a line, each with a tab and a few words.
-pub(crate) async fn complete(options: &CompleteOptions, surroundings: &Surroundings) {
-    let known = load_known(surroundings).await.unwrap_or_default();
-    for it in candidates(&Arguments::command(), &options.words, &known) {
+pub(crate) async fn complete(options: &CompleteOptions, context: &Context) {
+    let known = load_known(context).await.unwrap_or_default();
+    for it in candidates(&Cli::command(), &options.words, &known) {
         let about = plain_text(&it.about, 80);
-        surroundings.printer.line(format_args!("{}\t{about}", it.text));
+        context.printer.line(format_args!("{}\t{about}", it.text));
     }
 }
 
-async fn load_known(surroundings: &Surroundings) -> Option<Known> {
+async fn load_known(context: &Context) -> Option<KnownNames> {
     // Notes about the config belong to other moments.
-    let silent = Printer::plain(Output::Table).silenced();
-    let servers = Servers::configured(&surroundings.settings, &silent).ok()?;
+    let silent = Printer::plain(Output::Table).quiet();
+    let servers = Servers::configured(&context.settings, &silent).ok()?;
     let names = servers.names().map(str::to_owned).collect();
-    let rack = Rack::open(servers, None, None, surroundings).await.ok()?;
-    rack.recall().await.ok()?;
-    let tools = rack.tools().iter().map(known_tool).collect();
-    drop(rack);
-    Some(Known { servers: names, tools })
+    let session = ServerSession::open(servers, None, None, context).await.ok()?;
+    session.list_cached().await.ok()?;
+    let tools = session.tools().iter().map(known_tool).collect();
+    drop(session);
+    Some(KnownNames { servers: names, tools })
 }
 
 fn known_tool(tool: &ToolWithServer) -> KnownTool {
     let schema: Value = serde_json::from_str(tool.tool().input_schema.get()).unwrap_or_default();
-    let arguments = Schema::new(&schema).names().into_iter().map(str::to_owned).collect();
+    let arguments = Schema::new(&schema).property_names().into_iter().map(str::to_owned).collect();
     let about = tools::description(tool.tool());
-    KnownTool { name: tools::typed_name(tool, Kind::Configured), about, arguments }
+    KnownTool { name: tools::typed_name(tool, ServerSource::Configured), about, arguments }
 }
 
 /// A longer word is no help to whoever types.
@@ -90,7 +90,7 @@ const MAX_CHARS: usize = 200;
 
 /// Names that are known without starting anything.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct KnownNames {
     pub(crate) servers: Vec<String>,
     pub(crate) tools: Vec<KnownTool>,
 }
@@ -111,7 +111,7 @@ pub(crate) struct Candidate {
 }
 
 /// What the last word could become. Everything behind `--` belongs to somebody else.
-pub(crate) fn candidates(root: &Command, words: &[String], known: &Known) -> Vec<Candidate> {
+pub(crate) fn candidates(root: &Command, words: &[String], known: &KnownNames) -> Vec<Candidate> {
     let Some((last, before)) = words.split_last() else { return Vec::new() };
     if before.iter().any(|it| it == "--") {
         return Vec::new();
@@ -192,11 +192,11 @@ fn values(option: &Arg) -> Vec<Candidate> {
     values.iter().map(|it| candidate(it.get_name(), it.get_help())).collect()
 }
 
-fn positional(line: &Line<'_>, root: &Command, known: &Known) -> Vec<Candidate> {
+fn positional(line: &Line<'_>, root: &Command, known: &KnownNames) -> Vec<Candidate> {
     match (line.verb.unwrap_or_default(), line.positionals.as_slice()) {
         ("read", []) => names_with(&known.servers, ""),
         ("import", []) => {
-            let tools: Vec<String> = Tool::ALL.iter().map(|it| it.word()).collect();
+            let tools: Vec<String> = SourceTool::ALL.iter().map(|it| it.name()).collect();
             names_with(&tools, "")
         }
         ("prompt", []) => names_with(&known.servers, "."),
@@ -246,7 +246,7 @@ mod tests {
     #[track_caller]
     fn check(line: &str, expected: &[&str]) {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        let known = Known {
+        let known = KnownNames {
             servers: vec!["git".to_owned(), "mail".to_owned()],
             tools: vec![
                 tool("git.log", &["limit", "path"]),
@@ -258,7 +258,7 @@ mod tests {
                 ),
             ],
         };
-        let found = candidates(&Arguments::command(), &words, &known);
+        let found = candidates(&Cli::command(), &words, &known);
         let found: Vec<&str> = found.iter().map(|it| it.text.as_str()).collect();
         assert_eq!(found, expected, "{line}");
     }

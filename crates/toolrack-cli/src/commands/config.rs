@@ -12,11 +12,11 @@ use toolrack_manager::read_at_most;
 use toolrack_service::{ConfigStore, ErrorCode, ServiceError, ServiceFault, Stored};
 
 use crate::args::servers::{ConfigAction, EditOptions};
-use crate::config_service::count;
-use crate::context::Surroundings;
+use crate::config_service::count_servers;
+use crate::context::Context;
 use crate::elicitation::read_line;
-use crate::error::Failure;
-use crate::exit_code::Verdict;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
 use crate::external_program;
 use crate::import_sources::dialect_name;
 use crate::output::Output;
@@ -26,8 +26,8 @@ use crate::server_selection::Servers;
 const LIMIT_BYTES: u64 = 16 << 20;
 
 /// Checks a config file, or says where it is.
-pub(crate) fn config(action: ConfigAction, surroundings: &Surroundings) -> Result<(), Failure> {
-    let home = surroundings.settings.home()?;
+pub(crate) fn config(action: ConfigAction, context: &Context) -> Result<(), CliError> {
+    let home = context.settings.home()?;
     match action {
         ConfigAction::Check(options) => {
             let mend = match &options.file {
@@ -36,15 +36,15 @@ pub(crate) fn config(action: ConfigAction, surroundings: &Surroundings) -> Resul
                 None => "mend these lines with `toolrack edit`, or in your editor".to_owned(),
             };
             let file = options.file.as_deref().unwrap_or(home.config_file());
-            check_config(file, &mend, surroundings)
+            check_config(file, &mend, context)
         }
         ConfigAction::Path => {
             let file = home.config_file();
-            match surroundings.printer.output() {
-                Output::Table | Output::Raw => surroundings.printer.line(file.display()),
+            match context.printer.output() {
+                Output::Table | Output::Raw => context.printer.line(file.display()),
                 _ => {
-                    let said = json!({ "file": file, "data": home.dir(), "exists": file.exists() });
-                    surroundings.printer.document(&said.to_string());
+                    let json = json!({ "file": file, "data": home.dir(), "exists": file.exists() });
+                    context.printer.document(&json.to_string());
                 }
             }
             Ok(())
@@ -53,7 +53,7 @@ pub(crate) fn config(action: ConfigAction, surroundings: &Surroundings) -> Resul
 }
 
 /// Says everything that is wrong with a file, of whatever tool.
-fn check_config(file: &Path, mend: &str, surroundings: &Surroundings) -> Result<(), Failure> {
+fn check_config(file: &Path, mend: &str, context: &Context) -> Result<(), CliError> {
     let shown = file.display().to_string();
     let text = read_config(file)?;
     let detection = detect(&shown, &text);
@@ -61,33 +61,33 @@ fn check_config(file: &Path, mend: &str, surroundings: &Surroundings) -> Result<
     let (errors, warnings): (Vec<Fault>, Vec<Fault>) =
         reading.faults.into_iter().partition(|it| it.severity == Severity::Error);
     for warning in &warnings {
-        surroundings.printer.note(format_args!("warning: {warning}"));
+        context.printer.note(format_args!("warning: {warning}"));
     }
     if !errors.is_empty() {
         let fault = |it: &Fault| {
             let fault = ServiceFault::new(ErrorCode::ValidationError, it.to_string()).hint(mend);
             if it.field.is_empty() { fault } else { fault.at(it.field.clone()) }
         };
-        return Err(Failure::all(Verdict::Config, errors.iter().map(fault).collect()));
+        return Err(CliError::from_faults(ExitCode::Config, errors.iter().map(fault).collect()));
     }
     let n_servers = reading.value.entries().count();
     let dialect = dialect_name(detection.dialect);
-    let said = json!({
+    let json = json!({
         "file": file,
         "dialect": dialect,
         "n_servers": n_servers,
         "warnings": warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
     });
-    let text = format!("{shown} is sound: a file of {dialect}, with {}", count(n_servers));
-    surroundings.printer.done(text, &said);
+    let text = format!("{shown} is sound: a file of {dialect}, with {}", count_servers(n_servers));
+    context.printer.done(text, &json);
     Ok(())
 }
 
 /// The text of a config file that has to be there.
-pub(crate) fn read_config(file: &Path) -> Result<String, Failure> {
+pub(crate) fn read_config(file: &Path) -> Result<String, CliError> {
     read_at_most(file, LIMIT_BYTES).map_err(|error| {
         let message = format!("{} cannot be read: {error}", file.display());
-        Failure::config(
+        CliError::config(
             message,
             "check the path and its rights; `toolrack add` makes a config file",
         )
@@ -98,18 +98,15 @@ pub(crate) fn read_config(file: &Path) -> Result<String, Failure> {
 const MAX_DRAFTS: usize = 10_000;
 
 /// Lets the user edit the config file.
-pub(crate) async fn edit(
-    options: &EditOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
+pub(crate) async fn edit(options: &EditOptions, context: &Context) -> Result<(), CliError> {
     // Ctrl-C is for the editor; a handler of ours keeps it from ending us, and is not passed on.
     let _ctrl_c = signal(SignalKind::interrupt())?;
-    let home = surroundings.settings.home()?;
+    let home = context.settings.home()?;
     let store = ConfigStore::new(home.config_file());
     let line = match &options.server {
         None => None,
         Some(name) => {
-            let servers = Servers::configured(&surroundings.settings, &surroundings.printer)?;
+            let servers = Servers::configured(&context.settings, &context.printer)?;
             servers.server(name)?.origin.at().map(|it| it.line)
         }
     };
@@ -121,48 +118,48 @@ pub(crate) async fn edit(
         if written == text {
             draft.remove();
             edited?;
-            let said = json!({ "file": store.path(), "changed": false });
-            surroundings.printer.done("nothing was changed", &said);
+            let json = json!({ "file": store.path(), "changed": false });
+            context.printer.done("nothing was changed", &json);
             return Ok(());
         }
         if let Err(failure) = edited {
-            draft.tell(surroundings);
-            return Err(draft.named_in(failure, &surroundings.printer));
+            draft.tell(context);
+            return Err(draft.named_in(failure, &context.printer));
         }
         match store.replace_text(Some(generation), &written) {
             Ok(stored) => break stored,
-            Err(error) if wants_to_retry(&error, surroundings).await => {}
+            Err(error) if wants_to_retry(&error, context).await => {}
             Err(error) => {
-                draft.tell(surroundings);
+                draft.tell(context);
                 let hint = "mend that text and save it yourself, or run `toolrack edit` again";
-                let failure = Failure::from(error).advising(hint);
-                return Err(draft.named_in(failure, &surroundings.printer));
+                let failure = CliError::from(error).with_hint(hint);
+                return Err(draft.named_in(failure, &context.printer));
             }
         }
     };
     draft.remove();
-    report_saved(&written, store.path(), surroundings);
+    report_saved(&written, store.path(), context);
     Ok(())
 }
 
-fn report_saved(stored: &Stored, file: &Path, surroundings: &Surroundings) {
+fn report_saved(stored: &Stored, file: &Path, context: &Context) {
     for warning in &stored.warnings {
-        surroundings.printer.note(format_args!("warning: {warning}"));
+        context.printer.note(format_args!("warning: {warning}"));
     }
     let n_servers = stored.file.entries().count();
-    let said = json!({ "file": file, "changed": true, "n_servers": n_servers });
-    surroundings.printer.done(format_args!("{} is saved", file.display()), &said);
+    let json = json!({ "file": file, "changed": true, "n_servers": n_servers });
+    context.printer.done(format_args!("{} is saved", file.display()), &json);
 }
 
 /// Whether the user wants to mend what is wrong at once.
-async fn wants_to_retry(error: &ServiceError, surroundings: &Surroundings) -> bool {
-    if !surroundings.settings.terminal.has_person() {
+async fn wants_to_retry(error: &ServiceError, context: &Context) -> bool {
+    if !context.settings.streams.is_interactive() {
         return false;
     }
     for fault in error.faults() {
-        surroundings.printer.ask(format_args!("{}\n", fault.message));
+        context.printer.prompt(format_args!("{}\n", fault.message));
     }
-    surroundings.printer.ask("It is not saved. Edit it again? [Y]es, [n]o: ");
+    context.printer.prompt("It is not saved. Edit it again? [Y]es, [n]o: ");
     // Only what is pressed from now on is meant for us.
     let Ok(mut ctrl_c) = signal(SignalKind::interrupt()) else { return false };
     let typed = tokio::select! {
@@ -178,11 +175,11 @@ struct Draft {
 }
 
 impl Draft {
-    fn new(dir: &Path, text: &str) -> Result<Self, Failure> {
+    fn new(dir: &Path, text: &str) -> Result<Self, CliError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
         made.map_err(|error| {
             let message = format!("{} cannot be made: {error}", dir.display());
-            Failure::from(std::io::Error::new(error.kind(), message))
+            CliError::from(std::io::Error::new(error.kind(), message))
         })?;
         for number in 1..=MAX_DRAFTS {
             let path = dir.join(format!("toolrack-{number}.toml"));
@@ -196,28 +193,28 @@ impl Draft {
             }
         }
         let message = format!("there are too many texts in {}", dir.display());
-        Err(Failure::config(message, "remove those that are not needed any more"))
+        Err(CliError::config(message, "remove those that are not needed any more"))
     }
 
     /// Says where a text is that was not saved.
-    fn tell(&self, surroundings: &Surroundings) {
-        surroundings.printer.note(format_args!(
+    fn tell(&self, context: &Context) {
+        context.printer.note(format_args!(
             "nothing is lost: the config file is as it was, and your text is in {}",
             self.path.display()
         ));
     }
 
     /// The same failure, from which a program learns where the text is.
-    fn named_in(&self, failure: Failure, printer: &Printer) -> Failure {
+    fn named_in(&self, failure: CliError, printer: &Printer) -> CliError {
         if printer.output() != Output::Json {
             return failure;
         }
         let hint = failure.hint().unwrap_or_default();
         let hint = format!("{hint}; your text is in {}", self.path.display());
-        failure.advising(hint)
+        failure.with_hint(hint)
     }
 
-    fn text(&self) -> Result<String, Failure> {
+    fn text(&self) -> Result<String, CliError> {
         Ok(read_at_most(&self.path, LIMIT_BYTES)?)
     }
 

@@ -11,43 +11,40 @@ use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _, Secr
 use toolrack_transport::{AuthError, BoxFuture, plain_text};
 
 use crate::args::servers::{LoginOptions, SecretAction, SecretSetOptions};
-use crate::config_service::{find, must_exist, with_service};
-use crate::context::Surroundings;
+use crate::config_service::{ensure_exists, find_config, with_service};
+use crate::context::Context;
 use crate::elicitation::read_line;
-use crate::error::Failure;
-use crate::exit_code::Verdict;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
 use crate::external_program::open_page;
 use crate::output::{self, List};
 use crate::printer::Printer;
-use crate::settings::End;
-use crate::suggest::{meant, near};
-use crate::suggested_command::word;
+use crate::settings::StreamKind;
+use crate::suggest::{did_you_mean, similar_names};
+use crate::suggested_command::shell_quote;
 
 const MAX_URL_CHARS: usize = 4000;
 
 /// Logs in at a server.
-pub(crate) async fn login(
-    options: &LoginOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
-    let (name, printer) = (&options.server, &surroundings.printer);
-    must_exist(name, surroundings)?;
+pub(crate) async fn login(options: &LoginOptions, context: &Context) -> Result<(), CliError> {
+    let (name, printer) = (&options.server, &context.printer);
+    ensure_exists(name, context)?;
     let make = if options.no_browser { manual_browser } else { system_browser };
     let browser = make(Arc::clone(printer));
-    with_service(surroundings, Some(browser), async |service: &LocalService| {
-        let authorizer = service.authorizer(find(service, name)?.id)?;
+    with_service(context, Some(browser), async |service: &LocalService| {
+        let authorizer = service.authorizer(find_config(service, name)?.id)?;
         let login = async { authorizer.login().await.map_err(|it| login_failed(name, &it)) };
-        let status = surroundings.unless_stopped(login).await?;
-        let (text, said) = login_report(name, &status);
-        printer.done(text, &said);
+        let status = context.run_cancellable(login).await?;
+        let (text, json) = login_report(name, &status);
+        printer.done(text, &json);
         Ok(())
     })
     .await
 }
 
-fn login_failed(name: &str, error: &AuthError) -> Failure {
+fn login_failed(name: &str, error: &AuthError) -> CliError {
     let message = format!("`{name}` did not let us in: {}", with_causes(error));
-    let typed = word(name);
+    let typed = shell_quote(name);
     let hint = match error {
         AuthError::Unregistered { .. } => format!(
             "make a token at the server, and send it: `toolrack edit {typed}`, \
@@ -55,7 +52,7 @@ fn login_failed(name: &str, error: &AuthError) -> Failure {
         ),
         _ => format!("run `toolrack login {typed}` again; `--no-browser` needs no browser here"),
     };
-    Failure::new(Verdict::Auth, ErrorCode::Unauthorized, message, hint)
+    CliError::new(ExitCode::Auth, ErrorCode::Unauthorized, message, hint)
 }
 
 fn login_report(name: &str, status: &Status) -> (String, serde_json::Value) {
@@ -69,22 +66,22 @@ fn login_report(name: &str, status: &Status) -> (String, serde_json::Value) {
         (None, false) => "it ends when the server says so".to_owned(),
     };
     let issuer = plain_text(issuer, MAX_URL_CHARS);
-    let said = json!({
+    let json = json!({
         "name": name, "logged_in": true, "issuer": issuer, "scopes": scopes,
         "expires_at": until, "renewable": renewable,
     });
-    (format!("logged in at `{name}` by {issuer}; {lasting}"), said)
+    (format!("logged in at `{name}` by {issuer}; {lasting}"), json)
 }
 
 /// Opens pages with the user's browser. The address is shown too, for whoever has none here.
 fn system_browser(printer: Arc<Printer>) -> Arc<dyn Browser> {
     let opener = move |url: &url::Url| {
         let shown = plain_text(url.as_str(), MAX_URL_CHARS);
-        printer.ask(format_args!(
+        printer.prompt(format_args!(
             "Log in on this page, which your browser should show now:\n  {shown}\n"
         ));
         if let Err(error) = open_page(url.as_str()) {
-            printer.ask(format_args!("Open it yourself: {error}\n"));
+            printer.prompt(format_args!("Open it yourself: {error}\n"));
         }
         Ok(())
     };
@@ -97,7 +94,7 @@ fn manual_browser(printer: Arc<Printer>) -> Arc<dyn Browser> {
         let printer = Arc::clone(&printer);
         Box::pin(async move {
             let shown = plain_text(errand.url.as_str(), MAX_URL_CHARS);
-            printer.ask(format_args!(
+            printer.prompt(format_args!(
                 "Open this page in any browser and log in:\n  {shown}\nIt leads to an address that cannot be \
                  shown. Paste that address here: "
             ));
@@ -108,58 +105,55 @@ fn manual_browser(printer: Arc<Printer>) -> Arc<dyn Browser> {
 }
 
 /// Forgets the login at a server.
-pub(crate) async fn logout(name: &str, surroundings: &Surroundings) -> Result<(), Failure> {
-    must_exist(name, surroundings)?;
-    with_service(surroundings, None, async |service: &LocalService| {
-        let authorizer = service.authorizer(find(service, name)?.id)?;
+pub(crate) async fn logout(name: &str, context: &Context) -> Result<(), CliError> {
+    ensure_exists(name, context)?;
+    with_service(context, None, async |service: &LocalService| {
+        let authorizer = service.authorizer(find_config(service, name)?.id)?;
         let refused = |error: AuthError| {
             let message =
                 format!("the login at `{name}` is not forgotten: {}", with_causes(&error));
             let hint = "look at the rights of the data directory, and try again";
-            Failure::new(Verdict::Auth, ErrorCode::Unauthorized, message, hint)
+            CliError::new(ExitCode::Auth, ErrorCode::Unauthorized, message, hint)
         };
         let was = authorizer.status().await.map_err(refused)?;
         let leaving = async { authorizer.logout().await.map_err(refused) };
-        surroundings.unless_stopped(leaving).await?;
-        let said = json!({ "name": name, "logged_in": false });
+        context.run_cancellable(leaving).await?;
+        let json = json!({ "name": name, "logged_in": false });
         let text = match was {
             Status::LoggedOut => format!("nobody was logged in at `{name}`"),
             _ => format!("the login at `{name}` is forgotten"),
         };
-        surroundings.printer.done(text, &said);
+        context.printer.done(text, &json);
         Ok(())
     })
     .await
 }
 
 /// Stores, lists or forgets secrets.
-pub(crate) async fn secret(
-    action: SecretAction,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
+pub(crate) async fn secret(action: SecretAction, context: &Context) -> Result<(), CliError> {
     match action {
-        SecretAction::Set(options) => set_secret(options, surroundings).await,
-        SecretAction::List => list_secrets(surroundings).await,
-        SecretAction::Remove(options) => remove_secret(&options.name, surroundings).await,
+        SecretAction::Set(options) => set_secret(options, context).await,
+        SecretAction::List => list_secrets(context).await,
+        SecretAction::Remove(options) => remove_secret(&options.name, context).await,
     }
 }
 
-async fn set_secret(options: SecretSetOptions, surroundings: &Surroundings) -> Result<(), Failure> {
+async fn set_secret(options: SecretSetOptions, context: &Context) -> Result<(), CliError> {
     let name = &options.name;
     if options.value.is_some() || name.contains('=') {
-        return Err(Failure::usage(
+        return Err(CliError::usage(
             "a secret is not given on the command line, where other users and the history of the shell see it",
             "give its name only, and type the value when it is asked for, or pipe it in; change the one that was \
              typed now",
         ));
     }
-    with_service(surroundings, None, async |service: &LocalService| {
+    with_service(context, None, async |service: &LocalService| {
         // A name that is none is refused before somebody types the value.
         let present = service.secrets().get(name);
         let is_new = present
-            .map_err(|error| Failure::of(error, "choose a name such as `github-token`"))?
+            .map_err(|error| CliError::from_service(error, "choose a name such as `github-token`"))?
             .is_none();
-        let value = read_secret(name, surroundings).await?;
+        let value = read_secret(name, context).await?;
         service.set_secret(name, value).await?;
         let users = servers_using(&service.list(), name);
         let text = match (is_new, users.as_slice()) {
@@ -170,24 +164,24 @@ async fn set_secret(options: SecretSetOptions, surroundings: &Surroundings) -> R
             (true, users) => format!("`{name}` is stored; it is used by {}", users.join(", ")),
             (false, _) => format!("`{name}` has a new value"),
         };
-        surroundings.printer.done(text, &json!({ "name": name, "used_by": users }));
+        context.printer.done(text, &json!({ "name": name, "used_by": users }));
         Ok(())
     })
     .await
 }
 
-async fn list_secrets(surroundings: &Surroundings) -> Result<(), Failure> {
-    with_service(surroundings, None, async |service: &LocalService| {
+async fn list_secrets(context: &Context) -> Result<(), CliError> {
+    with_service(context, None, async |service: &LocalService| {
         let names = service.secrets().list()?;
         let configs = service.list();
         if names.is_empty() {
-            surroundings
+            context
                 .printer
                 .note("note: there are no secrets; `toolrack secret set NAME` stores one");
         }
         let used: Vec<(String, Vec<String>)> =
             names.into_iter().map(|name| (name.clone(), servers_using(&configs, &name))).collect();
-        surroundings.printer.list(&List {
+        context.printer.list(&List {
             columns: &["NAME", "USED BY"],
             rows: used.iter().map(|(name, users)| vec![name.clone(), users.join(", ")]).collect(),
             items: used
@@ -200,13 +194,13 @@ async fn list_secrets(surroundings: &Surroundings) -> Result<(), Failure> {
     .await
 }
 
-async fn remove_secret(name: &str, surroundings: &Surroundings) -> Result<(), Failure> {
-    with_service(surroundings, None, async |service: &LocalService| {
+async fn remove_secret(name: &str, context: &Context) -> Result<(), CliError> {
+    with_service(context, None, async |service: &LocalService| {
         let names = service.secrets().list()?;
         if !names.iter().any(|it| it == name) {
-            let meant = meant(&near(name, names.iter().map(String::as_str)));
+            let meant = did_you_mean(&similar_names(name, names.iter().map(String::as_str)));
             let hint = "run `toolrack secret list` to see which there are";
-            return Err(Failure::unknown(format!("there is no secret of this name{meant}"), hint));
+            return Err(CliError::unknown(format!("there is no secret of this name{meant}"), hint));
         }
         let users = servers_using(&service.list(), name);
         service.remove_secret(name).await?;
@@ -215,7 +209,7 @@ async fn remove_secret(name: &str, surroundings: &Surroundings) -> Result<(), Fa
             users => format!("; still wanted by {}", users.join(", ")),
         };
         let text = format!("`{name}` is forgotten{besides}");
-        surroundings.printer.done(text, &json!({ "name": name, "used_by": users }));
+        context.printer.done(text, &json!({ "name": name, "used_by": users }));
         Ok(())
     })
     .await
@@ -238,43 +232,40 @@ fn servers_using(configs: &[McpConfig], secret: &str) -> Vec<String> {
 const MAX_SECRET_BYTES: u64 = (64 << 10) + 3;
 
 /// The value of a secret: typed if there is a person, otherwise the standard input.
-pub(crate) async fn read_secret(
-    name: &str,
-    surroundings: &Surroundings,
-) -> Result<Secret, Failure> {
-    if surroundings.settings.terminal.input == End::Person {
-        return prompt_secret(name, surroundings).await;
+pub(crate) async fn read_secret(name: &str, context: &Context) -> Result<Secret, CliError> {
+    if context.settings.streams.stdin == StreamKind::Terminal {
+        return prompt_secret(name, context).await;
     }
-    surroundings.blocking(read_piped_secret).await
+    context.blocking(read_piped_secret).await
 }
 
 /// Asks a person.
-async fn prompt_secret(name: &str, surroundings: &Surroundings) -> Result<Secret, Failure> {
-    let printer = &surroundings.printer;
+async fn prompt_secret(name: &str, context: &Context) -> Result<Secret, CliError> {
+    let printer = &context.printer;
     let unseen = EchoOff::begin()?;
-    printer.ask(format_args!("Value of `{name}` (it is not shown): "));
-    let typed = surroundings.unless_stopped(async { Ok(read_line().await) }).await;
+    printer.prompt(format_args!("Value of `{name}` (it is not shown): "));
+    let typed = context.run_cancellable(async { Ok(read_line().await) }).await;
     drop(unseen);
-    printer.ask("\n");
+    printer.prompt("\n");
     match typed?.map(|it| it.trim_end_matches(['\r', '\n']).to_owned()) {
         Some(value) if !value.is_empty() => Ok(Secret::from(value)),
-        _ => Err(Failure::usage("no value was typed", "run it again; nothing was stored")),
+        _ => Err(CliError::usage("no value was typed", "run it again; nothing was stored")),
     }
 }
 
-fn read_piped_secret() -> Result<Secret, Failure> {
+fn read_piped_secret() -> Result<Secret, CliError> {
     let mut value = String::new();
     let read = io::stdin().take(MAX_SECRET_BYTES).read_to_string(&mut value);
     let value = Secret::from(value);
     match read {
-        Ok(0) => Err(Failure::usage(
+        Ok(0) => Err(CliError::usage(
             "there is no value on the standard input",
             "pipe it in, as in `pass show token | toolrack secret set NAME`, or run it at a terminal",
         )),
         Ok(_) => Ok(value),
         Err(error) => {
             let message = format!("the value cannot be read: {error}");
-            Err(Failure::usage(message, "a secret is text of at most 64 KiB"))
+            Err(CliError::usage(message, "a secret is text of at most 64 KiB"))
         }
     }
 }
@@ -285,7 +276,7 @@ struct EchoOff {
 }
 
 impl EchoOff {
-    fn begin() -> Result<Self, Failure> {
+    fn begin() -> Result<Self, CliError> {
         let before = tcgetattr(io::stdin()).map_err(io::Error::from)?;
         let mut silent = before.clone();
         silent.local_modes.remove(LocalModes::ECHO);
@@ -308,7 +299,7 @@ mod tests {
     #[track_caller]
     fn check(error: &AuthError, hint: &str) {
         let failure = login_failed("it", error);
-        assert_eq!((failure.verdict(), failure.hint()), (Verdict::Auth, Some(hint)));
+        assert_eq!((failure.exit_code(), failure.hint()), (ExitCode::Auth, Some(hint)));
     }
 
     #[test]

@@ -16,16 +16,16 @@ use toolrack_service::{ErrorCode, McpStatus, ServiceOptions, SharedLookup};
 use crate::args::daemon::{DaemonAction, DaemonStartOptions, DashboardOptions};
 use crate::commands::logs;
 use crate::config_service::service_options;
-use crate::context::Surroundings;
-use crate::daemon_client::{self, Daemon, log_file, of_home, of_servers};
+use crate::context::Context;
+use crate::daemon_client::{self, Daemon, find_any, find_matching, log_file};
 use crate::daemon_process::{self, DaemonEnv, start_command};
-use crate::error::Failure;
-use crate::exit_code::Verdict;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
 use crate::external_program::open_page;
 use crate::output::{self, Output};
 use crate::printer::Printer;
 use crate::server_selection::Servers;
-use crate::settings::{Listen, Settings, Variable, of_process};
+use crate::settings::{Listen, Settings, Variable, env_var};
 
 /// How long a daemon may take to end: it gives calls five seconds, and its servers some more.
 const STOP_TIMEOUT: Duration = Duration::from_secs(45);
@@ -39,22 +39,19 @@ struct About {
 }
 
 /// Does what was asked of the daemon.
-pub(crate) async fn daemon(
-    action: DaemonAction,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
+pub(crate) async fn daemon(action: DaemonAction, context: &Context) -> Result<(), CliError> {
     match action {
-        DaemonAction::Start(options) => start(&options, surroundings).await,
-        DaemonAction::Stop => stop(surroundings).await,
-        DaemonAction::Status => status(surroundings).await,
-        DaemonAction::Logs(options) => logs::daemon_logs(&options, surroundings).await,
-        DaemonAction::Unit => print_unit(surroundings),
+        DaemonAction::Start(options) => start(&options, context).await,
+        DaemonAction::Stop => stop(context).await,
+        DaemonAction::Status => status(context).await,
+        DaemonAction::Logs(options) => logs::daemon_logs(&options, context).await,
+        DaemonAction::Unit => print_unit(context),
     }
 }
 
-async fn start(options: &DaemonStartOptions, surroundings: &Surroundings) -> Result<(), Failure> {
-    let (settings, printer) = (&surroundings.settings, &surroundings.printer);
-    if let Some(Daemon { running, .. }) = of_servers(settings)? {
+async fn start(options: &DaemonStartOptions, context: &Context) -> Result<(), CliError> {
+    let (settings, printer) = (&context.settings, &context.printer);
+    if let Some(Daemon { running, .. }) = find_matching(settings)? {
         if let Some(listen) =
             requested_listen(options, settings).filter(|it| !listens_on(&running, *it))
         {
@@ -64,7 +61,7 @@ async fn start(options: &DaemonStartOptions, surroundings: &Surroundings) -> Res
         printer.done(text, &state_json(&running, "runs already"));
         return Ok(());
     }
-    let running = daemon_process::start(options, surroundings).await?;
+    let running = daemon_process::start(options, context).await?;
     let log = log_file(settings.home()?);
     let text = format!("the daemon runs: {}\nits log is {}", location(&running), log.display());
     printer.done(text, &state_json(&running, "started"));
@@ -87,19 +84,19 @@ fn listens_on(running: &Running, listen: Listen) -> bool {
     }
 }
 
-fn listen_conflict(running: &Running, listen: Listen) -> Failure {
+fn listen_conflict(running: &Running, listen: Listen) -> CliError {
     let here = location(running);
     let message = format!("a daemon runs already, and not as `--listen {listen}` asks for: {here}");
     let hint = format!(
         "end it with `toolrack daemon stop`, then run `toolrack daemon start --listen {listen}`"
     );
-    Failure::new(Verdict::Config, ErrorCode::Conflict, message, hint).at("--listen")
+    CliError::new(ExitCode::Config, ErrorCode::Conflict, message, hint).with_field("--listen")
 }
 
 /// Runs the daemon in this very process, until a signal comes or somebody asks it to end.
-pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(), Failure> {
+pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(), CliError> {
     let home = settings.home()?;
-    Servers::must_be_sound(settings)?;
+    Servers::validate(settings)?;
     if options.detached {
         // Nothing of the terminal that started us shall reach us any more.
         rustix::process::setsid().map_err(std::io::Error::from)?;
@@ -119,13 +116,13 @@ pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(
     let ending = runtime.block_on(async {
         let host = Host::start(home.clone(), options).await?;
         tracing::info!(addr = ?host.addr(), socket = %host.socket().display(), "the daemon runs");
-        Ok::<_, Failure>(host.run().await?)
+        Ok::<_, CliError>(host.run().await?)
     });
     // Threads that are at the disk are not waited for.
     runtime.shutdown_background();
     match ending? {
         Ending::Orderly => Ok(()),
-        Ending::Forced => Err(Failure::interrupted()),
+        Ending::Forced => Err(CliError::interrupted()),
     }
 }
 
@@ -133,9 +130,9 @@ pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(
 fn daemon_env(
     values: Option<SharedLookup>,
     settings: &Settings,
-) -> Result<Option<SharedLookup>, Failure> {
+) -> Result<Option<SharedLookup>, CliError> {
     let config = std::path::absolute(settings.home()?.config_file())?;
-    let config = settings.is_config_given.then_some(config.as_path());
+    let config = settings.has_explicit_config.then_some(config.as_path());
     let start = start_command(config, settings.agent.as_deref());
     Ok(values.map(|values| Arc::new(DaemonEnv { values, start }) as SharedLookup))
 }
@@ -149,9 +146,9 @@ fn raise_file_limit() {
     }
 }
 
-async fn stop(surroundings: &Surroundings) -> Result<(), Failure> {
-    let (settings, printer) = (&surroundings.settings, &surroundings.printer);
-    let Some(daemon) = of_home(settings)? else {
+async fn stop(context: &Context) -> Result<(), CliError> {
+    let (settings, printer) = (&context.settings, &context.printer);
+    let Some(daemon) = find_any(settings)? else {
         printer.done("no daemon runs", &json!({ "state": "not running" }));
         return Ok(());
     };
@@ -163,25 +160,25 @@ async fn stop(surroundings: &Surroundings) -> Result<(), Failure> {
             let message = format!("the daemon (process {pid}) does not end");
             let hint = format!("end it with `kill {pid}`; its servers end with it");
             let code = ErrorCode::ServiceUnavailable;
-            return Err(Failure::new(Verdict::Unreachable, code, message, hint));
+            return Err(CliError::new(ExitCode::Unreachable, code, message, hint));
         }
         let pause = async {
             sleep(POLL_INTERVAL).await;
             Ok(())
         };
-        surroundings.unless_stopped(pause).await?;
+        context.run_cancellable(pause).await?;
     }
     let text = format!("the daemon (process {pid}) has ended, and all its servers");
     printer.done(text, &json!({ "state": "stopped", "pid": pid }));
     Ok(())
 }
 
-async fn status(surroundings: &Surroundings) -> Result<(), Failure> {
-    let (settings, printer) = (&surroundings.settings, &surroundings.printer);
-    let Some(daemon) = of_servers(settings)? else {
+async fn status(context: &Context) -> Result<(), CliError> {
+    let (settings, printer) = (&context.settings, &context.printer);
+    let Some(daemon) = find_matching(settings)? else {
         let hint = "start one with `toolrack daemon start`";
-        let (verdict, code) = (Verdict::Unreachable, ErrorCode::ServiceUnavailable);
-        return Err(Failure::new(verdict, code, "no daemon runs for this home", hint));
+        let (exit_code, code) = (ExitCode::Unreachable, ErrorCode::ServiceUnavailable);
+        return Err(CliError::new(exit_code, code, "no daemon runs for this home", hint));
     };
     let home = settings.home()?;
     let about: About = daemon.get("/api/daemon").await?;
@@ -249,10 +246,10 @@ struct Page {
 /// Opens the page, or shows the address that does.
 pub(crate) async fn dashboard(
     options: &DashboardOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
-    let printer = &surroundings.printer;
-    let daemon = daemon_client::require(surroundings).await?;
+    context: &Context,
+) -> Result<(), CliError> {
+    let printer = &context.printer;
+    let daemon = daemon_client::require(context).await?;
     if options.no_browser {
         return print_link(&daemon, printer).await;
     }
@@ -266,14 +263,14 @@ pub(crate) async fn dashboard(
             printer.done(text, &json!({ "url": url }));
             Ok(())
         }
-        Err(error) => Err(Failure::usage(
+        Err(error) => Err(CliError::usage(
             format!("no browser can be started: {error}"),
             "`toolrack dashboard --no-browser` shows the address",
         )),
     }
 }
 
-async fn print_link(daemon: &Daemon, printer: &Printer) -> Result<(), Failure> {
+async fn print_link(daemon: &Daemon, printer: &Printer) -> Result<(), CliError> {
     let Link { url, seconds } = daemon.post("/api/daemon/link").await.map_err(needs_listen)?;
     if printer.output() == Output::Table {
         printer.line(&url);
@@ -284,33 +281,33 @@ async fn print_link(daemon: &Daemon, printer: &Printer) -> Result<(), Failure> {
     Ok(())
 }
 
-fn needs_listen(failure: Failure) -> Failure {
-    failure.advising("start it with an address: `toolrack daemon start --listen 127.0.0.1:7733`")
+fn needs_listen(failure: CliError) -> CliError {
+    failure.with_hint("start it with an address: `toolrack daemon start --listen 127.0.0.1:7733`")
 }
 
 const UNIT_FILE: &str = "~/.config/systemd/user/toolrack.service";
 const ENABLE_COMMAND: &str = "systemctl --user enable --now toolrack";
 
 /// Prints the unit.
-pub(crate) fn print_unit(surroundings: &Surroundings) -> Result<(), Failure> {
-    let (settings, printer) = (&surroundings.settings, &surroundings.printer);
+pub(crate) fn print_unit(context: &Context) -> Result<(), CliError> {
+    let (settings, printer) = (&context.settings, &context.printer);
     let program = std::env::current_exe()?.display().to_string();
-    let unit = unit_text(&program, &unit_args(settings)?, &unit_env(settings, &of_process));
+    let unit = unit_text(&program, &unit_args(settings)?, &unit_env(settings, &env_var));
     if printer.output() == Output::Table {
         printer.line(unit);
         printer.note(format_args!("save it as `{UNIT_FILE}`, then: {ENABLE_COMMAND}"));
     } else {
-        let said =
+        let json =
             json!({ "unit": format!("{unit}\n"), "file": UNIT_FILE, "enable": ENABLE_COMMAND });
-        printer.document(&said.to_string());
+        printer.document(&json.to_string());
     }
     Ok(())
 }
 
 /// What is typed to mean the servers that are meant now. systemd starts it in another folder.
-fn unit_args(settings: &Settings) -> Result<Vec<String>, Failure> {
+fn unit_args(settings: &Settings) -> Result<Vec<String>, CliError> {
     let mut words = Vec::new();
-    if settings.is_config_given {
+    if settings.has_explicit_config {
         let file = std::path::absolute(settings.home()?.config_file())?;
         words.extend(["--config".to_owned(), file.display().to_string()]);
     }
@@ -330,7 +327,7 @@ fn unit_env(
     value: &dyn Fn(Variable) -> Option<OsString>,
 ) -> Vec<(&'static str, String)> {
     // Who names one folder for everything is asked for no other.
-    let all: &[Variable] = if settings.is_home_given {
+    let all: &[Variable] = if settings.has_explicit_home {
         &[Variable::Home]
     } else {
         &[Variable::XdgConfigHome, Variable::XdgDataHome]
@@ -370,8 +367,8 @@ fn unit_text(program: &str, options: &[String], variables: &[(&str, String)]) ->
 mod tests {
     use super::*;
     use crate::args::GlobalOptions;
-    use crate::settings::settle;
-    use crate::settings::{End, Terminal};
+    use crate::settings::resolve;
+    use crate::settings::{StdStreams, StreamKind};
 
     #[test]
     fn any_port_will_do_for_port_0() {
@@ -405,9 +402,9 @@ mod tests {
             let found = set.iter().find(|(name, _)| *name == it);
             found.map(|(_, value)| OsString::from(value))
         };
-        let (input, output, talk) = (End::Program, End::Program, End::Program);
-        let terminal = Terminal { input, output, talk, columns: None };
-        let settings = settle(options, &value, terminal).unwrap();
+        let (stdin, stdout, stderr) = (StreamKind::Pipe, StreamKind::Pipe, StreamKind::Pipe);
+        let terminal = StdStreams { stdin, stdout, stderr, columns: None };
+        let settings = resolve(options, &value, terminal).unwrap();
         let unit = unit_text(
             "/opt/my tools/100%",
             &unit_args(&settings).unwrap(),

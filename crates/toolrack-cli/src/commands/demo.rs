@@ -3,7 +3,7 @@
 //! The server is this very program, started as a real child process and spoken to over its standard
 //! input and output, like any other server.
 
-use std::process::ExitCode;
+use std::process;
 use std::sync::Arc;
 use std::{fmt, io};
 
@@ -13,10 +13,10 @@ use toolrack_client::{CallOptions, EraChoice, McpClient};
 use toolrack_stdio::{McpServerDef, StdioOptions};
 
 use crate::args::DemoOptions;
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::output::Output;
 use crate::printer::Printer;
-use crate::settings::Talk;
+use crate::settings::Verbosity;
 
 /// What is called, one after the other.
 const QUICK: &[(&str, &str)] = &[
@@ -29,7 +29,7 @@ const QUICK: &[(&str, &str)] = &[
 const COUNTDOWNS: &[(&str, u64, u64)] = &[("slow", 10, 150), ("medium", 20, 60), ("fast", 30, 25)];
 
 /// Starts the server, lists its tools, calls them, and ends it.
-pub(crate) async fn demo(options: &DemoOptions, printer: &Printer) -> Result<(), Failure> {
+pub(crate) async fn demo(options: &DemoOptions, printer: &Printer) -> Result<(), CliError> {
     // What a crash left behind is ended before anything new is started.
     toolrack_stdio::sweep();
     let server = McpServerDef {
@@ -51,8 +51,8 @@ pub(crate) async fn demo(options: &DemoOptions, printer: &Printer) -> Result<(),
     show.tell("Server ended, nothing left running");
     show.what_next();
     if printer.output() != Output::Table {
-        let said = json!({ "revision": revision, "tools": tools, "calls": show.calls });
-        printer.document(&said.to_string());
+        let json = json!({ "revision": revision, "tools": tools, "calls": show.calls });
+        printer.document(&json.to_string());
     }
     Ok(())
 }
@@ -64,7 +64,7 @@ struct Show<'p> {
 }
 
 impl Show<'_> {
-    async fn all_of(&mut self, client: &McpClient) -> Result<(), Failure> {
+    async fn all_of(&mut self, client: &McpClient) -> Result<(), CliError> {
         let tools = client.tools();
         self.heading(format_args!("Its {} tools", tools.items.len()));
         for tool in &tools.items {
@@ -107,7 +107,7 @@ impl Show<'_> {
     }
 
     fn is_for_people(&self) -> bool {
-        self.printer.output() == Output::Table && self.printer.talk() != Talk::Quiet
+        self.printer.output() == Output::Table && self.printer.verbosity() != Verbosity::Quiet
     }
 
     fn what_next(&self) {
@@ -118,11 +118,11 @@ impl Show<'_> {
     }
 }
 
-async fn call(client: &McpClient, tool: &str, arguments: &str) -> Result<String, Failure> {
+async fn call(client: &McpClient, tool: &str, arguments: &str) -> Result<String, CliError> {
     let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
     let result = client.call_tool(tool, &arguments).await?;
     if result.is_error {
-        return Err(Failure::tool(tool));
+        return Err(CliError::tool(tool));
     }
     Ok(result.content)
 }
@@ -131,7 +131,7 @@ async fn count_down<'a>(
     client: &McpClient,
     printer: &Printer,
     (name, from, every_ms): (&'a str, u64, u64),
-) -> Result<(&'a str, String), Failure> {
+) -> Result<(&'a str, String), CliError> {
     let bar = printer.bar(name, from);
     let moved = bar.clone();
     let options = CallOptions {
@@ -155,9 +155,9 @@ async fn count_down<'a>(
 pub(crate) const SERVER_ARGUMENT: &str = "__demo-server";
 
 /// Serves until the input ends.
-pub(crate) fn serve() -> ExitCode {
+pub(crate) fn serve() -> process::ExitCode {
     match toolrack_testkit::demo::serve(io::stdin().lock(), io::stdout()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_unreadable) => ExitCode::FAILURE,
+        Ok(()) => process::ExitCode::SUCCESS,
+        Err(_unreadable) => process::ExitCode::FAILURE,
     }
 }

@@ -1,4 +1,4 @@
-//! `toolrack doctor`: what is wrong, layer by layer, and how to mend it.
+//! `toolrack doctor`: what is wrong, stage by stage, and how to mend it.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -16,101 +16,98 @@ use toolrack_transport::plain_text;
 use uuid::Uuid;
 
 use crate::args::servers::DoctorOptions;
-use crate::config_service::{count, find, with_service};
-use crate::context::Surroundings;
+use crate::config_service::{count_servers, find_config, with_service};
+use crate::context::Context;
 use crate::daemon_client::{self, Status};
-use crate::error::Failure;
-use crate::exit_code::Verdict;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
 use crate::output::{List, Output};
 use crate::server_selection::Servers;
 use crate::server_session::token_hint;
-use crate::suggested_command::word;
+use crate::suggested_command::shell_quote;
 
-const MOST_CHARS: usize = 500;
+const MAX_CHARS: usize = 500;
 
 /// What was looked at, and what was found.
 #[derive(Debug)]
 struct Finding {
     /// Which server; none if it is about all.
     server: Option<String>,
-    layer: &'static str,
-    health: Health,
+    stage: &'static str,
+    outcome: Outcome,
     detail: String,
     fix: Option<String>,
 }
 
 /// How something is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Health {
-    Good,
+enum Outcome {
+    Ok,
     /// Not looked at any further.
     Skipped,
-    Odd,
-    Bad(Verdict),
+    Warning,
+    Fail(ExitCode),
 }
 
-impl Health {
-    fn word(self) -> &'static str {
+impl Outcome {
+    fn as_str(self) -> &'static str {
         match self {
-            Self::Good => "ok",
+            Self::Ok => "ok",
             Self::Skipped => "skipped",
-            Self::Odd => "odd",
-            Self::Bad(_) => "bad",
+            Self::Warning => "odd",
+            Self::Fail(_) => "bad",
         }
     }
 }
 
 impl Finding {
-    fn good(layer: &'static str, detail: impl Into<String>) -> Self {
-        Self { server: None, layer, health: Health::Good, detail: detail.into(), fix: None }
+    fn ok(stage: &'static str, detail: impl Into<String>) -> Self {
+        Self { server: None, stage, outcome: Outcome::Ok, detail: detail.into(), fix: None }
     }
 
-    fn bad(layer: &'static str, verdict: Verdict, detail: String, fix: String) -> Self {
-        Self { server: None, layer, health: Health::Bad(verdict), detail, fix: Some(fix) }
+    fn fail(stage: &'static str, exit_code: ExitCode, detail: String, fix: String) -> Self {
+        Self { server: None, stage, outcome: Outcome::Fail(exit_code), detail, fix: Some(fix) }
     }
 
-    fn of(self, server: &str) -> Self {
+    fn for_server(self, server: &str) -> Self {
         Self { server: Some(server.to_owned()), ..self }
     }
 
-    fn json(&self) -> String {
-        let said: Value = json!({
+    fn to_json(&self) -> String {
+        let json: Value = json!({
             "server": self.server,
-            "layer": self.layer,
-            "health": self.health.word(),
+            "layer": self.stage,
+            "health": self.outcome.as_str(),
             "detail": self.detail,
             "fix": self.fix,
         });
-        said.to_string()
+        json.to_string()
     }
 
     fn line(&self) -> String {
         let what = match &self.server {
-            Some(server) => format!("{server}: {}", self.layer),
-            None => self.layer.to_owned(),
+            Some(server) => format!("{server}: {}", self.stage),
+            None => self.stage.to_owned(),
         };
-        let detail = plain_text(&self.detail, MOST_CHARS);
+        let detail = plain_text(&self.detail, MAX_CHARS);
         let fix =
-            self.fix.as_ref().map(|it| format!("\n         fix: {}", plain_text(it, MOST_CHARS)));
-        format!("{:<8} {what}: {detail}{}", self.health.word(), fix.unwrap_or_default())
+            self.fix.as_ref().map(|it| format!("\n         fix: {}", plain_text(it, MAX_CHARS)));
+        format!("{:<8} {what}: {detail}{}", self.outcome.as_str(), fix.unwrap_or_default())
     }
 }
 
 /// Looks at everything, or at everything that one server needs.
-pub(crate) async fn doctor(
-    options: &DoctorOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
-    let home = surroundings.settings.home()?;
+pub(crate) async fn doctor(options: &DoctorOptions, context: &Context) -> Result<(), CliError> {
+    let home = context.settings.home()?;
     let mut findings = vec![check_home(home.dir()), check_secrets(&home.secrets_dir())];
-    let servers = match Servers::examined(&surroundings.settings, &surroundings.printer) {
+    let servers = match Servers::examined(&context.settings, &context.printer) {
         Ok(servers) => servers,
         Err(failure) => {
             findings.extend(failure.faults().iter().map(|it| {
                 let fix = it.hint.clone().unwrap_or_default();
-                Finding::bad("config", failure.verdict(), it.message.clone(), fix)
+                Finding::fail("config", failure.exit_code(), it.message.clone(), fix)
             }));
-            return report(findings, surroundings);
+            return report(findings, context);
         }
     };
     if let Some(name) = &options.server {
@@ -122,46 +119,46 @@ pub(crate) async fn doctor(
         .iter()
         .filter(|it| options.server.as_deref().is_none_or(|name| name == it.name));
     let environment = Environment::of_process().beginning_at(&servers.dir);
-    let looked = with_service(surroundings, None, async |service: &LocalService| {
+    let looked = with_service(context, None, async |service: &LocalService| {
         let each = join_all(wanted.map(|it| check_server(service, it, &environment)));
-        surroundings.unless_stopped(async { Ok(each.await) }).await
+        context.run_cancellable(async { Ok(each.await) }).await
     })
     .await?;
     let looked: Vec<Finding> = looked.into_iter().flatten().collect();
-    let there = check_daemon(&looked, surroundings).await?;
+    let there = check_daemon(&looked, context).await?;
     findings.extend(looked);
     findings.extend(there);
-    report(findings, surroundings)
+    report(findings, context)
 }
 
-fn report(mut findings: Vec<Finding>, surroundings: &Surroundings) -> Result<(), Failure> {
-    let (printer, aim) = (&surroundings.printer, &surroundings.settings.aim);
+fn report(mut findings: Vec<Finding>, context: &Context) -> Result<(), CliError> {
+    let (printer, echoed_flags) = (&context.printer, &context.settings.echoed_flags);
     for it in &mut findings {
-        it.fix = it.fix.as_deref().map(|fix| aim.told(fix));
+        it.fix = it.fix.as_deref().map(|fix| echoed_flags.apply_to_text(fix));
     }
     match printer.output() {
         Output::Table => findings.iter().for_each(|it| printer.line(it.line())),
         _ => printer.list(&List {
             columns: &[],
             rows: Vec::new(),
-            items: findings.iter().map(Finding::json).collect(),
+            items: findings.iter().map(Finding::to_json).collect(),
         }),
     }
-    let bad = findings.iter().filter_map(|it| match it.health {
-        Health::Bad(verdict) => Some(verdict),
+    let bad = findings.iter().filter_map(|it| match it.outcome {
+        Outcome::Fail(exit_code) => Some(exit_code),
         _ => None,
     });
     match (bad.clone().count(), bad.clone().next()) {
         (0, _) | (_, None) => Ok(()),
         (n_bad, Some(first)) => {
             let code = match first {
-                Verdict::Auth => ErrorCode::Unauthorized,
-                Verdict::Config => ErrorCode::ValidationError,
+                ExitCode::Auth => ErrorCode::Unauthorized,
+                ExitCode::Config => ErrorCode::ValidationError,
                 _ => ErrorCode::ServiceUnavailable,
             };
             let what = if n_bad == 1 { "thing is" } else { "things are" };
             let message = format!("{n_bad} {what} wrong");
-            Err(Failure::new(
+            Err(CliError::new(
                 first,
                 code,
                 message,
@@ -177,26 +174,31 @@ fn check_home(dir: &Path) -> Finding {
     match std::fs::metadata(dir) {
         Ok(about) if !about.is_dir() => {
             let fix = "move it away, or set `TOOLRACK_HOME` to a folder".to_owned();
-            Finding::bad("home", Verdict::Config, format!("{shown} is no folder"), fix)
+            Finding::fail("home", ExitCode::Config, format!("{shown} is no folder"), fix)
         }
         Ok(about) if about.uid() != rustix::process::geteuid().as_raw() => {
             let fix = format!("run `sudo chown -R \"$USER\" {shown}`");
-            Finding::bad("home", Verdict::Config, format!("{shown} belongs to somebody else"), fix)
+            Finding::fail(
+                "home",
+                ExitCode::Config,
+                format!("{shown} belongs to somebody else"),
+                fix,
+            )
         }
         Ok(_) => match check_writable(dir) {
-            Ok(()) => Finding::good("home", format!("{shown} is there")),
+            Ok(()) => Finding::ok("home", format!("{shown} is there")),
             Err(error) => {
                 let fix = format!(
                     "run `chmod u+rwx {shown}`, or set `TOOLRACK_HOME` to a folder elsewhere"
                 );
                 let detail = format!("{shown} cannot be written to: {error}");
-                Finding::bad("home", Verdict::Config, detail, fix)
+                Finding::fail("home", ExitCode::Config, detail, fix)
             }
         },
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => check_missing_home(dir),
         Err(error) => {
             let fix = format!("check the rights of {shown} and of the folders above it");
-            Finding::bad("home", Verdict::Config, format!("{shown}: {error}"), fix)
+            Finding::fail("home", ExitCode::Config, format!("{shown}: {error}"), fix)
         }
     }
 }
@@ -206,14 +208,14 @@ fn check_missing_home(dir: &Path) -> Finding {
     let shown = dir.display();
     let above = dir.ancestors().skip(1).find(|it| it.exists()).unwrap_or(Path::new("/"));
     match check_writable(above) {
-        Ok(()) => Finding::good("home", format!("{shown} is made when it is needed")),
+        Ok(()) => Finding::ok("home", format!("{shown} is made when it is needed")),
         Err(error) => {
             let above = above.display();
             let fix = format!(
                 "check the rights of {above}, or set `TOOLRACK_HOME` to a folder elsewhere"
             );
             let detail = format!("{shown} cannot be made: {above}: {error}");
-            Finding::bad("home", Verdict::Config, detail, fix)
+            Finding::fail("home", ExitCode::Config, detail, fix)
         }
     }
 }
@@ -228,9 +230,9 @@ fn check_writable(dir: &Path) -> std::io::Result<()> {
 fn check_config_file(file: &Path, n_servers: usize) -> Finding {
     let shown = file.display();
     if file.exists() {
-        Finding::good("config", format!("{shown} is sound, with {}", count(n_servers)))
+        Finding::ok("config", format!("{shown} is sound, with {}", count_servers(n_servers)))
     } else {
-        Finding::good("config", format!("{shown} is not there yet; `toolrack add` makes it"))
+        Finding::ok("config", format!("{shown} is not there yet; `toolrack add` makes it"))
     }
 }
 
@@ -239,12 +241,12 @@ fn check_secrets(dir: &Path) -> Finding {
     let shown = dir.display();
     match std::fs::metadata(dir) {
         Ok(about) if about.permissions().mode() & 0o077 != 0 => Finding {
-            health: Health::Odd,
+            outcome: Outcome::Warning,
             fix: Some(format!("run `chmod 700 {shown}`")),
-            ..Finding::good("secrets", format!("{shown} is open to other users"))
+            ..Finding::ok("secrets", format!("{shown} is open to other users"))
         },
-        Ok(_) => Finding::good("secrets", format!("{shown} is private")),
-        Err(_absent) => Finding::good("secrets", "there are none"),
+        Ok(_) => Finding::ok("secrets", format!("{shown} is private")),
+        Err(_absent) => Finding::ok("secrets", "there are none"),
     }
 }
 
@@ -256,29 +258,29 @@ async fn check_server(
 ) -> Vec<Finding> {
     let name = &server.name;
     let mut findings = Vec::new();
-    let config = match find(service, name) {
+    let config = match find_config(service, name) {
         Ok(config) if config.enabled => config,
         Ok(_) => {
-            let fix = Some(format!("`toolrack enable {}`, if it is wanted", word(name)));
-            let health = Health::Skipped;
+            let fix = Some(format!("`toolrack enable {}`, if it is wanted", shell_quote(name)));
+            let outcome = Outcome::Skipped;
             return vec![
-                Finding { health, fix, ..Finding::good("start", "it is disabled") }.of(name),
+                Finding { outcome, fix, ..Finding::ok("start", "it is disabled") }.for_server(name),
             ];
         }
         Err(_gone) => return findings,
     };
     let resolved = match check_values(service, server, environment) {
         Ok(resolved) => resolved,
-        Err(bad) => return bad.into_iter().map(|it| it.of(name)).collect(),
+        Err(bad) => return bad.into_iter().map(|it| it.for_server(name)).collect(),
     };
-    findings.push(Finding::good("values", "everything it refers to is there"));
+    findings.push(Finding::ok("values", "everything it refers to is there"));
     let (program, can_start) = check_program(&resolved, name);
     findings.extend(program);
     if can_start {
         findings.extend(check_login(service, &config).await);
         findings.push(check_connection(service, config.id, server).await);
     }
-    findings.into_iter().map(|it| it.of(name)).collect()
+    findings.into_iter().map(|it| it.for_server(name)).collect()
 }
 
 /// Whether variables, secrets and files that a server refers to are there.
@@ -298,10 +300,10 @@ fn check_values(
         let fix = format!(
             "set the variable, or store the secret with `toolrack secret set NAME`, or change the server with \
              `toolrack edit {}`",
-            word(&server.name)
+            shell_quote(&server.name)
         );
         let each = faults.iter();
-        each.map(|it| Finding::bad("values", Verdict::Config, it.to_string(), fix.clone())).collect()
+        each.map(|it| Finding::fail("values", ExitCode::Config, it.to_string(), fix.clone())).collect()
     })
 }
 
@@ -314,14 +316,14 @@ fn check_program(resolved: &ResolvedTransport, server: &str) -> (Option<Finding>
         return (None, true);
     }
     match find_program(&command, None) {
-        Ok(path) => (Some(Finding::good("program", path.display().to_string())), true),
+        Ok(path) => (Some(Finding::ok("program", path.display().to_string())), true),
         Err(fault) => {
             let fix = format!(
                 "install it, or give the whole path of the program with `toolrack edit {}`",
-                word(server)
+                shell_quote(server)
             );
             let detail = fault.to_string();
-            (Some(Finding::bad("program", Verdict::Unreachable, detail, fix)), false)
+            (Some(Finding::fail("program", ExitCode::Unreachable, detail, fix)), false)
         }
     }
 }
@@ -331,18 +333,20 @@ async fn check_login(service: &LocalService, config: &McpConfig) -> Option<Findi
     let authorizer = service.authorizer(config.id).ok()?;
     match authorizer.status().await {
         Ok(LoginStatus::LoggedIn { issuer, .. }) => {
-            Some(Finding::good("login", format!("logged in by {issuer}")))
+            Some(Finding::ok("login", format!("logged in by {issuer}")))
         }
-        Ok(_) => Some(Finding::good("login", "nobody is logged in; not every server wants it")),
+        Ok(_) => Some(Finding::ok("login", "nobody is logged in; not every server wants it")),
         Err(error) => {
-            let fix =
-                format!("run `toolrack logout {0}`, then `toolrack login {0}`", word(&config.name));
-            Some(Finding::bad("login", Verdict::Auth, error.to_string(), fix))
+            let fix = format!(
+                "run `toolrack logout {0}`, then `toolrack login {0}`",
+                shell_quote(&config.name)
+            );
+            Some(Finding::fail("login", ExitCode::Auth, error.to_string(), fix))
         }
     }
 }
 
-/// Starts or reaches a server, and says at which layer that ended.
+/// Starts or reaches a server, and says at which stage that ended.
 async fn check_connection(service: &LocalService, id: Uuid, server: &McpServerConfig) -> Finding {
     let name = &server.name;
     let started = service.start(id).await;
@@ -351,28 +355,28 @@ async fn check_connection(service: &LocalService, id: Uuid, server: &McpServerCo
         let (shown, total) = connection.map_or((0, 0), |it| {
             (it.n_tools(), it.listing().map_or(0, |listing| listing.items.len()))
         });
-        return Finding::good("tools", format!("it works, and offers {shown} of {total} tools"));
+        return Finding::ok("tools", format!("it works, and offers {shown} of {total} tools"));
     };
     let failure = connection.and_then(|it| it.state().failure().cloned());
-    let (layer, verdict, usual) =
+    let (stage, exit_code, usual) =
         classify_failure(failure.as_ref().map(toolrack_manager::Failure::kind), server);
     let hint = failure.as_ref().and_then(|it| it.hint()).map(str::to_owned);
     let detail = failure.map_or_else(|| error.to_string(), |it| it.reason().to_owned());
     // What the server said last is no advice yet.
-    let fix = match (hint, layer) {
+    let fix = match (hint, stage) {
         (Some(hint), "start" | "handshake" | "package") => format!("{hint}; {usual}"),
         (Some(hint), "reach" | "values") => hint,
         _ => usual,
     };
-    Finding::bad(layer, verdict, detail, fix)
+    Finding::fail(stage, exit_code, detail, fix)
 }
 
-/// The layer at which a kind of failure happens, its exit code, and what usually helps.
+/// The stage at which a kind of failure happens, its exit code, and what usually helps.
 fn classify_failure(
     kind: Option<FailureKind>,
     server: &McpServerConfig,
-) -> (&'static str, Verdict, String) {
-    let typed = word(&server.name);
+) -> (&'static str, ExitCode, String) {
+    let typed = shell_quote(&server.name);
     let logs = format!("`toolrack logs {typed}` shows what it wrote");
     match kind {
         Some(
@@ -383,41 +387,38 @@ fn classify_failure(
             | FailureKind::DockerNotRunning,
         ) => (
             "package",
-            Verdict::Unreachable,
+            ExitCode::Unreachable,
             format!("`toolrack edit {typed}` changes the package"),
         ),
         Some(FailureKind::BadConfig | FailureKind::MissingCredentials) => {
-            ("values", Verdict::Config, format!("`toolrack edit {typed}` changes it"))
+            ("values", ExitCode::Config, format!("`toolrack edit {typed}` changes it"))
         }
         Some(FailureKind::NeedsLogin) if server.has_authorization() => {
-            ("login", Verdict::Auth, token_hint(server))
+            ("login", ExitCode::Auth, token_hint(server))
         }
         Some(FailureKind::NeedsLogin) => {
-            ("login", Verdict::Auth, format!("`toolrack login {typed}`"))
+            ("login", ExitCode::Auth, format!("`toolrack login {typed}`"))
         }
         Some(FailureKind::Unreachable) => (
             "reach",
-            Verdict::Unreachable,
+            ExitCode::Unreachable,
             format!("check the address with `toolrack get {typed}`, the network, and the proxy"),
         ),
         Some(FailureKind::HandshakeTimedOut) => (
             "handshake",
-            Verdict::Unreachable,
+            ExitCode::Unreachable,
             format!("it may be no MCP server, or need a longer `startup_timeout`; {logs}"),
         ),
         Some(FailureKind::Refused) => {
-            ("handshake", Verdict::Unreachable, format!("it may be no MCP server; {logs}"))
+            ("handshake", ExitCode::Unreachable, format!("it may be no MCP server; {logs}"))
         }
-        _ => ("start", Verdict::Unreachable, logs),
+        _ => ("start", ExitCode::Unreachable, logs),
     }
 }
 
 /// What the daemon says of servers that were found to be sound. Of the others it would say the same.
-async fn check_daemon(
-    looked: &[Finding],
-    surroundings: &Surroundings,
-) -> Result<Vec<Finding>, Failure> {
-    let Some(daemon) = daemon_client::find(&surroundings.settings)? else { return Ok(Vec::new()) };
+async fn check_daemon(looked: &[Finding], context: &Context) -> Result<Vec<Finding>, CliError> {
+    let Some(daemon) = daemon_client::find(&context.settings)? else { return Ok(Vec::new()) };
     let sound = healthy_servers(looked);
     Ok(match daemon.statuses().await {
         Ok(all) => all
@@ -427,7 +428,7 @@ async fn check_daemon(
             .collect(),
         Err(failure) => {
             let fix = failure.hint().unwrap_or_default().to_owned();
-            vec![Finding::bad("daemon", failure.verdict(), failure.summary().message, fix)]
+            vec![Finding::fail("daemon", failure.exit_code(), failure.summary().message, fix)]
         }
     })
 }
@@ -436,7 +437,7 @@ async fn check_daemon(
 fn healthy_servers(findings: &[Finding]) -> BTreeSet<&str> {
     let (mut good, mut others) = (BTreeSet::new(), BTreeSet::new());
     for it in findings {
-        let named = if it.health == Health::Good { &mut good } else { &mut others };
+        let named = if it.outcome == Outcome::Ok { &mut good } else { &mut others };
         named.extend(it.server.as_deref());
     }
     &good - &others
@@ -446,16 +447,16 @@ fn healthy_servers(findings: &[Finding]) -> BTreeSet<&str> {
 fn daemon_finding(status: &Status) -> Option<Finding> {
     let ServiceFault { code, message, hint, .. } = status.problem.clone()?.in_detail();
     let name = &status.name;
-    let typed = word(name);
-    let verdict = match code {
+    let typed = shell_quote(name);
+    let exit_code = match code {
         // It is a program or a package that is not there, and nothing that was typed.
-        ErrorCode::NotFound => Verdict::Unreachable,
-        code => Verdict::of(code),
+        ErrorCode::NotFound => ExitCode::Unreachable,
+        code => ExitCode::from_error_code(code),
     };
     let usual =
         || format!("`toolrack restart {typed}`; `toolrack logs {typed}` shows what it wrote");
     let detail = format!("it does not run there: {message}");
-    Some(Finding::bad("daemon", verdict, detail, hint.unwrap_or_else(usual)).of(name))
+    Some(Finding::fail("daemon", exit_code, detail, hint.unwrap_or_else(usual)).for_server(name))
 }
 
 #[cfg(test)]
@@ -466,16 +467,19 @@ mod tests {
     #[test]
     fn a_finding_says_what_to_do() {
         let bad =
-            Finding::bad("start", Verdict::Unreachable, "exit\u{7} 3".into(), "mend it".into());
-        assert_eq!(bad.of("it").line(), "bad      it: start: exit 3\n         fix: mend it");
-        assert_eq!(Finding::good("home", "there").line(), "ok       home: there");
+            Finding::fail("start", ExitCode::Unreachable, "exit\u{7} 3".into(), "mend it".into());
+        assert_eq!(
+            bad.for_server("it").line(),
+            "bad      it: start: exit 3\n         fix: mend it"
+        );
+        assert_eq!(Finding::ok("home", "there").line(), "ok       home: there");
     }
 
     #[test]
     fn a_home_that_cannot_be_made_is_found_out() {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().join("above/home");
-        assert_eq!(check_home(&home).health, Health::Good);
+        assert_eq!(check_home(&home).outcome, Outcome::Ok);
         if rustix::process::geteuid().is_root() {
             let reason = "root may write everywhere";
             return toolrack_testkit::skipped("a_home_that_cannot_be_made_is_found_out", reason);
@@ -484,27 +488,27 @@ mod tests {
         mode(0o500).unwrap();
         for it in [&home, dir.path()] {
             let finding = check_home(it);
-            assert_eq!(finding.health, Health::Bad(Verdict::Config), "{finding:?}");
+            assert_eq!(finding.outcome, Outcome::Fail(ExitCode::Config), "{finding:?}");
         }
         mode(0o700).unwrap();
     }
 
     #[track_caller]
-    fn check(kind: FailureKind, layer: &str, verdict: Verdict) {
+    fn check(kind: FailureKind, stage: &str, exit_code: ExitCode) {
         let server = McpServerConfig::http("it", "http://host/mcp");
         let (found, code, fix) = classify_failure(Some(kind), &server);
-        assert_eq!((found, code), (layer, verdict), "{kind:?}");
+        assert_eq!((found, code), (stage, exit_code), "{kind:?}");
         assert!(fix.contains("it"), "{fix}");
     }
 
     #[test]
     fn every_failure_has_a_layer_and_a_fix() {
-        check(FailureKind::MissingTool, "package", Verdict::Unreachable);
-        check(FailureKind::BadConfig, "values", Verdict::Config);
-        check(FailureKind::NeedsLogin, "login", Verdict::Auth);
-        check(FailureKind::Unreachable, "reach", Verdict::Unreachable);
-        check(FailureKind::HandshakeTimedOut, "handshake", Verdict::Unreachable);
-        check(FailureKind::Exited, "start", Verdict::Unreachable);
+        check(FailureKind::MissingTool, "package", ExitCode::Unreachable);
+        check(FailureKind::BadConfig, "values", ExitCode::Config);
+        check(FailureKind::NeedsLogin, "login", ExitCode::Auth);
+        check(FailureKind::Unreachable, "reach", ExitCode::Unreachable);
+        check(FailureKind::HandshakeTimedOut, "handshake", ExitCode::Unreachable);
+        check(FailureKind::Exited, "start", ExitCode::Unreachable);
         let mut server = McpServerConfig::http("it", "http://host/mcp");
         if let McpTransport::Http { headers, .. } = &mut server.transport {
             headers.insert("authorization".to_owned(), "Bearer ${TOKEN}".to_owned());
@@ -515,15 +519,15 @@ mod tests {
 
     #[test]
     fn servers_are_sound_if_nothing_else_is_said() {
-        let good = |name| Finding::good("values", "there").of(name);
-        let bad = Finding::bad("start", Verdict::Unreachable, "exit 3".into(), "mend it".into());
-        let skipped = Finding { health: Health::Skipped, ..Finding::good("start", "disabled") };
+        let good = |name| Finding::ok("values", "there").for_server(name);
+        let bad = Finding::fail("start", ExitCode::Unreachable, "exit 3".into(), "mend it".into());
+        let skipped = Finding { outcome: Outcome::Skipped, ..Finding::ok("start", "disabled") };
         let findings = [
-            Finding::good("home", "there"),
+            Finding::ok("home", "there"),
             good("a"),
             good("b"),
-            bad.of("b"),
-            skipped.of("c"),
+            bad.for_server("b"),
+            skipped.for_server("c"),
             good("d"),
         ];
         assert_eq!(healthy_servers(&findings), BTreeSet::from(["a", "d"]));

@@ -7,28 +7,25 @@ use toolrack_config::{ConfigFile, Dialect, Fault, detect, read_as};
 use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _, Secret, ServiceFault};
 use toolrack_transport::plain_text;
 
-use crate::args::servers::{ImportOptions, Tool};
+use crate::args::servers::{ImportOptions, SourceTool};
 use crate::commands::config::read_config;
-use crate::config_secrets::{self, Stowed, display_line};
-use crate::config_service::{file_of, with_service};
-use crate::context::Surroundings;
-use crate::error::Failure;
-use crate::exit_code::Verdict;
-use crate::import_sources::{Places, dialect_name};
+use crate::config_secrets::{self, ExtractedSecrets, display_line};
+use crate::config_service::{config_path, with_service};
+use crate::context::Context;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
+use crate::import_sources::{SearchDirs, dialect_name};
 use crate::output::{List, Output};
-use crate::settings::{Variable, of_process};
-use crate::suggest::{meant, near};
+use crate::settings::{Variable, env_var};
+use crate::suggest::{did_you_mean, similar_names};
 use crate::working_dir;
 
 /// Takes over the servers of other tools.
-pub(crate) async fn import(
-    options: ImportOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
+pub(crate) async fn import(options: ImportOptions, context: &Context) -> Result<(), CliError> {
     let found = find_files(&options)?;
     // Whoever is nowhere is in no project.
     let here = std::env::current_dir().unwrap_or_default();
-    let printer = &surroundings.printer;
+    let printer = &context.printer;
     for it in &found {
         let (path, name) = (it.path.display(), dialect_name(it.dialect));
         printer.note(format_args!("{path}: a file of {name}"));
@@ -36,11 +33,11 @@ pub(crate) async fn import(
             printer.note(format_args!("warning: {warning}"));
         }
     }
-    with_service(surroundings, None, async |service: &LocalService| {
+    with_service(context, None, async |service: &LocalService| {
         let mut imports = plan(&found, &service.list(), &here);
         let mut n_plain = 0;
         let mut unsaved = None;
-        for import in imports.iter_mut().filter(|it| it.fate == Fate::Taken) {
+        for import in imports.iter_mut().filter(|it| it.outcome == ImportOutcome::Imported) {
             if let Some(note) = &import.note {
                 printer.note(note);
             }
@@ -50,19 +47,19 @@ pub(crate) async fn import(
                     "note: `{name}` wants a secret that is not stored: `toolrack secret set {secret}`"
                 ));
             }
-            let stowed = config_secrets::extract_secrets(import.config.clone());
-            if options.secrets && !stowed.names.is_empty() {
-                let (name, names) = (&import.config.name, stowed.names.join(", "));
+            let extracted = config_secrets::extract_secrets(import.config.clone());
+            if options.secrets && !extracted.names.is_empty() {
+                let (name, names) = (&import.config.name, extracted.names.join(", "));
                 printer.note(format_args!("{name}: into the secret store: {names}"));
             } else {
-                n_plain += stowed.names.len();
+                n_plain += extracted.names.len();
             }
             if options.dry_run {
                 continue;
             }
-            let taken = save_import(service, import.config.clone(), options.secrets.then_some(stowed)).await;
+            let taken = save_import(service, import.config.clone(), options.secrets.then_some(extracted)).await;
             if let Err(failure) = taken {
-                import.fate = Fate::Skipped(failure.summary().message);
+                import.outcome = ImportOutcome::Skipped(failure.summary().message);
                 unsaved.get_or_insert(failure);
             }
         }
@@ -72,7 +69,7 @@ pub(crate) async fn import(
                  into the secret store"
             ));
         }
-        report(&imports, &options, &file_of(service), surroundings);
+        report(&imports, &options, &config_path(service), context);
         unsaved.map_or(Ok(()), Err)
     })
     .await
@@ -94,9 +91,9 @@ fn make_missing_secrets_optional(config: &mut McpConfig, stored: &[String]) -> V
 async fn save_import(
     service: &LocalService,
     config: McpConfig,
-    stowed: Option<Stowed>,
-) -> Result<(), Failure> {
-    let Some(Stowed { config, secrets, .. }) = stowed else {
+    extracted: Option<ExtractedSecrets>,
+) -> Result<(), CliError> {
+    let Some(ExtractedSecrets { config, secrets, .. }) = extracted else {
         service.create(config)?;
         return Ok(());
     };
@@ -122,18 +119,18 @@ async fn save_import(
 }
 
 /// A secret that somebody else needs is not overwritten.
-fn secret_conflict(name: &str) -> Failure {
+fn secret_conflict(name: &str) -> CliError {
     let message = format!("the secret `{name}` is stored with another value");
     let hint =
         format!("remove it with `toolrack secret remove {name}`, or import without `--secrets`");
-    Failure::config(message, hint)
+    CliError::config(message, hint)
 }
 
 /// The files that are meant.
-fn find_files(options: &ImportOptions) -> Result<Vec<Found>, Failure> {
+fn find_files(options: &ImportOptions) -> Result<Vec<SourceFile>, CliError> {
     let tool = match options.from.as_deref() {
         None | Some("all") => None,
-        Some(word) => match Tool::meant(word) {
+        Some(word) => match SourceTool::parse(word) {
             Some(tool) => Some(tool),
             None if options.file.is_none() && looks_like_file(word) => {
                 return Ok(vec![read_given(Path::new(word), None)?]);
@@ -142,18 +139,18 @@ fn find_files(options: &ImportOptions) -> Result<Vec<Found>, Failure> {
         },
     };
     if let Some(file) = &options.file {
-        return Ok(vec![read_given(file, tool.map(Tool::dialect))?]);
+        return Ok(vec![read_given(file, tool.map(SourceTool::dialect))?]);
     }
-    let places = places()?;
+    let dirs = dirs()?;
     let mut found = Vec::new();
-    let tools = tool.as_ref().map_or(Tool::ALL, std::slice::from_ref);
+    let tools = tool.as_ref().map_or(SourceTool::ALL, std::slice::from_ref);
     for tool in tools {
-        for path in tool.present(&places) {
+        for path in tool.present(&dirs) {
             found.push(read_found(&path, Some(tool.dialect()))?);
         }
     }
     if found.is_empty() {
-        return Err(nothing_found(tool, &places));
+        return Err(nothing_found(tool, &dirs));
     }
     Ok(found)
 }
@@ -162,24 +159,24 @@ fn looks_like_file(word: &str) -> bool {
     word.contains(['/', '.']) || Path::new(word).exists()
 }
 
-fn unknown_tool(word: &str) -> Failure {
-    let mut words: Vec<String> = Tool::ALL.iter().map(|it| it.word()).collect();
+fn unknown_tool(word: &str) -> CliError {
+    let mut words: Vec<String> = SourceTool::ALL.iter().map(|it| it.name()).collect();
     words.push("all".to_owned());
-    let meant = meant(&near(word, words.iter().map(String::as_str)));
+    let meant = did_you_mean(&similar_names(word, words.iter().map(String::as_str)));
     let hint = format!("give a file, or one of: {}", words.join(", "));
-    Failure::usage(format!("`{word}` is no tool whose servers can be found{meant}"), hint)
+    CliError::usage(format!("`{word}` is no tool whose servers can be found{meant}"), hint)
 }
 
-fn nothing_found(tool: Option<Tool>, places: &Places) -> Failure {
+fn nothing_found(tool: Option<SourceTool>, dirs: &SearchDirs) -> CliError {
     let (message, hint) = match tool {
         None => (
             "no other tool on this machine has a config with servers".to_owned(),
             "give the file, as in `toolrack import path/to/mcp.json`".to_owned(),
         ),
         Some(tool) => {
-            let files = tool.files(places);
+            let files = tool.files(dirs);
             let files: Vec<String> = files.iter().map(|it| it.display().to_string()).collect();
-            let word = tool.word();
+            let word = tool.name();
             (
                 format!(
                     "{} has no config here: {}",
@@ -190,25 +187,25 @@ fn nothing_found(tool: Option<Tool>, places: &Places) -> Failure {
             )
         }
     };
-    Failure::new(Verdict::Config, ErrorCode::NotFound, message, hint)
+    CliError::new(ExitCode::Config, ErrorCode::NotFound, message, hint)
 }
 
-fn places() -> Result<Places, Failure> {
-    let absolute = |it: Variable| of_process(it).map(PathBuf::from).filter(|it| it.is_absolute());
+fn dirs() -> Result<SearchDirs, CliError> {
+    let absolute = |it: Variable| env_var(it).map(PathBuf::from).filter(|it| it.is_absolute());
     let Some(home) = absolute(Variable::UserHome) else {
         let hint = "set `HOME`, or give the file, as in `toolrack import path/to/mcp.json`";
-        return Err(Failure::usage("it is unknown where other tools keep their configs", hint));
+        return Err(CliError::usage("it is unknown where other tools keep their configs", hint));
     };
     let config = absolute(Variable::XdgConfigHome).unwrap_or_else(|| home.join(".config"));
-    Ok(Places { home, config })
+    Ok(SearchDirs { home, config })
 }
 
 /// A file that somebody named, which may be that of a project.
-fn read_given(path: &Path, dialect: Option<Dialect>) -> Result<Found, Failure> {
-    Ok(Found { dir: working_dir::of_project(path), ..read_found(path, dialect)? })
+fn read_given(path: &Path, dialect: Option<Dialect>) -> Result<SourceFile, CliError> {
+    Ok(SourceFile { dir: working_dir::of_project(path), ..read_found(path, dialect)? })
 }
 
-fn read_found(path: &Path, dialect: Option<Dialect>) -> Result<Found, Failure> {
+fn read_found(path: &Path, dialect: Option<Dialect>) -> Result<SourceFile, CliError> {
     let text = read_config(path)?;
     let shown = path.display().to_string();
     let dialect = dialect.unwrap_or_else(|| detect(&shown, &text).dialect);
@@ -218,40 +215,40 @@ fn read_found(path: &Path, dialect: Option<Dialect>) -> Result<Found, Failure> {
             let hint = "mend the file, or name another one; nothing was taken over";
             ServiceFault::new(ErrorCode::ValidationError, it.to_string()).hint(hint)
         };
-        Failure::all(Verdict::Config, faults.iter().map(fault).collect())
+        CliError::from_faults(ExitCode::Config, faults.iter().map(fault).collect())
     })?;
-    Ok(Found { path: path.to_owned(), dir: None, dialect, file, warnings })
+    Ok(SourceFile { path: path.to_owned(), dir: None, dialect, file, warnings })
 }
 
-fn report(imports: &[Import], options: &ImportOptions, file: &str, surroundings: &Surroundings) {
-    let word = |fate: &Fate| match (fate, options.dry_run) {
-        (Fate::Taken, true) => "would be taken".to_owned(),
-        (Fate::Taken, false) => "taken".to_owned(),
-        (Fate::Skipped(why), _) => format!("skipped: {why}"),
+fn report(imports: &[Import], options: &ImportOptions, file: &str, context: &Context) {
+    let word = |outcome: &ImportOutcome| match (outcome, options.dry_run) {
+        (ImportOutcome::Imported, true) => "would be taken".to_owned(),
+        (ImportOutcome::Imported, false) => "taken".to_owned(),
+        (ImportOutcome::Skipped(why), _) => format!("skipped: {why}"),
     };
-    let printer = &surroundings.printer;
+    let printer = &context.printer;
     let row = |it: &Import| {
         let name = display_line(&it.config.name);
         let from = dialect_name(it.dialect).to_owned();
-        vec![name, from, config_secrets::target(&it.config), word(&it.fate)]
+        vec![name, from, config_secrets::target(&it.config), word(&it.outcome)]
     };
     let item = |it: &Import| {
-        let said = json!({
+        let json = json!({
             "name": it.config.name,
             "file": it.path,
             "dialect": dialect_name(it.dialect),
             "target": config_secrets::target(&it.config),
-            "taken": it.fate == Fate::Taken && !options.dry_run,
-            "outcome": word(&it.fate),
+            "taken": it.outcome == ImportOutcome::Imported && !options.dry_run,
+            "outcome": word(&it.outcome),
         });
-        said.to_string()
+        json.to_string()
     };
     printer.list(&List {
         columns: &["NAME", "FROM", "TARGET", "OUTCOME"],
         rows: imports.iter().map(row).collect(),
         items: imports.iter().map(item).collect(),
     });
-    let n_taken = imports.iter().filter(|it| it.fate == Fate::Taken).count();
+    let n_taken = imports.iter().filter(|it| it.outcome == ImportOutcome::Imported).count();
     if printer.output() == Output::Table {
         match (n_taken, options.dry_run) {
             (0, _) => printer.note("nothing was taken over"),
@@ -265,7 +262,7 @@ fn report(imports: &[Import], options: &ImportOptions, file: &str, surroundings:
 
 /// A file that is read.
 #[derive(Debug)]
-struct Found {
+struct SourceFile {
     path: PathBuf,
     /// Where paths in it begin, if that is known.
     dir: Option<PathBuf>,
@@ -276,8 +273,8 @@ struct Found {
 
 /// What became of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Fate {
-    Taken,
+enum ImportOutcome {
+    Imported,
     Skipped(String),
 }
 
@@ -287,15 +284,15 @@ struct Import {
     path: PathBuf,
     dialect: Dialect,
     config: McpConfig,
-    fate: Fate,
+    outcome: ImportOutcome,
     /// What was added to what its tool says of it.
     note: Option<String>,
 }
 
 /// What is to become of each server, given those that are there, for somebody who is `here`.
-fn plan(found: &[Found], present: &[McpConfig], here: &Path) -> Vec<Import> {
+fn plan(found: &[SourceFile], present: &[McpConfig], here: &Path) -> Vec<Import> {
     let mut imports: Vec<Import> = Vec::new();
-    for Found { path, dir, dialect, file, .. } in found {
+    for SourceFile { path, dir, dialect, file, .. } in found {
         let around = enclosing_project(here, file.agents.iter().map(|it| it.id.as_str()));
         let of_all = file.defaults.iter().map(|it| (it, None));
         let of_projects = file
@@ -306,15 +303,18 @@ fn plan(found: &[Found], present: &[McpConfig], here: &Path) -> Vec<Import> {
             let mut config = McpConfig::of_entry(entry);
             let note = match project {
                 Some(project) => set_project_dir(&mut config, project),
-                None => dir.as_ref().and_then(|it| working_dir::settle(&mut config, it)),
+                None => dir.as_ref().and_then(|it| working_dir::set_if_relative(&mut config, it)),
             };
-            let taken = imports.iter().filter(|it| it.fate == Fate::Taken).map(|it| &it.config);
+            let taken = imports
+                .iter()
+                .filter(|it| it.outcome == ImportOutcome::Imported)
+                .map(|it| &it.config);
             let namesake = present.iter().chain(taken).find(|it| it.name == config.name);
-            let fate = match project.filter(|it| around != Some(*it)) {
-                Some(stranger) => Fate::Skipped(other_project(stranger)),
+            let outcome = match project.filter(|it| around != Some(*it)) {
+                Some(stranger) => ImportOutcome::Skipped(other_project(stranger)),
                 None => decide(&config, namesake),
             };
-            imports.push(Import { path: path.clone(), dialect: *dialect, config, fate, note });
+            imports.push(Import { path: path.clone(), dialect: *dialect, config, outcome, note });
         }
     }
     imports
@@ -352,20 +352,22 @@ fn other_project(owner: &str) -> String {
     }
 }
 
-fn decide(config: &McpConfig, namesake: Option<&McpConfig>) -> Fate {
+fn decide(config: &McpConfig, namesake: Option<&McpConfig>) -> ImportOutcome {
     // The secrets in its arguments may have been moved.
-    let stowed = config_secrets::extract_secrets(config.clone()).config;
+    let extracted = config_secrets::extract_secrets(config.clone()).config;
     let is_same = |it: &McpConfig| {
         let is_same = |as_is: &McpConfig, key: &str| it.config.get(key) == as_is.config.get(key);
-        let has_args = is_same(config, "args") || is_same(&stowed, "args");
+        let has_args = is_same(config, "args") || is_same(&extracted, "args");
         it.package == config.package && has_args && is_same(config, "cwd")
     };
     match namesake {
-        Some(it) if is_same(it) => Fate::Skipped("is there already".to_owned()),
-        Some(_) => Fate::Skipped("another server has this name".to_owned()),
-        None if let Some(why) = invalid_name(&config.name) => Fate::Skipped(why.to_owned()),
-        None if !config.enabled => Fate::Skipped("is disabled there".to_owned()),
-        None => Fate::Taken,
+        Some(it) if is_same(it) => ImportOutcome::Skipped("is there already".to_owned()),
+        Some(_) => ImportOutcome::Skipped("another server has this name".to_owned()),
+        None if let Some(why) = invalid_name(&config.name) => {
+            ImportOutcome::Skipped(why.to_owned())
+        }
+        None if !config.enabled => ImportOutcome::Skipped("is disabled there".to_owned()),
+        None => ImportOutcome::Imported,
     }
 }
 
@@ -395,8 +397,8 @@ mod tests {
     #[test]
     fn what_is_there_stays_as_it_is() {
         let (a, b) = (config("x"), config("y"));
-        let skipped = |why: &str| Fate::Skipped(why.to_owned());
-        assert_eq!(decide(&a, None), Fate::Taken);
+        let skipped = |why: &str| ImportOutcome::Skipped(why.to_owned());
+        assert_eq!(decide(&a, None), ImportOutcome::Imported);
         assert_eq!(decide(&a, Some(&a)), skipped("is there already"));
         assert_eq!(decide(&a, Some(&b)), skipped("another server has this name"));
         let elsewhere = McpConfig { config: json!({ "cwd": "/p" }), ..config("x") };
@@ -409,7 +411,7 @@ mod tests {
     fn a_name_that_deceives_is_not_taken() {
         let check = |name: &str, is_fit: bool| {
             let config = McpConfig { name: name.to_owned(), ..config("x") };
-            assert_eq!(decide(&config, None) == Fate::Taken, is_fit, "{name:?}");
+            assert_eq!(decide(&config, None) == ImportOutcome::Imported, is_fit, "{name:?}");
         };
         check("git", true);
         check("größe 漢字", true);

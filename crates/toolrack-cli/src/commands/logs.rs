@@ -13,30 +13,27 @@ use toolrack_transport::plain_text;
 
 use crate::args::daemon::{DaemonLogsOptions, HistoryOptions};
 use crate::args::servers::LogsOptions;
-use crate::config_service::{find, must_exist, with_service};
-use crate::context::Surroundings;
+use crate::config_service::{ensure_exists, find_config, with_service};
+use crate::context::Context;
 use crate::daemon_client::log_file;
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::output::{self, List, Output};
 use crate::printer::Printer;
-use crate::suggested_command::word;
+use crate::suggested_command::shell_quote;
 
 /// How often a file is looked at that is followed.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_LINE_CHARS: usize = 4000;
 
 /// Shows what is remembered of a server, and goes on if that is wanted.
-pub(crate) async fn logs(
-    options: &LogsOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
-    let (name, printer) = (&options.server, &surroundings.printer);
-    must_exist(name, surroundings)?;
-    let (id, store) = with_service(surroundings, None, async |service: &LocalService| {
-        Ok((find(service, name)?.id, service.logs().clone()))
+pub(crate) async fn logs(options: &LogsOptions, context: &Context) -> Result<(), CliError> {
+    let (name, printer) = (&options.server, &context.printer);
+    ensure_exists(name, context)?;
+    let (id, store) = with_service(context, None, async |service: &LocalService| {
+        Ok((find_config(service, name)?.id, service.logs().clone()))
     })
     .await?;
-    let read = |store: &LogStore| store.read(id).map_err(Failure::from);
+    let read = |store: &LogStore| store.read(id).map_err(CliError::from);
     let mut seen = read(&store)?;
     let wanted = if options.all { &seen } else { last_run(&seen) };
     match printer.output() {
@@ -48,7 +45,7 @@ pub(crate) async fn logs(
         }
     }
     if seen.is_empty() {
-        let typed = word(name);
+        let typed = shell_quote(name);
         printer.note(format_args!(
             "note: nothing is remembered of `{name}`; `toolrack start {typed}` starts it once"
         ));
@@ -59,7 +56,7 @@ pub(crate) async fn logs(
     loop {
         tokio::select! {
             // Leaving is how this ends.
-            () = surroundings.stop.cancelled() => return Ok(()),
+            () = context.cancellation.cancelled() => return Ok(()),
             () = sleep(POLL_INTERVAL) => {}
         }
         let now = read(&store)?;
@@ -120,10 +117,10 @@ const READ_BYTES: u64 = 1 << 20;
 /// Shows the end of the log, and goes on if that is wanted.
 pub(crate) async fn daemon_logs(
     options: &DaemonLogsOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
-    let printer = &surroundings.printer;
-    let path = log_file(surroundings.settings.home()?);
+    context: &Context,
+) -> Result<(), CliError> {
+    let printer = &context.printer;
+    let path = log_file(context.settings.home()?);
     let n_bytes = std::fs::metadata(&path).map_or(0, |it| it.len());
     let begin = n_bytes.saturating_sub(TAIL_BYTES);
     let (text, mut place) = read_lines(&path, begin)?;
@@ -139,7 +136,7 @@ pub(crate) async fn daemon_logs(
     loop {
         tokio::select! {
             // Leaving is how this ends.
-            () = surroundings.stop.cancelled() => return Ok(()),
+            () = context.cancellation.cancelled() => return Ok(()),
             () = sleep(POLL_INTERVAL) => {}
         }
         let (text, end) = read_lines(&path, place)?;
@@ -181,19 +178,16 @@ const MAX_LIMIT: u32 = 10_000;
 const MAX_NAME_CHARS: usize = 200;
 
 /// Lists calls, or shows one.
-pub(crate) async fn history(
-    options: HistoryOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
-    let printer = &surroundings.printer;
-    let home = surroundings.settings.home()?.clone();
+pub(crate) async fn history(options: HistoryOptions, context: &Context) -> Result<(), CliError> {
+    let printer = &context.printer;
+    let home = context.settings.home()?.clone();
     if let Some(id) = options.id {
         let asked = id.clone();
-        let found = surroundings.blocking(move || Ok(read_call(&home, &asked)?)).await?;
+        let found = context.blocking(move || Ok(read_call(&home, &asked)?)).await?;
         let found = found.ok_or_else(|| {
             let hint =
                 "run `toolrack history` to see which calls there were, with their ids in front";
-            Failure::unknown(format!("no call has the id `{id}`"), hint)
+            CliError::unknown(format!("no call has the id `{id}`"), hint)
         })?;
         match printer.output() {
             Output::Table => printer.line(render_call(&found)),
@@ -203,7 +197,7 @@ pub(crate) async fn history(
     }
     if !(1..=MAX_LIMIT).contains(&options.limit) {
         let message = format!("`--limit` is not between 1 and {MAX_LIMIT}");
-        return Err(Failure::usage(message, "leave it out for the last 20").at("--limit"));
+        return Err(CliError::usage(message, "leave it out for the last 20").with_field("--limit"));
     }
     let question = HistoryQuestion {
         server: options.server,
@@ -212,7 +206,7 @@ pub(crate) async fn history(
         limit: options.limit,
         ..HistoryQuestion::default()
     };
-    let calls = surroundings.blocking(move || Ok(read_history(&home, &question)?)).await?;
+    let calls = context.blocking(move || Ok(read_history(&home, &question)?)).await?;
     if calls.is_empty() {
         printer.note("note: no such call is remembered; only calls that go through the daemon are");
     }

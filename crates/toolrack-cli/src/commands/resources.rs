@@ -12,21 +12,21 @@ use toolrack_service::{ErrorCode, ServiceFault};
 use toolrack_transport::plain_text;
 
 use crate::args::tools::{
-    ConductOptions, PromptOptions, PromptsOptions, ReadOptions, ResourcesOptions,
+    PromptOptions, PromptsOptions, ReadOptions, RequestOptions, ResourcesOptions,
 };
-use crate::commands::call::{conduct, read_file, read_input};
+use crate::commands::call::{call_options, read_file, read_input};
 use crate::commands::tools::select_servers;
-use crate::context::Surroundings;
-use crate::error::Failure;
-use crate::exit_code::Verdict;
+use crate::context::Context;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
 use crate::fan_out;
 use crate::output::{List, Output};
-use crate::printer::{Live, Printer};
+use crate::printer::{Printer, Spinner};
 use crate::render_content::{self, Files};
-use crate::server_selection::{self, Kind, Servers};
-use crate::server_session::{Rack, with_session};
-use crate::suggest::{meant, near};
-use crate::tool_args::{self, From, Reads};
+use crate::server_selection::{self, ServerSource, Servers};
+use crate::server_session::{ServerSession, with_session};
+use crate::suggest::{did_you_mean, similar_names};
+use crate::tool_args::{self, ValueFormat, ValueSource};
 
 const MOST_CHARS: usize = 400;
 
@@ -41,12 +41,12 @@ struct Item<'a, T> {
 /// Lists the resources of one server or of all.
 pub(crate) async fn resources(
     options: ResourcesOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
-    let printer = &surroundings.printer;
-    let servers = select_servers(&options.target, options.server.as_deref(), surroundings)?;
-    with_session(servers, &ConductOptions::default(), surroundings, async |rack: &Rack| {
-        let roll = fan_out::query_all(rack, async |connection: &McpConnection| {
+    context: &Context,
+) -> Result<(), CliError> {
+    let printer = &context.printer;
+    let servers = select_servers(&options.target, options.server.as_deref(), context)?;
+    with_session(servers, &RequestOptions::default(), context, async |session: &ServerSession| {
+        let results = fan_out::query_all(session, async |connection: &McpConnection| {
             let Some(client) = connection.client() else { return Ok(Default::default()) };
             let resources = fan_out::or_empty(client.list_resources().await)?;
             let templates = fan_out::or_empty(client.list_resource_templates().await)?;
@@ -58,7 +58,7 @@ pub(crate) async fn resources(
             rows: Vec::new(),
             items: Vec::new(),
         };
-        for (connection, (resources, templates)) in &roll.answers {
+        for (connection, (resources, templates)) in &results.responses {
             let server = connection.name();
             fan_out::note_truncated(resources, "resources", server, printer);
             fan_out::note_truncated(templates, "resource templates", server, printer);
@@ -71,7 +71,7 @@ pub(crate) async fn resources(
                 list.items.push(to_item(server, it));
             }
         }
-        roll.show(&list, "resources", printer)
+        results.show(&list, "resources", printer)
     })
     .await
 }
@@ -95,21 +95,21 @@ fn template_cells(it: &ResourceTemplate) -> [Option<&str>; 4] {
     [Some(&it.uri_template), Some(&it.name), it.mime_type.as_deref(), it.description.as_deref()]
 }
 
-/// Reads a resource and shows it.
-pub(crate) async fn read(options: ReadOptions, surroundings: &Surroundings) -> Result<(), Failure> {
-    let printer = &surroundings.printer;
-    let servers = Servers::find(&options.target, &surroundings.settings, printer)?;
+/// ValueFormat a resource and shows it.
+pub(crate) async fn read(options: ReadOptions, context: &Context) -> Result<(), CliError> {
+    let printer = &context.printer;
+    let servers = Servers::find(&options.target, &context.settings, printer)?;
     let (server, uri) = server_and_uri(&options.words, &servers)?;
-    let servers = servers.keep(|it| it == server);
-    with_session(servers, &options.conduct, surroundings, async |rack: &Rack| {
-        let connection = rack.connect(&server).await?;
-        let Some(client) = connection.client() else { return Err(Failure::interrupted()) };
-        let live = Live::new(printer);
-        live.phase(&format!("{server}: reading"));
-        let how = conduct(&options.conduct, surroundings);
+    let servers = servers.filter(|it| it == server);
+    with_session(servers, &options.request, context, async |session: &ServerSession| {
+        let connection = session.connect(&server).await?;
+        let Some(client) = connection.client() else { return Err(CliError::interrupted()) };
+        let spinner = Spinner::new(printer);
+        spinner.phase(&format!("{server}: reading"));
+        let how = call_options(&options.request, context);
         let reading = async { Ok(client.read_resource(&uri, &how).await?) };
-        let result = live.during(rack.attended(&server, reading)).await?;
-        drop(live);
+        let result = spinner.during(session.run_relaying(&server, reading)).await?;
+        drop(spinner);
         if !result.skipped.is_empty() {
             let n = result.skipped.len();
             printer.note(format_args!("note: {n} parts cannot be read and are left out"));
@@ -136,28 +136,28 @@ pub(crate) async fn read(options: ReadOptions, surroundings: &Surroundings) -> R
 }
 
 /// The server and the address.
-fn server_and_uri(words: &[String], servers: &Servers) -> Result<(String, String), Failure> {
-    match (servers.kind, words) {
-        (Kind::Configured, [server, uri]) => {
+fn server_and_uri(words: &[String], servers: &Servers) -> Result<(String, String), CliError> {
+    match (servers.source, words) {
+        (ServerSource::Configured, [server, uri]) => {
             servers.server(server)?;
             Ok((server.clone(), uri.clone()))
         }
-        (Kind::Configured, [uri]) => match servers.only() {
+        (ServerSource::Configured, [uri]) => match servers.single_enabled() {
             Some(only) => Ok((only.name.clone(), uri.clone())),
-            None if servers.configs.is_empty() => Err(Servers::nobody()),
+            None if servers.configs.is_empty() => Err(Servers::no_server_given()),
             None => {
                 let names: Vec<&str> = servers.names().collect();
                 let hint = format!(
                     "write `toolrack read SERVER URI`; the servers are: {}",
                     names.join(", ")
                 );
-                Err(Failure::usage("it is not said which server has it", hint))
+                Err(CliError::usage("it is not said which server has it", hint))
             }
         },
-        (Kind::Typed, [uri]) => {
+        (ServerSource::AdHoc, [uri]) => {
             Ok((servers.names().next().unwrap_or_default().to_owned(), uri.clone()))
         }
-        _ => Err(Failure::usage(
+        _ => Err(CliError::usage(
             "a server of the config and another one are named",
             "leave one of them out",
         )),
@@ -165,14 +165,11 @@ fn server_and_uri(words: &[String], servers: &Servers) -> Result<(String, String
 }
 
 /// Lists the prompts of one server or of all.
-pub(crate) async fn prompts(
-    options: PromptsOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
-    let printer = &surroundings.printer;
-    let servers = select_servers(&options.target, options.server.as_deref(), surroundings)?;
-    with_session(servers, &ConductOptions::default(), surroundings, async |rack: &Rack| {
-        let roll = fan_out::query_all(rack, async |connection: &McpConnection| {
+pub(crate) async fn prompts(options: PromptsOptions, context: &Context) -> Result<(), CliError> {
+    let printer = &context.printer;
+    let servers = select_servers(&options.target, options.server.as_deref(), context)?;
+    with_session(servers, &RequestOptions::default(), context, async |session: &ServerSession| {
+        let results = fan_out::query_all(session, async |connection: &McpConnection| {
             let Some(client) = connection.client() else { return Ok(Arc::default()) };
             fan_out::or_empty(client.list_prompts().await)
         })
@@ -182,14 +179,14 @@ pub(crate) async fn prompts(
             rows: Vec::new(),
             items: Vec::new(),
         };
-        for (connection, prompts) in &roll.answers {
+        for (connection, prompts) in &results.responses {
             fan_out::note_truncated(prompts, "prompts", connection.name(), printer);
             for it in &prompts.items {
                 list.rows.push(prompt_row(connection.name(), it));
                 list.items.push(to_item(connection.name(), it));
             }
         }
-        roll.show(&list, "prompts", printer)
+        results.show(&list, "prompts", printer)
     })
     .await
 }
@@ -210,54 +207,51 @@ pub(crate) fn prompt_signature(prompt: &Prompt) -> String {
 }
 
 /// Fills in a prompt and shows it.
-pub(crate) async fn prompt(
-    options: PromptOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
-    let printer = &surroundings.printer;
+pub(crate) async fn prompt(options: PromptOptions, context: &Context) -> Result<(), CliError> {
+    let printer = &context.printer;
     let words = options.arguments.clone();
-    let arguments = surroundings.blocking(move || parse_prompt_args(&words)).await?;
-    let servers = Servers::find(&options.target, &surroundings.settings, printer)?;
+    let arguments = context.blocking(move || parse_prompt_args(&words)).await?;
+    let servers = Servers::find(&options.target, &context.settings, printer)?;
     let target = server_selection::resolve_typed(&options.prompt, &servers)
         .or_else(|| server_selection::resolve_single(&options.prompt, &servers))
         .ok_or_else(|| {
             server_selection::unknown_name("prompt", &options.prompt, &servers, std::iter::empty())
         })?;
-    let servers = servers.keep(|it| it == target.server);
-    with_session(servers, &options.conduct, surroundings, async |rack: &Rack| {
-        let connection = rack.connect(&target.server).await?;
-        let Some(client) = connection.client() else { return Err(Failure::interrupted()) };
-        let live = Live::new(printer);
-        live.phase(&format!("{}: filling in the prompt", target.item));
-        let how = conduct(&options.conduct, surroundings);
+    let servers = servers.filter(|it| it == target.server);
+    with_session(servers, &options.request, context, async |session: &ServerSession| {
+        let connection = session.connect(&target.server).await?;
+        let Some(client) = connection.client() else { return Err(CliError::interrupted()) };
+        let spinner = Spinner::new(printer);
+        spinner.phase(&format!("{}: filling in the prompt", target.item));
+        let how = call_options(&options.request, context);
         let filling = async {
             let known = client.list_prompts().await?;
             check_prompt(&target.item, &arguments, &known.items)?;
             Ok(client.get_prompt(&target.item, &arguments, &how).await?)
         };
-        let result = live.during(rack.attended(&target.server, filling)).await?;
-        drop(live);
+        let result = spinner.during(session.run_relaying(&target.server, filling)).await?;
+        drop(spinner);
         print_prompt(&result, printer)
     })
     .await
 }
 
-fn parse_prompt_args(words: &[String]) -> Result<BTreeMap<String, String>, Failure> {
+fn parse_prompt_args(words: &[String]) -> Result<BTreeMap<String, String>, CliError> {
     let mut arguments = BTreeMap::new();
     for typed in words {
         let word = tool_args::parse(typed)?;
-        if word.reads == Reads::Json {
+        if word.format == ValueFormat::Json {
             let hint = format!("write `{}=…`", word.path);
-            return Err(Failure::usage("prompts take text only", hint).at(&word.path));
+            return Err(CliError::usage("prompts take text only", hint).with_field(&word.path));
         }
-        let text = match word.from {
-            From::Here(text) => text,
-            From::Input => read_input(&word.path)?,
-            From::File(path) => read_file(&word.path, Path::new(&path))?,
+        let text = match word.source {
+            ValueSource::Inline(text) => text,
+            ValueSource::Stdin => read_input(&word.path)?,
+            ValueSource::File(path) => read_file(&word.path, Path::new(&path))?,
         };
         if arguments.insert(word.path.clone(), text).is_some() {
             let message = format!("`{}` is given twice", word.path);
-            return Err(Failure::usage(message, "give it once").at(&word.path));
+            return Err(CliError::usage(message, "give it once").with_field(&word.path));
         }
     }
     Ok(arguments)
@@ -268,12 +262,12 @@ fn check_prompt(
     name: &str,
     arguments: &BTreeMap<String, String>,
     known: &[Prompt],
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     let Some(prompt) = known.iter().find(|it| it.name == name) else {
         let names: Vec<&str> = known.iter().map(|it| it.name.as_str()).collect();
-        let close = meant(&near(name, names.iter().copied()));
+        let close = did_you_mean(&similar_names(name, names.iter().copied()));
         let hint = format!("the prompts are: {}", plain_text(&names.join(", "), 500));
-        return Err(Failure::unknown(format!("there is no prompt `{name}`{close}"), hint));
+        return Err(CliError::unknown(format!("there is no prompt `{name}`{close}"), hint));
     };
     let listed = prompt.arguments.as_deref().unwrap_or_default();
     let hint = match prompt_signature(prompt).as_str() {
@@ -290,13 +284,13 @@ fn check_prompt(
         }
     }
     for given in arguments.keys().filter(|it| listed.iter().all(|known| known.name != **it)) {
-        let close = meant(&near(given, listed.iter().map(|it| it.name.as_str())));
+        let close = did_you_mean(&similar_names(given, listed.iter().map(|it| it.name.as_str())));
         faults.push(fault(given, format!("there is no argument `{given}`{close}")));
     }
-    if faults.is_empty() { Ok(()) } else { Err(Failure::all(Verdict::Usage, faults)) }
+    if faults.is_empty() { Ok(()) } else { Err(CliError::from_faults(ExitCode::Usage, faults)) }
 }
 
-fn print_prompt(result: &GetPromptResult, printer: &Printer) -> Result<(), Failure> {
+fn print_prompt(result: &GetPromptResult, printer: &Printer) -> Result<(), CliError> {
     if printer.output() != Output::Table {
         // It was read from JSON, so it can be written as JSON.
         let messages = serde_json::to_string(&result.messages).unwrap_or_default();

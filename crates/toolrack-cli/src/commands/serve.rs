@@ -14,10 +14,10 @@ use toolrack_manager::McpManager;
 use toolrack_service::{Autostart, Follow, LocalService, ServiceOptions};
 
 use crate::args::daemon::ServeOptions;
-use crate::config_service::{must_exist, service_options};
-use crate::context::Surroundings;
+use crate::config_service::{ensure_exists, service_options};
+use crate::context::Context;
 use crate::daemon_client::{self, Daemon};
-use crate::error::Failure;
+use crate::error::CliError;
 use crate::server_selection::Servers;
 
 /// What the bridge calls the daemon. Nobody sees it, because names pass as they are.
@@ -29,31 +29,28 @@ const NEVER: Duration = Duration::from_hours(24 * 365);
 const READY_WAIT: Duration = Duration::from_secs(5);
 
 /// Serves one client on the standard streams, until its input ends.
-pub(crate) async fn serve(
-    options: ServeOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
+pub(crate) async fn serve(options: ServeOptions, context: &Context) -> Result<(), CliError> {
     if options.http.is_some() {
-        return Err(Failure::usage(
+        return Err(CliError::usage(
             "`serve` speaks on the standard streams; over HTTP it is the daemon that serves",
             "run `toolrack daemon start --listen ADDR`; clients then use `http://ADDR/mcp`",
         )
-        .at("--http"));
+        .with_field("--http"));
     }
-    let found = daemon_client::find(&surroundings.settings)?;
+    let found = daemon_client::find(&context.settings)?;
     match &options.server {
-        Some(name) => must_exist(name, surroundings)?,
+        Some(name) => ensure_exists(name, context)?,
         // A daemon goes on with what it has, whatever becomes of the file.
         None if found.is_some() => {}
-        None => drop(Servers::configured(&surroundings.settings, &surroundings.printer)?),
+        None => drop(Servers::configured(&context.settings, &context.printer)?),
     }
     match found {
-        Some(daemon) => bridge(&daemon, options.server.as_deref(), surroundings).await,
-        None => alone(options.server, surroundings).await,
+        Some(daemon) => bridge(&daemon, options.server.as_deref(), context).await,
+        None => alone(options.server, context).await,
     }
 }
 
-async fn alone(server: Option<String>, surroundings: &Surroundings) -> Result<(), Failure> {
+async fn alone(server: Option<String>, context: &Context) -> Result<(), CliError> {
     let switchboard = Switchboard::for_one_client();
     let options = ServiceOptions {
         handler: Some(Arc::clone(&switchboard) as Arc<dyn ClientHandler>),
@@ -61,9 +58,9 @@ async fn alone(server: Option<String>, surroundings: &Surroundings) -> Result<()
         autostart: if server.is_some() { Autostart::Nothing } else { Autostart::Enabled },
         follow: Follow::Yes,
         ready_wait: READY_WAIT,
-        ..service_options(&surroundings.settings)?
+        ..service_options(&context.settings)?
     };
-    let home = surroundings.settings.home()?.clone();
+    let home = context.settings.home()?.clone();
     let service = LocalService::open(home, options).await?;
     if let Some(name) = &server {
         // One that takes longer goes on by itself, and one that fails says so to whoever calls it.
@@ -74,17 +71,13 @@ async fn alone(server: Option<String>, surroundings: &Surroundings) -> Result<()
     }
     let scope = server.map_or(Scope::All, Scope::Server);
     let before = (scope, Behind::Servers);
-    let outcome = pass(service.rack(), switchboard, before, surroundings).await;
+    let outcome = pass(service.rack(), switchboard, before, context).await;
     service.close().await;
     outcome
 }
 
 /// The daemon is the only server, and whatever it says is passed on as it is.
-async fn bridge(
-    daemon: &Daemon,
-    server: Option<&str>,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
+async fn bridge(daemon: &Daemon, server: Option<&str>, context: &Context) -> Result<(), CliError> {
     let target = match server {
         Some(name) => daemon_client::path(&["mcp", "server", name]),
         None => "/mcp".to_owned(),
@@ -102,7 +95,7 @@ async fn bridge(
     manager.connect_all().await?;
     let scope = Scope::Server(DAEMON.to_owned());
     let before = (scope, Behind::Gateway);
-    let outcome = pass(&manager, switchboard, before, surroundings).await;
+    let outcome = pass(&manager, switchboard, before, context).await;
     manager.close().await;
     outcome
 }
@@ -111,16 +104,16 @@ async fn pass(
     manager: &Arc<McpManager>,
     switchboard: Arc<Switchboard>,
     (scope, behind): (Scope, Behind),
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
+    context: &Context,
+) -> Result<(), CliError> {
     let options = GatewayOptions { behind, ..GatewayOptions::default() };
     let gateway = Gateway::with_options(Arc::clone(manager), switchboard, scope, options);
     let (input, output) = standard_streams();
     let serving = gateway.serve_stdio(input, output);
     let outcome = tokio::select! {
         // Leaving is how this may end, too.
-        () = surroundings.stop.cancelled() => Ok(()),
-        served = serving => served.map_err(Failure::from),
+        () = context.cancellation.cancelled() => Ok(()),
+        served = serving => served.map_err(CliError::from),
     };
     gateway.close().await;
     outcome

@@ -8,21 +8,21 @@ use toolrack_service::{
 };
 
 use crate::args::servers::{GetOptions, StatusOptions};
-use crate::check_server::{self, Census, Process, Trial, check_server};
+use crate::check_server::{self, Process, ProcessTable, ServerCheck, check_server};
 use crate::config_secrets::{self, Values};
-use crate::config_service::{file_of, find, must_exist, with_service};
-use crate::context::Surroundings;
+use crate::config_service::{config_path, ensure_exists, find_config, with_service};
+use crate::context::Context;
 use crate::daemon_client::{self, Daemon, Status};
-use crate::error::Failure;
-use crate::exit_code::Verdict;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
 use crate::fan_out::last_outcome;
 use crate::output::{self, List, Output};
 use crate::server_selection::Servers;
-use crate::suggested_command::{Aim, word};
+use crate::suggested_command::{EchoedFlags, shell_quote};
 
 /// What is known of a server.
 #[derive(Debug)]
-struct Known {
+struct ServerRow {
     config: McpConfig,
     /// Its headers say who we are, so that nobody logs in.
     has_token: bool,
@@ -30,30 +30,27 @@ struct Known {
     n_tools_total: Option<usize>,
     /// How the last start went, if it is remembered.
     last: Option<LogLine>,
-    trial: Option<Result<Trial, Failure>>,
+    checked: Option<Result<ServerCheck, CliError>>,
     /// What the daemon says, and what runs.
-    live: Option<(Status, Vec<Process>)>,
+    daemon: Option<(Status, Vec<Process>)>,
 }
 
 /// How a server is, in words.
 #[derive(Debug, PartialEq, Eq)]
-struct Standing {
+struct ServerState {
     state: &'static str,
     detail: String,
     next: String,
 }
 
 /// Shows how servers are.
-pub(crate) async fn status(
-    options: &StatusOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
-    let servers = Servers::configured(&surroundings.settings, &surroundings.printer)?;
+pub(crate) async fn status(options: &StatusOptions, context: &Context) -> Result<(), CliError> {
+    let servers = Servers::configured(&context.settings, &context.printer)?;
     if let Some(name) = &options.server {
         servers.server(name)?;
     }
     let is_wanted = |name: &str| options.server.as_deref().is_none_or(|it| it == name);
-    let mut known = with_service(surroundings, None, async |service: &LocalService| {
+    let mut known = with_service(context, None, async |service: &LocalService| {
         let configs = service.list().into_iter().filter(|it| is_wanted(&it.name));
         Ok(configs.map(|it| last_known(service, it)).collect::<Vec<_>>())
     })
@@ -65,28 +62,28 @@ pub(crate) async fn status(
     if options.check {
         // One after the other, so that it is known whose processes there are.
         for it in known.iter_mut().filter(|it| it.config.enabled) {
-            it.trial = Some(check_server(&it.config.name, surroundings).await);
-            if surroundings.stop.is_cancelled() {
-                return Err(Failure::interrupted());
+            it.checked = Some(check_server(&it.config.name, context).await);
+            if context.cancellation.is_cancelled() {
+                return Err(CliError::interrupted());
             }
         }
-    } else if let Some(daemon) = daemon_client::find(&surroundings.settings)? {
+    } else if let Some(daemon) = daemon_client::find(&context.settings)? {
         add_daemon_status(&daemon, &mut known).await?;
     } else {
-        surroundings.printer.note(
+        context.printer.note(
             "note: without a daemon nothing runs between commands; `--check` starts servers to look at them",
         );
     }
-    let (now, aim) = (output::now_ms(), &surroundings.settings.aim);
-    surroundings.printer.list(&List {
+    let (now, echoed_flags) = (output::now_ms(), &context.settings.echoed_flags);
+    context.printer.list(&List {
         columns: &["NAME", "STATE", "WAY", "TOOLS", "PROCESSES", "DETAIL", "NEXT"],
-        rows: known.iter().map(|it| status_row(it, now, aim)).collect(),
-        items: known.iter().map(|it| status_json(it, now, aim).to_string()).collect(),
+        rows: known.iter().map(|it| status_row(it, now, echoed_flags)).collect(),
+        items: known.iter().map(|it| status_json(it, now, echoed_flags).to_string()).collect(),
     });
-    match known.iter().find_map(|it| it.trial.as_ref()?.as_ref().err()) {
+    match known.iter().find_map(|it| it.checked.as_ref()?.as_ref().err()) {
         None => Ok(()),
-        Some(first) => Err(Failure::new(
-            first.verdict(),
+        Some(first) => Err(CliError::new(
+            first.exit_code(),
             first.summary().code,
             "not every server works",
             "run `toolrack doctor` to see what to do",
@@ -95,50 +92,52 @@ pub(crate) async fn status(
 }
 
 /// Adds what the daemon knows.
-async fn add_daemon_status(daemon: &Daemon, known: &mut [Known]) -> Result<(), Failure> {
+async fn add_daemon_status(daemon: &Daemon, known: &mut [ServerRow]) -> Result<(), CliError> {
     let statuses = daemon.statuses().await?;
-    let census = Census::take();
+    let process_table = ProcessTable::read();
     for it in known {
         let Some(status) = statuses.iter().find(|one| one.name == it.config.name) else { continue };
         (it.n_tools, it.n_tools_total) = (status.n_tools, status.n_tools_total);
-        let processes = status.process.map(|pid| census.below(pid)).unwrap_or_default();
-        it.live = Some((status.clone(), processes));
+        let processes =
+            status.process.map(|pid| process_table.descendants(pid)).unwrap_or_default();
+        it.daemon = Some((status.clone(), processes));
     }
     Ok(())
 }
 
-fn last_known(service: &LocalService, config: McpConfig) -> Known {
+fn last_known(service: &LocalService, config: McpConfig) -> ServerRow {
     let detail: Option<StatusDetail> = service.status_detail(config.id);
     let happened = service.logs().read(config.id).unwrap_or_default();
-    Known {
+    ServerRow {
         has_token: false,
         n_tools: detail.as_ref().map_or(0, |it| it.n_tools),
         n_tools_total: detail.and_then(|it| it.n_tools_total),
         last: last_outcome(happened),
-        trial: None,
-        live: None,
+        checked: None,
+        daemon: None,
         config,
     }
 }
 
-fn state_of(known: &Known, now: u64) -> Standing {
-    let name = word(&known.config.name);
+fn state_of(known: &ServerRow, now: u64) -> ServerState {
+    let name = shell_quote(&known.config.name);
     let run = |verb: &str| format!("toolrack {verb} {name}");
-    let tell = |state, detail: String, next| Standing { state, detail, next };
-    let barred = if known.has_token { ("needs token", "edit") } else { ("needs login", "login") };
+    let tell = |state, detail: String, next| ServerState { state, detail, next };
+    let unauthorized =
+        if known.has_token { ("needs token", "edit") } else { ("needs login", "login") };
     if !known.config.enabled {
         return tell("disabled", String::new(), run("enable"));
     }
-    if let Some((status, _)) = &known.live {
-        let (state, detail, verb) = daemon_state_of(status, barred);
+    if let Some((status, _)) = &known.daemon {
+        let (state, detail, verb) = daemon_state_of(status, unauthorized);
         return tell(state, detail, run(verb));
     }
-    match (&known.trial, &known.last) {
-        (Some(Ok(trial)), _) => tell("works", trial.words(), run("tools")),
+    match (&known.checked, &known.last) {
+        (Some(Ok(checked)), _) => tell("works", checked.describe(), run("tools")),
         (Some(Err(failure)), _) => {
             let message = failure.summary().message;
-            match failure.verdict() {
-                Verdict::Auth => tell(barred.0, message, run(barred.1)),
+            match failure.exit_code() {
+                ExitCode::Auth => tell(unauthorized.0, message, run(unauthorized.1)),
                 _ => tell("failed", message, run("doctor")),
             }
         }
@@ -147,7 +146,7 @@ fn state_of(known: &Known, now: u64) -> Standing {
             let when = output::format_ago(last.at, now);
             match last.kind {
                 LogKind::Ready => tell("idle", format!("worked {when}"), run("tools")),
-                LogKind::NeedsLogin => tell(barred.0, when, run(barred.1)),
+                LogKind::NeedsLogin => tell(unauthorized.0, when, run(unauthorized.1)),
                 _ => tell("failed", format!("{when}: {}", last.text), run("doctor")),
             }
         }
@@ -158,7 +157,7 @@ fn state_of(known: &Known, now: u64) -> Standing {
 /// of these for one that does not let us in.
 fn daemon_state_of(
     status: &Status,
-    barred: (&'static str, &'static str),
+    unauthorized: (&'static str, &'static str),
 ) -> (&'static str, String, &'static str) {
     match &status.state {
         McpStatus::Running { .. } => ("running", String::new(), "tools"),
@@ -167,7 +166,7 @@ fn daemon_state_of(
         McpStatus::Stopped => ("stopped", String::new(), "start"),
         McpStatus::Error { message } => match status.problem.clone().map(ServiceFault::in_detail) {
             Some(problem) if problem.code == ErrorCode::Unauthorized => {
-                (barred.0, problem.message, barred.1)
+                (unauthorized.0, problem.message, unauthorized.1)
             }
             problem => {
                 let message = problem.map_or_else(|| message.clone(), |it| it.message);
@@ -179,40 +178,49 @@ fn daemon_state_of(
     }
 }
 
-fn tool_count(known: &Known) -> String {
-    let (shown, total) = match &known.trial {
-        Some(Ok(trial)) => (trial.n_tools, Some(trial.n_tools_total)),
+fn tool_count(known: &ServerRow) -> String {
+    let (shown, total) = match &known.checked {
+        Some(Ok(checked)) => (checked.n_tools, Some(checked.n_tools_total)),
         _ => (known.n_tools, known.n_tools_total),
     };
     total.map_or_else(|| "?".to_owned(), |total| format!("{shown}/{total}"))
 }
 
-fn status_row(known: &Known, now: u64, aim: &Aim) -> Vec<String> {
-    let Standing { state, detail, next } = state_of(known, now);
-    let processes = match &known.trial {
-        Some(Ok(trial)) => check_server::summarize(&trial.processes),
-        _ => match &known.live {
+fn status_row(known: &ServerRow, now: u64, echoed_flags: &EchoedFlags) -> Vec<String> {
+    let ServerState { state, detail, next } = state_of(known, now);
+    let processes = match &known.checked {
+        Some(Ok(checked)) => check_server::summarize(&checked.processes),
+        _ => match &known.daemon {
             Some((_, processes)) if !processes.is_empty() => check_server::summarize(processes),
             _ => "-".to_owned(),
         },
     };
-    let way = config_secrets::transport_name(&known.config).to_owned();
+    let transport = config_secrets::transport_name(&known.config).to_owned();
     let name = config_secrets::display_line(&known.config.name);
-    vec![name, state.to_owned(), way, tool_count(known), processes, detail, aim.command(&next)]
+    vec![
+        name,
+        state.to_owned(),
+        transport,
+        tool_count(known),
+        processes,
+        detail,
+        echoed_flags.apply_to_command(&next),
+    ]
 }
 
-fn status_json(known: &Known, now: u64, aim: &Aim) -> Value {
-    let Standing { state, detail, next } = state_of(known, now);
-    let (check, problem) = match &known.trial {
+fn status_json(known: &ServerRow, now: u64, echoed_flags: &EchoedFlags) -> Value {
+    let ServerState { state, detail, next } = state_of(known, now);
+    let (check, problem) = match &known.checked {
         None => {
-            let problem = known.live.as_ref().and_then(|(status, _)| status.problem.as_ref());
+            let problem = known.daemon.as_ref().and_then(|(status, _)| status.problem.as_ref());
             (Value::Null, json!(problem))
         }
-        Some(Ok(trial)) => (trial.json(), Value::Null),
+        Some(Ok(checked)) => (checked.to_json(), Value::Null),
         Some(Err(failure)) => (Value::Null, json!(failure.summary())),
     };
-    let processes = known.live.as_ref().map(|(_, processes)| processes.as_slice());
-    let processes: Vec<Value> = processes.unwrap_or_default().iter().map(Process::json).collect();
+    let processes = known.daemon.as_ref().map(|(_, processes)| processes.as_slice());
+    let processes: Vec<Value> =
+        processes.unwrap_or_default().iter().map(Process::to_json).collect();
     json!({
         "name": known.config.name,
         "id": known.config.id,
@@ -221,7 +229,7 @@ fn status_json(known: &Known, now: u64, aim: &Aim) -> Value {
         "n_tools": known.n_tools,
         "n_tools_total": known.n_tools_total,
         "detail": detail,
-        "next": aim.command(&next),
+        "next": echoed_flags.apply_to_command(&next),
         "last_at": known.last.as_ref().map(|it| output::format_utc(it.at)),
         "check": check,
         "problem": problem,
@@ -230,11 +238,11 @@ fn status_json(known: &Known, now: u64, aim: &Aim) -> Value {
 }
 
 /// Lists the servers of the config.
-pub(crate) async fn list(surroundings: &Surroundings) -> Result<(), Failure> {
-    let printer = &surroundings.printer;
+pub(crate) async fn list(context: &Context) -> Result<(), CliError> {
+    let printer = &context.printer;
     // What is odd about the file is told here, and an agent that nobody knows is refused.
-    Servers::configured(&surroundings.settings, printer)?;
-    let configs = with_service(surroundings, None, async |it: &LocalService| Ok(it.list())).await?;
+    Servers::configured(&context.settings, printer)?;
+    let configs = with_service(context, None, async |it: &LocalService| Ok(it.list())).await?;
     if configs.is_empty() {
         printer.note(
             "note: there is no server in the config; `toolrack add` adds one, `toolrack import` takes over \
@@ -254,22 +262,28 @@ pub(crate) async fn list(surroundings: &Surroundings) -> Result<(), Failure> {
 
 fn list_row(config: &McpConfig) -> Vec<String> {
     let enabled = if config.enabled { "yes" } else { "no" };
-    let (way, target) = (config_secrets::transport_name(config), config_secrets::target(config));
-    vec![config_secrets::display_line(&config.name), enabled.to_owned(), way.to_owned(), target]
+    let (transport, target) =
+        (config_secrets::transport_name(config), config_secrets::target(config));
+    vec![
+        config_secrets::display_line(&config.name),
+        enabled.to_owned(),
+        transport.to_owned(),
+        target,
+    ]
 }
 
 /// Shows a server. Values that may be secret are hidden unless they are asked for.
-pub(crate) async fn get(options: &GetOptions, surroundings: &Surroundings) -> Result<(), Failure> {
-    must_exist(&options.server, surroundings)?;
-    let (config, file) = with_service(surroundings, None, async |service: &LocalService| {
-        Ok((find(service, &options.server)?, file_of(service)))
+pub(crate) async fn get(options: &GetOptions, context: &Context) -> Result<(), CliError> {
+    ensure_exists(&options.server, context)?;
+    let (config, file) = with_service(context, None, async |service: &LocalService| {
+        Ok((find_config(service, &options.server)?, config_path(service)))
     })
     .await?;
     let values = if options.show_values { Values::Shown } else { Values::Hidden };
     let document = config_secrets::to_document(&config, values);
-    match surroundings.printer.output() {
-        Output::Table => surroundings.printer.line(render_config(&config, &document, &file)),
-        _ => surroundings.printer.document(&document.to_string()),
+    match context.printer.output() {
+        Output::Table => context.printer.line(render_config(&config, &document, &file)),
+        _ => context.printer.document(&document.to_string()),
     }
     Ok(())
 }
@@ -325,7 +339,7 @@ fn render_value(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    fn known(last: Option<LogKind>) -> Known {
+    fn known(last: Option<LogKind>) -> ServerRow {
         let config = json!({
             "name": "it", "transport": "stdio",
             "package": { "package_type": "binary", "identifier": "x" },
@@ -333,20 +347,20 @@ mod tests {
         let line = |kind| LogLine { at: 0, kind, text: "exit 3".to_owned() };
         let config = McpConfig::from_json(&config).unwrap();
         let last = last.map(line);
-        Known {
+        ServerRow {
             config,
             has_token: false,
             n_tools: 1,
             n_tools_total: Some(2),
             last,
-            trial: None,
-            live: None,
+            checked: None,
+            daemon: None,
         }
     }
 
     #[track_caller]
-    fn check(known: &Known, expected: [&str; 3]) {
-        let Standing { state, detail, next } = state_of(known, 120_000);
+    fn check(known: &ServerRow, expected: [&str; 3]) {
+        let ServerState { state, detail, next } = state_of(known, 120_000);
         assert_eq!([state, &detail, &next], expected);
     }
 
@@ -364,14 +378,14 @@ mod tests {
         check(&last(LogKind::Failure), ["failed", "2 min ago: exit 3", "toolrack doctor it"]);
         check(&last(LogKind::NeedsLogin), ["needs login", "2 min ago", "toolrack login it"]);
         let mut tried = last(LogKind::Ready);
-        let failure = Failure::new(Verdict::Auth, ErrorCode::Unauthorized, "no token", "log in");
-        tried.trial = Some(Err(failure));
+        let failure = CliError::new(ExitCode::Auth, ErrorCode::Unauthorized, "no token", "log in");
+        tried.checked = Some(Err(failure));
         check(&tried, ["needs login", "no token", "toolrack login it"]);
         assert_eq!(tool_count(&tried), "1/2");
         tried.has_token = true;
         check(&tried, ["needs token", "no token", "toolrack edit it"]);
-        let barred = Known { has_token: true, ..last(LogKind::NeedsLogin) };
-        check(&barred, ["needs token", "2 min ago", "toolrack edit it"]);
+        let unauthorized = ServerRow { has_token: true, ..last(LogKind::NeedsLogin) };
+        check(&unauthorized, ["needs token", "2 min ago", "toolrack edit it"]);
     }
 
     #[track_caller]
@@ -387,8 +401,8 @@ mod tests {
             retry_in_ms: Some(1200),
             process: None,
         };
-        let live = Some((status, Vec::new()));
-        check(&Known { live, ..known(Some(LogKind::Failure)) }, expected);
+        let daemon = Some((status, Vec::new()));
+        check(&ServerRow { daemon, ..known(Some(LogKind::Failure)) }, expected);
     }
 
     #[test]

@@ -7,46 +7,44 @@ use toolrack_mcp::Tool;
 use toolrack_transport::plain_text;
 
 use crate::args::TargetOptions;
-use crate::args::tools::{ConductOptions, SearchOptions, ToolsOptions};
-use crate::context::Surroundings;
-use crate::error::Failure;
+use crate::args::tools::{RequestOptions, SearchOptions, ToolsOptions};
+use crate::context::Context;
+use crate::error::CliError;
 use crate::fan_out;
 use crate::output::{List, Output};
 use crate::printer::Printer;
-use crate::server_selection::{Kind, Servers};
-use crate::server_session::{Rack, with_session};
+use crate::server_selection::{ServerSource, Servers};
+use crate::server_session::{ServerSession, with_session};
 use crate::tool_args::coerce::signature;
 use crate::tool_args::schema::Schema;
 
 /// Lists the tools of one server or of all.
-pub(crate) async fn tools(
-    options: ToolsOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
-    let printer = &surroundings.printer;
-    let servers = select_servers(&options.target, options.server.as_deref(), surroundings)?;
-    let kind = servers.kind;
-    with_session(servers, &ConductOptions::default(), surroundings, async |rack: &Rack| {
+pub(crate) async fn tools(options: ToolsOptions, context: &Context) -> Result<(), CliError> {
+    let printer = &context.printer;
+    let servers = select_servers(&options.target, options.server.as_deref(), context)?;
+    let source = servers.source;
+    with_session(servers, &RequestOptions::default(), context, async |session: &ServerSession| {
         if options.cached {
-            let absent = rack.recall().await?;
-            print_tools(&rack.tools(), kind, &options, printer);
-            fan_out::note_unlisted(&absent, printer);
+            let unlisted = session.list_cached().await?;
+            print_tools(&session.tools(), source, &options, printer);
+            fan_out::note_unlisted(&unlisted, printer);
             return Ok(());
         }
-        let roll = fan_out::query_all(rack, async |_: &McpConnection| Ok(())).await;
-        for (connection, ()) in &roll.answers {
+        let results = fan_out::query_all(session, async |_: &McpConnection| Ok(())).await;
+        for (connection, ()) in &results.responses {
             if let Some(listing) = connection.listing() {
                 fan_out::note_truncated(listing, "tools", connection.name(), printer);
             }
         }
-        if roll.has_answers() {
+        if results.has_responses() {
             let is_live = |it: &&ToolWithServer| {
-                roll.answers.iter().any(|(connection, ())| connection.name() == &**it.server())
+                results.responses.iter().any(|(connection, ())| connection.name() == &**it.server())
             };
-            let live: Vec<ToolWithServer> = rack.tools().iter().filter(is_live).cloned().collect();
-            print_tools(&live, kind, &options, printer);
+            let live: Vec<ToolWithServer> =
+                session.tools().iter().filter(is_live).cloned().collect();
+            print_tools(&live, source, &options, printer);
         }
-        roll.close(printer)
+        results.close(printer)
     })
     .await
 }
@@ -55,58 +53,60 @@ pub(crate) async fn tools(
 pub(crate) fn select_servers(
     target: &TargetOptions,
     server: Option<&str>,
-    surroundings: &Surroundings,
-) -> Result<Servers, Failure> {
-    let servers = Servers::find(target, &surroundings.settings, &surroundings.printer)?;
-    match (server, servers.kind) {
-        (Some(name), Kind::Typed) => Err(Failure::usage(
+    context: &Context,
+) -> Result<Servers, CliError> {
+    let servers = Servers::find(target, &context.settings, &context.printer)?;
+    match (server, servers.source) {
+        (Some(name), ServerSource::AdHoc) => Err(CliError::usage(
             format!("`{name}` is a server of the config, and another one is named besides"),
             "leave one of them out",
         )),
-        (Some(name), Kind::Configured) => {
+        (Some(name), ServerSource::Configured) => {
             servers.server(name)?;
-            Ok(servers.keep(|it| it == name))
+            Ok(servers.filter(|it| it == name))
         }
-        (None, _) if servers.configs.is_empty() => Err(Servers::nobody()),
+        (None, _) if servers.configs.is_empty() => Err(Servers::no_server_given()),
         (None, _) => Ok(servers),
     }
 }
 
-fn print_tools(tools: &[ToolWithServer], kind: Kind, options: &ToolsOptions, printer: &Printer) {
+fn print_tools(
+    tools: &[ToolWithServer],
+    source: ServerSource,
+    options: &ToolsOptions,
+    printer: &Printer,
+) {
     if tools.is_empty() {
         printer.note("note: there are no tools");
     }
     if options.schema && printer.output() == Output::Table && !tools.is_empty() {
-        return printer.line(with_schemas(tools, kind));
+        return printer.line(with_schemas(tools, source));
     }
-    printer.list(&tool_list(tools, kind));
+    printer.list(&tool_list(tools, source));
 }
 
 /// Finds tools whose name or description has all the words.
-pub(crate) async fn search(
-    options: SearchOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
-    let printer = &surroundings.printer;
-    let servers = Servers::configured(&surroundings.settings, printer)?;
+pub(crate) async fn search(options: SearchOptions, context: &Context) -> Result<(), CliError> {
+    let printer = &context.printer;
+    let servers = Servers::configured(&context.settings, printer)?;
     if servers.configs.is_empty() {
-        return Err(Servers::none());
+        return Err(Servers::no_servers());
     }
-    with_session(servers, &ConductOptions::default(), surroundings, async |rack: &Rack| {
-        let (roll, absent) = if options.live {
-            (Some(fan_out::query_all(rack, async |_: &McpConnection| Ok(())).await), Vec::new())
+    with_session(servers, &RequestOptions::default(), context, async |session: &ServerSession| {
+        let (results, unlisted) = if options.live {
+            (Some(fan_out::query_all(session, async |_: &McpConnection| Ok(())).await), Vec::new())
         } else {
-            (None, rack.recall().await?)
+            (None, session.list_cached().await?)
         };
-        let found = matching_tools(&rack.tools(), &options.words);
+        let found = matching_tools(&session.tools(), &options.words);
         if found.is_empty() {
             printer.note("note: no tool has all these words");
         }
-        printer.list(&tool_list(&found, Kind::Configured));
-        match roll {
-            Some(roll) => roll.close(printer),
+        printer.list(&tool_list(&found, ServerSource::Configured));
+        match results {
+            Some(results) => results.close(printer),
             None => {
-                fan_out::note_unlisted(&absent, printer);
+                fan_out::note_unlisted(&unlisted, printer);
                 Ok(())
             }
         }
@@ -154,8 +154,8 @@ struct Item<'a> {
 }
 
 /// The list for a table or a program.
-pub(crate) fn tool_list(tools: &[ToolWithServer], kind: Kind) -> List {
-    let rows = tools.iter().map(|it| vec![typed_name(it, kind), description(it.tool())]);
+pub(crate) fn tool_list(tools: &[ToolWithServer], source: ServerSource) -> List {
+    let rows = tools.iter().map(|it| vec![typed_name(it, source), description(it.tool())]);
     List { columns: &["TOOL", "DESCRIPTION"], rows: rows.collect(), items: tool_items(tools) }
 }
 
@@ -169,11 +169,11 @@ fn tool_items(tools: &[ToolWithServer]) -> Vec<String> {
 }
 
 /// What a person types to mean the tool.
-pub(crate) fn typed_name(tool: &ToolWithServer, kind: Kind) -> String {
+pub(crate) fn typed_name(tool: &ToolWithServer, source: ServerSource) -> String {
     let name = plain_text(&tool.tool().name, MAX_CHARS);
-    match kind {
-        Kind::Typed => name,
-        Kind::Configured => format!("{}.{name}", tool.server()),
+    match source {
+        ServerSource::AdHoc => name,
+        ServerSource::Configured => format!("{}.{name}", tool.server()),
     }
 }
 
@@ -184,19 +184,19 @@ pub(crate) fn description(tool: &Tool) -> String {
 }
 
 /// Each tool with everything it takes.
-pub(crate) fn with_schemas(tools: &[ToolWithServer], kind: Kind) -> String {
-    let blocks: Vec<String> = tools.iter().map(|it| render_schema(it, kind)).collect();
+pub(crate) fn with_schemas(tools: &[ToolWithServer], source: ServerSource) -> String {
+    let blocks: Vec<String> = tools.iter().map(|it| render_schema(it, source)).collect();
     blocks.join("\n\n")
 }
 
-fn render_schema(tool: &ToolWithServer, kind: Kind) -> String {
+fn render_schema(tool: &ToolWithServer, source: ServerSource) -> String {
     let schema: Value = serde_json::from_str(tool.tool().input_schema.get()).unwrap_or_default();
     let schema = Schema::new(&schema);
     let mut lines =
-        vec![format!("{}({})", typed_name(tool, kind), plain_text(&signature(schema), 1000))];
+        vec![format!("{}({})", typed_name(tool, source), plain_text(&signature(schema), 1000))];
     let text = tool.tool().description.as_deref().unwrap_or_default();
     lines.extend(text.trim().lines().map(|it| format!("    {}", plain_text(it, 1000))));
-    for name in schema.names() {
+    for name in schema.property_names() {
         let place = schema.property(name);
         if let Some(about) = place.and_then(Schema::description) {
             lines.push(format!(

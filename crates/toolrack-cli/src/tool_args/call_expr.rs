@@ -2,30 +2,30 @@
 
 use serde_json::{Map, Number, Value};
 
-use crate::error::Failure;
+use crate::error::CliError;
 
-/// Arguments that were given as a whole.
+/// Cli that were given as a whole.
 pub(crate) type Members = Map<String, Value>;
 
 /// The name of the tool, and its arguments if they are in the same word.
-pub(crate) fn split(text: &str) -> Result<(&str, Option<Members>), Failure> {
+pub(crate) fn split(text: &str) -> Result<(&str, Option<Members>), CliError> {
     let text = text.trim();
     let Some((name, rest)) = text.split_once('(') else { return Ok((text, None)) };
     let Some(inner) = rest.strip_suffix(')') else {
-        return Err(Failure::usage(
+        return Err(CliError::usage(
             format!("`{text}` has no `)` at its end"),
             "put the whole call in single quotes: 'server.tool(name: \"value\")'",
         ));
     };
     let members = parse_members(inner).map_err(|why| {
         let hint = "name each argument, as in 'server.tool(name: \"value\", count: 3)'";
-        Failure::usage(format!("the arguments of `{}` cannot be read: {why}", name.trim()), hint)
+        CliError::usage(format!("the arguments of `{}` cannot be read: {why}", name.trim()), hint)
     })?;
     Ok((name.trim(), Some(members)))
 }
 
 /// How deep values may be nested.
-const DEEPEST: usize = 64;
+const MAX_DEPTH: usize = 64;
 
 /// Reads `name: value, …` up to the end of the text.
 pub(crate) fn parse_members(text: &str) -> Result<Map<String, Value>, String> {
@@ -103,8 +103,8 @@ impl Reader<'_> {
 
     fn value(&mut self) -> Result<Value, String> {
         self.skip_space();
-        if self.depth == DEEPEST {
-            return Err(format!("it is nested more than {DEEPEST} deep"));
+        if self.depth == MAX_DEPTH {
+            return Err(format!("it is nested more than {MAX_DEPTH} deep"));
         }
         self.depth += 1;
         let value = match self.rest.chars().next() {

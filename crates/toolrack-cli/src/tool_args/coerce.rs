@@ -1,4 +1,4 @@
-//! Arguments in the shape that a tool's schema asks for, or everything that is wrong with them.
+//! Cli in the shape that a tool's schema asks for, or everything that is wrong with them.
 //!
 //! **Invariant:** pure, and every fault is told at once. Text stays the text that was typed wherever text is allowed.
 
@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Number, Value};
 use toolrack_service::{ErrorCode, ServiceFault};
 
-use super::schema::{Kind, Others, Schema};
-use super::{Argument, Said};
-use crate::suggest::{meant, near};
+use super::schema::{ExtraProperties, JsonType, Schema};
+use super::{ArgValue, Argument};
+use crate::suggest::{did_you_mean, similar_names};
 
 /// Objects in objects are compared with their schema so far.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 /// Whether arguments are compared with the schema before they are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,37 +22,37 @@ pub(crate) enum Check {
 }
 
 /// Puts single arguments into `given`, the object that was given as a whole.
-pub(crate) fn shape(
+pub(crate) fn build_arguments(
     given: Map<String, Value>,
     arguments: Vec<Argument>,
     schema: Schema<'_>,
     check: Check,
 ) -> Result<Map<String, Value>, Vec<ServiceFault>> {
-    let mut shaper = Shaper { faults: Vec::new(), check };
+    let mut builder = ArgumentBuilder { faults: Vec::new(), check };
     let mut object = given;
-    for (path, said) in grouped(arguments) {
+    for (path, values) in group_by_path(arguments) {
         let steps = steps(&path, schema);
         let place = steps.iter().try_fold(schema, |it, step| it.property(step));
-        let Some(value) = shaper.value(&path, said, place) else { continue };
-        if put(&mut object, &steps, value).is_err() {
-            shaper.complain(&path, format!("`{path}` is given twice"));
+        let Some(value) = builder.value(&path, values, place) else { continue };
+        if insert_at(&mut object, &steps, value).is_err() {
+            builder.report(&path, format!("`{path}` is given twice"));
         }
     }
     if check == Check::Yes {
-        shaper.compare(&object, schema, "", 0);
+        builder.validate(&object, schema, "", 0);
     }
-    if shaper.faults.is_empty() { Ok(object) } else { Err(shaper.faults) }
+    if builder.faults.is_empty() { Ok(object) } else { Err(builder.faults) }
 }
 
 /// What a tool takes, in one line: `query: string, limit?: integer`.
 pub(crate) fn signature(schema: Schema<'_>) -> String {
     let required = schema.required();
-    let mut names = schema.names();
+    let mut names = schema.property_names();
     names.sort_by_key(|it| !required.contains(it));
     let parts: Vec<String> = names
         .into_iter()
         .map(|name| {
-            let words = schema.property(name).map_or_else(|| "any".to_owned(), Schema::words);
+            let words = schema.property(name).map_or_else(|| "any".to_owned(), Schema::describe);
             let mark = if required.contains(&name) { "" } else { "?" };
             format!("{name}{mark}: {words}")
         })
@@ -60,15 +60,15 @@ pub(crate) fn signature(schema: Schema<'_>) -> String {
     parts.join(", ")
 }
 
-/// Everything that was said of the same place, in the order in which places were named first.
-fn grouped(arguments: Vec<Argument>) -> Vec<(String, Vec<Said>)> {
-    let mut groups: Vec<(String, Vec<Said>)> = Vec::new();
+/// Everything that was values of the same place, in the order in which places were named first.
+fn group_by_path(arguments: Vec<Argument>) -> Vec<(String, Vec<ArgValue>)> {
+    let mut groups: Vec<(String, Vec<ArgValue>)> = Vec::new();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
-    for Argument { path, said } in arguments {
+    for Argument { path, value } in arguments {
         let at = *places.entry(path.clone()).or_insert(groups.len());
         match groups.get_mut(at) {
-            Some((_, all)) => all.push(said),
-            None => groups.push((path, vec![said])),
+            Some((_, all)) => all.push(value),
+            None => groups.push((path, vec![value])),
         }
     }
     groups
@@ -83,7 +83,7 @@ fn steps(path: &str, schema: Schema<'_>) -> Vec<String> {
 }
 
 /// Puts a value at its place, making the objects on the way.
-fn put(object: &mut Map<String, Value>, steps: &[String], value: Value) -> Result<(), Value> {
+fn insert_at(object: &mut Map<String, Value>, steps: &[String], value: Value) -> Result<(), Value> {
     match steps {
         [] => Err(value),
         [last] => match object.get(last) {
@@ -96,66 +96,71 @@ fn put(object: &mut Map<String, Value>, steps: &[String], value: Value) -> Resul
         [first, rest @ ..] => {
             let next = object.entry(first.clone()).or_insert_with(|| Value::Object(Map::new()));
             match next {
-                Value::Object(inner) => put(inner, rest, value),
+                Value::Object(inner) => insert_at(inner, rest, value),
                 _ => Err(value),
             }
         }
     }
 }
 
-struct Shaper {
+struct ArgumentBuilder {
     faults: Vec<ServiceFault>,
     check: Check,
 }
 
-impl Shaper {
+impl ArgumentBuilder {
     /// The value of one place. `None` if there is none, which has been complained about.
-    fn value(&mut self, path: &str, said: Vec<Said>, place: Option<Schema<'_>>) -> Option<Value> {
-        let is_list = place.is_some_and(|it| it.kinds().contains(&Kind::Array));
-        let mut said = said.into_iter();
-        let (first, second) = (said.next()?, said.next());
+    fn value(
+        &mut self,
+        path: &str,
+        values: Vec<ArgValue>,
+        place: Option<Schema<'_>>,
+    ) -> Option<Value> {
+        let is_list = place.is_some_and(|it| it.types().contains(&JsonType::Array));
+        let mut values = values.into_iter();
+        let (first, second) = (values.next()?, values.next());
         let Some(second) = second else {
             return match (first, place) {
-                (Said::Json(value), _) => Some(value),
-                (Said::Text(text), Some(place)) => self.coerced(path, text, place),
-                (Said::Text(text), None) => Some(Value::String(text)),
+                (ArgValue::Json(value), _) => Some(value),
+                (ArgValue::Text(text), Some(place)) => self.coerce_or_report(path, text, place),
+                (ArgValue::Text(text), None) => Some(Value::String(text)),
             };
         };
         if !is_list {
-            self.complain(path, format!("`{path}` is given twice, and it is no list"));
+            self.report(path, format!("`{path}` is given twice, and it is no list"));
             return None;
         }
         let items = place.and_then(Schema::items);
-        let all = [first, second].into_iter().chain(said);
+        let all = [first, second].into_iter().chain(values);
         all.map(|it| match (it, items) {
-            (Said::Json(value), _) => Some(value),
-            (Said::Text(text), Some(items)) => self.coerced(path, text, items),
-            (Said::Text(text), None) => Some(Value::String(text)),
+            (ArgValue::Json(value), _) => Some(value),
+            (ArgValue::Text(text), Some(items)) => self.coerce_or_report(path, text, items),
+            (ArgValue::Text(text), None) => Some(Value::String(text)),
         })
         .collect::<Option<Vec<Value>>>()
         .map(Value::Array)
     }
 
-    fn coerced(&mut self, path: &str, text: String, place: Schema<'_>) -> Option<Value> {
+    fn coerce_or_report(&mut self, path: &str, text: String, place: Schema<'_>) -> Option<Value> {
         match coerce(&text, place) {
             Ok(value) => Some(value),
             Err(_why) if self.check == Check::No => Some(Value::String(text)),
             Err(why) => {
-                self.complain(path, format!("`{path}` {why}"));
+                self.report(path, format!("`{path}` {why}"));
                 None
             }
         }
     }
 
-    /// Compares an object with its schema: what is missing, what is unknown, what is of another kind.
-    fn compare(
+    /// Compares an object with its schema: what is missing, what is unknown, what is of another json_type.
+    fn validate(
         &mut self,
         object: &Map<String, Value>,
         schema: Schema<'_>,
         path: &str,
         depth: usize,
     ) {
-        if depth == DEEPEST {
+        if depth == MAX_DEPTH {
             return;
         }
         let full =
@@ -166,16 +171,17 @@ impl Shaper {
         for name in schema.required() {
             let name_in_full = full(name);
             if !object.contains_key(name) && !is_blamed(self, &name_in_full) {
-                self.complain(&name_in_full, format!("`{name_in_full}` is missing"));
+                self.report(&name_in_full, format!("`{name_in_full}` is missing"));
             }
         }
         for (name, value) in object {
             let name_in_full = full(name);
             match schema.property(name) {
-                Some(place) => self.compare_value(value, place, &name_in_full, depth),
-                None if schema.others() == Others::Odd => {
-                    let meant = meant(&near(name, schema.names().into_iter()));
-                    self.complain(
+                Some(place) => self.validate_value(value, place, &name_in_full, depth),
+                None if schema.extra_properties() == ExtraProperties::Rejected => {
+                    let meant =
+                        did_you_mean(&similar_names(name, schema.property_names().into_iter()));
+                    self.report(
                         &name_in_full,
                         format!("there is no argument `{name_in_full}`{meant}"),
                     );
@@ -185,78 +191,79 @@ impl Shaper {
         }
     }
 
-    fn compare_value(&mut self, value: &Value, place: Schema<'_>, path: &str, depth: usize) {
+    fn validate_value(&mut self, value: &Value, place: Schema<'_>, path: &str, depth: usize) {
         if let Value::Object(inner) = value {
-            self.compare(inner, place, path, depth + 1);
+            self.validate(inner, place, path, depth + 1);
         }
-        let kinds = place.kinds();
-        let kind = Kind::of(value);
-        if !kinds.is_empty() && !kinds.iter().any(|it| kind.passes_for(*it)) {
-            self.complain(
+        let types = place.types();
+        let json_type = JsonType::from_value(value);
+        if !types.is_empty() && !types.iter().any(|it| json_type.satisfies(*it)) {
+            self.report(
                 path,
-                format!("`{path}` is {} instead of {}", kind.word(), place.words()),
+                format!("`{path}` is {} instead of {}", json_type.as_str(), place.describe()),
             );
         }
     }
 
-    fn complain(&mut self, path: &str, message: String) {
+    fn report(&mut self, path: &str, message: String) {
         self.faults.push(ServiceFault::new(ErrorCode::ValidationError, message).at(path));
     }
 }
 
 /// The value that a text stands for. The error says what it is not.
 fn coerce(text: &str, place: Schema<'_>) -> Result<Value, String> {
-    if let Some(choices) = place.choices() {
-        return chosen(text, &choices)
-            .ok_or_else(|| format!("is `{text}` and not one of: {}", place.words()));
+    if let Some(choices) = place.allowed_values() {
+        return match_choice(text, &choices)
+            .ok_or_else(|| format!("is `{text}` and not one of: {}", place.describe()));
     }
-    let kinds = place.kinds();
-    if kinds.is_empty() || kinds.contains(&Kind::String) {
+    let types = place.types();
+    if types.is_empty() || types.contains(&JsonType::String) {
         return Ok(Value::String(text.to_owned()));
     }
-    let found = kinds.iter().find_map(|kind| as_kind(text, *kind, place));
-    found.ok_or_else(|| format!("is `{text}` and not of type {}", place.words()))
+    let found = types.iter().find_map(|json_type| as_type(text, *json_type, place));
+    found.ok_or_else(|| format!("is `{text}` and not of type {}", place.describe()))
 }
 
-fn chosen(text: &str, choices: &[&Value]) -> Option<Value> {
+fn match_choice(text: &str, choices: &[&Value]) -> Option<Value> {
     let is_text = |it: &&&Value| it.as_str() == Some(text);
     let is_written = |it: &&&Value| !it.is_string() && it.to_string() == text;
     let found = choices.iter().find(is_text).or_else(|| choices.iter().find(is_written));
     found.map(|it| (**it).clone())
 }
 
-fn as_kind(text: &str, kind: Kind, place: Schema<'_>) -> Option<Value> {
-    match kind {
-        Kind::String => Some(Value::String(text.to_owned())),
-        Kind::Boolean => match text.to_ascii_lowercase().as_str() {
+fn as_type(text: &str, json_type: JsonType, place: Schema<'_>) -> Option<Value> {
+    match json_type {
+        JsonType::String => Some(Value::String(text.to_owned())),
+        JsonType::Boolean => match text.to_ascii_lowercase().as_str() {
             "true" | "yes" | "on" | "1" => Some(Value::Bool(true)),
             "false" | "no" | "off" | "0" => Some(Value::Bool(false)),
             _ => None,
         },
-        Kind::Integer => integer(text).map(Value::Number),
-        Kind::Number => {
+        JsonType::Integer => integer(text).map(Value::Number),
+        JsonType::Number => {
             let decimal = || text.parse().ok().and_then(Number::from_f64);
             integer(text).or_else(decimal).map(Value::Number)
         }
-        Kind::Array => match json(text).filter(Value::is_array) {
+        JsonType::Array => match json(text).filter(Value::is_array) {
             Some(list) => Some(list),
             None if text.starts_with('[') => None,
-            None => entries(text, place.items()),
+            None => parse_list(text, place.items()),
         },
-        Kind::Object => json(text).filter(Value::is_object),
-        Kind::Null => matches!(text, "null" | "").then_some(Value::Null),
+        JsonType::Object => json(text).filter(Value::is_object),
+        JsonType::Null => matches!(text, "null" | "").then_some(Value::Null),
     }
 }
 
 /// A list that was typed as text. Commas part numbers and truths; in words they may be commas.
-fn entries(text: &str, items: Option<Schema<'_>>) -> Option<Value> {
+fn parse_list(text: &str, items: Option<Schema<'_>>) -> Option<Value> {
     let Some(items) = items else {
         return Some(Value::Array(vec![Value::String(text.to_owned())]));
     };
-    let is_word =
-        |it: &Kind| !matches!(it, Kind::Boolean | Kind::Integer | Kind::Number | Kind::Null);
-    let kinds = items.kinds();
-    let parts: Vec<&str> = if kinds.is_empty() || kinds.iter().any(is_word) {
+    let is_word = |it: &JsonType| {
+        !matches!(it, JsonType::Boolean | JsonType::Integer | JsonType::Number | JsonType::Null)
+    };
+    let types = items.types();
+    let parts: Vec<&str> = if types.is_empty() || types.iter().any(is_word) {
         vec![text]
     } else {
         text.split(',').map(str::trim).collect()

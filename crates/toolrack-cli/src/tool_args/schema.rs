@@ -5,7 +5,7 @@
 use serde_json::{Map, Value};
 
 /// References and alternatives are followed so far, so that circles end.
-const DEEPEST: usize = 16;
+const MAX_DEPTH: usize = 16;
 
 /// A place in a schema.
 #[derive(Debug, Clone, Copy)]
@@ -16,7 +16,7 @@ pub(crate) struct Schema<'a> {
 
 /// What a value can be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum JsonType {
     String,
     Boolean,
     Integer,
@@ -28,10 +28,10 @@ pub(crate) enum Kind {
 
 /// Whether arguments that the schema does not name are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Others {
+pub(crate) enum ExtraProperties {
     Allowed,
     /// Not allowed, or not spoken of while others are named.
-    Odd,
+    Rejected,
 }
 
 impl<'a> Schema<'a> {
@@ -42,21 +42,22 @@ impl<'a> Schema<'a> {
     /// Everything that holds here: the place itself, what it refers to, and its parts. Alternatives are apart.
     fn layers(self) -> Vec<&'a Map<String, Value>> {
         let mut layers = Vec::new();
-        self.gather(&mut layers, 0);
+        self.collect_layers(&mut layers, 0);
         layers
     }
 
-    fn gather(self, layers: &mut Vec<&'a Map<String, Value>>, depth: usize) {
-        let Some(members) = self.node.as_object().filter(|_| depth < DEEPEST) else { return };
+    fn collect_layers(self, layers: &mut Vec<&'a Map<String, Value>>, depth: usize) {
+        let Some(members) = self.node.as_object().filter(|_| depth < MAX_DEPTH) else { return };
         layers.push(members);
-        let referred = members.get("$ref").and_then(Value::as_str).and_then(|it| self.refer(it));
+        let referred =
+            members.get("$ref").and_then(Value::as_str).and_then(|it| self.resolve_ref(it));
         let parts = members.get("allOf").and_then(Value::as_array).into_iter().flatten();
         for node in referred.into_iter().chain(parts) {
-            Self { node, ..self }.gather(layers, depth + 1);
+            Self { node, ..self }.collect_layers(layers, depth + 1);
         }
     }
 
-    fn refer(self, reference: &str) -> Option<&'a Value> {
+    fn resolve_ref(self, reference: &str) -> Option<&'a Value> {
         self.root.pointer(reference.strip_prefix('#')?)
     }
 
@@ -70,39 +71,39 @@ impl<'a> Schema<'a> {
     }
 
     /// What a value can be here. Nothing means anything.
-    pub(crate) fn kinds(self) -> Vec<Kind> {
-        let mut kinds = self.kinds_within(0);
-        kinds.sort_unstable();
-        kinds.dedup();
-        kinds
+    pub(crate) fn types(self) -> Vec<JsonType> {
+        let mut types = self.types_within(0);
+        types.sort_unstable();
+        types.dedup();
+        types
     }
 
-    fn kinds_within(self, depth: usize) -> Vec<Kind> {
+    fn types_within(self, depth: usize) -> Vec<JsonType> {
         if let Some(named) = self.member("type") {
             let words = named.as_array().map_or_else(|| vec![named], |it| it.iter().collect());
-            return words.into_iter().filter_map(|it| Kind::parse(it.as_str()?)).collect();
+            return words.into_iter().filter_map(|it| JsonType::parse(it.as_str()?)).collect();
         }
-        if let Some(choices) = self.own_choices() {
-            return choices.into_iter().map(Kind::of).collect();
+        if let Some(choices) = self.own_allowed_values() {
+            return choices.into_iter().map(JsonType::from_value).collect();
         }
         let alternatives = self.alternatives();
-        if !alternatives.is_empty() && depth < DEEPEST {
-            let kinds: Vec<Vec<Kind>> =
-                alternatives.into_iter().map(|it| it.kinds_within(depth + 1)).collect();
+        if !alternatives.is_empty() && depth < MAX_DEPTH {
+            let types: Vec<Vec<JsonType>> =
+                alternatives.into_iter().map(|it| it.types_within(depth + 1)).collect();
             // One alternative that allows everything makes all of them do so.
-            let is_open = kinds.iter().any(Vec::is_empty);
-            return if is_open { Vec::new() } else { kinds.concat() };
+            let is_open = types.iter().any(Vec::is_empty);
+            return if is_open { Vec::new() } else { types.concat() };
         }
         match (self.member("properties"), self.member("items")) {
-            (Some(_), _) => vec![Kind::Object],
-            (None, Some(_)) => vec![Kind::Array],
+            (Some(_), _) => vec![JsonType::Object],
+            (None, Some(_)) => vec![JsonType::Array],
             (None, None) => Vec::new(),
         }
     }
 
     /// The only values that are allowed here, if they are listed.
-    pub(crate) fn choices(self) -> Option<Vec<&'a Value>> {
-        if let Some(choices) = self.own_choices() {
+    pub(crate) fn allowed_values(self) -> Option<Vec<&'a Value>> {
+        if let Some(choices) = self.own_allowed_values() {
             return Some(choices);
         }
         let alternatives = self.alternatives();
@@ -111,16 +112,16 @@ impl<'a> Schema<'a> {
         }
         let mut all = Vec::new();
         for alternative in alternatives {
-            match alternative.own_choices() {
+            match alternative.own_allowed_values() {
                 Some(choices) => all.extend(choices),
-                None if alternative.kinds() == [Kind::Null] => all.push(&Value::Null),
+                None if alternative.types() == [JsonType::Null] => all.push(&Value::Null),
                 None => return None,
             }
         }
         Some(all)
     }
 
-    fn own_choices(self) -> Option<Vec<&'a Value>> {
+    fn own_allowed_values(self) -> Option<Vec<&'a Value>> {
         let listed = self.member("enum").and_then(Value::as_array).map(|it| it.iter().collect());
         listed.or_else(|| self.member("const").map(|it| vec![it]))
     }
@@ -138,7 +139,7 @@ impl<'a> Schema<'a> {
     }
 
     /// The names of the parts of an object.
-    pub(crate) fn names(self) -> Vec<&'a str> {
+    pub(crate) fn property_names(self) -> Vec<&'a str> {
         let alternatives = self.alternatives().into_iter().flat_map(Self::layers);
         let layers = self.layers().into_iter().chain(alternatives);
         let maps = layers.filter_map(|it| it.get("properties")?.as_object());
@@ -154,16 +155,21 @@ impl<'a> Schema<'a> {
         lists.flatten().filter_map(Value::as_str).collect()
     }
 
-    pub(crate) fn others(self) -> Others {
+    pub(crate) fn extra_properties(self) -> ExtraProperties {
         let is_open = |it: &Map<String, Value>| {
             it.contains_key("patternProperties")
                 || it.get("additionalProperties").is_some_and(|it| *it != Value::Bool(false))
         };
-        let is_silent = self.names().is_empty() && self.member("additionalProperties").is_none();
-        if is_silent && self.node.as_object().is_none_or(|it| !it.contains_key("properties")) {
-            return Others::Allowed;
+        let is_unspecified =
+            self.property_names().is_empty() && self.member("additionalProperties").is_none();
+        if is_unspecified && self.node.as_object().is_none_or(|it| !it.contains_key("properties")) {
+            return ExtraProperties::Allowed;
         }
-        if self.layers().into_iter().any(is_open) { Others::Allowed } else { Others::Odd }
+        if self.layers().into_iter().any(is_open) {
+            ExtraProperties::Allowed
+        } else {
+            ExtraProperties::Rejected
+        }
     }
 
     /// What each entry of a list is.
@@ -178,30 +184,30 @@ impl<'a> Schema<'a> {
     }
 
     /// What can stand here, in few words: `integer`, `"a" | "b"`, `string | null`.
-    pub(crate) fn words(self) -> String {
-        if let Some(choices) = self.choices() {
+    pub(crate) fn describe(self) -> String {
+        if let Some(choices) = self.allowed_values() {
             let choices: Vec<String> = choices.into_iter().map(Value::to_string).collect();
             return choices.join(" | ");
         }
         let words: Vec<String> =
-            self.kinds().into_iter().map(|kind| self.kind_words(kind)).collect();
+            self.types().into_iter().map(|json_type| self.describe_type(json_type)).collect();
         if words.is_empty() { "any".to_owned() } else { words.join(" | ") }
     }
 
-    fn kind_words(self, kind: Kind) -> String {
-        match (kind, self.items()) {
-            (Kind::Array, Some(items)) => match items.kinds().as_slice() {
-                [item] => format!("{}[]", item.word()),
+    fn describe_type(self, json_type: JsonType) -> String {
+        match (json_type, self.items()) {
+            (JsonType::Array, Some(items)) => match items.types().as_slice() {
+                [item] => format!("{}[]", item.as_str()),
                 _ => "array".to_owned(),
             },
-            (kind, _) => kind.word().to_owned(),
+            (json_type, _) => json_type.as_str().to_owned(),
         }
     }
 }
 
-impl Kind {
+impl JsonType {
     fn parse(word: &str) -> Option<Self> {
-        let kinds = [
+        let types = [
             Self::String,
             Self::Boolean,
             Self::Integer,
@@ -210,10 +216,10 @@ impl Kind {
             Self::Object,
             Self::Null,
         ];
-        kinds.into_iter().find(|it| it.word() == word)
+        types.into_iter().find(|it| it.as_str() == word)
     }
 
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::String => "string",
             Self::Boolean => "boolean",
@@ -225,7 +231,7 @@ impl Kind {
         }
     }
 
-    pub(crate) fn of(value: &Value) -> Self {
+    pub(crate) fn from_value(value: &Value) -> Self {
         match value {
             Value::Null => Self::Null,
             Value::Bool(_) => Self::Boolean,
@@ -237,8 +243,8 @@ impl Kind {
         }
     }
 
-    /// Whether a value of this kind may stand where `wanted` is asked for.
-    pub(crate) fn passes_for(self, wanted: Self) -> bool {
+    /// Whether a value of this json_type may stand where `wanted` is asked for.
+    pub(crate) fn satisfies(self, wanted: Self) -> bool {
         self == wanted || matches!((self, wanted), (Self::Integer, Self::Number))
     }
 }
@@ -251,7 +257,7 @@ mod tests {
 
     #[track_caller]
     fn check(schema: Value, words: &str) {
-        assert_eq!(Schema::new(&schema).words(), words, "{schema}");
+        assert_eq!(Schema::new(&schema).describe(), words, "{schema}");
     }
 
     #[test]
@@ -272,20 +278,23 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_others(schema: Value, expected: Others) {
-        assert_eq!(Schema::new(&schema).others(), expected, "{schema}");
+    fn check_others(schema: Value, expected: ExtraProperties) {
+        assert_eq!(Schema::new(&schema).extra_properties(), expected, "{schema}");
     }
 
     #[test]
     fn names_that_are_not_listed_are_odd_unless_allowed() {
-        check_others(json!({}), Others::Allowed);
-        check_others(json!({"type": "object"}), Others::Allowed);
-        check_others(json!({"properties": {}}), Others::Odd);
-        check_others(json!({"properties": {"a": {}}}), Others::Odd);
+        check_others(json!({}), ExtraProperties::Allowed);
+        check_others(json!({"type": "object"}), ExtraProperties::Allowed);
+        check_others(json!({"properties": {}}), ExtraProperties::Rejected);
+        check_others(json!({"properties": {"a": {}}}), ExtraProperties::Rejected);
         check_others(
             json!({"properties": {"a": {}}, "additionalProperties": true}),
-            Others::Allowed,
+            ExtraProperties::Allowed,
         );
-        check_others(json!({"type": "object", "additionalProperties": false}), Others::Odd);
+        check_others(
+            json!({"type": "object", "additionalProperties": false}),
+            ExtraProperties::Rejected,
+        );
     }
 }

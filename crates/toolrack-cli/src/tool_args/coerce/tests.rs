@@ -4,20 +4,22 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::tool_args::{self, From, Word};
+use crate::tool_args::{self, KeyValue, ValueSource};
 
 fn typed(words: &[&str]) -> Vec<Argument> {
     let settle = |it: &&str| {
-        let Word { path, reads, from: From::Here(text) } = tool_args::parse(it).unwrap() else {
+        let KeyValue { path, format, source: ValueSource::Inline(text) } =
+            tool_args::parse(it).unwrap()
+        else {
             panic!("no file is read here")
         };
-        tool_args::resolve(&path, reads, text).unwrap()
+        tool_args::resolve(&path, format, text).unwrap()
     };
     words.iter().map(settle).collect()
 }
 
 fn outcome(schema: &Value, words: &[&str], check: Check) -> Result<Value, Vec<String>> {
-    let shaped = shape(Map::new(), typed(words), Schema::new(schema), check);
+    let shaped = build_arguments(Map::new(), typed(words), Schema::new(schema), check);
     shaped.map(Value::Object).map_err(|faults| faults.into_iter().map(|it| it.message).collect())
 }
 
@@ -146,17 +148,17 @@ proptest! {
     #[test]
     fn numbers_and_text_survive(count in any::<i64>(), text in any::<String>()) {
         let words = typed(&[&format!("count={count}")]);
-        let text_word = Argument { path: "text".to_owned(), said: Said::Text(text.clone()) };
+        let text_word = Argument { path: "text".to_owned(), value: ArgValue::Text(text.clone()) };
         let all = words.into_iter().chain([text_word]).collect();
         let schema = everything();
-        let sent = shape(Map::new(), all, Schema::new(&schema), Check::Yes).unwrap();
+        let sent = build_arguments(Map::new(), all, Schema::new(&schema), Check::Yes).unwrap();
         prop_assert_eq!(Value::Object(sent), json!({"count": count, "text": text}));
     }
 
     #[test]
     fn no_name_is_too_odd(name in "[^=:]{1,12}", text in "[^@]{0,6}") {
-        let word = Argument { path: name, said: Said::Text(text) };
+        let word = Argument { path: name, value: ArgValue::Text(text) };
         let schema = everything();
-        let _outcome = shape(Map::new(), vec![word], Schema::new(&schema), Check::Yes);
+        let _outcome = build_arguments(Map::new(), vec![word], Schema::new(&schema), Check::Yes);
     }
 }
