@@ -177,14 +177,14 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
 
 /// The form that was asked for, also where the rest of the line cannot be understood.
 pub(crate) fn asked_output(words: &[String]) -> Option<Output> {
-    let mut words = words.iter().map(String::as_str).take_while(|it| *it != "--");
+    let mut words = words.iter().map(String::as_str).take_while(|word| *word != "--");
     let mut asked = None;
     while let Some(word) = words.next() {
         let form = match word {
             "-o" | "--output" => words.next(),
             _ => word.strip_prefix("--output=").or_else(|| word.strip_prefix("-o")),
         };
-        asked = form.and_then(|it| Output::from_str(it, false).ok()).or(asked);
+        asked = form.and_then(|name| Output::from_str(name, false).ok()).or(asked);
     }
     asked
 }

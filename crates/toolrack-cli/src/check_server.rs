@@ -57,16 +57,16 @@ pub(crate) async fn check_server(name: &str, context: &Context) -> Result<Server
     let silent = Printer::plain(Output::Table).quiet();
     let servers = Servers::configured(&context.settings, &silent)?;
     servers.server(name)?;
-    let one = servers.filter(|it| it == name);
+    let one = servers.filter(|server| server == name);
     let started = Instant::now();
     // It is tried apart from one that the daemon may run.
     let context = &context.without_daemon();
     with_session(one, &RequestOptions::default(), context, async |session: &ServerSession| {
         let connection = session.connect(name).await?;
-        let revision = connection.client().map(|it| it.revision().to_string());
+        let revision = connection.client().map(|client| client.revision().to_string());
         Ok(ServerCheck {
             n_tools: connection.n_tools(),
-            n_tools_total: connection.listing().map_or(0, |it| it.items.len()),
+            n_tools_total: connection.listing().map_or(0, |listing| listing.items.len()),
             revision: revision.unwrap_or_default(),
             duration: started.elapsed(),
             processes: own_processes(),
@@ -104,7 +104,7 @@ pub(crate) fn own_processes() -> Vec<Process> {
     let owner = std::process::id().to_string();
     let mut found: Vec<Process> =
         pids().into_iter().filter_map(|pid| owned_process(pid, &owner)).collect();
-    found.sort_unstable_by_key(|it| it.pid);
+    found.sort_unstable_by_key(|process| process.pid);
     found
 }
 
@@ -123,23 +123,23 @@ impl ProcessTable {
         let mut found: Vec<Process> = Vec::new();
         let mut parents = vec![root];
         while let Some(parent) = parents.pop() {
-            for child in self.0.iter().filter(|it| it.parent == parent) {
+            for child in self.0.iter().filter(|process| process.parent == parent) {
                 // A number that was given anew meanwhile could close a circle.
-                if child.pid != root && found.iter().all(|it| it.pid != child.pid) {
+                if child.pid != root && found.iter().all(|process| process.pid != child.pid) {
                     parents.push(child.pid);
                     found.push(child.clone());
                 }
             }
         }
-        found.sort_unstable_by_key(|it| it.pid);
+        found.sort_unstable_by_key(|process| process.pid);
         found
     }
 }
 
 /// How many processes there are, and how much memory they take together.
 pub(crate) fn summarize(processes: &[Process]) -> String {
-    let pids: Vec<String> = processes.iter().map(|it| it.pid.to_string()).collect();
-    let bytes: u64 = processes.iter().map(|it| it.memory_bytes).sum();
+    let pids: Vec<String> = processes.iter().map(|process| process.pid.to_string()).collect();
+    let bytes: u64 = processes.iter().map(|process| process.memory_bytes).sum();
     match pids.as_slice() {
         [] => String::new(),
         pids => format!("{} ({:.1} MiB)", pids.join(" "), mebibytes(bytes)),
@@ -161,7 +161,7 @@ fn owned_process(pid: u32, owner: &str) -> Option<Process> {
 
 fn pids() -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    entries.flatten().filter_map(|it| it.file_name().to_str()?.parse().ok()).collect()
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 fn read_process(pid: u32) -> Option<Process> {
@@ -174,9 +174,10 @@ fn read_process(pid: u32) -> Option<Process> {
 
 /// Whether an environment carries a mark of this owner.
 fn is_owned(environment: &[u8], owner: &str) -> bool {
-    let mut variables = environment.split(|it| *it == 0).filter_map(|it| str::from_utf8(it).ok());
-    let mark = variables.find_map(|it| it.strip_prefix(MARK));
-    mark.and_then(|it| it.split('.').nth(OWNER)) == Some(owner)
+    let mut variables =
+        environment.split(|byte| *byte == 0).filter_map(|variable| str::from_utf8(variable).ok());
+    let mark = variables.find_map(|variable| variable.strip_prefix(MARK));
+    mark.and_then(|mark| mark.split('.').nth(OWNER)) == Some(owner)
 }
 
 /// The name stands in brackets and may hold some itself.
@@ -209,7 +210,8 @@ mod tests {
     fn everything_below_a_process_is_found() {
         let process = |(pid, parent)| Process { pid, parent, name: String::new(), memory_bytes: 0 };
         let process_table = ProcessTable([(7, 1), (9, 7), (8, 9), (5, 1)].map(process).into());
-        let pids: Vec<u32> = process_table.descendants(7).iter().map(|it| it.pid).collect();
+        let pids: Vec<u32> =
+            process_table.descendants(7).iter().map(|process| process.pid).collect();
         assert_eq!(pids, [8, 9]);
         assert_eq!(process_table.descendants(8), []);
     }

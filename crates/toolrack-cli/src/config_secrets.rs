@@ -44,8 +44,9 @@ pub(crate) enum Values {
 /// Whether something with this name is probably secret.
 pub(crate) fn is_secret_name(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
-    let mut words = lower.split(|it: char| !it.is_ascii_alphanumeric());
-    words.any(|it| SECRET_WORDS.contains(&it)) || SECRET_PARTS.iter().any(|it| lower.contains(it))
+    let mut words = lower.split(|c: char| !c.is_ascii_alphanumeric());
+    words.any(|word| SECRET_WORDS.contains(&word))
+        || SECRET_PARTS.iter().any(|part| lower.contains(part))
 }
 
 /// Whether a text refers to something else, so that it can be shown.
@@ -89,16 +90,16 @@ pub(crate) fn to_document(config: &McpConfig, values: Values) -> Value {
         return document;
     }
     let variables = document.get_mut("env_vars").and_then(Value::as_object_mut);
-    for variable in variables.into_iter().flat_map(|it| it.values_mut()) {
+    for variable in variables.into_iter().flat_map(|variables| variables.values_mut()) {
         if let Some(value) = variable.get_mut("value") {
             redact_value(value);
         }
     }
     let rest = document.get_mut("config");
-    if let Some(headers) = rest.and_then(|it| it.get_mut("headers")?.as_object_mut()) {
+    if let Some(headers) = rest.and_then(|config| config.get_mut("headers")?.as_object_mut()) {
         headers.values_mut().for_each(redact_value);
     }
-    if let Some(place) = document.get_mut("config").and_then(|it| it.get_mut("args")) {
+    if let Some(place) = document.get_mut("config").and_then(|config| config.get_mut("args")) {
         *place = json!(redact_args(&strings(Some(place))));
     }
     for pointer in ["/package/identifier", "/transport/url"] {
@@ -158,9 +159,10 @@ pub(crate) fn find_in_args(args: &[String]) -> Vec<Option<SecretSpan>> {
         }
         let is_flag = arg.starts_with('-') && !arg.contains('=') && is_secret_name(arg);
         awaited = is_flag.then(|| arg.clone());
-        let mut names = ['=', ':'].into_iter().filter_map(|it| Some(arg.split_once(it)?.0));
+        let mut names =
+            ['=', ':'].into_iter().filter_map(|separator| Some(arg.split_once(separator)?.0));
         // An address has secrets of its own.
-        let name = names.find(|it| is_secret_name(it) && !it.contains("://"))?;
+        let name = names.find(|name| is_secret_name(name) && !name.contains("://"))?;
         Some(SecretSpan { name: name.to_owned(), range: name.len() + 1..arg.len() })
     });
     each.collect()
@@ -211,7 +213,8 @@ pub(crate) struct ExtractedSecrets {
 pub(crate) fn extract_secrets(mut config: McpConfig) -> ExtractedSecrets {
     let (mut secrets, mut names) = (Vec::new(), Vec::new());
     for (name, variable) in &mut config.env_vars {
-        let Some(value) = variable.value.as_mut().filter(|it| is_plain_secret(name, it)) else {
+        let Some(value) = variable.value.as_mut().filter(|value| is_plain_secret(name, value))
+        else {
             continue;
         };
         // A secret is taken as it is, so what was written to mean itself has to become that.
@@ -223,7 +226,9 @@ pub(crate) fn extract_secrets(mut config: McpConfig) -> ExtractedSecrets {
     let server = config.name.clone();
     let headers = config.config.get_mut("headers").and_then(Value::as_object_mut);
     for (name, place) in headers.into_iter().flatten() {
-        let Some(value) = place.as_str().filter(|it| is_plain_secret(name, it)) else { continue };
+        let Some(value) = place.as_str().filter(|value| is_plain_secret(name, value)) else {
+            continue;
+        };
         let token = token_of(value);
         if token.is_empty() {
             continue;
@@ -234,7 +239,7 @@ pub(crate) fn extract_secrets(mut config: McpConfig) -> ExtractedSecrets {
         names.push(name.clone());
     }
     let args = config.config.get_mut("args").and_then(Value::as_array_mut);
-    for (place, spans) in args.into_iter().flat_map(|it| args_with_secrets(it)) {
+    for (place, spans) in args.into_iter().flat_map(|args| args_with_secrets(args)) {
         let text = place.as_str().unwrap_or_default().to_owned();
         *place = json!(replace_secrets(text, spans, &server, &mut secrets, &mut names));
     }
@@ -269,7 +274,7 @@ fn replace_secrets(
 
 /// Each argument, with the secrets in it.
 fn args_with_secrets(args: &mut [Value]) -> impl Iterator<Item = (&mut Value, Vec<SecretSpan>)> {
-    let texts = args.iter().map(|it| it.as_str().unwrap_or_default().to_owned());
+    let texts = args.iter().map(|arg| arg.as_str().unwrap_or_default().to_owned());
     let texts: Vec<String> = texts.collect();
     let spans: Vec<Vec<SecretSpan>> = find_in_args(&texts)
         .into_iter()
@@ -286,20 +291,22 @@ fn args_with_secrets(args: &mut [Value]) -> impl Iterator<Item = (&mut Value, Ve
 /// Whether a name is that of a secret, and not of something about one such as `--auth-mode` or `--token-file`. The
 /// name of an image, before its tag, is neither.
 fn is_secret_flag(name: &str) -> bool {
-    let mut words = name.rsplit(|it: char| !it.is_ascii_alphanumeric());
+    let mut words = name.rsplit(|c: char| !c.is_ascii_alphanumeric());
     !name.contains('/') && words.next().is_some_and(is_secret_name)
 }
 
 /// The end of a value that is the secret itself.
 fn token_of(value: &str) -> &str {
     let value = value.trim_start();
-    SCHEMES.iter().find_map(|it| value.strip_prefix(it)).unwrap_or(value)
+    SCHEMES.iter().find_map(|scheme| value.strip_prefix(scheme)).unwrap_or(value)
 }
 
 /// Adds a secret, under another name if that one has another value, and says what refers to it.
 fn add_secret(secrets: &mut Vec<(String, String)>, name: String, token: &str) -> String {
     let value = literal(token);
-    let is_free = |it: &String| secrets.iter().all(|(name, known)| name != it || *known == value);
+    let is_free = |candidate: &String| {
+        secrets.iter().all(|(name, known)| name != candidate || *known == value)
+    };
     let numbered = (2..).map(|n| format!("{name}-{n}"));
     let name = std::iter::once(name.clone()).chain(numbered).find(is_free).unwrap_or(name);
     let reference = format!("${{secret:{name}}}");
@@ -318,7 +325,7 @@ fn literal(value: &str) -> String {
 /// A name that a secret may have, made of those of server and header or argument.
 fn secret_name(server: &str, header: &str) -> String {
     let header = header.trim_start_matches('-');
-    let plain = |it: char| if it.is_ascii_alphanumeric() || it == '_' { it } else { '-' };
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
     let name: String = format!("{server}-{header}").chars().map(plain).take(100).collect();
     name.to_ascii_lowercase()
 }
@@ -342,7 +349,7 @@ mod tests {
 
     #[track_caller]
     fn check_args(given: &[&str], expected: &[&str]) {
-        let given: Vec<String> = given.iter().map(|&it| it.to_owned()).collect();
+        let given: Vec<String> = given.iter().map(|&arg| arg.to_owned()).collect();
         assert_eq!(redact_args(&given), expected);
     }
 
@@ -385,13 +392,14 @@ mod tests {
 
     /// The names and values of secrets, one after the other.
     fn told<'a>(arg: &str, spans: impl IntoIterator<Item = &'a SecretSpan>) -> String {
-        let each = spans.into_iter().map(|it| format!("{}→{}", it.name, &arg[it.range.clone()]));
+        let each =
+            spans.into_iter().map(|span| format!("{}→{}", span.name, &arg[span.range.clone()]));
         each.collect::<Vec<_>>().join(", ")
     }
 
     #[track_caller]
     fn check(args: &[&str], expected: &[&str]) {
-        let args: Vec<String> = args.iter().map(|&it| it.to_owned()).collect();
+        let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
         let spans = find_in_args(&args);
         let found = args.iter().zip(&spans).map(|(arg, span)| told(arg, span));
         assert_eq!(found.collect::<Vec<_>>(), expected);
@@ -459,8 +467,8 @@ mod tests {
         let extracted = extract_secrets(McpConfig::from_json(&document).unwrap());
         assert_eq!((extracted.names, extracted.secrets), (vec!["A_TOKEN".to_owned()], Vec::new()));
         let variable = |name: &str| {
-            let it = &extracted.config.env_vars[name];
-            (it.is_secret, it.value.clone().unwrap())
+            let variable = &extracted.config.env_vars[name];
+            (variable.is_secret, variable.value.clone().unwrap())
         };
         assert_eq!(variable("A_TOKEN"), (true, "s3${cret".to_owned()));
         assert_eq!(variable("B_TOKEN"), (false, "${B}".to_owned()));

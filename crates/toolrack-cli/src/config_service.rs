@@ -50,7 +50,7 @@ pub(crate) fn ensure_exists(name: &str, context: &Context) -> Result<(), CliErro
 
 /// A server of the config, as the service keeps it.
 pub(crate) fn find_config(service: &LocalService, name: &str) -> Result<McpConfig, CliError> {
-    let found = service.list().into_iter().find(|it| it.name == name);
+    let found = service.list().into_iter().find(|config| config.name == name);
     found.ok_or_else(|| {
         let hint = "run `toolrack list` to see which servers there are";
         CliError::unknown(format!("there is no server `{name}`"), hint)
@@ -84,7 +84,7 @@ pub(crate) fn ensure_own_entry(
 ) -> Result<(), CliError> {
     let Some(agent) = service.agent() else { return Ok(()) };
     let entry = service.config_store().read()?.document()?.get(config.id);
-    match entry.map(|it| it.place) {
+    match entry.map(|entry| entry.place) {
         Some(Place::Defaults) => Err(shared_entry(&config.name, agent, change)),
         _ => Ok(()),
     }

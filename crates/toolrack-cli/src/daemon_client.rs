@@ -94,7 +94,7 @@ pub(crate) fn find(settings: &Settings) -> Result<Option<Daemon>, CliError> {
     if settings.daemon == DaemonUse::Never {
         return Ok(None);
     }
-    Ok(find_any(settings)?.filter(|it| it.serves(settings)))
+    Ok(find_any(settings)?.filter(|daemon| daemon.serves(settings)))
 }
 
 /// The daemon of this home, if one runs. One for other servers is refused.
@@ -106,7 +106,7 @@ pub(crate) fn find_matching(settings: &Settings) -> Result<Option<Daemon>, CliEr
 }
 
 fn wrong_daemon(running: &Running) -> CliError {
-    let agent = running.agent.as_ref().map(|it| format!(" and the agent `{it}`"));
+    let agent = running.agent.as_ref().map(|agent| format!(" and the agent `{agent}`"));
     let message = format!(
         "the daemon of this home (process {}) is for other servers: for {}{}",
         running.pid,
@@ -143,7 +143,7 @@ impl Daemon {
     /// Whether it has the config file and the agent that are meant.
     fn serves(&self, settings: &Settings) -> bool {
         let config = settings.home().ok().map(Home::config_file);
-        let config = config.and_then(|it| std::path::absolute(it).ok());
+        let config = config.and_then(|file| std::path::absolute(file).ok());
         let Running { config: theirs, agent, .. } = &self.running;
         *agent == settings.agent && config.as_ref() == Some(theirs)
     }
@@ -162,7 +162,7 @@ impl Daemon {
         target: &str,
         body: Option<Value>,
     ) -> Result<T, ApiError> {
-        let body = body.map(|it| it.to_string().into());
+        let body = body.map(|body| body.to_string().into());
         let asked = self.client.ask(method, target, body, RESPONSE_TIMEOUT).await;
         let answer = asked.map_err(|error| {
             let message = format!("the daemon (process {}) {error}", self.running.pid);
@@ -239,7 +239,7 @@ impl Daemon {
     /// The same servers, reached by way of the daemon. What the daemon looks after is left to it; it is told how long
     /// a request may take, if it is limited.
     pub(crate) fn via_daemon(&self, servers: Servers, timeout: Option<Duration>) -> Servers {
-        let configs = servers.configs.iter().map(|it| self.daemon_endpoint(it, timeout));
+        let configs = servers.configs.iter().map(|config| self.daemon_endpoint(config, timeout));
         Servers { configs: configs.collect(), ..servers }
     }
 
@@ -249,7 +249,8 @@ impl Daemon {
         timeout: Option<Duration>,
     ) -> McpServerConfig {
         let target = path(&["mcp", "server", &config.name]);
-        let told = timeout.map(|it| (TIMEOUT_HEADER.to_owned(), it.as_millis().to_string()));
+        let told =
+            timeout.map(|timeout| (TIMEOUT_HEADER.to_owned(), timeout.as_millis().to_string()));
         let headers: HashMap<String, String> = told.into_iter().collect();
         let transport = McpTransport::Http { url: self.url(&target), headers };
         McpServerConfig {

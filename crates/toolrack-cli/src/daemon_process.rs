@@ -53,7 +53,8 @@ pub(crate) async fn start(
     let mut beaten = None;
     loop {
         let found = Running::find(home)?;
-        if let Some(running) = found.filter(|it| it.pid == child.id() || beaten.is_some()) {
+        if let Some(running) = found.filter(|running| running.pid == child.id() || beaten.is_some())
+        {
             return Ok(running);
         }
         if beaten.is_none()
@@ -82,7 +83,8 @@ pub(crate) async fn start(
 /// Why the daemon has ended before it could be used.
 fn exit_error(code: Option<i32>, log: &Path, begin: u64) -> CliError {
     let json = read_log(log, begin).unwrap_or_default();
-    let exit_code = ExitCode::ALL.into_iter().find(|it| Some(i32::from(it.code())) == code);
+    let exit_code =
+        ExitCode::ALL.into_iter().find(|exit_code| Some(i32::from(exit_code.code())) == code);
     match (last_error(&json), exit_code) {
         (Some(fault), Some(exit_code)) => CliError::from_faults(exit_code, vec![fault]),
         _ => CliError::new(
@@ -127,7 +129,7 @@ fn spawn(arguments: Vec<String>, log: File) -> io::Result<Child> {
     let program = std::env::current_exe()?;
     #[expect(clippy::disallowed_methods, reason = "the daemon is this program, not a server")]
     let mut command = Command::new(program);
-    if let Some(dir) = env_var(Variable::UserHome).filter(|it| Path::new(it).is_dir()) {
+    if let Some(dir) = env_var(Variable::UserHome).filter(|dir| Path::new(dir).is_dir()) {
         // It may live longer than the folder that we are in.
         command.current_dir(dir);
     }
@@ -164,7 +166,7 @@ fn read_log(log: &Path, begin: u64) -> io::Result<String> {
 
 /// The last failure that a program has written as JSON.
 fn last_error(json: &str) -> Option<ServiceFault> {
-    json.lines().rev().find_map(|it| serde_json::from_str(it).ok())
+    json.lines().rev().find_map(|line| serde_json::from_str(line).ok())
 }
 
 /// A longer file is put aside, in the place of the one before.

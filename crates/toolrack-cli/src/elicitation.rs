@@ -318,7 +318,7 @@ pub(super) fn parse_answer(
         content.insert(field.name.clone(), value.clone());
     }
     let faults = form.validate(&content).err().unwrap_or_default();
-    match faults.into_iter().find(|it| it.field == field.name) {
+    match faults.into_iter().find(|fault| fault.field == field.name) {
         Some(fault) => Err(plain_text(&fault.kind.to_string(), MAX_FIELD_CHARS)),
         None => Ok(answer),
     }
@@ -342,7 +342,7 @@ fn parse_value(kind: &FieldKind, typed: &str) -> Result<FieldValue, String> {
         FieldKind::Choice { options, .. } => parse_choice(options, typed).map(FieldValue::Text),
         FieldKind::MultiChoice { options, .. } => {
             let all: Result<Vec<String>, String> =
-                typed.split(',').map(|it| parse_choice(options, it.trim())).collect();
+                typed.split(',').map(|choice| parse_choice(options, choice.trim())).collect();
             all.map(FieldValue::List)
         }
         FieldKind::Text { .. } | FieldKind::Other(_) => Ok(FieldValue::Text(typed.to_owned())),
@@ -351,11 +351,12 @@ fn parse_value(kind: &FieldKind, typed: &str) -> Result<FieldValue, String> {
 
 /// An option by its number, its value or its title.
 fn parse_choice(options: &[Choice], typed: &str) -> Result<String, String> {
-    let numbered = typed.parse::<usize>().ok().and_then(|it| options.get(it.checked_sub(1)?));
-    let named = || options.iter().find(|it| it.value == typed || it.title == typed);
+    let numbered =
+        typed.parse::<usize>().ok().and_then(|number| options.get(number.checked_sub(1)?));
+    let named = || options.iter().find(|option| option.value == typed || option.title == typed);
     let option = named().or(numbered);
     option
-        .map(|it| it.value.clone())
+        .map(|option| option.value.clone())
         .ok_or_else(|| format!("type a number from 1 to {}", options.len()))
 }
 
@@ -419,14 +420,14 @@ mod tests {
     }
 
     fn field<'a>(form: &'a FormSchema, name: &str) -> &'a Field {
-        form.fields().iter().find(|it| it.name == name).unwrap()
+        form.fields().iter().find(|field| field.name == name).unwrap()
     }
 
     #[track_caller]
     fn check(name: &str, typed: &str, expected: Result<&str, &str>) {
         let form = form();
         let answer = parse_answer(&form, field(&form, name), typed);
-        let answer = answer.map(|it| serde_json::to_string(&it).unwrap());
+        let answer = answer.map(|answer| serde_json::to_string(&answer).unwrap());
         let expected = expected.map(str::to_owned).map_err(str::to_owned);
         assert_eq!(answer, expected, "{name}: {typed:?}");
     }

@@ -116,7 +116,7 @@ impl CliError {
     }
 
     pub(crate) fn hint(&self) -> Option<&str> {
-        self.faults.iter().find_map(|it| it.hint.as_deref())
+        self.faults.iter().find_map(|fault| fault.hint.as_deref())
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {
@@ -125,12 +125,12 @@ impl CliError {
 
     /// Everything in the one shape in which failures leave the program.
     pub(crate) fn summary(&self) -> ServiceFault {
-        let messages: Vec<&str> = self.faults.iter().map(|it| it.message.as_str()).collect();
+        let messages: Vec<&str> = self.faults.iter().map(|fault| fault.message.as_str()).collect();
         let first = self.faults.first();
         ServiceFault {
-            code: first.map_or(ErrorCode::Internal, |it| it.code),
+            code: first.map_or(ErrorCode::Internal, |fault| fault.code),
             message: messages.join("; "),
-            field: first.and_then(|it| it.field.clone()),
+            field: first.and_then(|fault| fault.field.clone()),
             hint: self.hint().map(str::to_owned),
             reason: None,
         }
@@ -140,8 +140,8 @@ impl CliError {
 fn sanitized(fault: ServiceFault) -> ServiceFault {
     ServiceFault {
         message: plain_text(&fault.message, MAX_CHARS),
-        hint: fault.hint.map(|it| plain_text(&it, MAX_CHARS)),
-        field: fault.field.map(|it| plain_text(&it, MAX_CHARS)),
+        hint: fault.hint.map(|hint| plain_text(&hint, MAX_CHARS)),
+        field: fault.field.map(|field| plain_text(&field, MAX_CHARS)),
         ..fault
     }
 }

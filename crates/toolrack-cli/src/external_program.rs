@@ -19,8 +19,10 @@ const OPENERS: [&str; 3] = ["xdg-open", "open", "wslview"];
 
 /// Lets the user edit a file, and waits until they are done.
 pub(crate) fn edit(file: &Path, line: Option<usize>) -> Result<(), CliError> {
-    let named = [Variable::Visual, Variable::Editor].into_iter().find_map(|it| {
-        env_var(it).filter(|it| !it.is_empty()).map(|it| it.to_string_lossy().into_owned())
+    let named = [Variable::Visual, Variable::Editor].into_iter().find_map(|variable| {
+        env_var(variable)
+            .filter(|value| !value.is_empty())
+            .map(|value| value.to_string_lossy().into_owned())
     });
     let words = words(named.as_deref().unwrap_or("vi"), line);
     let Some((program, args)) = words.split_first() else {
@@ -42,7 +44,7 @@ fn no_editor(why: &str) -> CliError {
 /// The program and its arguments. An editor may be named with some, as in `code --wait`.
 fn words(editor: &str, line: Option<usize>) -> Vec<String> {
     let mut words: Vec<String> = editor.split_whitespace().map(str::to_owned).collect();
-    let program = words.first().and_then(|it| it.rsplit('/').next()).unwrap_or_default();
+    let program = words.first().and_then(|word| word.rsplit('/').next()).unwrap_or_default();
     if let (true, Some(line)) = (COUNTING.contains(&program), line) {
         words.push(format!("+{line}"));
     }
@@ -52,8 +54,9 @@ fn words(editor: &str, line: Option<usize>) -> Vec<String> {
 /// Shows a page in the user's browser, without waiting for it. It stands on a command line, which every user of the
 /// machine can read, so it has nothing in it that is a secret.
 pub(crate) fn open_page(page: impl AsRef<OsStr>) -> io::Result<()> {
-    let named = env_var(Variable::Browser).filter(|it| !it.is_empty());
-    let known = OPENERS.iter().find(|it| find_program(it, None).is_ok()).map(OsString::from);
+    let named = env_var(Variable::Browser).filter(|program| !program.is_empty());
+    let known =
+        OPENERS.iter().find(|opener| find_program(opener, None).is_ok()).map(OsString::from);
     let Some(program) = named.or(known) else {
         return Err(io::Error::other(
             "there is no program to open pages with; `BROWSER` names one",

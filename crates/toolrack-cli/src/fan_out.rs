@@ -30,8 +30,8 @@ pub(crate) async fn query_all<T>(
 ) -> FanOut<T> {
     let ask = &ask;
     // One that was named alone is asked even if it is off, and says so.
-    let is_asked = |it: &&McpServerConfig| it.enabled || session.configs().len() == 1;
-    let names = session.configs().iter().filter(is_asked).map(|it| it.name.as_str());
+    let is_asked = |config: &&McpServerConfig| config.enabled || session.configs().len() == 1;
+    let names = session.configs().iter().filter(is_asked).map(|config| config.name.as_str());
     let asked = names.map(|name| async move {
         let connection =
             session.connect(name).await.map_err(|failure| (name.to_owned(), failure))?;
@@ -69,7 +69,8 @@ impl<T> FanOut<T> {
 
     /// The outcome after everything that could be shown was shown.
     pub(crate) fn close(mut self, printer: &Printer) -> Result<(), CliError> {
-        let is_interrupted = |it: &(String, CliError)| it.1.exit_code() == ExitCode::Interrupted;
+        let is_interrupted =
+            |failure: &(String, CliError)| failure.1.exit_code() == ExitCode::Interrupted;
         if let Some(at) = self.failures.iter().position(is_interrupted) {
             return Err(self.failures.swap_remove(at).1);
         }
@@ -90,7 +91,8 @@ impl<T> FanOut<T> {
 
     /// Some of several servers did not answer. A program is told in one failure, a person in a few lines.
     fn missing(self, n_asked: usize, printer: &Printer) -> CliError {
-        let exit_code = self.failures.first().map_or(ExitCode::Unreachable, |it| it.1.exit_code());
+        let exit_code =
+            self.failures.first().map_or(ExitCode::Unreachable, |failure| failure.1.exit_code());
         let message =
             format!("{} of {n_asked} servers are missing from this list", self.failures.len());
         let mut faults = vec![
@@ -181,7 +183,7 @@ impl UnlistedReason {
 /// Says whose tools are not in a list.
 pub(crate) fn note_unlisted(unlisted: &[UnlistedServer], printer: &Printer) {
     for (reason, names) in group_by_reason(unlisted) {
-        let advice = reason.advice(&names).map(|it| format!("; {it}")).unwrap_or_default();
+        let advice = reason.advice(&names).map(|advice| format!("; {advice}")).unwrap_or_default();
         let (words, names) = (reason.as_str(), names.join(", "));
         printer.note(format_args!("note: {words}, so not in this list: {names}{advice}"));
     }
@@ -201,7 +203,10 @@ fn group_by_reason(
     unlisted: &[UnlistedServer],
 ) -> impl Iterator<Item = (UnlistedReason, Vec<&str>)> {
     UnlistedReason::ALL.into_iter().filter_map(|reason| {
-        let names = unlisted.iter().filter(|it| it.reason == reason).map(|it| it.server.as_str());
+        let names = unlisted
+            .iter()
+            .filter(|server| server.reason == reason)
+            .map(|server| server.server.as_str());
         let names: Vec<&str> = names.collect();
         (!names.is_empty()).then_some((reason, names))
     })
@@ -209,8 +214,9 @@ fn group_by_reason(
 
 /// How a start went for the last time, if it is remembered.
 pub(crate) fn last_outcome(happened: Vec<LogLine>) -> Option<LogLine> {
-    let is_outcome =
-        |it: &LogLine| matches!(it.kind, LogKind::Ready | LogKind::Failure | LogKind::NeedsLogin);
+    let is_outcome = |line: &LogLine| {
+        matches!(line.kind, LogKind::Ready | LogKind::Failure | LogKind::NeedsLogin)
+    };
     happened.into_iter().rev().find(is_outcome)
 }
 
@@ -222,7 +228,7 @@ mod tests {
     fn check(unlisted: &[(&str, UnlistedReason)], expected: Option<&str>) {
         let unlisted = unlisted
             .iter()
-            .map(|(it, reason)| UnlistedServer { server: (*it).to_owned(), reason: *reason });
+            .map(|(name, reason)| UnlistedServer { server: (*name).to_owned(), reason: *reason });
         assert_eq!(unlisted_hint(&unlisted.collect::<Vec<_>>()).as_deref(), expected);
     }
 

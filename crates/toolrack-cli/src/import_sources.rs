@@ -31,15 +31,15 @@ impl SourceTool {
 
     /// The tool that somebody means. Hyphens do not matter.
     pub(crate) fn parse(word: &str) -> Option<Self> {
-        let plain = |it: &str| it.to_ascii_lowercase().replace(['-', '_', ' '], "");
-        let is_meant = |it: &&Self| plain(&it.name()) == plain(word);
+        let plain = |name: &str| name.to_ascii_lowercase().replace(['-', '_', ' '], "");
+        let is_meant = |tool: &&Self| plain(&tool.name()) == plain(word);
         let found = Self::ALL.iter().find(is_meant).copied();
         found.or_else(|| (plain(word) == "claudecode").then_some(Self::Claude))
     }
 
     /// The word for it on the command line.
     pub(crate) fn name(self) -> String {
-        self.to_possible_value().map(|it| it.get_name().to_owned()).unwrap_or_default()
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
     /// Whose format its files are in.
@@ -60,9 +60,9 @@ impl SourceTool {
 
     /// The files in which it usually keeps servers, on Linux and on macOS.
     pub(crate) fn files(self, dirs: &SearchDirs) -> Vec<PathBuf> {
-        let home = |it: &str| dirs.home.join(it);
-        let config = |it: &str| dirs.config.join(it);
-        let mac = |it: &str| dirs.home.join("Library/Application Support").join(it);
+        let home = |path: &str| dirs.home.join(path);
+        let config = |path: &str| dirs.config.join(path);
+        let mac = |path: &str| dirs.home.join("Library/Application Support").join(path);
         match self {
             Self::Claude => vec![home(".claude.json")],
             Self::ClaudeDesktop => {
@@ -72,7 +72,7 @@ impl SourceTool {
             Self::Cursor => vec![home(".cursor/mcp.json")],
             Self::Vscode => ["Code/User/mcp.json", "Code/User/settings.json"]
                 .into_iter()
-                .flat_map(|it| [config(it), mac(it)])
+                .flat_map(|path| [config(path), mac(path)])
                 .collect(),
             Self::Codex => vec![home(".codex/config.toml")],
             Self::Zed => vec![config("zed/settings.json")],
@@ -87,7 +87,7 @@ impl SourceTool {
 
     /// Those of them that are there.
     pub(crate) fn present(self, dirs: &SearchDirs) -> Vec<PathBuf> {
-        self.files(dirs).into_iter().filter(|it: &PathBuf| Path::is_file(it)).collect()
+        self.files(dirs).into_iter().filter(|path: &PathBuf| Path::is_file(path)).collect()
     }
 }
 

@@ -112,7 +112,7 @@ fn restyle(json: &str, layout: Layout) -> String {
             open @ ('{' | '[') => {
                 out.push(open);
                 skip_space(&mut characters);
-                match characters.next_if(|it| matches!(it, '}' | ']')) {
+                match characters.next_if(|c| matches!(c, '}' | ']')) {
                     Some(close) => out.push(close),
                     None => {
                         depth += 1;
@@ -264,7 +264,7 @@ mod tests {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
                 prop::collection::btree_map(any::<String>(), inner, 0..4)
-                    .prop_map(|it| Value::Object(it.into_iter().collect())),
+                    .prop_map(|members| Value::Object(members.into_iter().collect())),
             ]
         })
     }

@@ -55,7 +55,7 @@ fn main() -> std::process::ExitCode {
         return commands::demo::serve();
     }
     let words: Vec<String> =
-        std::env::args_os().skip(1).map(|it| it.to_string_lossy().into_owned()).collect();
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let early = || Printer::plain(asked_output(&words).unwrap_or_default());
     let arguments = match parse(&words) {
         Ok(arguments) => arguments,

@@ -61,7 +61,8 @@ impl Output {
             Self::Table => render_table(list.columns, &list.rows, columns),
             Self::Json | Self::Yaml => self.document(&format!("[{}]", list.items.join(","))),
             Self::Ndjson | Self::Raw => {
-                let lines: Vec<String> = list.items.iter().map(|it| self.document(it)).collect();
+                let lines: Vec<String> =
+                    list.items.iter().map(|item| self.document(item)).collect();
                 lines.join("\n")
             }
         }
@@ -84,7 +85,7 @@ struct Column {
 
 /// Draws rows below their headings. Without a limit nothing is cut.
 pub(crate) fn render_table(columns: &[&str], rows: &[Vec<String>], limit: Option<usize>) -> String {
-    let headings: Vec<String> = columns.iter().map(|&it| it.to_owned()).collect();
+    let headings: Vec<String> = columns.iter().map(|&heading| heading.to_owned()).collect();
     let lines: Vec<&Vec<String>> = std::iter::once(&headings).chain(rows).collect();
     let mut fitted = natural_columns(columns, &lines);
     if let Some(limit) = limit {
@@ -95,13 +96,15 @@ pub(crate) fn render_table(columns: &[&str], rows: &[Vec<String>], limit: Option
 }
 
 fn natural_columns(columns: &[&str], lines: &[&Vec<String>]) -> Vec<Column> {
-    let widest = |at: usize| lines.iter().filter_map(|it| it.get(at)).map(|it| it.width()).max();
+    let widest =
+        |at: usize| lines.iter().filter_map(|cells| cells.get(at)).map(|cell| cell.width()).max();
     // What has an address is not meant by its name.
-    let is_typed =
-        |it: &str| NEVER_CUT.contains(&it) && (it != "NAME" || !columns.contains(&"URI"));
-    let column = |(at, it): (usize, &&str)| Column {
+    let is_typed = |heading: &str| {
+        NEVER_CUT.contains(&heading) && (heading != "NAME" || !columns.contains(&"URI"))
+    };
+    let column = |(at, heading): (usize, &&str)| Column {
         width: widest(at).unwrap_or_default(),
-        is_typed: is_typed(it),
+        is_typed: is_typed(heading),
     };
     columns.iter().enumerate().map(column).collect()
 }
@@ -109,9 +112,9 @@ fn natural_columns(columns: &[&str], lines: &[&Vec<String>]) -> Vec<Column> {
 /// Takes from the widest column until all of them fit, first from those that nobody types.
 fn fit_columns(columns: &mut [Column], limit: usize) {
     let gaps = GAP.len() * columns.len().saturating_sub(1);
-    while columns.iter().map(|it| it.width).sum::<usize>() + gaps > limit {
-        let wide = columns.iter_mut().filter(|it| it.width > MIN_WIDTH);
-        match wide.max_by_key(|it| (!it.is_typed, it.width)) {
+    while columns.iter().map(|column| column.width).sum::<usize>() + gaps > limit {
+        let wide = columns.iter_mut().filter(|column| column.width > MIN_WIDTH);
+        match wide.max_by_key(|column| (!column.is_typed, column.width)) {
             Some(widest) => widest.width -= 1,
             None => break,
         }
@@ -124,9 +127,9 @@ fn row_widths(cells: &[String], columns: &[Column]) -> Vec<usize> {
         if column.is_typed { column.width.max(cell.width()) } else { column.width }
     };
     let mut widths: Vec<usize> = cells.iter().zip(columns).map(width).collect();
-    let room: usize = columns.iter().map(|it| it.width).sum();
+    let room: usize = columns.iter().map(|column| column.width).sum();
     let mut surplus = widths.iter().sum::<usize>().saturating_sub(room);
-    for (width, _) in widths.iter_mut().zip(columns).rev().filter(|(_, it)| !it.is_typed) {
+    for (width, _) in widths.iter_mut().zip(columns).rev().filter(|(_, column)| !column.is_typed) {
         let taken = surplus.min(*width);
         *width -= taken;
         surplus -= taken;
@@ -247,7 +250,7 @@ mod tests {
 
     fn drawn(columns: &[&str], rows: &[&[&str]], limit: Option<usize>) -> String {
         let rows: Vec<Vec<String>> =
-            rows.iter().map(|row| row.iter().map(|&it| it.to_owned()).collect()).collect();
+            rows.iter().map(|row| row.iter().map(|&cell| cell.to_owned()).collect()).collect();
         render_table(columns, &rows, limit)
     }
 

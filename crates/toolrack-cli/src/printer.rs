@@ -257,7 +257,7 @@ impl Printer {
         if self.output == Output::Json {
             let mut summary = failure.summary();
             summary.message = self.echoed_flags.apply_to_text(&summary.message);
-            summary.hint = summary.hint.map(|it| self.echoed_flags.apply_to_text(&it));
+            summary.hint = summary.hint.map(|hint| self.echoed_flags.apply_to_text(&hint));
             self.write_stderr(serde_json::to_string(&summary).unwrap_or_default());
             return failure.exit_code();
         }
@@ -280,7 +280,7 @@ impl Printer {
             None => {
                 if exit_code == ExitCode::Success {
                     let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-                    notes.drain(..).for_each(|it| self.write_stderr(it));
+                    notes.drain(..).for_each(|note| self.write_stderr(note));
                 }
                 exit_code
             }
@@ -338,7 +338,7 @@ impl Spinner {
             StreamKind::Terminal => self.bar.set_message(text),
             StreamKind::Pipe => {
                 let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-                if told.is_none_or(|it| it.elapsed() >= PLAIN_INTERVAL) {
+                if told.is_none_or(|last| last.elapsed() >= PLAIN_INTERVAL) {
                     *told = Some(Instant::now());
                     self.printer.transient(text);
                 }

@@ -66,7 +66,7 @@ pub(crate) fn render_block(block: &Content<'_>, files: &mut Files<'_>) -> Result
 /// The text of a block that could not be read only because a character of it is half.
 fn repaired_text(raw: &RawValue) -> Option<String> {
     let mended = RawValue::from_string(json_format::mended(raw.get())?).ok()?;
-    Content::parse(&mended).as_text().map(|it| clean_text(it).into_owned())
+    Content::parse(&mended).as_text().map(|text| clean_text(text).into_owned())
 }
 
 /// What a resource holds.
@@ -148,7 +148,7 @@ impl<'d> Files<'d> {
         if self.dir.is_none() {
             return json.to_owned();
         }
-        let paths: Vec<_> = self.saved.iter().map(|it| it.to_string_lossy()).collect();
+        let paths: Vec<_> = self.saved.iter().map(|path| path.to_string_lossy()).collect();
         json_format::with_member(json, "saved", &json!(paths).to_string())
     }
 
@@ -169,7 +169,7 @@ impl<'d> Files<'d> {
 
 /// Decodes base64 and writes it into a new file. Gives the path.
 fn save_base64(dir: &Path, base64: &str, media_type: &str) -> Result<PathBuf, CliError> {
-    let text: String = base64.chars().filter(|it| !it.is_ascii_whitespace()).collect();
+    let text: String = base64.chars().filter(|c| !c.is_ascii_whitespace()).collect();
     let decoded = STANDARD.decode(&text).or_else(|_padding| STANDARD_NO_PAD.decode(&text));
     let bytes = decoded.map_err(|error| {
         let message = format!("a part of the result cannot be decoded: {error}");

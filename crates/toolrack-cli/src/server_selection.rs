@@ -72,7 +72,9 @@ impl Servers {
     /// The servers of the config file, and what is odd about it is json. That a secret is an argument is somebody's
     /// choice, of which not every command has to speak.
     pub(crate) fn configured(settings: &Settings, printer: &Printer) -> Result<Self, CliError> {
-        Self::load_with_warnings(settings, printer, |it| it.kind != FaultKind::Exposed)
+        Self::load_with_warnings(settings, printer, |diagnostic| {
+            diagnostic.kind != FaultKind::Exposed
+        })
     }
 
     /// The servers of the config file, and everything about it is json.
@@ -89,7 +91,7 @@ impl Servers {
             printer.note(format_args!("note: `{PROJECT_FILE}` is ignored: nobody has approved it"));
         }
         let (servers, warnings) = Self::from_file(settings);
-        for warning in warnings.iter().filter(|it| is_told(it)) {
+        for warning in warnings.iter().filter(|warning| is_told(warning)) {
             printer.note(format_args!("warning: {warning}"));
         }
         servers
@@ -112,11 +114,13 @@ impl Servers {
         let dir = path.parent().unwrap_or(Path::new("")).to_owned();
         let configs = match &settings.agent {
             None => file.resolve_defaults(),
-            Some(agent) if file.agents.iter().any(|it| it.id == *agent) => file.resolve(agent),
+            Some(agent) if file.agents.iter().any(|known| known.id == *agent) => {
+                file.resolve(agent)
+            }
             Some(agent) => {
                 let meant = did_you_mean(&similar_names(
                     agent,
-                    file.agents.iter().map(|it| it.id.as_str()),
+                    file.agents.iter().map(|agent| agent.id.as_str()),
                 ));
                 let message = format!("there is no agent `{agent}` in the config file{meant}");
                 return Err(CliError::unknown(message, "the agents are the `id`s of `[[agents]]`"));
@@ -126,7 +130,7 @@ impl Servers {
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.configs.iter().map(|it| it.name.as_str())
+        self.configs.iter().map(|config| config.name.as_str())
     }
 
     /// One of them by its name.
@@ -134,7 +138,7 @@ impl Servers {
         if self.configs.is_empty() {
             return Err(Self::no_servers());
         }
-        self.configs.iter().find(|it| it.name == name).ok_or_else(|| {
+        self.configs.iter().find(|config| config.name == name).ok_or_else(|| {
             let meant = did_you_mean(&similar_names(name, self.names()));
             let all: Vec<&str> = self.names().collect();
             let hint = format!("the servers of the config are: {}", all.join(", "));
@@ -144,7 +148,7 @@ impl Servers {
 
     /// The only one that is enabled, if there is only one.
     pub(crate) fn single_enabled(&self) -> Option<&McpServerConfig> {
-        let mut enabled = self.configs.iter().filter(|it| it.enabled);
+        let mut enabled = self.configs.iter().filter(|config| config.enabled);
         enabled.next().filter(|_| enabled.next().is_none())
     }
 
@@ -164,7 +168,7 @@ impl Servers {
     /// Keeps only the servers with these names, so that nothing else is touched.
     #[must_use]
     pub(crate) fn filter(mut self, is_wanted: impl Fn(&str) -> bool) -> Self {
-        self.configs.retain(|it| is_wanted(&it.name));
+        self.configs.retain(|config| is_wanted(&config.name));
         self
     }
 }
@@ -193,7 +197,7 @@ fn load(settings: &Settings) -> Result<Loaded, (CliError, Vec<Fault>)> {
         return Err(alone(foreign_config(&shown, reading.value.dialect)));
     }
     let (errors, warnings): (Vec<Fault>, Vec<Fault>) =
-        reading.faults.into_iter().partition(|it| it.severity == Severity::Error);
+        reading.faults.into_iter().partition(|diagnostic| diagnostic.severity == Severity::Error);
     if errors.is_empty() {
         return Ok(Loaded { file: reading.value, warnings });
     }
@@ -218,10 +222,10 @@ fn foreign_config(shown: &str, dialect: Dialect) -> CliError {
 
 /// Everything that is wrong with a config, at once.
 fn config_error(faults: &[Fault]) -> CliError {
-    let fault = |it: &Fault| {
-        let fault = ServiceFault::new(ErrorCode::ValidationError, it.to_string())
+    let fault = |diagnostic: &Fault| {
+        let fault = ServiceFault::new(ErrorCode::ValidationError, diagnostic.to_string())
             .hint("mend these lines with `toolrack edit`; nothing was started");
-        if it.field.is_empty() { fault } else { fault.at(it.field.clone()) }
+        if diagnostic.field.is_empty() { fault } else { fault.at(diagnostic.field.clone()) }
     };
     CliError::from_faults(ExitCode::Config, faults.iter().map(fault).collect())
 }
@@ -246,23 +250,25 @@ fn ad_hoc(target: &TargetOptions) -> Result<McpServerConfig, CliError> {
     let name = server_name(&target.command);
     let transport = McpTransport::Stdio {
         command: literal(&command),
-        args: words.map(|it| literal(it)).collect(),
+        args: words.map(|word| literal(word)).collect(),
         env: env.into_iter().collect(),
-        cwd: target.cwd.as_ref().map(|it| literal(&it.to_string_lossy())),
+        cwd: target.cwd.as_ref().map(|dir| literal(&dir.to_string_lossy())),
     };
     Ok(McpServerConfig::new(name, transport))
 }
 
 /// What a typed server is called: its program, or the package that its launcher fetches.
 fn server_name(command: &[String]) -> String {
-    let stem = |it: &str| Path::new(it).file_stem().map(|it| it.to_string_lossy().into_owned());
+    let stem =
+        |word: &str| Path::new(word).file_stem().map(|stem| stem.to_string_lossy().into_owned());
     let mut words = command.iter();
-    let program = words.next().and_then(|it| stem(it)).unwrap_or_default();
+    let program = words.next().and_then(|word| stem(word)).unwrap_or_default();
     if !PACKAGE_LAUNCHERS.contains(&program.as_str()) {
         return program;
     }
-    let package = words.find(|it| !it.starts_with('-')).and_then(|it| it.rsplit('/').next());
-    let name = package.and_then(|it| it.split('@').next()).unwrap_or_default();
+    let package =
+        words.find(|word| !word.starts_with('-')).and_then(|word| word.rsplit('/').next());
+    let name = package.and_then(|package| package.split('@').next()).unwrap_or_default();
     if name.is_empty() { program } else { name.to_owned() }
 }
 
@@ -340,7 +346,10 @@ pub(crate) fn resolve_public(typed: &str, servers: &Servers) -> Option<ResolvedN
 fn split_name(typed: &str, servers: &Servers, separators: &[&str]) -> Option<ResolvedName> {
     let behind = |name: &str| {
         let rest = typed.strip_prefix(name)?;
-        separators.iter().find_map(|it| rest.strip_prefix(it)).filter(|it| !it.is_empty())
+        separators
+            .iter()
+            .find_map(|separator| rest.strip_prefix(separator))
+            .filter(|item| !item.is_empty())
     };
     let found = servers.names().filter_map(|name| Some((name, behind(name)?)));
     found.max_by_key(|(name, _)| name.len()).map(|(name, rest)| ResolvedName::new(name, rest))
@@ -348,7 +357,7 @@ fn split_name(typed: &str, servers: &Servers, separators: &[&str]) -> Option<Res
 
 /// What the only server there is makes of a name.
 pub(crate) fn resolve_single(typed: &str, servers: &Servers) -> Option<ResolvedName> {
-    servers.single_enabled().map(|it| ResolvedName::new(&it.name, typed))
+    servers.single_enabled().map(|server| ResolvedName::new(&server.name, typed))
 }
 
 /// A tool that was typed without its server must be that of one server alone. What cannot be ruled out is json: the
@@ -365,7 +374,8 @@ pub(crate) fn check_bare_name(
         ))),
         [] | [_] => Ok(None),
         [first, ..] => {
-            let spellings: Vec<String> = owners.iter().map(|it| format!("{it}.{typed}")).collect();
+            let spellings: Vec<String> =
+                owners.iter().map(|server| format!("{server}.{typed}")).collect();
             let message =
                 format!("several servers have a tool `{typed}`: `{}`", spellings.join("`, `"));
             let first = shell_quote(&format!("{first}.{typed}"));
@@ -386,8 +396,9 @@ pub(crate) fn unknown_name<'a>(
         return Servers::no_server_given();
     }
     let close = did_you_mean(&similar_names(typed, spellings));
-    let start = SEPARATORS.iter().find_map(|it| typed.split_once(it)).map(|(start, _)| start);
-    let server = start.map(|it| similar_names(it, servers.names())).unwrap_or_default();
+    let start =
+        SEPARATORS.iter().find_map(|separator| typed.split_once(separator)).map(|(start, _)| start);
+    let server = start.map(|start| similar_names(start, servers.names())).unwrap_or_default();
     let message = match (close.is_empty(), start) {
         (true, Some(start)) => {
             format!("there is no server `{start}` in the config{}", did_you_mean(&server))
@@ -404,7 +415,7 @@ mod tests {
     use super::*;
 
     fn strings(words: &[&str]) -> Vec<String> {
-        words.iter().map(|&it| it.to_owned()).collect()
+        words.iter().map(|&word| word.to_owned()).collect()
     }
 
     #[test]
@@ -463,7 +474,7 @@ mod tests {
     }
 
     fn servers(source: ServerSource, names: &[&str]) -> Servers {
-        let configs = names.iter().map(|it| McpServerConfig::stdio(*it, "x", &[])).collect();
+        let configs = names.iter().map(|name| McpServerConfig::stdio(*name, "x", &[])).collect();
         Servers { configs, names: Names::default(), dir: PathBuf::new(), source }
     }
 
@@ -497,9 +508,9 @@ mod tests {
 
     #[track_caller]
     fn check_bare(owners: &[&str], unlisted: &[&str], expected: Result<Option<&str>, &str>) {
-        let found =
-            check_bare_name("echo", owners, unlisted).map_err(|it| it.faults()[0].message.clone());
-        assert_eq!(found, expected.map(|it| it.map(str::to_owned)).map_err(str::to_owned));
+        let found = check_bare_name("echo", owners, unlisted)
+            .map_err(|error| error.faults()[0].message.clone());
+        assert_eq!(found, expected.map(|note| note.map(str::to_owned)).map_err(str::to_owned));
     }
 
     #[test]

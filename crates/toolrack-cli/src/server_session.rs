@@ -88,7 +88,7 @@ impl ServerSession {
         let options = ServiceOptions {
             agent: settings.agent.clone(),
             lookup: Some(Arc::new(Environment::of_process().beginning_at(servers.dir))),
-            handler: elicitation.map(|it| Arc::new(it) as Arc<dyn ClientHandler>),
+            handler: elicitation.map(|handler| Arc::new(handler) as Arc<dyn ClientHandler>),
             names: Some(servers.names),
             stdio: StdioOptions { ladder: SHUTDOWN_TIMEOUTS, ..StdioOptions::default() },
             http,
@@ -115,15 +115,17 @@ impl ServerSession {
         if let Some(daemon) = &self.daemon {
             return self.list_cached_from(daemon).await;
         }
-        let known = self.configs.iter().filter(|it| it.enabled && self.is_known(&it.name));
+        let known =
+            self.configs.iter().filter(|config| config.enabled && self.is_known(&config.name));
         // A lazy server whose tools are remembered is listed without being started.
-        let lazy = known.map(|it| McpServerConfig { start: StartMode::Lazy, ..it.clone() });
+        let lazy = known.map(|config| McpServerConfig { start: StartMode::Lazy, ..config.clone() });
         self.manager().reconcile(&[], &lazy.collect::<Vec<_>>()).await?;
-        let enabled = self.configs.iter().filter(|it| it.enabled).map(|it| it.name.as_str());
-        let unlisted = enabled.filter(|it| !self.is_known(it));
+        let enabled =
+            self.configs.iter().filter(|config| config.enabled).map(|config| config.name.as_str());
+        let unlisted = enabled.filter(|name| !self.is_known(name));
         let reason = |name: &str| self.fan_out(self.service.id_of(name));
         Ok(unlisted
-            .map(|it| UnlistedServer { server: it.to_owned(), reason: reason(it) })
+            .map(|name| UnlistedServer { server: name.to_owned(), reason: reason(name) })
             .collect())
     }
 
@@ -139,38 +141,39 @@ impl ServerSession {
     /// The same of a daemon: it knows the tools of whatever it has run.
     async fn list_cached_from(&self, daemon: &Daemon) -> Result<Vec<UnlistedServer>, CliError> {
         let statuses = daemon.statuses().await?;
-        let is_known =
-            |name: &str| statuses.iter().any(|it| it.name == name && it.n_tools_total.is_some());
-        let known = self.configs.iter().filter(|it| it.enabled && is_known(&it.name));
-        let asked = known.map(|it| self.manager().connect(&it.name, it.clone()));
+        let is_known = |name: &str| {
+            statuses.iter().any(|status| status.name == name && status.n_tools_total.is_some())
+        };
+        let known = self.configs.iter().filter(|config| config.enabled && is_known(&config.name));
+        let asked = known.map(|config| self.manager().connect(&config.name, config.clone()));
         for outcome in join_all(asked).await {
             outcome?;
         }
-        let enabled = self.configs.iter().filter(|it| it.enabled);
-        let unlisted = enabled.filter_map(|it| {
-            let reason =
-                self.fan_out_from(&it.name, statuses.iter().find(|one| one.name == it.name))?;
-            Some(UnlistedServer { server: it.name.clone(), reason })
+        let enabled = self.configs.iter().filter(|config| config.enabled);
+        let unlisted = enabled.filter_map(|config| {
+            let reason = self
+                .fan_out_from(&config.name, statuses.iter().find(|one| one.name == config.name))?;
+            Some(UnlistedServer { server: config.name.clone(), reason })
         });
         Ok(unlisted.collect())
     }
 
     /// Why the daemon does not offer the tools of a server, if it does not.
     fn fan_out_from(&self, name: &str, status: Option<&Status>) -> Option<UnlistedReason> {
-        let has_tools = self.tools().iter().any(|it| **it.server() == *name);
-        match status.map(|it| (&it.state, it.n_tools)) {
+        let has_tools = self.tools().iter().any(|tool| **tool.server() == *name);
+        match status.map(|status| (&status.state, status.n_tools)) {
             _ if has_tools => None,
             // One that was used and rests keeps its tools; one that was stopped does not.
             Some((McpStatus::Stopped, 1..)) => Some(UnlistedReason::Stopped),
             Some((McpStatus::Error { .. }, _)) => Some(UnlistedReason::Failed),
             // It may be tried again at this very moment.
-            _ => (!self.is_known(name)).then(|| self.fan_out(status.map(|it| it.id))),
+            _ => (!self.is_known(name)).then(|| self.fan_out(status.map(|status| status.id))),
         }
     }
 
     /// Starts or reaches a server and waits until it can be used.
     pub(crate) async fn connect(&self, name: &str) -> Result<Arc<McpConnection>, CliError> {
-        let Some(config) = self.configs.iter().find(|it| it.name == name) else {
+        let Some(config) = self.configs.iter().find(|config| config.name == name) else {
             return Err(self.manager().server(name).err().unwrap_or(RackError::Closed).into());
         };
         if !config.enabled {
@@ -205,7 +208,7 @@ impl ServerSession {
         let Some(failure) = state.failure() else {
             return general.with_message(format!("`{name}` is {state}"));
         };
-        let unauthorized = self.configs.iter().find(|it| it.name == name);
+        let unauthorized = self.configs.iter().find(|config| config.name == name);
         let unauthorized = unauthorized.filter(|_| failure.kind() == FailureKind::NeedsLogin);
         if let (ServerSource::AdHoc, Some(hint)) = (self.source, unauthorized.and_then(login_hint))
         {
@@ -213,7 +216,7 @@ impl ServerSession {
         }
         let general = general.with_message(format!("`{name}` is not connected: {failure}"));
         if let (ServerSource::Configured, Some(config)) =
-            (self.source, unauthorized.filter(|it| it.has_authorization()))
+            (self.source, unauthorized.filter(|config| config.has_authorization()))
         {
             return general.with_hint(token_hint(config));
         }
@@ -262,7 +265,7 @@ impl ServerSession {
     /// A tool as its server describes it, denied or not, as far as tools are known.
     pub(crate) fn tool(&self, server: &str, tool: &str) -> Option<Tool> {
         let connection = self.manager().server(server).ok()?;
-        connection.listing()?.items.iter().find(|it| it.name == tool).cloned()
+        connection.listing()?.items.iter().find(|listed| listed.name == tool).cloned()
     }
 
     /// Why a tool that a server does not list cannot be called. A daemon does not list what is denied.
@@ -275,18 +278,20 @@ impl ServerSession {
 
     /// Whether a tool is known and not denied.
     pub(crate) fn has_tool(&self, server: &str, tool: &str) -> bool {
-        self.tools().iter().any(|it| **it.server() == *server && it.tool().name == tool)
+        self.tools().iter().any(|known| **known.server() == *server && known.tool().name == tool)
     }
 
     /// Whether the tools of a server are known, running or not.
     pub(crate) fn is_known(&self, server: &str) -> bool {
-        self.manager().server(server).is_ok_and(|it| it.listing().is_some())
+        self.manager().server(server).is_ok_and(|connection| connection.listing().is_some())
     }
 
     /// Whether a server has been asked, and had no tools.
     fn has_no_tools(&self, server: &str) -> bool {
         let asked = self.manager().server(server).ok();
-        asked.is_some_and(|it| it.listing().is_some_and(|listing| listing.items.is_empty()))
+        asked.is_some_and(|connection| {
+            connection.listing().is_some_and(|listing| listing.items.is_empty())
+        })
     }
 
     /// Waits for something of a server unless the user wants to stop, and passes on what that server says meanwhile.

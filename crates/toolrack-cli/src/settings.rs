@@ -229,7 +229,7 @@ fn home(
     config: Option<PathBuf>,
     set: &dyn Fn(Variable) -> Option<OsString>,
 ) -> Result<Option<Home>, CliError> {
-    let named = |name: &str| set(*Variable::ALL.iter().find(|it| it.name() == name)?);
+    let named = |name: &str| set(*Variable::ALL.iter().find(|variable| variable.name() == name)?);
     let home = match Home::of(named) {
         Ok(home) => home,
         Err(error) if set(Variable::Home).is_some() => return Err(error.into()),
@@ -243,8 +243,8 @@ fn home(
 
 /// What the environment says about proxies.
 pub(crate) fn proxies() -> ProxySettings {
-    let names = Variable::PROXIES.iter().flat_map(|it| {
-        let name = it.name();
+    let names = Variable::PROXIES.iter().flat_map(|variable| {
+        let name = variable.name();
         [name.to_ascii_lowercase(), name.to_owned()]
     });
     let value = |name: &str| std::env::var_os(name)?.into_string().ok();
@@ -262,9 +262,9 @@ pub(crate) fn resolve(
     variable: &dyn Fn(Variable) -> Option<OsString>,
     streams: StdStreams,
 ) -> Result<Settings, CliError> {
-    let set = |it: Variable| variable(it).filter(|value| !value.is_empty());
-    let text = |it: Variable| set(it).map(|value| value.to_string_lossy().into_owned());
-    let is_dumb = text(Variable::Term).is_some_and(|it| it == "dumb");
+    let set = |name: Variable| variable(name).filter(|value| !value.is_empty());
+    let text = |name: Variable| set(name).map(|value| value.to_string_lossy().into_owned());
+    let is_dumb = text(Variable::Term).is_some_and(|term| term == "dumb");
     let stderr = if is_dumb { StreamKind::Pipe } else { streams.stderr };
     let is_plain =
         is_dumb || set(Variable::NoColor).is_some() || streams.stdout == StreamKind::Pipe;
@@ -275,7 +275,7 @@ pub(crate) fn resolve(
         home: home(config, &set)?,
         output: match options.output {
             Some(output) => output,
-            None => text(Variable::Output).map_or(Ok(Output::default()), |it| output(&it))?,
+            None => text(Variable::Output).map_or(Ok(Output::default()), |value| output(&value))?,
         },
         verbosity: match (options.quiet, options.verbose) {
             (true, _) => Verbosity::Quiet,
@@ -284,7 +284,7 @@ pub(crate) fn resolve(
         },
         color: if is_plain { ColorMode::Plain } else { ColorMode::Color },
         columns: streams.columns.filter(|_| streams.stdout == StreamKind::Terminal),
-        timeout: text(Variable::Timeout).map(|it| timeout(&it)).transpose()?,
+        timeout: text(Variable::Timeout).map(|value| timeout(&value)).transpose()?,
         agent: options.agent.clone().or_else(|| text(Variable::Agent)),
         echoed_flags: EchoedFlags::from_options(options),
         streams: StdStreams { stderr, ..streams },
@@ -295,13 +295,13 @@ pub(crate) fn resolve(
         } else {
             DaemonUse::Auto
         },
-        listen: text(Variable::Listen).map(|it| listen(&it)).transpose()?,
+        listen: text(Variable::Listen).map(|value| listen(&value)).transpose()?,
     })
 }
 
 fn output(text: &str) -> Result<Output, CliError> {
     Output::from_str(text, false).map_err(|_unknown| {
-        let forms: Vec<&str> = Output::ALL.iter().map(|it| it.as_str()).collect();
+        let forms: Vec<&str> = Output::ALL.iter().map(|format| format.as_str()).collect();
         let message = format!("`{text}` is no form of output");
         let hint = format!("set `TOOLRACK_OUTPUT` to one of: {}", forms.join(", "));
         CliError::usage(message, hint).with_field(Variable::Output.name())
@@ -387,8 +387,8 @@ mod tests {
         variables: &[(Variable, &str)],
         streams: StdStreams,
     ) -> Result<Settings, CliError> {
-        let variable = |it: Variable| {
-            let found = variables.iter().find(|(name, _)| *name == it);
+        let variable = |wanted: Variable| {
+            let found = variables.iter().find(|(name, _)| *name == wanted);
             found.map(|(_, value)| OsString::from(value))
         };
         resolve(options, &variable, streams)
@@ -406,25 +406,28 @@ mod tests {
     #[test]
     fn options_win_over_variables_and_variables_over_what_is_usual() {
         let none = GlobalOptions::default;
-        let form = |it: Settings| it.output;
+        let form = |settings: Settings| settings.output;
         check((none(), &[], SCREEN), form, Output::Table);
         check((none(), &[(Variable::Output, "json")], SCREEN), form, Output::Json);
         let given = GlobalOptions { output: Some(Output::Yaml), ..none() };
         check((given, &[(Variable::Output, "json")], SCREEN), form, Output::Yaml);
-        let agent = |it: Settings| it.agent;
+        let agent = |settings: Settings| settings.agent;
         check((none(), &[(Variable::Agent, "")], SCREEN), agent, None);
         let given = GlobalOptions { agent: Some("main".to_owned()), ..none() };
         check((given, &[(Variable::Agent, "other")], SCREEN), agent, Some("main".to_owned()));
-        let timeout = |it: Settings| it.timeout;
+        let timeout = |settings: Settings| settings.timeout;
         let minute = Some(Duration::from_mins(1));
         check((none(), &[(Variable::Timeout, "1m")], SCREEN), timeout, minute);
     }
 
     #[test]
     fn a_home_is_where_the_environment_says() {
-        let file = |it: Settings| {
-            let home = it.home().ok().map(|it| (it.config_file().to_owned(), it.catalog_dir()));
-            (home, it.has_explicit_config)
+        let file = |settings: Settings| {
+            let home = settings
+                .home()
+                .ok()
+                .map(|home| (home.config_file().to_owned(), home.catalog_dir()));
+            (home, settings.has_explicit_config)
         };
         let paths = |file: &str, dir: &str| Some((PathBuf::from(file), PathBuf::from(dir)));
         let none = GlobalOptions::default;
@@ -438,7 +441,7 @@ mod tests {
 
     #[test]
     fn colours_and_widths_are_for_people() {
-        let look = |it: Settings| (it.color, it.columns, it.streams.stderr);
+        let look = |settings: Settings| (settings.color, settings.columns, settings.streams.stderr);
         let none = GlobalOptions::default;
         check((none(), &[], SCREEN), look, (ColorMode::Color, Some(80), StreamKind::Terminal));
         check((none(), &[], PIPES), look, (ColorMode::Plain, None, StreamKind::Pipe));
@@ -460,7 +463,7 @@ mod tests {
     #[test]
     fn a_daemon_is_used_unless_somebody_forbids_it() {
         let none = GlobalOptions::default;
-        let json = |it: Settings| (it.daemon, it.listen);
+        let json = |settings: Settings| (settings.daemon, settings.listen);
         check((none(), &[], SCREEN), json, (DaemonUse::Auto, None));
         check((none(), &[(Variable::NoDaemon, "")], SCREEN), json, (DaemonUse::Auto, None));
         check((none(), &[(Variable::NoDaemon, "1")], SCREEN), json, (DaemonUse::Never, None));

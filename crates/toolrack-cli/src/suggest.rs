@@ -11,12 +11,12 @@ pub(crate) fn similar_names<'a>(
 ) -> Vec<&'a str> {
     let lower = name.to_lowercase();
     let mut close: Vec<(f64, &str)> = candidates
-        .map(|it| (likeness(&lower, &it.to_lowercase()), it))
+        .map(|candidate| (likeness(&lower, &candidate.to_lowercase()), candidate))
         .filter(|(likeness, _)| *likeness > LIKENESS)
         .collect();
     close.sort_by(|one, two| two.0.total_cmp(&one.0).then(one.1.cmp(two.1)));
     close.dedup_by(|one, two| one.1 == two.1);
-    close.into_iter().take(MOST).map(|(_, it)| it).collect()
+    close.into_iter().take(MOST).map(|(_, candidate)| candidate).collect()
 }
 
 /// Where somebody typed only a part, that part counts for more than the rest that is missing.

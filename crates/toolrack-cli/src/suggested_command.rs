@@ -29,7 +29,7 @@ impl EchoedFlags {
     /// The servers of this file, and of this agent.
     pub(crate) fn new(config: Option<&Path>, agent: Option<&str>) -> Self {
         Self {
-            config: config.map(|it| shell_quote(&it.to_string_lossy())),
+            config: config.map(|path| shell_quote(&path.to_string_lossy())),
             agent: agent.map(shell_quote),
         }
     }
@@ -56,14 +56,14 @@ impl EchoedFlags {
     }
 
     fn flags_for(&self, command: &str) -> String {
-        if SERVER_INDEPENDENT.iter().any(|it| command.starts_with(it)) {
+        if SERVER_INDEPENDENT.iter().any(|prefix| command.starts_with(prefix)) {
             return String::new();
         }
         // What is taken over from this very file goes into another one.
         let is_source = |file: &&String| command.strip_prefix("import ") == Some(file.as_str());
-        let config = self.config.as_ref().filter(|it| !is_source(it));
-        let config = config.map(|it| format!("--config {it} "));
-        let agent = self.agent.as_ref().map(|it| format!("--agent {it} "));
+        let config = self.config.as_ref().filter(|config| !is_source(config));
+        let config = config.map(|config| format!("--config {config} "));
+        let agent = self.agent.as_ref().map(|agent| format!("--agent {agent} "));
         config.into_iter().chain(agent).collect()
     }
 }
@@ -71,7 +71,7 @@ impl EchoedFlags {
 /// A word as a shell takes it, without what cannot be seen.
 pub(crate) fn shell_quote(text: &str) -> String {
     let text = plain_text(text, usize::MAX);
-    let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_./:@%+=,".contains(it);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
         text
     } else {

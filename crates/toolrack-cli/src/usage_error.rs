@@ -13,9 +13,9 @@ const HELP: &str = "run it with `--help` to see what can be typed";
 /// What is wrong, and how it is used. What the parser would try is left to [`hint`], which knows more.
 pub(crate) fn render(error: &Error) -> String {
     let text = error.render().to_string();
-    let is_told = |it: &&str| {
-        let it = it.trim_start();
-        !it.is_empty() && !it.starts_with("tip: ") && !it.starts_with("For more information")
+    let is_told = |line: &&str| {
+        let line = line.trim_start();
+        !line.is_empty() && !line.starts_with("tip: ") && !line.starts_with("For more information")
     };
     text.lines().filter(is_told).collect::<Vec<_>>().join("\n")
 }
@@ -23,7 +23,8 @@ pub(crate) fn render(error: &Error) -> String {
 /// The same in one line, without how it is used.
 pub(crate) fn message(error: &Error) -> String {
     let text = error.render().to_string();
-    let lines: Vec<&str> = text.lines().take_while(|it| !it.is_empty()).map(str::trim).collect();
+    let lines: Vec<&str> =
+        text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
     let message = lines.join(" ");
     message.strip_prefix("error: ").unwrap_or(&message).to_owned()
 }
@@ -31,8 +32,8 @@ pub(crate) fn message(error: &Error) -> String {
 /// What to type instead.
 pub(crate) fn hint(error: &Error, typed: &[String]) -> String {
     let known = Cli::command();
-    let mut rest = typed.iter().map(String::as_str).take_while(|it| *it != "--");
-    let verb = rest.find(|it| known.find_subcommand(it).is_some());
+    let mut rest = typed.iter().map(String::as_str).take_while(|word| *word != "--");
+    let verb = rest.find(|word| known.find_subcommand(word).is_some());
     let stray = first(error, ContextKind::InvalidArg).unwrap_or_default();
     match (error.kind(), verb, meant(error)) {
         (_, _, Some(meant)) => format!("did you mean `{meant}`? If not, {HELP}"),
@@ -66,10 +67,10 @@ fn meant(error: &Error) -> Option<String> {
     ];
     pairs.into_iter().find_map(|(wrong, right)| {
         let (wrong, rights) = (first(error, wrong)?, all(error, right));
-        let bare = |it: &str| it.trim_start_matches('-').to_owned();
-        let bares: Vec<String> = rights.iter().map(|it| bare(it)).collect();
+        let bare = |name: &str| name.trim_start_matches('-').to_owned();
+        let bares: Vec<String> = rights.iter().map(|name| bare(name)).collect();
         let nearest = *similar_names(&bare(&wrong), bares.iter().map(String::as_str)).first()?;
-        rights.into_iter().find(|it| bare(it) == nearest)
+        rights.into_iter().find(|name| bare(name) == nearest)
     })
 }
 

@@ -15,7 +15,7 @@ const OF_TOOLS: [&str; 6] = [".codex", ".cursor", ".lmstudio", ".roo", ".vscode"
 /// Has a server started in `dir` if its arguments name something that is there, so that they mean the same from
 /// everywhere, and says so.
 pub(crate) fn set_if_relative(config: &mut McpConfig, dir: &Path) -> Option<String> {
-    let found = relative(config, |it| dir.join(it).exists())?;
+    let found = relative(config, |path| dir.join(path).exists())?;
     let note = format!(
         "note: `{}` is always started in {} (`cwd`), because `{}` is a path from there",
         display_line(&config.name),
@@ -62,10 +62,11 @@ fn relative(config: &McpConfig, exists: impl Fn(&Path) -> bool) -> Option<String
     let is_path = config.package.package_type == McpPackageType::Binary && program.contains('/');
     let args = config.config.get("args").and_then(Value::as_array).into_iter().flatten();
     let args = args.filter_map(Value::as_str);
-    let args = args.flat_map(|it| [Some(it), it.split_once('=').map(|(_, value)| value)]);
+    let args = args.flat_map(|arg| [Some(arg), arg.split_once('=').map(|(_, value)| value)]);
     let mut words = is_path.then_some(program.as_str()).into_iter().chain(args.flatten());
-    let is_found = |it: &Path| it.is_relative() && exists(it);
-    let found = words.find(|it| !it.is_empty() && !is_reference(it) && is_found(Path::new(it)));
+    let is_found = |path: &Path| path.is_relative() && exists(path);
+    let found =
+        words.find(|word| !word.is_empty() && !is_reference(word) && is_found(Path::new(word)));
     found.map(str::to_owned)
 }
 
@@ -73,7 +74,8 @@ fn relative(config: &McpConfig, exists: impl Fn(&Path) -> bool) -> Option<String
 pub(crate) fn of_project(file: &Path) -> Option<PathBuf> {
     let file = std::path::absolute(file).ok()?;
     let dir = file.parent()?;
-    let is_of_tool = dir.file_name().is_some_and(|name| OF_TOOLS.iter().any(|it| *it == name));
+    let is_of_tool =
+        dir.file_name().is_some_and(|name| OF_TOOLS.iter().any(|known| *known == name));
     let dir = if is_of_tool { dir.parent()? } else { dir };
     Some(dir.to_owned())
 }
@@ -94,7 +96,7 @@ mod tests {
     #[track_caller]
     fn check(kind: &str, program: &str, rest: Value, expected: Option<&str>) {
         let there = ["srv.py", "./x.js", "../data", ".", "bin/server", "-y"];
-        let exists = |it: &Path| there.iter().any(|there| it == Path::new(there));
+        let exists = |path: &Path| there.iter().any(|there| path == Path::new(there));
         let found = relative(&config(kind, program, rest), exists);
         assert_eq!(found.as_deref(), expected);
     }

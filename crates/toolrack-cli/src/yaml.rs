@@ -80,9 +80,8 @@ fn scalar(text: &str) -> String {
 
 /// Whether no reader of YAML can take the text for anything but this text.
 fn is_plain(text: &str) -> bool {
-    let is_word =
-        |it: char| it.is_ascii_alphanumeric() || matches!(it, '_' | '-' | '.' | '/' | ' ');
-    let begins_well = text.starts_with(|it: char| it.is_ascii_alphabetic() || it == '_');
+    let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ' ');
+    let begins_well = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let lower = text.to_ascii_lowercase();
     let means_more = matches!(
         lower.as_str(),
@@ -123,7 +122,7 @@ impl<'de> Visitor<'de> for Reader {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Node, E> {
-        let number = Number::from_f64(value).map(|it| it.to_string());
+        let number = Number::from_f64(value).map(|number| number.to_string());
         Ok(Node::Scalar(number.unwrap_or_else(|| "null".to_owned())))
     }
 

@@ -27,7 +27,7 @@ fn the_form_is_found_in_a_line_that_is_wrong() {
 #[test]
 fn every_command_is_in_one_group() {
     let command = Cli::command();
-    let shown = command.get_subcommands().filter(|it| !it.is_hide_set());
+    let shown = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
     let mut shown: Vec<&str> = shown.map(clap::Command::get_name).collect();
     let mut grouped: Vec<&str> =
         COMMAND_GROUPS.iter().flat_map(|(_, names)| *names).copied().collect();

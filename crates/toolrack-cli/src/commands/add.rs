@@ -50,7 +50,7 @@ pub(crate) async fn create(
     let printer = &context.printer;
     let name = config.name.clone();
     let here = std::env::current_dir();
-    let settled = here.ok().and_then(|it| working_dir::set_if_relative(&mut config, &it));
+    let settled = here.ok().and_then(|dir| working_dir::set_if_relative(&mut config, &dir));
     let plain = extract_secrets(config.clone()).names;
     let (file, mut json) = with_service(context, None, async |service: &LocalService| {
         prompt_missing_secrets(service, &config, context).await?;
@@ -106,22 +106,23 @@ pub(crate) async fn create(
 /// Why a new server is not taken, in the words of whoever typed its name.
 fn create_error(name: &str, error: ServiceError) -> CliError {
     let typed = shell_quote(name);
-    let is_about = |field: &str| error.faults().iter().any(|it| it.field.as_deref() == Some(field));
+    let is_about =
+        |field: &str| error.faults().iter().any(|fault| fault.field.as_deref() == Some(field));
     match error.code() {
         ErrorCode::Conflict if is_about("name") => CliError::from(error).with_hint(format!(
             "`toolrack edit {typed}` changes that server, `toolrack remove {typed}` removes it; or choose another name"
         )),
         ErrorCode::ValidationError if is_about("name") || is_about("transport.url") => {
-            let with_subject = |it: &ServiceFault| {
-                let message = match it.field.as_deref() {
+            let with_subject = |fault: &ServiceFault| {
+                let message = match fault.field.as_deref() {
                     Some("name") if !name.trim().is_empty() => {
-                        format!("the name `{name}` {}", it.message)
+                        format!("the name `{name}` {}", fault.message)
                     }
                     // The address itself may hold a password.
-                    Some("transport.url") => format!("the address {}", it.message),
-                    _ => it.message.clone(),
+                    Some("transport.url") => format!("the address {}", fault.message),
+                    _ => fault.message.clone(),
                 };
-                ServiceFault { message, ..it.clone() }
+                ServiceFault { message, ..fault.clone() }
             };
             let faults = error.faults().iter().map(with_subject).collect();
             CliError::from_faults(ExitCode::Config, faults).with_hint(EXAMPLES_HINT)
@@ -148,7 +149,7 @@ async fn prompt_missing_secrets(
     if !context.settings.streams.is_interactive() {
         return Ok(());
     }
-    for secret in config.env_vars.values().filter_map(|it| it.secret_ref.as_ref()) {
+    for secret in config.env_vars.values().filter_map(|variable| variable.secret_ref.as_ref()) {
         if service.secrets().get(secret)?.is_none() {
             let value = credentials::read_secret(secret, context).await?;
             service.set_secret(secret, value).await?;
@@ -198,7 +199,7 @@ fn package(options: &AddOptions) -> Option<(PackageKind, &str)> {
         (PackageKind::Docker, &package.docker),
         (PackageKind::Binary, &package.binary),
     ];
-    given.into_iter().find_map(|(kind, it)| Some((kind, it.as_deref()?)))
+    given.into_iter().find_map(|(kind, identifier)| Some((kind, identifier.as_deref()?)))
 }
 
 fn remote(options: &AddOptions) -> Result<McpTransport, CliError> {
@@ -220,7 +221,8 @@ fn remote(options: &AddOptions) -> Result<McpTransport, CliError> {
         let message = "`--env`, `--env-secret` and `--cwd` are for servers that are started here";
         return Err(CliError::usage(message, hint));
     }
-    let headers: Result<_, CliError> = options.header.iter().map(|it| parse_header(it)).collect();
+    let headers: Result<_, CliError> =
+        options.header.iter().map(|header| parse_header(header)).collect();
     Ok(McpTransport::Http { url, headers: headers? })
 }
 
@@ -251,7 +253,9 @@ fn absolute_program(command: &str, cwd: Option<&Path>) -> String {
 /// A path from the root, unless it is one already or is only known when the server is started.
 fn absolute_path(path: &str) -> String {
     let found = (!is_reference(path)).then(|| std::path::absolute(path).ok()).flatten();
-    found.and_then(|it| it.into_os_string().into_string().ok()).unwrap_or_else(|| path.to_owned())
+    found
+        .and_then(|path| path.into_os_string().into_string().ok())
+        .unwrap_or_else(|| path.to_owned())
 }
 
 fn packaged(
@@ -292,16 +296,16 @@ fn reject_headers(options: &AddOptions) -> Result<(), CliError> {
 }
 
 fn cwd(options: &AddOptions) -> Option<String> {
-    options.cwd.as_ref().map(|it| absolute_path(&it.to_string_lossy()))
+    options.cwd.as_ref().map(|dir| absolute_path(&dir.to_string_lossy()))
 }
 
 fn variables(options: &AddOptions) -> Result<HashMap<String, EnvValue>, CliError> {
-    let plain = options.env.iter().map(|it| {
-        let (name, value) = parse_pair(it, "--env", "NAME=VALUE")?;
+    let plain = options.env.iter().map(|variable| {
+        let (name, value) = parse_pair(variable, "--env", "NAME=VALUE")?;
         Ok((name, EnvValue::Text(value)))
     });
-    let secret = options.env_secret.iter().map(|it| {
-        let (name, secret_ref) = parse_pair(it, "--env-secret", "NAME=SECRET")?;
+    let secret = options.env_secret.iter().map(|variable| {
+        let (name, secret_ref) = parse_pair(variable, "--env-secret", "NAME=SECRET")?;
         Ok((name, EnvValue::Secret { secret_ref, required: true }))
     });
     plain.chain(secret).collect()
@@ -349,7 +353,7 @@ mod tests {
     }
 
     fn words(words: &[&str]) -> Vec<String> {
-        words.iter().map(|&it| it.to_owned()).collect()
+        words.iter().map(|&word| word.to_owned()).collect()
     }
 
     #[track_caller]
@@ -397,8 +401,10 @@ mod tests {
             },
             r#"http https://h/mcp [] {"headers":{"A":"b"}}"#,
         );
-        let npm =
-            |it: &str| PackageOptions { npm: Some(it.to_owned()), ..PackageOptions::default() };
+        let npm = |package: &str| PackageOptions {
+            npm: Some(package.to_owned()),
+            ..PackageOptions::default()
+        };
         check(
             AddOptions { package: npm("@a/b@1.2"), command: words(&["--x"]), ..none() },
             r#"npm @a/b@1.2 --x [] {"args":["--x"]}"#,

@@ -66,7 +66,7 @@ pub(crate) fn parse_entry(name: &str, text: &str) -> Result<PastedServer, CliErr
     if entry.get("package").is_some_and(Value::is_object) {
         return parse_native(name, entry);
     }
-    let is_whole = SERVER_KEYS.iter().any(|it| entry.get(*it).is_some_and(Value::is_object));
+    let is_whole = SERVER_KEYS.iter().any(|key| entry.get(*key).is_some_and(Value::is_object));
     let reading = if is_whole {
         read_as(detect("", text).dialect, "", text)
     } else {
@@ -91,7 +91,7 @@ fn parse_bare_entry(name: &str, entry: &Map<String, Value>) -> Reading<ConfigFil
     for fault in &mut reading.faults {
         // Nobody has seen what stands round the entry.
         fault.at = None;
-        let field = fault.field.strip_prefix(&around).map(|it| it.trim_start_matches('.'));
+        let field = fault.field.strip_prefix(&around).map(|field| field.trim_start_matches('.'));
         fault.field = field.unwrap_or(&fault.field).to_owned();
     }
     reading
@@ -99,7 +99,7 @@ fn parse_bare_entry(name: &str, entry: &Map<String, Value>) -> Reading<ConfigFil
 
 /// Whose entry it is, and below which key that tool keeps it.
 fn dialect_of(entry: &Map<String, Value>) -> (Dialect, &'static str) {
-    let has = |keys: &[&str]| keys.iter().any(|it| entry.contains_key(*it));
+    let has = |keys: &[&str]| keys.iter().any(|key| entry.contains_key(*key));
     let kind = entry.get("type").and_then(Value::as_str).unwrap_or_default();
     let command = entry.get("command");
     if has(&["cmd", "uri", "envs", "env_keys"]) {
@@ -122,10 +122,10 @@ fn single_server(name: &str, reading: Reading<ConfigFile>) -> Result<PastedServe
                 CliError::usage("there is no server in this JSON", ENTRY_HINT).with_field("JSON")
             );
         }
-        entries => match entries.iter().find(|it| it.name == name) {
+        entries => match entries.iter().find(|entry| entry.name == name) {
             Some(entry) => (*entry).clone(),
             None => {
-                let names: Vec<&str> = entries.iter().map(|it| it.name.as_str()).collect();
+                let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
                 let message =
                     format!("there are several servers in this JSON: {}", names.join(", "));
                 let hint = "give the name of one of them, or `toolrack import FILE` for all";
@@ -139,12 +139,13 @@ fn single_server(name: &str, reading: Reading<ConfigFile>) -> Result<PastedServe
 
 fn invalid_entry(faults: &[Fault]) -> CliError {
     let (errors, odd): (Vec<&Fault>, Vec<&Fault>) =
-        faults.iter().partition(|it| it.severity == Severity::Error);
+        faults.iter().partition(|fault| fault.severity == Severity::Error);
     // What may have been meant by a key that nobody knows is why something is missing.
-    let odd = odd.into_iter().filter(|it| it.nearest.is_some());
-    let fault = |it: &Fault| {
-        let fault = ServiceFault::new(toolrack_service::ErrorCode::ValidationError, it.to_string());
-        fault.at(it.field.clone()).hint(ENTRY_HINT)
+    let odd = odd.into_iter().filter(|fault| fault.nearest.is_some());
+    let fault = |diagnostic: &Fault| {
+        let fault =
+            ServiceFault::new(toolrack_service::ErrorCode::ValidationError, diagnostic.to_string());
+        fault.at(diagnostic.field.clone()).hint(ENTRY_HINT)
     };
     CliError::from_faults(ExitCode::Usage, errors.into_iter().chain(odd).map(fault).collect())
 }
@@ -163,7 +164,8 @@ mod tests {
                 let words =
                     [config_secrets::transport_name(&config), &config_secrets::target(&config)]
                         .join(" ");
-                let timeout = timeout.map(|it| format!(" timeout={it}")).unwrap_or_default();
+                let timeout =
+                    timeout.map(|timeout| format!(" timeout={timeout}")).unwrap_or_default();
                 format!("{words}{timeout}{}", if warnings.is_empty() { "" } else { " (odd)" })
             }
             Err(failure) => format!("error: {}", failure.faults()[0].message),

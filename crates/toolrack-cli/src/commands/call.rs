@@ -55,7 +55,7 @@ pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), 
         context.blocking(move || collect_arguments(args.as_deref(), &words, members)).await?;
     let servers = Servers::find(&options.target, &context.settings, &context.printer)?;
     let servers = match server_selection::resolve_typed(name, &servers) {
-        Some(ResolvedName { server, .. }) => servers.filter(|it| it == server),
+        Some(ResolvedName { server, .. }) => servers.filter(|candidate| candidate == server),
         None => servers,
     };
     let meant = server_selection::resolve_typed(name, &servers)
@@ -77,8 +77,9 @@ pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), 
             session.connect(&target.server).await?;
         }
         // A public name may stand for a tool whose own name is written otherwise.
-        let target =
-            lookup_tool(session, name).filter(|it| it.server == target.server).unwrap_or(target);
+        let target = lookup_tool(session, name)
+            .filter(|found| found.server == target.server)
+            .unwrap_or(target);
         let call = Call { session, target, options: &options, context };
         call.run(typed).await
     })
@@ -108,14 +109,14 @@ fn check_bare_tool(
     name: &str,
     unlisted: &[UnlistedServer],
 ) -> Result<Option<String>, CliError> {
-    let is_bare = |it: &ToolWithServer| it.tool().name == name && **it.name() != *name;
-    if !session.find(name).is_some_and(|it| is_bare(&it)) {
+    let is_bare = |tool: &ToolWithServer| tool.tool().name == name && **tool.name() != *name;
+    if !session.find(name).is_some_and(|tool| is_bare(&tool)) {
         return Ok(None);
     }
     let tools = session.tools();
-    let namesakes = tools.iter().filter(|it| it.tool().name == name);
-    let owners: Vec<&str> = namesakes.map(|it| &**it.server()).collect();
-    let silent: Vec<&str> = unlisted.iter().map(|it| it.server.as_str()).collect();
+    let namesakes = tools.iter().filter(|tool| tool.tool().name == name);
+    let owners: Vec<&str> = namesakes.map(|tool| &**tool.server()).collect();
+    let silent: Vec<&str> = unlisted.iter().map(|server| server.server.as_str()).collect();
     server_selection::check_bare_name(name, &owners, &silent)
 }
 
@@ -134,7 +135,7 @@ fn with_unlisted_hint(unknown: CliError, unlisted: &[UnlistedServer]) -> CliErro
 fn unknown_tool(session: &ServerSession, name: &str, unknown: CliError) -> CliError {
     let tools = session.tools();
     let spellings: Vec<String> =
-        tools.iter().map(|it| format!("{}.{}", it.server(), it.tool().name)).collect();
+        tools.iter().map(|tool| format!("{}.{}", tool.server(), tool.tool().name)).collect();
     let close = similar_names(name, spellings.iter().map(String::as_str));
     if close.is_empty() {
         return unknown;
@@ -238,8 +239,8 @@ impl Call<'_> {
     fn no_such_tool(&self) -> CliError {
         let ResolvedName { server, item } = &self.target;
         let tools = self.session.tools();
-        let names = tools.iter().filter(|it| **it.server() == **server);
-        let names: Vec<&str> = names.map(|it| it.tool().name.as_str()).collect();
+        let names = tools.iter().filter(|tool| **tool.server() == **server);
+        let names: Vec<&str> = names.map(|tool| tool.tool().name.as_str()).collect();
         let close = did_you_mean(&similar_names(item, names.iter().copied()));
         let hint = match names.as_slice() {
             [] => format!("`{server}` has no tools"),
@@ -275,7 +276,7 @@ impl Call<'_> {
                 render_content::render_result(result, &mut files)?;
                 files.tell(printer);
             }
-            let is_error = result.is_ok_and(|it| it.is_error);
+            let is_error = result.is_ok_and(|result| result.is_error);
             return if is_error { Err(CliError::tool(&self.target.item)) } else { Ok(()) };
         }
         let result = result?;
@@ -306,6 +307,6 @@ fn invalid_arguments(faults: Vec<ServiceFault>, tool: &Tool, schema: &Value) -> 
         "" => format!("`{}` takes no arguments", tool.name),
         takes => format!("`{}` takes: {takes}", tool.name),
     };
-    let faults = faults.into_iter().map(|it| it.hint(hint.clone())).collect();
+    let faults = faults.into_iter().map(|fault| fault.hint(hint.clone())).collect();
     CliError::from_faults(ExitCode::Usage, faults)
 }

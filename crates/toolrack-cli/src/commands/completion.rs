@@ -60,9 +60,9 @@ complete -c toolrack -f -a \\
 /// Prints one candidate to a line, each with a tab and a few words.
 pub(crate) async fn complete(options: &CompleteOptions, context: &Context) {
     let known = load_known(context).await.unwrap_or_default();
-    for it in candidates(&Cli::command(), &options.words, &known) {
-        let about = plain_text(&it.about, 80);
-        context.printer.line(format_args!("{}\t{about}", it.text));
+    for candidate in candidates(&Cli::command(), &options.words, &known) {
+        let about = plain_text(&candidate.about, 80);
+        context.printer.line(format_args!("{}\t{about}", candidate.text));
     }
 }
 
@@ -113,7 +113,7 @@ pub(crate) struct Candidate {
 /// What the last word could become. Everything behind `--` belongs to somebody else.
 pub(crate) fn candidates(root: &Command, words: &[String], known: &KnownNames) -> Vec<Candidate> {
     let Some((last, before)) = words.split_last() else { return Vec::new() };
-    if before.iter().any(|it| it == "--") {
+    if before.iter().any(|word| word == "--") {
         return Vec::new();
     }
     let line = Line::read(root, before);
@@ -122,18 +122,20 @@ pub(crate) fn candidates(root: &Command, words: &[String], known: &KnownNames) -
         Some(option) if option.get_long() == Some("server") => names_with(&known.servers, ""),
         Some(option) => values(option),
         None if last.starts_with('-') => {
-            options.filter(|it| !it.is_hide_set()).filter_map(flag).collect()
+            options.filter(|option| !option.is_hide_set()).filter_map(flag).collect()
         }
         None if line.verb.is_none() => subcommands(root),
         None => positional(&line, root, known),
     };
-    let fits = |it: &Candidate| it.text.starts_with(last.as_str()) && is_shell_safe(&it.text);
+    let fits = |candidate: &Candidate| {
+        candidate.text.starts_with(last.as_str()) && is_shell_safe(&candidate.text)
+    };
     found.into_iter().filter(fits).collect()
 }
 
 /// Whether every shell takes a text for itself.
 fn is_shell_safe(text: &str) -> bool {
-    let is_plain = |it: char| it.is_alphanumeric() || "-_./:@%+=,".contains(it);
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
     text.chars().all(is_plain) && plain_text(text, MAX_CHARS) == text
 }
 
@@ -154,7 +156,8 @@ impl<'a> Line<'a> {
                 continue;
             }
             if word.starts_with('-') {
-                line.open = line.option(root, word).filter(|it| it.get_action().takes_values());
+                line.open =
+                    line.option(root, word).filter(|option| option.get_action().takes_values());
                 continue;
             }
             match line.verb {
@@ -169,9 +172,9 @@ impl<'a> Line<'a> {
     }
 
     fn option(&self, root: &'a Command, word: &str) -> Option<&'a Arg> {
-        let is_it = |it: &&Arg| {
-            let long = it.get_long().is_some_and(|long| word.strip_prefix("--") == Some(long));
-            let short = it.get_short().is_some_and(|short| *word == format!("-{short}"));
+        let is_it = |arg: &&Arg| {
+            let long = arg.get_long().is_some_and(|long| word.strip_prefix("--") == Some(long));
+            let short = arg.get_short().is_some_and(|short| *word == format!("-{short}"));
             long || short
         };
         self.command.get_arguments().chain(root.get_arguments()).find(is_it)
@@ -179,8 +182,8 @@ impl<'a> Line<'a> {
 }
 
 fn subcommands(root: &Command) -> Vec<Candidate> {
-    let shown = root.get_subcommands().filter(|it| !it.is_hide_set());
-    shown.map(|it| candidate(it.get_name(), it.get_about())).collect()
+    let shown = root.get_subcommands().filter(|command| !command.is_hide_set());
+    shown.map(|command| candidate(command.get_name(), command.get_about())).collect()
 }
 
 fn flag(option: &Arg) -> Option<Candidate> {
@@ -189,24 +192,26 @@ fn flag(option: &Arg) -> Option<Candidate> {
 
 fn values(option: &Arg) -> Vec<Candidate> {
     let values = option.get_possible_values();
-    values.iter().map(|it| candidate(it.get_name(), it.get_help())).collect()
+    values.iter().map(|value| candidate(value.get_name(), value.get_help())).collect()
 }
 
 fn positional(line: &Line<'_>, root: &Command, known: &KnownNames) -> Vec<Candidate> {
     match (line.verb.unwrap_or_default(), line.positionals.as_slice()) {
         ("read", []) => names_with(&known.servers, ""),
         ("import", []) => {
-            let tools: Vec<String> = SourceTool::ALL.iter().map(|it| it.name()).collect();
+            let tools: Vec<String> = SourceTool::ALL.iter().map(|tool| tool.name()).collect();
             names_with(&tools, "")
         }
         ("prompt", []) => names_with(&known.servers, "."),
         ("call", []) => {
             let tools = known.tools.iter();
-            tools.map(|it| Candidate { text: it.name.clone(), about: it.about.clone() }).collect()
+            tools
+                .map(|tool| Candidate { text: tool.name.clone(), about: tool.about.clone() })
+                .collect()
         }
         ("call", [tool, ..]) => {
-            let tool = known.tools.iter().find(|it| it.name == *tool);
-            tool.map(|it| names_with(&it.arguments, "=")).unwrap_or_default()
+            let tool = known.tools.iter().find(|known_tool| known_tool.name == *tool);
+            tool.map(|tool| names_with(&tool.arguments, "=")).unwrap_or_default()
         }
         (_, typed) => {
             let mut places = line.command.get_positionals();
@@ -224,8 +229,8 @@ fn positional(line: &Line<'_>, root: &Command, known: &KnownNames) -> Vec<Candid
 
 fn names_with(names: &[String], end: &str) -> Vec<Candidate> {
     // What begins so is an option, or to zsh the path of a program.
-    let names = names.iter().filter(|it| !it.starts_with(['-', '=']));
-    let all = names.map(|it| Candidate { text: format!("{it}{end}"), about: String::new() });
+    let names = names.iter().filter(|name| !name.starts_with(['-', '=']));
+    let all = names.map(|name| Candidate { text: format!("{name}{end}"), about: String::new() });
     all.collect()
 }
 
@@ -239,7 +244,7 @@ mod tests {
     use super::*;
 
     fn tool(name: &str, arguments: &[&str]) -> KnownTool {
-        let arguments = arguments.iter().map(|&it| it.to_owned()).collect();
+        let arguments = arguments.iter().map(|&name| name.to_owned()).collect();
         KnownTool { name: name.to_owned(), about: String::new(), arguments }
     }
 
@@ -259,7 +264,7 @@ mod tests {
             ],
         };
         let found = candidates(&Cli::command(), &words, &known);
-        let found: Vec<&str> = found.iter().map(|it| it.text.as_str()).collect();
+        let found: Vec<&str> = found.iter().map(|candidate| candidate.text.as_str()).collect();
         assert_eq!(found, expected, "{line}");
     }
 

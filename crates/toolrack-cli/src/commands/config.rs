@@ -59,14 +59,15 @@ fn check_config(file: &Path, mend: &str, context: &Context) -> Result<(), CliErr
     let detection = detect(&shown, &text);
     let reading = read(&shown, &text);
     let (errors, warnings): (Vec<Fault>, Vec<Fault>) =
-        reading.faults.into_iter().partition(|it| it.severity == Severity::Error);
+        reading.faults.into_iter().partition(|diagnostic| diagnostic.severity == Severity::Error);
     for warning in &warnings {
         context.printer.note(format_args!("warning: {warning}"));
     }
     if !errors.is_empty() {
-        let fault = |it: &Fault| {
-            let fault = ServiceFault::new(ErrorCode::ValidationError, it.to_string()).hint(mend);
-            if it.field.is_empty() { fault } else { fault.at(it.field.clone()) }
+        let fault = |diagnostic: &Fault| {
+            let fault =
+                ServiceFault::new(ErrorCode::ValidationError, diagnostic.to_string()).hint(mend);
+            if diagnostic.field.is_empty() { fault } else { fault.at(diagnostic.field.clone()) }
         };
         return Err(CliError::from_faults(ExitCode::Config, errors.iter().map(fault).collect()));
     }
@@ -107,7 +108,7 @@ pub(crate) async fn edit(options: &EditOptions, context: &Context) -> Result<(),
         None => None,
         Some(name) => {
             let servers = Servers::configured(&context.settings, &context.printer)?;
-            servers.server(name)?.origin.at().map(|it| it.line)
+            servers.server(name)?.origin.at().map(|position| position.line)
         }
     };
     let (text, generation) = store.text()?;
@@ -166,7 +167,7 @@ async fn wants_to_retry(error: &ServiceError, context: &Context) -> bool {
         typed = read_line() => typed,
         _ = ctrl_c.recv() => None,
     };
-    typed.is_some_and(|it| !it.trim().to_ascii_lowercase().starts_with('n'))
+    typed.is_some_and(|answer| !answer.trim().to_ascii_lowercase().starts_with('n'))
 }
 
 /// A private copy of the config file, which the user edits.

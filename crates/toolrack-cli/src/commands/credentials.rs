@@ -33,7 +33,7 @@ pub(crate) async fn login(options: &LoginOptions, context: &Context) -> Result<(
     let browser = make(Arc::clone(printer));
     with_service(context, Some(browser), async |service: &LocalService| {
         let authorizer = service.authorizer(find_config(service, name)?.id)?;
-        let login = async { authorizer.login().await.map_err(|it| login_failed(name, &it)) };
+        let login = async { authorizer.login().await.map_err(|error| login_failed(name, &error)) };
         let status = context.run_cancellable(login).await?;
         let (text, json) = login_report(name, &status);
         printer.done(text, &json);
@@ -197,7 +197,7 @@ async fn list_secrets(context: &Context) -> Result<(), CliError> {
 async fn remove_secret(name: &str, context: &Context) -> Result<(), CliError> {
     with_service(context, None, async |service: &LocalService| {
         let names = service.secrets().list()?;
-        if !names.iter().any(|it| it == name) {
+        if !names.iter().any(|stored| stored == name) {
             let meant = did_you_mean(&similar_names(name, names.iter().map(String::as_str)));
             let hint = "run `toolrack secret list` to see which there are";
             return Err(CliError::unknown(format!("there is no secret of this name{meant}"), hint));
@@ -220,12 +220,14 @@ fn servers_using(configs: &[McpConfig], secret: &str) -> Vec<String> {
     let reference = format!("${{secret:{secret}}}");
     let refers = |config: &&McpConfig| {
         let variables = || config.env_vars.values();
-        variables().any(|it| it.secret_ref.as_deref() == Some(secret))
-            || variables().any(|it| it.value.as_deref().is_some_and(|it| it.contains(&reference)))
+        variables().any(|variable| variable.secret_ref.as_deref() == Some(secret))
+            || variables().any(|variable| {
+                variable.value.as_deref().is_some_and(|value| value.contains(&reference))
+            })
             || config.config.to_string().contains(&reference)
             || config.package.identifier.contains(&reference)
     };
-    configs.iter().filter(refers).map(|it| it.name.clone()).collect()
+    configs.iter().filter(refers).map(|config| config.name.clone()).collect()
 }
 
 /// More than any secret may have; the store says so.
@@ -247,7 +249,7 @@ async fn prompt_secret(name: &str, context: &Context) -> Result<Secret, CliError
     let typed = context.run_cancellable(async { Ok(read_line().await) }).await;
     drop(unseen);
     printer.prompt("\n");
-    match typed?.map(|it| it.trim_end_matches(['\r', '\n']).to_owned()) {
+    match typed?.map(|line| line.trim_end_matches(['\r', '\n']).to_owned()) {
         Some(value) if !value.is_empty() => Ok(Secret::from(value)),
         _ => Err(CliError::usage("no value was typed", "run it again; nothing was stored")),
     }

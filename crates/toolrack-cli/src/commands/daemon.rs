@@ -53,7 +53,7 @@ async fn start(options: &DaemonStartOptions, context: &Context) -> Result<(), Cl
     let (settings, printer) = (&context.settings, &context.printer);
     if let Some(Daemon { running, .. }) = find_matching(settings)? {
         if let Some(listen) =
-            requested_listen(options, settings).filter(|it| !listens_on(&running, *it))
+            requested_listen(options, settings).filter(|listen| !listens_on(&running, *listen))
         {
             return Err(listen_conflict(&running, listen));
         }
@@ -155,7 +155,7 @@ async fn stop(context: &Context) -> Result<(), CliError> {
     let pid = daemon.running.pid;
     daemon.post::<Value>("/api/daemon/stop").await?;
     let deadline = Instant::now() + STOP_TIMEOUT;
-    while Running::find(settings.home()?)?.is_some_and(|it| it.pid == pid) {
+    while Running::find(settings.home()?)?.is_some_and(|running| running.pid == pid) {
         if Instant::now() >= deadline {
             let message = format!("the daemon (process {pid}) does not end");
             let hint = format!("end it with `kill {pid}`; its servers end with it");
@@ -183,14 +183,14 @@ async fn status(context: &Context) -> Result<(), CliError> {
     let home = settings.home()?;
     let about: About = daemon.get("/api/daemon").await?;
     let servers = daemon.statuses().await?;
-    let n_up = servers.iter().filter(|it| matches!(it.state, McpStatus::Running { .. }));
+    let n_up = servers.iter().filter(|server| matches!(server.state, McpStatus::Running { .. }));
     let (n_up, n_servers) = (n_up.count(), servers.len());
     let Running { pid, socket, addr, version, config, agent } = &daemon.running;
-    let url = addr.map(|it| format!("http://{it}"));
+    let url = addr.map(|addr| format!("http://{addr}"));
     if printer.output() != Output::Table {
         let document = json!({
             "state": "running", "pid": pid, "version": version, "url": url,
-            "mcp": url.as_ref().map(|it| format!("{it}/mcp")), "socket": socket,
+            "mcp": url.as_ref().map(|url| format!("{url}/mcp")), "socket": socket,
             "key_file": token_file(home), "started_at": output::format_utc(about.started_ms), "config": config, "agent": agent,
             "n_servers": n_servers, "n_running_servers": n_up,
             "n_running_calls": about.n_running_calls, "log": log_file(home),
@@ -225,7 +225,7 @@ fn location(running: &Running) -> String {
 }
 
 fn state_json(running: &Running, state: &str) -> Value {
-    let url = running.addr.map(|it| format!("http://{it}"));
+    let url = running.addr.map(|addr| format!("http://{addr}"));
     json!({ "state": state, "pid": running.pid, "url": url, "socket": running.socket })
 }
 
@@ -332,7 +332,7 @@ fn unit_env(
     } else {
         &[Variable::XdgConfigHome, Variable::XdgDataHome]
     };
-    let given = all.iter().filter_map(|it| Some((it.name(), value(*it)?)));
+    let given = all.iter().filter_map(|variable| Some((variable.name(), value(*variable)?)));
     let given = given.map(|(name, value)| (name, value.to_string_lossy().into_owned()));
     given.filter(|(_, value)| !value.is_empty()).collect()
 }
@@ -344,10 +344,10 @@ fn unit_text(program: &str, options: &[String], variables: &[(&str, String)]) ->
         let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%");
         format!("\"{text}\"")
     };
-    let words = options.iter().map(|it| {
-        let is_plain = |it: char| it.is_ascii_alphanumeric() || "-_./:".contains(it);
+    let words = options.iter().map(|word| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:".contains(c);
         // What stands for itself needs no quotes, and no word may be taken for one of systemd's own variables.
-        if it.chars().all(is_plain) { it.clone() } else { quoted(it).replace('$', "$$") }
+        if word.chars().all(is_plain) { word.clone() } else { quoted(word).replace('$', "$$") }
     });
     let words: Vec<String> = words.collect();
     let environment = variables
@@ -376,7 +376,7 @@ mod tests {
             let running = Running {
                 pid: 7,
                 socket: "/s".into(),
-                addr: addr.map(|it| it.parse().unwrap()),
+                addr: addr.map(|addr| addr.parse().unwrap()),
                 version: String::new(),
                 config: "/c".into(),
                 agent: None,
@@ -398,8 +398,8 @@ mod tests {
 
     #[track_caller]
     fn check(options: &GlobalOptions, set: &[(Variable, &str)], expected: &[&str]) {
-        let value = |it: Variable| {
-            let found = set.iter().find(|(name, _)| *name == it);
+        let value = |variable: Variable| {
+            let found = set.iter().find(|(name, _)| *name == variable);
             found.map(|(_, value)| OsString::from(value))
         };
         let (stdin, stdout, stderr) = (StreamKind::Pipe, StreamKind::Pipe, StreamKind::Pipe);
@@ -410,7 +410,8 @@ mod tests {
             &unit_args(&settings).unwrap(),
             &unit_env(&settings, &value),
         );
-        let lines = unit.lines().filter(|it| it.starts_with("ExecStart") || it.starts_with("Env"));
+        let lines =
+            unit.lines().filter(|line| line.starts_with("ExecStart") || line.starts_with("Env"));
         assert_eq!(lines.collect::<Vec<_>>(), expected);
     }
 

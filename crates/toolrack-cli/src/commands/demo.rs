@@ -44,7 +44,7 @@ pub(crate) async fn demo(options: &DemoOptions, printer: &Printer) -> Result<(),
         McpClient::builder("demo").era(era).connect_stdio(server, StdioOptions::default()).await?;
     let revision = client.revision().as_str();
     show.tell(format_args!("Connected, protocol revision {revision}"));
-    let tools: Vec<String> = client.tools().items.iter().map(|it| it.name.clone()).collect();
+    let tools: Vec<String> = client.tools().items.iter().map(|tool| tool.name.clone()).collect();
     let outcome = show.all_of(&client).await;
     client.shutdown().await;
     outcome?;

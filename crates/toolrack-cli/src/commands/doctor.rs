@@ -91,7 +91,7 @@ impl Finding {
         };
         let detail = plain_text(&self.detail, MAX_CHARS);
         let fix =
-            self.fix.as_ref().map(|it| format!("\n         fix: {}", plain_text(it, MAX_CHARS)));
+            self.fix.as_ref().map(|fix| format!("\n         fix: {}", plain_text(fix, MAX_CHARS)));
         format!("{:<8} {what}: {detail}{}", self.outcome.as_str(), fix.unwrap_or_default())
     }
 }
@@ -103,9 +103,9 @@ pub(crate) async fn doctor(options: &DoctorOptions, context: &Context) -> Result
     let servers = match Servers::examined(&context.settings, &context.printer) {
         Ok(servers) => servers,
         Err(failure) => {
-            findings.extend(failure.faults().iter().map(|it| {
-                let fix = it.hint.clone().unwrap_or_default();
-                Finding::fail("config", failure.exit_code(), it.message.clone(), fix)
+            findings.extend(failure.faults().iter().map(|fault| {
+                let fix = fault.hint.clone().unwrap_or_default();
+                Finding::fail("config", failure.exit_code(), fault.message.clone(), fix)
             }));
             return report(findings, context);
         }
@@ -117,10 +117,10 @@ pub(crate) async fn doctor(options: &DoctorOptions, context: &Context) -> Result
     let wanted = servers
         .configs
         .iter()
-        .filter(|it| options.server.as_deref().is_none_or(|name| name == it.name));
+        .filter(|server| options.server.as_deref().is_none_or(|name| name == server.name));
     let environment = Environment::of_process().beginning_at(&servers.dir);
     let looked = with_service(context, None, async |service: &LocalService| {
-        let each = join_all(wanted.map(|it| check_server(service, it, &environment)));
+        let each = join_all(wanted.map(|server| check_server(service, server, &environment)));
         context.run_cancellable(async { Ok(each.await) }).await
     })
     .await?;
@@ -133,18 +133,18 @@ pub(crate) async fn doctor(options: &DoctorOptions, context: &Context) -> Result
 
 fn report(mut findings: Vec<Finding>, context: &Context) -> Result<(), CliError> {
     let (printer, echoed_flags) = (&context.printer, &context.settings.echoed_flags);
-    for it in &mut findings {
-        it.fix = it.fix.as_deref().map(|fix| echoed_flags.apply_to_text(fix));
+    for finding in &mut findings {
+        finding.fix = finding.fix.as_deref().map(|fix| echoed_flags.apply_to_text(fix));
     }
     match printer.output() {
-        Output::Table => findings.iter().for_each(|it| printer.line(it.line())),
+        Output::Table => findings.iter().for_each(|finding| printer.line(finding.line())),
         _ => printer.list(&List {
             columns: &[],
             rows: Vec::new(),
             items: findings.iter().map(Finding::to_json).collect(),
         }),
     }
-    let bad = findings.iter().filter_map(|it| match it.outcome {
+    let bad = findings.iter().filter_map(|finding| match finding.outcome {
         Outcome::Fail(exit_code) => Some(exit_code),
         _ => None,
     });
@@ -206,7 +206,8 @@ fn check_home(dir: &Path) -> Finding {
 /// A folder that is not there, and whether it can be made.
 fn check_missing_home(dir: &Path) -> Finding {
     let shown = dir.display();
-    let above = dir.ancestors().skip(1).find(|it| it.exists()).unwrap_or(Path::new("/"));
+    let above =
+        dir.ancestors().skip(1).find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/"));
     match check_writable(above) {
         Ok(()) => Finding::ok("home", format!("{shown} is made when it is needed")),
         Err(error) => {
@@ -271,7 +272,7 @@ async fn check_server(
     };
     let resolved = match check_values(service, server, environment) {
         Ok(resolved) => resolved,
-        Err(bad) => return bad.into_iter().map(|it| it.for_server(name)).collect(),
+        Err(bad) => return bad.into_iter().map(|finding| finding.for_server(name)).collect(),
     };
     findings.push(Finding::ok("values", "everything it refers to is there"));
     let (program, can_start) = check_program(&resolved, name);
@@ -280,7 +281,7 @@ async fn check_server(
         findings.extend(check_login(service, &config).await);
         findings.push(check_connection(service, config.id, server).await);
     }
-    findings.into_iter().map(|it| it.for_server(name)).collect()
+    findings.into_iter().map(|finding| finding.for_server(name)).collect()
 }
 
 /// Whether variables, secrets and files that a server refers to are there.
@@ -292,7 +293,7 @@ fn check_values(
     let lookup = |source: Source, name: &str| match source {
         Source::Secret => {
             let found = service.secrets().get(name).map_err(|error| error.to_string())?;
-            Ok(found.map(|it| it.reveal().to_owned()))
+            Ok(found.map(|secret| secret.reveal().to_owned()))
         }
         _ => environment.look_up(source, name),
     };
@@ -303,7 +304,7 @@ fn check_values(
             shell_quote(&server.name)
         );
         let each = faults.iter();
-        each.map(|it| Finding::fail("values", ExitCode::Config, it.to_string(), fix.clone())).collect()
+        each.map(|fault| Finding::fail("values", ExitCode::Config, fault.to_string(), fix.clone())).collect()
     })
 }
 
@@ -352,16 +353,16 @@ async fn check_connection(service: &LocalService, id: Uuid, server: &McpServerCo
     let started = service.start(id).await;
     let connection = service.rack().server(name).ok();
     let Err(error) = started else {
-        let (shown, total) = connection.map_or((0, 0), |it| {
-            (it.n_tools(), it.listing().map_or(0, |listing| listing.items.len()))
+        let (shown, total) = connection.map_or((0, 0), |connection| {
+            (connection.n_tools(), connection.listing().map_or(0, |listing| listing.items.len()))
         });
         return Finding::ok("tools", format!("it works, and offers {shown} of {total} tools"));
     };
-    let failure = connection.and_then(|it| it.state().failure().cloned());
+    let failure = connection.and_then(|connection| connection.state().failure().cloned());
     let (stage, exit_code, usual) =
         classify_failure(failure.as_ref().map(toolrack_manager::Failure::kind), server);
-    let hint = failure.as_ref().and_then(|it| it.hint()).map(str::to_owned);
-    let detail = failure.map_or_else(|| error.to_string(), |it| it.reason().to_owned());
+    let hint = failure.as_ref().and_then(|failure| failure.hint()).map(str::to_owned);
+    let detail = failure.map_or_else(|| error.to_string(), |failure| failure.reason().to_owned());
     // What the server said last is no advice yet.
     let fix = match (hint, stage) {
         (Some(hint), "start" | "handshake" | "package") => format!("{hint}; {usual}"),
@@ -423,7 +424,7 @@ async fn check_daemon(looked: &[Finding], context: &Context) -> Result<Vec<Findi
     Ok(match daemon.statuses().await {
         Ok(all) => all
             .iter()
-            .filter(|it| sound.contains(it.name.as_str()))
+            .filter(|status| sound.contains(status.name.as_str()))
             .filter_map(daemon_finding)
             .collect(),
         Err(failure) => {
@@ -436,9 +437,9 @@ async fn check_daemon(looked: &[Finding], context: &Context) -> Result<Vec<Findi
 /// The servers of which nothing but good was found.
 fn healthy_servers(findings: &[Finding]) -> BTreeSet<&str> {
     let (mut good, mut others) = (BTreeSet::new(), BTreeSet::new());
-    for it in findings {
-        let named = if it.outcome == Outcome::Ok { &mut good } else { &mut others };
-        named.extend(it.server.as_deref());
+    for finding in findings {
+        let named = if finding.outcome == Outcome::Ok { &mut good } else { &mut others };
+        named.extend(finding.server.as_deref());
     }
     &good - &others
 }
@@ -484,10 +485,11 @@ mod tests {
             let reason = "root may write everywhere";
             return toolrack_testkit::skipped("a_home_that_cannot_be_made_is_found_out", reason);
         }
-        let mode = |it| std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(it));
+        let mode =
+            |mode| std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode));
         mode(0o500).unwrap();
-        for it in [&home, dir.path()] {
-            let finding = check_home(it);
+        for dir in [&home, dir.path()] {
+            let finding = check_home(dir);
             assert_eq!(finding.outcome, Outcome::Fail(ExitCode::Config), "{finding:?}");
         }
         mode(0o700).unwrap();

@@ -26,10 +26,10 @@ pub(crate) async fn import(options: ImportOptions, context: &Context) -> Result<
     // Whoever is nowhere is in no project.
     let here = std::env::current_dir().unwrap_or_default();
     let printer = &context.printer;
-    for it in &found {
-        let (path, name) = (it.path.display(), dialect_name(it.dialect));
+    for source in &found {
+        let (path, name) = (source.path.display(), dialect_name(source.dialect));
         printer.note(format_args!("{path}: a file of {name}"));
-        for warning in &it.warnings {
+        for warning in &source.warnings {
             printer.note(format_args!("warning: {warning}"));
         }
     }
@@ -37,7 +37,7 @@ pub(crate) async fn import(options: ImportOptions, context: &Context) -> Result<
         let mut imports = plan(&found, &service.list(), &here);
         let mut n_plain = 0;
         let mut unsaved = None;
-        for import in imports.iter_mut().filter(|it| it.outcome == ImportOutcome::Imported) {
+        for import in imports.iter_mut().filter(|import| import.outcome == ImportOutcome::Imported) {
             if let Some(note) = &import.note {
                 printer.note(note);
             }
@@ -78,8 +78,9 @@ pub(crate) async fn import(options: ImportOptions, context: &Context) -> Result<
 /// Lets a server do without secrets that are not stored yet, so that it is not lost, and says which those are.
 fn make_missing_secrets_optional(config: &mut McpConfig, stored: &[String]) -> Vec<String> {
     let mut missing = Vec::new();
-    for variable in config.env_vars.values_mut().filter(|it| it.required) {
-        if let Some(secret) = variable.secret_ref.as_ref().filter(|it| !stored.contains(it)) {
+    for variable in config.env_vars.values_mut().filter(|variable| variable.required) {
+        if let Some(secret) = variable.secret_ref.as_ref().filter(|secret| !stored.contains(secret))
+        {
             missing.push(secret.clone());
             variable.required = false;
         }
@@ -160,7 +161,7 @@ fn looks_like_file(word: &str) -> bool {
 }
 
 fn unknown_tool(word: &str) -> CliError {
-    let mut words: Vec<String> = SourceTool::ALL.iter().map(|it| it.name()).collect();
+    let mut words: Vec<String> = SourceTool::ALL.iter().map(|tool| tool.name()).collect();
     words.push("all".to_owned());
     let meant = did_you_mean(&similar_names(word, words.iter().map(String::as_str)));
     let hint = format!("give a file, or one of: {}", words.join(", "));
@@ -175,7 +176,7 @@ fn nothing_found(tool: Option<SourceTool>, dirs: &SearchDirs) -> CliError {
         ),
         Some(tool) => {
             let files = tool.files(dirs);
-            let files: Vec<String> = files.iter().map(|it| it.display().to_string()).collect();
+            let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
             let word = tool.name();
             (
                 format!(
@@ -191,7 +192,8 @@ fn nothing_found(tool: Option<SourceTool>, dirs: &SearchDirs) -> CliError {
 }
 
 fn dirs() -> Result<SearchDirs, CliError> {
-    let absolute = |it: Variable| env_var(it).map(PathBuf::from).filter(|it| it.is_absolute());
+    let absolute =
+        |variable: Variable| env_var(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     let Some(home) = absolute(Variable::UserHome) else {
         let hint = "set `HOME`, or give the file, as in `toolrack import path/to/mcp.json`";
         return Err(CliError::usage("it is unknown where other tools keep their configs", hint));
@@ -211,9 +213,9 @@ fn read_found(path: &Path, dialect: Option<Dialect>) -> Result<SourceFile, CliEr
     let dialect = dialect.unwrap_or_else(|| detect(&shown, &text).dialect);
     let reading = read_as(dialect, &shown, &text);
     let (file, warnings) = reading.accept().map_err(|faults| {
-        let fault = |it: &Fault| {
+        let fault = |diagnostic: &Fault| {
             let hint = "mend the file, or name another one; nothing was taken over";
-            ServiceFault::new(ErrorCode::ValidationError, it.to_string()).hint(hint)
+            ServiceFault::new(ErrorCode::ValidationError, diagnostic.to_string()).hint(hint)
         };
         CliError::from_faults(ExitCode::Config, faults.iter().map(fault).collect())
     })?;
@@ -227,19 +229,19 @@ fn report(imports: &[Import], options: &ImportOptions, file: &str, context: &Con
         (ImportOutcome::Skipped(why), _) => format!("skipped: {why}"),
     };
     let printer = &context.printer;
-    let row = |it: &Import| {
-        let name = display_line(&it.config.name);
-        let from = dialect_name(it.dialect).to_owned();
-        vec![name, from, config_secrets::target(&it.config), word(&it.outcome)]
+    let row = |import: &Import| {
+        let name = display_line(&import.config.name);
+        let from = dialect_name(import.dialect).to_owned();
+        vec![name, from, config_secrets::target(&import.config), word(&import.outcome)]
     };
-    let item = |it: &Import| {
+    let item = |import: &Import| {
         let json = json!({
-            "name": it.config.name,
-            "file": it.path,
-            "dialect": dialect_name(it.dialect),
-            "target": config_secrets::target(&it.config),
-            "taken": it.outcome == ImportOutcome::Imported && !options.dry_run,
-            "outcome": word(&it.outcome),
+            "name": import.config.name,
+            "file": import.path,
+            "dialect": dialect_name(import.dialect),
+            "target": config_secrets::target(&import.config),
+            "taken": import.outcome == ImportOutcome::Imported && !options.dry_run,
+            "outcome": word(&import.outcome),
         });
         json.to_string()
     };
@@ -248,7 +250,7 @@ fn report(imports: &[Import], options: &ImportOptions, file: &str, context: &Con
         rows: imports.iter().map(row).collect(),
         items: imports.iter().map(item).collect(),
     });
-    let n_taken = imports.iter().filter(|it| it.outcome == ImportOutcome::Imported).count();
+    let n_taken = imports.iter().filter(|import| import.outcome == ImportOutcome::Imported).count();
     if printer.output() == Output::Table {
         match (n_taken, options.dry_run) {
             (0, _) => printer.note("nothing was taken over"),
@@ -293,24 +295,24 @@ struct Import {
 fn plan(found: &[SourceFile], present: &[McpConfig], here: &Path) -> Vec<Import> {
     let mut imports: Vec<Import> = Vec::new();
     for SourceFile { path, dir, dialect, file, .. } in found {
-        let around = enclosing_project(here, file.agents.iter().map(|it| it.id.as_str()));
-        let of_all = file.defaults.iter().map(|it| (it, None));
+        let around = enclosing_project(here, file.agents.iter().map(|agent| agent.id.as_str()));
+        let of_all = file.defaults.iter().map(|entry| (entry, None));
         let of_projects = file
             .agents
             .iter()
-            .flat_map(|agent| agent.mcp.iter().map(|it| (it, Some(agent.id.as_str()))));
+            .flat_map(|agent| agent.mcp.iter().map(|entry| (entry, Some(agent.id.as_str()))));
         for (entry, project) in of_all.chain(of_projects) {
             let mut config = McpConfig::of_entry(entry);
             let note = match project {
                 Some(project) => set_project_dir(&mut config, project),
-                None => dir.as_ref().and_then(|it| working_dir::set_if_relative(&mut config, it)),
+                None => dir.as_ref().and_then(|dir| working_dir::set_if_relative(&mut config, dir)),
             };
             let taken = imports
                 .iter()
-                .filter(|it| it.outcome == ImportOutcome::Imported)
-                .map(|it| &it.config);
-            let namesake = present.iter().chain(taken).find(|it| it.name == config.name);
-            let outcome = match project.filter(|it| around != Some(*it)) {
+                .filter(|import| import.outcome == ImportOutcome::Imported)
+                .map(|import| &import.config);
+            let namesake = present.iter().chain(taken).find(|other| other.name == config.name);
+            let outcome = match project.filter(|project| around != Some(*project)) {
                 Some(stranger) => ImportOutcome::Skipped(other_project(stranger)),
                 None => decide(&config, namesake),
             };
@@ -322,13 +324,16 @@ fn plan(found: &[SourceFile], present: &[McpConfig], here: &Path) -> Vec<Import>
 
 /// The innermost of these projects in which a folder is.
 fn enclosing_project<'a>(here: &Path, projects: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let is_around = |it: &&str| {
-        let project = Path::new(it);
+    let is_around = |name: &&str| {
+        let project = Path::new(name);
         // The folder is known without symbolic links, and a project may be written with some.
         let plain = project.canonicalize();
         here.starts_with(project) || plain.is_ok_and(|plain| here.starts_with(plain))
     };
-    projects.filter(|it| Path::new(it).is_absolute()).filter(is_around).max_by_key(|it| it.len())
+    projects
+        .filter(|name| Path::new(name).is_absolute())
+        .filter(is_around)
+        .max_by_key(|name| name.len())
 }
 
 /// Has a server of a project started where its tool does so, and says it.
@@ -355,13 +360,13 @@ fn other_project(owner: &str) -> String {
 fn decide(config: &McpConfig, namesake: Option<&McpConfig>) -> ImportOutcome {
     // The secrets in its arguments may have been moved.
     let extracted = config_secrets::extract_secrets(config.clone()).config;
-    let is_same = |it: &McpConfig| {
-        let is_same = |as_is: &McpConfig, key: &str| it.config.get(key) == as_is.config.get(key);
+    let is_same = |other: &McpConfig| {
+        let is_same = |as_is: &McpConfig, key: &str| other.config.get(key) == as_is.config.get(key);
         let has_args = is_same(config, "args") || is_same(&extracted, "args");
-        it.package == config.package && has_args && is_same(config, "cwd")
+        other.package == config.package && has_args && is_same(config, "cwd")
     };
     match namesake {
-        Some(it) if is_same(it) => ImportOutcome::Skipped("is there already".to_owned()),
+        Some(other) if is_same(other) => ImportOutcome::Skipped("is there already".to_owned()),
         Some(_) => ImportOutcome::Skipped("another server has this name".to_owned()),
         None if let Some(why) = invalid_name(&config.name) => {
             ImportOutcome::Skipped(why.to_owned())

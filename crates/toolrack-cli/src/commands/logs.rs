@@ -40,7 +40,7 @@ pub(crate) async fn logs(options: &LogsOptions, context: &Context) -> Result<(),
         // Nobody knows where a list ends that is followed.
         output if options.follow || output == Output::Table => print_lines(wanted, printer),
         _ => {
-            let items = wanted.iter().map(|it| line_json(it).to_string()).collect();
+            let items = wanted.iter().map(|line| line_json(line).to_string()).collect();
             printer.list(&List { columns: &[], rows: Vec::new(), items });
         }
     }
@@ -96,7 +96,7 @@ fn kind_mark(kind: LogKind) -> &'static str {
 
 /// What has happened since the last start.
 fn last_run(lines: &[LogLine]) -> &[LogLine] {
-    let start = lines.iter().rposition(|it| it.kind == LogKind::Start).unwrap_or_default();
+    let start = lines.iter().rposition(|line| line.kind == LogKind::Start).unwrap_or_default();
     lines.split_at(start).1
 }
 
@@ -105,8 +105,8 @@ fn new_lines<'n>(seen: &[LogLine], now: &'n [LogLine]) -> &'n [LogLine] {
     if now.starts_with(seen) {
         return now.split_at(seen.len()).1;
     }
-    let known = seen.last().and_then(|last| now.iter().rposition(|it| it == last));
-    now.split_at(known.map_or(0, |it| it + 1)).1
+    let known = seen.last().and_then(|last| now.iter().rposition(|line| line == last));
+    now.split_at(known.map_or(0, |index| index + 1)).1
 }
 
 /// What is shown of a long log.
@@ -121,11 +121,11 @@ pub(crate) async fn daemon_logs(
 ) -> Result<(), CliError> {
     let printer = &context.printer;
     let path = log_file(context.settings.home()?);
-    let n_bytes = std::fs::metadata(&path).map_or(0, |it| it.len());
+    let n_bytes = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
     let begin = n_bytes.saturating_sub(TAIL_BYTES);
     let (text, mut place) = read_lines(&path, begin)?;
     // The first line is most likely not whole.
-    let text = if begin > 0 { text.split_once('\n').map_or("", |it| it.1) } else { &text };
+    let text = if begin > 0 { text.split_once('\n').map_or("", |(_, rest)| rest) } else { &text };
     print_daemon_lines(text, printer);
     if text.is_empty() {
         printer.note("note: the daemon has not written anything; servers have logs of their own, `toolrack logs NAME`");
@@ -157,7 +157,7 @@ fn read_lines(path: &Path, begin: u64) -> io::Result<(String, u64)> {
     file.seek(SeekFrom::Start(begin))?;
     let mut bytes = Vec::new();
     file.take(READ_BYTES).read_to_end(&mut bytes)?;
-    let n_whole = bytes.iter().rposition(|it| *it == b'\n').map_or(0, |it| it + 1);
+    let n_whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |index| index + 1);
     bytes.truncate(n_whole);
     let end = begin + u64::try_from(n_whole).unwrap_or_default();
     Ok((String::from_utf8_lossy(&bytes).into_owned(), end))
@@ -213,7 +213,7 @@ pub(crate) async fn history(options: HistoryOptions, context: &Context) -> Resul
     printer.list(&List {
         columns: &["ID", "TIME", "SERVER", "TOOL", "OUTCOME", "TOOK"],
         rows: calls.iter().map(call_row).collect(),
-        items: calls.iter().map(|it| call_json(it).to_string()).collect(),
+        items: calls.iter().map(|call| call_json(call).to_string()).collect(),
     });
     Ok(())
 }
@@ -278,8 +278,8 @@ mod tests {
     use super::*;
 
     fn lines(text: &str) -> Vec<LogLine> {
-        let kind = |it: char| if it == 's' { LogKind::Start } else { LogKind::Stderr };
-        let line = |it: char| LogLine { at: 0, kind: kind(it), text: it.to_string() };
+        let kind = |c: char| if c == 's' { LogKind::Start } else { LogKind::Stderr };
+        let line = |c: char| LogLine { at: 0, kind: kind(c), text: c.to_string() };
         text.chars().map(line).collect()
     }
 

@@ -62,13 +62,13 @@ pub(crate) async fn resources(
             let server = connection.name();
             fan_out::note_truncated(resources, "resources", server, printer);
             fan_out::note_truncated(templates, "resource templates", server, printer);
-            for it in &resources.items {
-                list.rows.push(resource_row(server, resource_cells(it)));
-                list.items.push(to_item(server, it));
+            for resource in &resources.items {
+                list.rows.push(resource_row(server, resource_cells(resource)));
+                list.items.push(to_item(server, resource));
             }
-            for it in &templates.items {
-                list.rows.push(resource_row(server, template_cells(it)));
-                list.items.push(to_item(server, it));
+            for template in &templates.items {
+                list.rows.push(resource_row(server, template_cells(template)));
+                list.items.push(to_item(server, template));
             }
         }
         results.show(&list, "resources", printer)
@@ -83,16 +83,26 @@ pub(crate) fn to_item<T: Serialize>(server: &str, item: &T) -> String {
 }
 
 fn resource_row(server: &str, cells: [Option<&str>; 4]) -> Vec<String> {
-    let cells = cells.map(|it| plain_text(it.unwrap_or_default(), MOST_CHARS));
+    let cells = cells.map(|cell| plain_text(cell.unwrap_or_default(), MOST_CHARS));
     std::iter::once(server.to_owned()).chain(cells).collect()
 }
 
-fn resource_cells(it: &Resource) -> [Option<&str>; 4] {
-    [Some(&it.uri), Some(&it.name), it.mime_type.as_deref(), it.description.as_deref()]
+fn resource_cells(resource: &Resource) -> [Option<&str>; 4] {
+    [
+        Some(&resource.uri),
+        Some(&resource.name),
+        resource.mime_type.as_deref(),
+        resource.description.as_deref(),
+    ]
 }
 
-fn template_cells(it: &ResourceTemplate) -> [Option<&str>; 4] {
-    [Some(&it.uri_template), Some(&it.name), it.mime_type.as_deref(), it.description.as_deref()]
+fn template_cells(template: &ResourceTemplate) -> [Option<&str>; 4] {
+    [
+        Some(&template.uri_template),
+        Some(&template.name),
+        template.mime_type.as_deref(),
+        template.description.as_deref(),
+    ]
 }
 
 /// ValueFormat a resource and shows it.
@@ -100,7 +110,7 @@ pub(crate) async fn read(options: ReadOptions, context: &Context) -> Result<(), 
     let printer = &context.printer;
     let servers = Servers::find(&options.target, &context.settings, printer)?;
     let (server, uri) = server_and_uri(&options.words, &servers)?;
-    let servers = servers.filter(|it| it == server);
+    let servers = servers.filter(|candidate| candidate == server);
     with_session(servers, &options.request, context, async |session: &ServerSession| {
         let connection = session.connect(&server).await?;
         let Some(client) = connection.client() else { return Err(CliError::interrupted()) };
@@ -181,9 +191,9 @@ pub(crate) async fn prompts(options: PromptsOptions, context: &Context) -> Resul
         };
         for (connection, prompts) in &results.responses {
             fan_out::note_truncated(prompts, "prompts", connection.name(), printer);
-            for it in &prompts.items {
-                list.rows.push(prompt_row(connection.name(), it));
-                list.items.push(to_item(connection.name(), it));
+            for prompt in &prompts.items {
+                list.rows.push(prompt_row(connection.name(), prompt));
+                list.items.push(to_item(connection.name(), prompt));
             }
         }
         results.show(&list, "prompts", printer)
@@ -193,15 +203,15 @@ pub(crate) async fn prompts(options: PromptsOptions, context: &Context) -> Resul
 
 fn prompt_row(server: &str, prompt: &Prompt) -> Vec<String> {
     let about = prompt.description.as_deref().or(prompt.title.as_deref()).unwrap_or_default();
-    let shown = |it: &str| plain_text(it, MOST_CHARS);
+    let shown = |text: &str| plain_text(text, MOST_CHARS);
     vec![server.to_owned(), shown(&prompt.name), shown(&prompt_signature(prompt)), shown(about)]
 }
 
 /// What a prompt takes, in one line: `name, style?`.
 pub(crate) fn prompt_signature(prompt: &Prompt) -> String {
-    let arguments = prompt.arguments.as_deref().unwrap_or_default().iter().map(|it| {
-        let mark = if it.required.unwrap_or_default() { "" } else { "?" };
-        format!("{}{mark}", it.name)
+    let arguments = prompt.arguments.as_deref().unwrap_or_default().iter().map(|argument| {
+        let mark = if argument.required.unwrap_or_default() { "" } else { "?" };
+        format!("{}{mark}", argument.name)
     });
     arguments.collect::<Vec<_>>().join(", ")
 }
@@ -217,7 +227,7 @@ pub(crate) async fn prompt(options: PromptOptions, context: &Context) -> Result<
         .ok_or_else(|| {
             server_selection::unknown_name("prompt", &options.prompt, &servers, std::iter::empty())
         })?;
-    let servers = servers.filter(|it| it == target.server);
+    let servers = servers.filter(|server| server == target.server);
     with_session(servers, &options.request, context, async |session: &ServerSession| {
         let connection = session.connect(&target.server).await?;
         let Some(client) = connection.client() else { return Err(CliError::interrupted()) };
@@ -263,8 +273,8 @@ fn check_prompt(
     arguments: &BTreeMap<String, String>,
     known: &[Prompt],
 ) -> Result<(), CliError> {
-    let Some(prompt) = known.iter().find(|it| it.name == name) else {
-        let names: Vec<&str> = known.iter().map(|it| it.name.as_str()).collect();
+    let Some(prompt) = known.iter().find(|prompt| prompt.name == name) else {
+        let names: Vec<&str> = known.iter().map(|prompt| prompt.name.as_str()).collect();
         let close = did_you_mean(&similar_names(name, names.iter().copied()));
         let hint = format!("the prompts are: {}", plain_text(&names.join(", "), 500));
         return Err(CliError::unknown(format!("there is no prompt `{name}`{close}"), hint));
@@ -278,13 +288,16 @@ fn check_prompt(
         ServiceFault::new(ErrorCode::ValidationError, message).at(field).hint(hint.clone())
     };
     let mut faults = Vec::new();
-    for it in listed.iter().filter(|it| it.required.unwrap_or_default()) {
-        if !arguments.contains_key(&it.name) {
-            faults.push(fault(&it.name, format!("`{}` is missing", it.name)));
+    for argument in listed.iter().filter(|argument| argument.required.unwrap_or_default()) {
+        if !arguments.contains_key(&argument.name) {
+            faults.push(fault(&argument.name, format!("`{}` is missing", argument.name)));
         }
     }
-    for given in arguments.keys().filter(|it| listed.iter().all(|known| known.name != **it)) {
-        let close = did_you_mean(&similar_names(given, listed.iter().map(|it| it.name.as_str())));
+    for given in arguments.keys().filter(|name| listed.iter().all(|known| known.name != **name)) {
+        let close = did_you_mean(&similar_names(
+            given,
+            listed.iter().map(|argument| argument.name.as_str()),
+        ));
         faults.push(fault(given, format!("there is no argument `{given}`{close}")));
     }
     if faults.is_empty() { Ok(()) } else { Err(CliError::from_faults(ExitCode::Usage, faults)) }
@@ -321,11 +334,11 @@ mod tests {
             r#"[{"name": "greeting", "arguments": [{"name": "name", "required": true}, {"name": "style"}]}]"#,
         )
         .unwrap();
-        let given = given.iter().map(|&it| (it.to_owned(), "x".to_owned())).collect();
+        let given = given.iter().map(|&name| (name.to_owned(), "x".to_owned())).collect();
         let outcome = check_prompt(name, &given, &known);
         let messages: Vec<String> = outcome
             .err()
-            .map(|it| it.faults().iter().map(|it| it.message.clone()).collect())
+            .map(|error| error.faults().iter().map(|fault| fault.message.clone()).collect())
             .unwrap_or_default();
         assert_eq!(messages, expected);
     }

@@ -49,20 +49,20 @@ pub(crate) async fn status(options: &StatusOptions, context: &Context) -> Result
     if let Some(name) = &options.server {
         servers.server(name)?;
     }
-    let is_wanted = |name: &str| options.server.as_deref().is_none_or(|it| it == name);
+    let is_wanted = |name: &str| options.server.as_deref().is_none_or(|server| server == name);
     let mut known = with_service(context, None, async |service: &LocalService| {
-        let configs = service.list().into_iter().filter(|it| is_wanted(&it.name));
-        Ok(configs.map(|it| last_known(service, it)).collect::<Vec<_>>())
+        let configs = service.list().into_iter().filter(|config| is_wanted(&config.name));
+        Ok(configs.map(|config| last_known(service, config)).collect::<Vec<_>>())
     })
     .await?;
-    for it in &mut known {
-        let server = servers.server(&it.config.name);
-        it.has_token = server.is_ok_and(McpServerConfig::has_authorization);
+    for row in &mut known {
+        let server = servers.server(&row.config.name);
+        row.has_token = server.is_ok_and(McpServerConfig::has_authorization);
     }
     if options.check {
         // One after the other, so that it is known whose processes there are.
-        for it in known.iter_mut().filter(|it| it.config.enabled) {
-            it.checked = Some(check_server(&it.config.name, context).await);
+        for row in known.iter_mut().filter(|row| row.config.enabled) {
+            row.checked = Some(check_server(&row.config.name, context).await);
             if context.cancellation.is_cancelled() {
                 return Err(CliError::interrupted());
             }
@@ -77,10 +77,10 @@ pub(crate) async fn status(options: &StatusOptions, context: &Context) -> Result
     let (now, echoed_flags) = (output::now_ms(), &context.settings.echoed_flags);
     context.printer.list(&List {
         columns: &["NAME", "STATE", "WAY", "TOOLS", "PROCESSES", "DETAIL", "NEXT"],
-        rows: known.iter().map(|it| status_row(it, now, echoed_flags)).collect(),
-        items: known.iter().map(|it| status_json(it, now, echoed_flags).to_string()).collect(),
+        rows: known.iter().map(|row| status_row(row, now, echoed_flags)).collect(),
+        items: known.iter().map(|row| status_json(row, now, echoed_flags).to_string()).collect(),
     });
-    match known.iter().find_map(|it| it.checked.as_ref()?.as_ref().err()) {
+    match known.iter().find_map(|row| row.checked.as_ref()?.as_ref().err()) {
         None => Ok(()),
         Some(first) => Err(CliError::new(
             first.exit_code(),
@@ -95,12 +95,14 @@ pub(crate) async fn status(options: &StatusOptions, context: &Context) -> Result
 async fn add_daemon_status(daemon: &Daemon, known: &mut [ServerRow]) -> Result<(), CliError> {
     let statuses = daemon.statuses().await?;
     let process_table = ProcessTable::read();
-    for it in known {
-        let Some(status) = statuses.iter().find(|one| one.name == it.config.name) else { continue };
-        (it.n_tools, it.n_tools_total) = (status.n_tools, status.n_tools_total);
+    for row in known {
+        let Some(status) = statuses.iter().find(|one| one.name == row.config.name) else {
+            continue;
+        };
+        (row.n_tools, row.n_tools_total) = (status.n_tools, status.n_tools_total);
         let processes =
             status.process.map(|pid| process_table.descendants(pid)).unwrap_or_default();
-        it.daemon = Some((status.clone(), processes));
+        row.daemon = Some((status.clone(), processes));
     }
     Ok(())
 }
@@ -110,8 +112,8 @@ fn last_known(service: &LocalService, config: McpConfig) -> ServerRow {
     let happened = service.logs().read(config.id).unwrap_or_default();
     ServerRow {
         has_token: false,
-        n_tools: detail.as_ref().map_or(0, |it| it.n_tools),
-        n_tools_total: detail.and_then(|it| it.n_tools_total),
+        n_tools: detail.as_ref().map_or(0, |detail| detail.n_tools),
+        n_tools_total: detail.and_then(|detail| detail.n_tools_total),
         last: last_outcome(happened),
         checked: None,
         daemon: None,
@@ -169,9 +171,9 @@ fn daemon_state_of(
                 (unauthorized.0, problem.message, unauthorized.1)
             }
             problem => {
-                let message = problem.map_or_else(|| message.clone(), |it| it.message);
+                let message = problem.map_or_else(|| message.clone(), |problem| problem.message);
                 let again =
-                    status.retry_in_ms.map(|it| format!("; again in {} s", it.div_ceil(1000)));
+                    status.retry_in_ms.map(|ms| format!("; again in {} s", ms.div_ceil(1000)));
                 ("failed", format!("{message}{}", again.unwrap_or_default()), "doctor")
             }
         },
@@ -230,7 +232,7 @@ fn status_json(known: &ServerRow, now: u64, echoed_flags: &EchoedFlags) -> Value
         "n_tools_total": known.n_tools_total,
         "detail": detail,
         "next": echoed_flags.apply_to_command(&next),
-        "last_at": known.last.as_ref().map(|it| output::format_utc(it.at)),
+        "last_at": known.last.as_ref().map(|line| output::format_utc(line.at)),
         "check": check,
         "problem": problem,
         "processes": processes,
@@ -242,7 +244,8 @@ pub(crate) async fn list(context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
     // What is odd about the file is told here, and an agent that nobody knows is refused.
     Servers::configured(&context.settings, printer)?;
-    let configs = with_service(context, None, async |it: &LocalService| Ok(it.list())).await?;
+    let configs =
+        with_service(context, None, async |service: &LocalService| Ok(service.list())).await?;
     if configs.is_empty() {
         printer.note(
             "note: there is no server in the config; `toolrack add` adds one, `toolrack import` takes over \
@@ -254,7 +257,7 @@ pub(crate) async fn list(context: &Context) -> Result<(), CliError> {
         rows: configs.iter().map(list_row).collect(),
         items: configs
             .iter()
-            .map(|it| config_secrets::to_document(it, Values::Hidden).to_string())
+            .map(|config| config_secrets::to_document(config, Values::Hidden).to_string())
             .collect(),
     });
     Ok(())
@@ -298,8 +301,9 @@ fn render_config(config: &McpConfig, document: &Value, file: &str) -> String {
     ];
     let variables = document.get("env_vars");
     for (name, variable) in &config.env_vars {
-        let value =
-            variables.and_then(|it| it.get(name)?.get("value")?.as_str()).unwrap_or_default();
+        let value = variables
+            .and_then(|variables| variables.get(name)?.get("value")?.as_str())
+            .unwrap_or_default();
         let value = match (&variable.secret_ref, variable.required) {
             (Some(secret), true) => format!("secret `{secret}`"),
             (Some(secret), false) => format!("secret `{secret}`, if there is one"),

@@ -37,8 +37,11 @@ pub(crate) async fn tools(options: ToolsOptions, context: &Context) -> Result<()
             }
         }
         if results.has_responses() {
-            let is_live = |it: &&ToolWithServer| {
-                results.responses.iter().any(|(connection, ())| connection.name() == &**it.server())
+            let is_live = |tool: &&ToolWithServer| {
+                results
+                    .responses
+                    .iter()
+                    .any(|(connection, ())| connection.name() == &**tool.server())
             };
             let live: Vec<ToolWithServer> =
                 session.tools().iter().filter(is_live).cloned().collect();
@@ -63,7 +66,7 @@ pub(crate) fn select_servers(
         )),
         (Some(name), ServerSource::Configured) => {
             servers.server(name)?;
-            Ok(servers.filter(|it| it == name))
+            Ok(servers.filter(|server| server == name))
         }
         (None, _) if servers.configs.is_empty() => Err(Servers::no_server_given()),
         (None, _) => Ok(servers),
@@ -116,13 +119,13 @@ pub(crate) async fn search(options: SearchOptions, context: &Context) -> Result<
 
 /// Those that have all the words, best first: words in the name count more than in the description.
 fn matching_tools(tools: &[ToolWithServer], words: &[String]) -> Vec<ToolWithServer> {
-    let words: Vec<String> = words.iter().map(|it| it.to_lowercase()).collect();
+    let words: Vec<String> = words.iter().map(|word| word.to_lowercase()).collect();
     let mut found: Vec<(usize, &ToolWithServer)> = tools
         .iter()
-        .filter_map(|it| {
-            let name = format!("{}.{}", it.server(), it.tool().name);
-            let about = it.tool().description.as_deref().unwrap_or_default();
-            Some((score(&name, about, &words)?, it))
+        .filter_map(|tool| {
+            let name = format!("{}.{}", tool.server(), tool.tool().name);
+            let about = tool.tool().description.as_deref().unwrap_or_default();
+            Some((score(&name, about, &words)?, tool))
         })
         .collect();
     found.sort_by(|one, two| two.0.cmp(&one.0).then(one.1.name().cmp(two.1.name())));
@@ -155,13 +158,13 @@ struct Item<'a> {
 
 /// The list for a table or a program.
 pub(crate) fn tool_list(tools: &[ToolWithServer], source: ServerSource) -> List {
-    let rows = tools.iter().map(|it| vec![typed_name(it, source), description(it.tool())]);
+    let rows = tools.iter().map(|tool| vec![typed_name(tool, source), description(tool.tool())]);
     List { columns: &["TOOL", "DESCRIPTION"], rows: rows.collect(), items: tool_items(tools) }
 }
 
 fn tool_items(tools: &[ToolWithServer]) -> Vec<String> {
-    let item = |it: &ToolWithServer| {
-        let item = Item { server: it.server(), public_name: it.name(), tool: it.tool() };
+    let item = |tool: &ToolWithServer| {
+        let item = Item { server: tool.server(), public_name: tool.name(), tool: tool.tool() };
         // A tool was read from JSON, so it can be written as JSON.
         serde_json::to_string(&item).unwrap_or_default()
     };
@@ -185,7 +188,7 @@ pub(crate) fn description(tool: &Tool) -> String {
 
 /// Each tool with everything it takes.
 pub(crate) fn with_schemas(tools: &[ToolWithServer], source: ServerSource) -> String {
-    let blocks: Vec<String> = tools.iter().map(|it| render_schema(it, source)).collect();
+    let blocks: Vec<String> = tools.iter().map(|tool| render_schema(tool, source)).collect();
     blocks.join("\n\n")
 }
 
@@ -195,7 +198,7 @@ fn render_schema(tool: &ToolWithServer, source: ServerSource) -> String {
     let mut lines =
         vec![format!("{}({})", typed_name(tool, source), plain_text(&signature(schema), 1000))];
     let text = tool.tool().description.as_deref().unwrap_or_default();
-    lines.extend(text.trim().lines().map(|it| format!("    {}", plain_text(it, 1000))));
+    lines.extend(text.trim().lines().map(|line| format!("    {}", plain_text(line, 1000))));
     for name in schema.property_names() {
         let place = schema.property(name);
         if let Some(about) = place.and_then(Schema::description) {
@@ -215,7 +218,7 @@ mod tests {
 
     #[track_caller]
     fn check(words: &[&str], expected: Option<usize>) {
-        let words: Vec<String> = words.iter().map(|&it| it.to_owned()).collect();
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
         assert_eq!(score("git.create_issue", "Opens an issue in a project", &words), expected);
     }
 

@@ -94,7 +94,7 @@ impl Reader<'_> {
         if self.rest.starts_with(['"', '\'']) {
             return self.string();
         }
-        let is_name = |it: char| it.is_alphanumeric() || matches!(it, '_' | '-' | '$' | '.');
+        let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '$' | '.');
         match self.take_while(is_name) {
             "" => Err(format!("a name is missing before {}", self.ahead())),
             name => Ok(name.to_owned()),
@@ -126,7 +126,7 @@ impl Reader<'_> {
 
     /// A number or one of the three words.
     fn bare(&mut self) -> Result<Value, String> {
-        let is_part = |it: char| it.is_alphanumeric() || matches!(it, '+' | '-' | '.' | '_');
+        let is_part = |c: char| c.is_alphanumeric() || matches!(c, '+' | '-' | '.' | '_');
         match self.take_while(is_part) {
             "true" => Ok(Value::Bool(true)),
             "false" => Ok(Value::Bool(false)),
@@ -143,24 +143,24 @@ impl Reader<'_> {
     /// A string in quotes of either kind, with the escapes of JSON.
     fn string(&mut self) -> Result<String, String> {
         let mut characters = self.rest.char_indices();
-        let quote = characters.next().map_or('"', |(_, it)| it);
+        let quote = characters.next().map_or('"', |(_, c)| c);
         let mut json = String::from('"');
         let mut is_escaped = false;
         for (at, character) in characters {
             match character {
-                it if is_escaped => {
+                c if is_escaped => {
                     // JSON knows no `\'`, and needs none.
-                    if it == '\'' {
+                    if c == '\'' {
                         json.pop();
                     }
-                    json.push(it);
+                    json.push(c);
                     is_escaped = false;
                 }
                 '\\' => {
                     json.push('\\');
                     is_escaped = true;
                 }
-                it if it == quote => {
+                c if c == quote => {
                     json.push('"');
                     self.rest = self.rest.get(at + 1..).unwrap_or_default();
                     return serde_json::from_str(&json)
@@ -169,7 +169,7 @@ impl Reader<'_> {
                 '"' => json.push_str("\\\""),
                 '\n' => json.push_str("\\n"),
                 '\t' => json.push_str("\\t"),
-                it => json.push(it),
+                c => json.push(c),
             }
         }
         Err(format!("a closing {quote} is missing"))
@@ -187,7 +187,7 @@ impl Reader<'_> {
     }
 
     fn take_while(&mut self, belongs: impl Fn(char) -> bool) -> &str {
-        let end = self.rest.find(|it| !belongs(it)).unwrap_or(self.rest.len());
+        let end = self.rest.find(|c| !belongs(c)).unwrap_or(self.rest.len());
         let (taken, rest) = self.rest.split_at(end);
         self.rest = rest;
         taken

@@ -32,7 +32,7 @@ pub(crate) fn build_arguments(
     let mut object = given;
     for (path, values) in group_by_path(arguments) {
         let steps = steps(&path, schema);
-        let place = steps.iter().try_fold(schema, |it, step| it.property(step));
+        let place = steps.iter().try_fold(schema, |place, step| place.property(step));
         let Some(value) = builder.value(&path, values, place) else { continue };
         if insert_at(&mut object, &steps, value).is_err() {
             builder.report(&path, format!("`{path}` is given twice"));
@@ -48,7 +48,7 @@ pub(crate) fn build_arguments(
 pub(crate) fn signature(schema: Schema<'_>) -> String {
     let required = schema.required();
     let mut names = schema.property_names();
-    names.sort_by_key(|it| !required.contains(it));
+    names.sort_by_key(|name| !required.contains(name));
     let parts: Vec<String> = names
         .into_iter()
         .map(|name| {
@@ -116,7 +116,7 @@ impl ArgumentBuilder {
         values: Vec<ArgValue>,
         place: Option<Schema<'_>>,
     ) -> Option<Value> {
-        let is_list = place.is_some_and(|it| it.types().contains(&JsonType::Array));
+        let is_list = place.is_some_and(|place| place.types().contains(&JsonType::Array));
         let mut values = values.into_iter();
         let (first, second) = (values.next()?, values.next());
         let Some(second) = second else {
@@ -132,7 +132,7 @@ impl ArgumentBuilder {
         }
         let items = place.and_then(Schema::items);
         let all = [first, second].into_iter().chain(values);
-        all.map(|it| match (it, items) {
+        all.map(|value| match (value, items) {
             (ArgValue::Json(value), _) => Some(value),
             (ArgValue::Text(text), Some(items)) => self.coerce_or_report(path, text, items),
             (ArgValue::Text(text), None) => Some(Value::String(text)),
@@ -165,8 +165,8 @@ impl ArgumentBuilder {
         }
         let full =
             |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-        let is_blamed = |it: &Self, name: &str| {
-            it.faults.iter().any(|fault| fault.field.as_deref() == Some(name))
+        let is_blamed = |builder: &Self, name: &str| {
+            builder.faults.iter().any(|fault| fault.field.as_deref() == Some(name))
         };
         for name in schema.required() {
             let name_in_full = full(name);
@@ -197,7 +197,7 @@ impl ArgumentBuilder {
         }
         let types = place.types();
         let json_type = JsonType::from_value(value);
-        if !types.is_empty() && !types.iter().any(|it| json_type.satisfies(*it)) {
+        if !types.is_empty() && !types.iter().any(|allowed| json_type.satisfies(*allowed)) {
             self.report(
                 path,
                 format!("`{path}` is {} instead of {}", json_type.as_str(), place.describe()),
@@ -225,10 +225,10 @@ fn coerce(text: &str, place: Schema<'_>) -> Result<Value, String> {
 }
 
 fn match_choice(text: &str, choices: &[&Value]) -> Option<Value> {
-    let is_text = |it: &&&Value| it.as_str() == Some(text);
-    let is_written = |it: &&&Value| !it.is_string() && it.to_string() == text;
+    let is_text = |choice: &&&Value| choice.as_str() == Some(text);
+    let is_written = |choice: &&&Value| !choice.is_string() && choice.to_string() == text;
     let found = choices.iter().find(is_text).or_else(|| choices.iter().find(is_written));
-    found.map(|it| (**it).clone())
+    found.map(|choice| (**choice).clone())
 }
 
 fn as_type(text: &str, json_type: JsonType, place: Schema<'_>) -> Option<Value> {
@@ -259,8 +259,11 @@ fn parse_list(text: &str, items: Option<Schema<'_>>) -> Option<Value> {
     let Some(items) = items else {
         return Some(Value::Array(vec![Value::String(text.to_owned())]));
     };
-    let is_word = |it: &JsonType| {
-        !matches!(it, JsonType::Boolean | JsonType::Integer | JsonType::Number | JsonType::Null)
+    let is_word = |json_type: &JsonType| {
+        !matches!(
+            json_type,
+            JsonType::Boolean | JsonType::Integer | JsonType::Number | JsonType::Null
+        )
     };
     let types = items.types();
     let parts: Vec<&str> = if types.is_empty() || types.iter().any(is_word) {
@@ -270,7 +273,7 @@ fn parse_list(text: &str, items: Option<Schema<'_>>) -> Option<Value> {
     };
     parts
         .into_iter()
-        .map(|it| coerce(it, items).ok())
+        .map(|part| coerce(part, items).ok())
         .collect::<Option<Vec<Value>>>()
         .map(Value::Array)
 }

@@ -49,8 +49,10 @@ impl<'a> Schema<'a> {
     fn collect_layers(self, layers: &mut Vec<&'a Map<String, Value>>, depth: usize) {
         let Some(members) = self.node.as_object().filter(|_| depth < MAX_DEPTH) else { return };
         layers.push(members);
-        let referred =
-            members.get("$ref").and_then(Value::as_str).and_then(|it| self.resolve_ref(it));
+        let referred = members
+            .get("$ref")
+            .and_then(Value::as_str)
+            .and_then(|reference| self.resolve_ref(reference));
         let parts = members.get("allOf").and_then(Value::as_array).into_iter().flatten();
         for node in referred.into_iter().chain(parts) {
             Self { node, ..self }.collect_layers(layers, depth + 1);
@@ -62,11 +64,11 @@ impl<'a> Schema<'a> {
     }
 
     fn member(self, name: &str) -> Option<&'a Value> {
-        self.layers().into_iter().find_map(|it| it.get(name))
+        self.layers().into_iter().find_map(|layer| layer.get(name))
     }
 
     fn alternatives(self) -> Vec<Self> {
-        let lists = ["anyOf", "oneOf"].into_iter().filter_map(|it| self.member(it)?.as_array());
+        let lists = ["anyOf", "oneOf"].into_iter().filter_map(|key| self.member(key)?.as_array());
         lists.flatten().map(|node| Self { node, ..self }).collect()
     }
 
@@ -80,16 +82,19 @@ impl<'a> Schema<'a> {
 
     fn types_within(self, depth: usize) -> Vec<JsonType> {
         if let Some(named) = self.member("type") {
-            let words = named.as_array().map_or_else(|| vec![named], |it| it.iter().collect());
-            return words.into_iter().filter_map(|it| JsonType::parse(it.as_str()?)).collect();
+            let words =
+                named.as_array().map_or_else(|| vec![named], |names| names.iter().collect());
+            return words.into_iter().filter_map(|name| JsonType::parse(name.as_str()?)).collect();
         }
         if let Some(choices) = self.own_allowed_values() {
             return choices.into_iter().map(JsonType::from_value).collect();
         }
         let alternatives = self.alternatives();
         if !alternatives.is_empty() && depth < MAX_DEPTH {
-            let types: Vec<Vec<JsonType>> =
-                alternatives.into_iter().map(|it| it.types_within(depth + 1)).collect();
+            let types: Vec<Vec<JsonType>> = alternatives
+                .into_iter()
+                .map(|alternative| alternative.types_within(depth + 1))
+                .collect();
             // One alternative that allows everything makes all of them do so.
             let is_open = types.iter().any(Vec::is_empty);
             return if is_open { Vec::new() } else { types.concat() };
@@ -122,19 +127,20 @@ impl<'a> Schema<'a> {
     }
 
     fn own_allowed_values(self) -> Option<Vec<&'a Value>> {
-        let listed = self.member("enum").and_then(Value::as_array).map(|it| it.iter().collect());
-        listed.or_else(|| self.member("const").map(|it| vec![it]))
+        let listed =
+            self.member("enum").and_then(Value::as_array).map(|values| values.iter().collect());
+        listed.or_else(|| self.member("const").map(|value| vec![value]))
     }
 
     /// The place of a part of an object.
     pub(crate) fn property(self, name: &str) -> Option<Self> {
-        let own = self.layers().into_iter().find_map(|it| it.get("properties")?.get(name));
+        let own = self.layers().into_iter().find_map(|layer| layer.get("properties")?.get(name));
         if let Some(node) = own {
             return Some(Self { node, ..self });
         }
         // An object that may be absent is one of two alternatives.
         let parts = self.alternatives().into_iter().flat_map(Self::layers);
-        let node = parts.into_iter().find_map(|it| it.get("properties")?.get(name))?;
+        let node = parts.into_iter().find_map(|layer| layer.get("properties")?.get(name))?;
         Some(Self { node, ..self })
     }
 
@@ -142,8 +148,9 @@ impl<'a> Schema<'a> {
     pub(crate) fn property_names(self) -> Vec<&'a str> {
         let alternatives = self.alternatives().into_iter().flat_map(Self::layers);
         let layers = self.layers().into_iter().chain(alternatives);
-        let maps = layers.filter_map(|it| it.get("properties")?.as_object());
-        let mut names: Vec<&str> = maps.flat_map(|it| it.keys().map(String::as_str)).collect();
+        let maps = layers.filter_map(|layer| layer.get("properties")?.as_object());
+        let mut names: Vec<&str> =
+            maps.flat_map(|properties| properties.keys().map(String::as_str)).collect();
         names.sort_unstable();
         names.dedup();
         names
@@ -151,18 +158,22 @@ impl<'a> Schema<'a> {
 
     /// The parts of an object that have to be there.
     pub(crate) fn required(self) -> Vec<&'a str> {
-        let lists = self.layers().into_iter().filter_map(|it| it.get("required")?.as_array());
+        let lists = self.layers().into_iter().filter_map(|layer| layer.get("required")?.as_array());
         lists.flatten().filter_map(Value::as_str).collect()
     }
 
     pub(crate) fn extra_properties(self) -> ExtraProperties {
-        let is_open = |it: &Map<String, Value>| {
-            it.contains_key("patternProperties")
-                || it.get("additionalProperties").is_some_and(|it| *it != Value::Bool(false))
+        let is_open = |layer: &Map<String, Value>| {
+            layer.contains_key("patternProperties")
+                || layer
+                    .get("additionalProperties")
+                    .is_some_and(|extra| *extra != Value::Bool(false))
         };
         let is_unspecified =
             self.property_names().is_empty() && self.member("additionalProperties").is_none();
-        if is_unspecified && self.node.as_object().is_none_or(|it| !it.contains_key("properties")) {
+        if is_unspecified
+            && self.node.as_object().is_none_or(|members| !members.contains_key("properties"))
+        {
             return ExtraProperties::Allowed;
         }
         if self.layers().into_iter().any(is_open) {
@@ -175,7 +186,8 @@ impl<'a> Schema<'a> {
     /// What each entry of a list is.
     pub(crate) fn items(self) -> Option<Self> {
         let own = self.member("items");
-        let among = || self.alternatives().into_iter().find_map(|it| it.member("items"));
+        let among =
+            || self.alternatives().into_iter().find_map(|alternative| alternative.member("items"));
         Some(Self { node: own.or_else(among)?, ..self })
     }
 
@@ -216,7 +228,7 @@ impl JsonType {
             Self::Object,
             Self::Null,
         ];
-        types.into_iter().find(|it| it.as_str() == word)
+        types.into_iter().find(|json_type| json_type.as_str() == word)
     }
 
     pub(crate) fn as_str(self) -> &'static str {

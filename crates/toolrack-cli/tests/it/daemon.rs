@@ -25,7 +25,7 @@ fn run(stage: &Stage, args: &[&str]) -> Outcome {
 fn pid(stage: &Stage) -> u32 {
     let status = run(stage, &["-o", "json", "daemon", "status"]).output;
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
-    status["pid"].as_u64().and_then(|it| u32::try_from(it).ok()).unwrap()
+    status["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).unwrap()
 }
 
 fn signal(pid: u32, signal: Signal) {
@@ -49,7 +49,7 @@ fn who_needs_a_daemon_starts_one_and_several_at_once_share_it() {
             outcome(command)
         };
         let started: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
-        started.into_iter().map(|it| it.join().unwrap()).collect()
+        started.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     for outcome in outcomes {
         assert_eq!(outcome.status.code(), Some(0), "{outcome:?}");
@@ -99,8 +99,8 @@ fn counted(stage: &Stage, name: &str) -> u64 {
         .unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
-    let lines = text.lines().filter(|it| it.starts_with(name));
-    lines.map(|it| it.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+    let lines = text.lines().filter(|line| line.starts_with(name));
+    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
 #[test]
@@ -154,7 +154,8 @@ fn the_page_is_opened_by_a_link_that_is_good_once() {
     // Everybody can read command lines, so the code is not there but in a file that is ours alone.
     assert!(!seen.contains("code="), "{seen}");
     let file = std::path::Path::new(&seen);
-    let mode = |it: &std::path::Path| std::fs::metadata(it).unwrap().permissions().mode() & 0o777;
+    let mode =
+        |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(file), mode(file.parent().unwrap())), (0o600, 0o700));
     let page = std::fs::read_to_string(file).unwrap();
     let (_, link) = page.split_once("location.replace(\"http://127.0.0.1:").unwrap();

@@ -26,7 +26,7 @@ const TOOLS: [(&str, &str, &str); 10] = [
 ];
 
 fn put(stage: &Stage, tool: &str) {
-    let (_, sample, place) = TOOLS.iter().find(|it| it.0 == tool).unwrap();
+    let (_, sample, place) = TOOLS.iter().find(|entry| entry.0 == tool).unwrap();
     let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../toolrack-config/tests/samples");
     stage.put(place, &fs::read_to_string(samples.join(sample)).unwrap());
 }
@@ -36,7 +36,7 @@ fn put(stage: &Stage, tool: &str) {
 fn json(stage: &Stage, args: &[&str]) -> Vec<Value> {
     let outcome = stage.run(&[args, &["-o", "ndjson"]].concat());
     assert_eq!(outcome.status.code(), Some(0), "{outcome:?}");
-    outcome.output.lines().map(|it| serde_json::from_str(it).unwrap()).collect()
+    outcome.output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// What became of each server of a tool, and what the config says of it then.
@@ -45,18 +45,21 @@ fn check(tool: &str, dialect: &str, expected: &[(&str, &str, &str)]) {
     let stage = Stage::new();
     put(&stage, tool);
     let imports = json(&stage, &["import", tool]);
-    assert!(imports.iter().all(|it| it["dialect"] == dialect), "{imports:?}");
+    assert!(imports.iter().all(|import| import["dialect"] == dialect), "{imports:?}");
     let listed = json(&stage, &["list"]);
     let rest = |name: &Value| {
-        let found = listed.iter().find(|it| it["name"] == *name);
-        found.map_or(Value::Null, |it| it["config"].clone())
+        let found = listed.iter().find(|server| server["name"] == *name);
+        found.map_or(Value::Null, |server| server["config"].clone())
     };
     let told: Vec<(String, String, String)> = imports
         .iter()
-        .map(|it| {
-            let text = |key: &str| it[key].as_str().unwrap().to_owned();
-            let taken =
-                if it["taken"] == true { rest(&it["name"]).to_string() } else { text("outcome") };
+        .map(|import| {
+            let text = |key: &str| import[key].as_str().unwrap().to_owned();
+            let taken = if import["taken"] == true {
+                rest(&import["name"]).to_string()
+            } else {
+                text("outcome")
+            };
             (text("name"), text("target"), taken)
         })
         .collect();
@@ -66,7 +69,7 @@ fn check(tool: &str, dialect: &str, expected: &[(&str, &str, &str)]) {
     // What is written is sound, and a second time there is nothing to do.
     assert_eq!(stage.run(&["config", "check"]).status.code(), Some(0));
     let again = json(&stage, &["import", tool]);
-    assert!(again.iter().all(|it| it["taken"] == false), "{again:?}");
+    assert!(again.iter().all(|import| import["taken"] == false), "{again:?}");
 }
 
 #[test]
@@ -258,14 +261,14 @@ fn all_tools_at_once_are_taken_over_and_no_secret_is_left_in_the_config() {
     let imports = json(&stage, &["import", "all", "--secrets"]);
     assert_eq!(imports.len(), dry.len());
     let tools: std::collections::BTreeSet<String> =
-        imports.iter().map(|it| it["dialect"].to_string()).collect();
+        imports.iter().map(|import| import["dialect"].to_string()).collect();
     assert_eq!(tools.len(), TOOLS.len(), "{tools:?}");
-    let taken = imports.iter().filter(|it| it["taken"] == true).count();
+    let taken = imports.iter().filter(|import| import["taken"] == true).count();
     assert_eq!(json(&stage, &["list"]).len(), taken);
     let config = fs::read_to_string(stage.path().join("home/toolrack.toml")).unwrap();
     assert!(config.contains("Bearer ${secret:hf-mcp-server-authorization}"), "{config}");
     let secrets = json(&stage, &["secret", "list"]);
-    let is_its = |it: &Value| it["name"] == "hf-mcp-server-authorization";
+    let is_its = |secret: &Value| secret["name"] == "hf-mcp-server-authorization";
     assert!(secrets.iter().any(is_its), "{secrets:?}");
     let after = fs::read_to_string(stage.path().join(".config/zed/settings.json")).unwrap();
     assert_eq!(before, after);

@@ -137,7 +137,7 @@ fn somebody_logs_in_by_pasting_where_a_page_led() {
     let Some(mut screen) = open(&stage, &["login", "remote", "--no-browser"], &[]) else { return };
     screen.shows("Paste that address here: ");
     let text = screen.text();
-    let page = text.lines().find_map(|it| it.trim().strip_prefix("http")).unwrap();
+    let page = text.lines().find_map(|line| line.trim().strip_prefix("http")).unwrap();
     let mut curl = stage.command("curl");
     curl.args(["-s", "-o", "/dev/null", "-w", "%{redirect_url}", &format!("http{page}")]);
     let led = crate::stage::outcome(curl).output;

@@ -12,7 +12,8 @@ use crate::stage::{Stage, programs};
 #[test]
 fn every_session_is_as_written() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sessions");
-    let mut paths: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|it| it.unwrap().path()).collect();
+    let mut paths: Vec<PathBuf> =
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     assert!(paths.len() > 5, "{paths:?}");
     for path in paths {
@@ -104,7 +105,7 @@ fn settled(line: &str) -> String {
 /// A port or a process, which is another one each time.
 fn without_number(line: String, before: &str, least_digits: usize) -> String {
     let Some((start, rest)) = line.split_once(before) else { return line };
-    let behind = rest.trim_start_matches(|it: char| it.is_ascii_digit());
+    let behind = rest.trim_start_matches(|c: char| c.is_ascii_digit());
     if rest.len() - behind.len() < least_digits {
         return line;
     }
@@ -112,10 +113,10 @@ fn without_number(line: String, before: &str, least_digits: usize) -> String {
 }
 
 fn fits(text: &str, shape: &str) -> bool {
-    let fits = |(it, shape): (u8, u8)| match shape {
-        b'x' => it.is_ascii_hexdigit(),
-        b'd' => it.is_ascii_digit(),
-        other => it == other,
+    let fits = |(byte, shape): (u8, u8)| match shape {
+        b'x' => byte.is_ascii_hexdigit(),
+        b'd' => byte.is_ascii_digit(),
+        other => byte == other,
     };
     text.len() >= shape.len() && text.bytes().zip(shape.bytes()).all(fits)
 }

@@ -198,10 +198,10 @@ fn check_width(columns: u16, env: &[(&str, &str)], expected: &[&str]) {
     let (code, text) = screen.end(LONG);
     assert_eq!(code, 0, "{text}");
     for line in expected {
-        assert!(text.lines().any(|it| it == *line), "no line {line:?} in\n{text}");
+        assert!(text.lines().any(|shown| shown == *line), "no line {line:?} in\n{text}");
     }
     let plain = text.replace("\u{1b}[1m", "").replace("\u{1b}[0m", "");
-    let widest = plain.lines().map(|it| it.chars().count()).max().unwrap();
+    let widest = plain.lines().map(|line| line.chars().count()).max().unwrap();
     assert!(widest <= usize::from(columns), "{widest} of {columns}\n{text}");
 }
 

@@ -7,9 +7,9 @@ use super::*;
 use crate::tool_args::{self, KeyValue, ValueSource};
 
 fn typed(words: &[&str]) -> Vec<Argument> {
-    let settle = |it: &&str| {
+    let settle = |word: &&str| {
         let KeyValue { path, format, source: ValueSource::Inline(text) } =
-            tool_args::parse(it).unwrap()
+            tool_args::parse(word).unwrap()
         else {
             panic!("no file is read here")
         };
@@ -20,7 +20,9 @@ fn typed(words: &[&str]) -> Vec<Argument> {
 
 fn outcome(schema: &Value, words: &[&str], check: Check) -> Result<Value, Vec<String>> {
     let shaped = build_arguments(Map::new(), typed(words), Schema::new(schema), check);
-    shaped.map(Value::Object).map_err(|faults| faults.into_iter().map(|it| it.message).collect())
+    shaped
+        .map(Value::Object)
+        .map_err(|faults| faults.into_iter().map(|fault| fault.message).collect())
 }
 
 #[track_caller]
