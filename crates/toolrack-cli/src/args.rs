@@ -1,4 +1,7 @@
-//! What can be typed, as types. The help texts are written here and below, and nowhere else.
+//! Command-line definition: commands, options and help.
+//!
+//! The clap doc comments here and in the submodules are the help texts; there is no other copy of
+//! them.
 
 pub(crate) mod daemon;
 pub(crate) mod servers;
@@ -24,7 +27,7 @@ use crate::exit_code::ExitCode;
 use crate::output::Output;
 use crate::settings::Variable;
 
-/// One rack for every MCP server.
+/// Manage and call MCP servers from one place.
 #[derive(Debug, Parser)]
 #[command(name = "toolrack", version, disable_help_subcommand = true)]
 pub(crate) struct Cli {
@@ -34,115 +37,115 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// What can be said with every command.
+/// Options that every command accepts.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "Everywhere")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag that stands for itself")]
 pub(crate) struct GlobalOptions {
-    /// The form of data
+    /// Output format
     #[arg(short, long, global = true, value_name = "FORM")]
     pub(crate) output: Option<Output>,
-    /// Say nothing but data and failures
+    /// Print only data and errors
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
-    /// Also show what servers write to their error output and logs
+    /// Also print the servers' stderr and log messages
     #[arg(short, long, global = true, conflicts_with = "quiet")]
     pub(crate) verbose: bool,
-    /// Use this config file
+    /// Config file to use
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Use the servers of this agent of the config file
+    /// Use the servers of this agent in the config file
     #[arg(long, global = true, value_name = "ID")]
     pub(crate) agent: Option<String>,
-    /// Do it without the daemon, also if one runs
+    /// Don't use the daemon, even if one is running
     #[arg(long, global = true)]
     pub(crate) no_daemon: bool,
 }
 
-/// Everything the program can do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// List tools, of one server or of all
+    /// List tools
     Tools(ToolsOptions),
     /// Call a tool
     Call(CallOptions),
-    /// Find tools by words, in all servers
+    /// Search tools by keyword
     Search(SearchOptions),
-    /// List what can be read
+    /// List resources
     Resources(ResourcesOptions),
     /// Read a resource
     Read(ReadOptions),
     /// List prompts
     Prompts(PromptsOptions),
-    /// Fill in a prompt
+    /// Get a prompt
     Prompt(PromptOptions),
-    /// Add a server to the config
+    /// Add a server
     Add(Box<AddOptions>),
-    /// Add a server that is written in JSON
+    /// Add a server from JSON
     AddJson(AddJsonOptions),
-    /// List the servers of the config
+    /// List configured servers
     #[command(visible_alias = "ls")]
     List,
-    /// Show what the config says of a server
+    /// Show a server's configuration
     Get(GetOptions),
-    /// Edit the config file, and check it before it is saved
+    /// Edit the config file; it is validated before it is saved
     Edit(EditOptions),
-    /// Remove a server from the config
+    /// Remove a server
     #[command(visible_alias = "rm")]
     Remove(NameOptions),
-    /// Allow a server to be started
+    /// Enable a server
     Enable(EnableOptions),
-    /// Forbid a server to be started
+    /// Disable a server
     Disable(NameOptions),
-    /// Start a server and see whether it works
+    /// Start a server
     Start(NameOptions),
     /// Stop a server
     Stop(NameOptions),
-    /// Stop a server and start it again
+    /// Restart a server
     Restart(NameOptions),
-    /// Show how servers are
+    /// Show server status
     #[command(visible_alias = "ps")]
     Status(StatusOptions),
-    /// Show what a server wrote to its error output
+    /// Show a server's logs
     Logs(LogsOptions),
-    /// Log in at a server over HTTP
+    /// Log in to a server over HTTP
     Login(LoginOptions),
-    /// Forget the login at a server
+    /// Log out of a server
     Logout(NameOptions),
-    /// Keep tokens and passwords out of the config file
+    /// Manage secrets
     Secret(SecretOptions),
-    /// Take over the servers of other tools
+    /// Import servers from other tools
     Import(ImportOptions),
-    /// Check the config file, or say where it is
+    /// Validate or locate the config file
     Config(ConfigOptions),
-    /// Look for what is wrong, and say how to mend it
+    /// Diagnose problems and suggest fixes
     Doctor(DoctorOptions),
-    /// Keep servers running between commands
+    /// Manage the background daemon
     Daemon(DaemonOptions),
-    /// Be an MCP server on the standard streams, with the tools of all servers
+    /// Run as an MCP server over stdio
     Serve(ServeOptions),
-    /// Open the page of the daemon in a browser
+    /// Open the dashboard
     Dashboard(DashboardOptions),
-    /// List the calls that went through the daemon
+    /// List calls made through the daemon
     History(HistoryOptions),
-    /// Start a built-in server, list its tools and call them
+    /// Run a demo with a built-in server
     Demo(DemoOptions),
-    /// Print what makes your shell complete names and options
+    /// Generate a completion script
     Completion(CompletionOptions),
-    /// Say what could be typed next
+    /// Print completion candidates
     #[command(name = "__complete", hide = true)]
     Complete(CompleteOptions),
 }
 
-/// What may be said about the demonstration.
+/// Options of `demo`.
 #[derive(Debug, Args)]
 pub(crate) struct DemoOptions {
-    /// Verbosity to the server in the older manner, with a handshake
+    /// Use the legacy protocol, with the `initialize` handshake
     #[arg(long)]
     pub(crate) legacy: bool,
 }
 
-/// Which shell is to be taught.
+/// Options of `completion`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -150,11 +153,11 @@ Examples:
   source <(toolrack completion zsh)               for this shell; add it to ~/.zshrc
   toolrack completion fish > ~/.config/fish/completions/toolrack.fish")]
 pub(crate) struct CompletionOptions {
-    /// Your shell
+    /// Shell to generate the script for
     pub(crate) shell: Shell,
 }
 
-/// The shells that can be taught.
+/// Supported shells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Shell {
     Bash,
@@ -162,20 +165,21 @@ pub(crate) enum Shell {
     Fish,
 }
 
-/// What was typed so far, as a shell gives it.
+/// Options of `__complete`, which the completion scripts call.
 #[derive(Debug, Args)]
 pub(crate) struct CompleteOptions {
-    /// The words after the program's name; the last one is to be completed
+    /// Words typed after the program name; the last one is being completed
     #[arg(last = true)]
     pub(crate) words: Vec<String>,
 }
 
-/// A time as config files have it.
+/// Parses a duration in the syntax of the config file.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     toolrack_config::parse_time(text).map_err(|why| format!("it {why}"))
 }
 
-/// The form that was asked for, also where the rest of the line cannot be understood.
+/// Finds `--output` in arguments that may not parse, so that a usage error is printed in the
+/// requested format.
 pub(crate) fn asked_output(words: &[String]) -> Option<Output> {
     let mut words = words.iter().map(String::as_str).take_while(|word| *word != "--");
     let mut asked = None;
@@ -189,38 +193,38 @@ pub(crate) fn asked_output(words: &[String]) -> Option<Output> {
     asked
 }
 
-/// A server without a config: a command behind `--`, or an address.
+/// An ad-hoc server: a command after `--`, or a URL. The config file is not used.
 #[derive(Debug, Clone, Default, Args)]
 #[command(next_help_heading = "A server without a config")]
 pub(crate) struct TargetOptions {
-    /// Verbosity to the server at this address
+    /// Connect to the server at this URL
     #[arg(long, value_name = "URL", conflicts_with_all = ["program", "env", "cwd"])]
     pub(crate) url: Option<String>,
-    /// Send this header; `${NAME}` stands for a variable of the environment
+    /// Add a request header; `${NAME}` expands an environment variable
     #[arg(long, value_name = "NAME: VALUE", requires = "url")]
     pub(crate) header: Vec<String>,
-    /// Give the server this variable; without a value, the one of this environment
+    /// Set an environment variable for the server; without a value, pass on the current one
     #[arg(long, value_name = "NAME[=VALUE]", requires = "program")]
     pub(crate) env: Vec<String>,
-    /// Start the server in this directory
+    /// Working directory of the server
     #[arg(long, value_name = "DIR", requires = "program")]
     pub(crate) cwd: Option<PathBuf>,
-    /// How long the server may take to be ready, as in `90s`
+    /// Maximum time to wait until the server is ready, e.g. `90s`
     #[arg(long, value_name = "TIME", value_parser = time, help_heading = None)]
     pub(crate) startup_timeout: Option<Duration>,
-    /// Start this server and end it afterwards
+    /// Command that starts the server; it is stopped afterwards
     #[arg(last = true, value_name = "COMMAND", id = "program")]
     pub(crate) command: Vec<String>,
 }
 
 impl TargetOptions {
-    /// Whether a server is named here, so that the config file does not matter.
+    /// Whether an ad-hoc server is given.
     pub(crate) fn is_given(&self) -> bool {
         self.url.is_some() || !self.command.is_empty()
     }
 }
 
-/// Every command that people use, in the order in which it is shown.
+/// The commands in the order of the help, by group.
 pub(crate) const COMMAND_GROUPS: &[(&str, &[&str])] = &[
     ("Tools", &["tools", "call", "search"]),
     ("Resources and prompts", &["resources", "read", "prompts", "prompt"]),
@@ -244,7 +248,7 @@ Try it:
 
 Run `toolrack COMMAND --help` for more about a command.";
 
-/// The command line with its help in groups.
+/// Builds the clap command with the grouped help.
 pub(crate) fn command() -> clap::Command {
     let command = Cli::command();
     let mut groups = String::new();
@@ -271,7 +275,7 @@ pub(crate) fn command() -> clap::Command {
         .after_long_help(format!("{}\n{HELP_FOOTER}", help_tables()))
 }
 
-/// The exit codes and the environment, which only `--help` shows.
+/// Exit codes and environment variables, which only `--help` prints.
 fn help_tables() -> String {
     let mut text = "Exit codes:\n".to_owned();
     for exit_code in ExitCode::ALL {

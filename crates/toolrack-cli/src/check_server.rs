@@ -1,4 +1,8 @@
-//! Starting a server to see whether it works, and ending it again.
+//! Health check of a server: starts it, counts its tools and processes, and stops it again.
+//!
+//! Processes that this program started are found by the tag in their environment, so that
+//! grandchildren are found too. Processes of the daemon's servers are the descendants of a process
+//! that the daemon names.
 
 use std::fs;
 use std::time::Duration;
@@ -14,7 +18,7 @@ use crate::printer::Printer;
 use crate::server_selection::Servers;
 use crate::server_session::{ServerSession, with_session};
 
-/// What was seen of a server while it ran.
+/// Result of a successful check.
 #[derive(Debug)]
 pub(crate) struct ServerCheck {
     pub(crate) n_tools: usize,
@@ -25,13 +29,13 @@ pub(crate) struct ServerCheck {
 }
 
 impl ServerCheck {
-    /// In few words, behind the name of the server.
+    /// One line, to follow the name of the server.
     pub(crate) fn describe(&self) -> String {
         let duration = self.duration.as_millis();
         format!("{}, protocol {}, ready in {duration} ms", self.tools(), self.revision)
     }
 
-    /// How many tools there are, and how many of them are offered.
+    /// Number of tools, and how many of them the allow and deny rules let through.
     fn tools(&self) -> String {
         match (self.n_tools, self.n_tools_total) {
             (1, 1) => "1 tool".to_owned(),
@@ -51,15 +55,15 @@ impl ServerCheck {
     }
 }
 
-/// Starts or reaches a server of the config, looks at it, and ends it.
+/// Starts or connects to a configured server, checks it, and stops it.
 pub(crate) async fn check_server(name: &str, context: &Context) -> Result<ServerCheck, CliError> {
-    // What is odd about the file has been json.
+    // Warnings about the config file have been printed by the command.
     let silent = Printer::plain(Output::Table).quiet();
     let servers = Servers::configured(&context.settings, &silent)?;
     servers.server(name)?;
     let one = servers.filter(|server| server == name);
     let started = Instant::now();
-    // It is tried apart from one that the daemon may run.
+    // Checked separately from the instance that the daemon may run.
     let context = &context.without_daemon();
     with_session(one, &RequestOptions::default(), context, async |session: &ServerSession| {
         let connection = session.connect(name).await?;
@@ -75,11 +79,11 @@ pub(crate) async fn check_server(name: &str, context: &Context) -> Result<Server
     .await
 }
 
-/// The variable with the mark; its fourth part is the process that owns the server.
+/// The variable that tags a server's processes; its fourth field is the PID of the owner.
 const MARK: &str = "TOOLRACK_RUN=";
 const OWNER: usize = 3;
 
-/// One process.
+/// A process, from `/proc`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
@@ -99,7 +103,7 @@ impl Process {
     }
 }
 
-/// The processes of the servers that this program runs now, parents first.
+/// Processes of the servers that this program runs, sorted by PID.
 pub(crate) fn own_processes() -> Vec<Process> {
     let owner = std::process::id().to_string();
     let mut found: Vec<Process> =
@@ -113,18 +117,18 @@ pub(crate) fn own_processes() -> Vec<Process> {
 pub(crate) struct ProcessTable(Vec<Process>);
 
 impl ProcessTable {
-    /// Looks at every process once.
+    /// Reads `/proc` once.
     pub(crate) fn read() -> Self {
         Self(pids().into_iter().filter_map(read_process).collect())
     }
 
-    /// Everything below a process, parents first.
+    /// All descendants of a process, sorted by PID.
     pub(crate) fn descendants(&self, root: u32) -> Vec<Process> {
         let mut found: Vec<Process> = Vec::new();
         let mut parents = vec![root];
         while let Some(parent) = parents.pop() {
             for child in self.0.iter().filter(|process| process.parent == parent) {
-                // A number that was given anew meanwhile could close a circle.
+                // A PID that is reused during the scan could close a cycle.
                 if child.pid != root && found.iter().all(|process| process.pid != child.pid) {
                     parents.push(child.pid);
                     found.push(child.clone());
@@ -136,7 +140,7 @@ impl ProcessTable {
     }
 }
 
-/// How many processes there are, and how much memory they take together.
+/// The PIDs and their total memory.
 pub(crate) fn summarize(processes: &[Process]) -> String {
     let pids: Vec<String> = processes.iter().map(|process| process.pid.to_string()).collect();
     let bytes: u64 = processes.iter().map(|process| process.memory_bytes).sum();
@@ -172,7 +176,7 @@ fn read_process(pid: u32) -> Option<Process> {
     Some(Process { pid, parent, name, memory_bytes: pages * page_bytes })
 }
 
-/// Whether an environment carries a mark of this owner.
+/// Whether an environment has the tag of this owner.
 fn is_owned(environment: &[u8], owner: &str) -> bool {
     let mut variables =
         environment.split(|byte| *byte == 0).filter_map(|variable| str::from_utf8(variable).ok());
@@ -180,7 +184,7 @@ fn is_owned(environment: &[u8], owner: &str) -> bool {
     mark.and_then(|mark| mark.split('.').nth(OWNER)) == Some(owner)
 }
 
-/// The name stands in brackets and may hold some itself.
+/// The process name is in parentheses and may itself contain some.
 fn name_and_parent(stat: &str) -> Option<(String, u32)> {
     let (before, after) = stat.rsplit_once(')')?;
     let (_, name) = before.split_once('(')?;

@@ -1,5 +1,7 @@
-//! What the program can do, one file per command. A command knows no clap: settings in, speech through
-//! the printer, a failure or nothing out.
+//! The commands and their dispatch.
+//!
+//! A command takes its parsed options and the [`Context`], prints through the printer, and returns
+//! a [`CliError`] if it fails. It does not use clap.
 
 pub(crate) mod add;
 pub(crate) mod add_json;
@@ -22,7 +24,7 @@ use crate::args::Command;
 use crate::context::Context;
 use crate::error::CliError;
 
-/// Runs a command. `completion` and `edit` are run by `main`.
+/// Runs a command. `completion` and `edit` are run by `main`, without the Ctrl-C handling.
 pub(crate) async fn dispatch(command: Command, context: &Context) -> Result<(), CliError> {
     match command {
         Command::Tools(options) => tools::tools(options, context).await,
@@ -44,13 +46,13 @@ pub(crate) async fn dispatch(command: Command, context: &Context) -> Result<(), 
             completion::complete(&options, context).await;
             Ok(())
         }
-        // These two do not come here.
+        // Handled in `main`.
         Command::Completion(_) | Command::Edit(_) => Ok(()),
         command => Box::pin(dispatch_config(command, context)).await,
     }
 }
 
-/// Commands about what is configured and remembered.
+/// Commands on configuration, credentials and single servers.
 async fn dispatch_config(command: Command, context: &Context) -> Result<(), CliError> {
     match command {
         Command::Add(options) => add::add(&options, context).await,

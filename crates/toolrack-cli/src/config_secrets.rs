@@ -1,5 +1,9 @@
-//! A configured server as it may be seen by whoever looks over a shoulder: without what people put into arguments,
-//! variables and headers to keep it secret.
+//! Secrets in server configs: detection by name, redaction for display, and extraction into the
+//! secret store.
+//!
+//! Detection covers environment variables, headers, command-line arguments and URLs.
+//!
+//! **Invariant:** a `${…}` reference is not a secret, and is shown as it is.
 
 use std::ops::Range;
 
@@ -9,9 +13,9 @@ use toolrack_service::{McpConfig, McpPackageType, McpTransport};
 use toolrack_transport::plain_text;
 
 const MAX_CHARS: usize = 2000;
-/// What stands for a value that is not shown.
+/// Replacement for a redacted value.
 const HIDDEN: &str = "…";
-/// Words in the names of things that are secret.
+/// Words that mark a name as secret.
 const SECRET_WORDS: [&str; 17] = [
     "token",
     "tokens",
@@ -31,17 +35,17 @@ const SECRET_WORDS: [&str; 17] = [
     "cookie",
     "pat",
 ];
-/// The same where words are not set apart.
+/// The same for names without separators, such as `githubToken`.
 const SECRET_PARTS: [&str; 5] = ["token", "secret", "password", "apikey", "authorization"];
 
-/// Whether values that stand in the config file are shown.
+/// Whether values from the config file are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Values {
     Hidden,
     Shown,
 }
 
-/// Whether something with this name is probably secret.
+/// Whether the name suggests a secret.
 pub(crate) fn is_secret_name(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     let mut words = lower.split(|c: char| !c.is_ascii_alphanumeric());
@@ -49,12 +53,12 @@ pub(crate) fn is_secret_name(name: &str) -> bool {
         || SECRET_PARTS.iter().any(|part| lower.contains(part))
 }
 
-/// Whether a text refers to something else, so that it can be shown.
+/// Whether the text contains a `${…}` reference.
 pub(crate) fn is_reference(text: &str) -> bool {
     text.replace("$${", "").contains("${")
 }
 
-/// What is run or reached, on one line.
+/// The command, package or URL on one line, without secrets.
 pub(crate) fn target(config: &McpConfig) -> String {
     let package = &config.package;
     let identifier = match (&package.package_type, &package.version) {
@@ -67,12 +71,12 @@ pub(crate) fn target(config: &McpConfig) -> String {
     display_line(&std::iter::once(identifier).chain(words).collect::<Vec<_>>().join(" "))
 }
 
-/// A text of a config file on one line, which may be a stranger's that was taken over.
+/// One sanitized line; the text may come from another tool's config.
 pub(crate) fn display_line(text: &str) -> String {
     plain_text(text, MAX_CHARS)
 }
 
-/// How it is talked to, in one word: `npm`, `pypi`, `docker`, `stdio` or `http`.
+/// The transport as printed: `npm`, `pypi`, `docker`, `stdio` or `http`.
 pub(crate) fn transport_name(config: &McpConfig) -> &'static str {
     match config.package.package_type {
         McpPackageType::Npm => "npm",
@@ -83,7 +87,7 @@ pub(crate) fn transport_name(config: &McpConfig) -> &'static str {
     }
 }
 
-/// The whole config as a document.
+/// The config as JSON.
 pub(crate) fn to_document(config: &McpConfig, values: Values) -> Value {
     let mut document = json!(config);
     if values == Values::Shown {
@@ -125,7 +129,7 @@ fn plain_url(text: &str) -> String {
     if text.contains("://") { without_secrets(text) } else { text.to_owned() }
 }
 
-/// Cli without what follows a name that says it is secret.
+/// Arguments with secrets redacted.
 fn redact_args(args: &[String]) -> Vec<String> {
     let each = args.iter().zip(find_in_args(args)).map(|(arg, secret)| match secret {
         Some(secret) => {
@@ -138,15 +142,15 @@ fn redact_args(args: &[String]) -> Vec<String> {
     each.collect()
 }
 
-/// A secret in an argument: what it is called, and where in the argument it stands.
+/// A secret within an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SecretSpan {
     pub(crate) name: String,
     pub(crate) range: Range<usize>,
 }
 
-/// For each argument the secret that it is or ends with: what follows `--token`, and the end of `--token=x`, of
-/// `NAME=x` for `docker -e` and of `Authorization: x` for `--header`.
+/// For each argument its secret, if it has one: the value after `--token`, and the end of
+/// `--token=x`, of `NAME=x` (`docker -e`) and of `Authorization: x` (`--header`).
 pub(crate) fn find_in_args(args: &[String]) -> Vec<Option<SecretSpan>> {
     let mut awaited: Option<String> = None;
     let each = args.iter().map(|arg| {
@@ -161,14 +165,15 @@ pub(crate) fn find_in_args(args: &[String]) -> Vec<Option<SecretSpan>> {
         awaited = is_flag.then(|| arg.clone());
         let mut names =
             ['=', ':'].into_iter().filter_map(|separator| Some(arg.split_once(separator)?.0));
-        // An address has secrets of its own.
+        // Secrets in URLs are found by `find_in_url`.
         let name = names.find(|name| is_secret_name(name) && !name.contains("://"))?;
         Some(SecretSpan { name: name.to_owned(), range: name.len() + 1..arg.len() })
     });
     each.collect()
 }
 
-/// The secrets in an argument that is an address, or ends with one: its password, and what its query calls secret.
+/// Secrets in an argument that is or ends with a URL: the password, and query parameters with a
+/// secret name.
 pub(crate) fn find_in_url(arg: &str) -> Vec<SecretSpan> {
     if is_reference(arg) {
         return Vec::new();
@@ -196,20 +201,20 @@ pub(crate) fn find_in_url(arg: &str) -> Vec<SecretSpan> {
     password.into_iter().chain(members).collect()
 }
 
-/// Words before a token in a header, which are no part of it.
+/// Authentication schemes, which are not part of the token.
 const SCHEMES: [&str; 3] = ["Bearer ", "Basic ", "Token "];
 
-/// A config without secrets, and the secrets.
+/// A config whose secrets have been extracted.
 pub(crate) struct ExtractedSecrets {
     pub(crate) config: McpConfig,
-    /// Name and value of each secret that the config refers to by its name. Those of variables are moved by the
-    /// service itself.
+    /// Name and value of each secret that the config now refers to. The service moves secrets of
+    /// environment variables itself.
     pub(crate) secrets: Vec<(String, String)>,
-    /// The variables, headers, arguments and parameters of the address whose values are moved.
+    /// Names of the variables, headers, arguments and query parameters concerned.
     pub(crate) names: Vec<String>,
 }
 
-/// Moves values that look secret out of a config.
+/// Replaces secret-looking values with references.
 pub(crate) fn extract_secrets(mut config: McpConfig) -> ExtractedSecrets {
     let (mut secrets, mut names) = (Vec::new(), Vec::new());
     for (name, variable) in &mut config.env_vars {
@@ -217,7 +222,7 @@ pub(crate) fn extract_secrets(mut config: McpConfig) -> ExtractedSecrets {
         else {
             continue;
         };
-        // A secret is taken as it is, so what was written to mean itself has to become that.
+        // The store keeps values literally, so an escaped `$${` is unescaped.
         *value = literal(value);
         variable.is_secret = true;
         variable.required = true;
@@ -251,7 +256,7 @@ pub(crate) fn extract_secrets(mut config: McpConfig) -> ExtractedSecrets {
     ExtractedSecrets { config, secrets, names }
 }
 
-/// A text that refers to the secrets which stood in it.
+/// Replaces secrets in a text with references.
 fn replace_secrets(
     mut text: String,
     spans: Vec<SecretSpan>,
@@ -259,7 +264,7 @@ fn replace_secrets(
     secrets: &mut Vec<(String, String)>,
     names: &mut Vec<String>,
 ) -> String {
-    // From the end, so that what stands before keeps its place.
+    // Backwards, so that earlier ranges stay valid.
     for SecretSpan { name, range } in spans.into_iter().rev() {
         let token = token_of(text.get(range.clone()).unwrap_or_default()).to_owned();
         if token.is_empty() {
@@ -272,7 +277,7 @@ fn replace_secrets(
     text
 }
 
-/// Each argument, with the secrets in it.
+/// Each argument with its secrets.
 fn args_with_secrets(args: &mut [Value]) -> impl Iterator<Item = (&mut Value, Vec<SecretSpan>)> {
     let texts = args.iter().map(|arg| arg.as_str().unwrap_or_default().to_owned());
     let texts: Vec<String> = texts.collect();
@@ -288,20 +293,21 @@ fn args_with_secrets(args: &mut [Value]) -> impl Iterator<Item = (&mut Value, Ve
     args.iter_mut().zip(spans)
 }
 
-/// Whether a name is that of a secret, and not of something about one such as `--auth-mode` or `--token-file`. The
-/// name of an image, before its tag, is neither.
+/// Whether the last word of the name is secret: `--token`, but not `--auth-mode` or `--token-file`.
+/// A name with `/` is that of an image before its tag.
 fn is_secret_flag(name: &str) -> bool {
     let mut words = name.rsplit(|c: char| !c.is_ascii_alphanumeric());
     !name.contains('/') && words.next().is_some_and(is_secret_name)
 }
 
-/// The end of a value that is the secret itself.
+/// The value without its authentication scheme.
 fn token_of(value: &str) -> &str {
     let value = value.trim_start();
     SCHEMES.iter().find_map(|scheme| value.strip_prefix(scheme)).unwrap_or(value)
 }
 
-/// Adds a secret, under another name if that one has another value, and says what refers to it.
+/// Adds a secret and returns the reference to it. A name that is taken by another value gets a
+/// number.
 fn add_secret(secrets: &mut Vec<(String, String)>, name: String, token: &str) -> String {
     let value = literal(token);
     let is_free = |candidate: &String| {
@@ -322,7 +328,7 @@ fn literal(value: &str) -> String {
     value.replace("$${", "${")
 }
 
-/// A name that a secret may have, made of those of server and header or argument.
+/// A secret's name, made of the names of the server and the header or argument.
 fn secret_name(server: &str, header: &str) -> String {
     let header = header.trim_start_matches('-');
     let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
@@ -390,7 +396,7 @@ mod tests {
         assert!(to_document(&http, Values::Shown).to_string().contains("s3cret"));
     }
 
-    /// The names and values of secrets, one after the other.
+    /// Names and values of secrets, for comparison.
     fn told<'a>(arg: &str, spans: impl IntoIterator<Item = &'a SecretSpan>) -> String {
         let each =
             spans.into_iter().map(|span| format!("{}→{}", span.name, &arg[span.range.clone()]));

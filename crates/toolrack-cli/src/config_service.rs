@@ -1,4 +1,5 @@
-//! What is configured and remembered, for commands that start nothing by themselves.
+//! Access to the local service for commands on configuration: opens it, finds servers, and
+//! describes changes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::error::CliError;
 use crate::server_selection::Servers;
 use crate::settings::{self, Settings};
 
-/// Uses the service of this home, and closes it whatever comes of it.
+/// Opens the service of this home, runs `work`, and closes the service in any case.
 pub(crate) async fn with_service<T>(
     context: &Context,
     browser: Option<Arc<dyn Browser>>,
@@ -31,7 +32,7 @@ pub(crate) async fn with_service<T>(
     outcome
 }
 
-/// How the service of this home is opened.
+/// Options for opening the service.
 pub(crate) fn service_options(settings: &Settings) -> Result<ServiceOptions, CliError> {
     let dir = settings.home()?.config_file().parent().unwrap_or(Path::new(""));
     Ok(ServiceOptions {
@@ -42,13 +43,13 @@ pub(crate) fn service_options(settings: &Settings) -> Result<ServiceOptions, Cli
     })
 }
 
-/// Sees that there is a server of this name in the config, and says what may have been meant if there is none.
+/// Checks that a server is configured. The error suggests similar names.
 pub(crate) fn ensure_exists(name: &str, context: &Context) -> Result<(), CliError> {
     let servers = Servers::configured(&context.settings, &context.printer)?;
     servers.server(name).map(drop)
 }
 
-/// A server of the config, as the service keeps it.
+/// A server's config, from the service.
 pub(crate) fn find_config(service: &LocalService, name: &str) -> Result<McpConfig, CliError> {
     let found = service.list().into_iter().find(|config| config.name == name);
     found.ok_or_else(|| {
@@ -57,7 +58,7 @@ pub(crate) fn find_config(service: &LocalService, name: &str) -> Result<McpConfi
     })
 }
 
-/// What is done to a server in the config file.
+/// A change to a server in the config file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     Remove,
@@ -75,8 +76,8 @@ impl Change {
     }
 }
 
-/// Sees that a server may be changed for the agent that is meant. What every agent has is not changed in the name
-/// of one.
+/// Checks that the entry belongs to the selected agent. Shared entries are not changed on behalf of
+/// one agent.
 pub(crate) fn ensure_own_entry(
     service: &LocalService,
     config: &McpConfig,
@@ -99,24 +100,24 @@ fn shared_entry(name: &str, agent: &str, change: Change) -> CliError {
     CliError::usage(format!("every agent has `{name}`, not `{agent}` alone"), hint)
 }
 
-/// The config file, as people are told.
+/// Path of the config file, for display.
 pub(crate) fn config_path(service: &LocalService) -> String {
     service.home().config_file().display().to_string()
 }
 
-/// Which server was change_json, and in which file, for programs.
+/// JSON of a changed server.
 pub(crate) fn change_json(service: &LocalService, config: &McpConfig) -> Value {
     json!({ "name": config.name, "id": config.id, "file": config_path(service) })
 }
 
-/// Puts one more thing into what programs are told.
+/// Adds a key to a JSON object.
 pub(crate) fn insert_key(document: &mut Value, key: &str, value: Value) {
     if let Some(members) = document.as_object_mut() {
         members.insert(key.to_owned(), value);
     }
 }
 
-/// So many servers, in words.
+/// `1 server`, `2 servers`.
 pub(crate) fn count_servers(n_servers: usize) -> String {
     if n_servers == 1 { "1 server".to_owned() } else { format!("{n_servers} servers") }
 }

@@ -1,4 +1,4 @@
-//! What every command is given: what holds, who speaks, and when to stop.
+//! Context of a command: settings, printer and cancellation.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use crate::error::CliError;
 use crate::printer::Printer;
 use crate::settings::{DaemonUse, Settings};
 
-/// What every command is given.
+/// Context of a command.
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,
@@ -18,14 +18,18 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// The same for what is done here, whoever else runs.
+    /// The same context, without the daemon.
     pub(crate) fn without_daemon(&self) -> Self {
         let mut settings = Settings::clone(&self.settings);
         settings.daemon = DaemonUse::Never;
         Self { settings: Arc::new(settings), ..self.clone() }
     }
 
-    /// Waits for something, unless the user wants to stop. What is not waited for any more is dropped.
+    /// Runs `work` until Ctrl-C.
+    ///
+    /// # Cancel safety
+    ///
+    /// Ctrl-C drops `work` at its next await point.
     pub(crate) async fn run_cancellable<T>(
         &self,
         work: impl Future<Output = Result<T, CliError>>,
@@ -37,7 +41,8 @@ impl Context {
         }
     }
 
-    /// Does something that may block, such as reading a pipe, unless the user wants to stop.
+    /// Runs blocking work, such as reading a pipe, on another thread until Ctrl-C. The thread
+    /// itself is not stopped.
     pub(crate) async fn blocking<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, CliError> + Send + 'static,

@@ -1,7 +1,7 @@
-//! The daemon, as commands use it: found, asked over its socket, and started where nothing can be done without.
+//! Client of the daemon's API over its Unix socket: finds the daemon, starts it where required, and
+//! sends requests.
 //!
-//! **Invariant:** only a daemon for the very servers that a command is about is used: one with another config file or
-//! for another agent does not count.
+//! **Invariant:** a command uses only a daemon with the same config file and agent.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -28,27 +28,27 @@ use crate::exit_code::ExitCode;
 use crate::server_selection::Servers;
 use crate::settings::{DaemonUse, Settings};
 
-/// How long an answer of the daemon is waited for. It sets itself shorter limits.
+/// Maximum time to wait for a response. The daemon's own limits are shorter.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(100);
 
-/// How long a daemon may take to notice that the config file has changed.
+/// How long the daemon may take to notice a change of the config file.
 const CONFIG_RELOAD_WAIT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How a server of the daemon is.
+/// Status of a server in the daemon.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub(crate) struct Status {
     pub(crate) id: Uuid,
     pub(crate) name: String,
     #[serde(rename = "status")]
     pub(crate) state: McpStatus,
-    /// What it is doing, in one word.
+    /// The connection phase, in one word.
     pub(crate) phase: String,
     pub(crate) problem: Option<ServiceFault>,
     pub(crate) n_tools: usize,
     pub(crate) n_tools_total: Option<usize>,
     pub(crate) retry_in_ms: Option<u64>,
-    /// The process below which everything of it runs.
+    /// The process whose descendants are the server's processes.
     pub(crate) process: Option<u32>,
 }
 
@@ -57,7 +57,7 @@ struct Statuses {
     servers: Vec<Status>,
 }
 
-/// Why the daemon did not do something, and the status of its answer if there was one.
+/// A failed request, with the HTTP status if there was a response.
 #[derive(Debug)]
 struct ApiError {
     status: Option<StatusCode>,
@@ -76,20 +76,20 @@ impl From<ApiError> for CliError {
     }
 }
 
-/// A daemon that runs, and the way to it.
+/// A running daemon and its client.
 #[derive(Debug, Clone)]
 pub(crate) struct Daemon {
     pub(crate) running: Running,
     client: SocketClient,
 }
 
-/// The daemon of this home, whatever it is for.
+/// The daemon of this home, for any config file.
 pub(crate) fn find_any(settings: &Settings) -> Result<Option<Daemon>, CliError> {
     let running = Running::find(settings.home()?)?;
     Ok(running.map(|running| Daemon { client: SocketClient::new(&running.socket), running }))
 }
 
-/// The daemon that runs for the servers that are meant, if it may be used.
+/// The daemon for the current config file and agent, unless `--no-daemon` is given.
 pub(crate) fn find(settings: &Settings) -> Result<Option<Daemon>, CliError> {
     if settings.daemon == DaemonUse::Never {
         return Ok(None);
@@ -97,7 +97,7 @@ pub(crate) fn find(settings: &Settings) -> Result<Option<Daemon>, CliError> {
     Ok(find_any(settings)?.filter(|daemon| daemon.serves(settings)))
 }
 
-/// The daemon of this home, if one runs. One for other servers is refused.
+/// The daemon of this home. A daemon for another config file or agent is an error.
 pub(crate) fn find_matching(settings: &Settings) -> Result<Option<Daemon>, CliError> {
     match find_any(settings)? {
         Some(other) if !other.serves(settings) => Err(wrong_daemon(&other.running)),
@@ -118,7 +118,7 @@ fn wrong_daemon(running: &Running) -> CliError {
     CliError::new(ExitCode::Config, ErrorCode::Conflict, message, hint)
 }
 
-/// The same, started if none runs.
+/// The daemon for the current config file and agent, started if necessary.
 pub(crate) async fn require(context: &Context) -> Result<Daemon, CliError> {
     let settings = &context.settings;
     if let Some(daemon) = find(settings)? {
@@ -140,7 +140,7 @@ fn unavailable(message: &str) -> CliError {
 }
 
 impl Daemon {
-    /// Whether it has the config file and the agent that are meant.
+    /// Whether it has the same config file and agent.
     fn serves(&self, settings: &Settings) -> bool {
         let config = settings.home().ok().map(Home::config_file);
         let config = config.and_then(|file| std::path::absolute(file).ok());
@@ -181,7 +181,7 @@ impl Daemon {
         })
     }
 
-    /// Does something with a server, and waits for its outcome.
+    /// Runs an action on a server, and waits for the result.
     pub(crate) async fn act(&self, server: &str, verb: &str) -> Result<Status, CliError> {
         Ok(self.post_action(server, verb).await?)
     }
@@ -191,24 +191,25 @@ impl Daemon {
         self.request(Method::POST, &target, None).await
     }
 
-    /// How all its servers are.
+    /// Status of all its servers.
     pub(crate) async fn statuses(&self) -> Result<Vec<Status>, CliError> {
         let Statuses { servers } = self.get("/api/agents/mcp").await?;
         Ok(servers)
     }
 
-    /// Sees that a server runs. One that was written into the file a moment ago is waited for.
+    /// Starts a server, and waits until it is running.
     pub(crate) async fn start_server(&self, name: &str) -> Result<Status, CliError> {
         self.act_and_wait(name, "start").await
     }
 
-    /// Does something with a server after which it runs, and waits until it does.
+    /// Runs an action that starts a server, and waits until it is running. A server that was just
+    /// added is waited for.
     pub(crate) async fn act_and_wait(&self, name: &str, verb: &str) -> Result<Status, CliError> {
         let deadline = Instant::now() + CONFIG_RELOAD_WAIT;
         let mut verb = verb;
         loop {
             match self.post_action(name, verb).await {
-                // It takes longer than one answer does.
+                // The daemon answers before a slow server is ready; asking again waits on.
                 Ok(status) if status.state == McpStatus::Starting => verb = "start",
                 Ok(status) => return Ok(status),
                 Err(error) if error.is_unknown_server() => {
@@ -219,7 +220,7 @@ impl Daemon {
         }
     }
 
-    /// Waits until the daemon has read a server from the file. Nothing is started by looking.
+    /// Polls until the daemon has read a server from the config file. A GET starts nothing.
     async fn wait_until_known(&self, name: &str, deadline: Instant) -> Result<(), CliError> {
         let target = path(&["api", "servers", name]);
         while Instant::now() < deadline {
@@ -236,8 +237,8 @@ impl Daemon {
         Err(unavailable(&message).with_hint(hint))
     }
 
-    /// The same servers, reached by way of the daemon. What the daemon looks after is left to it; it is told how long
-    /// a request may take, if it is limited.
+    /// The same servers, connected through the daemon, which is told the request timeout if there
+    /// is one.
     pub(crate) fn via_daemon(&self, servers: Servers, timeout: Option<Duration>) -> Servers {
         let configs = servers.configs.iter().map(|config| self.daemon_endpoint(config, timeout));
         Servers { configs: configs.collect(), ..servers }
@@ -266,13 +267,13 @@ impl Daemon {
         }
     }
 
-    /// The address of something of the daemon. A `$` in it stands for itself.
+    /// URL of a path in the daemon's API. `${` is escaped, because configs expand it.
     pub(crate) fn url(&self, target: &str) -> String {
         format!("unix:{}:{target}", self.running.socket.display()).replace("${", "$${")
     }
 }
 
-/// A path of these parts, with whatever they hold written so that it means itself.
+/// Builds a path from segments, with percent-encoding.
 pub(crate) fn path(parts: &[&str]) -> String {
     let Ok(mut url) = Url::parse("http://localhost") else { return String::new() };
     if let Ok(mut segments) = url.path_segments_mut() {
@@ -282,20 +283,20 @@ pub(crate) fn path(parts: &[&str]) -> String {
 }
 
 impl ApiError {
-    /// Whether the daemon does not know the server that it was asked about.
+    /// Whether the daemon does not know the server.
     fn is_unknown_server(&self) -> bool {
         self.status == Some(StatusCode::NOT_FOUND)
     }
 }
 
-/// What the daemon says went wrong.
+/// Converts an error response.
 fn api_error(status: StatusCode, body: &[u8]) -> ApiError {
     let Ok(fault) = serde_json::from_slice::<ServiceFault>(body) else {
         return unavailable("the daemon refuses it, and does not say why").into();
     };
     let fault = fault.in_detail();
     let exit_code = match (status, fault.code) {
-        // It is the program of a server that is not there, and nothing that was typed.
+        // The server's program is missing; the name was not mistyped.
         (StatusCode::FAILED_DEPENDENCY, ErrorCode::NotFound) => ExitCode::Unreachable,
         (_, code) => ExitCode::from_error_code(code),
     };
@@ -306,10 +307,10 @@ fn api_error(status: StatusCode, body: &[u8]) -> ApiError {
     ApiError { status: Some(status), failure }
 }
 
-/// Why a server does not run, in the words that are used without a daemon.
+/// Words the error as it is worded without a daemon.
 fn not_connected(name: &str, failure: CliError) -> CliError {
     let message = failure.summary().message;
-    // What is said of the server itself names it first.
+    // Messages about the server itself begin with its name.
     let is_named = message.starts_with(&format!("`{name}`"));
     let told = format!("`{name}` is not connected: {message}");
     if is_named { failure } else { failure.with_message(told) }
@@ -320,7 +321,7 @@ impl From<DaemonError> for CliError {
         let hint = error.hint();
         let message = toolrack_manager::with_causes(&error);
         let failure = match error {
-            // What is wrong with the config has a hint of its own.
+            // Config errors have their own hint.
             DaemonError::Service(error) => {
                 return CliError::from_service(error, "mend the config file with `toolrack edit`");
             }
@@ -338,7 +339,7 @@ impl From<DaemonError> for CliError {
     }
 }
 
-/// Where the log of the daemon of a home is.
+/// Path of the daemon log.
 pub(crate) fn log_file(home: &Home) -> PathBuf {
     home.dir().join("daemon.log")
 }

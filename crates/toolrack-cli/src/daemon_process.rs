@@ -1,7 +1,7 @@
-//! Starting the daemon in the background, and waiting until it can be used.
+//! The background daemon process: spawning, log file and environment.
 //!
-//! It is this program once more, in a session of its own. What it says before it can be used goes into its log, from
-//! where it is repeated here if it ends too soon.
+//! The daemon is this program in a session of its own. Its errors before it is ready go to its log
+//! as JSON, from where they are reported here if it exits early.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
@@ -26,22 +26,23 @@ use crate::server_selection::Servers;
 use crate::settings::{Settings, Variable, env_var};
 use crate::suggested_command::EchoedFlags;
 
-/// How long it may take until the daemon can be used. It does not wait for its servers.
+/// Maximum time until the daemon is ready. It does not wait for its servers.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// How long somebody else may take to be the daemon, if ours has ended and it cannot be read why.
+/// How long to look for a daemon that won the race for the instance lock, if the log of ours is
+/// unreadable.
 const OTHER_DAEMON_WAIT: Duration = Duration::from_secs(1);
-/// What is read of a log at most.
+/// Maximum read from the log.
 const MAX_READ_BYTES: u64 = 64 << 10;
 
-/// Starts the daemon of this home in the background, and waits until it can be used.
+/// Starts the daemon in the background, and waits until it is ready.
 pub(crate) async fn start(
     options: &DaemonStartOptions,
     context: &Context,
 ) -> Result<Running, CliError> {
     let settings = &context.settings;
     let home = settings.home()?;
-    // What cannot work is said before anything is made.
+    // Report config errors before creating anything.
     Servers::validate(settings)?;
     let log = log_file(home);
     make_home(home)?;
@@ -49,7 +50,7 @@ pub(crate) async fn start(
     let begin = file.seek(SeekFrom::End(0))?;
     let mut child = spawn(daemon_args(options, settings)?, file)?;
     let mut deadline = Instant::now() + STARTUP_TIMEOUT;
-    // Why it has ended, if somebody else was faster and may only need a moment to say so.
+    // The error of our daemon, if another one may have won the race for the instance lock.
     let mut beaten = None;
     loop {
         let found = Running::find(home)?;
@@ -63,7 +64,7 @@ pub(crate) async fn start(
             let failure = exit_error(status.code(), &log, begin);
             match failure.summary().code {
                 ErrorCode::Conflict => {}
-                // What several daemons say at once may be unreadable.
+                // Interleaved output of several daemons may be unreadable.
                 ErrorCode::ServiceUnavailable => deadline = Instant::now() + OTHER_DAEMON_WAIT,
                 _ => return Err(failure),
             }
@@ -80,7 +81,7 @@ pub(crate) async fn start(
     }
 }
 
-/// Why the daemon has ended before it could be used.
+/// Why the daemon exited early, from its log.
 fn exit_error(code: Option<i32>, log: &Path, begin: u64) -> CliError {
     let json = read_log(log, begin).unwrap_or_default();
     let exit_code =
@@ -106,7 +107,7 @@ fn startup_timeout(child: &mut Child, log: &Path) -> CliError {
     CliError::new(ExitCode::Unreachable, ErrorCode::ServiceUnavailable, message, hint)
 }
 
-/// What the program is told to become the daemon. Its failures are to be read by a program.
+/// Arguments of the daemon process. Its errors are requested as JSON, to be parsed here.
 fn daemon_args(options: &DaemonStartOptions, settings: &Settings) -> io::Result<Vec<String>> {
     let mut words: Vec<String> =
         ["-o", "json", "daemon", "start", "--foreground", "--detached"].map(str::to_owned).into();
@@ -130,19 +131,19 @@ fn spawn(arguments: Vec<String>, log: File) -> io::Result<Child> {
     #[expect(clippy::disallowed_methods, reason = "the daemon is this program, not a server")]
     let mut command = Command::new(program);
     if let Some(dir) = env_var(Variable::UserHome).filter(|dir| Path::new(dir).is_dir()) {
-        // It may live longer than the folder that we are in.
+        // The daemon may outlive the current directory.
         command.current_dir(dir);
     }
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()
 }
 
-/// The log, for its owner alone.
+/// Opens the log for appending, readable by its owner only.
 pub(crate) fn open_log(path: &Path) -> io::Result<File> {
     let no_links = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
     OpenOptions::new().create(true).append(true).mode(0o600).custom_flags(no_links).open(path)
 }
 
-/// Makes the folder of a home, unless it is there.
+/// Creates the data directory.
 pub(crate) fn make_home(home: &Home) -> Result<(), CliError> {
     let dir = home.dir();
     std::fs::create_dir_all(dir).map_err(|error| {
@@ -164,15 +165,15 @@ fn read_log(log: &Path, begin: u64) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&json).into_owned())
 }
 
-/// The last failure that a program has written as JSON.
+/// The last error that was printed as JSON.
 fn last_error(json: &str) -> Option<ServiceFault> {
     json.lines().rev().find_map(|line| serde_json::from_str(line).ok())
 }
 
-/// A longer file is put aside, in the place of the one before.
+/// Size at which the log is rotated. One old file is kept.
 const MAX_LOG_BYTES: u64 = 2 << 20;
 
-/// A file that begins anew when it is long.
+/// A log file with rotation.
 #[derive(Debug)]
 struct LogFile {
     path: PathBuf,
@@ -210,7 +211,7 @@ impl Write for LogFile {
     }
 }
 
-/// Writes what libraries say to a file, or to the standard error if there is none.
+/// Sends tracing output to a file, or to stderr.
 pub(crate) fn init_logging(path: Option<PathBuf>) -> io::Result<()> {
     let format = tracing_subscriber::fmt().with_max_level(Level::INFO).with_ansi(false);
     match path {
@@ -220,7 +221,7 @@ pub(crate) fn init_logging(path: Option<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// The environment of a daemon.
+/// Environment lookup of a daemon: variables set after its start never reach it, and hints say so.
 pub(crate) struct DaemonEnv {
     pub(crate) values: SharedLookup,
     /// The command that starts the daemon for the same servers.
@@ -240,7 +241,7 @@ impl Lookup for DaemonEnv {
     }
 }
 
-/// The command that starts a daemon for these servers.
+/// The command that starts a daemon for this config file and agent.
 pub(crate) fn start_command(config: Option<&Path>, agent: Option<&str>) -> String {
     EchoedFlags::new(config, agent).apply_to_command("toolrack daemon start")
 }

@@ -1,7 +1,8 @@
-//! What servers ask of the user, asked at the terminal.
+//! Terminal elicitation: prompts the user for what servers request.
 //!
-//! **Invariant:** one question at a time, each shown with the server that asks it. Where nobody can be asked it is
-//! declined, and said so. Only what is typed after a question was shown answers it, and nothing typed never means yes.
+//! **Invariant:** one prompt at a time, each with the server's name. Without a terminal the request
+//! is declined, with a note. Only input typed after the prompt counts, and empty input never means
+//! yes.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -26,19 +27,19 @@ use crate::printer::Printer;
 use crate::settings::Verbosity;
 
 const MAX_CHARS: usize = 1000;
-/// How long a thread that reads may go on after nobody wants its line any more.
+/// How soon the reading thread notices that it is no longer needed.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Who answers.
+/// Where answers come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AnswerSource {
     Person,
-    /// The defaults of the form, as `--yes` says.
+    /// The defaults of the form (`--yes`).
     Defaults,
     None,
 }
 
-/// Asks the user what servers want to know.
+/// Handler of elicitation requests.
 #[derive(Debug)]
 pub(crate) struct ElicitationHandler {
     printer: Arc<Printer>,
@@ -58,7 +59,7 @@ impl ElicitationHandler {
     }
 
     async fn answer(&self, server: &str, question: Elicitation) -> ElicitationAnswer {
-        // Nobody closes the semaphore, so there is always a turn.
+        // The semaphore is never closed, so this always succeeds.
         let _turn = self.turn.acquire().await;
         let _pause = self.printer.pause_progress();
         match (self.answer_source, question) {
@@ -110,7 +111,7 @@ impl ElicitationHandler {
         ElicitationAnswer::Accept { content: Some(content) }
     }
 
-    /// `None` if the user left in the middle.
+    /// Fills in a form. `None` if the input ended.
     async fn fill_form(&self, server: &str, form: &FormElicitation) -> Option<ElicitationAnswer> {
         let asked = plain_text(&form.message, MAX_CHARS);
         discard_typed_input();
@@ -129,7 +130,7 @@ impl ElicitationHandler {
         Some(ElicitationAnswer::Accept { content: Some(content) })
     }
 
-    /// Asks for one field until the answer can be sent.
+    /// Prompts for one field until the answer is valid.
     async fn ask_field(&self, form: &FormElicitation, field: &Field) -> Option<Answer> {
         loop {
             discard_typed_input();
@@ -170,7 +171,7 @@ impl ElicitationHandler {
     }
 }
 
-/// What was said to a question.
+/// Answer to a yes/no/cancel prompt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Consent {
     Yes,
@@ -189,7 +190,7 @@ impl Consent {
     }
 }
 
-/// Why nobody is sent to an address, if that is so.
+/// Why a URL is not shown to the user, if it is suspicious.
 fn url_problem(address: &str) -> Option<&'static str> {
     let Ok(url) = Url::parse(address) else { return Some("its address cannot be read") };
     if !matches!(url.scheme(), "http" | "https") {
@@ -223,8 +224,11 @@ impl ClientHandler for ElicitationHandler {
     }
 }
 
-/// The next line that is typed. `None` at the end of the input. When nobody waits any more, the thread that reads
-/// notices soon and ends.
+/// Reads a line from stdin. `None` at EOF.
+///
+/// # Cancel safety
+///
+/// If dropped, the reading thread stops at its next poll, so it does not take the next line.
 pub(crate) async fn read_line() -> Option<String> {
     let wanted = Arc::new(AtomicBool::new(true));
     let _unwanted = StopOnDrop(Arc::clone(&wanted));
@@ -242,13 +246,13 @@ pub(crate) async fn read_line() -> Option<String> {
     .unwrap_or_default()
 }
 
-/// Throws away what was typed before a question is shown. It was meant for something else.
+/// Discards input typed before the prompt was shown; it was meant for something else.
 fn discard_typed_input() {
-    // What is no terminal has nothing typed.
+    // Without a terminal there is nothing to discard.
     tcflush(std::io::stdin(), QueueSelector::IFlush).unwrap_or_default();
 }
 
-/// Whether there is a line to read, after a short wait.
+/// Whether a line is ready, after a short wait.
 fn is_input_ready() -> bool {
     let stdin = std::io::stdin();
     let mut ends = [PollFd::new(&stdin, PollFlags::IN)];
@@ -256,7 +260,7 @@ fn is_input_ready() -> bool {
     poll(&mut ends, wait.as_ref()).is_ok_and(|n_ready| n_ready > 0)
 }
 
-/// Tells the thread that reads that nobody waits any more.
+/// Tells the reading thread to stop.
 struct StopOnDrop(Arc<AtomicBool>);
 
 impl Drop for StopOnDrop {
@@ -267,10 +271,10 @@ impl Drop for StopOnDrop {
 
 const MAX_FIELD_CHARS: usize = 200;
 
-/// What goes into the form; nothing, if the field is left out.
+/// The value of a field; `None` omits it.
 pub(super) type Answer = Option<FieldValue>;
 
-/// The text before the place where the answer is typed.
+/// The prompt of a field.
 pub(super) fn field_prompt(field: &Field) -> String {
     let mut text = format!("  {}", plain_text(field.display_name(), MAX_FIELD_CHARS));
     if let Some(description) = &field.description {
@@ -303,7 +307,8 @@ pub(super) fn field_prompt(field: &Field) -> String {
     text
 }
 
-/// What the typed text means. An empty one is the default, or leaves the field out. The error says what is wrong.
+/// Parses an answer. Empty input means the default, or omits the field. The error says what is
+/// wrong.
 pub(super) fn parse_answer(
     form: &FormSchema,
     field: &Field,
@@ -349,7 +354,7 @@ fn parse_value(kind: &FieldKind, typed: &str) -> Result<FieldValue, String> {
     }
 }
 
-/// An option by its number, its value or its title.
+/// An option by its value, title or number.
 fn parse_choice(options: &[Choice], typed: &str) -> Result<String, String> {
     let numbered =
         typed.parse::<usize>().ok().and_then(|number| options.get(number.checked_sub(1)?));

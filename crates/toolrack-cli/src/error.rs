@@ -1,7 +1,9 @@
-//! Why a command did not do what it was asked to: for scripts a exit_code and a code, for people a message and what
-//! to do next.
+//! CLI errors: exit code, error code, message and hint.
 //!
-//! **Invariant:** there is at least one fault, every failure has a hint, and no text can command a terminal.
+//! Errors of the daemon's gateway are decoded here as well, so that they look as if the server had
+//! been reached directly. Only the structured `data` of such an error is read, never its message.
+//!
+//! **Invariant:** at least one fault, always a hint, and no control characters in any text.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +17,10 @@ use toolrack_transport::{Delivery, TransportError, plain_text};
 use crate::exit_code::ExitCode;
 use crate::suggested_command::shell_quote;
 
-/// The longest text that is shown of one fault. Servers may say more than anybody reads.
+/// Maximum length of one text; servers may send more than anyone reads.
 const MAX_CHARS: usize = 2000;
 
-/// Why a command did not do what it was asked to.
+/// An error of a command.
 #[derive(Debug)]
 pub(crate) struct CliError {
     exit_code: ExitCode,
@@ -35,23 +37,23 @@ impl CliError {
         Self::from_faults(exit_code, vec![ServiceFault::new(code, message).hint(hint)])
     }
 
-    /// Several faults at once. The first one that has a hint gives it for all.
+    /// Several faults. The first hint counts for all.
     pub(crate) fn from_faults(exit_code: ExitCode, faults: Vec<ServiceFault>) -> Self {
         let faults = faults.into_iter().map(sanitized).collect();
         Self { exit_code, faults }
     }
 
-    /// Something was typed wrongly.
+    /// Invalid arguments.
     pub(crate) fn usage(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(ExitCode::Usage, ErrorCode::ValidationError, message, hint)
     }
 
-    /// A name that nobody has.
+    /// An unknown name.
     pub(crate) fn unknown(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(ExitCode::Usage, ErrorCode::NotFound, message, hint)
     }
 
-    /// The config cannot be used.
+    /// An unusable config.
     pub(crate) fn config(message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(ExitCode::Config, ErrorCode::ValidationError, message, hint)
     }
@@ -61,7 +63,7 @@ impl CliError {
         Self::new(ExitCode::Interrupted, ErrorCode::ServiceUnavailable, "interrupted", hint)
     }
 
-    /// A tool ran and said that it failed.
+    /// A tool ran and reported an error.
     pub(crate) fn tool(tool: &str) -> Self {
         Self::new(
             ExitCode::ToolFailed,
@@ -71,7 +73,7 @@ impl CliError {
         )
     }
 
-    /// The same in other words.
+    /// Replaces the message.
     #[must_use]
     pub(crate) fn with_message(mut self, message: String) -> Self {
         if let Some(first) = self.faults.first_mut() {
@@ -80,20 +82,20 @@ impl CliError {
         self
     }
 
-    /// The same with another exit code.
+    /// Replaces the exit code.
     #[must_use]
     pub(crate) fn with_exit_code(self, exit_code: ExitCode) -> Self {
         Self { exit_code, ..self }
     }
 
-    /// What the service says, with `hint` if it does not know what to do next.
+    /// An error of the service, with `hint` unless it has its own.
     pub(crate) fn from_service(error: ServiceError, hint: &str) -> Self {
         let is_helpful = error.hint().is_some();
         let failure = Self::from(error);
         if is_helpful { failure } else { failure.with_hint(hint) }
     }
 
-    /// The same with what to do next.
+    /// Replaces the hint.
     #[must_use]
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         if let Some(first) = self.faults.first_mut() {
@@ -102,7 +104,7 @@ impl CliError {
         self
     }
 
-    /// Where in the user's own input it is.
+    /// Sets the option or argument that the error is about.
     #[must_use]
     pub(crate) fn with_field(mut self, field: &str) -> Self {
         if let Some(first) = self.faults.first_mut() {
@@ -123,7 +125,7 @@ impl CliError {
         self.exit_code
     }
 
-    /// Everything in the one shape in which failures leave the program.
+    /// All faults in one, as printed with `-o json`.
     pub(crate) fn summary(&self) -> ServiceFault {
         let messages: Vec<&str> = self.faults.iter().map(|fault| fault.message.as_str()).collect();
         let first = self.faults.first();
@@ -277,11 +279,11 @@ fn call_hint(error: &CallError) -> &'static str {
     }
 }
 
-/// What to do when an answer was too large.
+/// Hint for a response above the size limit.
 pub(crate) const OVERSIZE_HINT: &str = "the server has answered; ask it for less, or allow more with `max_message_bytes` of the server, which \
      `toolrack edit` changes";
 
-/// What to do when no answer came in time.
+/// Hint for a timeout.
 pub(crate) fn timeout_hint(delivery: Delivery) -> &'static str {
     match delivery {
         Delivery::NotSent => {
@@ -291,7 +293,7 @@ pub(crate) fn timeout_hint(delivery: Delivery) -> &'static str {
     }
 }
 
-/// What to do when the line to the server failed.
+/// Hint for a failed transport.
 pub(crate) fn transport_hint(delivery: Delivery) -> &'static str {
     match delivery {
         Delivery::Unknown => "the server may have done it; look before you try again",
@@ -299,16 +301,16 @@ pub(crate) fn transport_hint(delivery: Delivery) -> &'static str {
     }
 }
 
-/// Whether the daemon stands before the servers of this run. It stands before all of them or before none, and a
-/// server that we reach ourselves must not speak in its name.
+/// Whether the servers of this run are behind the daemon, all of them or none. Servers that are
+/// connected directly must not be able to forge gateway errors.
 static IS_EXPECTED: AtomicBool = AtomicBool::new(false);
 
-/// From now on it is the daemon that answers.
+/// From now on, responses come from the daemon.
 pub(crate) fn expect_relay() {
     IS_EXPECTED.store(true, Ordering::Relaxed);
 }
 
-/// The failure behind the daemon. Nothing if it is the server that said no, or nobody did.
+/// The error of the daemon's gateway, or `None` if the server itself returned it.
 pub(crate) fn relayed(error: &CallError) -> Option<CliError> {
     if IS_EXPECTED.load(Ordering::Relaxed) { from_relay(error) } else { None }
 }

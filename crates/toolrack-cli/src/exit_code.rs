@@ -1,10 +1,10 @@
-//! The exit codes: what a script can tell from how the program ended.
+//! Exit codes.
 
 use std::process;
 
 use toolrack_service::ErrorCode;
 
-/// What a script can tell from the exit code.
+/// Exit code of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExitCode {
     Success,
@@ -38,7 +38,7 @@ impl ExitCode {
             Self::Unreachable => 4,
             Self::ToolFailed => 5,
             Self::Denied => 6,
-            // What shells report of a program that Ctrl-C has ended.
+            // As shells report a program ended by Ctrl-C.
             Self::Interrupted => 130,
         }
     }
@@ -58,7 +58,7 @@ impl ExitCode {
         }
     }
 
-    /// What a fault of the service means for the exit code.
+    /// Exit code of a service error.
     pub(crate) fn from_error_code(code: ErrorCode) -> Self {
         match code {
             ErrorCode::NotFound => Self::Usage,

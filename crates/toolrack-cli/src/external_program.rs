@@ -1,6 +1,7 @@
-//! Programs of the user's own at this terminal: an editor that is waited for, and a browser that is not.
+//! Runs the user's editor and browser.
 //!
-//! They are no servers: they share our terminal and outlive us if they like, so nobody guards them.
+//! They are not servers: they share the terminal and may outlive this program, so they have no
+//! guardian.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -12,12 +13,12 @@ use toolrack_stdio::find_program;
 use crate::error::CliError;
 use crate::settings::{Variable, env_var};
 
-/// Editors that begin at a line if they are told so with `+`.
+/// Editors that accept `+LINE`.
 const COUNTING: [&str; 8] = ["vi", "vim", "nvim", "nano", "emacs", "kak", "micro", "joe"];
-/// Programs that know which browser is the user's.
+/// Programs that open the default browser.
 const OPENERS: [&str; 3] = ["xdg-open", "open", "wslview"];
 
-/// Lets the user edit a file, and waits until they are done.
+/// Opens a file in the editor, and waits.
 pub(crate) fn edit(file: &Path, line: Option<usize>) -> Result<(), CliError> {
     let named = [Variable::Visual, Variable::Editor].into_iter().find_map(|variable| {
         env_var(variable)
@@ -41,7 +42,7 @@ fn no_editor(why: &str) -> CliError {
     CliError::usage(why, hint).with_field(Variable::Editor.name())
 }
 
-/// The program and its arguments. An editor may be named with some, as in `code --wait`.
+/// The editor and its arguments; `$EDITOR` may contain some, as in `code --wait`.
 fn words(editor: &str, line: Option<usize>) -> Vec<String> {
     let mut words: Vec<String> = editor.split_whitespace().map(str::to_owned).collect();
     let program = words.first().and_then(|word| word.rsplit('/').next()).unwrap_or_default();
@@ -51,8 +52,8 @@ fn words(editor: &str, line: Option<usize>) -> Vec<String> {
     words
 }
 
-/// Shows a page in the user's browser, without waiting for it. It stands on a command line, which every user of the
-/// machine can read, so it has nothing in it that is a secret.
+/// Opens a page in the browser, without waiting. Command lines are readable by all users, so `page`
+/// must not contain a secret.
 pub(crate) fn open_page(page: impl AsRef<OsStr>) -> io::Result<()> {
     let named = env_var(Variable::Browser).filter(|program| !program.is_empty());
     let known =

@@ -1,6 +1,6 @@
-//! Several servers at once: those that answered, and reason the others did not.
+//! Queries all servers at once, and reports the servers that failed or whose tools are unknown.
 //!
-//! **Invariant:** one broken server keeps nobody from seeing the others, and no failure is lost.
+//! **Invariant:** a failing server does not hide the others, and no error is lost.
 
 use std::sync::Arc;
 
@@ -17,19 +17,19 @@ use crate::printer::Printer;
 use crate::server_session::ServerSession;
 use crate::suggested_command::shell_quote;
 
-/// What came of asking several servers.
+/// Results of a query to several servers.
 pub(crate) struct FanOut<T> {
     pub(crate) responses: Vec<(Arc<McpConnection>, T)>,
     failures: Vec<(String, CliError)>,
 }
 
-/// Asks every server that is enabled, all at once.
+/// Queries all enabled servers concurrently.
 pub(crate) async fn query_all<T>(
     session: &ServerSession,
     ask: impl AsyncFn(&McpConnection) -> Result<T, CliError>,
 ) -> FanOut<T> {
     let ask = &ask;
-    // One that was named alone is asked even if it is off, and says so.
+    // A single named server is queried even if disabled, to get the error.
     let is_asked = |config: &&McpServerConfig| config.enabled || session.configs().len() == 1;
     let names = session.configs().iter().filter(is_asked).map(|config| config.name.as_str());
     let asked = names.map(|name| async move {
@@ -51,12 +51,12 @@ pub(crate) async fn query_all<T>(
 }
 
 impl<T> FanOut<T> {
-    /// Whether there is anything to show.
+    /// Whether any server responded.
     pub(crate) fn has_responses(&self) -> bool {
         !self.responses.is_empty()
     }
 
-    /// Shows what came, and gives the outcome.
+    /// Prints the list, and returns the overall result.
     pub(crate) fn show(self, list: &List, what: &str, printer: &Printer) -> Result<(), CliError> {
         if self.has_responses() {
             if list.items.is_empty() {
@@ -67,7 +67,7 @@ impl<T> FanOut<T> {
         self.close(printer)
     }
 
-    /// The outcome after everything that could be shown was shown.
+    /// The overall result, after everything has been printed.
     pub(crate) fn close(mut self, printer: &Printer) -> Result<(), CliError> {
         let is_interrupted =
             |failure: &(String, CliError)| failure.1.exit_code() == ExitCode::Interrupted;
@@ -89,7 +89,7 @@ impl<T> FanOut<T> {
         }
     }
 
-    /// Some of several servers did not answer. A program is told in one failure, a person in a few lines.
+    /// The error if some servers failed: details go to notes, or with `-o json` into the one error.
     fn missing(self, n_asked: usize, printer: &Printer) -> CliError {
         let exit_code =
             self.failures.first().map_or(ExitCode::Unreachable, |failure| failure.1.exit_code());
@@ -112,7 +112,7 @@ impl<T> FanOut<T> {
     }
 }
 
-/// A list that a server does not offer is empty.
+/// Treats an unsupported list as empty.
 pub(crate) fn or_empty<T: Default>(outcome: Result<T, CallError>) -> Result<T, CliError> {
     match outcome {
         Err(CallError::Unsupported { .. }) => Ok(T::default()),
@@ -120,7 +120,7 @@ pub(crate) fn or_empty<T: Default>(outcome: Result<T, CallError>) -> Result<T, C
     }
 }
 
-/// Says what is missing from a list of a server.
+/// Notes skipped entries and truncated lists.
 pub(crate) fn note_truncated<T>(listing: &Listing<T>, what: &str, server: &str, printer: &Printer) {
     let n = listing.skipped.len();
     if n > 0 {
@@ -138,20 +138,20 @@ pub(crate) fn note_truncated<T>(listing: &Listing<T>, what: &str, server: &str, 
     }
 }
 
-/// A server whose tools are not known, or not offered at the moment.
+/// A server whose tools are not listed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnlistedServer {
     pub(crate) server: String,
     pub(crate) reason: UnlistedReason,
 }
 
-/// Why tools are not in a list.
+/// Why a server's tools are not listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum UnlistedReason {
     NotQueried,
-    /// Somebody stopped it.
+    /// Stopped by the user.
     Stopped,
-    /// It did not start the last time.
+    /// The last start failed.
     Failed,
 }
 
@@ -166,7 +166,7 @@ impl UnlistedReason {
         }
     }
 
-    /// What to do about it.
+    /// What to run next.
     fn advice(self, names: &[&str]) -> Option<String> {
         let typed = match names {
             [name] => shell_quote(name),
@@ -180,7 +180,7 @@ impl UnlistedReason {
     }
 }
 
-/// Says whose tools are not in a list.
+/// Notes which servers' tools are not listed.
 pub(crate) fn note_unlisted(unlisted: &[UnlistedServer], printer: &Printer) {
     for (reason, names) in group_by_reason(unlisted) {
         let advice = reason.advice(&names).map(|advice| format!("; {advice}")).unwrap_or_default();
@@ -189,7 +189,7 @@ pub(crate) fn note_unlisted(unlisted: &[UnlistedServer], printer: &Printer) {
     }
 }
 
-/// What may be the matter if a tool is not found: nobody offers it because a server does not run.
+/// Hint for an unknown tool: it may belong to a server that is not running.
 pub(crate) fn unlisted_hint(unlisted: &[UnlistedServer]) -> Option<String> {
     let idle = group_by_reason(unlisted).filter_map(|(reason, names)| {
         let advice = reason.advice(&names)?;
@@ -212,7 +212,7 @@ fn group_by_reason(
     })
 }
 
-/// How a start went for the last time, if it is remembered.
+/// Outcome of the last recorded start.
 pub(crate) fn last_outcome(happened: Vec<LogLine>) -> Option<LogLine> {
     let is_outcome = |line: &LogLine| {
         matches!(line.kind, LogKind::Ready | LogKind::Failure | LogKind::NeedsLogin)

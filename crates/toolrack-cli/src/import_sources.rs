@@ -1,4 +1,4 @@
-//! Other tools that have MCP servers: what they are called, and where their configs usually are.
+//! Other MCP clients: their names and the usual locations of their configs.
 
 use std::path::{Path, PathBuf};
 
@@ -7,11 +7,11 @@ use toolrack_config::Dialect;
 
 use crate::args::servers::SourceTool;
 
-/// Where things usually are on this machine.
+/// Base directories to search.
 #[derive(Debug, Clone)]
 pub(crate) struct SearchDirs {
     pub(crate) home: PathBuf,
-    /// `~/.config`, or where the environment says.
+    /// `$XDG_CONFIG_HOME` or `~/.config`.
     pub(crate) config: PathBuf,
 }
 
@@ -29,7 +29,7 @@ impl SourceTool {
         Self::Lmstudio,
     ];
 
-    /// The tool that somebody means. Hyphens do not matter.
+    /// Parses a tool's name, ignoring hyphens and case.
     pub(crate) fn parse(word: &str) -> Option<Self> {
         let plain = |name: &str| name.to_ascii_lowercase().replace(['-', '_', ' '], "");
         let is_meant = |tool: &&Self| plain(&tool.name()) == plain(word);
@@ -37,12 +37,12 @@ impl SourceTool {
         found.or_else(|| (plain(word) == "claudecode").then_some(Self::Claude))
     }
 
-    /// The word for it on the command line.
+    /// Name on the command line.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// Whose format its files are in.
+    /// Format of its files.
     pub(crate) fn dialect(self) -> Dialect {
         match self {
             Self::Claude => Dialect::ClaudeCode,
@@ -58,7 +58,7 @@ impl SourceTool {
         }
     }
 
-    /// The files in which it usually keeps servers, on Linux and on macOS.
+    /// Usual config files, on Linux and macOS.
     pub(crate) fn files(self, dirs: &SearchDirs) -> Vec<PathBuf> {
         let home = |path: &str| dirs.home.join(path);
         let config = |path: &str| dirs.config.join(path);
@@ -85,13 +85,13 @@ impl SourceTool {
         }
     }
 
-    /// Those of them that are there.
+    /// The usual config files that exist.
     pub(crate) fn present(self, dirs: &SearchDirs) -> Vec<PathBuf> {
         self.files(dirs).into_iter().filter(|path: &PathBuf| Path::is_file(path)).collect()
     }
 }
 
-/// What people call the tool whose format a file is in.
+/// Display name of the tool that uses a format.
 pub(crate) fn dialect_name(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Toolrack => "toolrack",

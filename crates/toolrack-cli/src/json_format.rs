@@ -1,7 +1,8 @@
-//! JSON text in another layout, and safe to show: members keep their order, numbers every digit.
+//! JSON formatter: pretty-printed or on one line, with unsafe characters escaped. Keys keep their
+//! order, and numbers their digits.
 //!
-//! **Invariant:** valid JSON stays the same value. Characters that are hidden or command a terminal are written as
-//! escapes, which mean the same. Nothing here goes deeper with its input, and no text grows more than a few times.
+//! **Invariant:** the value stays the same. Control and invisible characters become escapes. There
+//! is no recursion, and the output is at most a few times as long as the input.
 
 use std::fmt::Write as _;
 use std::iter::Peekable;
@@ -9,18 +10,18 @@ use std::str::{Bytes, Chars};
 
 use toolrack_transport::is_hidden;
 
-/// Nobody reads what is nested deeper than this line by line.
+/// Deeper documents are not indented.
 const MOST_DEPTH: usize = 128;
-/// Indents may be so many times as long as the text itself, and this much more.
+/// Maximum indentation, as a multiple of the input plus a constant.
 const MOST_GROWTH: usize = 16;
 const FREE_BYTES: usize = 1 << 20;
 
-/// With one member to a line, or on one line if that would be nothing but indents.
+/// Pretty-printed, or on one line if indentation would dominate.
 pub(crate) fn pretty(json: &str) -> String {
     restyle(json, if is_sprawling(json) { Layout::OneLine } else { Layout::Lines })
 }
 
-/// Whether a document is nested so deep that its indents would be most of it.
+/// Whether indentation would exceed the limits.
 pub(crate) fn is_sprawling(json: &str) -> bool {
     let most_bytes = json.len().saturating_mul(MOST_GROWTH).saturating_add(FREE_BYTES);
     let (mut depth, mut indent_bytes) = (0_usize, 0_usize);
@@ -56,7 +57,7 @@ pub(crate) fn line(json: &str) -> String {
     restyle(json, Layout::OneLine)
 }
 
-/// An object with one more member, which is written as JSON. What is no object stays as it is.
+/// Adds a member, given as JSON, to an object. Other JSON is returned unchanged.
 pub(crate) fn with_member(json: &str, key: &str, value: &str) -> String {
     let Some(start) = json.trim_end().strip_suffix('}') else { return json.to_owned() };
     let start = start.trim_end();
@@ -64,7 +65,7 @@ pub(crate) fn with_member(json: &str, key: &str, value: &str) -> String {
     format!("{start}{comma}\"{key}\":{value}}}")
 }
 
-/// JSON with U+FFFD in place of halves of characters, which are valid in JSON and nowhere else. `None` without any.
+/// Replaces lone surrogates, which only JSON allows, with U+FFFD. `None` if there are none.
 pub(crate) fn mended(json: &str) -> Option<String> {
     let mut out = String::with_capacity(json.len());
     let mut rest = json;
@@ -90,7 +91,7 @@ pub(crate) fn mended(json: &str) -> Option<String> {
     is_mended.then_some(out)
 }
 
-/// The number of an escape such as `\ud800` at the beginning of a text.
+/// The code unit of an escape such as `\ud800` at the start of a text.
 fn unit(text: &str) -> Option<u32> {
     let digits = text.strip_prefix("\\u")?.get(..4)?;
     u32::from_str_radix(digits, 16).ok()
@@ -230,7 +231,7 @@ mod tests {
         for n in [129, 1_000_000] {
             assert_eq!(pretty(&nested(n)), nested(n));
         }
-        // Brackets within text are no nesting.
+        // Brackets in strings are not nesting.
         let text = format!("[\"{}\\\"[\"]", "[".repeat(1000));
         assert_eq!(pretty(&text).lines().count(), 3);
         let wide = format!("{}1{}{}", "[".repeat(120), ",1".repeat(1_000_000), "]".repeat(120));

@@ -1,4 +1,29 @@
-//! The program `toolrack`: arguments in, a command run, an exit code out.
+//! The `toolrack` command-line program.
+//!
+//! `main` parses the arguments, resolves the settings and runs one command. Start reading there,
+//! then at [`commands::dispatch`].
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`args`] | command-line definition and help; tests generate docs/cli.md |
+//! | [`commands`] | the commands and their dispatch |
+//! | [`settings`], [`context`] | options, environment and terminal; the context of a command |
+//! | [`printer`], [`output`] | stdout, stderr and progress; formats, tables and times |
+//! | [`json_format`], [`yaml`], [`render_content`] | JSON and YAML text; tool results and saved files |
+//! | [`error`], [`exit_code`], [`usage_error`] | errors with hints; exit codes; invalid command lines |
+//! | [`suggest`], [`suggested_command`] | did you mean; commands in hints |
+//! | [`server_selection`], [`server_session`] | which servers and tools are meant; their use |
+//! | [`fan_out`], [`check_server`] | queries to all servers; health checks |
+//! | [`tool_args`] | arguments of a tool: parsing, coercion, validation |
+//! | [`elicitation`] | prompts for servers' requests |
+//! | [`daemon_client`], [`daemon_process`] | the daemon's API; its background process |
+//! | [`config_service`], [`config_secrets`], [`working_dir`] | config changes; secrets in configs; working directories |
+//! | [`import_sources`], [`external_program`] | configs of other tools; editor and browser |
+//!
+//! **Invariants:** results go to stdout and messages to stderr, through [`printer`] only. Every
+//! error has an exit code and a hint. No server outlives the command that started it, except in the
+//! daemon. Text from servers and foreign configs is sanitized before it is printed. Secrets are
+//! neither printed nor put on a command line.
 
 mod args;
 mod check_server;
@@ -45,11 +70,11 @@ use crate::exit_code::ExitCode;
 use crate::printer::Printer;
 use crate::settings::StdStreams;
 
-/// How long threads that read or look something up may keep the program after its last word.
+/// How long to wait for blocking threads, such as a read from stdin, at exit.
 const LAST_WAIT: Duration = Duration::from_millis(150);
 
 fn main() -> std::process::ExitCode {
-    // First of all: this program may have been started to guard a server.
+    // Must come first: this process may be the guardian of a server.
     toolrack_stdio::init();
     if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(commands::demo::SERVER_ARGUMENT)) {
         return commands::demo::serve();
@@ -79,7 +104,7 @@ fn main() -> std::process::ExitCode {
 fn parse(words: &[String]) -> Result<Cli, clap::Error> {
     let command = args::command();
     let matches = match words {
-        // As people know it from other programs.
+        // `toolrack help COMMAND`.
         [first, rest @ ..] if first == "help" => {
             let asked = [command.get_name()].into_iter().chain(rest.iter().map(String::as_str));
             let asked: Vec<String> = asked.chain(["--help"]).map(str::to_owned).collect();
@@ -100,7 +125,7 @@ fn run(command: Command, context: Context) -> Result<(), CliError> {
     {
         return commands::daemon::run(options, &context.settings);
     }
-    // One thread does for one command: servers are processes, and calls wait more than they work.
+    // A single thread suffices: servers are separate processes, and calls mostly wait.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = match command {
         // Ctrl-C belongs to the editor.
@@ -111,8 +136,8 @@ fn run(command: Command, context: Context) -> Result<(), CliError> {
     outcome
 }
 
-/// Runs a command until it is done. The first Ctrl-C asks it to stop, and it cleans up; the second one leaves at
-/// once, and guardians end what is left.
+/// Runs a command. The first Ctrl-C cancels it and waits for the cleanup; the second exits at once,
+/// and guardians stop the servers.
 async fn interruptible(context: Context, command: Command) -> Result<(), CliError> {
     let stop = context.cancellation.clone();
     let mut signals = signal(SignalKind::interrupt())?;

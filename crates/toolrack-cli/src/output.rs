@@ -1,4 +1,9 @@
-//! The forms that data can have, and what a list looks like in each of them.
+//! Output formats: tables, JSON, YAML and raw; formatting of times.
+//!
+//! Times are in UTC, which needs no time zone tables.
+//!
+//! **Invariant:** tables never cut what the user types again. No line exceeds the width limit,
+//! unless such a cell does.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -7,23 +12,23 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use crate::{json_format, yaml};
 
-/// The form of data.
+/// Output format.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
-    /// Text and tables for people
+    /// Human-readable text and tables
     #[default]
     Table,
-    /// One JSON document
+    /// A JSON document
     Json,
-    /// One YAML document
+    /// A YAML document
     Yaml,
-    /// One JSON document on each line
+    /// One JSON document per line
     Ndjson,
-    /// What the server wrote, untouched
+    /// The server's output, unchanged
     Raw,
 }
 
-/// Several things of one kind: as a table, and each as the JSON that it is.
+/// A list as table rows and as JSON items.
 #[derive(Debug)]
 pub(crate) struct List {
     pub(crate) columns: &'static [&'static str],
@@ -45,7 +50,7 @@ impl Output {
         }
     }
 
-    /// Writes a document. A table of a document is its JSON.
+    /// Formats a document. As a table it is pretty-printed JSON.
     pub(crate) fn document(self, json: &str) -> String {
         match self {
             Self::Table | Self::Json => json_format::pretty(json),
@@ -55,7 +60,7 @@ impl Output {
         }
     }
 
-    /// Writes a list, with the table no wider than `columns`.
+    /// Formats a list; a table is at most `columns` wide.
     pub(crate) fn list(self, list: &List, columns: Option<usize>) -> String {
         match self {
             Self::Table => render_table(list.columns, &list.rows, columns),
@@ -71,19 +76,19 @@ impl Output {
 
 /// Between two columns.
 const GAP: &str = "  ";
-/// A column is not made narrower than this for the sake of others.
+/// Columns are not shrunk below this width.
 const MIN_WIDTH: usize = 6;
-/// The headings above what a person types again.
+/// Columns whose cells the user types again.
 const NEVER_CUT: [&str; 7] = ["ID", "NAME", "NEXT", "PROMPT", "SERVER", "TOOL", "URI"];
 
-/// A column, and how much room it has.
+/// A column and its width.
 #[derive(Debug, Clone, Copy)]
 struct Column {
     width: usize,
     is_typed: bool,
 }
 
-/// Draws rows below their headings. Without a limit nothing is cut.
+/// Renders a table. Without a limit, nothing is cut.
 pub(crate) fn render_table(columns: &[&str], rows: &[Vec<String>], limit: Option<usize>) -> String {
     let headings: Vec<String> = columns.iter().map(|&heading| heading.to_owned()).collect();
     let lines: Vec<&Vec<String>> = std::iter::once(&headings).chain(rows).collect();
@@ -98,7 +103,7 @@ pub(crate) fn render_table(columns: &[&str], rows: &[Vec<String>], limit: Option
 fn natural_columns(columns: &[&str], lines: &[&Vec<String>]) -> Vec<Column> {
     let widest =
         |at: usize| lines.iter().filter_map(|cells| cells.get(at)).map(|cell| cell.width()).max();
-    // What has an address is not meant by its name.
+    // Resources are addressed by URI, so their names may be cut.
     let is_typed = |heading: &str| {
         NEVER_CUT.contains(&heading) && (heading != "NAME" || !columns.contains(&"URI"))
     };
@@ -109,7 +114,7 @@ fn natural_columns(columns: &[&str], lines: &[&Vec<String>]) -> Vec<Column> {
     columns.iter().enumerate().map(column).collect()
 }
 
-/// Takes from the widest column until all of them fit, first from those that nobody types.
+/// Shrinks the widest columns until all fit, beginning with those that may be cut.
 fn fit_columns(columns: &mut [Column], limit: usize) {
     let gaps = GAP.len() * columns.len().saturating_sub(1);
     while columns.iter().map(|column| column.width).sum::<usize>() + gaps > limit {
@@ -121,7 +126,7 @@ fn fit_columns(columns: &mut [Column], limit: usize) {
     }
 }
 
-/// A cell that is typed again takes what it needs, at the cost of others in its row, the last one first.
+/// Cells that are never cut take room from the other cells of their row, the last one first.
 fn row_widths(cells: &[String], columns: &[Column]) -> Vec<usize> {
     let width = |(cell, column): (&String, &Column)| {
         if column.is_typed { column.width.max(cell.width()) } else { column.width }
@@ -152,7 +157,7 @@ fn render_row(cells: &[String], columns: &[Column]) -> String {
     line
 }
 
-/// As much of a text as has room, with an ellipsis in place of the rest.
+/// Cuts a text to a width, with an ellipsis.
 pub(crate) fn truncate(text: &str, width: usize) -> String {
     if text.width() <= width {
         return text.to_owned();
@@ -177,13 +182,13 @@ pub(crate) fn truncate(text: &str, width: usize) -> String {
 
 const DAY: u64 = 24 * 60 * 60;
 
-/// Now, in milliseconds since 1970.
+/// Milliseconds since the Unix epoch.
 pub(crate) fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A time in milliseconds since 1970, as in `2026-07-28T12:00:00Z`.
+/// A timestamp in milliseconds as `2026-07-28T12:00:00Z`.
 pub(crate) fn format_utc(at: u64) -> String {
     let seconds = at / 1000;
     let (year, month, day) = date(seconds / DAY);
@@ -191,7 +196,7 @@ pub(crate) fn format_utc(at: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The date of a day since 1970, counted in years that begin in March, so that leap days come last.
+/// Date of a day since the Unix epoch. Years are counted from March, so that leap days come last.
 fn date(day: u64) -> (u64, u64, u64) {
     let shifted = day + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
@@ -204,7 +209,7 @@ fn date(day: u64) -> (u64, u64, u64) {
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
 }
 
-/// How long ago something was, in one unit.
+/// A relative time in one unit.
 pub(crate) fn format_ago(at: u64, now: u64) -> String {
     let seconds = now.saturating_sub(at) / 1000;
     match seconds {

@@ -1,9 +1,13 @@
-//! All speech of the program: data to the standard output, verbosity to the standard error.
+//! Printer: all output of the program. Results go to stdout; messages, errors and progress go to
+//! stderr.
 //!
-//! **Invariant:** nothing else prints. A reader that has gone away (`toolrack … | head`) is no failure: what is json
-//! to it is lost, and the command goes on to its end. Any other write_error of the output is remembered and told at last.
-//! **Invariant:** with `-o json` a failure is alone on the standard error: what else there was to say is held back
-//! until it is known that all went well.
+//! **Invariant:** nothing else prints. A closed pipe (`toolrack … | head`) is not an error: output
+//! is discarded, and the command finishes. Any other write error is reported at the end.
+//!
+//! **Invariant:** with `-o json` an error is alone on stderr: notes are deferred until the command
+//! has succeeded.
+//!
+//! **Invariant:** a spinner appears only after a delay, and leaves nothing on the screen.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
@@ -22,13 +26,13 @@ use crate::settings::{ColorMode, Settings, StreamKind, Verbosity};
 use crate::suggested_command::EchoedFlags;
 use crate::usage_error;
 
-/// So many notes are held back at most; nobody reads more.
+/// Maximum number of deferred notes.
 const MOST_NOTES: usize = 1000;
 
-/// How often progress lines move.
+/// Interval of progress updates.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
-/// The one who speaks.
+/// The printer.
 #[derive(Debug)]
 pub(crate) struct Printer {
     output: Output,
@@ -36,16 +40,16 @@ pub(crate) struct Printer {
     color: ColorMode,
     columns: Option<usize>,
     echoed_flags: EchoedFlags,
-    /// Where progress lines can be drawn.
+    /// Whether stderr is a terminal on which progress can be drawn.
     progress_stream: StreamKind,
     write_error: Mutex<Option<ErrorKind>>,
-    /// Notes that are held back.
+    /// Deferred notes.
     notes: Mutex<Vec<String>>,
-    /// The progress lines, which make room for whatever else is json.
+    /// Progress lines, which are suspended while other output is written.
     progress: MultiProgress,
 }
 
-/// Spinner lines that wait, and come back when this is dropped.
+/// Hides progress lines until dropped.
 #[derive(Debug)]
 pub(crate) struct Pause<'a> {
     printer: &'a Printer,
@@ -73,7 +77,7 @@ impl Printer {
         }
     }
 
-    /// A printer for what goes wrong before anything is settled.
+    /// A printer for errors before the settings are resolved.
     pub(crate) fn plain(output: Output) -> Self {
         Self {
             output,
@@ -88,7 +92,7 @@ impl Printer {
         }
     }
 
-    /// The same, saying nothing but data and failures.
+    /// Prints only data and errors.
     pub(crate) fn quiet(self) -> Self {
         Self { verbosity: Verbosity::Quiet, ..self }
     }
@@ -101,17 +105,17 @@ impl Printer {
         self.verbosity
     }
 
-    /// Whether a progress line can be drawn on the standard error.
+    /// Whether progress can be drawn on stderr.
     pub(crate) fn progress_stream(&self) -> StreamKind {
         self.progress_stream
     }
 
-    /// Something the user asked for.
+    /// Prints a line of data.
     pub(crate) fn line(&self, text: impl fmt::Display) {
         self.data(format!("{text}\n").as_bytes());
     }
 
-    /// Bytes the user asked for, as they are.
+    /// Prints data unchanged.
     pub(crate) fn data(&self, bytes: &[u8]) {
         let written = self.without_progress(|| {
             let mut stdout = io::stdout().lock();
@@ -124,7 +128,7 @@ impl Printer {
         }
     }
 
-    /// A list the user asked for.
+    /// Prints a list.
     pub(crate) fn list(&self, list: &List) {
         let text = self.output.list(list, self.columns);
         match (self.output, self.color, text.split_once('\n')) {
@@ -136,12 +140,12 @@ impl Printer {
         }
     }
 
-    /// A document the user asked for.
+    /// Prints a document.
     pub(crate) fn document(&self, json: &str) {
         self.line(self.output.document(json));
     }
 
-    /// What has been done: verbosity for people, a document for programs.
+    /// Prints the outcome of a change: a message, or a document for other formats.
     pub(crate) fn done(&self, text: impl fmt::Display, json: &serde_json::Value) {
         match self.output {
             Output::Table => self.note(text),
@@ -149,7 +153,7 @@ impl Printer {
         }
     }
 
-    /// A heading above what the user asked for.
+    /// Prints a heading.
     pub(crate) fn heading(&self, text: impl fmt::Display) {
         self.line(format_args!("\n{}", self.bold(text)));
     }
@@ -161,12 +165,12 @@ impl Printer {
         }
     }
 
-    /// Something worth knowing that nobody asked for.
+    /// Prints a message on stderr. Suggested commands get the `--config` and `--agent` of this one.
     pub(crate) fn note(&self, text: impl fmt::Display) {
         self.relay(self.echoed_flags.apply_to_text(&text.to_string()));
     }
 
-    /// The same in the words of a server.
+    /// Prints a message that comes from a server.
     pub(crate) fn relay(&self, text: impl fmt::Display) {
         if self.defers_notes() {
             let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -178,19 +182,19 @@ impl Printer {
         }
     }
 
-    /// Something worth knowing at this moment and not later.
+    /// Prints a message that is worthless later; it is never deferred.
     pub(crate) fn transient(&self, text: impl fmt::Display) {
         if self.verbosity != Verbosity::Quiet && !self.defers_notes() {
             self.write_stderr(text);
         }
     }
 
-    /// Whether a program reads the standard error, and looks for nothing but a failure there.
+    /// Whether notes wait until the command has succeeded.
     fn defers_notes(&self) -> bool {
         self.output == Output::Json && self.verbosity == Verbosity::Normal
     }
 
-    /// Something that somebody has to see in order to answer.
+    /// Prints a prompt, even with `--quiet`.
     pub(crate) fn prompt(&self, text: impl fmt::Display) {
         self.without_progress(|| {
             let mut stderr = io::stderr().lock();
@@ -200,12 +204,12 @@ impl Printer {
 
     fn write_stderr(&self, text: impl fmt::Display) {
         self.without_progress(|| {
-            // In one piece, because others may write to the same log.
+            // In one write, because other processes may write to the same log.
             let _result = io::stderr().write_all(format!("{text}\n").as_bytes());
         });
     }
 
-    /// Takes progress lines away while somebody types, until the pause is dropped.
+    /// Hides progress lines while the user types.
     pub(crate) fn pause_progress(&self) -> Pause<'_> {
         // Lines that cannot be cleared were never drawn.
         self.progress.clear().unwrap_or_default();
@@ -213,17 +217,17 @@ impl Printer {
         Pause { printer: self }
     }
 
-    /// Says something where no progress line is in the way.
+    /// Suspends progress lines while `write` runs.
     fn without_progress<T>(&self, speak: impl FnOnce() -> T) -> T {
         self.progress.suspend(speak)
     }
 
-    /// The progress lines, which are silent where nobody watches.
+    /// The progress lines, which are hidden without a terminal.
     pub(crate) fn progress(&self) -> &MultiProgress {
         &self.progress
     }
 
-    /// One bar with a name in front.
+    /// A progress bar with a label.
     pub(crate) fn bar(&self, name: &str, length: u64) -> ProgressBar {
         let style = ProgressStyle::with_template("  {prefix:<14} {bar:30} {pos}/{len} {msg}")
             .unwrap_or_else(|_fixed_text| ProgressStyle::default_bar());
@@ -233,7 +237,7 @@ impl Printer {
         bar
     }
 
-    /// What was typed wrongly, in the parser's own words.
+    /// Prints a usage error, or the help.
     pub(crate) fn usage_error(&self, error: &clap::Error, typed: &[String]) -> ExitCode {
         if !error.use_stderr() {
             let _result = error.print();
@@ -244,7 +248,7 @@ impl Printer {
             return self.error(&CliError::usage(usage_error::message(error), hint));
         }
         if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-            // All that can be typed is said by that.
+            // The help itself says all that is needed.
             let _result = error.print();
         } else {
             self.write_stderr(format_args!("{}\nhint: {hint}", usage_error::render(error)));
@@ -252,7 +256,7 @@ impl Printer {
         ExitCode::Usage
     }
 
-    /// A failure for people: its faults one to a line, then what to do. For programs: one line of JSON.
+    /// Prints an error: one line per fault and the hint, or one line of JSON.
     pub(crate) fn error(&self, failure: &CliError) -> ExitCode {
         if self.output == Output::Json {
             let mut summary = failure.summary();
@@ -273,7 +277,7 @@ impl Printer {
         failure.exit_code()
     }
 
-    /// The last word: `verdict`, unless data was lost on the way out.
+    /// Returns `exit_code`, unless output was lost. Prints the deferred notes after a success.
     pub(crate) fn close(&self, exit_code: ExitCode) -> ExitCode {
         let write_error = *self.write_error.lock().unwrap_or_else(PoisonError::into_inner);
         match write_error {
@@ -292,7 +296,7 @@ impl Printer {
     }
 }
 
-/// Where progress lines are drawn, which is nowhere if nobody watches.
+/// Where progress is drawn, if anywhere.
 fn draw_target(progress_stream: StreamKind) -> ProgressDrawTarget {
     match progress_stream {
         StreamKind::Terminal => ProgressDrawTarget::stderr(),
@@ -300,25 +304,25 @@ fn draw_target(progress_stream: StreamKind) -> ProgressDrawTarget {
     }
 }
 
-/// What takes no longer is not worth a line.
+/// Shorter waits show no spinner.
 const SHOW_AFTER: Duration = Duration::from_millis(250);
-/// The same without a terminal, where a line stays.
+/// The same without a terminal, where the line stays.
 const SHOW_AFTER_PLAIN: Duration = Duration::from_secs(5);
-/// Without a terminal there is a line for progress so often at most.
+/// Minimum interval of progress lines without a terminal.
 const PLAIN_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_CHARS: usize = 200;
 
-/// A line that says what is being waited for.
+/// A spinner with the current phase.
 #[derive(Debug)]
 pub(crate) struct Spinner {
     printer: Arc<Printer>,
     bar: ProgressBar,
-    /// When a plain line was written last.
+    /// Time of the last plain progress line.
     told: Mutex<Option<Instant>>,
 }
 
 impl Spinner {
-    /// A line that is not shown yet.
+    /// A spinner that is not shown yet.
     pub(crate) fn new(printer: &Arc<Printer>) -> Self {
         let style = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}")
             .unwrap_or_else(|_fixed_text| ProgressStyle::default_spinner());
@@ -326,12 +330,12 @@ impl Spinner {
         Self { printer: Arc::clone(printer), bar, told: Mutex::default() }
     }
 
-    /// Says what is being waited for.
+    /// Sets the current phase.
     pub(crate) fn phase(&self, text: &str) {
         self.bar.set_message(plain_text(text, MAX_CHARS));
     }
 
-    /// Says how far a call of `name` is.
+    /// Reports the progress of a call.
     pub(crate) fn report(&self, name: &str, progress: &Progress) {
         let text = plain_text(&format!("{name}: {}", describe(progress)), MAX_CHARS);
         match self.printer.progress_stream() {
@@ -346,7 +350,7 @@ impl Spinner {
         }
     }
 
-    /// Waits for something, and shows the line if that takes a while.
+    /// Awaits `work`, and shows the spinner if it takes a while.
     pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
         let patience = match self.printer.progress_stream() {
             StreamKind::Terminal => SHOW_AFTER,
@@ -379,7 +383,7 @@ impl Drop for Spinner {
     }
 }
 
-/// How far it is, in few words.
+/// Progress in words.
 fn describe(progress: &Progress) -> String {
     let Progress { progress: done, total, message, .. } = progress;
     let far = match total {

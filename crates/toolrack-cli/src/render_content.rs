@@ -1,6 +1,7 @@
-//! What a server answered, as people read it: text, one line for what is no text, and files where they are wanted.
+//! Renders tool results and resources as text, and saves binary contents to files.
 //!
-//! **Invariant:** what reaches a terminal is cleaned; what is asked for raw is untouched.
+//! **Invariant:** text for a terminal is sanitized; `-o raw` is unchanged. Existing files are never
+//! overwritten, and servers do not choose file names.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -17,7 +18,7 @@ use crate::error::CliError;
 use crate::json_format;
 use crate::printer::Printer;
 
-/// The text of a result. If it has none, what it has for programs.
+/// The text of a result, or else its structured content.
 pub(crate) fn render_result(
     result: &ToolCallResult<'_>,
     files: &mut Files<'_>,
@@ -42,7 +43,7 @@ fn render_structured(json: &str) -> String {
     json_format::pretty(json)
 }
 
-/// One block.
+/// A content block as text.
 pub(crate) fn render_block(block: &Content<'_>, files: &mut Files<'_>) -> Result<String, CliError> {
     if let Some(text) = block.as_text() {
         return Ok(clean_text(text).into_owned());
@@ -63,13 +64,13 @@ pub(crate) fn render_block(block: &Content<'_>, files: &mut Files<'_>) -> Result
     Ok(with_saved_path(placeholder, saved))
 }
 
-/// The text of a block that could not be read only because a character of it is half.
+/// The text of a block that failed to parse only because of a lone surrogate.
 fn repaired_text(raw: &RawValue) -> Option<String> {
     let mended = RawValue::from_string(json_format::mended(raw.get())?).ok()?;
     Content::parse(&mended).as_text().map(|text| clean_text(text).into_owned())
 }
 
-/// What a resource holds.
+/// Contents of a resource as text.
 pub(crate) fn render_resource(
     resource: &ResourceContents<'_>,
     files: &mut Files<'_>,
@@ -93,10 +94,10 @@ fn with_saved_path(placeholder: String, saved: Option<&Path>) -> String {
     }
 }
 
-/// So many numbers are tried for a name.
+/// Maximum number in a file name.
 const MAX_FILES: usize = 10_000;
 
-/// The end of a file name for a media type.
+/// File extension of a media type.
 const EXTENSIONS: &[(&str, &str)] = &[
     ("image/png", "png"),
     ("image/jpeg", "jpg"),
@@ -115,7 +116,7 @@ const EXTENSIONS: &[(&str, &str)] = &[
     ("text/markdown", "md"),
 ];
 
-/// Where the files of a result go, and what became of them.
+/// Saves the files of a result, if a directory is given.
 #[derive(Debug)]
 pub(crate) struct Files<'d> {
     dir: Option<&'d Path>,
@@ -124,12 +125,12 @@ pub(crate) struct Files<'d> {
 }
 
 impl<'d> Files<'d> {
-    /// Files go into this directory, or nowhere.
+    /// Saves to `dir`, or counts the files if there is none.
     pub(crate) fn into(dir: Option<&'d Path>) -> Self {
         Self { dir, saved: Vec::new(), n_left: 0 }
     }
 
-    /// Writes a file, if that is wanted. Gives the path.
+    /// Saves a file, and returns its path.
     pub(crate) fn take(
         &mut self,
         base64: &str,
@@ -143,7 +144,7 @@ impl<'d> Files<'d> {
         Ok(self.saved.last().map(PathBuf::as_path))
     }
 
-    /// A document for programs, with where its files are if they were wanted.
+    /// Adds the saved paths to a JSON document.
     pub(crate) fn beside(&self, json: &str) -> String {
         if self.dir.is_none() {
             return json.to_owned();
@@ -152,14 +153,14 @@ impl<'d> Files<'d> {
         json_format::with_member(json, "saved", &json!(paths).to_string())
     }
 
-    /// Says where files are, for whoever gets the result untouched.
+    /// Notes the saved paths, for raw output.
     pub(crate) fn tell(&self, printer: &Printer) {
         for path in &self.saved {
             printer.note(format_args!("note: saved as {}", path.display()));
         }
     }
 
-    /// Says how to get what is no text.
+    /// Notes how to save binary contents.
     pub(crate) fn tell_left(&self, printer: &Printer) {
         if self.n_left > 0 {
             printer.note("note: what is no text is only named; `--save DIR` writes it into files");
@@ -167,7 +168,7 @@ impl<'d> Files<'d> {
     }
 }
 
-/// Decodes base64 and writes it into a new file. Gives the path.
+/// Decodes base64 and writes it to a new file. Returns the path.
 fn save_base64(dir: &Path, base64: &str, media_type: &str) -> Result<PathBuf, CliError> {
     let text: String = base64.chars().filter(|c| !c.is_ascii_whitespace()).collect();
     let decoded = STANDARD.decode(&text).or_else(|_padding| STANDARD_NO_PAD.decode(&text));

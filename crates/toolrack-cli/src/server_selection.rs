@@ -1,4 +1,7 @@
-//! Which servers there are: those of the config file, or the one that was typed.
+//! Server selection: the servers of the config file or an ad-hoc one, and the server and item that
+//! a typed name means.
+//!
+//! **Invariant:** resolving a name starts no server.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,12 +22,13 @@ use crate::settings::Settings;
 use crate::suggest::{did_you_mean, similar_names};
 use crate::suggested_command::shell_quote;
 
-/// The longest config file that is read.
+/// Maximum size of the config file.
 const FILE_LIMIT_BYTES: u64 = 16 << 20;
-/// A project's own file, which nobody has approved.
+/// A project's config file. It is ignored, because a cloned repository must not be able to start
+/// programs.
 const PROJECT_FILE: &str = ".toolrack.toml";
 
-/// Programs that fetch the package they are told and run it.
+/// Programs that download and run a package.
 const PACKAGE_LAUNCHERS: &[&str] = &["npx", "bunx", "pnpx", "uvx"];
 
 /// The servers that a command can use.
@@ -32,21 +36,21 @@ const PACKAGE_LAUNCHERS: &[&str] = &["npx", "bunx", "pnpx", "uvx"];
 pub(crate) struct Servers {
     pub(crate) configs: Vec<McpServerConfig>,
     pub(crate) names: Names,
-    /// Where relative paths of `${file:…}` begin.
+    /// Base directory of relative `${file:…}` references.
     pub(crate) dir: PathBuf,
     pub(crate) source: ServerSource,
 }
 
-/// Where servers come from.
+/// Where the servers come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ServerSource {
-    /// One server that was typed.
+    /// One server from the command line.
     AdHoc,
     Configured,
 }
 
 impl Servers {
-    /// The server that was typed, or those of the config file.
+    /// The ad-hoc server, or the configured ones.
     pub(crate) fn find(
         target: &TargetOptions,
         settings: &Settings,
@@ -69,15 +73,15 @@ impl Servers {
         Ok(servers)
     }
 
-    /// The servers of the config file, and what is odd about it is json. That a secret is an argument is somebody's
-    /// choice, of which not every command has to speak.
+    /// The configured servers. Prints warnings about the file, except about secrets in arguments,
+    /// which not every command needs to repeat.
     pub(crate) fn configured(settings: &Settings, printer: &Printer) -> Result<Self, CliError> {
         Self::load_with_warnings(settings, printer, |diagnostic| {
             diagnostic.kind != FaultKind::Exposed
         })
     }
 
-    /// The servers of the config file, and everything about it is json.
+    /// The configured servers. Prints all warnings.
     pub(crate) fn examined(settings: &Settings, printer: &Printer) -> Result<Self, CliError> {
         Self::load_with_warnings(settings, printer, |_| true)
     }
@@ -97,7 +101,7 @@ impl Servers {
         servers
     }
 
-    /// Sees that the config file can be used, and says nothing of what is odd about it.
+    /// Checks that the config file is valid, without printing warnings.
     pub(crate) fn validate(settings: &Settings) -> Result<(), CliError> {
         Self::from_file(settings).0.map(drop)
     }
@@ -133,7 +137,7 @@ impl Servers {
         self.configs.iter().map(|config| config.name.as_str())
     }
 
-    /// One of them by its name.
+    /// A server by name.
     pub(crate) fn server(&self, name: &str) -> Result<&McpServerConfig, CliError> {
         if self.configs.is_empty() {
             return Err(Self::no_servers());
@@ -146,26 +150,26 @@ impl Servers {
         })
     }
 
-    /// The only one that is enabled, if there is only one.
+    /// The only enabled server.
     pub(crate) fn single_enabled(&self) -> Option<&McpServerConfig> {
         let mut enabled = self.configs.iter().filter(|config| config.enabled);
         enabled.next().filter(|_| enabled.next().is_none())
     }
 
-    /// Why nothing can be done without a server.
+    /// Error: no servers are configured.
     pub(crate) fn no_servers() -> CliError {
         let hint =
             "add one with `toolrack add`, or take over those of other tools with `toolrack import`";
         CliError::config("there is no server in the config", hint)
     }
 
-    /// The same, where a server can also be typed.
+    /// The same, where an ad-hoc server is possible.
     pub(crate) fn no_server_given() -> CliError {
         let hint = "add one with `toolrack add`, or name one: `-- COMMAND…` or `--url URL`";
         Self::no_servers().with_hint(hint)
     }
 
-    /// Keeps only the servers with these names, so that nothing else is touched.
+    /// Keeps only some servers, so that no other one is started.
     #[must_use]
     pub(crate) fn filter(mut self, is_wanted: impl Fn(&str) -> bool) -> Self {
         self.configs.retain(|config| is_wanted(&config.name));
@@ -173,14 +177,14 @@ impl Servers {
     }
 }
 
-/// A config file that can be used, and what is odd about it.
+/// A valid config file and its warnings.
 #[derive(Default)]
 struct Loaded {
     file: ConfigFile,
     warnings: Vec<Fault>,
 }
 
-/// Reads the config file. One that is not there is empty, unless somebody asked for it.
+/// Loads the config file. A missing file counts as empty, unless it was named explicitly.
 fn load(settings: &Settings) -> Result<Loaded, (CliError, Vec<Fault>)> {
     let alone = |failure: CliError| (failure, Vec::new());
     let path = settings.home().map_err(alone)?.config_file();
@@ -213,14 +217,14 @@ fn unreadable(path: &Path, error: &io::Error) -> CliError {
     CliError::config(message, hint)
 }
 
-/// Files of other tools are copied and not used, because they are not ours to write to.
+/// Configs of other tools are imported, not used, because toolrack must not write to them.
 fn foreign_config(shown: &str, dialect: Dialect) -> CliError {
     let message = format!("{shown} is a config file of {}, and not ours", dialect_name(dialect));
     let file = shell_quote(shown);
     CliError::config(message, format!("take its servers over with `toolrack import {file}`"))
 }
 
-/// Everything that is wrong with a config, at once.
+/// All errors of a config file.
 fn config_error(faults: &[Fault]) -> CliError {
     let fault = |diagnostic: &Fault| {
         let fault = ServiceFault::new(ErrorCode::ValidationError, diagnostic.to_string())
@@ -230,7 +234,7 @@ fn config_error(faults: &[Fault]) -> CliError {
     CliError::from_faults(ExitCode::Config, faults.iter().map(fault).collect())
 }
 
-/// The server that was typed.
+/// The config of the ad-hoc server.
 fn ad_hoc(target: &TargetOptions) -> Result<McpServerConfig, CliError> {
     if let Some(url) = &target.url {
         let mut headers = Vec::new();
@@ -257,7 +261,7 @@ fn ad_hoc(target: &TargetOptions) -> Result<McpServerConfig, CliError> {
     Ok(McpServerConfig::new(name, transport))
 }
 
-/// What a typed server is called: its program, or the package that its launcher fetches.
+/// Name of the ad-hoc server: its program, or the package that a launcher runs.
 fn server_name(command: &[String]) -> String {
     let stem =
         |word: &str| Path::new(word).file_stem().map(|stem| stem.to_string_lossy().into_owned());
@@ -272,7 +276,7 @@ fn server_name(command: &[String]) -> String {
     if name.is_empty() { program } else { name.to_owned() }
 }
 
-/// A text in which `${…}` stays as it is: whoever types a command means it.
+/// Escapes `${`: the shell has already expanded what it should.
 fn literal(text: &str) -> String {
     text.replace("${", "$${")
 }
@@ -283,7 +287,7 @@ fn host(url: &str) -> &str {
     authority.rsplit('@').next().unwrap_or_default()
 }
 
-/// The value may be secret, so it is in no error.
+/// Errors do not repeat the value, because it may be a secret.
 pub(crate) fn parse_header(header: &str) -> Result<(String, String), CliError> {
     match header.split_once(':') {
         Some((name, value)) if !name.trim().is_empty() => {
@@ -311,12 +315,12 @@ fn parse_variable(variable: &str) -> Result<(String, EnvValue), CliError> {
     Ok((name.to_owned(), EnvValue::Text(value)))
 }
 
-/// Between a server and its tool where a person types.
+/// Separators between a server and an item, as typed.
 const SEPARATORS: [&str; 2] = [".", "/"];
-/// Between a server and its tool in public names.
+/// Separators in public names.
 const PUBLIC_SEPARATORS: [&str; 2] = ["__", "_"];
 
-/// A server and something that it has, under the name that the server gives.
+/// A server and one of its tools or prompts, by the server's own name for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ResolvedName {
     pub(crate) server: String,
@@ -329,7 +333,7 @@ impl ResolvedName {
     }
 }
 
-/// What `server.tool` or `server/tool` means, if there is such a server. The longest name of a server wins.
+/// Resolves `server.tool` and `server/tool`. The longest matching server name wins.
 pub(crate) fn resolve_typed(typed: &str, servers: &Servers) -> Option<ResolvedName> {
     match servers.source {
         ServerSource::AdHoc => Some(ResolvedName::new(servers.names().next()?, typed)),
@@ -337,7 +341,7 @@ pub(crate) fn resolve_typed(typed: &str, servers: &Servers) -> Option<ResolvedNa
     }
 }
 
-/// What a public name may mean: a server and what is behind it.
+/// Resolves a public name.
 pub(crate) fn resolve_public(typed: &str, servers: &Servers) -> Option<ResolvedName> {
     let typed = typed.strip_prefix("mcp__").unwrap_or(typed);
     split_name(typed, servers, &PUBLIC_SEPARATORS)
@@ -355,13 +359,13 @@ fn split_name(typed: &str, servers: &Servers, separators: &[&str]) -> Option<Res
     found.max_by_key(|(name, _)| name.len()).map(|(name, rest)| ResolvedName::new(name, rest))
 }
 
-/// What the only server there is makes of a name.
+/// Resolves a bare name if only one server is enabled.
 pub(crate) fn resolve_single(typed: &str, servers: &Servers) -> Option<ResolvedName> {
     servers.single_enabled().map(|server| ResolvedName::new(&server.name, typed))
 }
 
-/// A tool that was typed without its server must be that of one server alone. What cannot be ruled out is json: the
-/// `silent` servers, whose tools nobody knows, may have a tool of that name too.
+/// Checks that a bare tool name belongs to one server only. Returns a note if `unlisted` servers
+/// may have it, too.
 pub(crate) fn check_bare_name(
     typed: &str,
     owners: &[&str],
@@ -385,7 +389,7 @@ pub(crate) fn check_bare_name(
     }
 }
 
-/// Nothing of this name is known. `spellings` are names that would have worked.
+/// Error: unknown name. `spellings` are the known names.
 pub(crate) fn unknown_name<'a>(
     what: &str,
     typed: &str,

@@ -1,7 +1,7 @@
-//! Servers put to use: the one place that knows what stands between a command and a server.
+//! Server session: the servers that a command uses, started here or in the daemon.
 //!
-//! **Invariant:** nothing is started that was not asked for, and once [`ServerSession::close`] returns, whatever was started
-//! has ended or is left to its guardian.
+//! **Invariant:** a server starts only when it is needed. When [`ServerSession::close`] returns,
+//! every server started here has ended or is left to its guardian.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,24 +36,24 @@ use crate::server_selection::{ServerSource, Servers};
 use crate::settings::{self, Verbosity};
 use crate::suggested_command::shell_quote;
 
-/// A person waits for the prompt of the shell, so servers that do not leave are pushed sooner than by a daemon.
+/// Shorter than the daemon's, because the user waits for the shell prompt.
 const SHUTDOWN_TIMEOUTS: Ladder =
     Ladder { close: Duration::from_secs(1), terminate: Duration::from_millis(700) };
-/// How long the end of all servers is waited for. Their guardians go on without us.
+/// Maximum time to wait for all servers to end. Their guardians carry on without us.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(2500);
 
-/// Servers, none of which is started before it is asked for.
+/// Servers that start on demand.
 pub(crate) struct ServerSession {
     service: LocalService,
     configs: Vec<McpServerConfig>,
     source: ServerSource,
-    /// Who runs the servers, if it is not this program.
+    /// The daemon that runs the servers, if it is not this process.
     daemon: Option<Daemon>,
     context: Context,
 }
 
 impl ServerSession {
-    /// Makes servers ready to be started. A daemon is told how long a request may take, if it is limited.
+    /// Prepares the servers. The daemon is told the request timeout, if there is one.
     pub(crate) async fn open(
         servers: Servers,
         elicitation: Option<ElicitationHandler>,
@@ -75,7 +75,8 @@ impl ServerSession {
             None => servers,
         };
         let is_ad_hoc_or_daemon = source == ServerSource::AdHoc || daemon.is_some();
-        // A server that is not read from the config file is remembered like any other.
+        // Ad-hoc servers and those behind the daemon keep logs and caches, too, under a separate
+        // config file.
         let home = if is_ad_hoc_or_daemon {
             Home::new(home.dir().join("typed"), home.dir())
         } else {
@@ -110,14 +111,14 @@ impl ServerSession {
         &self.configs
     }
 
-    /// Lists the tools that are remembered, and says whose are not. Nothing is started for that.
+    /// Lists cached tools without starting servers. Returns the servers whose tools are unknown.
     pub(crate) async fn list_cached(&self) -> Result<Vec<UnlistedServer>, CliError> {
         if let Some(daemon) = &self.daemon {
             return self.list_cached_from(daemon).await;
         }
         let known =
             self.configs.iter().filter(|config| config.enabled && self.is_known(&config.name));
-        // A lazy server whose tools are remembered is listed without being started.
+        // Lazy servers with cached tools are listed without being started.
         let lazy = known.map(|config| McpServerConfig { start: StartMode::Lazy, ..config.clone() });
         self.manager().reconcile(&[], &lazy.collect::<Vec<_>>()).await?;
         let enabled =
@@ -129,7 +130,7 @@ impl ServerSession {
             .collect())
     }
 
-    /// Why nobody knows the tools of a server.
+    /// Why a server's tools are unknown.
     fn fan_out(&self, id: Option<Uuid>) -> UnlistedReason {
         let happened = id.and_then(|id| self.service.logs().read(id).ok());
         match happened.and_then(last_outcome) {
@@ -138,7 +139,7 @@ impl ServerSession {
         }
     }
 
-    /// The same of a daemon: it knows the tools of whatever it has run.
+    /// The same with the daemon, which knows the tools of all servers that have run.
     async fn list_cached_from(&self, daemon: &Daemon) -> Result<Vec<UnlistedServer>, CliError> {
         let statuses = daemon.statuses().await?;
         let is_known = |name: &str| {
@@ -158,20 +159,20 @@ impl ServerSession {
         Ok(unlisted.collect())
     }
 
-    /// Why the daemon does not offer the tools of a server, if it does not.
+    /// Why the daemon does not list a server's tools, if so.
     fn fan_out_from(&self, name: &str, status: Option<&Status>) -> Option<UnlistedReason> {
         let has_tools = self.tools().iter().any(|tool| **tool.server() == *name);
         match status.map(|status| (&status.state, status.n_tools)) {
             _ if has_tools => None,
-            // One that was used and rests keeps its tools; one that was stopped does not.
+            // Idle servers keep their tools; stopped ones do not.
             Some((McpStatus::Stopped, 1..)) => Some(UnlistedReason::Stopped),
             Some((McpStatus::Error { .. }, _)) => Some(UnlistedReason::Failed),
-            // It may be tried again at this very moment.
+            // The daemon may be retrying at this moment.
             _ => (!self.is_known(name)).then(|| self.fan_out(status.map(|status| status.id))),
         }
     }
 
-    /// Starts or reaches a server and waits until it can be used.
+    /// Starts or connects to a server, and waits until it is ready.
     pub(crate) async fn connect(&self, name: &str) -> Result<Arc<McpConnection>, CliError> {
         let Some(config) = self.configs.iter().find(|config| config.name == name) else {
             return Err(self.manager().server(name).err().unwrap_or(RackError::Closed).into());
@@ -185,7 +186,7 @@ impl ServerSession {
             if let Some(daemon) = &self.daemon {
                 daemon.start_server(name).await?;
                 if self.has_no_tools(name) {
-                    // It was asked while it did not run, and has tools now.
+                    // Its empty list dates from when it was not running.
                     return Ok(self.manager().reconnect(name).await?);
                 }
             }
@@ -199,7 +200,7 @@ impl ServerSession {
         }
     }
 
-    /// Why a server is not connected, with its own reason if it has one.
+    /// The error of a server that is not connected.
     fn not_connected(&self, name: &str, state: &ConnectionState) -> CliError {
         let general = CliError::from(RackError::NotConnected {
             server: name.to_owned(),
@@ -223,7 +224,7 @@ impl ServerSession {
         if !matches!(failure.kind(), FailureKind::BadConfig | FailureKind::MissingCredentials) {
             return general;
         }
-        // What the failure itself says to do is better than anything we could add.
+        // The failure's own hint is more specific.
         let hint = |usual: &str| failure.hint().unwrap_or(usual).to_owned();
         match self.source {
             ServerSource::AdHoc => {
@@ -235,7 +236,7 @@ impl ServerSession {
         }
     }
 
-    /// Calls a tool and gives its result as the server wrote it.
+    /// Calls a tool, and returns the raw result.
     pub(crate) async fn call(
         &self,
         (server, tool): (&str, &str),
@@ -247,28 +248,28 @@ impl ServerSession {
         self.run_relaying(server, call).await
     }
 
-    /// Every tool that is known and not denied, without asking anybody.
+    /// All known tools that are not denied.
     pub(crate) fn tools(&self) -> Arc<[ToolWithServer]> {
         self.manager().all_tools()
     }
 
-    /// A tool by any of its names, as far as tools are known.
+    /// Finds a tool by any of its names.
     pub(crate) fn find(&self, typed: &str) -> Option<ToolWithServer> {
         self.manager().find_tool(typed)
     }
 
-    /// Sees that a name does not mean tools of several servers, as far as tools are known.
+    /// Checks that a name does not match tools of several servers.
     pub(crate) fn unambiguous(&self, typed: &str) -> Result<(), CliError> {
         Ok(self.manager().unambiguous(typed)?)
     }
 
-    /// A tool as its server describes it, denied or not, as far as tools are known.
+    /// A tool from its server's list, denied or not.
     pub(crate) fn tool(&self, server: &str, tool: &str) -> Option<Tool> {
         let connection = self.manager().server(server).ok()?;
         connection.listing()?.items.iter().find(|listed| listed.name == tool).cloned()
     }
 
-    /// Why a tool that a server does not list cannot be called. A daemon does not list what is denied.
+    /// The error for a tool that is denied. The daemon does not list denied tools.
     pub(crate) fn denied_error(&self, server: &str, tool: &str) -> Option<CliError> {
         let daemon = self.daemon.as_ref();
         let rule = daemon.and_then(|_| self.manager().server(server).ok()?.denial(tool))?;
@@ -281,12 +282,12 @@ impl ServerSession {
         self.tools().iter().any(|known| **known.server() == *server && known.tool().name == tool)
     }
 
-    /// Whether the tools of a server are known, running or not.
+    /// Whether the tools of a server are known.
     pub(crate) fn is_known(&self, server: &str) -> bool {
         self.manager().server(server).is_ok_and(|connection| connection.listing().is_some())
     }
 
-    /// Whether a server has been asked, and had no tools.
+    /// Whether a server's tool list is known and empty.
     fn has_no_tools(&self, server: &str) -> bool {
         let asked = self.manager().server(server).ok();
         asked.is_some_and(|connection| {
@@ -294,7 +295,7 @@ impl ServerSession {
         })
     }
 
-    /// Waits for something of a server unless the user wants to stop, and passes on what that server says meanwhile.
+    /// Awaits `work` until Ctrl-C, and relays the server's output meanwhile.
     pub(crate) async fn run_relaying<T>(
         &self,
         server: &str,
@@ -303,7 +304,7 @@ impl ServerSession {
         self.run_with_spinner(None, server, work).await
     }
 
-    /// The same, with a spinner line for how far the server is.
+    /// The same, with a spinner that shows the connection phase.
     async fn run_with_spinner<T>(
         &self,
         spinner: Option<&Spinner>,
@@ -328,11 +329,11 @@ impl ServerSession {
         }
     }
 
-    /// Ends every server. What a crash of an earlier run left behind is ended in the same breath.
+    /// Stops all servers, and cleans up orphans of crashed runs at the same time.
     pub(crate) async fn close(self) {
         let closing = async {
             if self.daemon.is_some() {
-                // Nothing was started here.
+                // No server was started here.
                 return self.service.close().await;
             }
             let sweeping = tokio::task::spawn_blocking(toolrack_stdio::sweep);
@@ -349,7 +350,7 @@ fn is_child(config: &McpServerConfig) -> bool {
     matches!(config.transport, McpTransport::Stdio { .. })
 }
 
-/// Hears what one server says while it is waited for.
+/// Relays the events of one server.
 struct Listener<'a> {
     printer: &'a Printer,
     server: &'a str,
@@ -357,7 +358,7 @@ struct Listener<'a> {
 }
 
 impl Listener<'_> {
-    /// What was said before the work was done is told before its outcome.
+    /// Relays events that happened before the work completed, ahead of its result.
     async fn drain(&self, events: &mut RackEvents) {
         while let Ok(Some(event)) = timeout(Duration::ZERO, events.next()).await {
             self.on_event(&event);
@@ -391,7 +392,7 @@ impl Listener<'_> {
     }
 }
 
-/// Uses servers, and ends them whatever comes of it.
+/// Opens a session, runs `work`, and closes the session in any case.
 pub(crate) async fn with_session<T>(
     servers: Servers,
     request: &RequestOptions,
@@ -406,8 +407,8 @@ pub(crate) async fn with_session<T>(
     outcome
 }
 
-/// For a server that was typed: logins are kept for servers of the config. A token that was typed was refused, which
-/// is another matter.
+/// Hint for an ad-hoc server that needs a login; only configured servers keep logins. `None` if a
+/// token was given.
 pub(crate) fn login_hint(server: &McpServerConfig) -> Option<String> {
     let McpTransport::Http { url, .. } = &server.transport else { return None };
     if server.has_authorization() {
@@ -420,7 +421,8 @@ pub(crate) fn login_hint(server: &McpServerConfig) -> Option<String> {
     ))
 }
 
-/// For a server of the config that refuses what its headers say: nobody can log in there.
+/// Hint for a configured server that rejects the token in its headers, where `login` does not
+/// apply.
 pub(crate) fn token_hint(server: &McpServerConfig) -> String {
     format!("change the token in its headers with `toolrack edit {}`", shell_quote(&server.name))
 }

@@ -1,8 +1,10 @@
-//! What holds for every command: options first, then variables of the environment, then what is usual.
+//! Settings of every command, resolved from options, environment variables and defaults, in this
+//! order.
 //!
-//! What neither says is left open here, and the config file decides it for each server.
+//! What is not set here is left to the config file of each server.
 //!
-//! **Invariant:** the environment is read through [`Variable`] only, so the documented table is complete.
+//! **Invariant:** the environment is read only through [`Variable`], so the documented table is
+//! complete.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -20,48 +22,48 @@ use crate::error::CliError;
 use crate::output::Output;
 use crate::suggested_command::EchoedFlags;
 
-/// What holds for every command.
+/// Settings of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// Where things live, unless nothing says so.
+    /// Config file and data directory, if known.
     home: Option<Home>,
-    /// Somebody asked for this very config file, so it has to be there.
+    /// Whether the config file was named explicitly, and so must exist.
     pub(crate) has_explicit_config: bool,
-    /// Everything was moved to one folder.
+    /// Whether `TOOLRACK_HOME` is set.
     pub(crate) has_explicit_home: bool,
     pub(crate) output: Output,
     pub(crate) verbosity: Verbosity,
     pub(crate) color: ColorMode,
-    /// How wide tables may be. As wide as they like, if nobody looks.
+    /// Maximum table width on a terminal.
     pub(crate) columns: Option<usize>,
-    /// How long a request may take in all. The config file's choice, if not given.
+    /// Total timeout of a request; the config decides otherwise.
     pub(crate) timeout: Option<Duration>,
-    /// Whose servers are meant, beside those that every agent has.
+    /// Selected agent, whose servers are added to the shared ones.
     pub(crate) agent: Option<String>,
-    /// What has to be typed again for the next command to mean the same servers.
+    /// Flags to repeat in suggested commands.
     pub(crate) echoed_flags: EchoedFlags,
     pub(crate) streams: StdStreams,
     pub(crate) daemon: DaemonUse,
-    /// Where a daemon that is started listens. Where daemons usually do, if not given.
+    /// Address that a new daemon listens on; a default otherwise.
     pub(crate) listen: Option<Listen>,
 }
 
-/// Whether a daemon is used.
+/// Use of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DaemonUse {
-    /// One that runs is used, and one is started where nothing can be done without.
+    /// Use a running daemon, and start one where required.
     Auto,
-    /// One that runs is used, and none is started by itself.
+    /// Use a running daemon, but never start one.
     NoAutostart,
-    /// None, as if none ran.
+    /// Ignore the daemon.
     Never,
 }
 
-/// Where a daemon listens for browsers and other clients.
+/// Where the daemon listens, besides its Unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listen {
     At(SocketAddr),
-    /// On its Unix socket alone.
+    /// On its Unix socket only.
     Nowhere,
 }
 
@@ -88,24 +90,24 @@ impl std::str::FromStr for Listen {
     }
 }
 
-/// How much is said besides data.
+/// How much is printed besides data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verbosity {
-    /// Failures only.
+    /// Errors only.
     Quiet,
     Normal,
-    /// Also what servers write to their error output and their logs.
+    /// Also the servers' stderr and log messages.
     Verbose,
 }
 
-/// Whether data is shown in colours.
+/// Whether to use colors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ColorMode {
     Color,
     Plain,
 }
 
-/// Every variable of the environment that is looked at.
+/// Environment variables that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variable {
     Home,
@@ -154,7 +156,7 @@ impl Variable {
         Self::NoProxy,
     ];
 
-    /// Those that say how servers over HTTP are reached. Small letters count too, and first.
+    /// Proxy variables. Their lowercase names take precedence.
     const PROXIES: [Self; 4] = [Self::HttpProxy, Self::HttpsProxy, Self::AllProxy, Self::NoProxy];
 
     pub(crate) fn name(self) -> &'static str {
@@ -215,7 +217,7 @@ impl Variable {
 }
 
 impl Settings {
-    /// Where things live.
+    /// Config file and data directory.
     pub(crate) fn home(&self) -> Result<&Home, CliError> {
         self.home.as_ref().ok_or_else(|| {
             let hint = "set `HOME`, or `TOOLRACK_HOME` to a folder for everything";
@@ -224,7 +226,7 @@ impl Settings {
     }
 }
 
-/// The home that the environment names, with the config file that was asked for.
+/// The home directory from the environment, with an explicit config file.
 fn home(
     config: Option<PathBuf>,
     set: &dyn Fn(Variable) -> Option<OsString>,
@@ -241,7 +243,7 @@ fn home(
     }))
 }
 
-/// What the environment says about proxies.
+/// Proxy settings from the environment.
 pub(crate) fn proxies() -> ProxySettings {
     let names = Variable::PROXIES.iter().flat_map(|variable| {
         let name = variable.name();
@@ -251,12 +253,12 @@ pub(crate) fn proxies() -> ProxySettings {
     ProxySettings::from_pairs(names.filter_map(|name| Some((name.clone(), value(&name)?))))
 }
 
-/// A variable of the environment of this process.
+/// Reads an environment variable.
 pub(crate) fn env_var(variable: Variable) -> Option<OsString> {
     std::env::var_os(variable.name())
 }
 
-/// Settles everything at once.
+/// Resolves all settings.
 pub(crate) fn resolve(
     options: &GlobalOptions,
     variable: &dyn Fn(Variable) -> Option<OsString>,
@@ -323,7 +325,7 @@ fn timeout(text: &str) -> Result<Duration, CliError> {
     })
 }
 
-/// Who is at the other end of a stream.
+/// What a standard stream is connected to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StreamKind {
     Terminal,
@@ -336,7 +338,7 @@ pub(crate) struct StdStreams {
     pub(crate) stdin: StreamKind,
     pub(crate) stdout: StreamKind,
     pub(crate) stderr: StreamKind,
-    /// How wide the streams is on which data is shown, if it is one and says so.
+    /// Width of the terminal on stdout.
     pub(crate) columns: Option<usize>,
 }
 
@@ -350,7 +352,7 @@ impl StdStreams {
         }
     }
 
-    /// Whether somebody can be asked something and be heard.
+    /// Whether the user can be prompted.
     pub(crate) fn is_interactive(&self) -> bool {
         self.stdin == StreamKind::Terminal && self.stderr == StreamKind::Terminal
     }

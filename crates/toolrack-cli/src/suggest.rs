@@ -1,10 +1,10 @@
-//! What may have been meant by a name that nobody has.
+//! Did-you-mean suggestions.
 
-/// How alike two names have to be, from 0 to 1.
+/// Minimum similarity, from 0 to 1.
 const LIKENESS: f64 = 0.65;
 const MOST: usize = 3;
 
-/// The candidates that look most like `name`, best first.
+/// The candidates most similar to `name`, best first.
 pub(crate) fn similar_names<'a>(
     name: &str,
     candidates: impl Iterator<Item = &'a str>,
@@ -19,13 +19,13 @@ pub(crate) fn similar_names<'a>(
     close.into_iter().take(MOST).map(|(_, candidate)| candidate).collect()
 }
 
-/// Where somebody typed only a part, that part counts for more than the rest that is missing.
+/// A substring counts as a near match, whatever its length.
 fn likeness(name: &str, candidate: &str) -> f64 {
     let alike = strsim::normalized_damerau_levenshtein(name, candidate);
     if name.len() >= 3 && candidate.contains(name) { alike.max(0.9) } else { alike }
 }
 
-/// The same as a clause behind a semicolon, or nothing.
+/// The suggestions as a clause after a semicolon.
 pub(crate) fn did_you_mean(names: &[&str]) -> String {
     match names {
         [] => String::new(),

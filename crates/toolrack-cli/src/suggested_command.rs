@@ -1,7 +1,7 @@
-//! The commands that we propose, aimed at the servers that the user meant.
+//! Commands in hints, completed with the `--config` and `--agent` that the user typed.
 //!
-//! Whoever typed `--config` or `--agent` has to type it again for the next command. What is set in the environment
-//! is still there.
+//! Without them the suggested command would use other servers. Settings from the environment need
+//! no repetition.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use toolrack_transport::plain_text;
 
 use crate::args::GlobalOptions;
 
-/// How a command begins within a text.
+/// Start of a command in a text.
 const COMMAND_START: &str = "`toolrack ";
-/// Commands for which it does not matter which servers are meant.
+/// Commands that do not depend on the servers.
 const SERVER_INDEPENDENT: [&str; 3] = ["-", "daemon stop", "secret "];
 
-/// The options that say which servers are meant, as they were typed.
+/// The flags that select servers, quoted for the shell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct EchoedFlags {
     config: Option<String>,
@@ -26,7 +26,7 @@ impl EchoedFlags {
         Self::new(options.config.as_deref(), options.agent.as_deref())
     }
 
-    /// The servers of this file, and of this agent.
+    /// Flags for a config file and an agent.
     pub(crate) fn new(config: Option<&Path>, agent: Option<&str>) -> Self {
         Self {
             config: config.map(|path| shell_quote(&path.to_string_lossy())),
@@ -34,7 +34,7 @@ impl EchoedFlags {
         }
     }
 
-    /// One command, which begins with our name.
+    /// Adds the flags to a command.
     pub(crate) fn apply_to_command(&self, command: &str) -> String {
         match command.strip_prefix("toolrack ") {
             Some(rest) => format!("toolrack {}{rest}", self.flags_for(rest)),
@@ -42,7 +42,7 @@ impl EchoedFlags {
         }
     }
 
-    /// A text of ours with every command in it.
+    /// Adds the flags to every command in a text.
     pub(crate) fn apply_to_text(&self, text: &str) -> String {
         let mut pieces = text.split(COMMAND_START);
         let mut result = pieces.next().unwrap_or_default().to_owned();
@@ -59,7 +59,7 @@ impl EchoedFlags {
         if SERVER_INDEPENDENT.iter().any(|prefix| command.starts_with(prefix)) {
             return String::new();
         }
-        // What is taken over from this very file goes into another one.
+        // A file that is imported must not also become the config file.
         let is_source = |file: &&String| command.strip_prefix("import ") == Some(file.as_str());
         let config = self.config.as_ref().filter(|config| !is_source(config));
         let config = config.map(|config| format!("--config {config} "));
@@ -68,7 +68,7 @@ impl EchoedFlags {
     }
 }
 
-/// A word as a shell takes it, without what cannot be seen.
+/// Quotes a word for the shell, without control and invisible characters.
 pub(crate) fn shell_quote(text: &str) -> String {
     let text = plain_text(text, usize::MAX);
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);

@@ -1,4 +1,6 @@
-//! The arguments of a call: from what was typed to what is sent. Pure, except for reading files.
+//! Arguments of a tool call: `name=text`, `name:=json`, `name=@file` and `name:=@file`.
+//!
+//! The submodules parse call expressions, read the tool's schema, and coerce the arguments to it.
 
 pub(crate) mod call_expr;
 pub(crate) mod coerce;
@@ -10,7 +12,7 @@ use serde_json::Value;
 
 use crate::error::CliError;
 
-/// One argument as it is typed.
+/// A parsed `name=value` argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KeyValue {
     pub(crate) path: String,
@@ -18,14 +20,14 @@ pub(crate) struct KeyValue {
     pub(crate) source: ValueSource,
 }
 
-/// What the value is.
+/// Format of the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ValueFormat {
     Text,
     Json,
 }
 
-/// Where the value is.
+/// Source of the value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ValueSource {
     Inline(String),
@@ -33,21 +35,21 @@ pub(crate) enum ValueSource {
     Stdin,
 }
 
-/// One argument whose value is at hand.
+/// An argument with its value read.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Argument {
     pub(crate) path: String,
     pub(crate) value: ArgValue,
 }
 
-/// A value, as far as it is known without a schema.
+/// A value before the schema is applied.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ArgValue {
     Text(String),
     Json(Value),
 }
 
-/// ValueFormat one word.
+/// Parses an argument.
 pub(crate) fn parse(word: &str) -> Result<KeyValue, CliError> {
     let Some((name, value)) = word.split_once('=') else {
         return Err(CliError::usage(
@@ -78,7 +80,7 @@ pub(crate) fn parse(word: &str) -> Result<KeyValue, CliError> {
     Ok(KeyValue { path: path.to_owned(), format, source })
 }
 
-/// An argument of the text that was found where the word value.
+/// Builds an argument from the text that was read.
 pub(crate) fn resolve(path: &str, format: ValueFormat, text: String) -> Result<Argument, CliError> {
     let value = match format {
         ValueFormat::Text => ArgValue::Text(text),

@@ -1,6 +1,6 @@
-//! What is said of a line that cannot be understood: the parser's words, and what to type instead.
+//! Usage errors: clap's message without its tips, and a hint of ours.
 //!
-//! **Invariant:** a hint repeats no value that was typed; it may be a secret.
+//! **Invariant:** a hint repeats no typed value, because it may be a secret.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Error};
@@ -10,7 +10,7 @@ use crate::suggest::similar_names;
 
 const HELP: &str = "run it with `--help` to see what can be typed";
 
-/// What is wrong, and how it is used. What the parser would try is left to [`hint`], which knows more.
+/// The message and the usage line. Clap's tips are left to [`hint`], which knows more.
 pub(crate) fn render(error: &Error) -> String {
     let text = error.render().to_string();
     let is_told = |line: &&str| {
@@ -20,7 +20,7 @@ pub(crate) fn render(error: &Error) -> String {
     text.lines().filter(is_told).collect::<Vec<_>>().join("\n")
 }
 
-/// The same in one line, without how it is used.
+/// The message on one line, without the usage.
 pub(crate) fn message(error: &Error) -> String {
     let text = error.render().to_string();
     let lines: Vec<&str> =
@@ -29,7 +29,7 @@ pub(crate) fn message(error: &Error) -> String {
     message.strip_prefix("error: ").unwrap_or(&message).to_owned()
 }
 
-/// What to type instead.
+/// The hint of a usage error.
 pub(crate) fn hint(error: &Error, typed: &[String]) -> String {
     let known = Cli::command();
     let mut rest = typed.iter().map(String::as_str).take_while(|word| *word != "--");
@@ -46,7 +46,8 @@ pub(crate) fn hint(error: &Error, typed: &[String]) -> String {
     }
 }
 
-/// A command without the `--` before it, which is what an option that we do not know most likely belongs to.
+/// Hint for an unknown option of `add`, which most likely belongs to a command without `--` before
+/// it.
 fn command_of<'a>(mut rest: impl Iterator<Item = &'a str>, stray: &str) -> String {
     match (rest.next(), rest.next()) {
         (Some(name), Some(program))
@@ -58,7 +59,8 @@ fn command_of<'a>(mut rest: impl Iterator<Item = &'a str>, stray: &str) -> Strin
     }
 }
 
-/// What the parser thinks was meant, if it looks like what was typed. It has several thoughts, in no useful order.
+/// Clap's suggestion that is most similar to what was typed. Clap returns several, in no useful
+/// order.
 fn meant(error: &Error) -> Option<String> {
     let pairs = [
         (ContextKind::InvalidSubcommand, ContextKind::SuggestedSubcommand),

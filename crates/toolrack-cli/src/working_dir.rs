@@ -1,6 +1,6 @@
-//! The folder in which a server is started, where its arguments are paths that begin there.
+//! Working directory of a server whose arguments are relative paths.
 //!
-//! **Invariant:** a folder that somebody chose stays.
+//! **Invariant:** an explicit working directory is kept.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,11 @@ use toolrack_service::{McpConfig, McpPackageType};
 
 use crate::config_secrets::{display_line, is_reference};
 
-/// Folders of a project in which tools keep their configs. Paths in those begin at the project.
+/// Directories in which tools keep a project's config. Paths in it are relative to the project.
 const OF_TOOLS: [&str; 6] = [".codex", ".cursor", ".lmstudio", ".roo", ".vscode", ".zed"];
 
-/// Has a server started in `dir` if its arguments name something that is there, so that they mean the same from
-/// everywhere, and says so.
+/// Sets the working directory to `dir` if an argument is a relative path that exists there, so that
+/// it means the same everywhere. Returns a note.
 pub(crate) fn set_if_relative(config: &mut McpConfig, dir: &Path) -> Option<String> {
     let found = relative(config, |path| dir.join(path).exists())?;
     let note = format!(
@@ -25,7 +25,7 @@ pub(crate) fn set_if_relative(config: &mut McpConfig, dir: &Path) -> Option<Stri
     start_in(config, dir).then_some(note)
 }
 
-/// Has a server started in `dir` unless it has a folder of its own, and says whether it is now.
+/// Sets the working directory, unless the server has one. Returns whether it was set.
 pub(crate) fn start_in(config: &mut McpConfig, dir: &Path) -> bool {
     if !is_open(config) {
         return false;
@@ -36,11 +36,11 @@ pub(crate) fn start_in(config: &mut McpConfig, dir: &Path) -> bool {
     true
 }
 
-/// Whether a server runs here, in whatever folder comes.
+/// Whether the server runs locally without a working directory.
 fn is_open(config: &McpConfig) -> bool {
     let is_local = match config.package.package_type {
         McpPackageType::Npm | McpPackageType::Pypi | McpPackageType::Binary => true,
-        // Its paths are those of the container.
+        // Its paths are inside the container.
         McpPackageType::Docker | McpPackageType::Http => false,
     };
     is_local && config.config.get("cwd").is_none()
@@ -53,7 +53,7 @@ fn members(rest: &mut Value) -> Option<&mut Map<String, Value>> {
     rest.as_object_mut()
 }
 
-/// The first path of a server that depends on the folder: its program, an argument, or what is behind a `=`.
+/// The first relative path of a server: its program, an argument, or the part after `=`.
 fn relative(config: &McpConfig, exists: impl Fn(&Path) -> bool) -> Option<String> {
     if !is_open(config) {
         return None;
@@ -70,7 +70,7 @@ fn relative(config: &McpConfig, exists: impl Fn(&Path) -> bool) -> Option<String
     found.map(str::to_owned)
 }
 
-/// The folder at which paths in a config of a tool begin, if it is that of a project.
+/// The project directory of a tool's config file.
 pub(crate) fn of_project(file: &Path) -> Option<PathBuf> {
     let file = std::path::absolute(file).ok()?;
     let dir = file.parent()?;

@@ -1,6 +1,6 @@
-//! JSON written as YAML, members in their order.
+//! YAML writer for JSON documents. Keys keep their order.
 //!
-//! **Invariant:** text that YAML could take for something else, or that is not plain, is written in quotes.
+//! **Invariant:** a string that YAML could read as something else is quoted.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
@@ -8,7 +8,7 @@ use serde_json::Number;
 
 use crate::json_format;
 
-/// Writes a JSON document as YAML. One that is nested too deep stays JSON, which is YAML too.
+/// Converts JSON to YAML. Deeply nested documents stay JSON, which is valid YAML.
 pub(crate) fn write(json: &str) -> String {
     if json_format::is_sprawling(json) {
         return json_format::line(json);
@@ -29,7 +29,7 @@ enum Node {
     Map(Vec<(String, Node)>),
 }
 
-/// Writes a node whose first line begins with `lead`, such as `key: ` or `- `.
+/// Writes a node; its first line begins with `lead`, such as `key: `.
 fn block(node: &Node, depth: usize, lead: &str, lines: &mut Vec<String>) {
     let indent = "  ".repeat(depth);
     match node {
@@ -51,7 +51,7 @@ fn block(node: &Node, depth: usize, lead: &str, lines: &mut Vec<String>) {
     }
 }
 
-/// An item of a list: its first line stands behind the dash.
+/// A list item; its first line follows the dash.
 fn nested(item: &Node, depth: usize, lines: &mut Vec<String>) {
     let start = lines.len();
     block(item, depth + 1, "", lines);
@@ -61,7 +61,7 @@ fn nested(item: &Node, depth: usize, lines: &mut Vec<String>) {
     }
 }
 
-/// The line above a nested block, if it has a key, and how deep the block is then.
+/// Writes the key's line above a nested block. Returns the depth of the block.
 fn opened(depth: usize, lead: &str, lines: &mut Vec<String>) -> usize {
     if lead.is_empty() {
         return depth;
@@ -78,7 +78,7 @@ fn scalar(text: &str) -> String {
     json_format::line(&quoted)
 }
 
-/// Whether no reader of YAML can take the text for anything but this text.
+/// Whether every YAML reader takes the text as this string.
 fn is_plain(text: &str) -> bool {
     let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ' ');
     let begins_well = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');

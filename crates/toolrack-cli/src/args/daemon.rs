@@ -1,10 +1,10 @@
-//! What can be typed about the daemon and what it keeps.
+//! Arguments of `daemon`, `serve`, `dashboard` and `history`.
 
 use clap::{Args, Subcommand};
 
 use crate::settings::Listen;
 
-/// What can be done with the daemon.
+/// Options of `daemon`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -16,45 +16,45 @@ pub(crate) struct DaemonOptions {
     pub(crate) action: DaemonAction,
 }
 
-/// What can be done with the daemon.
+/// Subcommands of `daemon`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DaemonAction {
-    /// Start it in the background, with every server that is enabled
+    /// Start the daemon in the background, with all enabled servers
     Start(DaemonStartOptions),
-    /// End it and all its servers
+    /// Stop the daemon and all its servers
     Stop,
-    /// Show whether it runs, and where
+    /// Show whether the daemon is running, and where
     Status,
-    /// Show the end of its log
+    /// Show the end of the daemon log
     #[command(visible_alias = "log")]
     Logs(DaemonLogsOptions),
-    /// Print a unit with which systemd starts it for you
+    /// Print a systemd user unit for the daemon
     Unit,
 }
 
-/// How the daemon is started.
+/// Options of `daemon start`.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct DaemonStartOptions {
-    /// Stay here and write the log to the standard error, until a signal comes
+    /// Run in the foreground and log to stderr, until a signal arrives
     #[arg(short, long)]
     pub(crate) foreground: bool,
-    /// Where to listen for browsers and other clients, or `none` [default: 127.0.0.1:7733]
+    /// Address to listen on for browsers and other clients, or `none` [default: 127.0.0.1:7733]
     #[arg(long, value_name = "ADDR")]
     pub(crate) listen: Option<Listen>,
-    /// We are in the background already, and the log is for a file
+    /// Set by the parent process: this process is already detached and logs to a file
     #[arg(long, hide = true, requires = "foreground")]
     pub(crate) detached: bool,
 }
 
-/// What is shown of the log.
+/// Options of `daemon logs`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DaemonLogsOptions {
-    /// Go on with what is written from now on, until Ctrl-C
+    /// Follow log output, until Ctrl-C
     #[arg(short, long)]
     pub(crate) follow: bool,
 }
 
-/// What is served on the standard streams.
+/// Options of `serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Uses the daemon if one runs; otherwise it starts the servers itself, and ends them with its input.
@@ -65,23 +65,23 @@ Examples:
   toolrack serve --server git                     one server alone, with the names that it gives its tools
   claude mcp add rack -- toolrack serve")]
 pub(crate) struct ServeOptions {
-    /// One server of the config, under its own names; all under public names, if it is not given
+    /// Serve only this server, with its own tool names instead of the public ones
     #[arg(long, value_name = "NAME")]
     pub(crate) server: Option<String>,
-    // Somebody may look for it here, and is told where it is.
+    // Accepted only to point to `daemon start --listen`.
     #[arg(long, hide = true, value_name = "ADDR", num_args = 0..=1)]
     pub(crate) http: Option<Option<String>>,
 }
 
-/// How the page is opened.
+/// Options of `dashboard`.
 #[derive(Debug, Args)]
 pub(crate) struct DashboardOptions {
-    /// Open no browser: show the address, which is good once and for a minute
+    /// Don't open a browser; print a single-use link, valid for 60 s
     #[arg(long)]
     pub(crate) no_browser: bool,
 }
 
-/// Which calls are wanted.
+/// Options of `history`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -89,18 +89,18 @@ Examples:
   toolrack history --server git --tool log -o json
   toolrack history 1f0c8a2b-17                    one call, by its id")]
 pub(crate) struct HistoryOptions {
-    /// One call, by its id
+    /// Show only the call with this ID
     pub(crate) id: Option<String>,
-    /// Only calls of this server
+    /// Only calls to this server
     #[arg(long, value_name = "NAME", conflicts_with = "id")]
     pub(crate) server: Option<String>,
-    /// Only calls of this tool, as its server names it
+    /// Only calls of this tool, by the server's own name for it
     #[arg(long, value_name = "NAME", conflicts_with = "id")]
     pub(crate) tool: Option<String>,
-    /// Only calls that did not do what they should
+    /// Only calls that did not succeed
     #[arg(long, conflicts_with = "id")]
     pub(crate) failed: bool,
-    /// At most so many, the newest
+    /// Maximum number of calls, newest first
     #[arg(long, value_name = "N", default_value_t = 20, conflicts_with = "id")]
     pub(crate) limit: u32,
 }

@@ -1,4 +1,5 @@
-//! What can be typed about the servers of the config.
+//! Arguments of the commands on configured servers: `add`, `list`, `status`, `logs`, `login`,
+//! `secret`, `import`, `config`, `doctor` and the like.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use super::time;
 
-/// What may be said about a new server.
+/// Options of `add`.
 #[derive(Debug, Clone, Default, Args)]
 #[command(after_help = "\
 Examples:
@@ -17,44 +18,44 @@ Examples:
   toolrack add --pypi mcp-server-git git -- --repository .
   toolrack add --env-secret GITHUB_TOKEN=github-token github -- npx -y some-server")]
 pub(crate) struct AddOptions {
-    /// What it is to be called
+    /// Name of the server
     pub(crate) name: String,
-    /// The address of a server over HTTP
+    /// URL of a server over HTTP
     #[arg(value_name = "URL", conflicts_with_all = ["npm", "pypi", "docker", "binary"])]
     pub(crate) url: Option<String>,
-    /// How it is talked to; an address means `http`, a command means `stdio`
+    /// Transport type [default: `http` with a URL, `stdio` with a command]
     #[arg(short, long, value_name = "WAY")]
     pub(crate) transport: Option<TransportKind>,
     #[command(flatten)]
     pub(crate) package: PackageOptions,
-    /// Send this header; `${NAME}` stands for a variable, `${secret:NAME}` for a secret
+    /// Add a request header; `${NAME}` expands a variable, `${secret:NAME}` a secret
     #[arg(short = 'H', long, value_name = "NAME: VALUE")]
     pub(crate) header: Vec<String>,
-    /// Give the server this variable
+    /// Set an environment variable for the server
     #[arg(short, long, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,
-    /// Give the server a secret of the store in this variable
+    /// Set an environment variable from the secret store
     #[arg(long, value_name = "NAME=SECRET")]
     pub(crate) env_secret: Vec<String>,
-    /// Start it in this directory
+    /// Working directory of the server
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,
-    /// How long a call may wait for it, as in `90s`
+    /// Maximum time to wait for a response to a call, e.g. `90s`
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) timeout: Option<Duration>,
-    /// Offer only the tools with this name; `*` stands for anything
+    /// Allow only tools that match this pattern; `*` matches anything
     #[arg(long, value_name = "TOOL")]
     pub(crate) allow: Vec<String>,
-    /// Withhold the tools with this name; `*` stands for anything
+    /// Deny tools that match this pattern; `*` matches anything
     #[arg(long, value_name = "TOOL")]
     pub(crate) deny: Vec<String>,
-    /// Write it down without allowing it to be started
+    /// Add it disabled
     #[arg(long)]
     pub(crate) disabled: bool,
-    /// Do not try whether it starts
+    /// Don't check that the server starts
     #[arg(long)]
     pub(crate) no_check: bool,
-    /// The command that starts it, or the arguments of a package
+    /// Command that starts the server, or arguments of the package
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
@@ -63,113 +64,113 @@ pub(crate) struct AddOptions {
 #[derive(Debug, Clone, Default, Args)]
 #[group(multiple = false)]
 pub(crate) struct PackageOptions {
-    /// A package of the npm registry
+    /// Package in the npm registry
     #[arg(long, value_name = "PACKAGE")]
     pub(crate) npm: Option<String>,
-    /// A package of the Python package index
+    /// Package on PyPI
     #[arg(long, value_name = "PACKAGE")]
     pub(crate) pypi: Option<String>,
-    /// A container image
+    /// Container image
     #[arg(long, value_name = "IMAGE")]
     pub(crate) docker: Option<String>,
-    /// A program of this machine
+    /// Program on this machine
     #[arg(long, value_name = "PROGRAM")]
     pub(crate) binary: Option<String>,
 }
 
-/// How a server is talked to.
+/// Values of `--transport`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TransportKind {
     Stdio,
     Http,
-    /// The older manner of HTTP, which is found out by itself
+    /// Legacy HTTP+SSE, detected automatically
     Sse,
 }
 
-/// What may be said about a new server in JSON.
+/// Options of `add-json`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   toolrack add-json memory '{\"command\": \"npx\", \"args\": [\"-y\", \"@modelcontextprotocol/server-memory\"]}'
   toolrack add-json sentry - < entry.json")]
 pub(crate) struct AddJsonOptions {
-    /// What it is to be called
+    /// Name of the server
     pub(crate) name: String,
-    /// Its entry in the config of any tool, or a whole config with one server; `-` reads the standard input
+    /// Server entry from any tool's config, or a whole config with one server; `-` reads stdin
     pub(crate) json: String,
-    /// Do not try whether it starts
+    /// Don't check that the server starts
     #[arg(long)]
     pub(crate) no_check: bool,
 }
 
-/// What may be said about one server.
+/// A command on one server.
 #[derive(Debug, Args)]
 pub(crate) struct NameOptions {
-    /// The server
+    /// Name of the server
     pub(crate) server: String,
 }
 
-/// What may be said about showing a server.
+/// Options of `get`.
 #[derive(Debug, Args)]
 pub(crate) struct GetOptions {
-    /// The server
+    /// Name of the server
     pub(crate) server: String,
-    /// Also show values of variables and headers that stand in the config file
+    /// Also show the values of environment variables and headers in the config file
     #[arg(long)]
     pub(crate) show_values: bool,
 }
 
-/// What may be said about editing.
+/// Options of `edit`.
 #[derive(Debug, Args)]
 pub(crate) struct EditOptions {
-    /// Begin at this server
+    /// Open the file at this server
     pub(crate) server: Option<String>,
 }
 
-/// What may be said about allowing a server.
+/// Options of `enable`.
 #[derive(Debug, Args)]
 pub(crate) struct EnableOptions {
-    /// The server
+    /// Name of the server
     pub(crate) server: String,
-    /// Do not try whether it starts
+    /// Don't check that the server starts
     #[arg(long)]
     pub(crate) no_check: bool,
 }
 
-/// What may be said about how servers are.
+/// Options of `status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusOptions {
-    /// One server; all, if it is not given
+    /// Show only this server
     pub(crate) server: Option<String>,
-    /// Start the servers, look at them while they run, and end them
+    /// Start each server, check it, and stop it again
     #[arg(long)]
     pub(crate) check: bool,
 }
 
-/// What may be said about what a server has json.
+/// Options of `logs`.
 #[derive(Debug, Args)]
 pub(crate) struct LogsOptions {
-    /// The server
+    /// Name of the server
     pub(crate) server: String,
-    /// Go on with what is written from now on, until Ctrl-C; with `-o json`, each line is a document
+    /// Follow log output, until Ctrl-C; with `-o json`, one document per line
     #[arg(short, long)]
     pub(crate) follow: bool,
-    /// Everything that is remembered, not only the last start
+    /// Show all stored output, not only that of the last start
     #[arg(long)]
     pub(crate) all: bool,
 }
 
-/// What may be said about a login.
+/// Options of `login`.
 #[derive(Debug, Args)]
 pub(crate) struct LoginOptions {
-    /// The server
+    /// Name of the server
     pub(crate) server: String,
-    /// Open no browser: show the address of the page, and ask where it led
+    /// Don't open a browser; print the login URL and ask for the redirect URL
     #[arg(long)]
     pub(crate) no_browser: bool,
 }
 
-/// What can be done with secrets.
+/// Options of `secret`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -181,37 +182,37 @@ pub(crate) struct SecretOptions {
     pub(crate) action: SecretAction,
 }
 
-/// What can be done with secrets.
+/// Subcommands of `secret`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SecretAction {
-    /// Store a secret; its value is asked for, or read from the standard input
+    /// Store a secret; the value is prompted for, or read from stdin
     Set(SecretSetOptions),
-    /// List the names of secrets and the servers that use them
+    /// List secrets and the servers that use them
     #[command(visible_alias = "ls")]
     List,
-    /// Forget a secret
+    /// Remove a secret
     #[command(visible_alias = "rm")]
     Remove(SecretRemoveOptions),
 }
 
-/// Which secret is stored.
+/// Options of `secret set`.
 #[derive(Debug, Args)]
 pub(crate) struct SecretSetOptions {
-    /// What it is called
+    /// Name of the secret
     pub(crate) name: String,
-    // A value that was typed is taken, so that it can be refused with the reason.
+    // Accepted only to be rejected with the reason: other users can read command lines.
     #[arg(hide = true)]
     pub(crate) value: Option<String>,
 }
 
-/// Which secret is forgotten.
+/// Options of `secret remove`.
 #[derive(Debug, Args)]
 pub(crate) struct SecretRemoveOptions {
-    /// What it is called
+    /// Name of the secret
     pub(crate) name: String,
 }
 
-/// What may be said about taking servers over.
+/// Options of `import`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -220,21 +221,21 @@ Examples:
   cd project && toolrack import claude            also the servers that Claude Code has for this project
   toolrack import .mcp.json                       a file of any tool")]
 pub(crate) struct ImportOptions {
-    /// A tool, whose usual files are looked for, or a file; all tools, if neither is given
+    /// Tool whose usual config files are searched, or a file [default: all tools]
     #[arg(value_name = "TOOL|FILE")]
     pub(crate) from: Option<String>,
-    /// A file of the tool
+    /// Config file of that tool
     #[arg(value_name = "FILE")]
     pub(crate) file: Option<PathBuf>,
-    /// Only say what would be done
+    /// Show what would be imported, without changing anything
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Move values of variables, headers and arguments that look secret into the secret store
+    /// Move secret-looking variables, headers and arguments into the secret store
     #[arg(long)]
     pub(crate) secrets: bool,
 }
 
-/// The tools whose configs are found by themselves.
+/// Tools whose config files are found automatically.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SourceTool {
     Claude,
@@ -249,32 +250,32 @@ pub(crate) enum SourceTool {
     Lmstudio,
 }
 
-/// What can be done with the config file.
+/// Options of `config`.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigOptions {
     #[command(subcommand)]
     pub(crate) action: ConfigAction,
 }
 
-/// What can be done with the config file.
+/// Subcommands of `config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigAction {
-    /// Say everything that is wrong with a config file, of ours or of another tool
+    /// Validate a config file of toolrack or another tool
     Check(ConfigCheckOptions),
-    /// Say where the config file is
+    /// Print the path of the config file
     Path,
 }
 
-/// Which file is checked.
+/// Options of `config check`.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigCheckOptions {
-    /// The file; the config file in use, if it is not given
+    /// File to validate [default: the config file in use]
     pub(crate) file: Option<PathBuf>,
 }
 
-/// What may be said about looking for faults.
+/// Options of `doctor`.
 #[derive(Debug, Args)]
 pub(crate) struct DoctorOptions {
-    /// One server; all, if it is not given
+    /// Check only this server
     pub(crate) server: Option<String>,
 }

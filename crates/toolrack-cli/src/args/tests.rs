@@ -1,4 +1,4 @@
-//! Argument definitions, and docs/cli.md, which is generated from them.
+//! Tests of the argument definitions; docs/cli.md, which is generated from them.
 
 use super::*;
 
@@ -64,7 +64,7 @@ The config file is `$XDG_CONFIG_HOME/toolrack/toolrack.toml`; docs/config.md des
 A `.toolrack.toml` in the current directory is ignored, because nobody has approved it.
 ";
 
-/// The whole page.
+/// The text of docs/cli.md.
 fn page() -> String {
     let mut page = HEAD.to_owned();
     let mut add = |text: std::fmt::Arguments<'_>| page.write_fmt(text).unwrap_or_default();
@@ -92,14 +92,14 @@ fn page() -> String {
     page
 }
 
-/// Help as it is printed, without blanks at the ends of lines.
+/// Help as it is printed, without trailing spaces.
 fn trimmed(help: &clap::builder::StyledStr) -> String {
     let text = help.to_string();
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     lines.join("\n") + "\n"
 }
 
-/// Compares the page with what it should be. `UPDATE=1` writes it instead.
+/// Compares docs/cli.md with the generated text. `UPDATE=1` writes the file instead.
 #[test]
 fn the_reference_is_up_to_date() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");

@@ -1,4 +1,4 @@
-//! What can be typed about tools.
+//! Arguments of the commands on tools, resources and prompts.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::TargetOptions;
 use super::time;
 use crate::settings::Settings;
 
-/// What may be said about listing tools.
+/// Options of `tools`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -18,19 +18,19 @@ Examples:
   toolrack tools -- npx -y some-server            a server without any config
   toolrack tools --url https://host/mcp -o json")]
 pub(crate) struct ToolsOptions {
-    /// One server of the config; all, if it is not given
+    /// Only this server [default: all servers]
     pub(crate) server: Option<String>,
-    /// Also show what each tool takes
+    /// Also show the parameters of each tool
     #[arg(long)]
     pub(crate) schema: bool,
-    /// Start nothing; list what is remembered from the last time
+    /// List cached tools without starting any server
     #[arg(long)]
     pub(crate) cached: bool,
     #[command(flatten)]
     pub(crate) target: TargetOptions,
 }
 
-/// What may be said about a call.
+/// Options of `call`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 How arguments are written:
@@ -47,104 +47,104 @@ Examples:
   toolrack call echo message=hello -- npx -y @modelcontextprotocol/server-everything
   toolrack call echo message=hello --url https://host/mcp")]
 pub(crate) struct CallOptions {
-    /// The tool as `server.tool`, `server/tool` or its public name, or by its own name if one server alone has it;
-    /// `tool(name: value)` gives arguments too
+    /// Tool as `server.tool`, `server/tool`, its public name, or its own name if only one server
+    /// has it; `tool(name: value)` includes the arguments
     pub(crate) tool: String,
-    /// The arguments, as described below
+    /// Arguments of the tool, see below
     #[arg(value_name = "NAME=VALUE")]
     pub(crate) arguments: Vec<String>,
-    /// All arguments as one JSON object; `-` reads the standard input, `@file` a file
+    /// All arguments as a JSON object; `-` reads stdin, `@file` a file
     #[arg(long, value_name = "JSON")]
     pub(crate) args: Option<String>,
     /// Print the request instead of sending it
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Send the arguments without comparing them with the tool's schema
+    /// Don't validate the arguments against the tool's schema
     #[arg(long)]
     pub(crate) no_check: bool,
     #[command(flatten)]
     pub(crate) request: RequestOptions,
-    /// Write images, sounds and files of the result into this directory
+    /// Save images, audio and files of the result to this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) save: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) target: TargetOptions,
 }
 
-/// How a request is made.
+/// Options of a single request.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct RequestOptions {
-    /// How long it may take in all, as in `90s`
+    /// Maximum total time, e.g. `90s`
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) timeout: Option<Duration>,
-    /// Answer questions of the server with their defaults
+    /// Answer the server's questions with their defaults
     #[arg(short, long)]
     pub(crate) yes: bool,
 }
 
 impl RequestOptions {
-    /// How long a request may take in all: as it was typed, or else as the environment says.
+    /// The total timeout: the option, or else `TOOLRACK_TIMEOUT`.
     pub(crate) fn timeout(&self, settings: &Settings) -> Option<Duration> {
         self.timeout.or(settings.timeout)
     }
 }
 
-/// What may be said about a search.
+/// Options of `search`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Searches what is remembered from the last time each server was used; `--live` asks the servers themselves.")]
 pub(crate) struct SearchOptions {
-    /// Words that the name or the description has to contain, all of them
+    /// Keywords; all of them must occur in the name or the description
     #[arg(required = true)]
     pub(crate) words: Vec<String>,
-    /// Start every server and search what it has now
+    /// Start all servers and search their current tools
     #[arg(long)]
     pub(crate) live: bool,
 }
 
-/// What may be said about listing resources.
+/// Options of `resources`.
 #[derive(Debug, Args)]
 pub(crate) struct ResourcesOptions {
-    /// One server of the config; all, if it is not given
+    /// Only this server [default: all servers]
     pub(crate) server: Option<String>,
     #[command(flatten)]
     pub(crate) target: TargetOptions,
 }
 
-/// What may be said about reading a resource.
+/// Options of `read`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   toolrack read docs file:///readme.md
   toolrack read file:///readme.md -- npx -y some-server")]
 pub(crate) struct ReadOptions {
-    /// The server of the config and the address of the resource; the address alone, if there is one server
+    /// Server and URI of the resource; the server can be omitted if there is only one
     #[arg(required = true, num_args = 1..=2, value_names = ["SERVER", "URI"])]
     pub(crate) words: Vec<String>,
     #[command(flatten)]
     pub(crate) request: RequestOptions,
-    /// Write what is no text into this directory
+    /// Save binary contents to this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) save: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) target: TargetOptions,
 }
 
-/// What may be said about listing prompts.
+/// Options of `prompts`.
 #[derive(Debug, Args)]
 pub(crate) struct PromptsOptions {
-    /// One server of the config; all, if it is not given
+    /// Only this server [default: all servers]
     pub(crate) server: Option<String>,
     #[command(flatten)]
     pub(crate) target: TargetOptions,
 }
 
-/// What may be said about filling in a prompt.
+/// Options of `prompt`.
 #[derive(Debug, Args)]
 pub(crate) struct PromptOptions {
-    /// The prompt as `server.prompt` or `server/prompt`; its name alone, if there is one server
+    /// Prompt as `server.prompt` or `server/prompt`; the server can be omitted if there is only one
     pub(crate) prompt: String,
-    /// Its arguments; `name=@file` is the text of a file
+    /// Arguments of the prompt; `name=@file` reads a file
     #[arg(value_name = "NAME=VALUE")]
     pub(crate) arguments: Vec<String>,
     #[command(flatten)]

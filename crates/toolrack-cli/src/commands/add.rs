@@ -1,4 +1,4 @@
-//! `toolrack add`: a server from a command, an address or a package.
+//! `toolrack add`: adds a server from a command, a URL or a package.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -23,10 +23,10 @@ use crate::server_selection::parse_header;
 use crate::suggested_command::shell_quote;
 use crate::working_dir;
 
-/// What helps whoever typed something wrongly.
+/// Hint for invalid arguments.
 const EXAMPLES_HINT: &str = "change what was typed; `toolrack add --help` has examples";
 
-/// Whether a new server is started once, to see whether it works.
+/// Whether a new server is started once, as a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Check {
     Yes,
@@ -41,7 +41,8 @@ pub(crate) async fn add(options: &AddOptions, context: &Context) -> Result<(), C
     create(config, check, context).await
 }
 
-/// Writes a new server down, and sees whether it works. One that does not stays in the config.
+/// Adds a server to the config and checks that it starts. A server that fails the check stays in
+/// the config.
 pub(crate) async fn create(
     mut config: McpConfig,
     check: Check,
@@ -103,7 +104,7 @@ pub(crate) async fn create(
     }
 }
 
-/// Why a new server is not taken, in the words of whoever typed its name.
+/// Maps an error of the service to the name and URL that were typed.
 fn create_error(name: &str, error: ServiceError) -> CliError {
     let typed = shell_quote(name);
     let is_about =
@@ -118,7 +119,7 @@ fn create_error(name: &str, error: ServiceError) -> CliError {
                     Some("name") if !name.trim().is_empty() => {
                         format!("the name `{name}` {}", fault.message)
                     }
-                    // The address itself may hold a password.
+                    // The URL itself may contain a password.
                     Some("transport.url") => format!("the address {}", fault.message),
                     _ => fault.message.clone(),
                 };
@@ -131,7 +132,7 @@ fn create_error(name: &str, error: ServiceError) -> CliError {
     }
 }
 
-/// Where a new server stands, as people are told.
+/// The file, and the agent if one is given.
 fn destination(service: &LocalService, context: &Context) -> String {
     let file = config_path(service);
     match &context.settings.agent {
@@ -140,7 +141,8 @@ fn destination(service: &LocalService, context: &Context) -> String {
     }
 }
 
-/// Asks a person for secrets that the server needs and nobody has stored. Without a person, the service refuses.
+/// Prompts for secrets that the server needs and that are not stored. Without a terminal, the
+/// service rejects the server.
 async fn prompt_missing_secrets(
     service: &LocalService,
     config: &McpConfig,
@@ -158,7 +160,7 @@ async fn prompt_missing_secrets(
     Ok(())
 }
 
-/// The entry that the options describe.
+/// Builds the config entry from the options.
 fn build_entry(options: &AddOptions) -> Result<ServerEntry, CliError> {
     let list = |list: &Vec<String>| (!list.is_empty()).then(|| list.clone());
     let settings = ServerSettings {
@@ -244,13 +246,13 @@ fn local(options: &AddOptions) -> Result<McpTransport, CliError> {
     })
 }
 
-/// The program as it is found from every directory, also from that of a daemon. A bare name is looked up when
-/// the server is started.
+/// Makes the program's path absolute, because the daemon has another working directory. A bare name
+/// is looked up in PATH at each start.
 fn absolute_program(command: &str, cwd: Option<&Path>) -> String {
     if command.contains('/') && cwd.is_none() { absolute_path(command) } else { command.to_owned() }
 }
 
-/// A path from the root, unless it is one already or is only known when the server is started.
+/// Makes a path absolute, unless it contains a `${…}` reference.
 fn absolute_path(path: &str) -> String {
     let found = (!is_reference(path)).then(|| std::path::absolute(path).ok()).flatten();
     found
@@ -277,7 +279,7 @@ fn packaged(
     Ok(McpTransport::Package { package, env, cwd, headers: HashMap::new() })
 }
 
-/// A package and its version, as people write them: `name@1.2`, `name==1.2`. A tag is part of its image.
+/// Splits `name@1.2` and `name==1.2`. The tag of an image stays part of its identifier.
 fn split_version(kind: PackageKind, identifier: &str) -> (&str, Option<&str>) {
     let split = match kind {
         PackageKind::Npm => identifier.rsplit_once('@').filter(|(name, _)| !name.is_empty()),
@@ -311,7 +313,7 @@ fn variables(options: &AddOptions) -> Result<HashMap<String, EnvValue>, CliError
     plain.chain(secret).collect()
 }
 
-/// The value may be secret, so it is in no error.
+/// Errors do not repeat the value, because it may be a secret.
 fn parse_pair(text: &str, option: &str, shape: &str) -> Result<(String, String), CliError> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),

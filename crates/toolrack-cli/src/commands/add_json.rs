@@ -1,4 +1,7 @@
-//! `toolrack add-json`: a server from its entry in any tool's config.
+//! `toolrack add-json`: adds a server from its entry in any tool's config, or from a whole config
+//! with one server.
+//!
+//! **Invariant:** no message repeats a value, because it may be a secret.
 
 use std::io::{self, Read as _};
 
@@ -14,10 +17,10 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::exit_code::ExitCode;
 
-/// The longest entry.
+/// Maximum size of the JSON.
 const MAX_INPUT_BYTES: u64 = 1 << 20;
 
-/// Adds a server that is written in JSON.
+/// Adds a server from JSON.
 pub(crate) async fn add_json(options: AddJsonOptions, context: &Context) -> Result<(), CliError> {
     let text = match options.json.as_str() {
         "-" => context.blocking(read_stdin).await?,
@@ -38,19 +41,19 @@ fn read_stdin() -> Result<String, CliError> {
 }
 
 const ENTRY_HINT: &str = r#"give an entry such as '{"command": "npx", "args": ["-y", "some-server"]}' or '{"url": "…"}'"#;
-/// Keys below which tools keep their servers.
+/// Keys under which tools list their servers.
 const SERVER_KEYS: [&str; 6] =
     ["mcpServers", "servers", "mcp", "context_servers", "extensions", "mcp_servers"];
 
-/// What was pasted.
+/// A parsed entry.
 #[derive(Debug)]
 pub(crate) struct PastedServer {
     pub(crate) config: McpConfig,
-    /// What is odd about it, or has no effect here.
+    /// Unknown keys and settings without an effect.
     pub(crate) warnings: Vec<String>,
 }
 
-/// Reads what was pasted, and calls it `name`.
+/// Parses an entry and gives it `name`.
 pub(crate) fn parse_entry(name: &str, text: &str) -> Result<PastedServer, CliError> {
     let entry = match serde_json::from_str(text) {
         Ok(Value::Object(entry)) => entry,
@@ -75,21 +78,21 @@ pub(crate) fn parse_entry(name: &str, text: &str) -> Result<PastedServer, CliErr
     single_server(name, reading)
 }
 
-/// The way in which the service itself writes a server.
+/// The service's own JSON format.
 fn parse_native(name: &str, mut entry: Map<String, Value>) -> Result<PastedServer, CliError> {
     entry.insert("name".to_owned(), json!(name));
     let config = McpConfig::from_json(&Value::Object(entry))?;
     Ok(PastedServer { config, warnings: Vec::new() })
 }
 
-/// An entry without its list, read as the tool does whose keys it has.
+/// Parses an entry without its list, in the dialect that its keys suggest.
 fn parse_bare_entry(name: &str, entry: &Map<String, Value>) -> Reading<ConfigFile> {
     let (dialect, list) = dialect_of(entry);
     let text = json!({ list: { name: entry } }).to_string();
     let mut reading = read_as(dialect, "", &text);
     let around = join(list, name);
     for fault in &mut reading.faults {
-        // Nobody has seen what stands round the entry.
+        // The position refers to the wrapper, which the user has not typed.
         fault.at = None;
         let field = fault.field.strip_prefix(&around).map(|field| field.trim_start_matches('.'));
         fault.field = field.unwrap_or(&fault.field).to_owned();
@@ -97,7 +100,7 @@ fn parse_bare_entry(name: &str, entry: &Map<String, Value>) -> Reading<ConfigFil
     reading
 }
 
-/// Whose entry it is, and below which key that tool keeps it.
+/// The dialect of an entry, and the key under which it is listed.
 fn dialect_of(entry: &Map<String, Value>) -> (Dialect, &'static str) {
     let has = |keys: &[&str]| keys.iter().any(|key| entry.contains_key(*key));
     let kind = entry.get("type").and_then(Value::as_str).unwrap_or_default();
@@ -140,7 +143,7 @@ fn single_server(name: &str, reading: Reading<ConfigFile>) -> Result<PastedServe
 fn invalid_entry(faults: &[Fault]) -> CliError {
     let (errors, odd): (Vec<&Fault>, Vec<&Fault>) =
         faults.iter().partition(|fault| fault.severity == Severity::Error);
-    // What may have been meant by a key that nobody knows is why something is missing.
+    // A misspelled key is usually why a required one is missing.
     let odd = odd.into_iter().filter(|fault| fault.nearest.is_some());
     let fault = |diagnostic: &Fault| {
         let fault =

@@ -1,4 +1,4 @@
-//! `toolrack call`: one tool, with arguments as people type them.
+//! `toolrack call`: calls a tool with arguments typed on the command line.
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -29,16 +29,16 @@ use crate::tool_args::coerce::{Check, build_arguments, signature};
 use crate::tool_args::schema::Schema;
 use crate::tool_args::{self, Argument, ValueSource};
 
-/// The longest argument that is read from a file.
+/// Maximum size of an argument read from a file or from stdin.
 const FILE_LIMIT_BYTES: u64 = 32 << 20;
 
-/// What was typed: an object as a whole, and single arguments.
+/// The arguments as typed: an object from `--args` or a call expression, and `name=value` pairs.
 struct TypedArguments {
     object: Members,
     arguments: Vec<Argument>,
 }
 
-/// Calls a tool and shows what it answered.
+/// Calls a tool and prints its result.
 pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), CliError> {
     let (name, members) = call_expr::split(&options.tool)?;
     if let (false, None, Some(first)) =
@@ -68,7 +68,7 @@ pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), 
         if let Some(note) = check_bare_tool(session, name, &unlisted)? {
             context.printer.note(note);
         }
-        // What is remembered of all tools knows more than the look of a name.
+        // The cached tool lists decide before the spelling of the name does.
         let Some(target) = lookup_tool(session, name).or(meant) else {
             return Err(unknown_tool(session, name, with_unlisted_hint(unknown, &unlisted)));
         };
@@ -76,7 +76,7 @@ pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), 
         if !is_enough {
             session.connect(&target.server).await?;
         }
-        // A public name may stand for a tool whose own name is written otherwise.
+        // Public names are sanitized, so the tool's own name may be spelled differently.
         let target = lookup_tool(session, name)
             .filter(|found| found.server == target.server)
             .unwrap_or(target);
@@ -86,7 +86,7 @@ pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), 
     .await
 }
 
-/// Refuses the tool as a word of its own behind its server.
+/// Rejects `toolrack call SERVER TOOL`, and shows the right spelling.
 fn reject_separate_tool_name(name: &str, first: &str) -> Result<(), CliError> {
     if first.contains('=') || name.contains(['.', '/']) {
         return Ok(());
@@ -103,7 +103,8 @@ fn lookup_tool(session: &ServerSession, name: &str) -> Option<ResolvedName> {
     Some(ResolvedName { server: tool.server().as_ref().to_owned(), item: tool.tool().name.clone() })
 }
 
-/// Sees that a name without a server means one tool only, and says what is not known about that.
+/// Checks that a name without a server means a single tool. Returns a note if some servers' tools
+/// are unknown.
 fn check_bare_tool(
     session: &ServerSession,
     name: &str,
@@ -120,7 +121,7 @@ fn check_bare_tool(
     server_selection::check_bare_name(name, &owners, &silent)
 }
 
-/// The same failure, with servers that do not run and may have what was meant.
+/// Adds a hint about stopped and failed servers, which may have the tool.
 fn with_unlisted_hint(unknown: CliError, unlisted: &[UnlistedServer]) -> CliError {
     match fan_out::unlisted_hint(unlisted) {
         Some(suspicion) => {
@@ -131,7 +132,7 @@ fn with_unlisted_hint(unknown: CliError, unlisted: &[UnlistedServer]) -> CliErro
     }
 }
 
-/// Names that are remembered may tell what was meant.
+/// Adds similar names from the cached tools.
 fn unknown_tool(session: &ServerSession, name: &str, unknown: CliError) -> CliError {
     let tools = session.tools();
     let spellings: Vec<String> =
@@ -144,7 +145,7 @@ fn unknown_tool(session: &ServerSession, name: &str, unknown: CliError) -> CliEr
     CliError::unknown(message, unknown.hint().unwrap_or_default())
 }
 
-/// ValueFormat everything that was typed, from files and from the standard input too.
+/// Reads all arguments, also those in files and on stdin.
 fn collect_arguments(
     args: Option<&str>,
     words: &[String],
@@ -194,7 +195,7 @@ pub(crate) fn read_input(field: &str) -> Result<String, CliError> {
     Ok(text)
 }
 
-/// One call on its way.
+/// A call of a resolved tool.
 struct Call<'a> {
     session: &'a ServerSession,
     target: ResolvedName,
@@ -217,7 +218,7 @@ impl Call<'_> {
         self.print(&result)
     }
 
-    /// The arguments in the shape that the tool asks for.
+    /// Arguments coerced to the types of the tool's schema.
     async fn arguments(&self, typed: TypedArguments) -> Result<Members, CliError> {
         let ResolvedName { server, item } = &self.target;
         let Some(tool) = self.session.tool(server, item) else {
@@ -225,7 +226,7 @@ impl Call<'_> {
             return Err(denied.unwrap_or_else(|| self.no_such_tool()));
         };
         if !self.session.has_tool(server, item) {
-            // It is there and not let through: the manager refuses it and says which rule does.
+            // The tool is listed but denied: the manager returns the error that names the rule.
             self.session
                 .call((server, item), RawValue::NULL, &ClientCallOptions::default())
                 .await?;
@@ -294,13 +295,13 @@ impl Call<'_> {
     }
 }
 
-/// How a request is made: as it was typed, or else as the environment says.
+/// The timeouts of a request, from the options or the environment.
 pub(crate) fn call_options(options: &RequestOptions, context: &Context) -> ClientCallOptions {
     let timeout = options.timeout(&context.settings);
     ClientCallOptions { timeout, at_most: timeout, ..ClientCallOptions::default() }
 }
 
-/// Everything that is wrong, and what the tool takes.
+/// All invalid arguments, with the tool's signature as the hint.
 fn invalid_arguments(faults: Vec<ServiceFault>, tool: &Tool, schema: &Value) -> CliError {
     let takes = plain_text(&signature(Schema::new(schema)), 500);
     let hint = match takes.as_str() {

@@ -1,4 +1,11 @@
-//! `toolrack completion`: a short script for each shell. All it does is ask the program what could be typed next.
+//! Shell completion: `toolrack completion` prints a script, which calls `toolrack __complete` for
+//! candidates.
+//!
+//! **Invariant:** completion starts no server and prints no errors, because the user is in the
+//! middle of typing.
+//!
+//! **Invariant:** shells insert candidates verbatim, and names come from servers, so only names
+//! that every shell takes as one plain word are offered.
 
 use clap::{Arg, Command, CommandFactory as _};
 use serde_json::Value;
@@ -15,7 +22,7 @@ use crate::server_selection::{ServerSource, Servers};
 use crate::server_session::ServerSession;
 use crate::tool_args::schema::Schema;
 
-/// Prints the script of a shell.
+/// Prints the script for a shell.
 pub(crate) fn completion(shell: Shell, printer: &Printer) {
     let script = match shell {
         Shell::Bash => BASH,
@@ -57,7 +64,7 @@ complete -c toolrack -f -a \\
     '(toolrack __complete -- (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)'
 ";
 
-/// Prints one candidate to a line, each with a tab and a few words.
+/// Prints one candidate per line, followed by a tab and a description.
 pub(crate) async fn complete(options: &CompleteOptions, context: &Context) {
     let known = load_known(context).await.unwrap_or_default();
     for candidate in candidates(&Cli::command(), &options.words, &known) {
@@ -67,7 +74,7 @@ pub(crate) async fn complete(options: &CompleteOptions, context: &Context) {
 }
 
 async fn load_known(context: &Context) -> Option<KnownNames> {
-    // Notes about the config belong to other moments.
+    // Config warnings would end up in the middle of the line being typed.
     let silent = Printer::plain(Output::Table).quiet();
     let servers = Servers::configured(&context.settings, &silent).ok()?;
     let names = servers.names().map(str::to_owned).collect();
@@ -85,17 +92,17 @@ fn known_tool(tool: &ToolWithServer) -> KnownTool {
     KnownTool { name: tools::typed_name(tool, ServerSource::Configured), about, arguments }
 }
 
-/// A longer word is no help to whoever types.
+/// Longer names are not offered.
 const MAX_CHARS: usize = 200;
 
-/// Names that are known without starting anything.
+/// Names known from the config and the tool cache, without starting a server.
 #[derive(Debug, Default)]
 pub(crate) struct KnownNames {
     pub(crate) servers: Vec<String>,
     pub(crate) tools: Vec<KnownTool>,
 }
 
-/// A tool, as it is typed.
+/// A cached tool.
 #[derive(Debug)]
 pub(crate) struct KnownTool {
     pub(crate) name: String,
@@ -103,14 +110,15 @@ pub(crate) struct KnownTool {
     pub(crate) arguments: Vec<String>,
 }
 
-/// A way to go on, with a few words about it.
+/// A completion candidate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) text: String,
     pub(crate) about: String,
 }
 
-/// What the last word could become. Everything behind `--` belongs to somebody else.
+/// Candidates for the last word. Nothing is offered after `--`, where the server's own arguments
+/// begin.
 pub(crate) fn candidates(root: &Command, words: &[String], known: &KnownNames) -> Vec<Candidate> {
     let Some((last, before)) = words.split_last() else { return Vec::new() };
     if before.iter().any(|word| word == "--") {
@@ -133,13 +141,13 @@ pub(crate) fn candidates(root: &Command, words: &[String], known: &KnownNames) -
     found.into_iter().filter(fits).collect()
 }
 
-/// Whether every shell takes a text for itself.
+/// Whether every shell takes the text literally.
 fn is_shell_safe(text: &str) -> bool {
     let is_plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
     text.chars().all(is_plain) && plain_text(text, MAX_CHARS) == text
 }
 
-/// What is typed before the last word.
+/// The words before the one that is completed.
 struct Line<'a> {
     command: &'a Command,
     verb: Option<&'a str>,
@@ -228,7 +236,7 @@ fn positional(line: &Line<'_>, root: &Command, known: &KnownNames) -> Vec<Candid
 }
 
 fn names_with(names: &[String], end: &str) -> Vec<Candidate> {
-    // What begins so is an option, or to zsh the path of a program.
+    // `-` begins an option; zsh expands `=name` to the path of a program.
     let names = names.iter().filter(|name| !name.starts_with(['-', '=']));
     let all = names.map(|name| Candidate { text: format!("{name}{end}"), about: String::new() });
     all.collect()

@@ -1,4 +1,7 @@
-//! `toolrack config`: where the config file is, and what is wrong with it.
+//! `toolrack config` and `toolrack edit`: validates, locates and edits the config file.
+//!
+//! **Invariant:** `edit` replaces the config file only with valid text, and only if the file has
+//! not changed since it was read. Text that cannot be saved is kept in a separate file.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::Write as _;
@@ -25,13 +28,13 @@ use crate::server_selection::Servers;
 
 const LIMIT_BYTES: u64 = 16 << 20;
 
-/// Checks a config file, or says where it is.
+/// Validates a config file, or prints its path.
 pub(crate) fn config(action: ConfigAction, context: &Context) -> Result<(), CliError> {
     let home = context.settings.home()?;
     match action {
         ConfigAction::Check(options) => {
             let mend = match &options.file {
-                // Whatever it is a file of, it is another one than `toolrack edit` opens.
+                // `toolrack edit` would open another file.
                 Some(file) => format!("mend these lines of {} in your editor", file.display()),
                 None => "mend these lines with `toolrack edit`, or in your editor".to_owned(),
             };
@@ -52,7 +55,7 @@ pub(crate) fn config(action: ConfigAction, context: &Context) -> Result<(), CliE
     }
 }
 
-/// Says everything that is wrong with a file, of whatever tool.
+/// Prints all errors and warnings of a config file, in any tool's format.
 fn check_config(file: &Path, mend: &str, context: &Context) -> Result<(), CliError> {
     let shown = file.display().to_string();
     let text = read_config(file)?;
@@ -84,7 +87,7 @@ fn check_config(file: &Path, mend: &str, context: &Context) -> Result<(), CliErr
     Ok(())
 }
 
-/// The text of a config file that has to be there.
+/// Reads a config file that must exist.
 pub(crate) fn read_config(file: &Path) -> Result<String, CliError> {
     read_at_most(file, LIMIT_BYTES).map_err(|error| {
         let message = format!("{} cannot be read: {error}", file.display());
@@ -95,12 +98,12 @@ pub(crate) fn read_config(file: &Path) -> Result<String, CliError> {
     })
 }
 
-/// So many texts that were not saved are kept.
+/// Maximum number of kept drafts.
 const MAX_DRAFTS: usize = 10_000;
 
-/// Lets the user edit the config file.
+/// Opens the config file in the user's editor.
 pub(crate) async fn edit(options: &EditOptions, context: &Context) -> Result<(), CliError> {
-    // Ctrl-C is for the editor; a handler of ours keeps it from ending us, and is not passed on.
+    // Ctrl-C belongs to the editor: with a handler installed it does not end this process.
     let _ctrl_c = signal(SignalKind::interrupt())?;
     let home = context.settings.home()?;
     let store = ConfigStore::new(home.config_file());
@@ -152,7 +155,7 @@ fn report_saved(stored: &Stored, file: &Path, context: &Context) {
     context.printer.done(format_args!("{} is saved", file.display()), &json);
 }
 
-/// Whether the user wants to mend what is wrong at once.
+/// Asks whether to open the editor again after a validation error.
 async fn wants_to_retry(error: &ServiceError, context: &Context) -> bool {
     if !context.settings.streams.is_interactive() {
         return false;
@@ -161,7 +164,7 @@ async fn wants_to_retry(error: &ServiceError, context: &Context) -> bool {
         context.printer.prompt(format_args!("{}\n", fault.message));
     }
     context.printer.prompt("It is not saved. Edit it again? [Y]es, [n]o: ");
-    // Only what is pressed from now on is meant for us.
+    // A fresh handler, so that a Ctrl-C pressed in the editor is not taken as the answer.
     let Ok(mut ctrl_c) = signal(SignalKind::interrupt()) else { return false };
     let typed = tokio::select! {
         typed = read_line() => typed,
@@ -170,7 +173,7 @@ async fn wants_to_retry(error: &ServiceError, context: &Context) -> bool {
     typed.is_some_and(|answer| !answer.trim().to_ascii_lowercase().starts_with('n'))
 }
 
-/// A private copy of the config file, which the user edits.
+/// A private copy of the config file for the editor.
 struct Draft {
     path: PathBuf,
 }
@@ -197,7 +200,7 @@ impl Draft {
         Err(CliError::config(message, "remove those that are not needed any more"))
     }
 
-    /// Says where a text is that was not saved.
+    /// Prints where the unsaved text is.
     fn tell(&self, context: &Context) {
         context.printer.note(format_args!(
             "nothing is lost: the config file is as it was, and your text is in {}",
@@ -205,7 +208,7 @@ impl Draft {
         ));
     }
 
-    /// The same failure, from which a program learns where the text is.
+    /// Adds the path of the unsaved text to the hint, for `-o json`.
     fn named_in(&self, failure: CliError, printer: &Printer) -> CliError {
         if printer.output() != Output::Json {
             return failure;
@@ -220,7 +223,7 @@ impl Draft {
     }
 
     fn remove(&self) {
-        // It is a copy of what is saved.
+        // Best effort: it is only a copy of the saved text.
         fs::remove_file(&self.path).unwrap_or_default();
     }
 }

@@ -1,4 +1,8 @@
-//! `toolrack login`: somebody lets us in at a server over HTTP.
+//! `toolrack login`, `logout` and `secret`: OAuth logins and the secret store.
+//!
+//! **Invariant:** a secret value comes from the terminal or stdin, never from the command line,
+//! where other users and the shell history would see it. It is never printed, and the terminal's
+//! echo is restored on every exit path.
 
 use std::io::{self, Read as _};
 use std::sync::Arc;
@@ -25,7 +29,7 @@ use crate::suggested_command::shell_quote;
 
 const MAX_URL_CHARS: usize = 4000;
 
-/// Logs in at a server.
+/// Logs in to a server.
 pub(crate) async fn login(options: &LoginOptions, context: &Context) -> Result<(), CliError> {
     let (name, printer) = (&options.server, &context.printer);
     ensure_exists(name, context)?;
@@ -73,7 +77,7 @@ fn login_report(name: &str, status: &Status) -> (String, serde_json::Value) {
     (format!("logged in at `{name}` by {issuer}; {lasting}"), json)
 }
 
-/// Opens pages with the user's browser. The address is shown too, for whoever has none here.
+/// Opens the login page in the user's browser, and prints the URL as a fallback.
 fn system_browser(printer: Arc<Printer>) -> Arc<dyn Browser> {
     let opener = move |url: &url::Url| {
         let shown = plain_text(url.as_str(), MAX_URL_CHARS);
@@ -88,7 +92,7 @@ fn system_browser(printer: Arc<Printer>) -> Arc<dyn Browser> {
     Arc::new(SystemBrowser::new(Arc::new(opener)))
 }
 
-/// Shows the address, and asks where it led.
+/// Prints the login URL, and asks for the URL that the browser is redirected to.
 fn manual_browser(printer: Arc<Printer>) -> Arc<dyn Browser> {
     let ask = move |errand: Errand| -> BoxFuture<'static, io::Result<String>> {
         let printer = Arc::clone(&printer);
@@ -104,7 +108,7 @@ fn manual_browser(printer: Arc<Printer>) -> Arc<dyn Browser> {
     Arc::new(PastedRedirect::new(ask))
 }
 
-/// Forgets the login at a server.
+/// Logs out of a server, and revokes the token there.
 pub(crate) async fn logout(name: &str, context: &Context) -> Result<(), CliError> {
     ensure_exists(name, context)?;
     with_service(context, None, async |service: &LocalService| {
@@ -129,7 +133,7 @@ pub(crate) async fn logout(name: &str, context: &Context) -> Result<(), CliError
     .await
 }
 
-/// Stores, lists or forgets secrets.
+/// Runs a `secret` subcommand.
 pub(crate) async fn secret(action: SecretAction, context: &Context) -> Result<(), CliError> {
     match action {
         SecretAction::Set(options) => set_secret(options, context).await,
@@ -148,7 +152,7 @@ async fn set_secret(options: SecretSetOptions, context: &Context) -> Result<(), 
         ));
     }
     with_service(context, None, async |service: &LocalService| {
-        // A name that is none is refused before somebody types the value.
+        // Rejects an invalid name before the user types the value.
         let present = service.secrets().get(name);
         let is_new = present
             .map_err(|error| CliError::from_service(error, "choose a name such as `github-token`"))?
@@ -215,7 +219,7 @@ async fn remove_secret(name: &str, context: &Context) -> Result<(), CliError> {
     .await
 }
 
-/// The servers that use a secret.
+/// Names of the servers that use a secret.
 fn servers_using(configs: &[McpConfig], secret: &str) -> Vec<String> {
     let reference = format!("${{secret:{secret}}}");
     let refers = |config: &&McpConfig| {
@@ -230,10 +234,10 @@ fn servers_using(configs: &[McpConfig], secret: &str) -> Vec<String> {
     configs.iter().filter(refers).map(|config| config.name.clone()).collect()
 }
 
-/// More than any secret may have; the store says so.
+/// Slightly more than the store's limit, so that the store reports the error.
 const MAX_SECRET_BYTES: u64 = (64 << 10) + 3;
 
-/// The value of a secret: typed if there is a person, otherwise the standard input.
+/// Reads a secret: prompted for on a terminal, otherwise from stdin.
 pub(crate) async fn read_secret(name: &str, context: &Context) -> Result<Secret, CliError> {
     if context.settings.streams.stdin == StreamKind::Terminal {
         return prompt_secret(name, context).await;
@@ -241,7 +245,7 @@ pub(crate) async fn read_secret(name: &str, context: &Context) -> Result<Secret,
     context.blocking(read_piped_secret).await
 }
 
-/// Asks a person.
+/// Prompts for the value with the echo off.
 async fn prompt_secret(name: &str, context: &Context) -> Result<Secret, CliError> {
     let printer = &context.printer;
     let unseen = EchoOff::begin()?;
@@ -272,7 +276,7 @@ fn read_piped_secret() -> Result<Secret, CliError> {
     }
 }
 
-/// A terminal that does not show what is typed, until this is dropped.
+/// Turns the terminal's echo off until dropped.
 struct EchoOff {
     before: Termios,
 }
@@ -289,7 +293,7 @@ impl EchoOff {
 
 impl Drop for EchoOff {
     fn drop(&mut self) {
-        // A terminal that is gone needs no mending.
+        // Best effort: the terminal may be gone.
         tcsetattr(io::stdin(), OptionalActions::Now, &self.before).unwrap_or_default();
     }
 }

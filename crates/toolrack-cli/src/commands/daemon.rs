@@ -1,4 +1,7 @@
-//! `toolrack daemon`: servers that stay up between commands.
+//! `toolrack daemon` and `toolrack dashboard`: starts, stops and inspects the background daemon.
+//!
+//! **Invariant:** the single-use dashboard link is never on a command line, which other users can
+//! read. The browser gets the path of a private file that redirects to it.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -27,18 +30,18 @@ use crate::printer::Printer;
 use crate::server_selection::Servers;
 use crate::settings::{Listen, Settings, Variable, env_var};
 
-/// How long a daemon may take to end: it gives calls five seconds, and its servers some more.
+/// The daemon gives running calls five seconds, and its servers more time after that.
 const STOP_TIMEOUT: Duration = Duration::from_secs(45);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What a daemon says of itself.
+/// `GET /api/daemon`.
 #[derive(Debug, Deserialize)]
 struct About {
     started_ms: u64,
     n_running_calls: usize,
 }
 
-/// Does what was asked of the daemon.
+/// Runs a `daemon` subcommand.
 pub(crate) async fn daemon(action: DaemonAction, context: &Context) -> Result<(), CliError> {
     match action {
         DaemonAction::Start(options) => start(&options, context).await,
@@ -68,12 +71,12 @@ async fn start(options: &DaemonStartOptions, context: &Context) -> Result<(), Cl
     Ok(())
 }
 
-/// Where it is to listen, if somebody said so.
+/// The requested address, from the option or the environment.
 fn requested_listen(options: &DaemonStartOptions, settings: &Settings) -> Option<Listen> {
     options.listen.or(settings.listen)
 }
 
-/// Whether a daemon listens where it is wanted. Port 0 is any port.
+/// Whether the daemon listens on the requested address. Port 0 matches any port.
 fn listens_on(running: &Running, listen: Listen) -> bool {
     match (listen, running.addr) {
         (Listen::Nowhere, addr) => addr.is_none(),
@@ -93,12 +96,12 @@ fn listen_conflict(running: &Running, listen: Listen) -> CliError {
     CliError::new(ExitCode::Config, ErrorCode::Conflict, message, hint).with_field("--listen")
 }
 
-/// Runs the daemon in this very process, until a signal comes or somebody asks it to end.
+/// Runs the daemon in this process, until a signal or a stop request.
 pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(), CliError> {
     let home = settings.home()?;
     Servers::validate(settings)?;
     if options.detached {
-        // Nothing of the terminal that started us shall reach us any more.
+        // A new session: the terminal's signals and hangup must not reach the daemon.
         rustix::process::setsid().map_err(std::io::Error::from)?;
     }
     daemon_process::make_home(home)?;
@@ -118,7 +121,7 @@ pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(
         tracing::info!(addr = ?host.addr(), socket = %host.socket().display(), "the daemon runs");
         Ok::<_, CliError>(host.run().await?)
     });
-    // Threads that are at the disk are not waited for.
+    // Does not wait for blocking threads, which may hang on slow disks.
     runtime.shutdown_background();
     match ending? {
         Ending::Orderly => Ok(()),
@@ -126,7 +129,7 @@ pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(
     }
 }
 
-/// The values of this very moment, which the daemon keeps.
+/// A lookup in the environment that the daemon was started with.
 fn daemon_env(
     values: Option<SharedLookup>,
     settings: &Settings,
@@ -137,7 +140,7 @@ fn daemon_env(
     Ok(values.map(|values| Arc::new(DaemonEnv { values, start }) as SharedLookup))
 }
 
-/// Every server takes some files, so all that the system grants are wanted.
+/// Raises the limit of open files to the maximum, because every server needs several.
 fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
@@ -216,7 +219,7 @@ async fn status(context: &Context) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Which process it is, and where.
+/// PID and address.
 fn location(running: &Running) -> String {
     match running.addr {
         Some(addr) => format!("process {}, http://{addr}", running.pid),
@@ -229,21 +232,21 @@ fn state_json(running: &Running, state: &str) -> Value {
     json!({ "state": state, "pid": running.pid, "url": url, "socket": running.socket })
 }
 
-/// A link that opens the page.
+/// `POST /api/daemon/link`.
 #[derive(Deserialize)]
 struct Link {
     url: String,
     seconds: u64,
 }
 
-/// A page in a file that leads to the dashboard.
+/// `POST /api/daemon/page`: a private HTML file that redirects to the dashboard.
 #[derive(Deserialize)]
 struct Page {
     file: PathBuf,
     url: String,
 }
 
-/// Opens the page, or shows the address that does.
+/// Opens the dashboard, or prints a link to it.
 pub(crate) async fn dashboard(
     options: &DashboardOptions,
     context: &Context,
@@ -288,7 +291,7 @@ fn needs_listen(failure: CliError) -> CliError {
 const UNIT_FILE: &str = "~/.config/systemd/user/toolrack.service";
 const ENABLE_COMMAND: &str = "systemctl --user enable --now toolrack";
 
-/// Prints the unit.
+/// Prints a systemd unit for the current config file and agent.
 pub(crate) fn print_unit(context: &Context) -> Result<(), CliError> {
     let (settings, printer) = (&context.settings, &context.printer);
     let program = std::env::current_exe()?.display().to_string();
@@ -304,7 +307,8 @@ pub(crate) fn print_unit(context: &Context) -> Result<(), CliError> {
     Ok(())
 }
 
-/// What is typed to mean the servers that are meant now. systemd starts it in another folder.
+/// Arguments that select the current servers. Paths are absolute, because systemd uses another
+/// working directory.
 fn unit_args(settings: &Settings) -> Result<Vec<String>, CliError> {
     let mut words = Vec::new();
     if settings.has_explicit_config {
@@ -321,12 +325,12 @@ fn unit_args(settings: &Settings) -> Result<Vec<String>, CliError> {
     Ok(words)
 }
 
-/// The variables that say where things live.
+/// Environment variables that locate the config and data directories.
 fn unit_env(
     settings: &Settings,
     value: &dyn Fn(Variable) -> Option<OsString>,
 ) -> Vec<(&'static str, String)> {
-    // Who names one folder for everything is asked for no other.
+    // `TOOLRACK_HOME` overrides the XDG variables.
     let all: &[Variable] = if settings.has_explicit_home {
         &[Variable::Home]
     } else {
@@ -337,8 +341,8 @@ fn unit_env(
     given.filter(|(_, value)| !value.is_empty()).collect()
 }
 
-/// The unit. What is left after the daemon has ended in order is nothing; what is left after it was killed is ended
-/// by guardians, and by systemd at last.
+/// The unit's text. `KillMode=mixed`: the daemon stops its servers itself; after a crash their
+/// guardians do, and systemd kills the rest.
 fn unit_text(program: &str, options: &[String], variables: &[(&str, String)]) -> String {
     let quoted = |text: &str| {
         let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%");
@@ -346,7 +350,8 @@ fn unit_text(program: &str, options: &[String], variables: &[(&str, String)]) ->
     };
     let words = options.iter().map(|word| {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:".contains(c);
-        // What stands for itself needs no quotes, and no word may be taken for one of systemd's own variables.
+        // Plain words need no quotes; elsewhere `$` is doubled, so that systemd expands no
+        // variable.
         if word.chars().all(is_plain) { word.clone() } else { quoted(word).replace('$', "$$") }
     });
     let words: Vec<String> = words.collect();

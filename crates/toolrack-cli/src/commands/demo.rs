@@ -1,7 +1,7 @@
-//! `toolrack demo`: the main job from start to end, on a server that is always there.
+//! `toolrack demo`: connects to a built-in server, lists its tools and calls them.
 //!
-//! The server is this very program, started as a real child process and spoken to over its standard
-//! input and output, like any other server.
+//! The server is this program, started as a child process and used over stdio like any other
+//! server.
 
 use std::process;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use crate::output::Output;
 use crate::printer::Printer;
 use crate::settings::Verbosity;
 
-/// What is called, one after the other.
+/// Calls made one after the other.
 const QUICK: &[(&str, &str)] = &[
     ("greet", r#"{"name": "world"}"#),
     ("add", r#"{"a": 19, "b": 23}"#),
     ("word_count", r#"{"text": "one rack for every server"}"#),
 ];
 
-/// Countdowns that run at the same time, each with its pace.
+/// Countdowns that run concurrently: name, start and interval in milliseconds.
 const COUNTDOWNS: &[(&str, u64, u64)] = &[("slow", 10, 150), ("medium", 20, 60), ("fast", 30, 25)];
 
-/// Starts the server, lists its tools, calls them, and ends it.
+/// Starts the demo server, lists and calls its tools, and stops it.
 pub(crate) async fn demo(options: &DemoOptions, printer: &Printer) -> Result<(), CliError> {
-    // What a crash left behind is ended before anything new is started.
+    // Cleans up orphans of crashed runs first.
     toolrack_stdio::sweep();
     let server = McpServerDef {
         command: std::env::current_exe()?.display().to_string(),
@@ -57,7 +57,7 @@ pub(crate) async fn demo(options: &DemoOptions, printer: &Printer) -> Result<(),
     Ok(())
 }
 
-/// What is shown: to people as it happens, to programs at last.
+/// Prints text as the demo proceeds, or collects the calls for one JSON document at the end.
 struct Show<'p> {
     printer: &'p Printer,
     calls: Vec<Value>,
@@ -86,7 +86,7 @@ impl Show<'_> {
         Ok(())
     }
 
-    /// A call and its result, which is what was asked for.
+    /// Records and prints a call and its result.
     fn called(&mut self, tool: &str, what: &str, result: &str) {
         self.calls.push(json!({ "tool": tool, "call": what, "result": result }));
         if self.printer.output() == Output::Table {
@@ -151,10 +151,10 @@ async fn count_down<'a>(
     Ok((name, result.text().into_owned()))
 }
 
-/// What makes this program the demo server.
+/// The argument that makes this program the demo server.
 pub(crate) const SERVER_ARGUMENT: &str = "__demo-server";
 
-/// Serves until the input ends.
+/// Serves MCP on stdio until EOF.
 pub(crate) fn serve() -> process::ExitCode {
     match toolrack_testkit::demo::serve(io::stdin().lock(), io::stdout()) {
         Ok(()) => process::ExitCode::SUCCESS,

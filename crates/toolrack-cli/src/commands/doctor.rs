@@ -1,4 +1,8 @@
-//! `toolrack doctor`: what is wrong, stage by stage, and how to mend it.
+//! `toolrack doctor`: checks the home directory, the config and each server, stage by stage, and
+//! suggests fixes.
+//!
+//! Servers that work here but fail in the daemon usually differ by environment; the last check
+//! covers them.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -28,10 +32,10 @@ use crate::suggested_command::shell_quote;
 
 const MAX_CHARS: usize = 500;
 
-/// What was looked at, and what was found.
+/// Result of one check.
 #[derive(Debug)]
 struct Finding {
-    /// Which server; none if it is about all.
+    /// `None` for checks that concern all servers.
     server: Option<String>,
     stage: &'static str,
     outcome: Outcome,
@@ -39,11 +43,11 @@ struct Finding {
     fix: Option<String>,
 }
 
-/// How something is.
+/// Outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Ok,
-    /// Not looked at any further.
+    /// Not checked any further.
     Skipped,
     Warning,
     Fail(ExitCode),
@@ -96,7 +100,7 @@ impl Finding {
     }
 }
 
-/// Looks at everything, or at everything that one server needs.
+/// Runs all checks, or those of one server.
 pub(crate) async fn doctor(options: &DoctorOptions, context: &Context) -> Result<(), CliError> {
     let home = context.settings.home()?;
     let mut findings = vec![check_home(home.dir()), check_secrets(&home.secrets_dir())];
@@ -168,7 +172,7 @@ fn report(mut findings: Vec<Finding>, context: &Context) -> Result<(), CliError>
     }
 }
 
-/// The folder of everything that is remembered.
+/// Checks the data directory.
 fn check_home(dir: &Path) -> Finding {
     let shown = dir.display();
     match std::fs::metadata(dir) {
@@ -203,7 +207,7 @@ fn check_home(dir: &Path) -> Finding {
     }
 }
 
-/// A folder that is not there, and whether it can be made.
+/// Checks whether a missing data directory can be created.
 fn check_missing_home(dir: &Path) -> Finding {
     let shown = dir.display();
     let above =
@@ -221,13 +225,13 @@ fn check_missing_home(dir: &Path) -> Finding {
     }
 }
 
-/// Whether files can be made in a folder. Nothing is made to find out.
+/// Whether files can be created in a directory, without creating one.
 fn check_writable(dir: &Path) -> std::io::Result<()> {
     use rustix::fs::{Access, AtFlags, CWD, accessat};
     Ok(accessat(CWD, dir, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
 }
 
-/// The config file, which was read.
+/// The config file, which has been read successfully.
 fn check_config_file(file: &Path, n_servers: usize) -> Finding {
     let shown = file.display();
     if file.exists() {
@@ -237,7 +241,7 @@ fn check_config_file(file: &Path, n_servers: usize) -> Finding {
     }
 }
 
-/// The folder of secrets, which nobody else may enter.
+/// Checks that the secrets directory is private.
 fn check_secrets(dir: &Path) -> Finding {
     let shown = dir.display();
     match std::fs::metadata(dir) {
@@ -251,7 +255,7 @@ fn check_secrets(dir: &Path) -> Finding {
     }
 }
 
-/// Looks at one server, as far as it comes.
+/// Checks one server, up to the first failure.
 async fn check_server(
     service: &LocalService,
     server: &McpServerConfig,
@@ -284,7 +288,7 @@ async fn check_server(
     findings.into_iter().map(|finding| finding.for_server(name)).collect()
 }
 
-/// Whether variables, secrets and files that a server refers to are there.
+/// Checks that all variables, secrets and files that a server refers to exist.
 fn check_values(
     service: &LocalService,
     server: &McpServerConfig,
@@ -308,11 +312,11 @@ fn check_values(
     })
 }
 
-/// Whether the program is there, and whether it makes sense to go on.
+/// Checks that the program exists. Also returns whether to go on.
 fn check_program(resolved: &ResolvedTransport, server: &str) -> (Option<Finding>, bool) {
     let ResolvedTransport::Stdio { command, cwd, .. } = resolved else { return (None, true) };
     let command = command.clone().into_revealed();
-    // Where it runs decides what a relative path means; the start finds out.
+    // A relative path depends on the working directory; starting the server will tell.
     if command.contains('/') && cwd.is_some() {
         return (None, true);
     }
@@ -329,7 +333,7 @@ fn check_program(resolved: &ResolvedTransport, server: &str) -> (Option<Finding>
     }
 }
 
-/// Whether somebody is logged in, where that is possible.
+/// Checks the login of a server over HTTP.
 async fn check_login(service: &LocalService, config: &McpConfig) -> Option<Finding> {
     let authorizer = service.authorizer(config.id).ok()?;
     match authorizer.status().await {
@@ -347,7 +351,7 @@ async fn check_login(service: &LocalService, config: &McpConfig) -> Option<Findi
     }
 }
 
-/// Starts or reaches a server, and says at which stage that ended.
+/// Starts or connects to a server, and reports the stage that failed.
 async fn check_connection(service: &LocalService, id: Uuid, server: &McpServerConfig) -> Finding {
     let name = &server.name;
     let started = service.start(id).await;
@@ -363,7 +367,7 @@ async fn check_connection(service: &LocalService, id: Uuid, server: &McpServerCo
         classify_failure(failure.as_ref().map(toolrack_manager::Failure::kind), server);
     let hint = failure.as_ref().and_then(|failure| failure.hint()).map(str::to_owned);
     let detail = failure.map_or_else(|| error.to_string(), |failure| failure.reason().to_owned());
-    // What the server said last is no advice yet.
+    // The server's last output is a clue, not yet a fix.
     let fix = match (hint, stage) {
         (Some(hint), "start" | "handshake" | "package") => format!("{hint}; {usual}"),
         (Some(hint), "reach" | "values") => hint,
@@ -372,7 +376,7 @@ async fn check_connection(service: &LocalService, id: Uuid, server: &McpServerCo
     Finding::fail(stage, exit_code, detail, fix)
 }
 
-/// The stage at which a kind of failure happens, its exit code, and what usually helps.
+/// The failed stage, the exit code and the usual fix for a kind of failure.
 fn classify_failure(
     kind: Option<FailureKind>,
     server: &McpServerConfig,
@@ -417,7 +421,7 @@ fn classify_failure(
     }
 }
 
-/// What the daemon says of servers that were found to be sound. Of the others it would say the same.
+/// Failures in the daemon of servers that work here. Other servers have been reported already.
 async fn check_daemon(looked: &[Finding], context: &Context) -> Result<Vec<Finding>, CliError> {
     let Some(daemon) = daemon_client::find(&context.settings)? else { return Ok(Vec::new()) };
     let sound = healthy_servers(looked);
@@ -434,7 +438,7 @@ async fn check_daemon(looked: &[Finding], context: &Context) -> Result<Vec<Findi
     })
 }
 
-/// The servers of which nothing but good was found.
+/// Servers without any failed or skipped check.
 fn healthy_servers(findings: &[Finding]) -> BTreeSet<&str> {
     let (mut good, mut others) = (BTreeSet::new(), BTreeSet::new());
     for finding in findings {
@@ -444,13 +448,13 @@ fn healthy_servers(findings: &[Finding]) -> BTreeSet<&str> {
     &good - &others
 }
 
-/// What is wrong with a server of the daemon, if something is.
+/// The failure of a server in the daemon, if it has one.
 fn daemon_finding(status: &Status) -> Option<Finding> {
     let ServiceFault { code, message, hint, .. } = status.problem.clone()?.in_detail();
     let name = &status.name;
     let typed = shell_quote(name);
     let exit_code = match code {
-        // It is a program or a package that is not there, and nothing that was typed.
+        // A missing program or package, not a mistyped name.
         ErrorCode::NotFound => ExitCode::Unreachable,
         code => ExitCode::from_error_code(code),
     };

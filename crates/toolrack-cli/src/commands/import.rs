@@ -1,4 +1,6 @@
-//! `toolrack import`: the servers of other tools, copied into our config. Their files are read and never written.
+//! `toolrack import`: copies servers from the configs of other tools.
+//!
+//! **Invariant:** other tools' files are never written. Planning writes and starts nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -20,10 +22,10 @@ use crate::settings::{Variable, env_var};
 use crate::suggest::{did_you_mean, similar_names};
 use crate::working_dir;
 
-/// Takes over the servers of other tools.
+/// Imports servers from other tools.
 pub(crate) async fn import(options: ImportOptions, context: &Context) -> Result<(), CliError> {
     let found = find_files(&options)?;
-    // Whoever is nowhere is in no project.
+    // Without a working directory, no project encloses it.
     let here = std::env::current_dir().unwrap_or_default();
     let printer = &context.printer;
     for source in &found {
@@ -75,7 +77,8 @@ pub(crate) async fn import(options: ImportOptions, context: &Context) -> Result<
     .await
 }
 
-/// Lets a server do without secrets that are not stored yet, so that it is not lost, and says which those are.
+/// Makes secrets optional that are not stored yet, so that the server can be imported. Returns
+/// their names.
 fn make_missing_secrets_optional(config: &mut McpConfig, stored: &[String]) -> Vec<String> {
     let mut missing = Vec::new();
     for variable in config.env_vars.values_mut().filter(|variable| variable.required) {
@@ -88,7 +91,7 @@ fn make_missing_secrets_optional(config: &mut McpConfig, stored: &[String]) -> V
     missing
 }
 
-/// Writes one server down, with its secrets in the store if that is wanted.
+/// Saves one server, and its secrets to the store if requested.
 async fn save_import(
     service: &LocalService,
     config: McpConfig,
@@ -119,7 +122,7 @@ async fn save_import(
     Ok(())
 }
 
-/// A secret that somebody else needs is not overwritten.
+/// An existing secret is not overwritten, because another server may use it.
 fn secret_conflict(name: &str) -> CliError {
     let message = format!("the secret `{name}` is stored with another value");
     let hint =
@@ -127,7 +130,7 @@ fn secret_conflict(name: &str) -> CliError {
     CliError::config(message, hint)
 }
 
-/// The files that are meant.
+/// The files to import.
 fn find_files(options: &ImportOptions) -> Result<Vec<SourceFile>, CliError> {
     let tool = match options.from.as_deref() {
         None | Some("all") => None,
@@ -202,7 +205,7 @@ fn dirs() -> Result<SearchDirs, CliError> {
     Ok(SearchDirs { home, config })
 }
 
-/// A file that somebody named, which may be that of a project.
+/// A file given on the command line, which may belong to a project.
 fn read_given(path: &Path, dialect: Option<Dialect>) -> Result<SourceFile, CliError> {
     Ok(SourceFile { dir: working_dir::of_project(path), ..read_found(path, dialect)? })
 }
@@ -262,36 +265,37 @@ fn report(imports: &[Import], options: &ImportOptions, file: &str, context: &Con
     }
 }
 
-/// A file that is read.
+/// A config file of another tool.
 #[derive(Debug)]
 struct SourceFile {
     path: PathBuf,
-    /// Where paths in it begin, if that is known.
+    /// Base directory of relative paths, if known.
     dir: Option<PathBuf>,
     dialect: Dialect,
     file: ConfigFile,
     warnings: Vec<Fault>,
 }
 
-/// What became of a server.
+/// What happens to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum ImportOutcome {
     Imported,
     Skipped(String),
 }
 
-/// One server of another tool.
+/// A server found in another tool's config.
 #[derive(Debug)]
 struct Import {
     path: PathBuf,
     dialect: Dialect,
     config: McpConfig,
     outcome: ImportOutcome,
-    /// What was added to what its tool says of it.
+    /// Note about a working directory that was added.
     note: Option<String>,
 }
 
-/// What is to become of each server, given those that are there, for somebody who is `here`.
+/// Decides for each server whether it is imported. `here` is the working directory, which selects
+/// the project.
 fn plan(found: &[SourceFile], present: &[McpConfig], here: &Path) -> Vec<Import> {
     let mut imports: Vec<Import> = Vec::new();
     for SourceFile { path, dir, dialect, file, .. } in found {
@@ -322,11 +326,11 @@ fn plan(found: &[SourceFile], present: &[McpConfig], here: &Path) -> Vec<Import>
     imports
 }
 
-/// The innermost of these projects in which a folder is.
+/// The innermost project that contains a directory.
 fn enclosing_project<'a>(here: &Path, projects: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let is_around = |name: &&str| {
         let project = Path::new(name);
-        // The folder is known without symbolic links, and a project may be written with some.
+        // The working directory has no symlinks in it, but the configured project path may.
         let plain = project.canonicalize();
         here.starts_with(project) || plain.is_ok_and(|plain| here.starts_with(plain))
     };
@@ -336,7 +340,7 @@ fn enclosing_project<'a>(here: &Path, projects: impl Iterator<Item = &'a str>) -
         .max_by_key(|name| name.len())
 }
 
-/// Has a server of a project started where its tool does so, and says it.
+/// Sets the working directory of a project's server to the project.
 fn set_project_dir(config: &mut McpConfig, project: &str) -> Option<String> {
     let note = format!(
         "note: `{}` is always started in {} (`cwd`), because it belongs to that project",
@@ -346,7 +350,7 @@ fn set_project_dir(config: &mut McpConfig, project: &str) -> Option<String> {
     working_dir::start_in(config, Path::new(project)).then_some(note)
 }
 
-/// Why a server of a project, or of an agent, is not taken.
+/// Why a server of another project or agent is skipped.
 fn other_project(owner: &str) -> String {
     let is_project = Path::new(owner).is_absolute();
     let owner = display_line(owner);
@@ -358,7 +362,7 @@ fn other_project(owner: &str) -> String {
 }
 
 fn decide(config: &McpConfig, namesake: Option<&McpConfig>) -> ImportOutcome {
-    // The secrets in its arguments may have been moved.
+    // Secrets in its arguments may have been extracted by an earlier import.
     let extracted = config_secrets::extract_secrets(config.clone()).config;
     let is_same = |other: &McpConfig| {
         let is_same = |as_is: &McpConfig, key: &str| other.config.get(key) == as_is.config.get(key);
@@ -376,7 +380,7 @@ fn decide(config: &McpConfig, namesake: Option<&McpConfig>) -> ImportOutcome {
     }
 }
 
-/// Why a name cannot be taken over, if that is so: it could not be typed, or would look like another one.
+/// Why a name is rejected: it could be taken for an option, or look like another name.
 fn invalid_name(name: &str) -> Option<&'static str> {
     if plain_text(name, usize::MAX) != name {
         Some("its name has characters in it that cannot be seen; give it another one there")

@@ -1,6 +1,7 @@
-//! `toolrack start` and `restart`: a server that runs, if there is a daemon to keep it running.
+//! `toolrack start`, `stop`, `restart`, `enable`, `disable` and `remove`.
 //!
-//! Where none may be started, all there is to find out is whether the server works.
+//! Servers run in the daemon, which `start` and `restart` launch if needed. If that is not allowed,
+//! `start` only checks that the server starts.
 
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ pub(crate) async fn start(name: &str, context: &Context) -> Result<(), CliError>
     start_or_restart(name, "start", context).await
 }
 
-/// Stops a server and starts it again.
+/// Restarts a server.
 pub(crate) async fn restart(name: &str, context: &Context) -> Result<(), CliError> {
     start_or_restart(name, "restart", context).await
 }
@@ -78,7 +79,7 @@ async fn start_in_daemon(
     Ok(())
 }
 
-/// Starts a server, sees whether it works, and ends it.
+/// Starts a server as a check, and stops it again.
 async fn start_once(name: &str, context: &Context) -> Result<(), CliError> {
     let checked = check_server(name, context).await?;
     let mut json = checked.to_json();
@@ -92,8 +93,7 @@ async fn start_once(name: &str, context: &Context) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Ends a server. Without a daemon it ends what crashed programs have left behind, and says that nothing else is there
-/// to be stopped.
+/// Stops a server of the daemon. Without a daemon, cleans up orphans of crashed runs.
 pub(crate) async fn stop(name: &str, context: &Context) -> Result<(), CliError> {
     ensure_exists(name, context)?;
     let typed = shell_quote(name);
@@ -117,7 +117,7 @@ pub(crate) async fn stop(name: &str, context: &Context) -> Result<(), CliError> 
     Ok(())
 }
 
-/// Allows a server to be started. It is tried, and one that does not start stays disabled.
+/// Enables a server after checking that it starts.
 pub(crate) async fn enable(options: &EnableOptions, context: &Context) -> Result<(), CliError> {
     let name = &options.server;
     ensure_exists(name, context)?;
@@ -160,7 +160,7 @@ pub(crate) async fn enable(options: &EnableOptions, context: &Context) -> Result
     .await
 }
 
-/// Forbids a server to be started.
+/// Disables a server.
 pub(crate) async fn disable(name: &str, context: &Context) -> Result<(), CliError> {
     ensure_exists(name, context)?;
     with_service(context, None, async |service: &LocalService| {
@@ -184,7 +184,7 @@ pub(crate) async fn disable(name: &str, context: &Context) -> Result<(), CliErro
     .await
 }
 
-/// How long the server may take to hear that nobody is logged in any more. It is forgotten here either way.
+/// Time limit for revoking the token at the server. The login is deleted locally in any case.
 const LOGOUT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Removes a server from the config.
@@ -204,7 +204,7 @@ pub(crate) async fn remove(name: &str, context: &Context) -> Result<(), CliError
     .await
 }
 
-/// Forgets the login at a server, and says whether there was one.
+/// Logs out of a server. Returns whether there was a login.
 async fn forget_login(service: &LocalService, config: &McpConfig) -> bool {
     let Ok(authorizer) = service.authorizer(config.id) else { return false };
     match authorizer.status().await {

@@ -1,4 +1,5 @@
-//! `toolrack logs`: what a server wrote to its error output, as far as it is remembered.
+//! `toolrack logs`, `daemon logs` and `history`: server output, the daemon log and the call
+//! history.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -21,11 +22,11 @@ use crate::output::{self, List, Output};
 use crate::printer::Printer;
 use crate::suggested_command::shell_quote;
 
-/// How often a file is looked at that is followed.
+/// Polling interval of `--follow`.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_LINE_CHARS: usize = 4000;
 
-/// Shows what is remembered of a server, and goes on if that is wanted.
+/// Prints a server's stored log, and follows it if requested.
 pub(crate) async fn logs(options: &LogsOptions, context: &Context) -> Result<(), CliError> {
     let (name, printer) = (&options.server, &context.printer);
     ensure_exists(name, context)?;
@@ -37,7 +38,7 @@ pub(crate) async fn logs(options: &LogsOptions, context: &Context) -> Result<(),
     let mut seen = read(&store)?;
     let wanted = if options.all { &seen } else { last_run(&seen) };
     match printer.output() {
-        // Nobody knows where a list ends that is followed.
+        // A followed list has no end, so lines are printed one by one.
         output if options.follow || output == Output::Table => print_lines(wanted, printer),
         _ => {
             let items = wanted.iter().map(|line| line_json(line).to_string()).collect();
@@ -55,7 +56,7 @@ pub(crate) async fn logs(options: &LogsOptions, context: &Context) -> Result<(),
     }
     loop {
         tokio::select! {
-            // Leaving is how this ends.
+            // Ctrl-C is the normal end of `--follow`.
             () = context.cancellation.cancelled() => return Ok(()),
             () = sleep(POLL_INTERVAL) => {}
         }
@@ -85,7 +86,7 @@ fn line_text(line: &LogLine) -> String {
     plain_text(&line.text, MAX_LINE_CHARS)
 }
 
-/// What sort of line it is, in as many letters as any other.
+/// A one-column mark of the line's kind.
 fn kind_mark(kind: LogKind) -> &'static str {
     match kind {
         LogKind::Stderr => "|",
@@ -94,13 +95,13 @@ fn kind_mark(kind: LogKind) -> &'static str {
     }
 }
 
-/// What has happened since the last start.
+/// The lines since the last start.
 fn last_run(lines: &[LogLine]) -> &[LogLine] {
     let start = lines.iter().rposition(|line| line.kind == LogKind::Start).unwrap_or_default();
     lines.split_at(start).1
 }
 
-/// What was not there before. A file that has grown too large may have lost its beginning.
+/// Lines that were not there before. A file that is rotated may have lost its beginning.
 fn new_lines<'n>(seen: &[LogLine], now: &'n [LogLine]) -> &'n [LogLine] {
     if now.starts_with(seen) {
         return now.split_at(seen.len()).1;
@@ -109,12 +110,12 @@ fn new_lines<'n>(seen: &[LogLine], now: &'n [LogLine]) -> &'n [LogLine] {
     now.split_at(known.map_or(0, |index| index + 1)).1
 }
 
-/// What is shown of a long log.
+/// How much of the end of the daemon log is printed.
 const TAIL_BYTES: u64 = 16 << 10;
-/// What is read at once of one that is followed.
+/// Maximum read at once while following.
 const READ_BYTES: u64 = 1 << 20;
 
-/// Shows the end of the log, and goes on if that is wanted.
+/// Prints the end of the daemon log, and follows it if requested.
 pub(crate) async fn daemon_logs(
     options: &DaemonLogsOptions,
     context: &Context,
@@ -124,7 +125,7 @@ pub(crate) async fn daemon_logs(
     let n_bytes = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
     let begin = n_bytes.saturating_sub(TAIL_BYTES);
     let (text, mut place) = read_lines(&path, begin)?;
-    // The first line is most likely not whole.
+    // The tail most likely begins in the middle of a line.
     let text = if begin > 0 { text.split_once('\n').map_or("", |(_, rest)| rest) } else { &text };
     print_daemon_lines(text, printer);
     if text.is_empty() {
@@ -135,7 +136,7 @@ pub(crate) async fn daemon_logs(
     }
     loop {
         tokio::select! {
-            // Leaving is how this ends.
+            // Ctrl-C is the normal end of `--follow`.
             () = context.cancellation.cancelled() => return Ok(()),
             () = sleep(POLL_INTERVAL) => {}
         }
@@ -145,8 +146,8 @@ pub(crate) async fn daemon_logs(
     }
 }
 
-/// Whole lines from a place on, and the place behind them. A log that is shorter than that has begun anew, and one that
-/// is not there is empty.
+/// Complete lines from an offset, and the offset after them. A shorter file has been rotated; a
+/// missing one is empty.
 fn read_lines(path: &Path, begin: u64) -> io::Result<(String, u64)> {
     let mut file = match File::open(path) {
         Ok(file) => file,
@@ -173,7 +174,7 @@ fn print_daemon_lines(text: &str, printer: &Printer) {
     }
 }
 
-/// The most that can be asked for at once.
+/// Maximum of `--limit`.
 const MAX_LIMIT: u32 = 10_000;
 const MAX_NAME_CHARS: usize = 200;
 
@@ -235,7 +236,7 @@ fn call_row(call: &CallRecord) -> Vec<String> {
     ]
 }
 
-/// So long, in the unit that reads best.
+/// A duration in the unit that reads best.
 fn format_duration(us: u64) -> String {
     match us {
         0..10_000 => format!("{}.{} ms", us / 1000, us % 1000 / 100),
@@ -252,7 +253,7 @@ fn call_json(call: &CallRecord) -> Value {
     item
 }
 
-/// Everything about one call, a line for each thing.
+/// All fields of a call, one per line.
 fn render_call(call: &CallRecord) -> String {
     let mut lines = vec![
         format!("id         {}", call.id),

@@ -1,4 +1,4 @@
-//! `toolrack resources`: what can be read, and families of it.
+//! `toolrack resources`, `read`, `prompts` and `prompt`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,7 +30,7 @@ use crate::tool_args::{self, ValueFormat, ValueSource};
 
 const MOST_CHARS: usize = 400;
 
-/// A resource or a family, as it leaves the program.
+/// JSON of a resource, template or prompt, with its server.
 #[derive(Serialize)]
 struct Item<'a, T> {
     server: &'a str,
@@ -38,7 +38,7 @@ struct Item<'a, T> {
     item: &'a T,
 }
 
-/// Lists the resources of one server or of all.
+/// Lists the resources and resource templates of one or all servers.
 pub(crate) async fn resources(
     options: ResourcesOptions,
     context: &Context,
@@ -76,9 +76,9 @@ pub(crate) async fn resources(
     .await
 }
 
-/// A thing of a server as JSON.
+/// JSON of an item, with its server.
 pub(crate) fn to_item<T: Serialize>(server: &str, item: &T) -> String {
-    // It was read from JSON, so it can be written as JSON.
+    // It was parsed from JSON, so it can be serialized.
     serde_json::to_string(&Item { server, item }).unwrap_or_default()
 }
 
@@ -105,7 +105,7 @@ fn template_cells(template: &ResourceTemplate) -> [Option<&str>; 4] {
     ]
 }
 
-/// ValueFormat a resource and shows it.
+/// Reads a resource and prints its contents.
 pub(crate) async fn read(options: ReadOptions, context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
     let servers = Servers::find(&options.target, &context.settings, printer)?;
@@ -135,7 +135,7 @@ pub(crate) async fn read(options: ReadOptions, context: &Context) -> Result<(), 
                 files.tell_left(printer);
             }
             _ => {
-                // It was read from JSON, so it can be written as JSON.
+                // It was parsed from JSON, so it can be serialized.
                 let contents = serde_json::to_string(&result.contents).unwrap_or_default();
                 printer.document(&files.beside(&format!(r#"{{"contents":{contents}}}"#)));
             }
@@ -145,7 +145,7 @@ pub(crate) async fn read(options: ReadOptions, context: &Context) -> Result<(), 
     .await
 }
 
-/// The server and the address.
+/// The server and the URI that were typed.
 fn server_and_uri(words: &[String], servers: &Servers) -> Result<(String, String), CliError> {
     match (servers.source, words) {
         (ServerSource::Configured, [server, uri]) => {
@@ -174,7 +174,7 @@ fn server_and_uri(words: &[String], servers: &Servers) -> Result<(String, String
     }
 }
 
-/// Lists the prompts of one server or of all.
+/// Lists the prompts of one or all servers.
 pub(crate) async fn prompts(options: PromptsOptions, context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
     let servers = select_servers(&options.target, options.server.as_deref(), context)?;
@@ -207,7 +207,7 @@ fn prompt_row(server: &str, prompt: &Prompt) -> Vec<String> {
     vec![server.to_owned(), shown(&prompt.name), shown(&prompt_signature(prompt)), shown(about)]
 }
 
-/// What a prompt takes, in one line: `name, style?`.
+/// The arguments of a prompt on one line: `name, style?`.
 pub(crate) fn prompt_signature(prompt: &Prompt) -> String {
     let arguments = prompt.arguments.as_deref().unwrap_or_default().iter().map(|argument| {
         let mark = if argument.required.unwrap_or_default() { "" } else { "?" };
@@ -216,7 +216,7 @@ pub(crate) fn prompt_signature(prompt: &Prompt) -> String {
     arguments.collect::<Vec<_>>().join(", ")
 }
 
-/// Fills in a prompt and shows it.
+/// Gets a prompt and prints its messages.
 pub(crate) async fn prompt(options: PromptOptions, context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
     let words = options.arguments.clone();
@@ -267,7 +267,7 @@ fn parse_prompt_args(words: &[String]) -> Result<BTreeMap<String, String>, CliEr
     Ok(arguments)
 }
 
-/// Whether there is such a prompt, and it is given what it takes.
+/// Checks the prompt's name and its arguments.
 fn check_prompt(
     name: &str,
     arguments: &BTreeMap<String, String>,
@@ -305,7 +305,7 @@ fn check_prompt(
 
 fn print_prompt(result: &GetPromptResult, printer: &Printer) -> Result<(), CliError> {
     if printer.output() != Output::Table {
-        // It was read from JSON, so it can be written as JSON.
+        // It was parsed from JSON, so it can be serialized.
         let messages = serde_json::to_string(&result.messages).unwrap_or_default();
         let description = json!(result.description);
         printer.document(&format!(r#"{{"description":{description},"messages":{messages}}}"#));

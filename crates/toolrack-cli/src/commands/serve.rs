@@ -1,6 +1,7 @@
-//! `toolrack serve`: all servers behind one pipe, for whoever starts this program as an MCP server.
+//! `toolrack serve`: an MCP server over stdio that offers the tools of all configured servers.
 //!
-//! If a daemon runs, this is a bridge to it; otherwise the servers are started here, and end with the input.
+//! Bridges to the daemon if one is running. Otherwise starts the servers itself, and stops them at
+//! EOF.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,15 +21,17 @@ use crate::daemon_client::{self, Daemon};
 use crate::error::CliError;
 use crate::server_selection::Servers;
 
-/// What the bridge calls the daemon. Nobody sees it, because names pass as they are.
+/// The daemon's server name in the bridge. Clients never see it, because tool names pass through
+/// unchanged.
 const DAEMON: &str = "daemon";
-/// The daemon ends calls in time; the bridge does not come before it.
+/// The daemon enforces the timeouts; the bridge must not be faster.
 const NEVER: Duration = Duration::from_hours(24 * 365);
 
-/// How long the first answer waits for servers that start. A client hears of tools that come later.
+/// How long the first list waits for servers that are starting. Clients are notified of tools that
+/// arrive later.
 const READY_WAIT: Duration = Duration::from_secs(5);
 
-/// Serves one client on the standard streams, until its input ends.
+/// Serves one client over stdio until EOF.
 pub(crate) async fn serve(options: ServeOptions, context: &Context) -> Result<(), CliError> {
     if options.http.is_some() {
         return Err(CliError::usage(
@@ -40,7 +43,7 @@ pub(crate) async fn serve(options: ServeOptions, context: &Context) -> Result<()
     let found = daemon_client::find(&context.settings)?;
     match &options.server {
         Some(name) => ensure_exists(name, context)?,
-        // A daemon goes on with what it has, whatever becomes of the file.
+        // A running daemon keeps its servers even if the file is invalid now.
         None if found.is_some() => {}
         None => drop(Servers::configured(&context.settings, &context.printer)?),
     }
@@ -63,7 +66,8 @@ async fn alone(server: Option<String>, context: &Context) -> Result<(), CliError
     let home = context.settings.home()?.clone();
     let service = LocalService::open(home, options).await?;
     if let Some(name) = &server {
-        // One that takes longer goes on by itself, and one that fails says so to whoever calls it.
+        // A slow server keeps starting in the background; a failed one reports its error to the
+        // calls.
         let started = timeout(READY_WAIT, service.rack().start(name)).await;
         if let Ok(Err(error)) = started {
             tracing::debug!(%error, "the server does not start");
@@ -76,7 +80,7 @@ async fn alone(server: Option<String>, context: &Context) -> Result<(), CliError
     outcome
 }
 
-/// The daemon is the only server, and whatever it says is passed on as it is.
+/// Uses the daemon as the only upstream and passes everything through.
 async fn bridge(daemon: &Daemon, server: Option<&str>, context: &Context) -> Result<(), CliError> {
     let target = match server {
         Some(name) => daemon_client::path(&["mcp", "server", name]),
@@ -111,7 +115,7 @@ async fn pass(
     let (input, output) = standard_streams();
     let serving = gateway.serve_stdio(input, output);
     let outcome = tokio::select! {
-        // Leaving is how this may end, too.
+        // Ctrl-C is a normal end, too.
         () = context.cancellation.cancelled() => Ok(()),
         served = serving => served.map_err(CliError::from),
     };

@@ -1,4 +1,7 @@
-//! `toolrack status`: how servers are, by word of the daemon, as far as it is known without one, or by starting them.
+//! `toolrack list`, `get` and `status`: configured servers, their configuration and their state.
+//!
+//! The state comes from the daemon, from the last recorded start, or from starting the servers
+//! (`status --check`).
 
 use serde_json::{Value, json};
 use toolrack_config::McpServerConfig;
@@ -20,22 +23,22 @@ use crate::output::{self, List, Output};
 use crate::server_selection::Servers;
 use crate::suggested_command::{EchoedFlags, shell_quote};
 
-/// What is known of a server.
+/// What is known about a server.
 #[derive(Debug)]
 struct ServerRow {
     config: McpConfig,
-    /// Its headers say who we are, so that nobody logs in.
+    /// Whether its headers contain a token, so that `login` does not apply.
     has_token: bool,
     n_tools: usize,
     n_tools_total: Option<usize>,
-    /// How the last start went, if it is remembered.
+    /// Outcome of the last start, from the log.
     last: Option<LogLine>,
     checked: Option<Result<ServerCheck, CliError>>,
-    /// What the daemon says, and what runs.
+    /// Status in the daemon, and the processes there.
     daemon: Option<(Status, Vec<Process>)>,
 }
 
-/// How a server is, in words.
+/// The printed state of a server.
 #[derive(Debug, PartialEq, Eq)]
 struct ServerState {
     state: &'static str,
@@ -43,7 +46,7 @@ struct ServerState {
     next: String,
 }
 
-/// Shows how servers are.
+/// Prints the status of one or all servers.
 pub(crate) async fn status(options: &StatusOptions, context: &Context) -> Result<(), CliError> {
     let servers = Servers::configured(&context.settings, &context.printer)?;
     if let Some(name) = &options.server {
@@ -60,7 +63,7 @@ pub(crate) async fn status(options: &StatusOptions, context: &Context) -> Result
         row.has_token = server.is_ok_and(McpServerConfig::has_authorization);
     }
     if options.check {
-        // One after the other, so that it is known whose processes there are.
+        // One at a time, so that the processes can be attributed to their server.
         for row in known.iter_mut().filter(|row| row.config.enabled) {
             row.checked = Some(check_server(&row.config.name, context).await);
             if context.cancellation.is_cancelled() {
@@ -91,7 +94,7 @@ pub(crate) async fn status(options: &StatusOptions, context: &Context) -> Result
     }
 }
 
-/// Adds what the daemon knows.
+/// Adds the status from the daemon.
 async fn add_daemon_status(daemon: &Daemon, known: &mut [ServerRow]) -> Result<(), CliError> {
     let statuses = daemon.statuses().await?;
     let process_table = ProcessTable::read();
@@ -155,8 +158,8 @@ fn state_of(known: &ServerRow, now: u64) -> ServerState {
     }
 }
 
-/// How a server of the daemon is: its state, the detail, and what to run next. `barred` is the first and the last
-/// of these for one that does not let us in.
+/// State, detail and next command of a server in the daemon. `unauthorized` holds the state and the
+/// command for a server that needs credentials.
 fn daemon_state_of(
     status: &Status,
     unauthorized: (&'static str, &'static str),
@@ -239,10 +242,10 @@ fn status_json(known: &ServerRow, now: u64, echoed_flags: &EchoedFlags) -> Value
     })
 }
 
-/// Lists the servers of the config.
+/// Lists the configured servers.
 pub(crate) async fn list(context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
-    // What is odd about the file is told here, and an agent that nobody knows is refused.
+    // Prints warnings about the file, and rejects an unknown agent.
     Servers::configured(&context.settings, printer)?;
     let configs =
         with_service(context, None, async |service: &LocalService| Ok(service.list())).await?;
@@ -275,7 +278,7 @@ fn list_row(config: &McpConfig) -> Vec<String> {
     ]
 }
 
-/// Shows a server. Values that may be secret are hidden unless they are asked for.
+/// Prints a server's configuration. Values that may be secret are redacted, unless requested.
 pub(crate) async fn get(options: &GetOptions, context: &Context) -> Result<(), CliError> {
     ensure_exists(&options.server, context)?;
     let (config, file) = with_service(context, None, async |service: &LocalService| {
@@ -291,7 +294,7 @@ pub(crate) async fn get(options: &GetOptions, context: &Context) -> Result<(), C
     Ok(())
 }
 
-/// One thing to a line.
+/// One setting per line.
 fn render_config(config: &McpConfig, document: &Value, file: &str) -> String {
     let mut lines = vec![
         key_line("name", &config.name),

@@ -1,4 +1,4 @@
-//! `toolrack tools`: which tools there are, and what they take.
+//! `toolrack tools` and `toolrack search`.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -18,7 +18,7 @@ use crate::server_session::{ServerSession, with_session};
 use crate::tool_args::coerce::signature;
 use crate::tool_args::schema::Schema;
 
-/// Lists the tools of one server or of all.
+/// Lists the tools of one or all servers.
 pub(crate) async fn tools(options: ToolsOptions, context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
     let servers = select_servers(&options.target, options.server.as_deref(), context)?;
@@ -52,7 +52,7 @@ pub(crate) async fn tools(options: ToolsOptions, context: &Context) -> Result<()
     .await
 }
 
-/// The servers that a command is about: the one that was named, or all.
+/// The servers of a command: the named one, or all.
 pub(crate) fn select_servers(
     target: &TargetOptions,
     server: Option<&str>,
@@ -88,7 +88,7 @@ fn print_tools(
     printer.list(&tool_list(tools, source));
 }
 
-/// Finds tools whose name or description has all the words.
+/// Searches tools by keywords in their names and descriptions.
 pub(crate) async fn search(options: SearchOptions, context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
     let servers = Servers::configured(&context.settings, printer)?;
@@ -117,7 +117,7 @@ pub(crate) async fn search(options: SearchOptions, context: &Context) -> Result<
     .await
 }
 
-/// Those that have all the words, best first: words in the name count more than in the description.
+/// Tools that match all keywords, best match first.
 fn matching_tools(tools: &[ToolWithServer], words: &[String]) -> Vec<ToolWithServer> {
     let words: Vec<String> = words.iter().map(|word| word.to_lowercase()).collect();
     let mut found: Vec<(usize, &ToolWithServer)> = tools
@@ -132,7 +132,7 @@ fn matching_tools(tools: &[ToolWithServer], words: &[String]) -> Vec<ToolWithSer
     found.into_iter().map(|(_, tool)| tool.clone()).collect()
 }
 
-/// How well a tool fits. `None` if a word is missing.
+/// Two points per keyword in the name, one in the description. `None` if a keyword is missing.
 fn score(name: &str, about: &str, words: &[String]) -> Option<usize> {
     let (name, about) = (name.to_lowercase(), about.to_lowercase());
     let hit = |word: &String| match (name.contains(word), about.contains(word)) {
@@ -143,10 +143,10 @@ fn score(name: &str, about: &str, words: &[String]) -> Option<usize> {
     words.iter().map(hit).sum()
 }
 
-/// The longest description that is read for a table; it is cut to its terminal later.
+/// Maximum length of a description; the table cuts it to the terminal later.
 const MAX_CHARS: usize = 400;
 
-/// A tool as it leaves the program: what its server says, and whose it is.
+/// JSON of a tool, with its server and public name.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Item<'a> {
@@ -156,7 +156,7 @@ struct Item<'a> {
     tool: &'a Tool,
 }
 
-/// The list for a table or a program.
+/// The tools as a table and as JSON.
 pub(crate) fn tool_list(tools: &[ToolWithServer], source: ServerSource) -> List {
     let rows = tools.iter().map(|tool| vec![typed_name(tool, source), description(tool.tool())]);
     List { columns: &["TOOL", "DESCRIPTION"], rows: rows.collect(), items: tool_items(tools) }
@@ -165,13 +165,13 @@ pub(crate) fn tool_list(tools: &[ToolWithServer], source: ServerSource) -> List 
 fn tool_items(tools: &[ToolWithServer]) -> Vec<String> {
     let item = |tool: &ToolWithServer| {
         let item = Item { server: tool.server(), public_name: tool.name(), tool: tool.tool() };
-        // A tool was read from JSON, so it can be written as JSON.
+        // It was parsed from JSON, so it can be serialized.
         serde_json::to_string(&item).unwrap_or_default()
     };
     tools.iter().map(item).collect()
 }
 
-/// What a person types to mean the tool.
+/// The tool's name as it is typed in `toolrack call`.
 pub(crate) fn typed_name(tool: &ToolWithServer, source: ServerSource) -> String {
     let name = plain_text(&tool.tool().name, MAX_CHARS);
     match source {
@@ -180,13 +180,13 @@ pub(crate) fn typed_name(tool: &ToolWithServer, source: ServerSource) -> String 
     }
 }
 
-/// The first line of what a tool does.
+/// The first line of a tool's description.
 pub(crate) fn description(tool: &Tool) -> String {
     let text = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();
     plain_text(text.trim().lines().next().unwrap_or_default(), MAX_CHARS)
 }
 
-/// Each tool with everything it takes.
+/// Each tool with its parameters.
 pub(crate) fn with_schemas(tools: &[ToolWithServer], source: ServerSource) -> String {
     let blocks: Vec<String> = tools.iter().map(|tool| render_schema(tool, source)).collect();
     blocks.join("\n\n")

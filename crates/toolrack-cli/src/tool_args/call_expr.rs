@@ -1,13 +1,17 @@
-//! A call in one word: `server.tool(name: "value", count: 3)`.
+//! Call expressions: `server.tool(name: "value", count: 3)`.
+//!
+//! Values are relaxed JSON, with single quotes, bare keys and trailing commas.
+//!
+//! **Invariant:** parsing terminates for any input, and nesting is bounded.
 
 use serde_json::{Map, Number, Value};
 
 use crate::error::CliError;
 
-/// Cli that were given as a whole.
+/// Arguments given as an object.
 pub(crate) type Members = Map<String, Value>;
 
-/// The name of the tool, and its arguments if they are in the same word.
+/// Splits a call expression into the tool's name and its arguments, if there are any.
 pub(crate) fn split(text: &str) -> Result<(&str, Option<Members>), CliError> {
     let text = text.trim();
     let Some((name, rest)) = text.split_once('(') else { return Ok((text, None)) };
@@ -24,10 +28,10 @@ pub(crate) fn split(text: &str) -> Result<(&str, Option<Members>), CliError> {
     Ok((name.trim(), Some(members)))
 }
 
-/// How deep values may be nested.
+/// Maximum nesting depth.
 const MAX_DEPTH: usize = 64;
 
-/// Reads `name: value, …` up to the end of the text.
+/// Parses `name: value, …` to the end of the text.
 pub(crate) fn parse_members(text: &str) -> Result<Map<String, Value>, String> {
     let mut reader = Reader { rest: text, depth: 0 };
     let members = reader.members(None)?;
@@ -66,7 +70,7 @@ impl Reader<'_> {
         Ok(items)
     }
 
-    /// Whether the end is here; takes the closing bracket.
+    /// Whether the end is reached; consumes the closing bracket.
     fn ends(&mut self, close: Option<char>) -> Result<bool, String> {
         self.skip_space();
         match close {
@@ -124,7 +128,7 @@ impl Reader<'_> {
         value
     }
 
-    /// A number or one of the three words.
+    /// A number, `true`, `false` or `null`.
     fn bare(&mut self) -> Result<Value, String> {
         let is_part = |c: char| c.is_alphanumeric() || matches!(c, '+' | '-' | '.' | '_');
         match self.take_while(is_part) {
@@ -140,7 +144,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A string in quotes of either kind, with the escapes of JSON.
+    /// A string in single or double quotes, with JSON escapes.
     fn string(&mut self) -> Result<String, String> {
         let mut characters = self.rest.char_indices();
         let quote = characters.next().map_or('"', |(_, c)| c);
@@ -149,7 +153,7 @@ impl Reader<'_> {
         for (at, character) in characters {
             match character {
                 c if is_escaped => {
-                    // JSON knows no `\'`, and needs none.
+                    // JSON has no `\'` escape.
                     if c == '\'' {
                         json.pop();
                     }

@@ -1,6 +1,7 @@
-//! Cli in the shape that a tool's schema asks for, or everything that is wrong with them.
+//! Coerces and validates arguments against a tool's schema.
 //!
-//! **Invariant:** pure, and every fault is told at once. Text stays the text that was typed wherever text is allowed.
+//! **Invariant:** pure; reports all errors at once. Text stays unchanged wherever the schema allows
+//! a string.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +12,17 @@ use super::schema::{ExtraProperties, JsonType, Schema};
 use super::{ArgValue, Argument};
 use crate::suggest::{did_you_mean, similar_names};
 
-/// Objects in objects are compared with their schema so far.
+/// Maximum depth of validation.
 const MAX_DEPTH: usize = 16;
 
-/// Whether arguments are compared with the schema before they are sent.
+/// Whether arguments are validated before they are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Check {
     Yes,
     No,
 }
 
-/// Puts single arguments into `given`, the object that was given as a whole.
+/// Adds single arguments to `given`, the object from `--args` or a call expression.
 pub(crate) fn build_arguments(
     given: Map<String, Value>,
     arguments: Vec<Argument>,
@@ -44,7 +45,7 @@ pub(crate) fn build_arguments(
     if builder.faults.is_empty() { Ok(object) } else { Err(builder.faults) }
 }
 
-/// What a tool takes, in one line: `query: string, limit?: integer`.
+/// The parameters on one line: `query: string, limit?: integer`.
 pub(crate) fn signature(schema: Schema<'_>) -> String {
     let required = schema.required();
     let mut names = schema.property_names();
@@ -60,7 +61,7 @@ pub(crate) fn signature(schema: Schema<'_>) -> String {
     parts.join(", ")
 }
 
-/// Everything that was values of the same place, in the order in which places were named first.
+/// Groups the values by path, in the order of first use.
 fn group_by_path(arguments: Vec<Argument>) -> Vec<(String, Vec<ArgValue>)> {
     let mut groups: Vec<(String, Vec<ArgValue>)> = Vec::new();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
@@ -74,7 +75,7 @@ fn group_by_path(arguments: Vec<Argument>) -> Vec<(String, Vec<ArgValue>)> {
     groups
 }
 
-/// The steps to a place. A name with dots that the schema knows is one step.
+/// Splits a path at its dots, unless the schema has a property of that name.
 fn steps(path: &str, schema: Schema<'_>) -> Vec<String> {
     if schema.property(path).is_some() {
         return vec![path.to_owned()];
@@ -82,7 +83,7 @@ fn steps(path: &str, schema: Schema<'_>) -> Vec<String> {
     path.split('.').map(str::to_owned).collect()
 }
 
-/// Puts a value at its place, making the objects on the way.
+/// Inserts a value at a path, and creates objects on the way.
 fn insert_at(object: &mut Map<String, Value>, steps: &[String], value: Value) -> Result<(), Value> {
     match steps {
         [] => Err(value),
@@ -109,7 +110,7 @@ struct ArgumentBuilder {
 }
 
 impl ArgumentBuilder {
-    /// The value of one place. `None` if there is none, which has been complained about.
+    /// The value at a path. `None` if it is invalid, which has been reported.
     fn value(
         &mut self,
         path: &str,
@@ -152,7 +153,7 @@ impl ArgumentBuilder {
         }
     }
 
-    /// Compares an object with its schema: what is missing, what is unknown, what is of another json_type.
+    /// Validates an object: missing, unknown and mistyped members.
     fn validate(
         &mut self,
         object: &Map<String, Value>,
@@ -210,7 +211,7 @@ impl ArgumentBuilder {
     }
 }
 
-/// The value that a text stands for. The error says what it is not.
+/// Converts text to a type that the schema allows. The error says what is wrong.
 fn coerce(text: &str, place: Schema<'_>) -> Result<Value, String> {
     if let Some(choices) = place.allowed_values() {
         return match_choice(text, &choices)
@@ -254,7 +255,7 @@ fn as_type(text: &str, json_type: JsonType, place: Schema<'_>) -> Option<Value> 
     }
 }
 
-/// A list that was typed as text. Commas part numbers and truths; in words they may be commas.
+/// Parses a list. Commas separate numbers and booleans; in strings they may be part of the text.
 fn parse_list(text: &str, items: Option<Schema<'_>>) -> Option<Value> {
     let Some(items) = items else {
         return Some(Value::Array(vec![Value::String(text.to_owned())]));

@@ -1,20 +1,21 @@
-//! What a tool's JSON Schema says about its arguments, as far as a person's typing needs it.
+//! The parts of JSON Schema that the CLI needs for typed arguments.
 //!
-//! **Invariant:** no schema is too odd. What is not understood allows everything; the server has the last word.
+//! **Invariant:** no schema is rejected. What is not understood allows any value; the server
+//! decides.
 
 use serde_json::{Map, Value};
 
-/// References and alternatives are followed so far, so that circles end.
+/// Maximum depth of references and alternatives, which may be cyclic.
 const MAX_DEPTH: usize = 16;
 
-/// A place in a schema.
+/// A position in a schema.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Schema<'a> {
     root: &'a Value,
     node: &'a Value,
 }
 
-/// What a value can be.
+/// JSON types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum JsonType {
     String,
@@ -26,11 +27,11 @@ pub(crate) enum JsonType {
     Null,
 }
 
-/// Whether arguments that the schema does not name are allowed.
+/// Whether properties that the schema does not list are allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ExtraProperties {
     Allowed,
-    /// Not allowed, or not spoken of while others are named.
+    /// Forbidden, or unspecified while other properties are listed.
     Rejected,
 }
 
@@ -39,7 +40,8 @@ impl<'a> Schema<'a> {
         Self { root, node: root }
     }
 
-    /// Everything that holds here: the place itself, what it refers to, and its parts. Alternatives are apart.
+    /// All subschemas that apply here: the node itself, its `$ref` and its `allOf`. Alternatives
+    /// are separate.
     fn layers(self) -> Vec<&'a Map<String, Value>> {
         let mut layers = Vec::new();
         self.collect_layers(&mut layers, 0);
@@ -72,7 +74,7 @@ impl<'a> Schema<'a> {
         lists.flatten().map(|node| Self { node, ..self }).collect()
     }
 
-    /// What a value can be here. Nothing means anything.
+    /// The allowed types. Empty means any.
     pub(crate) fn types(self) -> Vec<JsonType> {
         let mut types = self.types_within(0);
         types.sort_unstable();
@@ -95,7 +97,7 @@ impl<'a> Schema<'a> {
                 .into_iter()
                 .map(|alternative| alternative.types_within(depth + 1))
                 .collect();
-            // One alternative that allows everything makes all of them do so.
+            // One alternative that allows anything makes the whole allow anything.
             let is_open = types.iter().any(Vec::is_empty);
             return if is_open { Vec::new() } else { types.concat() };
         }
@@ -106,7 +108,7 @@ impl<'a> Schema<'a> {
         }
     }
 
-    /// The only values that are allowed here, if they are listed.
+    /// The allowed values, if they are enumerated.
     pub(crate) fn allowed_values(self) -> Option<Vec<&'a Value>> {
         if let Some(choices) = self.own_allowed_values() {
             return Some(choices);
@@ -132,19 +134,19 @@ impl<'a> Schema<'a> {
         listed.or_else(|| self.member("const").map(|value| vec![value]))
     }
 
-    /// The place of a part of an object.
+    /// The schema of a property.
     pub(crate) fn property(self, name: &str) -> Option<Self> {
         let own = self.layers().into_iter().find_map(|layer| layer.get("properties")?.get(name));
         if let Some(node) = own {
             return Some(Self { node, ..self });
         }
-        // An object that may be absent is one of two alternatives.
+        // An optional object is often one of two alternatives.
         let parts = self.alternatives().into_iter().flat_map(Self::layers);
         let node = parts.into_iter().find_map(|layer| layer.get("properties")?.get(name))?;
         Some(Self { node, ..self })
     }
 
-    /// The names of the parts of an object.
+    /// Names of all properties.
     pub(crate) fn property_names(self) -> Vec<&'a str> {
         let alternatives = self.alternatives().into_iter().flat_map(Self::layers);
         let layers = self.layers().into_iter().chain(alternatives);
@@ -156,7 +158,7 @@ impl<'a> Schema<'a> {
         names
     }
 
-    /// The parts of an object that have to be there.
+    /// Names of the required properties.
     pub(crate) fn required(self) -> Vec<&'a str> {
         let lists = self.layers().into_iter().filter_map(|layer| layer.get("required")?.as_array());
         lists.flatten().filter_map(Value::as_str).collect()
@@ -183,7 +185,7 @@ impl<'a> Schema<'a> {
         }
     }
 
-    /// What each entry of a list is.
+    /// The schema of list items.
     pub(crate) fn items(self) -> Option<Self> {
         let own = self.member("items");
         let among =
@@ -195,7 +197,7 @@ impl<'a> Schema<'a> {
         self.member("description").and_then(Value::as_str)
     }
 
-    /// What can stand here, in few words: `integer`, `"a" | "b"`, `string | null`.
+    /// The allowed values or types in short: `integer`, `"a" | "b"`, `string | null`.
     pub(crate) fn describe(self) -> String {
         if let Some(choices) = self.allowed_values() {
             let choices: Vec<String> = choices.into_iter().map(Value::to_string).collect();
@@ -255,7 +257,7 @@ impl JsonType {
         }
     }
 
-    /// Whether a value of this json_type may stand where `wanted` is asked for.
+    /// Whether a value of this type is valid where `wanted` is required.
     pub(crate) fn satisfies(self, wanted: Self) -> bool {
         self == wanted || matches!((self, wanted), (Self::Integer, Self::Number))
     }

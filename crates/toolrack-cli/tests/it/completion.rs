@@ -1,4 +1,4 @@
-//! Completion as a shell asks for it: names from the config and from what is remembered, and nothing is started.
+//! Shell completion: names from the config and the tool cache, without starting servers.
 
 use toolrack_testkit::skipped;
 
@@ -43,7 +43,7 @@ fn names_are_completed_from_what_is_known() {
         "completion\tPrint what makes your shell complete names and options\n",
     );
     assert!(!stage.path().join("work/started").exists());
-    // A config that cannot be read completes nothing, and says nothing in the middle of a line.
+    // With an invalid config there are no candidates and no messages.
     stage.put("home/toolrack.toml", "[[");
     check(&stage, &["tools", ""], "");
     check(

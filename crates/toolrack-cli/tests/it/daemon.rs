@@ -1,4 +1,4 @@
-//! The daemon as a program: started by several at once, killed, told to end once and twice, and how fast it makes calls.
+//! The daemon process: concurrent starts, crashes, signals and the latency of calls.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,7 +11,7 @@ use toolrack_testkit::{HttpServer, HttpServerKind, Kept, eventually, program};
 
 use crate::stage::{LONG, Outcome, Stage, outcome};
 
-/// So many servers that do not want to end.
+/// Number of servers that ignore SIGTERM and EOF.
 const N_STUBBORN: usize = 50;
 
 #[track_caller]
@@ -21,7 +21,7 @@ fn run(stage: &Stage, args: &[&str]) -> Outcome {
     outcome
 }
 
-/// The process of the daemon of this home.
+/// PID of the daemon.
 fn pid(stage: &Stage) -> u32 {
     let status = run(stage, &["-o", "json", "daemon", "status"]).output;
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
@@ -89,7 +89,7 @@ fn a_warm_call_starts_nothing() {
     stage.marker.assert_nobody_left(Duration::ZERO);
 }
 
-/// What the daemon counts, from its socket.
+/// A counter of the daemon's metrics.
 fn counted(stage: &Stage, name: &str) -> u64 {
     let socket = stage.path().join("home/run/daemon.sock");
     let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
@@ -118,7 +118,7 @@ fn a_server_without_its_program_is_started_once_and_not_stormed() {
     stage.marker.assert_nobody_left(Duration::ZERO);
 }
 
-/// What the daemon says to a code, in one line.
+/// Status line of a dashboard login with this code.
 fn log_in(port: &str, code: &str) -> String {
     let mut stream = std::net::TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
     let body = format!("{{\"code\":\"{code}\"}}");
@@ -144,14 +144,14 @@ fn the_page_is_opened_by_a_link_that_is_good_once() {
     command.env_remove("TOOLRACK_NO_AUTOSTART").env("BROWSER", &browser);
     let opened = outcome(command);
     assert_eq!(opened.status.code(), Some(0), "{opened:?}");
-    // What is good once is not shown to whoever looks over a shoulder.
+    // The link is not printed where others could see it.
     assert!(!opened.talk.contains("code="), "{opened:?}");
     let mut seen = String::new();
     eventually(LONG, "the browser was given a page", || {
         seen = std::fs::read_to_string(stage.path().join("browser.saw")).unwrap_or_default();
         seen.contains(".html")
     });
-    // Everybody can read command lines, so the code is not there but in a file that is ours alone.
+    // Command lines are readable by all users, so the code is in a private file.
     assert!(!seen.contains("code="), "{seen}");
     let file = std::path::Path::new(&seen);
     let mode =
@@ -179,11 +179,11 @@ fn a_killed_daemon_leaves_nothing_and_the_next_one_starts() {
         stage.marker.assert_nobody_left(LONG);
         assert_eq!(stage.run(&["daemon", "status"]).status.code(), Some(4));
     }
-    // Without a daemon, everything goes on.
+    // Commands work without a daemon, too.
     run(&stage, &["call", "demo.greet", "name=Ada"]);
 }
 
-/// A daemon in the foreground, with many servers that ignore being asked to end.
+/// A daemon in the foreground with many servers that ignore SIGTERM and EOF.
 fn stubborn(stage: &Stage) -> Child {
     use std::fmt::Write as _;
     let server = program("scripted-server").display().to_string();

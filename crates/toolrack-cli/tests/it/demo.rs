@@ -1,4 +1,4 @@
-//! `toolrack demo`: the main job from start to end.
+//! `toolrack demo`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};

@@ -1,4 +1,4 @@
-//! One real-shaped config of each tool, in its usual place, becomes servers of ours.
+//! `toolrack import`: a realistic config of each tool in its usual place.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::stage::Stage;
 
-/// A tool, a sample of its config, and where that usually is.
+/// Tool, sample config, and its usual path.
 const TOOLS: [(&str, &str, &str); 10] = [
     ("claude", "claude-code/.claude.json", ".claude.json"),
     (
@@ -31,7 +31,7 @@ fn put(stage: &Stage, tool: &str) {
     stage.put(place, &fs::read_to_string(samples.join(sample)).unwrap());
 }
 
-/// Runs the program, and gives its data as JSON.
+/// Runs the program, and parses its output as JSON lines.
 #[track_caller]
 fn json(stage: &Stage, args: &[&str]) -> Vec<Value> {
     let outcome = stage.run(&[args, &["-o", "ndjson"]].concat());
@@ -39,7 +39,7 @@ fn json(stage: &Stage, args: &[&str]) -> Vec<Value> {
     outcome.output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// What became of each server of a tool, and what the config says of it then.
+/// The outcome of each server, and its saved config.
 #[track_caller]
 fn check(tool: &str, dialect: &str, expected: &[(&str, &str, &str)]) {
     let stage = Stage::new();
@@ -66,7 +66,7 @@ fn check(tool: &str, dialect: &str, expected: &[(&str, &str, &str)]) {
     let told: Vec<(&str, &str, &str)> =
         told.iter().map(|(a, b, c)| (a.as_str(), b.as_str(), c.as_str())).collect();
     assert_eq!(told, expected, "{tool}");
-    // What is written is sound, and a second time there is nothing to do.
+    // The saved config is valid, and a second import has nothing to do.
     assert_eq!(stage.run(&["config", "check"]).status.code(), Some(0));
     let again = json(&stage, &["import", tool]);
     assert!(again.iter().all(|import| import["taken"] == false), "{again:?}");

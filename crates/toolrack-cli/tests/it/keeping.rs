@@ -1,4 +1,4 @@
-//! Secrets, logins, logs and edits at a terminal and at the side of a server.
+//! Secrets, logins, logs and edits on a terminal.
 
 use std::fs;
 use std::io::Read as _;
@@ -69,7 +69,7 @@ fn a_new_server_is_asked_for_its_secret() {
 fn a_broken_edit_is_mended_at_once() {
     let stage = Stage::new();
     run(&stage, &["add", "demo", "--no-check", "--", "demo-server"]);
-    // Breaks the file the first time and mends it the second.
+    // Breaks the file in the first run and fixes it in the second.
     let editor = stage.path().join("editor");
     stage.put(
         "editor",
@@ -96,7 +96,7 @@ fn logs_are_followed_while_others_run_the_server() {
     let mut command = stage.toolrack(&["logs", "-f", "demo"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut output = child.stdout.take().unwrap();
-    // Ended with the test, whatever comes of it.
+    // Stopped at the end of the test.
     let _kept = Kept::new(child);
     let (told, heard) = mpsc::channel();
     thread::spawn(move || {

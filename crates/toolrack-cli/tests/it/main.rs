@@ -1,4 +1,4 @@
-//! The program as a person uses it: what is typed, what is seen, what is left.
+//! End-to-end tests of the program.
 
 #![expect(
     clippy::expect_used,

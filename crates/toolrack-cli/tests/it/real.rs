@@ -1,4 +1,4 @@
-//! A real server from npm, as people use it.
+//! A real server from npm.
 
 use std::path::Path;
 

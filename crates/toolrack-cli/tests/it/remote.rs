@@ -1,4 +1,4 @@
-//! Servers over HTTP, typed by their address.
+//! Ad-hoc servers over HTTP.
 
 use toolrack_testkit::{HttpServer, HttpServerKind};
 

@@ -1,4 +1,4 @@
-//! A terminal of a given width with the program in it, and somebody who types.
+//! Runs the program in a pseudoterminal.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -15,10 +15,10 @@ use toolrack_testkit::{eventually, skipped};
 
 use crate::stage::{LONG, Stage};
 
-/// What is needed to give a program a terminal of its own.
+/// Starts a program with a controlling terminal.
 const SETSID: &str = "/usr/bin/setsid";
 
-/// A terminal with a program in it.
+/// A pseudoterminal with the program in it.
 pub(crate) struct Screen {
     master: File,
     child: Child,
@@ -27,7 +27,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Starts the program in a terminal of `columns`. `None` where that cannot be done.
+    /// Starts the program in a terminal of `columns`. `None` if that is not possible here.
     pub(crate) fn open(
         stage: &Stage,
         columns: u16,
@@ -62,12 +62,12 @@ impl Screen {
         Some(Self { master, child, seen, watcher })
     }
 
-    /// Everything that was shown so far.
+    /// All output so far.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.seen.lock().unwrap()).into_owned()
     }
 
-    /// Waits until something is shown.
+    /// Waits for some output.
     pub(crate) fn shows(&self, what: &str) {
         eventually(LONG, &format!("{what:?} on a screen"), || {
             let text = self.text();
@@ -80,7 +80,7 @@ impl Screen {
         self.master.write_all(text.as_bytes()).unwrap();
     }
 
-    /// Waits for the end, and gives the exit code with everything that was shown.
+    /// Waits for the exit, and returns the exit code and all output.
     pub(crate) fn end(mut self, within: Duration) -> (i32, String) {
         let mut code = None;
         eventually(within, "the end of the program", || {
@@ -94,13 +94,13 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // It has ended already, unless its test has failed.
+        // Has exited already, unless the test failed.
         self.child.kill().unwrap_or_default();
         drop(self.child.wait());
     }
 }
 
-/// Collects what is shown until the last program has let go of the terminal.
+/// Collects output until the last process closes the terminal.
 fn watch(mut master: File, seen: Arc<Mutex<Vec<u8>>>) -> JoinHandle<()> {
     thread::spawn(move || {
         let mut some = [0; 4096];

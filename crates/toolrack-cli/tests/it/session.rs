@@ -1,7 +1,7 @@
-//! Sessions at a shell, written as they look, and played. `UPDATE=1` rewrites what the program said.
+//! Plays the shell sessions in `tests/sessions`. `UPDATE=1` rewrites the output in them.
 //!
-//! `$ ` is typed, `| ` is data, `! ` is talk, `= ` is an exit code other than 0. `@ ` names a file of the home and
-//! `+ ` is a line of it.
+//! `$ ` is a command, `| ` is stdout, `! ` is stderr, `= ` is a nonzero exit code. `@ ` names a
+//! file and `+ ` is a line of it.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -32,7 +32,7 @@ fn every_session_is_as_written() {
     }
 }
 
-/// The session as it is now.
+/// Plays a session, and returns it with the actual output.
 fn play(written: &str) -> String {
     let stage = Stage::new();
     let mut played = String::new();
@@ -76,7 +76,7 @@ fn answer(stage: &Stage, typed: &str) -> String {
     answer
 }
 
-/// A line without what differs from one time to the next: ids, times of day and how long something took.
+/// Replaces values that differ between runs: IDs, times and durations.
 fn settled(line: &str) -> String {
     const SHAPES: [(&str, &str); 2] =
         [("xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx", "$ID"), ("dddd-dd-ddTdd:dd:ddZ", "$TIME")];
@@ -96,13 +96,13 @@ fn settled(line: &str) -> String {
         };
         rest = &rest[taken..];
     }
-    // Ports that the system chooses are long.
+    // Ephemeral ports have five digits.
     let settled = without_number(settled, "127.0.0.1:", 5);
     let settled = without_number(settled, "process ", 1);
     without_number(settled, " ready in ", 1)
 }
 
-/// A port or a process, which is another one each time.
+/// Replaces a port, PID or duration.
 fn without_number(line: String, before: &str, least_digits: usize) -> String {
     let Some((start, rest)) = line.split_once(before) else { return line };
     let behind = rest.trim_start_matches(|c: char| c.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! What the tests share: a fresh home, the program in it, and where programs are found.
+//! Test fixture: a fresh home directory and the program in it.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -9,17 +9,17 @@ use std::time::Duration;
 use tempfile::TempDir;
 use toolrack_testkit::{Kept, Marker, program};
 
-/// Long enough for a busy machine, short enough for a test.
+/// Long enough for a busy machine.
 pub(crate) const LONG: Duration = Duration::from_mins(1);
 
-/// A home of its own for one test, and a mark on whatever the test starts.
+/// A temporary home, and a marker for all processes started in it.
 #[derive(Debug)]
 pub(crate) struct Stage {
     dir: TempDir,
     pub(crate) marker: Marker,
 }
 
-/// How a program ended and what it said.
+/// Exit status and output of a program.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) status: ExitStatus,
@@ -44,7 +44,7 @@ impl Stage {
         File::create(path).unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    /// A program that sees this home and nothing of ours.
+    /// A command with this home and a clean environment.
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         #[expect(clippy::disallowed_methods, reason = "the program under test")]
         let mut command = Command::new(program);
@@ -55,7 +55,7 @@ impl Stage {
             .env("HOME", self.path())
             .env("TOOLRACK_HOME", self.path().join("home"))
             .env("TERM", "xterm-256color")
-            // A daemon is started by tests that want one, and listens where it disturbs nobody.
+            // No daemon unless a test starts one, and no fixed port.
             .env("TOOLRACK_NO_AUTOSTART", "1")
             .env("TOOLRACK_LISTEN", "127.0.0.1:0")
             .env("MARK", self.marker.value())
@@ -71,12 +71,12 @@ impl Stage {
         command
     }
 
-    /// Runs the program to its end.
+    /// Runs the program to completion.
     pub(crate) fn run(&self, args: &[&str]) -> Outcome {
         outcome(self.toolrack(args))
     }
 
-    /// Runs a line as a shell does.
+    /// Runs a shell command.
     pub(crate) fn shell(&self, line: &str) -> Outcome {
         let mut shell = self.command("sh");
         shell.args(["-c", line]);
@@ -84,20 +84,20 @@ impl Stage {
     }
 }
 
-/// Runs a program to its end.
+/// Runs a command to completion.
 pub(crate) fn outcome(mut command: Command) -> Outcome {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (status, output, talk) = Kept::new(child).output(LONG).unwrap();
     Outcome { status, output, talk }
 }
 
-/// Where the programs of this workspace are.
+/// Directory of the workspace's programs.
 pub(crate) fn programs() -> String {
-    // Servers are built beside the program; if they are not, this says how to build them.
+    // The test servers are built next to the program; if missing, this explains how to build them.
     program("scripted-server").parent().unwrap().display().to_string()
 }
 
-/// The programs of this workspace before those of the system.
+/// PATH with the workspace's programs first.
 fn path() -> String {
     format!("{}:/usr/local/bin:/usr/bin:/bin", programs())
 }

@@ -1,4 +1,4 @@
-//! The program at a terminal: live lines, Ctrl-C, questions, and tables that fit.
+//! The program on a terminal: spinners, Ctrl-C, prompts and tables.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn a_live_line_shows_how_far_a_call_is_and_goes() {
     screen.shows("of 20 (");
     let (code, text) = screen.end(LONG);
     assert_eq!(code, 0, "{text}");
-    // The last thing on the screen is the answer, after the line was cleared.
+    // The result comes last, after the spinner has been cleared.
     let (_, last) = text.rsplit_once("\u{1b}[2K").unwrap();
     assert_eq!(last, "took 20 steps\r\n");
 }

@@ -1,5 +1,5 @@
-//! A server behind a shell, with a grandchild that keeps the output open: the program still returns soon, and
-//! nothing is left. Twenty times each.
+//! A server behind a shell, with a grandchild that keeps stdout open: the program still returns
+//! promptly, and no process is left. Repeated 20 times.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -11,9 +11,9 @@ use toolrack_testkit::Kept;
 use crate::stage::{LONG, Stage};
 
 const TIMES: usize = 20;
-/// So many at once, because each waits more than it works.
+/// Each run mostly waits, so several run at once.
 const AT_ONCE: usize = 5;
-/// From the answer to the end of the program.
+/// From the response to the exit.
 const SOON: Duration = Duration::from_secs(3);
 
 #[track_caller]

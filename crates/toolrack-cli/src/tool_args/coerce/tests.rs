@@ -1,4 +1,4 @@
-//! What is typed, beside what is sent or what is wrong with it.
+//! Tests: arguments as typed, and the object or the errors they lead to.
 
 use proptest::prelude::*;
 use serde_json::json;
