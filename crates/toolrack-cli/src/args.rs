@@ -39,11 +39,11 @@ pub(crate) struct Cli {
 
 /// Options that every command accepts.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "Everywhere")]
+#[command(next_help_heading = "Global options")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag that stands for itself")]
 pub(crate) struct GlobalOptions {
     /// Output format
-    #[arg(short, long, global = true, value_name = "FORM")]
+    #[arg(short, long, global = true, value_name = "FORMAT")]
     pub(crate) output: Option<Output>,
     /// Print only data and errors
     #[arg(short, long, global = true)]
@@ -88,7 +88,7 @@ pub(crate) enum Command {
     List,
     /// Show a server's configuration
     Get(GetOptions),
-    /// Edit the config file; it is validated before it is saved
+    /// Edit and validate the config file
     Edit(EditOptions),
     /// Remove a server
     #[command(visible_alias = "rm")]
@@ -149,8 +149,8 @@ pub(crate) struct DemoOptions {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  source <(toolrack completion bash)              for this shell; add it to ~/.bashrc
-  source <(toolrack completion zsh)               for this shell; add it to ~/.zshrc
+  source <(toolrack completion bash)              current shell; add it to ~/.bashrc
+  source <(toolrack completion zsh)               current shell; add it to ~/.zshrc
   toolrack completion fish > ~/.config/fish/completions/toolrack.fish")]
 pub(crate) struct CompletionOptions {
     /// Shell to generate the script for
@@ -174,28 +174,28 @@ pub(crate) struct CompleteOptions {
 }
 
 /// Parses a duration in the syntax of the config file.
-pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    toolrack_config::parse_time(text).map_err(|why| format!("it {why}"))
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    toolrack_config::parse_time(text).map_err(|reason| format!("it {reason}"))
 }
 
 /// Finds `--output` in arguments that may not parse, so that a usage error is printed in the
 /// requested format.
-pub(crate) fn asked_output(words: &[String]) -> Option<Output> {
+pub(crate) fn requested_output(words: &[String]) -> Option<Output> {
     let mut words = words.iter().map(String::as_str).take_while(|word| *word != "--");
-    let mut asked = None;
+    let mut found = None;
     while let Some(word) = words.next() {
         let form = match word {
             "-o" | "--output" => words.next(),
             _ => word.strip_prefix("--output=").or_else(|| word.strip_prefix("-o")),
         };
-        asked = form.and_then(|name| Output::from_str(name, false).ok()).or(asked);
+        found = form.and_then(|name| Output::from_str(name, false).ok()).or(found);
     }
-    asked
+    found
 }
 
 /// An ad-hoc server: a command after `--`, or a URL. The config file is not used.
 #[derive(Debug, Clone, Default, Args)]
-#[command(next_help_heading = "A server without a config")]
+#[command(next_help_heading = "Ad-hoc server")]
 pub(crate) struct TargetOptions {
     /// Connect to the server at this URL
     #[arg(long, value_name = "URL", conflicts_with_all = ["program", "env", "cwd"])]
@@ -210,7 +210,7 @@ pub(crate) struct TargetOptions {
     #[arg(long, value_name = "DIR", requires = "program")]
     pub(crate) cwd: Option<PathBuf>,
     /// Maximum time to wait until the server is ready, e.g. `90s`
-    #[arg(long, value_name = "TIME", value_parser = time, help_heading = None)]
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, help_heading = None)]
     pub(crate) startup_timeout: Option<Duration>,
     /// Command that starts the server; it is stopped afterwards
     #[arg(last = true, value_name = "COMMAND", id = "program")]
@@ -246,7 +246,7 @@ Try it:
   toolrack demo
   toolrack tools -- npx -y @modelcontextprotocol/server-everything
 
-Run `toolrack COMMAND --help` for more about a command.";
+See `toolrack COMMAND --help` for more about a command.";
 
 /// Builds the clap command with the grouped help.
 pub(crate) fn command() -> clap::Command {

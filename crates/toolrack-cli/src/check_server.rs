@@ -39,8 +39,8 @@ impl ServerCheck {
     fn tools(&self) -> String {
         match (self.n_tools, self.n_tools_total) {
             (1, 1) => "1 tool".to_owned(),
-            (shown, total) if shown == total => format!("{total} tools"),
-            (shown, total) => format!("{shown} of {total} tools"),
+            (offered, total) if offered == total => format!("{total} tools"),
+            (offered, total) => format!("{offered} of {total} tools"),
         }
     }
 
@@ -58,8 +58,8 @@ impl ServerCheck {
 /// Starts or connects to a configured server, checks it, and stops it.
 pub(crate) async fn check_server(name: &str, context: &Context) -> Result<ServerCheck, CliError> {
     // Warnings about the config file have been printed by the command.
-    let silent = Printer::plain(Output::Table).quiet();
-    let servers = Servers::configured(&context.settings, &silent)?;
+    let quiet_printer = Printer::plain(Output::Table).quiet();
+    let servers = Servers::configured(&context.settings, &quiet_printer)?;
     servers.server(name)?;
     let one = servers.filter(|server| server == name);
     let started = Instant::now();
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processes_are_known_by_their_mark() {
+    fn processes_are_found_by_their_tag() {
         let environment = b"A=1\0TOOLRACK_RUN=1.boot.99.4711.5.1\0B=2\0";
         assert!(is_owned(environment, "4711"));
         assert!(!is_owned(environment, "471"));
@@ -205,13 +205,13 @@ mod tests {
     }
 
     #[test]
-    fn a_strange_name_does_not_move_the_fields() {
+    fn process_names_may_contain_parentheses() {
         assert_eq!(name_and_parent("77 (a) b) S 12 77"), Some(("a) b".to_owned(), 12)));
         assert_eq!(name_and_parent("nonsense"), None);
     }
 
     #[test]
-    fn everything_below_a_process_is_found() {
+    fn all_descendants_are_found() {
         let process = |(pid, parent)| Process { pid, parent, name: String::new(), memory_bytes: 0 };
         let process_table = ProcessTable([(7, 1), (9, 7), (8, 9), (5, 1)].map(process).into());
         let pids: Vec<u32> =
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_are_told_in_few_words() {
+    fn process_summary_has_pids_and_memory() {
         let process = |pid| Process { pid, parent: 1, name: "x".to_owned(), memory_bytes: 3 << 19 };
         assert_eq!(summarize(&[]), "");
         assert_eq!(summarize(&[process(7), process(8)]), "7 8 (3.0 MiB)");

@@ -108,7 +108,7 @@ pub(crate) fn to_document(config: &McpConfig, values: Values) -> Value {
     }
     for pointer in ["/package/identifier", "/transport/url"] {
         if let Some(Value::String(url)) = document.pointer_mut(pointer) {
-            *url = plain_url(url);
+            *url = redact_url(url);
         }
     }
     document
@@ -125,7 +125,7 @@ fn strings(list: Option<&Value>) -> Vec<String> {
     items.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-fn plain_url(text: &str) -> String {
+fn redact_url(text: &str) -> String {
     if text.contains("://") { without_secrets(text) } else { text.to_owned() }
 }
 
@@ -137,7 +137,7 @@ fn redact_args(args: &[String]) -> Vec<String> {
             format!("{before}{HIDDEN}")
         }
         None if is_reference(arg) => arg.clone(),
-        None => plain_url(arg),
+        None => redact_url(arg),
     });
     each.collect()
 }
@@ -234,7 +234,7 @@ pub(crate) fn extract_secrets(mut config: McpConfig) -> ExtractedSecrets {
         let Some(value) = place.as_str().filter(|value| is_plain_secret(name, value)) else {
             continue;
         };
-        let token = token_of(value);
+        let token = strip_scheme(value);
         if token.is_empty() {
             continue;
         }
@@ -266,7 +266,7 @@ fn replace_secrets(
 ) -> String {
     // Backwards, so that earlier ranges stay valid.
     for SecretSpan { name, range } in spans.into_iter().rev() {
-        let token = token_of(text.get(range.clone()).unwrap_or_default()).to_owned();
+        let token = strip_scheme(text.get(range.clone()).unwrap_or_default()).to_owned();
         if token.is_empty() {
             continue;
         }
@@ -301,7 +301,7 @@ fn is_secret_flag(name: &str) -> bool {
 }
 
 /// The value without its authentication scheme.
-fn token_of(value: &str) -> &str {
+fn strip_scheme(value: &str) -> &str {
     let value = value.trim_start();
     SCHEMES.iter().find_map(|scheme| value.strip_prefix(scheme)).unwrap_or(value)
 }
@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_known_by_their_names() {
+    fn secret_names_are_detected() {
         for name in ["GITHUB_TOKEN", "api-key", "X-Api-Key", "Authorization", "DB_PASSWORD"] {
             assert!(is_secret_name(name), "{name}");
         }
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_shown_without_secrets() {
+    fn secrets_in_arguments_are_redacted() {
         check_args(&["-y", "server", "/work"], &["-y", "server", "/work"]);
         check_args(&["--token", "s3cret", "x"], &["--token", "…", "x"]);
         check_args(&["--token=s3cret", "--token=${T}"], &["--token=…", "--token=${T}"]);
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_told_on_one_line() {
+    fn target_is_one_line_without_secrets() {
         let npm = config(json!({
             "name": "a", "transport": "stdio", "config": { "args": ["--key=s3cret"] },
             "package": { "package_type": "npm", "identifier": "@a/b", "version": "1" },
@@ -397,7 +397,7 @@ mod tests {
     }
 
     /// Names and values of secrets, for comparison.
-    fn told<'a>(arg: &str, spans: impl IntoIterator<Item = &'a SecretSpan>) -> String {
+    fn describe<'a>(arg: &str, spans: impl IntoIterator<Item = &'a SecretSpan>) -> String {
         let each =
             spans.into_iter().map(|span| format!("{}→{}", span.name, &arg[span.range.clone()]));
         each.collect::<Vec<_>>().join(", ")
@@ -407,12 +407,12 @@ mod tests {
     fn check(args: &[&str], expected: &[&str]) {
         let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
         let spans = find_in_args(&args);
-        let found = args.iter().zip(&spans).map(|(arg, span)| told(arg, span));
+        let found = args.iter().zip(&spans).map(|(arg, span)| describe(arg, span));
         assert_eq!(found.collect::<Vec<_>>(), expected);
     }
 
     #[test]
-    fn secrets_are_found_by_the_names_before_them() {
+    fn secrets_in_arguments_are_found() {
         check(&["-y", "server", "/work"], &["", "", ""]);
         check(&["--token", "s3cret", "x"], &["", "--token→s3cret", ""]);
         check(&["--token=s3cret", "--token=${T}"], &["--token→s3cret", ""]);
@@ -425,11 +425,11 @@ mod tests {
 
     #[track_caller]
     fn check_url(arg: &str, expected: &str) {
-        assert_eq!(told(arg, &find_in_url(arg)), expected);
+        assert_eq!(describe(arg, &find_in_url(arg)), expected);
     }
 
     #[test]
-    fn addresses_have_passwords_and_queries() {
+    fn secrets_in_urls_are_found() {
         check_url("postgresql://u:s3cret@h:5432/db", "password→s3cret");
         check_url("--dsn=postgresql://u:s3cret@h", "password→s3cret");
         check_url("https://h/mcp?a=1&api_key=s3cret&b=2#x", "api_key→s3cret");
@@ -440,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_look_secret_are_moved_and_others_stay() {
+    fn secret_headers_are_extracted() {
         let document = json!({
             "name": "My Server", "transport": { "type": "http", "url": "https://h" },
             "package": { "package_type": "http", "identifier": "https://h" },
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_are_marked_for_the_service() {
+    fn secret_variables_are_marked() {
         let document = json!({
             "name": "a", "transport": "stdio",
             "package": { "package_type": "binary", "identifier": "x" },
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_keeps_no_secret_either() {
+    fn secrets_in_the_url_are_extracted() {
         let document = json!({
             "name": "a", "transport": { "type": "http", "url": "https://h/mcp?api_key=s3cret&q=1" },
             "package": { "package_type": "http", "identifier": "https://h/mcp?api_key=s3cret&q=1" },
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_moved_too() {
+    fn secrets_in_arguments_are_extracted() {
         check_args_extract_secrets(
             &["-y", "x", "--token", "${T}"],
             &["-y", "x", "--token", "${T}"],

@@ -24,7 +24,7 @@ pub(crate) async fn with_service<T>(
     let home = context.settings.home()?;
     let options = ServiceOptions { browser, ..service_options(&context.settings)? };
     let service = LocalService::open(home.clone(), options).await.map_err(|error| {
-        let hint = "mend the config file with `toolrack edit`; nothing was changed";
+        let hint = "fix the config file with `toolrack edit`; nothing was changed";
         CliError::from_service(error, hint)
     })?;
     let outcome = work(&service).await;
@@ -53,8 +53,8 @@ pub(crate) fn ensure_exists(name: &str, context: &Context) -> Result<(), CliErro
 pub(crate) fn find_config(service: &LocalService, name: &str) -> Result<McpConfig, CliError> {
     let found = service.list().into_iter().find(|config| config.name == name);
     found.ok_or_else(|| {
-        let hint = "run `toolrack list` to see which servers there are";
-        CliError::unknown(format!("there is no server `{name}`"), hint)
+        let hint = "list servers with `toolrack list`";
+        CliError::unknown(format!("server `{name}` not found"), hint)
     })
 }
 
@@ -94,10 +94,11 @@ pub(crate) fn ensure_own_entry(
 fn shared_entry(name: &str, agent: &str, change: Change) -> CliError {
     let (word, is_enabled) = (change.as_str(), change == Change::Enable);
     let hint = format!(
-        "`{word} {name}` without an agent is for all of them; for `{agent}` alone, copy the entry into its \
-         `[[agents.mcp]]` with `toolrack edit`, and write `enabled = {is_enabled}` there"
+        "without `--agent`, `{word} {name}` applies to all agents; for `{agent}` only, copy the \
+             entry to its `[[agents.mcp]]` with `toolrack edit`, and set `enabled = \
+             {is_enabled}` there"
     );
-    CliError::usage(format!("every agent has `{name}`, not `{agent}` alone"), hint)
+    CliError::usage(format!("`{name}` is shared by all agents, not specific to `{agent}`"), hint)
 }
 
 /// Path of the config file, for display.

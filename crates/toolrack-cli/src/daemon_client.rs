@@ -106,15 +106,14 @@ pub(crate) fn find_matching(settings: &Settings) -> Result<Option<Daemon>, CliEr
 }
 
 fn wrong_daemon(running: &Running) -> CliError {
-    let agent = running.agent.as_ref().map(|agent| format!(" and the agent `{agent}`"));
+    let agent = running.agent.as_ref().map(|agent| format!(" and agent `{agent}`"));
     let message = format!(
-        "the daemon of this home (process {}) is for other servers: for {}{}",
+        "the daemon of this home (process {}) uses another config: {}{}",
         running.pid,
         running.config.display(),
         agent.unwrap_or_default(),
     );
-    let hint =
-        "end it with `toolrack daemon stop`, or use it with the same `--config` and `--agent`";
+    let hint = "stop it with `toolrack daemon stop`, or use the same `--config` and `--agent`";
     CliError::new(ExitCode::Config, ErrorCode::Conflict, message, hint)
 }
 
@@ -128,10 +127,10 @@ pub(crate) async fn require(context: &Context) -> Result<Daemon, CliError> {
         find_matching(settings)?;
     }
     if settings.daemon != DaemonUse::Auto {
-        return Err(unavailable("this needs a daemon, and none may be started"));
+        return Err(unavailable("this command requires a daemon, and starting one is disabled"));
     }
     daemon_process::start(&DaemonStartOptions::default(), context).await?;
-    find(settings)?.ok_or_else(|| unavailable("the daemon ended right after it began"))
+    find(settings)?.ok_or_else(|| unavailable("the daemon exited right after it started"))
 }
 
 fn unavailable(message: &str) -> CliError {
@@ -166,17 +165,17 @@ impl Daemon {
         let asked = self.client.ask(method, target, body, RESPONSE_TIMEOUT).await;
         let answer = asked.map_err(|error| {
             let message = format!("the daemon (process {}) {error}", self.running.pid);
-            unavailable(&message).with_hint(
-                "look at it with `toolrack daemon status`; `--no-daemon` does it without",
-            )
+            unavailable(&message)
+                .with_hint("check it with `toolrack daemon status`, or use `--no-daemon`")
         })?;
         if !answer.status.is_success() {
             return Err(api_error(answer.status, &answer.body));
         }
         let body: &[u8] = if answer.body.is_empty() { b"null" } else { &answer.body };
         serde_json::from_slice(body).map_err(|error| {
-            let message = format!("the daemon answers in a way that is not understood: {error}");
-            let hint = "it may be of another version: `toolrack daemon stop`, then start it again";
+            let message = format!("cannot parse the daemon's response: {error}");
+            let hint = "it may be another version; run `toolrack daemon stop`, then start it \
+                 again";
             unavailable(&message).with_hint(hint).into()
         })
     }
@@ -232,8 +231,8 @@ impl Daemon {
             }
         }
         let pid = self.running.pid;
-        let message = format!("the daemon (process {pid}) has not read `{name}` from the config");
-        let hint = "its log says why; `toolrack daemon status` shows where that is";
+        let message = format!("the daemon (process {pid}) has not loaded `{name}` from the config");
+        let hint = "see its log with `toolrack daemon logs`";
         Err(unavailable(&message).with_hint(hint))
     }
 
@@ -292,7 +291,7 @@ impl ApiError {
 /// Converts an error response.
 fn api_error(status: StatusCode, body: &[u8]) -> ApiError {
     let Ok(fault) = serde_json::from_slice::<ServiceFault>(body) else {
-        return unavailable("the daemon refuses it, and does not say why").into();
+        return unavailable("the daemon rejected the request without a reason").into();
     };
     let fault = fault.in_detail();
     let exit_code = match (status, fault.code) {
@@ -302,7 +301,7 @@ fn api_error(status: StatusCode, body: &[u8]) -> ApiError {
     };
     let is_helpful = fault.hint.is_some();
     let failure = CliError::from_faults(exit_code, vec![fault]);
-    let general = "`toolrack status` shows how servers are";
+    let general = "see `toolrack status`";
     let failure = if is_helpful { failure } else { failure.with_hint(general) };
     ApiError { status: Some(status), failure }
 }
@@ -323,7 +322,7 @@ impl From<DaemonError> for CliError {
         let failure = match error {
             // Config errors have their own hint.
             DaemonError::Service(error) => {
-                return CliError::from_service(error, "mend the config file with `toolrack edit`");
+                return CliError::from_service(error, "fix the config file with `toolrack edit`");
             }
             DaemonError::Running { .. } => {
                 CliError::new(ExitCode::Config, ErrorCode::Conflict, message, String::new())
@@ -334,7 +333,7 @@ impl From<DaemonError> for CliError {
             _ => CliError::new(ExitCode::Unreachable, ErrorCode::Internal, message, ""),
         };
         failure.with_hint(hint.unwrap_or_else(|| {
-            "look at the rights and the space of the folder of this home".to_owned()
+            "check the permissions and free space of the data directory".to_owned()
         }))
     }
 }
@@ -349,14 +348,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_mean_themselves_in_a_path() {
+    fn path_segments_are_encoded() {
         let check = |parts: &[&str], expected: &str| assert_eq!(path(parts), expected);
         check(&["api", "servers", "git"], "/api/servers/git");
         check(&["mcp", "server", "a/b ?#%"], "/mcp/server/a%2Fb%20%3F%23%25");
     }
 
     #[test]
-    fn what_the_daemon_says_becomes_a_failure_with_its_own_code() {
+    fn daemon_errors_keep_their_code() {
         let json = br#"{"code":"DENIED","message":"no","hint":"ask"}"#;
         let error = api_error(StatusCode::FORBIDDEN, json);
         let ApiError { failure, .. } = &error;
@@ -367,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_no_missing_server() {
+    fn missing_program_is_not_an_unknown_server() {
         let json = br#"{"code":"NOT_FOUND","message":"Package not found","hint":"no `git`; get it","reason":"no `git`"}"#;
         let error = api_error(StatusCode::FAILED_DEPENDENCY, json);
         assert!(!error.is_unknown_server());

@@ -51,14 +51,15 @@ pub(crate) async fn start(
     let mut child = spawn(daemon_args(options, settings)?, file)?;
     let mut deadline = Instant::now() + STARTUP_TIMEOUT;
     // The error of our daemon, if another one may have won the race for the instance lock.
-    let mut beaten = None;
+    let mut lost_race = None;
     loop {
         let found = Running::find(home)?;
-        if let Some(running) = found.filter(|running| running.pid == child.id() || beaten.is_some())
+        if let Some(running) =
+            found.filter(|running| running.pid == child.id() || lost_race.is_some())
         {
             return Ok(running);
         }
-        if beaten.is_none()
+        if lost_race.is_none()
             && let Some(status) = child.try_wait()?
         {
             let failure = exit_error(status.code(), &log, begin);
@@ -68,10 +69,10 @@ pub(crate) async fn start(
                 ErrorCode::ServiceUnavailable => deadline = Instant::now() + OTHER_DAEMON_WAIT,
                 _ => return Err(failure),
             }
-            beaten = Some(failure);
+            lost_race = Some(failure);
         }
         if Instant::now() >= deadline {
-            return Err(beaten.unwrap_or_else(|| startup_timeout(&mut child, &log)));
+            return Err(lost_race.unwrap_or_else(|| startup_timeout(&mut child, &log)));
         }
         let pause = async {
             sleep(POLL_INTERVAL).await;
@@ -91,8 +92,8 @@ fn exit_error(code: Option<i32>, log: &Path, begin: u64) -> CliError {
         _ => CliError::new(
             ExitCode::Unreachable,
             ErrorCode::ServiceUnavailable,
-            "the daemon ended before it could be used",
-            format!("its log is {}", log.display()),
+            "the daemon exited before it was ready",
+            format!("see its log: {}", log.display()),
         ),
     }
 }
@@ -100,10 +101,10 @@ fn exit_error(code: Option<i32>, log: &Path, begin: u64) -> CliError {
 fn startup_timeout(child: &mut Child, log: &Path) -> CliError {
     let killed = child.kill().and_then(|()| child.wait());
     let message = match killed {
-        Ok(_) => "the daemon does not get ready, and was ended".to_owned(),
-        Err(error) => format!("the daemon does not get ready, and cannot be ended: {error}"),
+        Ok(_) => "the daemon was not ready in time and was stopped".to_owned(),
+        Err(error) => format!("the daemon was not ready in time and cannot be stopped: {error}"),
     };
-    let hint = format!("its log is {}", log.display());
+    let hint = format!("see its log: {}", log.display());
     CliError::new(ExitCode::Unreachable, ErrorCode::ServiceUnavailable, message, hint)
 }
 
@@ -147,13 +148,14 @@ pub(crate) fn open_log(path: &Path) -> io::Result<File> {
 pub(crate) fn make_home(home: &Home) -> Result<(), CliError> {
     let dir = home.dir();
     std::fs::create_dir_all(dir).map_err(|error| {
-        let hint = "check its rights and those of the folders above it, or set `TOOLRACK_HOME` to another folder";
+        let hint = "check the permissions of it and its parent directories, or set \
+             `TOOLRACK_HOME` to another directory";
         cannot_open(dir, &error).with_hint(hint)
     })
 }
 
 fn cannot_open(path: &Path, error: &io::Error) -> CliError {
-    let message = format!("{} cannot be made or opened: {error}", path.display());
+    let message = format!("cannot create or open {}: {error}", path.display());
     CliError::from(io::Error::new(error.kind(), message))
 }
 
@@ -251,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_failure_is_found_among_other_lines() {
+    fn last_error_is_found_in_the_log() {
         let json = "x\n{\"code\":\"CONFLICT\",\"message\":\"a\"}\nbye\n";
         let fault = last_error(json).unwrap();
         assert_eq!((fault.code, fault.message.as_str()), (ErrorCode::Conflict, "a"));
@@ -259,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_log_is_put_aside() {
+    fn long_log_is_rotated() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("daemon.log");
         let mut log = LogFile::open(path.clone()).unwrap();
@@ -270,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_is_started_for_the_same_servers_again() {
+    fn start_command_keeps_config_and_agent() {
         let check = |config: Option<&str>, agent, expected: &str| {
             assert_eq!(start_command(config.map(Path::new), agent), expected);
         };

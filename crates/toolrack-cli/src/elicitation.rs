@@ -63,18 +63,18 @@ impl ElicitationHandler {
         let _turn = self.turn.acquire().await;
         let _pause = self.printer.pause_progress();
         match (self.answer_source, question) {
-            (_, Elicitation::Url(page)) if let Some(why) = url_problem(&page.url) => {
+            (_, Elicitation::Url(page)) if let Some(reason) = url_problem(&page.url) => {
                 let url = plain_text(&page.url, MAX_CHARS);
                 self.printer.note(format_args!(
-                    "note: `{server}` wants a page to be opened, which is declined because {why}: {url}"
+                    "note: `{server}` asks to open a page; declined, because {reason}: {url}"
                 ));
                 ElicitationAnswer::Decline
             }
             (AnswerSource::None, question) => {
-                let asked = plain_text(question.message(), MAX_CHARS);
+                let message = plain_text(question.message(), MAX_CHARS);
                 self.printer.note(format_args!(
-                    "note: `{server}` asks: {asked}\nnote: declined, because there is no terminal to \
-                     answer at; `--yes` answers with defaults"
+                    "note: `{server}` asks: {message}\nnote: declined, because there is no \
+                         terminal; use `--yes` to answer with defaults"
                 ));
                 ElicitationAnswer::Decline
             }
@@ -84,7 +84,7 @@ impl ElicitationHandler {
             (AnswerSource::Defaults, Elicitation::Url(page)) => {
                 let url = plain_text(&page.url, MAX_CHARS);
                 self.printer.note(format_args!(
-                    "note: `{server}` wants a page to be opened, which `--yes` does not do: {url}"
+                    "note: `{server}` asks to open a page, which `--yes` does not do: {url}"
                 ));
                 ElicitationAnswer::Decline
             }
@@ -102,9 +102,9 @@ impl ElicitationHandler {
         form.schema.fill_defaults(&mut content);
         if let Err(faults) = form.schema.validate(&content) {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            let why = plain_text(&faults.join(", "), MAX_CHARS);
+            let reason = plain_text(&faults.join(", "), MAX_CHARS);
             self.printer.note(format_args!(
-                "note: `{server}` asks for something that has no default, so it is declined: {why}"
+                "note: `{server}` asks for a value without a default, so it was declined: {reason}"
             ));
             return ElicitationAnswer::Decline;
         }
@@ -113,9 +113,9 @@ impl ElicitationHandler {
 
     /// Fills in a form. `None` if the input ended.
     async fn fill_form(&self, server: &str, form: &FormElicitation) -> Option<ElicitationAnswer> {
-        let asked = plain_text(&form.message, MAX_CHARS);
+        let message = plain_text(&form.message, MAX_CHARS);
         discard_typed_input();
-        self.printer.prompt(format_args!("`{server}` asks: {asked}\n"));
+        self.printer.prompt(format_args!("`{server}` asks: {message}\n"));
         match self.ask_consent("Answer? [y]es, [N]o, [c]ancel: ").await? {
             Consent::Yes => {}
             Consent::No => return Some(ElicitationAnswer::Decline),
@@ -138,7 +138,7 @@ impl ElicitationHandler {
             let typed = read_line().await?;
             match parse_answer(&form.schema, field, typed.trim()) {
                 Ok(answer) => return Some(answer),
-                Err(why) => self.printer.prompt(format_args!("  {why}\n")),
+                Err(reason) => self.printer.prompt(format_args!("  {reason}\n")),
             }
         }
     }
@@ -148,13 +148,13 @@ impl ElicitationHandler {
         server: &str,
         page: &UrlElicitation,
     ) -> Option<ElicitationAnswer> {
-        let asked = plain_text(&page.message, MAX_CHARS);
+        let message = plain_text(&page.message, MAX_CHARS);
         let url = plain_text(&page.url, MAX_CHARS);
         discard_typed_input();
         self.printer.prompt(format_args!(
-            "`{server}` asks: {asked}\nIt wants you to open this page in your browser:\n  {url}\n"
+            "`{server}` asks: {message}\nOpen this page in your browser:\n  {url}\n"
         ));
-        Some(match self.ask_consent("Will you? [y]es, [N]o, [c]ancel: ").await? {
+        Some(match self.ask_consent("Continue? [y]es, [N]o, [c]ancel: ").await? {
             Consent::Yes => ElicitationAnswer::Accept { content: None },
             Consent::No => ElicitationAnswer::Decline,
             Consent::Cancel => ElicitationAnswer::Cancel,
@@ -192,12 +192,12 @@ impl Consent {
 
 /// Why a URL is not shown to the user, if it is suspicious.
 fn url_problem(address: &str) -> Option<&'static str> {
-    let Ok(url) = Url::parse(address) else { return Some("its address cannot be read") };
+    let Ok(url) = Url::parse(address) else { return Some("its URL is invalid") };
     if !matches!(url.scheme(), "http" | "https") {
-        return Some("its address is not one of the web (`https:`)");
+        return Some("its URL is not a web address (`https:`)");
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Some("its address holds a user name, which can make it look like another one");
+        return Some("its URL contains a user name, which can disguise the host");
     }
     None
 }
@@ -293,13 +293,13 @@ pub(super) fn field_prompt(field: &Field) -> String {
     match (field.kind.default_value(), field.required) {
         (Some(default), _) => append(&mut text, format_args!(" [{}]", display_value(&default))),
         (None, true) => {}
-        (None, false) => text.push_str(" [leave out]"),
+        (None, false) => text.push_str(" (optional)"),
     }
     let kind = match &field.kind {
         FieldKind::Boolean { .. } => " y/n",
         FieldKind::Number { .. } => " number",
-        FieldKind::Integer { .. } => " whole number",
-        FieldKind::MultiChoice { .. } => " numbers, separated by commas",
+        FieldKind::Integer { .. } => " integer",
+        FieldKind::MultiChoice { .. } => " comma-separated numbers",
         _ => "",
     };
     text.push_str(kind);
@@ -338,7 +338,7 @@ fn parse_value(kind: &FieldKind, typed: &str) -> Result<FieldValue, String> {
         },
         FieldKind::Integer { .. } => {
             let number = typed.parse::<i64>().map(Number::from);
-            number.map(FieldValue::Number).map_err(|_no_number| "type a whole number".to_owned())
+            number.map(FieldValue::Number).map_err(|_no_number| "type an integer".to_owned())
         }
         FieldKind::Number { .. } => {
             let number = typed.parse::<Number>();
@@ -386,7 +386,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_sent_to_a_strange_address() {
+    fn suspicious_urls_are_declined() {
         let check = |address: &str, fits: bool| {
             assert_eq!(url_problem(address).is_none(), fits, "{address}");
         };
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_typed_is_no_consent() {
+    fn empty_answer_is_no() {
         let check =
             |typed: &str, expected| assert_eq!(Consent::parse(typed), expected, "{typed:?}");
         check("\n", Some(Consent::No));
@@ -438,14 +438,14 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_read_by_the_kind_of_their_field() {
+    fn answers_are_parsed_by_field_type() {
         check("name", "Ada", Ok("\"Ada\""));
         check("name", "A", Err("too short"));
         check("name", "", Err("required"));
         check("age", "", Ok("30"));
         check("age", "7", Ok("7"));
         check("age", "0", Err("too small"));
-        check("age", "old", Err("type a whole number"));
+        check("age", "old", Err("type an integer"));
         check("ok", "", Ok("true"));
         check("ok", "N", Ok("false"));
         check("ok", "maybe", Err("type y or n"));
@@ -457,13 +457,13 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_asked_for_in_one_line() {
+    fn field_prompts() {
         let form = form();
-        let asked = |name: &str| field_prompt(field(&form, name));
-        assert_eq!(asked("name"), "  name (Your name): ");
-        assert_eq!(asked("age"), "  age [30] whole number: ");
-        assert_eq!(asked("ok"), "  ok [y] y/n: ");
-        assert_eq!(asked("size"), "  size\n    1. s\n    2. m\n   : ");
-        assert_eq!(asked("ratio"), "  ratio [leave out] number: ");
+        let message = |name: &str| field_prompt(field(&form, name));
+        assert_eq!(message("name"), "  name (Your name): ");
+        assert_eq!(message("age"), "  age [30] integer: ");
+        assert_eq!(message("ok"), "  ok [y] y/n: ");
+        assert_eq!(message("size"), "  size\n    1. s\n    2. m\n   : ");
+        assert_eq!(message("ratio"), "  ratio (optional) number: ");
     }
 }

@@ -59,7 +59,7 @@ impl CliError {
     }
 
     pub(crate) fn interrupted() -> Self {
-        let hint = "run it again to start over";
+        let hint = "run the command again to start over";
         Self::new(ExitCode::Interrupted, ErrorCode::ServiceUnavailable, "interrupted", hint)
     }
 
@@ -68,8 +68,8 @@ impl CliError {
         Self::new(
             ExitCode::ToolFailed,
             ErrorCode::ServiceUnavailable,
-            format!("the tool `{tool}` ran and failed"),
-            "its output says why",
+            format!("the tool `{tool}` returned an error"),
+            "see its output for the reason",
         )
     }
 
@@ -150,7 +150,7 @@ fn sanitized(fault: ServiceFault) -> ServiceFault {
 
 impl From<io::Error> for CliError {
     fn from(error: io::Error) -> Self {
-        let hint = "look at the rights, the space and the limits of this machine";
+        let hint = "check permissions, free space and resource limits";
         Self::new(ExitCode::Unreachable, ErrorCode::Internal, error.to_string(), hint)
     }
 }
@@ -159,7 +159,7 @@ impl From<ServiceError> for CliError {
     fn from(error: ServiceError) -> Self {
         let mut faults = error.faults().to_vec();
         if let (None, Some(first)) = (error.hint(), faults.first_mut()) {
-            first.hint = Some("run `toolrack --help` to see what can be done".to_owned());
+            first.hint = Some("see `toolrack --help`".to_owned());
         }
         Self::from_faults(ExitCode::from_error_code(error.code()), faults)
     }
@@ -177,16 +177,14 @@ impl From<RackError> for CliError {
         let hint = match (&error, error.hint()) {
             (RackError::Call { source, .. }, _) => call_hint(source).to_owned(),
             (RackError::NotConnected { server, state: ConnectionState::Disabled }, _) => {
-                format!("run `toolrack enable {}` to use it", shell_quote(server))
+                format!("enable it with `toolrack enable {}`", shell_quote(server))
             }
             (_, Some(hint)) => hint,
             (RackError::NoSuchServer { .. }, None) => {
-                "run `toolrack list` to see which servers there are".to_owned()
+                "list servers with `toolrack list`".to_owned()
             }
-            (RackError::NoSuchTool { .. }, None) => {
-                "run `toolrack tools` to see what there is".to_owned()
-            }
-            _ => "run it again with `--verbose` to see what the server writes".to_owned(),
+            (RackError::NoSuchTool { .. }, None) => "list tools with `toolrack tools`".to_owned(),
+            _ => "run the command again with `--verbose` to see the server's output".to_owned(),
         };
         Self::new(exit_code, code, with_causes(&error), hint)
     }
@@ -198,7 +196,7 @@ impl From<ConnectError> for CliError {
             ConnectError::NeedsAuth(_) => (ExitCode::Auth, ErrorCode::Unauthorized),
             _ => (ExitCode::Unreachable, ErrorCode::ServiceUnavailable),
         };
-        let general = "run the server in a terminal of its own to see why";
+        let general = "run the server in a terminal to see why";
         let hint = error.hint().unwrap_or_else(|| general.to_owned());
         Self::new(exit_code, code, with_causes(&error), hint)
     }
@@ -264,40 +262,41 @@ fn call_hint(error: &CallError) -> &'static str {
         CallError::Refused(error)
             if error.code == toolrack_mcp::ErrorCode::MISSING_CLIENT_CAPABILITY.0 =>
         {
-            "the server wants something that the command line cannot give, such as a model"
+            "the server requires a client feature that the command line lacks, such as sampling"
         }
         CallError::Line(failure) if matches!(failure.error, TransportError::Oversize { .. }) => {
             OVERSIZE_HINT
         }
         CallError::Line(failure) => transport_hint(failure.delivery),
-        CallError::NoSuchResource { .. } => "run `toolrack resources` to see what there is",
+        CallError::NoSuchResource { .. } => "list resources with `toolrack resources`",
         CallError::InputUnanswered { .. } | CallError::TooManyRounds { .. } => {
-            "the server wants something that the command line cannot give, such as a model"
+            "the server requires a client feature that the command line lacks, such as sampling"
         }
-        CallError::Unsupported { .. } => "look at what the server offers with `toolrack tools`",
-        _ => "compare what you sent with what the server expects: `toolrack tools --schema`",
+        CallError::Unsupported { .. } => "list what the server offers with `toolrack tools`",
+        _ => "compare the arguments with the tool's schema: `toolrack tools --schema`",
     }
 }
 
 /// Hint for a response above the size limit.
-pub(crate) const OVERSIZE_HINT: &str = "the server has answered; ask it for less, or allow more with `max_message_bytes` of the server, which \
-     `toolrack edit` changes";
+pub(crate) const OVERSIZE_HINT: &str = "the server has responded; request less data, or raise \
+     its `max_message_bytes` with `toolrack edit`";
 
 /// Hint for a timeout.
 pub(crate) fn timeout_hint(delivery: Delivery) -> &'static str {
     match delivery {
-        Delivery::NotSent => {
-            "the server does not read what it is sent; allow more time with `--timeout`"
+        Delivery::NotSent => "the server does not read its input; allow more time with `--timeout`",
+        _ => {
+            "the server may have acted; check before retrying, or allow more time with \
+             `--timeout`"
         }
-        _ => "the server may have done it; look, then allow more time with `--timeout`",
     }
 }
 
 /// Hint for a failed transport.
 pub(crate) fn transport_hint(delivery: Delivery) -> &'static str {
     match delivery {
-        Delivery::Unknown => "the server may have done it; look before you try again",
-        _ => "run it again with `--verbose` to see what the server writes",
+        Delivery::Unknown => "the server may have acted; check before retrying",
+        _ => "run the command again with `--verbose` to see the server's output",
     }
 }
 
@@ -339,10 +338,10 @@ fn classify_relay(cause: RelayCause) -> (ExitCode, ErrorCode) {
 fn relay_hint(cause: RelayCause, delivery: Delivery) -> &'static str {
     match cause {
         RelayCause::TimedOut => timeout_hint(delivery),
-        RelayCause::BadAnswer => "`toolrack logs NAME` shows what it wrote",
+        RelayCause::BadAnswer => "see its output with `toolrack logs NAME`",
         RelayCause::Line => transport_hint(delivery),
         RelayCause::TooLarge => OVERSIZE_HINT,
-        _ => "`toolrack status` shows how servers are",
+        _ => "see `toolrack status`",
     }
 }
 
@@ -363,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn every_failure_has_a_verdict_a_code_and_a_hint() {
+    fn errors_have_exit_code_code_and_hint() {
         check(
             CliError::usage("no such\u{1b}[31m thing", "look\u{7} again").with_field("k\u{202e}"),
             ExitCode::Usage,
@@ -380,7 +379,7 @@ mod tests {
         check(
             late.into(),
             ExitCode::Unreachable,
-            r#"{"code":"NETWORK_ERROR","message":"no answer within 3s","hint":"the server may have done it; look, then allow more time with `--timeout`"}"#,
+            r#"{"code":"NETWORK_ERROR","message":"no answer within 3s","hint":"the server may have acted; check before retrying, or allow more time with `--timeout`"}"#,
         );
         let large = LineError::answered(TransportError::Oversize { limit_bytes: 10 });
         let large = CliError::from(CallError::Line(large));
@@ -388,15 +387,15 @@ mod tests {
     }
 
     #[test]
-    fn several_faults_are_told_at_once() {
+    fn several_faults_are_summarized() {
         let faults = vec![
-            ServiceFault::new(ErrorCode::ValidationError, "`a` is missing").at("a"),
+            ServiceFault::new(ErrorCode::ValidationError, "missing argument `a`").at("a"),
             ServiceFault::new(ErrorCode::ValidationError, "`b` is unknown").hint("name it"),
         ];
         check(
             CliError::from_faults(ExitCode::Usage, faults),
             ExitCode::Usage,
-            r#"{"code":"VALIDATION_ERROR","message":"`a` is missing; `b` is unknown","field":"a","hint":"name it"}"#,
+            r#"{"code":"VALIDATION_ERROR","message":"missing argument `a`; `b` is unknown","field":"a","hint":"name it"}"#,
         );
     }
 
@@ -413,24 +412,25 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_behind_the_daemon_is_judged_as_without_it() {
+    fn gateway_errors_are_classified_like_direct_ones() {
         let data = |delivery: &str, cause: &str| json!({ "delivery": delivery, "cause": cause });
-        let look = "the server may have done it; look before you try again";
+        let look = "the server may have acted; check before retrying";
         check_gateway_error(data("unknown", "line"), ExitCode::Unreachable, look);
-        let look = "the server may have done it; look, then allow more time with `--timeout`";
+        let look =
+            "the server may have acted; check before retrying, or allow more time with `--timeout`";
         check_gateway_error(data("unknown", "timed_out"), ExitCode::Unreachable, look);
-        let write = "run it again with `--verbose` to see what the server writes";
+        let write = "run the command again with `--verbose` to see the server's output";
         check_gateway_error(data("not_sent", "line"), ExitCode::Unreachable, write);
         let hinted = json!({ "delivery": "not_sent", "cause": "needs_login", "hint": "log in" });
         check_gateway_error(hinted, ExitCode::Auth, "log in");
         check_gateway_error(data("answered", "too_large"), ExitCode::Unreachable, OVERSIZE_HINT);
-        let general = "`toolrack status` shows how servers are";
+        let general = "see `toolrack status`";
         check_gateway_error(data("not_sent", "bad_config"), ExitCode::Config, general);
         check_gateway_error(data("not_sent", "not_connected"), ExitCode::Unreachable, general);
     }
 
     #[test]
-    fn what_a_server_refuses_is_its_own_word() {
+    fn server_errors_are_not_gateway_errors() {
         assert!(from_relay(&refused(-32603, json!({ "delivery": "to the door" }))).is_none());
         assert!(
             from_relay(&refused(-32602, json!({ "delivery": "unknown", "cause": "line" })))

@@ -45,16 +45,14 @@ impl ExitCode {
 
     pub(crate) fn description(self) -> &'static str {
         match self {
-            Self::Success => "it worked",
-            Self::Usage => "something was typed wrongly: an option, a name, an argument of a tool",
-            Self::Config => "the config cannot be used, or lacks something",
-            Self::Auth => "the server wants a login or a token",
-            Self::Unreachable => {
-                "the server cannot be started or reached, or did not answer in time"
-            }
-            Self::ToolFailed => "the tool ran and failed, or the server refused the request",
-            Self::Denied => "a rule of the config denies it",
-            Self::Interrupted => "Ctrl-C",
+            Self::Success => "success",
+            Self::Usage => "usage error: invalid option, name or tool argument",
+            Self::Config => "invalid or incomplete configuration",
+            Self::Auth => "authentication required or failed",
+            Self::Unreachable => "server cannot be started or reached, or timed out",
+            Self::ToolFailed => "the tool returned an error, or the server rejected the request",
+            Self::Denied => "denied by an allow or deny rule",
+            Self::Interrupted => "interrupted by Ctrl-C",
         }
     }
 
@@ -81,13 +79,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn exit_codes_are_the_promised_ones_and_differ() {
+    fn exit_codes_are_stable() {
         let codes = ExitCode::ALL.map(ExitCode::code);
         assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 130]);
     }
 
     #[test]
-    fn faults_of_the_service_have_their_exit_codes() {
+    fn service_errors_map_to_exit_codes() {
         for (code, expected) in [
             (ErrorCode::NotFound, ExitCode::Usage),
             (ErrorCode::ValidationError, ExitCode::Config),

@@ -14,7 +14,7 @@ use crate::error::CliError;
 use crate::settings::{Variable, env_var};
 
 /// Editors that accept `+LINE`.
-const COUNTING: [&str; 8] = ["vi", "vim", "nvim", "nano", "emacs", "kak", "micro", "joe"];
+const EDITORS_WITH_LINE: [&str; 8] = ["vi", "vim", "nvim", "nano", "emacs", "kak", "micro", "joe"];
 /// Programs that open the default browser.
 const OPENERS: [&str; 3] = ["xdg-open", "open", "wslview"];
 
@@ -32,21 +32,22 @@ pub(crate) fn edit(file: &Path, line: Option<usize>) -> Result<(), CliError> {
     let status = command(program).args(args).arg(file).status();
     match status {
         Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(no_editor(&format!("`{program}` ended with {status}"))),
-        Err(error) => Err(no_editor(&format!("`{program}` cannot be started: {error}"))),
+        Ok(status) => Err(no_editor(&format!("`{program}` failed: {status}"))),
+        Err(error) => Err(no_editor(&format!("cannot start `{program}`: {error}"))),
     }
 }
 
-fn no_editor(why: &str) -> CliError {
-    let hint = "set `EDITOR` to an editor, as in `EDITOR=nano`; `toolrack config path` says where the file is";
-    CliError::usage(why, hint).with_field(Variable::Editor.name())
+fn no_editor(reason: &str) -> CliError {
+    let hint = "set `EDITOR` to an editor, e.g. `EDITOR=nano`; `toolrack config path` prints the \
+         path of the file";
+    CliError::usage(reason, hint).with_field(Variable::Editor.name())
 }
 
 /// The editor and its arguments; `$EDITOR` may contain some, as in `code --wait`.
 fn words(editor: &str, line: Option<usize>) -> Vec<String> {
     let mut words: Vec<String> = editor.split_whitespace().map(str::to_owned).collect();
     let program = words.first().and_then(|word| word.rsplit('/').next()).unwrap_or_default();
-    if let (true, Some(line)) = (COUNTING.contains(&program), line) {
+    if let (true, Some(line)) = (EDITORS_WITH_LINE.contains(&program), line) {
         words.push(format!("+{line}"));
     }
     words
@@ -59,9 +60,7 @@ pub(crate) fn open_page(page: impl AsRef<OsStr>) -> io::Result<()> {
     let known =
         OPENERS.iter().find(|opener| find_program(opener, None).is_ok()).map(OsString::from);
     let Some(program) = named.or(known) else {
-        return Err(io::Error::other(
-            "there is no program to open pages with; `BROWSER` names one",
-        ));
+        return Err(io::Error::other("no program to open web pages found; set `BROWSER`"));
     };
     let mut browser = command(&program.to_string_lossy());
     browser.arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -83,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn editors_begin_where_they_can() {
+    fn editors_open_at_the_line() {
         check("vi", None, &["vi"]);
         check("/usr/bin/vim -n", Some(7), &["/usr/bin/vim", "-n", "+7"]);
         check("code --wait", Some(7), &["code", "--wait"]);

@@ -26,22 +26,22 @@ pub(crate) struct FanOut<T> {
 /// Queries all enabled servers concurrently.
 pub(crate) async fn query_all<T>(
     session: &ServerSession,
-    ask: impl AsyncFn(&McpConnection) -> Result<T, CliError>,
+    query: impl AsyncFn(&McpConnection) -> Result<T, CliError>,
 ) -> FanOut<T> {
-    let ask = &ask;
+    let query = &query;
     // A single named server is queried even if disabled, to get the error.
-    let is_asked = |config: &&McpServerConfig| config.enabled || session.configs().len() == 1;
-    let names = session.configs().iter().filter(is_asked).map(|config| config.name.as_str());
-    let asked = names.map(|name| async move {
+    let is_queried = |config: &&McpServerConfig| config.enabled || session.configs().len() == 1;
+    let names = session.configs().iter().filter(is_queried).map(|config| config.name.as_str());
+    let queries = names.map(|name| async move {
         let connection =
             session.connect(name).await.map_err(|failure| (name.to_owned(), failure))?;
-        match session.run_relaying(name, ask(&connection)).await {
+        match session.run_relaying(name, query(&connection)).await {
             Ok(answer) => Ok((connection, answer)),
             Err(failure) => Err((name.to_owned(), failure)),
         }
     });
     let mut results = FanOut { responses: Vec::new(), failures: Vec::new() };
-    for outcome in join_all(asked).await {
+    for outcome in join_all(queries).await {
         match outcome {
             Ok(answer) => results.responses.push(answer),
             Err(failure) => results.failures.push(failure),
@@ -60,7 +60,7 @@ impl<T> FanOut<T> {
     pub(crate) fn show(self, list: &List, what: &str, printer: &Printer) -> Result<(), CliError> {
         if self.has_responses() {
             if list.items.is_empty() {
-                printer.note(format_args!("note: there are no {what}"));
+                printer.note(format_args!("note: no {what} found"));
             }
             printer.list(list);
         }
@@ -74,30 +74,32 @@ impl<T> FanOut<T> {
         if let Some(at) = self.failures.iter().position(is_interrupted) {
             return Err(self.failures.swap_remove(at).1);
         }
-        let n_asked = self.failures.len() + self.responses.len();
-        match (n_asked, self.failures.pop()) {
+        let n_queried = self.failures.len() + self.responses.len();
+        match (n_queried, self.failures.pop()) {
             (0, _) => Err(CliError::config(
-                "every server of the config is disabled",
-                "set `enabled = true` for those that you want to use",
+                "all configured servers are disabled",
+                "enable one with `toolrack enable NAME`",
             )),
             (_, None) => Ok(()),
             (1, Some((_, failure))) => Err(failure),
             (_, Some(last)) => {
                 self.failures.push(last);
-                Err(self.missing(n_asked, printer))
+                Err(self.partial_failure(n_queried, printer))
             }
         }
     }
 
     /// The error if some servers failed: details go to notes, or with `-o json` into the one error.
-    fn missing(self, n_asked: usize, printer: &Printer) -> CliError {
+    fn partial_failure(self, n_queried: usize, printer: &Printer) -> CliError {
         let exit_code =
             self.failures.first().map_or(ExitCode::Unreachable, |failure| failure.1.exit_code());
-        let message =
-            format!("{} of {n_asked} servers are missing from this list", self.failures.len());
+        let message = format!(
+            "{} of {n_queried} servers failed and are missing from this list",
+            self.failures.len()
+        );
         let mut faults = vec![
             ServiceFault::new(ErrorCode::ServiceUnavailable, message)
-                .hint("see what is said of each of them"),
+                .hint("see the error of each server"),
         ];
         for (server, failure) in self.failures {
             let ServiceFault { message, hint, code, .. } = failure.summary();
@@ -124,17 +126,20 @@ pub(crate) fn or_empty<T: Default>(outcome: Result<T, CallError>) -> Result<T, C
 pub(crate) fn note_truncated<T>(listing: &Listing<T>, what: &str, server: &str, printer: &Printer) {
     let n = listing.skipped.len();
     if n > 0 {
-        printer
-            .note(format_args!("note: {n} {what} of `{server}` cannot be read and are left out"));
+        printer.note(format_args!(
+            "note: {n} {what} of `{server}` could not be parsed and were \
+                 skipped"
+        ));
     }
     if let Some(cut) = listing.cut {
         let reason = match cut {
-            Cut::RepeatedCursor => "its server begins it again and again",
-            Cut::TooManyPages => "it has more pages than are fetched",
-            Cut::TooManyEntries => "it has more entries than are kept",
-            _ => "it is too long",
+            Cut::RepeatedCursor => "the server repeats a cursor",
+            Cut::TooManyPages => "too many pages",
+            Cut::TooManyEntries => "too many entries",
+            _ => "too long",
         };
-        printer.note(format_args!("note: the list of {what} of `{server}` is not whole: {reason}"));
+        printer
+            .note(format_args!("note: the list of {what} of `{server}` is incomplete: {reason}"));
     }
 }
 
@@ -160,7 +165,7 @@ impl UnlistedReason {
 
     fn as_str(self) -> &'static str {
         match self {
-            Self::NotQueried => "not asked yet",
+            Self::NotQueried => "not queried yet",
             Self::Stopped => "stopped",
             Self::Failed => "failed",
         }
@@ -174,8 +179,8 @@ impl UnlistedReason {
         };
         match self {
             Self::NotQueried => None,
-            Self::Stopped => Some(format!("`toolrack start {typed}` starts it")),
-            Self::Failed => Some(format!("`toolrack doctor {typed}` says why")),
+            Self::Stopped => Some(format!("start it with `toolrack start {typed}`")),
+            Self::Failed => Some(format!("see why with `toolrack doctor {typed}`")),
         }
     }
 }
@@ -185,7 +190,7 @@ pub(crate) fn note_unlisted(unlisted: &[UnlistedServer], printer: &Printer) {
     for (reason, names) in group_by_reason(unlisted) {
         let advice = reason.advice(&names).map(|advice| format!("; {advice}")).unwrap_or_default();
         let (words, names) = (reason.as_str(), names.join(", "));
-        printer.note(format_args!("note: {words}, so not in this list: {names}{advice}"));
+        printer.note(format_args!("note: not listed ({words}): {names}{advice}"));
     }
 }
 
@@ -193,7 +198,7 @@ pub(crate) fn note_unlisted(unlisted: &[UnlistedServer], printer: &Printer) {
 pub(crate) fn unlisted_hint(unlisted: &[UnlistedServer]) -> Option<String> {
     let idle = group_by_reason(unlisted).filter_map(|(reason, names)| {
         let advice = reason.advice(&names)?;
-        Some(format!("{}, so without tools: {}; {advice}", reason.as_str(), names.join(", ")))
+        Some(format!("{}: {}; {advice}", reason.as_str(), names.join(", ")))
     });
     let idle: Vec<String> = idle.collect();
     (!idle.is_empty()).then(|| idle.join("; "))
@@ -213,11 +218,11 @@ fn group_by_reason(
 }
 
 /// Outcome of the last recorded start.
-pub(crate) fn last_outcome(happened: Vec<LogLine>) -> Option<LogLine> {
+pub(crate) fn last_outcome(lines: Vec<LogLine>) -> Option<LogLine> {
     let is_outcome = |line: &LogLine| {
         matches!(line.kind, LogKind::Ready | LogKind::Failure | LogKind::NeedsLogin)
     };
-    happened.into_iter().rev().find(is_outcome)
+    lines.into_iter().rev().find(is_outcome)
 }
 
 #[cfg(test)]
@@ -233,12 +238,12 @@ mod tests {
     }
 
     #[test]
-    fn servers_that_do_not_run_are_suspected() {
+    fn unlisted_servers_are_hinted() {
         check(&[], None);
         check(&[("a", UnlistedReason::NotQueried)], None);
         check(
             &[("a", UnlistedReason::Stopped), ("b", UnlistedReason::NotQueried)],
-            Some("stopped, so without tools: a; `toolrack start a` starts it"),
+            Some("stopped: a; start it with `toolrack start a`"),
         );
         check(
             &[
@@ -247,8 +252,8 @@ mod tests {
                 ("c", UnlistedReason::Failed),
             ],
             Some(
-                "stopped, so without tools: a, b; `toolrack start NAME` starts it; failed, so without tools: c; \
-                 `toolrack doctor c` says why",
+                "stopped: a, b; start it with `toolrack start NAME`; failed: c; \
+                 see why with `toolrack doctor c`",
             ),
         );
     }

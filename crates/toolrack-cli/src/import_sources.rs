@@ -106,7 +106,7 @@ pub(crate) fn dialect_name(dialect: Dialect) -> &'static str {
         Dialect::Codex => "Codex",
         Dialect::OpenCode => "OpenCode",
         Dialect::Goose => "goose",
-        _ => "some tool with `mcpServers`",
+        _ => "generic `mcpServers`",
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tools_are_known_by_their_names() {
+    fn tool_names_parse() {
         for tool in SourceTool::ALL {
             assert_eq!(SourceTool::parse(&tool.name()), Some(*tool));
         }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_looked_for_below_the_home() {
+    fn config_files_are_below_home() {
         let dirs = SearchDirs { home: "/u".into(), config: "/c".into() };
         assert_eq!(SourceTool::Cursor.files(&dirs), [Path::new("/u/.cursor/mcp.json")]);
         assert_eq!(SourceTool::Goose.files(&dirs), [Path::new("/c/goose/config.yaml")]);

@@ -11,19 +11,19 @@ use std::str::{Bytes, Chars};
 use toolrack_transport::is_hidden;
 
 /// Deeper documents are not indented.
-const MOST_DEPTH: usize = 128;
+const MAX_DEPTH: usize = 128;
 /// Maximum indentation, as a multiple of the input plus a constant.
-const MOST_GROWTH: usize = 16;
-const FREE_BYTES: usize = 1 << 20;
+const MAX_GROWTH: usize = 16;
+const EXTRA_BYTES: usize = 1 << 20;
 
 /// Pretty-printed, or on one line if indentation would dominate.
 pub(crate) fn pretty(json: &str) -> String {
-    restyle(json, if is_sprawling(json) { Layout::OneLine } else { Layout::Lines })
+    restyle(json, if is_too_deep(json) { Layout::OneLine } else { Layout::Lines })
 }
 
 /// Whether indentation would exceed the limits.
-pub(crate) fn is_sprawling(json: &str) -> bool {
-    let most_bytes = json.len().saturating_mul(MOST_GROWTH).saturating_add(FREE_BYTES);
+pub(crate) fn is_too_deep(json: &str) -> bool {
+    let most_bytes = json.len().saturating_mul(MAX_GROWTH).saturating_add(EXTRA_BYTES);
     let (mut depth, mut indent_bytes) = (0_usize, 0_usize);
     let mut bytes = json.bytes();
     while let Some(byte) = bytes.next() {
@@ -35,7 +35,7 @@ pub(crate) fn is_sprawling(json: &str) -> bool {
             _ => continue,
         }
         indent_bytes += 2 * depth;
-        if depth > MOST_DEPTH || indent_bytes > most_bytes {
+        if depth > MAX_DEPTH || indent_bytes > most_bytes {
             return true;
         }
     }
@@ -53,7 +53,7 @@ fn skip_string(bytes: &mut Bytes<'_>) {
 }
 
 /// On one line.
-pub(crate) fn line(json: &str) -> String {
+pub(crate) fn compact(json: &str) -> String {
     restyle(json, Layout::OneLine)
 }
 
@@ -66,17 +66,17 @@ pub(crate) fn with_member(json: &str, key: &str, value: &str) -> String {
 }
 
 /// Replaces lone surrogates, which only JSON allows, with U+FFFD. `None` if there are none.
-pub(crate) fn mended(json: &str) -> Option<String> {
+pub(crate) fn repair_surrogates(json: &str) -> Option<String> {
     let mut out = String::with_capacity(json.len());
     let mut rest = json;
-    let mut is_mended = false;
+    let mut is_repaired = false;
     while let Some(at) = rest.find('\\') {
         let (before, escape) = rest.split_at(at);
         out.push_str(before);
         let n_bytes = match (unit(escape), escape.get(6..).and_then(unit)) {
             (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
             (Some(0xd800..=0xdfff), _) => {
-                is_mended = true;
+                is_repaired = true;
                 out.push('\u{fffd}');
                 rest = escape.get(6..).unwrap_or_default();
                 continue;
@@ -88,7 +88,7 @@ pub(crate) fn mended(json: &str) -> Option<String> {
         rest = behind;
     }
     out.push_str(rest);
-    is_mended.then_some(out)
+    is_repaired.then_some(out)
 }
 
 /// The code unit of an escape such as `\ud800` at the start of a text.
@@ -187,11 +187,11 @@ mod tests {
 
     #[track_caller]
     fn check(json: &str, lines: &str, one: &str) {
-        assert_eq!((pretty(json).as_str(), line(json).as_str()), (lines, one), "{json}");
+        assert_eq!((pretty(json).as_str(), compact(json).as_str()), (lines, one), "{json}");
     }
 
     #[test]
-    fn a_member_is_added_behind_the_others() {
+    fn member_is_appended() {
         let check = |json: &str, expected: &str| assert_eq!(with_member(json, "b", "[]"), expected);
         check("{}", r#"{"b":[]}"#);
         check("{\"a\": 1.0 }\n", r#"{"a": 1.0,"b":[]}"#);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn layout_changes_and_text_does_not() {
+    fn formatting_changes_only_whitespace() {
         check("1.50", "1.50", "1.50");
         check("{ }", "{}", "{}");
         check("[ ]", "[]", "[]");
@@ -211,9 +211,9 @@ mod tests {
     }
 
     #[test]
-    fn halves_of_characters_are_replaced() {
+    fn lone_surrogates_are_replaced() {
         let check = |json: &str, expected: Option<&str>| {
-            assert_eq!(mended(json).as_deref(), expected, "{json}");
+            assert_eq!(repair_surrogates(json).as_deref(), expected, "{json}");
         };
         check(r#""plain \n \u00fc""#, None);
         check(r#""\ud83d\ude00""#, None);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nested_too_deep_is_not_indented() {
+    fn deep_nesting_is_not_indented() {
         let nested = |n: usize| format!("{}1{}", "[".repeat(n), "]".repeat(n));
         assert_eq!(pretty(&nested(128)).lines().count(), 257);
         for n in [129, 1_000_000] {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_characters_are_shown_as_escapes() {
+    fn invisible_characters_are_escaped() {
         let hidden = "\"a\u{9b}31m\u{7f}\u{202e}\u{e0041}ü漢\"";
         let shown = r#""a\u009b31m\u007f\u202e\udb40\udc41ü漢""#;
         check(hidden, shown, shown);
@@ -272,9 +272,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_value_stays_the_same(value in values()) {
+        fn formatting_preserves_the_value(value in values()) {
             let text = value.to_string();
-            for styled in [pretty(&text), line(&text)] {
+            for styled in [pretty(&text), compact(&text)] {
                 prop_assert_eq!(&serde_json::from_str::<Value>(&styled).unwrap(), &value);
                 prop_assert_eq!(toolrack_transport::clean_text(&styled), styled.as_str());
             }

@@ -63,7 +63,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::daemon::{DaemonAction, DaemonOptions};
-use crate::args::{Cli, Command, asked_output};
+use crate::args::{Cli, Command, requested_output};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::exit_code::ExitCode;
@@ -71,7 +71,7 @@ use crate::printer::Printer;
 use crate::settings::StdStreams;
 
 /// How long to wait for blocking threads, such as a read from stdin, at exit.
-const LAST_WAIT: Duration = Duration::from_millis(150);
+const EXIT_WAIT: Duration = Duration::from_millis(150);
 
 fn main() -> std::process::ExitCode {
     // Must come first: this process may be the guardian of a server.
@@ -81,13 +81,13 @@ fn main() -> std::process::ExitCode {
     }
     let words: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    let early = || Printer::plain(asked_output(&words).unwrap_or_default());
+    let early = || Printer::plain(requested_output(&words).unwrap_or_default());
     let arguments = match parse(&words) {
         Ok(arguments) => arguments,
         Err(usage) => return early().usage_error(&usage, &words).into(),
     };
-    let settled = settings::resolve(&arguments.global, &settings::env_var, StdStreams::detect());
-    let settings = match settled {
+    let resolved = settings::resolve(&arguments.global, &settings::env_var, StdStreams::detect());
+    let settings = match resolved {
         Ok(settings) => Arc::new(settings),
         Err(failure) => return early().error(&failure).into(),
     };
@@ -132,7 +132,7 @@ fn run(command: Command, context: Context) -> Result<(), CliError> {
         Command::Edit(options) => runtime.block_on(commands::config::edit(&options, &context)),
         command => runtime.block_on(interruptible(context, command)),
     };
-    runtime.shutdown_timeout(LAST_WAIT);
+    runtime.shutdown_timeout(EXIT_WAIT);
     outcome
 }
 
@@ -146,7 +146,7 @@ async fn interruptible(context: Context, command: Command) -> Result<(), CliErro
         outcome = &mut work => return outcome,
         _ = signals.recv() => stop.cancel(),
     }
-    context.printer.note("stopping; Ctrl-C again leaves at once");
+    context.printer.note("stopping; press Ctrl-C again to exit immediately");
     tokio::select! {
         outcome = &mut work => outcome,
         _ = signals.recv() => Err(CliError::interrupted().with_message("interrupted twice".to_owned())),

@@ -55,7 +55,7 @@ impl Output {
         match self {
             Self::Table | Self::Json => json_format::pretty(json),
             Self::Yaml => yaml::write(json),
-            Self::Ndjson => json_format::line(json),
+            Self::Ndjson => json_format::compact(json),
             Self::Raw => json.to_owned(),
         }
     }
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_has_every_form() {
+    fn lists_render_in_every_format() {
         check(Output::Table, "NAME  SIZE\na     1\nbb    2");
         let json = "[\n  {\n    \"name\": \"a\"\n  },\n  {\n    \"name\": \"bb\"\n  }\n]";
         check(Output::Json, json);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_is_typed_as_it_is_called() {
+    fn format_names_parse() {
         for output in Output::ALL {
             assert_eq!(Output::from_str(output.as_str(), false), Ok(output));
         }
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_are_cut_where_there_is_no_room() {
+    fn long_cells_are_truncated() {
         let long = "Adds two numbers and returns their sum";
         check_table(&[], None, "NAME  DESCRIPTION");
         check_table(&[&["add", long]], None, &format!("NAME  DESCRIPTION\nadd   {long}"));
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_typed_again_is_never_cut() {
+    fn typed_columns_are_never_truncated() {
         let long = "a_very_long_name_indeed";
         check_table(&[&[long, "x"]], Some(20), &format!("NAME          DESCR…\n{long}"));
         check_table(
@@ -299,7 +299,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_table_is_no_wider_than_its_limit(
+        fn table_width_is_limited(
             rows in prop::collection::vec(("[a-z漢ü ]{0,40}", "[a-z漢ü ]{0,90}"), 0..6),
             limit in 20_usize..120,
         ) {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_those_of_the_calendar() {
+    fn timestamps_are_utc_dates() {
         check_time_format(0, "1970-01-01T00:00:00Z");
         check_time_format(951_782_400_000, "2000-02-29T00:00:00Z");
         check_time_format(951_868_799_999, "2000-02-29T23:59:59Z");
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn how_long_ago_is_told_in_one_unit() {
+    fn relative_times_have_one_unit() {
         for (seconds, expected) in
             [(0, "just now"), (61, "1 min ago"), (7300, "2 h ago"), (200_000, "2 days ago")]
         {

@@ -27,7 +27,7 @@ use crate::suggested_command::EchoedFlags;
 use crate::usage_error;
 
 /// Maximum number of deferred notes.
-const MOST_NOTES: usize = 1000;
+const MAX_NOTES: usize = 1000;
 
 /// Interval of progress updates.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
@@ -174,7 +174,7 @@ impl Printer {
     pub(crate) fn relay(&self, text: impl fmt::Display) {
         if self.defers_notes() {
             let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-            if notes.len() < MOST_NOTES {
+            if notes.len() < MAX_NOTES {
                 notes.push(text.to_string());
             }
         } else {
@@ -218,8 +218,8 @@ impl Printer {
     }
 
     /// Suspends progress lines while `write` runs.
-    fn without_progress<T>(&self, speak: impl FnOnce() -> T) -> T {
-        self.progress.suspend(speak)
+    fn without_progress<T>(&self, write: impl FnOnce() -> T) -> T {
+        self.progress.suspend(write)
     }
 
     /// The progress lines, which are hidden without a terminal.
@@ -289,7 +289,7 @@ impl Printer {
                 exit_code
             }
             Some(kind) => {
-                let error = io::Error::new(kind, format!("the output cannot be written: {kind}"));
+                let error = io::Error::new(kind, format!("cannot write output: {kind}"));
                 self.error(&CliError::from(error))
             }
         }
@@ -318,7 +318,7 @@ pub(crate) struct Spinner {
     printer: Arc<Printer>,
     bar: ProgressBar,
     /// Time of the last plain progress line.
-    told: Mutex<Option<Instant>>,
+    last_line: Mutex<Option<Instant>>,
 }
 
 impl Spinner {
@@ -327,7 +327,7 @@ impl Spinner {
         let style = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}")
             .unwrap_or_else(|_fixed_text| ProgressStyle::default_spinner());
         let bar = ProgressBar::hidden().with_style(style);
-        Self { printer: Arc::clone(printer), bar, told: Mutex::default() }
+        Self { printer: Arc::clone(printer), bar, last_line: Mutex::default() }
     }
 
     /// Sets the current phase.
@@ -341,9 +341,9 @@ impl Spinner {
         match self.printer.progress_stream() {
             StreamKind::Terminal => self.bar.set_message(text),
             StreamKind::Pipe => {
-                let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-                if told.is_none_or(|last| last.elapsed() >= PLAIN_INTERVAL) {
-                    *told = Some(Instant::now());
+                let mut last_line = self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
+                if last_line.is_none_or(|last| last.elapsed() >= PLAIN_INTERVAL) {
+                    *last_line = Some(Instant::now());
                     self.printer.transient(text);
                 }
             }
@@ -386,15 +386,15 @@ impl Drop for Spinner {
 /// Progress in words.
 fn describe(progress: &Progress) -> String {
     let Progress { progress: done, total, message, .. } = progress;
-    let far = match total {
+    let position = match total {
         Some(total) if *total > 0.0 => {
             format!("{done} of {total} ({:.0} %)", (done / total * 100.0).clamp(0.0, 100.0))
         }
         _ => done.to_string(),
     };
     match message {
-        Some(message) => format!("{far} {message}"),
-        None => far,
+        Some(message) => format!("{position} {message}"),
+        None => position,
     }
 }
 
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_told_in_few_words() {
+    fn progress_is_described() {
         check(r#"{"progressToken":1,"progress":3}"#, "3");
         check(r#"{"progressToken":1,"progress":3,"total":4}"#, "3 of 4 (75 %)");
         check(r#"{"progressToken":1,"progress":9,"total":4,"message":"x"}"#, "9 of 4 (100 %) x");

@@ -34,11 +34,9 @@ pub(crate) fn render_result(
 }
 
 fn render_structured(json: &str) -> String {
-    if json_format::is_sprawling(json) {
+    if json_format::is_too_deep(json) {
         let n_bytes = json.len();
-        return format!(
-            "[{n_bytes} bytes of JSON, nested too deep to be shown; `-o json` has them]"
-        );
+        return format!("[{n_bytes} bytes of JSON, nested too deep to display; use `-o json`]");
     }
     json_format::pretty(json)
 }
@@ -55,7 +53,7 @@ pub(crate) fn render_block(block: &Content<'_>, files: &mut Files<'_>) -> Result
     }
     let saved = match block {
         Content::Image { data, mime_type, .. } | Content::Audio { data, mime_type, .. } => {
-            files.take(data, mime_type)?
+            files.save(data, mime_type)?
         }
         Content::Resource { resource, .. } => return render_resource(resource, files),
         _ => None,
@@ -66,8 +64,8 @@ pub(crate) fn render_block(block: &Content<'_>, files: &mut Files<'_>) -> Result
 
 /// The text of a block that failed to parse only because of a lone surrogate.
 fn repaired_text(raw: &RawValue) -> Option<String> {
-    let mended = RawValue::from_string(json_format::mended(raw.get())?).ok()?;
-    Content::parse(&mended).as_text().map(|text| clean_text(text).into_owned())
+    let repaired = RawValue::from_string(json_format::repair_surrogates(raw.get())?).ok()?;
+    Content::parse(&repaired).as_text().map(|text| clean_text(text).into_owned())
 }
 
 /// Contents of a resource as text.
@@ -80,16 +78,16 @@ pub(crate) fn render_resource(
         ResourceBody::Text(text) => Ok(clean_text(text).into_owned()),
         ResourceBody::Blob(base64) => {
             let n_bytes = base64.trim_end_matches('=').len() * 3 / 4;
-            let shown = format!("[resource: {}, {media_type}, {n_bytes} bytes]", resource.uri);
-            let placeholder = clean_text(&shown).into_owned();
-            Ok(with_saved_path(placeholder, files.take(base64, media_type)?))
+            let text = format!("[resource: {}, {media_type}, {n_bytes} bytes]", resource.uri);
+            let placeholder = clean_text(&text).into_owned();
+            Ok(with_saved_path(placeholder, files.save(base64, media_type)?))
         }
     }
 }
 
 fn with_saved_path(placeholder: String, saved: Option<&Path>) -> String {
     match saved {
-        Some(path) => format!("{placeholder} saved as {}", path.display()),
+        Some(path) => format!("{placeholder} saved to {}", path.display()),
         None => placeholder,
     }
 }
@@ -121,23 +119,23 @@ const EXTENSIONS: &[(&str, &str)] = &[
 pub(crate) struct Files<'d> {
     dir: Option<&'d Path>,
     saved: Vec<PathBuf>,
-    n_left: usize,
+    n_unsaved: usize,
 }
 
 impl<'d> Files<'d> {
     /// Saves to `dir`, or counts the files if there is none.
-    pub(crate) fn into(dir: Option<&'d Path>) -> Self {
-        Self { dir, saved: Vec::new(), n_left: 0 }
+    pub(crate) fn new(dir: Option<&'d Path>) -> Self {
+        Self { dir, saved: Vec::new(), n_unsaved: 0 }
     }
 
     /// Saves a file, and returns its path.
-    pub(crate) fn take(
+    pub(crate) fn save(
         &mut self,
         base64: &str,
         media_type: &str,
     ) -> Result<Option<&Path>, CliError> {
         let Some(dir) = self.dir else {
-            self.n_left += 1;
+            self.n_unsaved += 1;
             return Ok(None);
         };
         self.saved.push(save_base64(dir, base64, media_type)?);
@@ -145,7 +143,7 @@ impl<'d> Files<'d> {
     }
 
     /// Adds the saved paths to a JSON document.
-    pub(crate) fn beside(&self, json: &str) -> String {
+    pub(crate) fn with_saved_paths(&self, json: &str) -> String {
         if self.dir.is_none() {
             return json.to_owned();
         }
@@ -154,16 +152,16 @@ impl<'d> Files<'d> {
     }
 
     /// Notes the saved paths, for raw output.
-    pub(crate) fn tell(&self, printer: &Printer) {
+    pub(crate) fn note_saved(&self, printer: &Printer) {
         for path in &self.saved {
-            printer.note(format_args!("note: saved as {}", path.display()));
+            printer.note(format_args!("note: saved to {}", path.display()));
         }
     }
 
     /// Notes how to save binary contents.
-    pub(crate) fn tell_left(&self, printer: &Printer) {
-        if self.n_left > 0 {
-            printer.note("note: what is no text is only named; `--save DIR` writes it into files");
+    pub(crate) fn note_unsaved(&self, printer: &Printer) {
+        if self.n_unsaved > 0 {
+            printer.note("note: binary contents are not shown; use `--save DIR` to save them");
         }
     }
 }
@@ -173,12 +171,12 @@ fn save_base64(dir: &Path, base64: &str, media_type: &str) -> Result<PathBuf, Cl
     let text: String = base64.chars().filter(|c| !c.is_ascii_whitespace()).collect();
     let decoded = STANDARD.decode(&text).or_else(|_padding| STANDARD_NO_PAD.decode(&text));
     let bytes = decoded.map_err(|error| {
-        let message = format!("a part of the result cannot be decoded: {error}");
-        CliError::usage(message, "look at the whole result with `-o raw`")
+        let message = format!("cannot decode a part of the result: {error}");
+        CliError::usage(message, "see the whole result with `-o raw`")
     })?;
     write_new_file(dir, &bytes, file_extension(media_type)).map_err(|error| {
-        let message = format!("nothing can be written into {}: {error}", dir.display());
-        CliError::usage(message, "name a directory that you may write to").with_field("--save")
+        let message = format!("cannot write to {}: {error}", dir.display());
+        CliError::usage(message, "use a directory you can write to").with_field("--save")
     })
 }
 
@@ -195,7 +193,7 @@ fn write_new_file(dir: &Path, bytes: &[u8], ending: &str) -> io::Result<PathBuf>
             Err(error) => return Err(error),
         }
     }
-    Err(io::Error::other("there are too many results in it"))
+    Err(io::Error::other("too many result files"))
 }
 
 fn file_extension(media_type: &str) -> &'static str {
@@ -213,13 +211,13 @@ mod tests {
     #[track_caller]
     fn check(json: &str, dir: Option<&Path>, expected: &str) {
         let result = ToolCallResult::parse(json.as_bytes()).unwrap();
-        assert_eq!(render_result(&result, &mut Files::into(dir)).unwrap(), expected, "{json}");
+        assert_eq!(render_result(&result, &mut Files::new(dir)).unwrap(), expected, "{json}");
     }
 
     const PICTURE: &str = r#"{"type":"image","data":"aGk=","mimeType":"image/png"}"#;
 
     #[test]
-    fn a_result_is_text_and_placeholders() {
+    fn results_are_text_and_placeholders() {
         check(r#"{"content":[{"type":"text","text":"a\u001b[1mb"}]}"#, None, "ab");
         let both = format!(r#"{{"content":[{PICTURE},{{"type":"text","text":"x"}}]}}"#);
         check(&both, None, "[image: image/png, 2 bytes]\nx");
@@ -233,20 +231,20 @@ mod tests {
         check(half, None, "x\u{fffd}y");
         let deep = format!("{}1{}", r#"{"a":"#.repeat(100_000), "}".repeat(100_000));
         let deep = format!(r#"{{"content":[],"structuredContent":{deep}}}"#);
-        let shown = "[600001 bytes of JSON, nested too deep to be shown; `-o json` has them]";
-        check(&deep, None, shown);
+        let text = "[600001 bytes of JSON, nested too deep to display; use `-o json`]";
+        check(&deep, None, text);
     }
 
     #[test]
-    fn files_are_saved_where_it_is_said() {
+    fn files_are_saved_to_the_directory() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("result-1.png");
-        let shown = format!("[image: image/png, 2 bytes] saved as {}", path.display());
-        check(&format!(r#"{{"content":[{PICTURE}]}}"#), Some(dir.path()), &shown);
+        let text = format!("[image: image/png, 2 bytes] saved to {}", path.display());
+        check(&format!(r#"{{"content":[{PICTURE}]}}"#), Some(dir.path()), &text);
     }
 
     #[test]
-    fn files_are_new_and_named_by_us() {
+    fn saved_files_never_overwrite() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("below");
         for (base64, media_type, name) in [
@@ -259,9 +257,9 @@ mod tests {
             assert_eq!(path, dir.join(name));
             assert_eq!(fs::read(path).unwrap(), b"hi");
         }
-        let mut files = Files::into(Some(&dir));
-        files.take("aGk=", "image/gif").unwrap();
-        let told = files.beside(r#"{"a":1}"#);
+        let mut files = Files::new(Some(&dir));
+        files.save("aGk=", "image/gif").unwrap();
+        let told = files.with_saved_paths(r#"{"a":1}"#);
         let expected = format!(r#"{{"a":1,"saved":["{}"]}}"#, dir.join("result-1.gif").display());
         assert_eq!(told, expected);
         assert!(save_base64(&dir, "%%", "image/png").is_err());

@@ -89,13 +89,16 @@ impl Servers {
     fn load_with_warnings(
         settings: &Settings,
         printer: &Printer,
-        is_told: fn(&Fault) -> bool,
+        is_printed: fn(&Fault) -> bool,
     ) -> Result<Self, CliError> {
         if Path::new(PROJECT_FILE).exists() {
-            printer.note(format_args!("note: `{PROJECT_FILE}` is ignored: nobody has approved it"));
+            printer.note(format_args!(
+                "note: `{PROJECT_FILE}` is ignored: project configs are \
+                 not trusted"
+            ));
         }
         let (servers, warnings) = Self::from_file(settings);
-        for warning in warnings.iter().filter(|warning| is_told(warning)) {
+        for warning in warnings.iter().filter(|warning| is_printed(warning)) {
             printer.note(format_args!("warning: {warning}"));
         }
         servers
@@ -122,12 +125,15 @@ impl Servers {
                 file.resolve(agent)
             }
             Some(agent) => {
-                let meant = did_you_mean(&similar_names(
+                let suggestion = did_you_mean(&similar_names(
                     agent,
                     file.agents.iter().map(|agent| agent.id.as_str()),
                 ));
-                let message = format!("there is no agent `{agent}` in the config file{meant}");
-                return Err(CliError::unknown(message, "the agents are the `id`s of `[[agents]]`"));
+                let message = format!("agent `{agent}` not found in the config file{suggestion}");
+                return Err(CliError::unknown(
+                    message,
+                    "agents are defined by `id` in `[[agents]]`",
+                ));
             }
         };
         Ok(Self { configs, names: file.names(), dir, source: ServerSource::Configured })
@@ -143,10 +149,10 @@ impl Servers {
             return Err(Self::no_servers());
         }
         self.configs.iter().find(|config| config.name == name).ok_or_else(|| {
-            let meant = did_you_mean(&similar_names(name, self.names()));
+            let suggestion = did_you_mean(&similar_names(name, self.names()));
             let all: Vec<&str> = self.names().collect();
-            let hint = format!("the servers of the config are: {}", all.join(", "));
-            CliError::unknown(format!("there is no server `{name}`{meant}"), hint)
+            let hint = format!("configured servers: {}", all.join(", "));
+            CliError::unknown(format!("server `{name}` not found{suggestion}"), hint)
         })
     }
 
@@ -158,14 +164,15 @@ impl Servers {
 
     /// Error: no servers are configured.
     pub(crate) fn no_servers() -> CliError {
-        let hint =
-            "add one with `toolrack add`, or take over those of other tools with `toolrack import`";
-        CliError::config("there is no server in the config", hint)
+        let hint = "add one with `toolrack add`, or import servers from other tools with `toolrack \
+                 import`";
+        CliError::config("no servers configured", hint)
     }
 
     /// The same, where an ad-hoc server is possible.
     pub(crate) fn no_server_given() -> CliError {
-        let hint = "add one with `toolrack add`, or name one: `-- COMMAND…` or `--url URL`";
+        let hint = "add one with `toolrack add`, or use an ad-hoc server: `-- COMMAND…` or \
+             `--url URL`";
         Self::no_servers().with_hint(hint)
     }
 
@@ -186,19 +193,19 @@ struct Loaded {
 
 /// Loads the config file. A missing file counts as empty, unless it was named explicitly.
 fn load(settings: &Settings) -> Result<Loaded, (CliError, Vec<Fault>)> {
-    let alone = |failure: CliError| (failure, Vec::new());
-    let path = settings.home().map_err(alone)?.config_file();
+    let without_warnings = |failure: CliError| (failure, Vec::new());
+    let path = settings.home().map_err(without_warnings)?.config_file();
     let text = match read_at_most(path, FILE_LIMIT_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound && !settings.has_explicit_config => {
             return Ok(Loaded::default());
         }
-        Err(error) => return Err(alone(unreadable(path, &error))),
+        Err(error) => return Err(without_warnings(unreadable(path, &error))),
     };
-    let shown = path.display().to_string();
-    let reading = read(&shown, &text);
+    let path_text = path.display().to_string();
+    let reading = read(&path_text, &text);
     if reading.value.dialect != Dialect::Toolrack {
-        return Err(alone(foreign_config(&shown, reading.value.dialect)));
+        return Err(without_warnings(foreign_config(&path_text, reading.value.dialect)));
     }
     let (errors, warnings): (Vec<Fault>, Vec<Fault>) =
         reading.faults.into_iter().partition(|diagnostic| diagnostic.severity == Severity::Error);
@@ -209,26 +216,27 @@ fn load(settings: &Settings) -> Result<Loaded, (CliError, Vec<Fault>)> {
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> CliError {
-    let message = format!("the config file {} cannot be read: {error}", path.display());
+    let message = format!("cannot read the config file {}: {error}", path.display());
     let hint = match error.kind() {
-        io::ErrorKind::NotFound => "check the path; `toolrack add` makes the file",
-        _ => "check the path and its rights",
+        io::ErrorKind::NotFound => "check the path; `toolrack add` creates the file",
+        _ => "check the path and its permissions",
     };
     CliError::config(message, hint)
 }
 
 /// Configs of other tools are imported, not used, because toolrack must not write to them.
-fn foreign_config(shown: &str, dialect: Dialect) -> CliError {
-    let message = format!("{shown} is a config file of {}, and not ours", dialect_name(dialect));
-    let file = shell_quote(shown);
-    CliError::config(message, format!("take its servers over with `toolrack import {file}`"))
+fn foreign_config(path_text: &str, dialect: Dialect) -> CliError {
+    let message =
+        format!("{path_text} is not a toolrack config; its format is {}", dialect_name(dialect));
+    let file = shell_quote(path_text);
+    CliError::config(message, format!("import its servers with `toolrack import {file}`"))
 }
 
 /// All errors of a config file.
 fn config_error(faults: &[Fault]) -> CliError {
     let fault = |diagnostic: &Fault| {
         let fault = ServiceFault::new(ErrorCode::ValidationError, diagnostic.to_string())
-            .hint("mend these lines with `toolrack edit`; nothing was started");
+            .hint("fix these lines with `toolrack edit`; nothing was started");
         if diagnostic.field.is_empty() { fault } else { fault.at(diagnostic.field.clone()) }
     };
     CliError::from_faults(ExitCode::Config, faults.iter().map(fault).collect())
@@ -294,8 +302,8 @@ pub(crate) fn parse_header(header: &str) -> Result<(String, String), CliError> {
             Ok((name.trim().to_owned(), value.trim().to_owned()))
         }
         _ => Err(CliError::usage(
-            "a `--header` has no name before its `:`",
-            "write it as in `--header 'Authorization: Bearer ${TOKEN}'`",
+            "`--header` has no name before `:`",
+            "for example: `--header 'Authorization: Bearer ${TOKEN}'`",
         )
         .with_field("--header")),
     }
@@ -307,10 +315,8 @@ fn parse_variable(variable: &str) -> Result<(String, EnvValue), CliError> {
         None => (variable, format!("${{{variable}}}")),
     };
     if name.is_empty() {
-        let hint = "write it as in `--env NAME=value`, or `--env NAME` for the value it has here";
-        return Err(
-            CliError::usage("an `--env` has no name before its `=`", hint).with_field("--env")
-        );
+        let hint = "use `--env NAME=VALUE`, or `--env NAME` for its current value";
+        return Err(CliError::usage("`--env` has no name before `=`", hint).with_field("--env"));
     }
     Ok((name.to_owned(), EnvValue::Text(value)))
 }
@@ -373,7 +379,7 @@ pub(crate) fn check_bare_name(
 ) -> Result<Option<String>, CliError> {
     match owners {
         [owner] if !unlisted.is_empty() => Ok(Some(format!(
-            "note: `{typed}` is taken for `{owner}.{typed}`; the tools of {} are not known",
+            "note: `{typed}` is taken as `{owner}.{typed}`; the tools of {} are unknown",
             unlisted.join(", ")
         ))),
         [] | [_] => Ok(None),
@@ -383,7 +389,7 @@ pub(crate) fn check_bare_name(
             let message =
                 format!("several servers have a tool `{typed}`: `{}`", spellings.join("`, `"));
             let first = shell_quote(&format!("{first}.{typed}"));
-            let hint = format!("say which one is meant, as in `toolrack call {first}`");
+            let hint = format!("specify the server, e.g. `toolrack call {first}`");
             Err(CliError::usage(message, hint))
         }
     }
@@ -399,18 +405,18 @@ pub(crate) fn unknown_name<'a>(
     if servers.configs.is_empty() {
         return Servers::no_server_given();
     }
-    let close = did_you_mean(&similar_names(typed, spellings));
+    let suggestion = did_you_mean(&similar_names(typed, spellings));
     let start =
         SEPARATORS.iter().find_map(|separator| typed.split_once(separator)).map(|(start, _)| start);
     let server = start.map(|start| similar_names(start, servers.names())).unwrap_or_default();
-    let message = match (close.is_empty(), start) {
+    let message = match (suggestion.is_empty(), start) {
         (true, Some(start)) => {
-            format!("there is no server `{start}` in the config{}", did_you_mean(&server))
+            format!("server `{start}` not found{}", did_you_mean(&server))
         }
-        _ => format!("there is no {what} `{typed}`{close}"),
+        _ => format!("{what} `{typed}` not found{suggestion}"),
     };
     let names: Vec<&str> = servers.names().collect();
-    let hint = format!("write `server.{what}`; the servers are: {}", names.join(", "));
+    let hint = format!("use `server.{what}`; configured servers: {}", names.join(", "));
     CliError::unknown(message, hint)
 }
 
@@ -423,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_typed_command_is_a_server() {
+    fn ad_hoc_command_is_a_server() {
         let target = TargetOptions {
             command: strings(&["/opt/bin/server.js", "--dir", "${HOME}"]),
             env: strings(&["A=${b}", "TOKEN"]),
@@ -438,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_typed_server_is_called_by_its_program_or_package() {
+    fn ad_hoc_server_is_named_after_program_or_package() {
         for (command, name) in [
             ("/opt/bin/server.js", "server"),
             ("npx -y @scope/server-git@1.2.3 --dir x", "server-git"),
@@ -453,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_typed_address_is_a_server() {
+    fn ad_hoc_url_is_a_server() {
         let target = TargetOptions {
             url: Some("https://me:pw@host:8080/mcp?key=1".to_owned()),
             header: strings(&["Authorization: Bearer ${TOKEN}"]),
@@ -466,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_headers_and_variables_are_told_without_their_values() {
+    fn invalid_headers_and_variables_hide_their_values() {
         for (failure, field) in [
             (parse_header("s3cret").unwrap_err(), "--header"),
             (parse_header(": s3cret").unwrap_err(), "--header"),
@@ -488,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn names_begin_with_a_server() {
+    fn names_resolve_to_server_and_tool() {
         let both = servers(ServerSource::Configured, &["git", "git.hub", "my_server"]);
         check(resolve_typed("git.log", &both), Some(("git", "log")));
         check(resolve_typed("git/log", &both), Some(("git", "log")));
@@ -503,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn a_typed_server_takes_names_as_they_are() {
+    fn ad_hoc_server_takes_names_verbatim() {
         let typed = servers(ServerSource::AdHoc, &["npx"]);
         check(resolve_typed("a.b/c", &typed), Some(("npx", "a.b/c")));
         check(resolve_single("x", &typed), Some(("npx", "x")));
@@ -518,10 +524,10 @@ mod tests {
     }
 
     #[test]
-    fn a_tool_without_its_server_is_that_of_one_server_alone() {
+    fn bare_tool_name_must_be_unique() {
         check_bare(&[], &["c"], Ok(None));
         check_bare(&["a"], &[], Ok(None));
-        let note = "note: `echo` is taken for `a.echo`; the tools of b, c are not known";
+        let note = "note: `echo` is taken as `a.echo`; the tools of b, c are unknown";
         check_bare(&["a"], &["b", "c"], Ok(Some(note)));
         let several = "several servers have a tool `echo`: `a.echo`, `b.echo`";
         check_bare(&["a", "b"], &["c"], Err(several));
@@ -536,15 +542,9 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_been_meant_is_said() {
-        check_unknown(
-            "git.lgo",
-            "there is no tool `git.lgo`; did you mean `git.log` or `git_log`?",
-        );
-        check_unknown(
-            "gti.xxxxxxxx",
-            "there is no server `gti` in the config; did you mean `git`?",
-        );
-        check_unknown("zzz", "there is no tool `zzz`");
+    fn unknown_names_get_suggestions() {
+        check_unknown("git.lgo", "tool `git.lgo` not found; did you mean `git.log` or `git_log`?");
+        check_unknown("gti.xxxxxxxx", "server `gti` not found; did you mean `git`?");
+        check_unknown("zzz", "tool `zzz` not found");
     }
 }

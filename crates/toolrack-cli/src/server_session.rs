@@ -74,10 +74,10 @@ impl ServerSession {
             }
             None => servers,
         };
-        let is_ad_hoc_or_daemon = source == ServerSource::AdHoc || daemon.is_some();
+        let has_own_config = source == ServerSource::AdHoc || daemon.is_some();
         // Ad-hoc servers and those behind the daemon keep logs and caches, too, under a separate
         // config file.
-        let home = if is_ad_hoc_or_daemon {
+        let home = if has_own_config {
             Home::new(home.dir().join("typed"), home.dir())
         } else {
             home.clone()
@@ -96,7 +96,7 @@ impl ServerSession {
             ..ServiceOptions::default()
         };
         let service = LocalService::open(home, options).await?;
-        if is_ad_hoc_or_daemon {
+        if has_own_config {
             service.rack().adopt(&servers.configs).await?;
         }
         let (configs, context) = (servers.configs, context.clone());
@@ -124,16 +124,16 @@ impl ServerSession {
         let enabled =
             self.configs.iter().filter(|config| config.enabled).map(|config| config.name.as_str());
         let unlisted = enabled.filter(|name| !self.is_known(name));
-        let reason = |name: &str| self.fan_out(self.service.id_of(name));
+        let reason = |name: &str| self.unlisted_reason(self.service.id_of(name));
         Ok(unlisted
             .map(|name| UnlistedServer { server: name.to_owned(), reason: reason(name) })
             .collect())
     }
 
     /// Why a server's tools are unknown.
-    fn fan_out(&self, id: Option<Uuid>) -> UnlistedReason {
-        let happened = id.and_then(|id| self.service.logs().read(id).ok());
-        match happened.and_then(last_outcome) {
+    fn unlisted_reason(&self, id: Option<Uuid>) -> UnlistedReason {
+        let log = id.and_then(|id| self.service.logs().read(id).ok());
+        match log.and_then(last_outcome) {
             Some(last) if last.kind == LogKind::Failure => UnlistedReason::Failed,
             _ => UnlistedReason::NotQueried,
         }
@@ -152,15 +152,21 @@ impl ServerSession {
         }
         let enabled = self.configs.iter().filter(|config| config.enabled);
         let unlisted = enabled.filter_map(|config| {
-            let reason = self
-                .fan_out_from(&config.name, statuses.iter().find(|one| one.name == config.name))?;
+            let reason = self.daemon_unlisted_reason(
+                &config.name,
+                statuses.iter().find(|one| one.name == config.name),
+            )?;
             Some(UnlistedServer { server: config.name.clone(), reason })
         });
         Ok(unlisted.collect())
     }
 
     /// Why the daemon does not list a server's tools, if so.
-    fn fan_out_from(&self, name: &str, status: Option<&Status>) -> Option<UnlistedReason> {
+    fn daemon_unlisted_reason(
+        &self,
+        name: &str,
+        status: Option<&Status>,
+    ) -> Option<UnlistedReason> {
         let has_tools = self.tools().iter().any(|tool| **tool.server() == *name);
         match status.map(|status| (&status.state, status.n_tools)) {
             _ if has_tools => None,
@@ -168,7 +174,9 @@ impl ServerSession {
             Some((McpStatus::Stopped, 1..)) => Some(UnlistedReason::Stopped),
             Some((McpStatus::Error { .. }, _)) => Some(UnlistedReason::Failed),
             // The daemon may be retrying at this moment.
-            _ => (!self.is_known(name)).then(|| self.fan_out(status.map(|status| status.id))),
+            _ => {
+                (!self.is_known(name)).then(|| self.unlisted_reason(status.map(|status| status.id)))
+            }
         }
     }
 
@@ -213,7 +221,7 @@ impl ServerSession {
         let unauthorized = unauthorized.filter(|_| failure.kind() == FailureKind::NeedsLogin);
         if let (ServerSource::AdHoc, Some(hint)) = (self.source, unauthorized.and_then(login_hint))
         {
-            return general.with_message(format!("`{name}` wants a login")).with_hint(hint);
+            return general.with_message(format!("`{name}` requires a login")).with_hint(hint);
         }
         let general = general.with_message(format!("`{name}` is not connected: {failure}"));
         if let (ServerSource::Configured, Some(config)) =
@@ -225,13 +233,13 @@ impl ServerSession {
             return general;
         }
         // The failure's own hint is more specific.
-        let hint = |usual: &str| failure.hint().unwrap_or(usual).to_owned();
+        let hint = |fallback: &str| failure.hint().unwrap_or(fallback).to_owned();
         match self.source {
             ServerSource::AdHoc => {
-                general.with_exit_code(ExitCode::Usage).with_hint(hint("check what was typed"))
+                general.with_exit_code(ExitCode::Usage).with_hint(hint("check the command line"))
             }
             ServerSource::Configured => {
-                general.with_hint(hint("mend this in the config, or set what is missing"))
+                general.with_hint(hint("fix this in the config, or set the missing value"))
             }
         }
     }
@@ -336,12 +344,12 @@ impl ServerSession {
                 // No server was started here.
                 return self.service.close().await;
             }
-            let sweeping = tokio::task::spawn_blocking(toolrack_stdio::sweep);
-            let ((), swept) = tokio::join!(self.service.close(), sweeping);
-            swept.map_or_else(|error| tracing::debug!(%error, "nothing was swept"), drop);
+            let cleanup = tokio::task::spawn_blocking(toolrack_stdio::sweep);
+            let ((), result) = tokio::join!(self.service.close(), cleanup);
+            result.map_or_else(|error| tracing::debug!(%error, "orphan cleanup failed"), drop);
         };
         if timeout(CLOSE_TIMEOUT, closing).await.is_err() {
-            tracing::debug!("a server takes long to end; its guardian goes on");
+            tracing::debug!("a server is slow to stop; its guardian continues");
         }
     }
 }
@@ -416,8 +424,8 @@ pub(crate) fn login_hint(server: &McpServerConfig) -> Option<String> {
     }
     let url = without_secrets(url);
     Some(format!(
-        "add it, `toolrack add NAME {url}`, then run `toolrack login NAME`; or give a token: \
-         `--header 'Authorization: Bearer ${{TOKEN}}'`"
+        "add it with `toolrack add NAME {url}`, then run `toolrack login NAME`; or pass a token: \
+             `--header 'Authorization: Bearer ${{TOKEN}}'`"
     ))
 }
 

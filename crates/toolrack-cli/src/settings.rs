@@ -85,7 +85,7 @@ impl std::str::FromStr for Listen {
         }
         let addr: Option<SocketAddr> = text.parse().ok();
         addr.map(Self::At).ok_or_else(|| {
-            "is no address with a port, as in `127.0.0.1:7733`, and not `none`".to_owned()
+            "expected an address with a port, e.g. `127.0.0.1:7733`, or `none`".to_owned()
         })
     }
 }
@@ -186,32 +186,34 @@ impl Variable {
 
     pub(crate) fn description(self) -> &'static str {
         match self {
-            Self::Home => "one directory for the config file and all data",
-            Self::Config => "the config file, like `--config`",
-            Self::Output => "the form of data, like `--output`",
-            Self::Timeout => "how long a request may take in all, like `--timeout`",
-            Self::Agent => "whose servers are meant, like `--agent`",
-            Self::NoDaemon => {
-                "use no daemon, like `--no-daemon`, whatever its value, unless it is empty"
+            Self::Home => "directory for the config file and all data",
+            Self::Config => "config file, like `--config`",
+            Self::Output => "output format, like `--output`",
+            Self::Timeout => "total timeout of a request, like `--timeout`",
+            Self::Agent => "agent whose servers are used, like `--agent`",
+            Self::NoDaemon => "if set and not empty, don't use the daemon, like `--no-daemon`",
+            Self::NoAutostart => "if set and not empty, don't start a daemon automatically",
+            Self::Listen => {
+                "address that a daemon listens on, like `toolrack daemon start \
+                 --listen`"
             }
-            Self::NoAutostart => {
-                "start no daemon by itself, whatever its value, unless it is empty"
-            }
-            Self::Listen => "where a daemon listens, like `--listen` of `toolrack daemon start`",
             Self::XdgConfigHome => {
-                "where `toolrack/toolrack.toml` is; `~/.config` if it is not set"
+                "base directory of `toolrack/toolrack.toml` [default: `~/.config`]"
             }
-            Self::XdgDataHome => "where `toolrack/` keeps data; `~/.local/share` if it is not set",
-            Self::UserHome => "where `~` is",
-            Self::NoColor => "no colours, whatever its value, unless it is empty",
-            Self::Term => "`dumb` means no colours and no live lines",
-            Self::Visual => "the editor of `toolrack edit`, before `EDITOR`",
-            Self::Editor => "the editor of `toolrack edit`; `vi` if it is not set",
-            Self::Browser => "the program that shows the page of a login",
-            Self::HttpProxy => "the proxy for `http` addresses; small letters count too, and first",
-            Self::HttpsProxy => "the proxy for `https` addresses",
-            Self::AllProxy => "the proxy for both",
-            Self::NoProxy => "hosts that are reached without a proxy, separated by commas",
+            Self::XdgDataHome => {
+                "base directory of the data in `toolrack/` [default: \
+                 `~/.local/share`]"
+            }
+            Self::UserHome => "home directory",
+            Self::NoColor => "if set and not empty, disable colors",
+            Self::Term => "`dumb` disables colors and progress lines",
+            Self::Visual => "editor for `toolrack edit`; takes precedence over `EDITOR`",
+            Self::Editor => "editor for `toolrack edit` [default: `vi`]",
+            Self::Browser => "browser for logins and the dashboard",
+            Self::HttpProxy => "proxy for `http` URLs; the lowercase name takes precedence",
+            Self::HttpsProxy => "proxy for `https` URLs",
+            Self::AllProxy => "proxy for both",
+            Self::NoProxy => "comma-separated hosts to reach without a proxy",
         }
     }
 }
@@ -220,8 +222,8 @@ impl Settings {
     /// Config file and data directory.
     pub(crate) fn home(&self) -> Result<&Home, CliError> {
         self.home.as_ref().ok_or_else(|| {
-            let hint = "set `HOME`, or `TOOLRACK_HOME` to a folder for everything";
-            CliError::config("it is unknown where configs are kept", hint)
+            let hint = "set `HOME`, or set `TOOLRACK_HOME` to a directory for config and data";
+            CliError::config("cannot determine the config directory", hint)
         })
     }
 }
@@ -304,23 +306,24 @@ pub(crate) fn resolve(
 fn output(text: &str) -> Result<Output, CliError> {
     Output::from_str(text, false).map_err(|_unknown| {
         let forms: Vec<&str> = Output::ALL.iter().map(|format| format.as_str()).collect();
-        let message = format!("`{text}` is no form of output");
+        let message = format!("`{text}` is not a valid output format");
         let hint = format!("set `TOOLRACK_OUTPUT` to one of: {}", forms.join(", "));
         CliError::usage(message, hint).with_field(Variable::Output.name())
     })
 }
 
 fn listen(text: &str) -> Result<Listen, CliError> {
-    text.parse().map_err(|why: String| {
+    text.parse().map_err(|reason: String| {
         let hint = "set `TOOLRACK_LISTEN` to an address such as `127.0.0.1:7733`, or unset it";
-        CliError::usage(format!("`{text}` {why}"), hint).with_field(Variable::Listen.name())
+        CliError::usage(format!("invalid address `{text}`: {reason}"), hint)
+            .with_field(Variable::Listen.name())
     })
 }
 
 fn timeout(text: &str) -> Result<Duration, CliError> {
-    toolrack_config::parse_time(text).map_err(|why| {
-        let message = format!("`{text}` {why}");
-        let hint = "set `TOOLRACK_TIMEOUT` to a time such as `90s`, or unset it";
+    toolrack_config::parse_time(text).map_err(|reason| {
+        let message = format!("`{text}` {reason}");
+        let hint = "set `TOOLRACK_TIMEOUT` to a duration such as `90s`, or unset it";
         CliError::usage(message, hint).with_field(Variable::Timeout.name())
     })
 }
@@ -406,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn options_win_over_variables_and_variables_over_what_is_usual() {
+    fn options_take_precedence_over_variables() {
         let none = GlobalOptions::default;
         let form = |settings: Settings| settings.output;
         check((none(), &[], SCREEN), form, Output::Table);
@@ -423,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_home_is_where_the_environment_says() {
+    fn home_comes_from_the_environment() {
         let file = |settings: Settings| {
             let home = settings
                 .home()
@@ -442,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn colours_and_widths_are_for_people() {
+    fn colors_and_widths_need_a_terminal() {
         let look = |settings: Settings| (settings.color, settings.columns, settings.streams.stderr);
         let none = GlobalOptions::default;
         check((none(), &[], SCREEN), look, (ColorMode::Color, Some(80), StreamKind::Terminal));
@@ -463,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_is_used_unless_somebody_forbids_it() {
+    fn daemon_use_can_be_disabled() {
         let none = GlobalOptions::default;
         let json = |settings: Settings| (settings.daemon, settings.listen);
         check((none(), &[], SCREEN), json, (DaemonUse::Auto, None));
@@ -477,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_means_nothing_is_named() {
+    fn invalid_variables_are_named() {
         for (variable, value) in
             [(Variable::Output, "xml"), (Variable::Timeout, "soon"), (Variable::Listen, "7733")]
         {

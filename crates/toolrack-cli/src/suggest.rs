@@ -1,8 +1,8 @@
 //! Did-you-mean suggestions.
 
 /// Minimum similarity, from 0 to 1.
-const LIKENESS: f64 = 0.65;
-const MOST: usize = 3;
+const MIN_SIMILARITY: f64 = 0.65;
+const MAX_SUGGESTIONS: usize = 3;
 
 /// The candidates most similar to `name`, best first.
 pub(crate) fn similar_names<'a>(
@@ -11,18 +11,18 @@ pub(crate) fn similar_names<'a>(
 ) -> Vec<&'a str> {
     let lower = name.to_lowercase();
     let mut close: Vec<(f64, &str)> = candidates
-        .map(|candidate| (likeness(&lower, &candidate.to_lowercase()), candidate))
-        .filter(|(likeness, _)| *likeness > LIKENESS)
+        .map(|candidate| (similarity(&lower, &candidate.to_lowercase()), candidate))
+        .filter(|(similarity, _)| *similarity > MIN_SIMILARITY)
         .collect();
     close.sort_by(|one, two| two.0.total_cmp(&one.0).then(one.1.cmp(two.1)));
     close.dedup_by(|one, two| one.1 == two.1);
-    close.into_iter().take(MOST).map(|(_, candidate)| candidate).collect()
+    close.into_iter().take(MAX_SUGGESTIONS).map(|(_, candidate)| candidate).collect()
 }
 
 /// A substring counts as a near match, whatever its length.
-fn likeness(name: &str, candidate: &str) -> f64 {
-    let alike = strsim::normalized_damerau_levenshtein(name, candidate);
-    if name.len() >= 3 && candidate.contains(name) { alike.max(0.9) } else { alike }
+fn similarity(name: &str, candidate: &str) -> f64 {
+    let score = strsim::normalized_damerau_levenshtein(name, candidate);
+    if name.len() >= 3 && candidate.contains(name) { score.max(0.9) } else { score }
 }
 
 /// The suggestions as a clause after a semicolon.
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found_by_typing_errors_and_by_parts() {
+    fn typos_and_substrings_are_suggested() {
         check("lmit", "; did you mean `limit`?");
         check("QUERY", "; did you mean `query`?");
         check("issues", "; did you mean `list_issues` or `search_issues`?");

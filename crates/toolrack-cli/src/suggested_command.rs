@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn proposed_commands_mean_the_same_servers() {
+    fn suggested_commands_repeat_flags() {
         let two = "`toolrack edit z` changes it, `toolrack remove z` removes it";
         check((None, None), two, two);
         check(
@@ -113,7 +113,7 @@ mod tests {
             "run `toolrack --help`",
             "end it with `toolrack daemon stop`",
             "`toolrack secret set NAME` stores one",
-            "take its servers over with `toolrack import new.toml`",
+            "import its servers with `toolrack import new.toml`",
             "the daemon of toolrack listens",
         ] {
             check((Some("new.toml"), None), same, same);

@@ -53,8 +53,8 @@ pub(crate) enum ArgValue {
 pub(crate) fn parse(word: &str) -> Result<KeyValue, CliError> {
     let Some((name, value)) = word.split_once('=') else {
         return Err(CliError::usage(
-            format!("`{word}` is no argument"),
-            "write `name=text` or `name:=json`",
+            format!("`{word}` is not a valid argument"),
+            "use `name=text` or `name:=json`",
         ));
     };
     let (path, format) = match name.strip_suffix(':') {
@@ -63,8 +63,8 @@ pub(crate) fn parse(word: &str) -> Result<KeyValue, CliError> {
     };
     if path.is_empty() {
         return Err(CliError::usage(
-            format!("`{word}` has no name before the `=`"),
-            "write `name=text` or `name:=json`",
+            format!("`{word}` has no name before `=`"),
+            "use `name=text` or `name:=json`",
         ));
     }
     let source = match value.strip_prefix('@') {
@@ -72,8 +72,8 @@ pub(crate) fn parse(word: &str) -> Result<KeyValue, CliError> {
         Some("-") => ValueSource::Stdin,
         Some(escaped) if escaped.starts_with('@') => ValueSource::Inline(escaped.to_owned()),
         Some("") => {
-            let message = format!("`{word}` names no file behind the `@`");
-            return Err(CliError::usage(message, "write `@file`, or `@@` for an `@` that is text"));
+            let message = format!("`{word}` has no file name after `@`");
+            return Err(CliError::usage(message, "use `@file`, or `@@` for a literal `@`"));
         }
         Some(file) => ValueSource::File(PathBuf::from(file)),
     };
@@ -85,8 +85,11 @@ pub(crate) fn resolve(path: &str, format: ValueFormat, text: String) -> Result<A
     let value = match format {
         ValueFormat::Text => ArgValue::Text(text),
         ValueFormat::Json => ArgValue::Json(serde_json::from_str(&text).map_err(|error| {
-            let message = format!("the value of `{path}` is no JSON: {error}");
-            let hint = format!("write `{path}=…` if it is text, or put quotes around it twice");
+            let message = format!("the value of `{path}` is not valid JSON: {error}");
+            let hint = format!(
+                "use `{path}=…` for text, or quote the value for both the shell \
+                 and JSON"
+            );
             CliError::usage(message, hint).with_field(path)
         })?),
     };
@@ -114,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_names_and_values() {
+    fn arguments_are_names_and_values() {
         check("a=b", Some(("a", ValueFormat::Text, here("b"))));
         check("a=", Some(("a", ValueFormat::Text, here(""))));
         check("a=b=c", Some(("a", ValueFormat::Text, here("b=c"))));
@@ -131,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn json_that_is_none_is_told_with_its_name() {
+    fn invalid_json_is_reported_with_its_argument() {
         let failure = resolve("n", ValueFormat::Json, "{".to_owned()).unwrap_err();
         assert_eq!(failure.faults()[0].field.as_deref(), Some("n"));
         let one = Argument { path: "n".to_owned(), value: ArgValue::Json(Value::from(1)) };
@@ -140,14 +143,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_can_be_given(name in "[a-z.]{1,8}", text in any::<String>()) {
+        fn any_text_can_be_an_argument(name in "[a-z.]{1,8}", text in any::<String>()) {
             let escaped = if text.starts_with('@') { format!("@{text}") } else { text.clone() };
             let word = parse(&format!("{name}={escaped}")).unwrap();
             prop_assert_eq!(word, KeyValue { path: name, format: ValueFormat::Text, source: ValueSource::Inline(text) });
         }
 
         #[test]
-        fn no_word_is_too_odd(word in any::<String>()) {
+        fn argument_parser_never_panics(word in any::<String>()) {
             let _outcome = parse(&word);
         }
     }

@@ -3,21 +3,19 @@
 //! **Invariant:** a hint repeats no typed value, because it may be a secret.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory as _, Error};
+use clap::{Command, CommandFactory as _, Error};
 
 use crate::args::Cli;
 use crate::suggest::similar_names;
 
-const HELP: &str = "run it with `--help` to see what can be typed";
-
 /// The message and the usage line. Clap's tips are left to [`hint`], which knows more.
 pub(crate) fn render(error: &Error) -> String {
     let text = error.render().to_string();
-    let is_told = |line: &&str| {
+    let is_kept = |line: &&str| {
         let line = line.trim_start();
         !line.is_empty() && !line.starts_with("tip: ") && !line.starts_with("For more information")
     };
-    text.lines().filter(is_told).collect::<Vec<_>>().join("\n")
+    text.lines().filter(is_kept).collect::<Vec<_>>().join("\n")
 }
 
 /// The message on one line, without the usage.
@@ -32,36 +30,54 @@ pub(crate) fn message(error: &Error) -> String {
 /// The hint of a usage error.
 pub(crate) fn hint(error: &Error, typed: &[String]) -> String {
     let known = Cli::command();
+    let help = see_help(&known, typed);
     let mut rest = typed.iter().map(String::as_str).take_while(|word| *word != "--");
-    let verb = rest.find(|word| known.find_subcommand(word).is_some());
+    let subcommand = rest.find(|word| known.find_subcommand(word).is_some());
     let stray = first(error, ContextKind::InvalidArg).unwrap_or_default();
-    match (error.kind(), verb, meant(error)) {
-        (_, _, Some(meant)) => format!("did you mean `{meant}`? If not, {HELP}"),
+    match (error.kind(), subcommand, suggestion(error)) {
+        (_, _, Some(suggestion)) => format!("did you mean `{suggestion}`? Otherwise, {help}"),
         (ErrorKind::UnknownArgument, Some("call"), None) if stray.starts_with("--") => {
             let name = stray.trim_start_matches('-');
-            format!("arguments of a tool are written without dashes, as in `{name}=…`; {HELP}")
+            format!("tool arguments have no dashes: `{name}=…`; {help}")
         }
-        (ErrorKind::UnknownArgument, Some("add"), None) => command_of(rest, &stray),
-        _ => HELP.to_owned(),
+        (ErrorKind::UnknownArgument, Some("add"), None) => missing_separator(rest, &stray, &help),
+        _ => help,
     }
+}
+
+/// Points to the help of the command that was typed, as far as it is known.
+fn see_help(root: &Command, typed: &[String]) -> String {
+    let mut command = root;
+    let mut path = "toolrack".to_owned();
+    for word in typed.iter().take_while(|word| *word != "--") {
+        if let Some(subcommand) = command.find_subcommand(word) {
+            path = format!("{path} {}", subcommand.get_name());
+            command = subcommand;
+        }
+    }
+    format!("see `{path} --help`")
 }
 
 /// Hint for an unknown option of `add`, which most likely belongs to a command without `--` before
 /// it.
-fn command_of<'a>(mut rest: impl Iterator<Item = &'a str>, stray: &str) -> String {
+fn missing_separator<'a>(
+    mut rest: impl Iterator<Item = &'a str>,
+    stray: &str,
+    help: &str,
+) -> String {
     match (rest.next(), rest.next()) {
         (Some(name), Some(program))
             if !name.starts_with('-') && !program.starts_with('-') && !program.contains("://") =>
         {
-            format!("a command comes behind `--`: `toolrack add {name} -- {program} {stray} …`")
+            format!("put the command after `--`: `toolrack add {name} -- {program} {stray} …`")
         }
-        _ => format!("a command comes behind `--`, as in `toolrack add NAME -- npx …`; {HELP}"),
+        _ => format!("put the command after `--`, e.g. `toolrack add NAME -- npx …`; {help}"),
     }
 }
 
 /// Clap's suggestion that is most similar to what was typed. Clap returns several, in no useful
 /// order.
-fn meant(error: &Error) -> Option<String> {
+fn suggestion(error: &Error) -> Option<String> {
     let pairs = [
         (ContextKind::InvalidSubcommand, ContextKind::SuggestedSubcommand),
         (ContextKind::InvalidArg, ContextKind::SuggestedArg),
@@ -104,20 +120,23 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_wrong_says_how_it_is_right() {
-        check("cal echo", &format!("did you mean `call`? If not, {HELP}"));
-        check("demoo", &format!("did you mean `demo`? If not, {HELP}"));
-        check("call", HELP);
-        check("call e.x --timout 3", &format!("did you mean `--timeout`? If not, {HELP}"));
-        check("-o jso list", &format!("did you mean `json`? If not, {HELP}"));
-        let dashes = format!("arguments of a tool are written without dashes, as in `a=…`; {HELP}");
+    fn usage_errors_have_hints() {
+        check("cal echo", "did you mean `call`? Otherwise, see `toolrack --help`");
+        check("demoo", "did you mean `demo`? Otherwise, see `toolrack --help`");
+        let help = "see `toolrack call --help`";
+        check("call", help);
+        check("daemon start --what", "see `toolrack daemon start --help`");
+        check("call e.x --timout 3", &format!("did you mean `--timeout`? Otherwise, {help}"));
+        check("-o jso list", "did you mean `json`? Otherwise, see `toolrack list --help`");
+        let dashes = format!("tool arguments have no dashes: `a=…`; {help}");
         check("call e.x --a s3cret", &dashes);
         check("call e.x --a=s3cret", &dashes);
-        let command = "a command comes behind `--`: `toolrack add x -- npx -y …`";
+        let command = "put the command after `--`: `toolrack add x -- npx -y …`";
         check("add x npx -y s3cret", command);
         check("--agent main add x npx -y s3cret", command);
-        let general =
-            format!("a command comes behind `--`, as in `toolrack add NAME -- npx …`; {HELP}");
-        check("add x https://host/mcp --zz", &general);
+        check(
+            "add x https://host/mcp --zz",
+            "put the command after `--`, e.g. `toolrack add NAME -- npx …`; see `toolrack add --help`",
+        );
     }
 }

@@ -10,14 +10,14 @@ use toolrack_service::{McpConfig, McpPackageType};
 use crate::config_secrets::{display_line, is_reference};
 
 /// Directories in which tools keep a project's config. Paths in it are relative to the project.
-const OF_TOOLS: [&str; 6] = [".codex", ".cursor", ".lmstudio", ".roo", ".vscode", ".zed"];
+const TOOL_DIRS: [&str; 6] = [".codex", ".cursor", ".lmstudio", ".roo", ".vscode", ".zed"];
 
 /// Sets the working directory to `dir` if an argument is a relative path that exists there, so that
 /// it means the same everywhere. Returns a note.
 pub(crate) fn set_if_relative(config: &mut McpConfig, dir: &Path) -> Option<String> {
-    let found = relative(config, |path| dir.join(path).exists())?;
+    let found = relative_path(config, |path| dir.join(path).exists())?;
     let note = format!(
-        "note: `{}` is always started in {} (`cwd`), because `{}` is a path from there",
+        "note: `{}` always starts in {} (`cwd`), because `{}` is a relative path",
         display_line(&config.name),
         display_line(&dir.to_string_lossy()),
         display_line(&found)
@@ -27,7 +27,7 @@ pub(crate) fn set_if_relative(config: &mut McpConfig, dir: &Path) -> Option<Stri
 
 /// Sets the working directory, unless the server has one. Returns whether it was set.
 pub(crate) fn start_in(config: &mut McpConfig, dir: &Path) -> bool {
-    if !is_open(config) {
+    if !needs_dir(config) {
         return false;
     }
     let Some(dir) = dir.to_str() else { return false };
@@ -37,7 +37,7 @@ pub(crate) fn start_in(config: &mut McpConfig, dir: &Path) -> bool {
 }
 
 /// Whether the server runs locally without a working directory.
-fn is_open(config: &McpConfig) -> bool {
+fn needs_dir(config: &McpConfig) -> bool {
     let is_local = match config.package.package_type {
         McpPackageType::Npm | McpPackageType::Pypi | McpPackageType::Binary => true,
         // Its paths are inside the container.
@@ -54,8 +54,8 @@ fn members(rest: &mut Value) -> Option<&mut Map<String, Value>> {
 }
 
 /// The first relative path of a server: its program, an argument, or the part after `=`.
-fn relative(config: &McpConfig, exists: impl Fn(&Path) -> bool) -> Option<String> {
-    if !is_open(config) {
+fn relative_path(config: &McpConfig, exists: impl Fn(&Path) -> bool) -> Option<String> {
+    if !needs_dir(config) {
         return None;
     }
     let program = &config.package.identifier;
@@ -71,11 +71,11 @@ fn relative(config: &McpConfig, exists: impl Fn(&Path) -> bool) -> Option<String
 }
 
 /// The project directory of a tool's config file.
-pub(crate) fn of_project(file: &Path) -> Option<PathBuf> {
+pub(crate) fn project_dir(file: &Path) -> Option<PathBuf> {
     let file = std::path::absolute(file).ok()?;
     let dir = file.parent()?;
     let is_of_tool =
-        dir.file_name().is_some_and(|name| OF_TOOLS.iter().any(|known| *known == name));
+        dir.file_name().is_some_and(|name| TOOL_DIRS.iter().any(|known| *known == name));
     let dir = if is_of_tool { dir.parent()? } else { dir };
     Some(dir.to_owned())
 }
@@ -97,12 +97,12 @@ mod tests {
     fn check(kind: &str, program: &str, rest: Value, expected: Option<&str>) {
         let there = ["srv.py", "./x.js", "../data", ".", "bin/server", "-y"];
         let exists = |path: &Path| there.iter().any(|there| path == Path::new(there));
-        let found = relative(&config(kind, program, rest), exists);
+        let found = relative_path(&config(kind, program, rest), exists);
         assert_eq!(found.as_deref(), expected);
     }
 
     #[test]
-    fn paths_that_depend_on_the_folder_are_found() {
+    fn relative_paths_are_found() {
         check("binary", "python", json!({ "args": ["srv.py"] }), Some("srv.py"));
         check("binary", "node", json!({ "args": ["--quiet", "./x.js"] }), Some("./x.js"));
         check("binary", "x", json!({ "args": ["--data=../data"] }), Some("../data"));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_the_same_everywhere_is_left_alone() {
+    fn other_arguments_are_not_relative_paths() {
         check("binary", "srv.py", Value::Null, None);
         check("npm", "bin/server", Value::Null, None);
         check("binary", "python", json!({ "args": ["/srv.py", "gone.py", "", "a="] }), None);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_written_as_it_is() {
+    fn directory_is_escaped() {
         let mut bare = config("binary", "x", Value::Null);
         assert!(start_in(&mut bare, Path::new("/a/${b}")));
         assert_eq!(bare.config, json!({ "cwd": "/a/$${b}" }));
@@ -131,9 +131,9 @@ mod tests {
     }
 
     #[test]
-    fn a_config_of_a_tool_is_one_of_its_project() {
+    fn project_of_a_config_file_is_found() {
         let check =
-            |file: &str, dir: &str| assert_eq!(of_project(Path::new(file)), Some(dir.into()));
+            |file: &str, dir: &str| assert_eq!(project_dir(Path::new(file)), Some(dir.into()));
         check("/p/.mcp.json", "/p");
         check("/p/.cursor/mcp.json", "/p");
         check("/p/.vscode/mcp.json", "/p");

@@ -8,7 +8,7 @@ use crate::settings::Listen;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  toolrack daemon start                           servers stay up, and calls begin at once
+  toolrack daemon start                           keep servers running between commands
   toolrack daemon status
   toolrack daemon unit > ~/.config/systemd/user/toolrack.service")]
 pub(crate) struct DaemonOptions {
@@ -57,12 +57,12 @@ pub(crate) struct DaemonLogsOptions {
 /// Options of `serve`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Uses the daemon if one runs; otherwise it starts the servers itself, and ends them with its input.
-The daemon serves the same over HTTP: http://127.0.0.1:7733/mcp, /mcp/AGENT and /mcp/server/NAME.
+Uses the daemon if it is running; otherwise starts the servers itself, and stops them at EOF.
+The daemon also serves MCP over HTTP: http://127.0.0.1:7733/mcp, /mcp/AGENT and /mcp/server/NAME.
 
 Examples:
-  toolrack serve                                  what you give an agent as the command of one server
-  toolrack serve --server git                     one server alone, with the names that it gives its tools
+  toolrack serve                                  all servers, as one MCP server for an agent
+  toolrack serve --server git                     one server, with its own tool names
   claude mcp add rack -- toolrack serve")]
 pub(crate) struct ServeOptions {
     /// Serve only this server, with its own tool names instead of the public ones
@@ -87,7 +87,7 @@ pub(crate) struct DashboardOptions {
 Examples:
   toolrack history --failed --limit 5
   toolrack history --server git --tool log -o json
-  toolrack history 1f0c8a2b-17                    one call, by its id")]
+  toolrack history 1f0c8a2b-17                    one call, by ID")]
 pub(crate) struct HistoryOptions {
     /// Show only the call with this ID
     pub(crate) id: Option<String>,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::time;
+use super::parse_duration;
 
 /// Options of `add`.
 #[derive(Debug, Clone, Default, Args)]
@@ -24,7 +24,7 @@ pub(crate) struct AddOptions {
     #[arg(value_name = "URL", conflicts_with_all = ["npm", "pypi", "docker", "binary"])]
     pub(crate) url: Option<String>,
     /// Transport type [default: `http` with a URL, `stdio` with a command]
-    #[arg(short, long, value_name = "WAY")]
+    #[arg(short, long, value_name = "TRANSPORT")]
     pub(crate) transport: Option<TransportKind>,
     #[command(flatten)]
     pub(crate) package: PackageOptions,
@@ -40,8 +40,8 @@ pub(crate) struct AddOptions {
     /// Working directory of the server
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,
-    /// Maximum time to wait for a response to a call, e.g. `90s`
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    /// Timeout of a call, e.g. `90s`
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) timeout: Option<Duration>,
     /// Allow only tools that match this pattern; `*` matches anything
     #[arg(long, value_name = "TOOL")]
@@ -174,7 +174,7 @@ pub(crate) struct LoginOptions {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  toolrack secret set github-token                asks for the value, and does not show it
+  toolrack secret set github-token                prompt for the value
   pass show github | toolrack secret set github-token
   toolrack secret list")]
 pub(crate) struct SecretOptions {
@@ -216,10 +216,10 @@ pub(crate) struct SecretRemoveOptions {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  toolrack import --dry-run                       what every tool on this machine has
-  toolrack import cursor --secrets                with values that look secret in the store
-  cd project && toolrack import claude            also the servers that Claude Code has for this project
-  toolrack import .mcp.json                       a file of any tool")]
+  toolrack import --dry-run                       show the servers of all tools
+  toolrack import cursor --secrets                move secrets to the secret store
+  cd project && toolrack import claude            include Claude Code's servers of this project
+  toolrack import .mcp.json                       a config file of any tool")]
 pub(crate) struct ImportOptions {
     /// Tool whose usual config files are searched, or a file [default: all tools]
     #[arg(value_name = "TOOL|FILE")]

@@ -6,16 +6,16 @@ use std::time::Duration;
 use clap::Args;
 
 use super::TargetOptions;
-use super::time;
+use super::parse_duration;
 use crate::settings::Settings;
 
 /// Options of `tools`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  toolrack tools                                  every server of the config
-  toolrack tools github --schema                  one server, with what its tools take
-  toolrack tools -- npx -y some-server            a server without any config
+  toolrack tools                                  all configured servers
+  toolrack tools github --schema                  one server, with parameters
+  toolrack tools -- npx -y some-server            an ad-hoc server
   toolrack tools --url https://host/mcp -o json")]
 pub(crate) struct ToolsOptions {
     /// Only this server [default: all servers]
@@ -33,12 +33,12 @@ pub(crate) struct ToolsOptions {
 /// Options of `call`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-How arguments are written:
-  name=text           text, or what the tool's schema makes of it: a number, yes or no, a list
-  name:=json          JSON as it is
-  name=@file          the text of a file; `name:=@file` is its JSON; `@-` is the standard input
-  name.part=text      a part of an object
-  name=a name=b       several entries of a list
+Argument syntax:
+  name=text           text, converted to the type in the tool's schema
+  name:=json          JSON
+  name=@file          contents of a file; `name:=@file` for JSON, `@-` for stdin
+  name.part=text      a member of an object
+  name=a name=b       items of a list
 
 Examples:
   toolrack call github.search_issues query=\"is:open\" limit=5
@@ -47,10 +47,10 @@ Examples:
   toolrack call echo message=hello -- npx -y @modelcontextprotocol/server-everything
   toolrack call echo message=hello --url https://host/mcp")]
 pub(crate) struct CallOptions {
-    /// Tool as `server.tool`, `server/tool`, its public name, or its own name if only one server
-    /// has it; `tool(name: value)` includes the arguments
+    /// Tool as `server.tool`, `server/tool`, its public name, or its own name if unique;
+    /// `tool(name: value)` includes the arguments
     pub(crate) tool: String,
-    /// Arguments of the tool, see below
+    /// Arguments of the tool, see the syntax below
     #[arg(value_name = "NAME=VALUE")]
     pub(crate) arguments: Vec<String>,
     /// All arguments as a JSON object; `-` reads stdin, `@file` a file
@@ -74,8 +74,8 @@ pub(crate) struct CallOptions {
 /// Options of a single request.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct RequestOptions {
-    /// Maximum total time, e.g. `90s`
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    /// Total timeout of the request, e.g. `90s`
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     pub(crate) timeout: Option<Duration>,
     /// Answer the server's questions with their defaults
     #[arg(short, long)]
@@ -92,10 +92,10 @@ impl RequestOptions {
 /// Options of `search`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Searches what is remembered from the last time each server was used; `--live` asks the servers themselves.")]
+Searches the cached tool lists; `--live` queries the servers.")]
 pub(crate) struct SearchOptions {
     /// Keywords; all of them must occur in the name or the description
-    #[arg(required = true)]
+    #[arg(required = true, value_name = "KEYWORD")]
     pub(crate) words: Vec<String>,
     /// Start all servers and search their current tools
     #[arg(long)]

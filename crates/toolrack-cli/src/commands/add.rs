@@ -24,7 +24,7 @@ use crate::suggested_command::shell_quote;
 use crate::working_dir;
 
 /// Hint for invalid arguments.
-const EXAMPLES_HINT: &str = "change what was typed; `toolrack add --help` has examples";
+const EXAMPLES_HINT: &str = "see `toolrack add --help` for examples";
 
 /// Whether a new server is started once, as a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub(crate) async fn create(
     let printer = &context.printer;
     let name = config.name.clone();
     let here = std::env::current_dir();
-    let settled = here.ok().and_then(|dir| working_dir::set_if_relative(&mut config, &dir));
+    let dir_note = here.ok().and_then(|dir| working_dir::set_if_relative(&mut config, &dir));
     let plain = extract_secrets(config.clone()).names;
     let (file, mut json) = with_service(context, None, async |service: &LocalService| {
         prompt_missing_secrets(service, &config, context).await?;
@@ -61,17 +61,17 @@ pub(crate) async fn create(
         Ok((destination(service, context), change_json(service, &config)))
     })
     .await?;
-    if let Some(note) = settled {
+    if let Some(note) = dir_note {
         printer.note(note);
     }
     for name in plain {
         printer.note(format_args!(
-            "note: the value of `{name}` stands in the config file; `toolrack secret set` and \
-             `--env-secret` or `${{secret:NAME}}` keep it out"
+            "note: the value of `{name}` is plain text in the config file; to keep it out, use \
+                 `toolrack secret set` with `--env-secret` or `${{secret:NAME}}`"
         ));
     }
     if check == Check::No {
-        printer.done(format_args!("`{name}` is added to {file}"), &json);
+        printer.done(format_args!("added `{name}` to {file}"), &json);
         return Ok(());
     }
     let typed = shell_quote(&name);
@@ -79,23 +79,23 @@ pub(crate) async fn create(
         Ok(checked) => {
             insert_key(&mut json, "check", checked.to_json());
             let words = checked.describe();
-            printer.done(format_args!("`{name}` is added to {file}\nit works: {words}"), &json);
+            printer.done(format_args!("added `{name}` to {file}\ncheck passed: {words}"), &json);
             Ok(())
         }
         Err(failure) => {
             insert_key(&mut json, "check", Value::Null);
             if failure.exit_code() == ExitCode::Interrupted {
-                printer
-                    .done(format_args!("`{name}` is added to {file}, and was not checked"), &json);
+                printer.done(format_args!("added `{name}` to {file} without checking it"), &json);
                 let hint = format!(
-                    "`toolrack status --check {typed}` checks it, `toolrack remove {typed}` removes it"
+                    "check it with `toolrack status --check {typed}`, or remove it with \
+                         `toolrack remove {typed}`"
                 );
                 return Err(failure.with_hint(hint));
             }
             printer.done(
                 format_args!(
-                    "`{name}` is added to {file}, but does not work yet; `toolrack edit {typed}` \
-                     changes it, `toolrack remove {typed}` removes it"
+                    "added `{name}` to {file}, but the check failed; change it with `toolrack \
+                         edit {typed}`, or remove it with `toolrack remove {typed}`"
                 ),
                 &json,
             );
@@ -111,7 +111,8 @@ fn create_error(name: &str, error: ServiceError) -> CliError {
         |field: &str| error.faults().iter().any(|fault| fault.field.as_deref() == Some(field));
     match error.code() {
         ErrorCode::Conflict if is_about("name") => CliError::from(error).with_hint(format!(
-            "`toolrack edit {typed}` changes that server, `toolrack remove {typed}` removes it; or choose another name"
+            "change the existing server with `toolrack edit {typed}`, remove it with `toolrack \
+                 remove {typed}`, or choose another name"
         )),
         ErrorCode::ValidationError if is_about("name") || is_about("transport.url") => {
             let with_subject = |fault: &ServiceFault| {
@@ -120,7 +121,7 @@ fn create_error(name: &str, error: ServiceError) -> CliError {
                         format!("the name `{name}` {}", fault.message)
                     }
                     // The URL itself may contain a password.
-                    Some("transport.url") => format!("the address {}", fault.message),
+                    Some("transport.url") => format!("the URL {}", fault.message),
                     _ => fault.message.clone(),
                 };
                 ServiceFault { message, ..fault.clone() }
@@ -136,7 +137,7 @@ fn create_error(name: &str, error: ServiceError) -> CliError {
 fn destination(service: &LocalService, context: &Context) -> String {
     let file = config_path(service);
     match &context.settings.agent {
-        Some(agent) => format!("{file}, for the agent `{agent}`"),
+        Some(agent) => format!("{file} for agent `{agent}`"),
         None => file,
     }
 }
@@ -176,13 +177,11 @@ fn build_entry(options: &AddOptions) -> Result<ServerEntry, CliError> {
 fn transport(options: &AddOptions) -> Result<McpTransport, CliError> {
     let is_http = match (options.transport, &options.url) {
         (Some(TransportKind::Stdio), Some(_)) => {
-            return Err(conflict("`--transport stdio`", "an address"));
+            return Err(conflict("`--transport stdio`", "a URL"));
         }
         (Some(TransportKind::Http | TransportKind::Sse), None) => {
-            let hint = "write it as in `toolrack add --transport http NAME https://host/mcp`";
-            return Err(
-                CliError::usage("the address of the server is missing", hint).with_field("URL")
-            );
+            let hint = "for example: `toolrack add --transport http NAME https://host/mcp`";
+            return Err(CliError::usage("missing server URL", hint).with_field("URL"));
         }
         (_, url) => url.is_some(),
     };
@@ -207,20 +206,21 @@ fn package(options: &AddOptions) -> Option<(PackageKind, &str)> {
 fn remote(options: &AddOptions) -> Result<McpTransport, CliError> {
     let url = options.url.clone().unwrap_or_default();
     if !url.contains("://") && !is_reference(&url) {
-        let message = format!("`{}` is no address", toolrack_config::without_secrets(&url));
+        let message = format!("`{}` is not a valid URL", toolrack_config::without_secrets(&url));
         let name = &options.name;
         let hint = format!(
-            "an address begins with `https://`; a command comes behind `--`, as in `toolrack add {name} -- npx …`"
+            "a URL begins with `https://`; put a command after `--`, e.g. `toolrack add {name} \
+                 -- npx …`"
         );
         return Err(CliError::usage(message, hint).with_field("URL"));
     }
     if !options.command.is_empty() {
-        return Err(conflict("an address", "a command"));
+        return Err(conflict("a URL", "a command"));
     }
     let is_local = !options.env.is_empty() || !options.env_secret.is_empty();
     if is_local || options.cwd.is_some() {
-        let hint = "send what it needs with `--header 'NAME: VALUE'`";
-        let message = "`--env`, `--env-secret` and `--cwd` are for servers that are started here";
+        let hint = "use `--header 'NAME: VALUE'` instead";
+        let message = "`--env`, `--env-secret` and `--cwd` only apply to local servers";
         return Err(CliError::usage(message, hint));
     }
     let headers: Result<_, CliError> =
@@ -233,10 +233,10 @@ fn local(options: &AddOptions) -> Result<McpTransport, CliError> {
     let Some((command, args)) = options.command.split_first() else {
         let name = &options.name;
         let hint = format!(
-            "give a command, `toolrack add {name} -- npx -y some-server`, or an address, \
-             `toolrack add {name} https://host/mcp`"
+            "give a command, e.g. `toolrack add {name} -- npx -y some-server`, or a URL, e.g. \
+                 `toolrack add {name} https://host/mcp`"
         );
-        return Err(CliError::usage("it is not said how the server is started or reached", hint));
+        return Err(CliError::usage("missing command or URL of the server", hint));
     };
     Ok(McpTransport::Stdio {
         command: absolute_program(command, options.cwd.as_deref()),
@@ -293,8 +293,9 @@ fn reject_headers(options: &AddOptions) -> Result<(), CliError> {
     if options.header.is_empty() {
         return Ok(());
     }
-    let hint = "give the server what it needs with `--env NAME=VALUE`";
-    Err(CliError::usage("`--header` is for servers over HTTP", hint).with_field("--header"))
+    let hint = "use `--env NAME=VALUE` instead";
+    Err(CliError::usage("`--header` only applies to servers over HTTP", hint)
+        .with_field("--header"))
 }
 
 fn cwd(options: &AddOptions) -> Option<String> {
@@ -318,20 +319,18 @@ fn parse_pair(text: &str, option: &str, shape: &str) -> Result<(String, String),
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         Some(_) => {
-            let message = format!("a `{option}` has no name before its `=`");
-            Err(CliError::usage(message, format!("write it as `{option} {shape}`"))
-                .with_field(option))
+            let message = format!("`{option}` has no name before `=`");
+            Err(CliError::usage(message, format!("use `{option} {shape}`")).with_field(option))
         }
         None => {
-            let message = format!("a `{option}` has no `=`");
-            Err(CliError::usage(message, format!("write it as `{option} {shape}`"))
-                .with_field(option))
+            let message = format!("`{option}` has no `=`");
+            Err(CliError::usage(message, format!("use `{option} {shape}`")).with_field(option))
         }
     }
 }
 
 fn conflict(one: &str, other: &str) -> CliError {
-    CliError::usage(format!("{one} and {other} exclude each other"), "leave one of them out")
+    CliError::usage(format!("{one} and {other} cannot be used together"), "remove one of them")
 }
 
 #[cfg(test)]
@@ -342,7 +341,7 @@ mod tests {
     use crate::args::servers::PackageOptions;
     use crate::config_secrets::{self, Values};
 
-    fn told(options: &AddOptions) -> String {
+    fn describe(options: &AddOptions) -> String {
         let config = match build_entry(options) {
             Ok(entry) => McpConfig::of_entry(&entry),
             Err(failure) => return format!("error: {}", failure.faults()[0].message),
@@ -360,7 +359,7 @@ mod tests {
 
     #[track_caller]
     fn check(options: AddOptions, expected: &str) {
-        assert_eq!(told(&AddOptions { name: "x".to_owned(), ..options }), expected);
+        assert_eq!(describe(&AddOptions { name: "x".to_owned(), ..options }), expected);
     }
 
     fn none() -> AddOptions {
@@ -368,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_found_from_everywhere() {
+    fn program_paths_become_absolute() {
         let here = std::env::current_dir().unwrap();
         let check = |command: &str, cwd: Option<&str>, expected: &str| {
             assert_eq!(absolute_program(command, cwd.map(Path::new)), expected);
@@ -382,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_a_command_an_address_or_a_package() {
+    fn server_is_a_command_url_or_package() {
         check(
             AddOptions {
                 command: words(&["npx", "-y", "s"]),
@@ -419,37 +418,40 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_said() {
+    fn conflicting_options_are_rejected() {
         let url = || Some("https://h/mcp".to_owned());
-        check(none(), "error: it is not said how the server is started or reached");
+        check(none(), "error: missing command or URL of the server");
         check(
             AddOptions { transport: Some(TransportKind::Http), ..none() },
-            "error: the address of the server is missing",
+            "error: missing server URL",
         );
         check(
             AddOptions { transport: Some(TransportKind::Stdio), url: url(), ..none() },
-            "error: `--transport stdio` and an address exclude each other",
+            "error: `--transport stdio` and a URL cannot be used together",
         );
         check(
             AddOptions { url: url(), command: words(&["x"]), ..none() },
-            "error: an address and a command exclude each other",
+            "error: a URL and a command cannot be used together",
         );
-        check(AddOptions { url: Some("npx".to_owned()), ..none() }, "error: `npx` is no address");
+        check(
+            AddOptions { url: Some("npx".to_owned()), ..none() },
+            "error: `npx` is not a valid URL",
+        );
         check(
             AddOptions { url: url(), env: words(&["A=1"]), ..none() },
-            "error: `--env`, `--env-secret` and `--cwd` are for servers that are started here",
+            "error: `--env`, `--env-secret` and `--cwd` only apply to local servers",
         );
         check(
             AddOptions { command: words(&["x"]), header: words(&["A: b"]), ..none() },
-            "error: `--header` is for servers over HTTP",
+            "error: `--header` only applies to servers over HTTP",
         );
         check(
             AddOptions { command: words(&["x"]), env: words(&["s3cret"]), ..none() },
-            "error: a `--env` has no `=`",
+            "error: `--env` has no `=`",
         );
         check(
             AddOptions { command: words(&["x"]), env_secret: words(&["=s3cret"]), ..none() },
-            "error: a `--env-secret` has no name before its `=`",
+            "error: `--env-secret` has no name before `=`",
         );
     }
 }

@@ -40,7 +40,8 @@ fn read_stdin() -> Result<String, CliError> {
     Ok(text)
 }
 
-const ENTRY_HINT: &str = r#"give an entry such as '{"command": "npx", "args": ["-y", "some-server"]}' or '{"url": "…"}'"#;
+const ENTRY_HINT: &str =
+    r#"for example: '{"command": "npx", "args": ["-y", "some-server"]}' or '{"url": "…"}'"#;
 /// Keys under which tools list their servers.
 const SERVER_KEYS: [&str; 6] =
     ["mcpServers", "servers", "mcp", "context_servers", "extensions", "mcp_servers"];
@@ -58,11 +59,11 @@ pub(crate) fn parse_entry(name: &str, text: &str) -> Result<PastedServer, CliErr
     let entry = match serde_json::from_str(text) {
         Ok(Value::Object(entry)) => entry,
         Ok(_) => {
-            return Err(CliError::usage("the JSON is no object", ENTRY_HINT).with_field("JSON"));
+            return Err(CliError::usage("the JSON is not an object", ENTRY_HINT).with_field("JSON"));
         }
         Err(error) => {
             let (line, column) = (error.line(), error.column());
-            let message = format!("this is no JSON: line {line}, column {column}");
+            let message = format!("not valid JSON: line {line}, column {column}");
             return Err(CliError::usage(message, ENTRY_HINT).with_field("JSON"));
         }
     };
@@ -121,17 +122,15 @@ fn single_server(name: &str, reading: Reading<ConfigFile>) -> Result<PastedServe
     let entry = match file.entries().collect::<Vec<_>>().as_slice() {
         [entry] => ServerEntry { name: name.to_owned(), ..(*entry).clone() },
         [] => {
-            return Err(
-                CliError::usage("there is no server in this JSON", ENTRY_HINT).with_field("JSON")
-            );
+            return Err(CliError::usage("no server in this JSON", ENTRY_HINT).with_field("JSON"));
         }
         entries => match entries.iter().find(|entry| entry.name == name) {
             Some(entry) => (*entry).clone(),
             None => {
                 let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
-                let message =
-                    format!("there are several servers in this JSON: {}", names.join(", "));
-                let hint = "give the name of one of them, or `toolrack import FILE` for all";
+                let message = format!("several servers in this JSON: {}", names.join(", "));
+                let hint = "give the name of one of them, or import all with `toolrack import \
+                     FILE`";
                 return Err(CliError::usage(message, hint).with_field("NAME"));
             }
         },
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_of_every_tool_are_understood() {
+    fn entries_of_all_dialects_are_parsed() {
         check(r#"{"command": "npx", "args": ["-y", "x"]}"#, "stdio npx -y x");
         check(r#"{"type": "http", "url": "https://h/mcp"}"#, "http https://h/mcp");
         check(
@@ -200,13 +199,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_used_is_said_without_values() {
-        check("{", "error: this is no JSON: line 1, column 1");
-        check("[1]", "error: the JSON is no object");
-        check(r#"{"mcpServers": {}}"#, "error: there is no server in this JSON");
+    fn invalid_entries_hide_their_values() {
+        check("{", "error: not valid JSON: line 1, column 1");
+        check("[1]", "error: the JSON is not an object");
+        check(r#"{"mcpServers": {}}"#, "error: no server in this JSON");
         check(
             r#"{"mcpServers": {"a": {"command": "x"}, "b": {"command": "x"}}}"#,
-            "error: there are several servers in this JSON: a, b",
+            "error: several servers in this JSON: a, b",
         );
         check(r#"{"command": 5}"#, "error: command: must be text; write `\"5\"`, not an integer");
         check(

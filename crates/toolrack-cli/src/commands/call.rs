@@ -48,7 +48,7 @@ pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), 
     }
     let reads_stdin = options.args.as_deref() == Some("-");
     if reads_stdin && context.settings.streams.stdin == StreamKind::Terminal {
-        context.printer.note("type the arguments as JSON, then Ctrl-D");
+        context.printer.note("type the arguments as JSON, then press Ctrl-D");
     }
     let (args, words) = (options.args.clone(), options.arguments.clone());
     let typed =
@@ -92,10 +92,10 @@ fn reject_separate_tool_name(name: &str, first: &str) -> Result<(), CliError> {
         return Ok(());
     }
     let hint = format!(
-        "if it is a tool of the server `{name}`, write `{name}.{first}`; arguments are written `name=text` or \
-         `name:=json`"
+        "for a tool of the server `{name}`, use `{name}.{first}`; arguments are `name=text` or \
+             `name:=json`"
     );
-    Err(CliError::usage(format!("`{first}` is no argument"), hint))
+    Err(CliError::usage(format!("`{first}` is not a valid argument"), hint))
 }
 
 fn lookup_tool(session: &ServerSession, name: &str) -> Option<ResolvedName> {
@@ -115,17 +115,17 @@ fn check_bare_tool(
         return Ok(None);
     }
     let tools = session.tools();
-    let namesakes = tools.iter().filter(|tool| tool.tool().name == name);
-    let owners: Vec<&str> = namesakes.map(|tool| &**tool.server()).collect();
-    let silent: Vec<&str> = unlisted.iter().map(|server| server.server.as_str()).collect();
-    server_selection::check_bare_name(name, &owners, &silent)
+    let same_name = tools.iter().filter(|tool| tool.tool().name == name);
+    let owners: Vec<&str> = same_name.map(|tool| &**tool.server()).collect();
+    let unlisted_names: Vec<&str> = unlisted.iter().map(|server| server.server.as_str()).collect();
+    server_selection::check_bare_name(name, &owners, &unlisted_names)
 }
 
 /// Adds a hint about stopped and failed servers, which may have the tool.
 fn with_unlisted_hint(unknown: CliError, unlisted: &[UnlistedServer]) -> CliError {
     match fan_out::unlisted_hint(unlisted) {
-        Some(suspicion) => {
-            let hint = format!("{}; {suspicion}", unknown.hint().unwrap_or_default());
+        Some(more) => {
+            let hint = format!("{}; {more}", unknown.hint().unwrap_or_default());
             unknown.with_hint(hint)
         }
         None => unknown,
@@ -141,7 +141,7 @@ fn unknown_tool(session: &ServerSession, name: &str, unknown: CliError) -> CliEr
     if close.is_empty() {
         return unknown;
     }
-    let message = format!("there is no tool `{name}`{}", did_you_mean(&close));
+    let message = format!("tool `{name}` not found{}", did_you_mean(&close));
     CliError::unknown(message, unknown.hint().unwrap_or_default())
 }
 
@@ -159,8 +159,8 @@ fn collect_arguments(
             Some(file) => read_file("--args", Path::new(file))?,
         };
         let given = serde_json::from_str(&text).map_err(|error| {
-            let message = format!("`--args` is no JSON object: {error}");
-            let hint = "write it as in `--args '{\"name\": \"value\"}'`";
+            let message = format!("`--args` is not a valid JSON object: {error}");
+            let hint = "for example: `--args '{\"name\": \"value\"}'`";
             CliError::usage(message, hint).with_field("--args")
         })?;
         object.extend::<Members>(given);
@@ -180,8 +180,8 @@ fn collect_arguments(
 
 pub(crate) fn read_file(field: &str, path: &Path) -> Result<String, CliError> {
     read_at_most(path, FILE_LIMIT_BYTES).map_err(|error| {
-        let message = format!("the file {} cannot be read: {error}", path.display());
-        CliError::usage(message, "check the path; `@@` begins a text with an `@`").with_field(field)
+        let message = format!("cannot read file {}: {error}", path.display());
+        CliError::usage(message, "check the path; use `@@` for a literal `@`").with_field(field)
     })
 }
 
@@ -189,8 +189,8 @@ pub(crate) fn read_input(field: &str) -> Result<String, CliError> {
     let mut text = String::new();
     let read = io::stdin().lock().take(FILE_LIMIT_BYTES).read_to_string(&mut text);
     read.map_err(|error| {
-        let message = format!("the standard input cannot be read: {error}");
-        CliError::usage(message, "send it text in UTF-8").with_field(field)
+        let message = format!("cannot read stdin: {error}");
+        CliError::usage(message, "stdin must be UTF-8 text").with_field(field)
     })?;
     Ok(text)
 }
@@ -245,7 +245,7 @@ impl Call<'_> {
         let close = did_you_mean(&similar_names(item, names.iter().copied()));
         let hint = match names.as_slice() {
             [] => format!("`{server}` has no tools"),
-            names => format!("its tools are: {}", plain_text(&names.join(", "), 500)),
+            names => format!("available tools: {}", plain_text(&names.join(", "), 500)),
         };
         CliError::unknown(format!("`{server}` has no tool `{item}`{close}"), hint)
     }
@@ -253,7 +253,7 @@ impl Call<'_> {
     async fn send(&self, arguments: &RawValue) -> Result<RawJson, CliError> {
         let ResolvedName { server, item } = &self.target;
         let spinner = Arc::new(Spinner::new(&self.context.printer));
-        spinner.phase(&format!("{item}: waiting for the answer"));
+        spinner.phase(&format!("{item}: waiting for the response"));
         let (reporter, name) = (Arc::clone(&spinner), item.clone());
         let options = ClientCallOptions {
             on_progress: Some(Arc::new(move |progress| reporter.report(&name, progress))),
@@ -265,31 +265,33 @@ impl Call<'_> {
     fn print(&self, raw: &RawJson) -> Result<(), CliError> {
         let printer = &self.context.printer;
         let result = ToolCallResult::parse(raw.as_bytes()).map_err(|error| {
-            let message = format!("the result does not fit the protocol: {error}");
-            let hint = "look at it with `-o raw`";
+            let message = format!("invalid tool result: {error}");
+            let hint = "see it with `-o raw`";
             CliError::new(ExitCode::ToolFailed, ErrorCode::ServiceUnavailable, message, hint)
         });
         if printer.output() == Output::Raw {
             printer.data(raw.as_bytes());
             printer.data(b"\n");
-            let mut files = Files::into(self.options.save.as_deref());
+            let mut files = Files::new(self.options.save.as_deref());
             if let Ok(result) = &result {
                 render_content::render_result(result, &mut files)?;
-                files.tell(printer);
+                files.note_saved(printer);
             }
             let is_error = result.is_ok_and(|result| result.is_error);
             return if is_error { Err(CliError::tool(&self.target.item)) } else { Ok(()) };
         }
         let result = result?;
-        let mut files = Files::into(self.options.save.as_deref());
+        let mut files = Files::new(self.options.save.as_deref());
         let text = render_content::render_result(&result, &mut files)?;
         match printer.output() {
-            Output::Table if text.is_empty() => printer.note("note: the answer is empty"),
+            Output::Table if text.is_empty() => printer.note("note: the result is empty"),
             Output::Table => {
                 printer.line(text);
-                files.tell_left(printer);
+                files.note_unsaved(printer);
             }
-            _ => printer.document(&files.beside(&String::from_utf8_lossy(raw.as_bytes()))),
+            _ => {
+                printer.document(&files.with_saved_paths(&String::from_utf8_lossy(raw.as_bytes())))
+            }
         }
         if result.is_error { Err(CliError::tool(&self.target.item)) } else { Ok(()) }
     }

@@ -75,8 +75,8 @@ pub(crate) async fn complete(options: &CompleteOptions, context: &Context) {
 
 async fn load_known(context: &Context) -> Option<KnownNames> {
     // Config warnings would end up in the middle of the line being typed.
-    let silent = Printer::plain(Output::Table).quiet();
-    let servers = Servers::configured(&context.settings, &silent).ok()?;
+    let quiet_printer = Printer::plain(Output::Table).quiet();
+    let servers = Servers::configured(&context.settings, &quiet_printer).ok()?;
     let names = servers.names().map(str::to_owned).collect();
     let session = ServerSession::open(servers, None, None, context).await.ok()?;
     session.list_cached().await.ok()?;
@@ -124,7 +124,7 @@ pub(crate) fn candidates(root: &Command, words: &[String], known: &KnownNames) -
     if before.iter().any(|word| word == "--") {
         return Vec::new();
     }
-    let line = Line::read(root, before);
+    let line = TypedWords::read(root, before);
     let options = line.command.get_arguments().chain(root.get_arguments());
     let found = match line.open {
         Some(option) if option.get_long() == Some("server") => names_with(&known.servers, ""),
@@ -132,7 +132,7 @@ pub(crate) fn candidates(root: &Command, words: &[String], known: &KnownNames) -
         None if last.starts_with('-') => {
             options.filter(|option| !option.is_hide_set()).filter_map(flag).collect()
         }
-        None if line.verb.is_none() => subcommands(root),
+        None if line.subcommand.is_none() => subcommands(root),
         None => positional(&line, root, known),
     };
     let fits = |candidate: &Candidate| {
@@ -148,17 +148,18 @@ fn is_shell_safe(text: &str) -> bool {
 }
 
 /// The words before the one that is completed.
-struct Line<'a> {
+struct TypedWords<'a> {
     command: &'a Command,
-    verb: Option<&'a str>,
+    subcommand: Option<&'a str>,
     positionals: Vec<&'a str>,
     /// An option whose value comes next.
     open: Option<&'a Arg>,
 }
 
-impl<'a> Line<'a> {
+impl<'a> TypedWords<'a> {
     fn read(root: &'a Command, words: &'a [String]) -> Self {
-        let mut line = Self { command: root, verb: None, positionals: Vec::new(), open: None };
+        let mut line =
+            Self { command: root, subcommand: None, positionals: Vec::new(), open: None };
         for word in words {
             if line.open.take().is_some() {
                 continue;
@@ -168,9 +169,9 @@ impl<'a> Line<'a> {
                     line.option(root, word).filter(|option| option.get_action().takes_values());
                 continue;
             }
-            match line.verb {
+            match line.subcommand {
                 None => {
-                    line.verb = Some(word);
+                    line.subcommand = Some(word);
                     line.command = root.find_subcommand(word).unwrap_or(root);
                 }
                 Some(_) => line.positionals.push(word),
@@ -180,12 +181,12 @@ impl<'a> Line<'a> {
     }
 
     fn option(&self, root: &'a Command, word: &str) -> Option<&'a Arg> {
-        let is_it = |arg: &&Arg| {
+        let matches_word = |arg: &&Arg| {
             let long = arg.get_long().is_some_and(|long| word.strip_prefix("--") == Some(long));
             let short = arg.get_short().is_some_and(|short| *word == format!("-{short}"));
             long || short
         };
-        self.command.get_arguments().chain(root.get_arguments()).find(is_it)
+        self.command.get_arguments().chain(root.get_arguments()).find(matches_word)
     }
 }
 
@@ -203,8 +204,8 @@ fn values(option: &Arg) -> Vec<Candidate> {
     values.iter().map(|value| candidate(value.get_name(), value.get_help())).collect()
 }
 
-fn positional(line: &Line<'_>, root: &Command, known: &KnownNames) -> Vec<Candidate> {
-    match (line.verb.unwrap_or_default(), line.positionals.as_slice()) {
+fn positional(line: &TypedWords<'_>, root: &Command, known: &KnownNames) -> Vec<Candidate> {
+    match (line.subcommand.unwrap_or_default(), line.positionals.as_slice()) {
         ("read", []) => names_with(&known.servers, ""),
         ("import", []) => {
             let tools: Vec<String> = SourceTool::ALL.iter().map(|tool| tool.name()).collect();
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn verbs_names_options_and_values_are_completed() {
+    fn commands_names_options_and_values_are_completed() {
         check("ca", &["call"]);
         check("-q pro", &["prompts", "prompt"]);
         check("__", &[]);
@@ -309,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_offered_that_a_shell_would_run() {
+    fn unsafe_candidates_are_not_offered() {
         check("call mail.", &["mail.über"]);
         check("call mail.über ", &["größe="]);
         check("call mail.über --con", &["--config"]);

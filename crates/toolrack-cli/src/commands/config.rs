@@ -33,13 +33,13 @@ pub(crate) fn config(action: ConfigAction, context: &Context) -> Result<(), CliE
     let home = context.settings.home()?;
     match action {
         ConfigAction::Check(options) => {
-            let mend = match &options.file {
+            let hint = match &options.file {
                 // `toolrack edit` would open another file.
-                Some(file) => format!("mend these lines of {} in your editor", file.display()),
-                None => "mend these lines with `toolrack edit`, or in your editor".to_owned(),
+                Some(file) => format!("fix these lines of {} in your editor", file.display()),
+                None => "fix these lines with `toolrack edit`, or in your editor".to_owned(),
             };
             let file = options.file.as_deref().unwrap_or(home.config_file());
-            check_config(file, &mend, context)
+            check_config(file, &hint, context)
         }
         ConfigAction::Path => {
             let file = home.config_file();
@@ -56,11 +56,11 @@ pub(crate) fn config(action: ConfigAction, context: &Context) -> Result<(), CliE
 }
 
 /// Prints all errors and warnings of a config file, in any tool's format.
-fn check_config(file: &Path, mend: &str, context: &Context) -> Result<(), CliError> {
-    let shown = file.display().to_string();
+fn check_config(file: &Path, hint: &str, context: &Context) -> Result<(), CliError> {
+    let path = file.display().to_string();
     let text = read_config(file)?;
-    let detection = detect(&shown, &text);
-    let reading = read(&shown, &text);
+    let detection = detect(&path, &text);
+    let reading = read(&path, &text);
     let (errors, warnings): (Vec<Fault>, Vec<Fault>) =
         reading.faults.into_iter().partition(|diagnostic| diagnostic.severity == Severity::Error);
     for warning in &warnings {
@@ -69,7 +69,7 @@ fn check_config(file: &Path, mend: &str, context: &Context) -> Result<(), CliErr
     if !errors.is_empty() {
         let fault = |diagnostic: &Fault| {
             let fault =
-                ServiceFault::new(ErrorCode::ValidationError, diagnostic.to_string()).hint(mend);
+                ServiceFault::new(ErrorCode::ValidationError, diagnostic.to_string()).hint(hint);
             if diagnostic.field.is_empty() { fault } else { fault.at(diagnostic.field.clone()) }
         };
         return Err(CliError::from_faults(ExitCode::Config, errors.iter().map(fault).collect()));
@@ -82,7 +82,7 @@ fn check_config(file: &Path, mend: &str, context: &Context) -> Result<(), CliErr
         "n_servers": n_servers,
         "warnings": warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
     });
-    let text = format!("{shown} is sound: a file of {dialect}, with {}", count_servers(n_servers));
+    let text = format!("{path} is valid: {dialect} format, {}", count_servers(n_servers));
     context.printer.done(text, &json);
     Ok(())
 }
@@ -90,10 +90,10 @@ fn check_config(file: &Path, mend: &str, context: &Context) -> Result<(), CliErr
 /// Reads a config file that must exist.
 pub(crate) fn read_config(file: &Path) -> Result<String, CliError> {
     read_at_most(file, LIMIT_BYTES).map_err(|error| {
-        let message = format!("{} cannot be read: {error}", file.display());
+        let message = format!("cannot read {}: {error}", file.display());
         CliError::config(
             message,
-            "check the path and its rights; `toolrack add` makes a config file",
+            "check the path and its permissions; `toolrack add` creates a config file",
         )
     })
 }
@@ -123,21 +123,21 @@ pub(crate) async fn edit(options: &EditOptions, context: &Context) -> Result<(),
             draft.remove();
             edited?;
             let json = json!({ "file": store.path(), "changed": false });
-            context.printer.done("nothing was changed", &json);
+            context.printer.done("no changes", &json);
             return Ok(());
         }
         if let Err(failure) = edited {
-            draft.tell(context);
-            return Err(draft.named_in(failure, &context.printer));
+            draft.note_kept(context);
+            return Err(draft.add_path(failure, &context.printer));
         }
         match store.replace_text(Some(generation), &written) {
             Ok(stored) => break stored,
             Err(error) if wants_to_retry(&error, context).await => {}
             Err(error) => {
-                draft.tell(context);
-                let hint = "mend that text and save it yourself, or run `toolrack edit` again";
+                draft.note_kept(context);
+                let hint = "fix that text and save it yourself, or run `toolrack edit` again";
                 let failure = CliError::from(error).with_hint(hint);
-                return Err(draft.named_in(failure, &context.printer));
+                return Err(draft.add_path(failure, &context.printer));
             }
         }
     };
@@ -152,7 +152,7 @@ fn report_saved(stored: &Stored, file: &Path, context: &Context) {
     }
     let n_servers = stored.file.entries().count();
     let json = json!({ "file": file, "changed": true, "n_servers": n_servers });
-    context.printer.done(format_args!("{} is saved", file.display()), &json);
+    context.printer.done(format_args!("saved {}", file.display()), &json);
 }
 
 /// Asks whether to open the editor again after a validation error.
@@ -163,7 +163,7 @@ async fn wants_to_retry(error: &ServiceError, context: &Context) -> bool {
     for fault in error.faults() {
         context.printer.prompt(format_args!("{}\n", fault.message));
     }
-    context.printer.prompt("It is not saved. Edit it again? [Y]es, [n]o: ");
+    context.printer.prompt("Not saved. Edit again? [Y]es, [n]o: ");
     // A fresh handler, so that a Ctrl-C pressed in the editor is not taken as the answer.
     let Ok(mut ctrl_c) = signal(SignalKind::interrupt()) else { return false };
     let typed = tokio::select! {
@@ -182,7 +182,7 @@ impl Draft {
     fn new(dir: &Path, text: &str) -> Result<Self, CliError> {
         let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
         made.map_err(|error| {
-            let message = format!("{} cannot be made: {error}", dir.display());
+            let message = format!("cannot create {}: {error}", dir.display());
             CliError::from(std::io::Error::new(error.kind(), message))
         })?;
         for number in 1..=MAX_DRAFTS {
@@ -196,25 +196,25 @@ impl Draft {
                 Err(error) => return Err(error.into()),
             }
         }
-        let message = format!("there are too many texts in {}", dir.display());
-        Err(CliError::config(message, "remove those that are not needed any more"))
+        let message = format!("too many drafts in {}", dir.display());
+        Err(CliError::config(message, "remove the ones you no longer need"))
     }
 
     /// Prints where the unsaved text is.
-    fn tell(&self, context: &Context) {
+    fn note_kept(&self, context: &Context) {
         context.printer.note(format_args!(
-            "nothing is lost: the config file is as it was, and your text is in {}",
+            "the config file is unchanged; your text is kept in {}",
             self.path.display()
         ));
     }
 
     /// Adds the path of the unsaved text to the hint, for `-o json`.
-    fn named_in(&self, failure: CliError, printer: &Printer) -> CliError {
+    fn add_path(&self, failure: CliError, printer: &Printer) -> CliError {
         if printer.output() != Output::Json {
             return failure;
         }
         let hint = failure.hint().unwrap_or_default();
-        let hint = format!("{hint}; your text is in {}", self.path.display());
+        let hint = format!("{hint}; your text is kept in {}", self.path.display());
         failure.with_hint(hint)
     }
 

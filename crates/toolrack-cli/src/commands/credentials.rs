@@ -47,45 +47,51 @@ pub(crate) async fn login(options: &LoginOptions, context: &Context) -> Result<(
 }
 
 fn login_failed(name: &str, error: &AuthError) -> CliError {
-    let message = format!("`{name}` did not let us in: {}", with_causes(error));
+    let message = format!("authentication with `{name}` failed: {}", with_causes(error));
     let typed = shell_quote(name);
     let hint = match error {
         AuthError::Unregistered { .. } => format!(
-            "make a token at the server, and send it: `toolrack edit {typed}`, \
-             `headers = {{ Authorization = \"Bearer ${{TOKEN}}\" }}`"
+            "create a token at the server and send it in a header: run `toolrack edit {typed}` \
+                 and add `headers = {{ Authorization = \"Bearer ${{TOKEN}}\" }}`"
         ),
-        _ => format!("run `toolrack login {typed}` again; `--no-browser` needs no browser here"),
+        _ => format!(
+            "run `toolrack login {typed}` again; without a browser on this machine, add \
+             `--no-browser`"
+        ),
     };
     CliError::new(ExitCode::Auth, ErrorCode::Unauthorized, message, hint)
 }
 
 fn login_report(name: &str, status: &Status) -> (String, serde_json::Value) {
     let Status::LoggedIn { issuer, scopes, expires_at, renewable, .. } = status else {
-        return (format!("`{name}` needs no login"), json!({ "name": name, "logged_in": false }));
+        return (
+            format!("`{name}` does not require a login"),
+            json!({ "name": name, "logged_in": false }),
+        );
     };
     let until = expires_at.map(output::format_utc);
-    let lasting = match (&until, renewable) {
-        (_, true) => "it is renewed by itself".to_owned(),
-        (Some(until), false) => format!("it ends at {until}"),
-        (None, false) => "it ends when the server says so".to_owned(),
+    let expiry = match (&until, renewable) {
+        (_, true) => "the token is refreshed automatically".to_owned(),
+        (Some(until), false) => format!("the token expires at {until}"),
+        (None, false) => "the server does not say when the token expires".to_owned(),
     };
     let issuer = plain_text(issuer, MAX_URL_CHARS);
     let json = json!({
         "name": name, "logged_in": true, "issuer": issuer, "scopes": scopes,
         "expires_at": until, "renewable": renewable,
     });
-    (format!("logged in at `{name}` by {issuer}; {lasting}"), json)
+    (format!("logged in to `{name}` via {issuer}; {expiry}"), json)
 }
 
 /// Opens the login page in the user's browser, and prints the URL as a fallback.
 fn system_browser(printer: Arc<Printer>) -> Arc<dyn Browser> {
     let opener = move |url: &url::Url| {
-        let shown = plain_text(url.as_str(), MAX_URL_CHARS);
+        let display_url = plain_text(url.as_str(), MAX_URL_CHARS);
         printer.prompt(format_args!(
-            "Log in on this page, which your browser should show now:\n  {shown}\n"
+            "Log in on this page, which should open in your browser:\n  {display_url}\n"
         ));
         if let Err(error) = open_page(url.as_str()) {
-            printer.prompt(format_args!("Open it yourself: {error}\n"));
+            printer.prompt(format_args!("Open the page yourself: {error}\n"));
         }
         Ok(())
     };
@@ -94,13 +100,13 @@ fn system_browser(printer: Arc<Printer>) -> Arc<dyn Browser> {
 
 /// Prints the login URL, and asks for the URL that the browser is redirected to.
 fn manual_browser(printer: Arc<Printer>) -> Arc<dyn Browser> {
-    let ask = move |errand: Errand| -> BoxFuture<'static, io::Result<String>> {
+    let ask = move |request: Errand| -> BoxFuture<'static, io::Result<String>> {
         let printer = Arc::clone(&printer);
         Box::pin(async move {
-            let shown = plain_text(errand.url.as_str(), MAX_URL_CHARS);
+            let display_url = plain_text(request.url.as_str(), MAX_URL_CHARS);
             printer.prompt(format_args!(
-                "Open this page in any browser and log in:\n  {shown}\nIt leads to an address that cannot be \
-                 shown. Paste that address here: "
+                "Open this page in any browser and log in:\n  {display_url}\nYou will be redirected to \
+                     a URL that cannot be displayed. Paste that URL here: "
             ));
             read_line().await.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
         })
@@ -114,18 +120,17 @@ pub(crate) async fn logout(name: &str, context: &Context) -> Result<(), CliError
     with_service(context, None, async |service: &LocalService| {
         let authorizer = service.authorizer(find_config(service, name)?.id)?;
         let refused = |error: AuthError| {
-            let message =
-                format!("the login at `{name}` is not forgotten: {}", with_causes(&error));
-            let hint = "look at the rights of the data directory, and try again";
+            let message = format!("cannot log out of `{name}`: {}", with_causes(&error));
+            let hint = "check the permissions of the data directory and try again";
             CliError::new(ExitCode::Auth, ErrorCode::Unauthorized, message, hint)
         };
-        let was = authorizer.status().await.map_err(refused)?;
-        let leaving = async { authorizer.logout().await.map_err(refused) };
-        context.run_cancellable(leaving).await?;
+        let before = authorizer.status().await.map_err(refused)?;
+        let logout_request = async { authorizer.logout().await.map_err(refused) };
+        context.run_cancellable(logout_request).await?;
         let json = json!({ "name": name, "logged_in": false });
-        let text = match was {
-            Status::LoggedOut => format!("nobody was logged in at `{name}`"),
-            _ => format!("the login at `{name}` is forgotten"),
+        let text = match before {
+            Status::LoggedOut => format!("not logged in to `{name}`"),
+            _ => format!("logged out of `{name}`"),
         };
         context.printer.done(text, &json);
         Ok(())
@@ -146,9 +151,10 @@ async fn set_secret(options: SecretSetOptions, context: &Context) -> Result<(), 
     let name = &options.name;
     if options.value.is_some() || name.contains('=') {
         return Err(CliError::usage(
-            "a secret is not given on the command line, where other users and the history of the shell see it",
-            "give its name only, and type the value when it is asked for, or pipe it in; change the one that was \
-             typed now",
+            "secrets cannot be passed on the command line, where other users and the shell \
+                 history can see them",
+            "give only the name, and type the value at the prompt or pipe it in; consider the \
+                 value just typed exposed",
         ));
     }
     with_service(context, None, async |service: &LocalService| {
@@ -162,11 +168,11 @@ async fn set_secret(options: SecretSetOptions, context: &Context) -> Result<(), 
         let users = servers_using(&service.list(), name);
         let text = match (is_new, users.as_slice()) {
             (true, []) => format!(
-                "`{name}` is stored; a server gets it with `--env-secret VARIABLE={name}` or \
-                 `${{secret:{name}}}`"
+                "stored secret `{name}`; use it with `--env-secret VARIABLE={name}` or \
+                     `${{secret:{name}}}`"
             ),
-            (true, users) => format!("`{name}` is stored; it is used by {}", users.join(", ")),
-            (false, _) => format!("`{name}` has a new value"),
+            (true, users) => format!("stored secret `{name}`, used by {}", users.join(", ")),
+            (false, _) => format!("updated secret `{name}`"),
         };
         context.printer.done(text, &json!({ "name": name, "used_by": users }));
         Ok(())
@@ -181,7 +187,7 @@ async fn list_secrets(context: &Context) -> Result<(), CliError> {
         if names.is_empty() {
             context
                 .printer
-                .note("note: there are no secrets; `toolrack secret set NAME` stores one");
+                .note("note: no secrets stored; store one with `toolrack secret set NAME`");
         }
         let used: Vec<(String, Vec<String>)> =
             names.into_iter().map(|name| (name.clone(), servers_using(&configs, &name))).collect();
@@ -202,17 +208,17 @@ async fn remove_secret(name: &str, context: &Context) -> Result<(), CliError> {
     with_service(context, None, async |service: &LocalService| {
         let names = service.secrets().list()?;
         if !names.iter().any(|stored| stored == name) {
-            let meant = did_you_mean(&similar_names(name, names.iter().map(String::as_str)));
-            let hint = "run `toolrack secret list` to see which there are";
-            return Err(CliError::unknown(format!("there is no secret of this name{meant}"), hint));
+            let suggestion = did_you_mean(&similar_names(name, names.iter().map(String::as_str)));
+            let hint = "list secrets with `toolrack secret list`";
+            return Err(CliError::unknown(format!("secret not found{suggestion}"), hint));
         }
         let users = servers_using(&service.list(), name);
         service.remove_secret(name).await?;
-        let besides = match users.as_slice() {
+        let suffix = match users.as_slice() {
             [] => String::new(),
-            users => format!("; still wanted by {}", users.join(", ")),
+            users => format!("; still used by {}", users.join(", ")),
         };
-        let text = format!("`{name}` is forgotten{besides}");
+        let text = format!("removed secret `{name}`{suffix}");
         context.printer.done(text, &json!({ "name": name, "used_by": users }));
         Ok(())
     })
@@ -249,13 +255,13 @@ pub(crate) async fn read_secret(name: &str, context: &Context) -> Result<Secret,
 async fn prompt_secret(name: &str, context: &Context) -> Result<Secret, CliError> {
     let printer = &context.printer;
     let unseen = EchoOff::begin()?;
-    printer.prompt(format_args!("Value of `{name}` (it is not shown): "));
+    printer.prompt(format_args!("Value of `{name}` (hidden): "));
     let typed = context.run_cancellable(async { Ok(read_line().await) }).await;
     drop(unseen);
     printer.prompt("\n");
     match typed?.map(|line| line.trim_end_matches(['\r', '\n']).to_owned()) {
         Some(value) if !value.is_empty() => Ok(Secret::from(value)),
-        _ => Err(CliError::usage("no value was typed", "run it again; nothing was stored")),
+        _ => Err(CliError::usage("no value entered", "run the command again; nothing was stored")),
     }
 }
 
@@ -265,13 +271,14 @@ fn read_piped_secret() -> Result<Secret, CliError> {
     let value = Secret::from(value);
     match read {
         Ok(0) => Err(CliError::usage(
-            "there is no value on the standard input",
-            "pipe it in, as in `pass show token | toolrack secret set NAME`, or run it at a terminal",
+            "no value on stdin",
+            "pipe it in, e.g. `pass show token | toolrack secret set NAME`, or run the command \
+                 on a terminal",
         )),
         Ok(_) => Ok(value),
         Err(error) => {
-            let message = format!("the value cannot be read: {error}");
-            Err(CliError::usage(message, "a secret is text of at most 64 KiB"))
+            let message = format!("cannot read the value: {error}");
+            Err(CliError::usage(message, "a secret is UTF-8 text of at most 64 KiB"))
         }
     }
 }
@@ -309,14 +316,14 @@ mod tests {
     }
 
     #[test]
-    fn a_login_that_cannot_work_is_not_proposed_again() {
+    fn impossible_login_is_not_suggested() {
         let reason = String::new;
-        let again = "run `toolrack login it` again; `--no-browser` needs no browser here";
+        let again =
+            "run `toolrack login it` again; without a browser on this machine, add `--no-browser`";
         check(&AuthError::Unreachable { reason: reason() }, again);
         check(
             &AuthError::Unregistered { reason: reason() },
-            "make a token at the server, and send it: `toolrack edit it`, \
-             `headers = { Authorization = \"Bearer ${TOKEN}\" }`",
+            "create a token at the server and send it in a header: run `toolrack edit it` and add `headers = { Authorization = \"Bearer ${TOKEN}\" }`",
         );
     }
 }

@@ -60,13 +60,13 @@ async fn start(options: &DaemonStartOptions, context: &Context) -> Result<(), Cl
         {
             return Err(listen_conflict(&running, listen));
         }
-        let text = format!("a daemon runs already: {}", location(&running));
-        printer.done(text, &state_json(&running, "runs already"));
+        let text = format!("daemon is already running: {}", location(&running));
+        printer.done(text, &state_json(&running, "already running"));
         return Ok(());
     }
     let running = daemon_process::start(options, context).await?;
     let log = log_file(settings.home()?);
-    let text = format!("the daemon runs: {}\nits log is {}", location(&running), log.display());
+    let text = format!("daemon started: {}\nlog: {}", location(&running), log.display());
     printer.done(text, &state_json(&running, "started"));
     Ok(())
 }
@@ -88,10 +88,11 @@ fn listens_on(running: &Running, listen: Listen) -> bool {
 }
 
 fn listen_conflict(running: &Running, listen: Listen) -> CliError {
-    let here = location(running);
-    let message = format!("a daemon runs already, and not as `--listen {listen}` asks for: {here}");
+    let current = location(running);
+    let message =
+        format!("a daemon is already running, but not with `--listen {listen}`: {current}");
     let hint = format!(
-        "end it with `toolrack daemon stop`, then run `toolrack daemon start --listen {listen}`"
+        "stop it with `toolrack daemon stop`, then run `toolrack daemon start --listen {listen}`"
     );
     CliError::new(ExitCode::Config, ErrorCode::Conflict, message, hint).with_field("--listen")
 }
@@ -118,7 +119,7 @@ pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ending = runtime.block_on(async {
         let host = Host::start(home.clone(), options).await?;
-        tracing::info!(addr = ?host.addr(), socket = %host.socket().display(), "the daemon runs");
+        tracing::info!(addr = ?host.addr(), socket = %host.socket().display(), "daemon started");
         Ok::<_, CliError>(host.run().await?)
     });
     // Does not wait for blocking threads, which may hang on slow disks.
@@ -145,14 +146,14 @@ fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
-        tracing::debug!(%error, "there may be too few files for many servers");
+        tracing::debug!(%error, "cannot raise the limit of open files");
     }
 }
 
 async fn stop(context: &Context) -> Result<(), CliError> {
     let (settings, printer) = (&context.settings, &context.printer);
     let Some(daemon) = find_any(settings)? else {
-        printer.done("no daemon runs", &json!({ "state": "not running" }));
+        printer.done("no daemon is running", &json!({ "state": "not running" }));
         return Ok(());
     };
     let pid = daemon.running.pid;
@@ -160,8 +161,8 @@ async fn stop(context: &Context) -> Result<(), CliError> {
     let deadline = Instant::now() + STOP_TIMEOUT;
     while Running::find(settings.home()?)?.is_some_and(|running| running.pid == pid) {
         if Instant::now() >= deadline {
-            let message = format!("the daemon (process {pid}) does not end");
-            let hint = format!("end it with `kill {pid}`; its servers end with it");
+            let message = format!("the daemon (process {pid}) did not stop");
+            let hint = format!("kill it with `kill {pid}`; its servers stop with it");
             let code = ErrorCode::ServiceUnavailable;
             return Err(CliError::new(ExitCode::Unreachable, code, message, hint));
         }
@@ -171,7 +172,7 @@ async fn stop(context: &Context) -> Result<(), CliError> {
         };
         context.run_cancellable(pause).await?;
     }
-    let text = format!("the daemon (process {pid}) has ended, and all its servers");
+    let text = format!("stopped the daemon (process {pid}) and all its servers");
     printer.done(text, &json!({ "state": "stopped", "pid": pid }));
     Ok(())
 }
@@ -181,7 +182,7 @@ async fn status(context: &Context) -> Result<(), CliError> {
     let Some(daemon) = find_matching(settings)? else {
         let hint = "start one with `toolrack daemon start`";
         let (exit_code, code) = (ExitCode::Unreachable, ErrorCode::ServiceUnavailable);
-        return Err(CliError::new(exit_code, code, "no daemon runs for this home", hint));
+        return Err(CliError::new(exit_code, code, "no daemon is running for this home", hint));
     };
     let home = settings.home()?;
     let about: About = daemon.get("/api/daemon").await?;
@@ -201,21 +202,21 @@ async fn status(context: &Context) -> Result<(), CliError> {
         printer.document(&document.to_string());
         return Ok(());
     }
-    let up = output::format_ago(about.started_ms, output::now_ms());
-    printer.line(format_args!("running   process {pid}, version {version}, started {up}"));
+    let started = output::format_ago(about.started_ms, output::now_ms());
+    printer.line(format_args!("running   process {pid}, version {version}, started {started}"));
     match url {
         Some(url) => {
             printer.line(format_args!("address   {url}"));
-            printer.line(format_args!("endpoint  {url}/mcp, for clients with the key"));
-            printer.line(format_args!("key       in {}", token_file(home).display()));
+            printer.line(format_args!("endpoint  {url}/mcp (requires the token)"));
+            printer.line(format_args!("token     {}", token_file(home).display()));
         }
-        None => printer.line(format_args!("address   nowhere; only on its socket")),
+        None => printer.line(format_args!("address   none (Unix socket only)")),
     }
     printer.line(format_args!("socket    {}", socket.display()));
     printer.line(format_args!("config    {}", config.display()));
     printer.line(format_args!("log       {}", log_file(home).display()));
-    printer.line(format_args!("servers   {n_up} of {n_servers} run"));
-    printer.line(format_args!("calls     {} under way", about.n_running_calls));
+    printer.line(format_args!("servers   {n_up} of {n_servers} running"));
+    printer.line(format_args!("calls     {} running", about.n_running_calls));
     Ok(())
 }
 
@@ -260,15 +261,15 @@ pub(crate) async fn dashboard(
     match open_page(&file) {
         Ok(()) => {
             let text = format!(
-                "your browser should show the page now: {url}\n\
-                 hint: if it shows none, `toolrack dashboard --no-browser` gives an address to open"
+                "opened the dashboard in your browser: {url}\nhint: if no page appears, get a \
+                     link with `toolrack dashboard --no-browser`"
             );
             printer.done(text, &json!({ "url": url }));
             Ok(())
         }
         Err(error) => Err(CliError::usage(
-            format!("no browser can be started: {error}"),
-            "`toolrack dashboard --no-browser` shows the address",
+            format!("cannot open a browser: {error}"),
+            "get a link with `toolrack dashboard --no-browser`",
         )),
     }
 }
@@ -277,7 +278,7 @@ async fn print_link(daemon: &Daemon, printer: &Printer) -> Result<(), CliError> 
     let Link { url, seconds } = daemon.post("/api/daemon/link").await.map_err(needs_listen)?;
     if printer.output() == Output::Table {
         printer.line(&url);
-        printer.note(format_args!("note: it opens the page once, within {seconds} s"));
+        printer.note(format_args!("note: single-use link, valid for {seconds} s"));
     } else {
         printer.document(&json!({ "url": url, "seconds": seconds }).to_string());
     }
@@ -285,7 +286,10 @@ async fn print_link(daemon: &Daemon, printer: &Printer) -> Result<(), CliError> 
 }
 
 fn needs_listen(failure: CliError) -> CliError {
-    failure.with_hint("start it with an address: `toolrack daemon start --listen 127.0.0.1:7733`")
+    failure.with_hint(
+        "start the daemon with an address: `toolrack daemon start --listen \
+         127.0.0.1:7733`",
+    )
 }
 
 const UNIT_FILE: &str = "~/.config/systemd/user/toolrack.service";
@@ -298,7 +302,7 @@ pub(crate) fn print_unit(context: &Context) -> Result<(), CliError> {
     let unit = unit_text(&program, &unit_args(settings)?, &unit_env(settings, &env_var));
     if printer.output() == Output::Table {
         printer.line(unit);
-        printer.note(format_args!("save it as `{UNIT_FILE}`, then: {ENABLE_COMMAND}"));
+        printer.note(format_args!("save this as `{UNIT_FILE}`, then run: {ENABLE_COMMAND}"));
     } else {
         let json =
             json!({ "unit": format!("{unit}\n"), "file": UNIT_FILE, "enable": ENABLE_COMMAND });
@@ -376,7 +380,7 @@ mod tests {
     use crate::settings::{StdStreams, StreamKind};
 
     #[test]
-    fn any_port_will_do_for_port_0() {
+    fn port_0_matches_any_port() {
         let check = |addr: Option<&str>, listen: &str, expected: bool| {
             let running = Running {
                 pid: 7,
@@ -421,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_means_what_is_meant_now() {
+    fn unit_keeps_config_agent_and_home() {
         let none = GlobalOptions::default;
         let program = |rest: &str| format!("ExecStart=\"/opt/my tools/100%%\" {rest}");
         let plain = program("daemon start --foreground");

@@ -38,83 +38,83 @@ pub(crate) async fn demo(options: &DemoOptions, printer: &Printer) -> Result<(),
         ..McpServerDef::default()
     };
     let era = if options.legacy { EraChoice::Legacy } else { EraChoice::Auto };
-    let mut show = Show { printer, calls: Vec::new() };
-    show.tell("Starting the built-in demo server as a child process …");
+    let mut output = DemoOutput { printer, calls: Vec::new() };
+    output.print("Starting the built-in demo server …");
     let client =
         McpClient::builder("demo").era(era).connect_stdio(server, StdioOptions::default()).await?;
     let revision = client.revision().as_str();
-    show.tell(format_args!("Connected, protocol revision {revision}"));
+    output.print(format_args!("Connected, protocol revision {revision}"));
     let tools: Vec<String> = client.tools().items.iter().map(|tool| tool.name.clone()).collect();
-    let outcome = show.all_of(&client).await;
+    let outcome = output.run(&client).await;
     client.shutdown().await;
     outcome?;
-    show.tell("Server ended, nothing left running");
-    show.what_next();
+    output.print("Server stopped");
+    output.print_next_steps();
     if printer.output() != Output::Table {
-        let json = json!({ "revision": revision, "tools": tools, "calls": show.calls });
+        let json = json!({ "revision": revision, "tools": tools, "calls": output.calls });
         printer.document(&json.to_string());
     }
     Ok(())
 }
 
 /// Prints text as the demo proceeds, or collects the calls for one JSON document at the end.
-struct Show<'p> {
+struct DemoOutput<'p> {
     printer: &'p Printer,
     calls: Vec<Value>,
 }
 
-impl Show<'_> {
-    async fn all_of(&mut self, client: &McpClient) -> Result<(), CliError> {
+impl DemoOutput<'_> {
+    async fn run(&mut self, client: &McpClient) -> Result<(), CliError> {
         let tools = client.tools();
-        self.heading(format_args!("Its {} tools", tools.items.len()));
+        self.heading(format_args!("{} tools", tools.items.len()));
         for tool in &tools.items {
             let description = tool.description.as_deref().unwrap_or_default();
-            self.tell(format_args!("  {:<12} {description}", tool.name));
+            self.print(format_args!("  {:<12} {description}", tool.name));
         }
         self.heading("Calls");
         for (tool, arguments) in QUICK {
             let result = call(client, tool, arguments).await?;
-            self.called(tool, &format!("{tool} {arguments}"), &result);
+            self.record(tool, &format!("{tool} {arguments}"), &result);
         }
-        self.heading("Three slow calls at once, and a fast one among them");
+        self.heading("Three slow calls and a fast one, at the same time");
         let slow = COUNTDOWNS.iter().map(|row| count_down(client, self.printer, *row));
         let (slow, fast) = tokio::join!(try_join_all(slow), call(client, "dice", r#"{"seed": 7}"#));
-        self.called("dice", "dice", &fast?);
+        self.record("dice", "dice", &fast?);
         for (name, text) in slow? {
-            self.called("countdown", &format!("countdown ({name})"), &text);
+            self.record("countdown", &format!("countdown ({name})"), &text);
         }
         Ok(())
     }
 
     /// Records and prints a call and its result.
-    fn called(&mut self, tool: &str, what: &str, result: &str) {
+    fn record(&mut self, tool: &str, what: &str, result: &str) {
         self.calls.push(json!({ "tool": tool, "call": what, "result": result }));
         if self.printer.output() == Output::Table {
             self.printer.line(format_args!("  {what} → {result}"));
         }
     }
 
-    fn tell(&self, text: impl fmt::Display) {
-        if self.is_for_people() {
+    fn print(&self, text: impl fmt::Display) {
+        if self.is_text() {
             self.printer.line(text);
         }
     }
 
     fn heading(&self, text: impl fmt::Display) {
-        if self.is_for_people() {
+        if self.is_text() {
             self.printer.heading(text);
         }
     }
 
-    fn is_for_people(&self) -> bool {
+    fn is_text(&self) -> bool {
         self.printer.output() == Output::Table && self.printer.verbosity() != Verbosity::Quiet
     }
 
-    fn what_next(&self) {
-        self.heading("What next");
-        self.tell("  toolrack --help           what the program can do");
-        self.tell("  cargo xtask test          every test, against real servers");
-        self.tell("  README.md                 how to use the library in your own program");
+    fn print_next_steps(&self) {
+        self.heading("Next steps");
+        self.print("  toolrack --help           all commands");
+        self.print("  cargo xtask test          all tests, against real servers");
+        self.print("  README.md                 the library, for your own program");
     }
 }
 

@@ -58,8 +58,8 @@ impl Outcome {
         match self {
             Self::Ok => "ok",
             Self::Skipped => "skipped",
-            Self::Warning => "odd",
-            Self::Fail(_) => "bad",
+            Self::Warning => "warning",
+            Self::Fail(_) => "fail",
         }
     }
 }
@@ -123,15 +123,15 @@ pub(crate) async fn doctor(options: &DoctorOptions, context: &Context) -> Result
         .iter()
         .filter(|server| options.server.as_deref().is_none_or(|name| name == server.name));
     let environment = Environment::of_process().beginning_at(&servers.dir);
-    let looked = with_service(context, None, async |service: &LocalService| {
+    let server_findings = with_service(context, None, async |service: &LocalService| {
         let each = join_all(wanted.map(|server| check_server(service, server, &environment)));
         context.run_cancellable(async { Ok(each.await) }).await
     })
     .await?;
-    let looked: Vec<Finding> = looked.into_iter().flatten().collect();
-    let there = check_daemon(&looked, context).await?;
-    findings.extend(looked);
-    findings.extend(there);
+    let server_findings: Vec<Finding> = server_findings.into_iter().flatten().collect();
+    let daemon_findings = check_daemon(&server_findings, context).await?;
+    findings.extend(server_findings);
+    findings.extend(daemon_findings);
     report(findings, context)
 }
 
@@ -148,25 +148,25 @@ fn report(mut findings: Vec<Finding>, context: &Context) -> Result<(), CliError>
             items: findings.iter().map(Finding::to_json).collect(),
         }),
     }
-    let bad = findings.iter().filter_map(|finding| match finding.outcome {
+    let failed = findings.iter().filter_map(|finding| match finding.outcome {
         Outcome::Fail(exit_code) => Some(exit_code),
         _ => None,
     });
-    match (bad.clone().count(), bad.clone().next()) {
+    match (failed.clone().count(), failed.clone().next()) {
         (0, _) | (_, None) => Ok(()),
-        (n_bad, Some(first)) => {
+        (n_failed, Some(first)) => {
             let code = match first {
                 ExitCode::Auth => ErrorCode::Unauthorized,
                 ExitCode::Config => ErrorCode::ValidationError,
                 _ => ErrorCode::ServiceUnavailable,
             };
-            let what = if n_bad == 1 { "thing is" } else { "things are" };
-            let message = format!("{n_bad} {what} wrong");
+            let what = if n_failed == 1 { "check" } else { "checks" };
+            let message = format!("{n_failed} {what} failed");
             Err(CliError::new(
                 first,
                 code,
                 message,
-                "do what stands behind `fix:`, and run it again",
+                "apply each `fix:`, then run `toolrack doctor` again",
             ))
         }
     }
@@ -174,52 +174,47 @@ fn report(mut findings: Vec<Finding>, context: &Context) -> Result<(), CliError>
 
 /// Checks the data directory.
 fn check_home(dir: &Path) -> Finding {
-    let shown = dir.display();
+    let path = dir.display();
     match std::fs::metadata(dir) {
         Ok(about) if !about.is_dir() => {
-            let fix = "move it away, or set `TOOLRACK_HOME` to a folder".to_owned();
-            Finding::fail("home", ExitCode::Config, format!("{shown} is no folder"), fix)
+            let fix = "move it away, or set `TOOLRACK_HOME` to a directory".to_owned();
+            Finding::fail("home", ExitCode::Config, format!("{path} is not a directory"), fix)
         }
         Ok(about) if about.uid() != rustix::process::geteuid().as_raw() => {
-            let fix = format!("run `sudo chown -R \"$USER\" {shown}`");
-            Finding::fail(
-                "home",
-                ExitCode::Config,
-                format!("{shown} belongs to somebody else"),
-                fix,
-            )
+            let fix = format!("run `sudo chown -R \"$USER\" {path}`");
+            Finding::fail("home", ExitCode::Config, format!("{path} is owned by another user"), fix)
         }
         Ok(_) => match check_writable(dir) {
-            Ok(()) => Finding::ok("home", format!("{shown} is there")),
+            Ok(()) => Finding::ok("home", format!("{path} exists")),
             Err(error) => {
                 let fix = format!(
-                    "run `chmod u+rwx {shown}`, or set `TOOLRACK_HOME` to a folder elsewhere"
+                    "run `chmod u+rwx {path}`, or set `TOOLRACK_HOME` to another directory"
                 );
-                let detail = format!("{shown} cannot be written to: {error}");
+                let detail = format!("{path} is not writable: {error}");
                 Finding::fail("home", ExitCode::Config, detail, fix)
             }
         },
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => check_missing_home(dir),
         Err(error) => {
-            let fix = format!("check the rights of {shown} and of the folders above it");
-            Finding::fail("home", ExitCode::Config, format!("{shown}: {error}"), fix)
+            let fix = format!("check the permissions of {path} and its parent directories");
+            Finding::fail("home", ExitCode::Config, format!("{path}: {error}"), fix)
         }
     }
 }
 
 /// Checks whether a missing data directory can be created.
 fn check_missing_home(dir: &Path) -> Finding {
-    let shown = dir.display();
-    let above =
+    let path = dir.display();
+    let ancestor_dir =
         dir.ancestors().skip(1).find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/"));
-    match check_writable(above) {
-        Ok(()) => Finding::ok("home", format!("{shown} is made when it is needed")),
+    match check_writable(ancestor_dir) {
+        Ok(()) => Finding::ok("home", format!("{path} is created when needed")),
         Err(error) => {
-            let above = above.display();
+            let ancestor_dir = ancestor_dir.display();
             let fix = format!(
-                "check the rights of {above}, or set `TOOLRACK_HOME` to a folder elsewhere"
+                "check the permissions of {ancestor_dir}, or set `TOOLRACK_HOME` to another directory"
             );
-            let detail = format!("{shown} cannot be made: {above}: {error}");
+            let detail = format!("cannot create {path}: {ancestor_dir}: {error}");
             Finding::fail("home", ExitCode::Config, detail, fix)
         }
     }
@@ -233,25 +228,25 @@ fn check_writable(dir: &Path) -> std::io::Result<()> {
 
 /// The config file, which has been read successfully.
 fn check_config_file(file: &Path, n_servers: usize) -> Finding {
-    let shown = file.display();
+    let path = file.display();
     if file.exists() {
-        Finding::ok("config", format!("{shown} is sound, with {}", count_servers(n_servers)))
+        Finding::ok("config", format!("{path} is valid, with {}", count_servers(n_servers)))
     } else {
-        Finding::ok("config", format!("{shown} is not there yet; `toolrack add` makes it"))
+        Finding::ok("config", format!("{path} does not exist yet; `toolrack add` creates it"))
     }
 }
 
 /// Checks that the secrets directory is private.
 fn check_secrets(dir: &Path) -> Finding {
-    let shown = dir.display();
+    let path = dir.display();
     match std::fs::metadata(dir) {
         Ok(about) if about.permissions().mode() & 0o077 != 0 => Finding {
             outcome: Outcome::Warning,
-            fix: Some(format!("run `chmod 700 {shown}`")),
-            ..Finding::ok("secrets", format!("{shown} is open to other users"))
+            fix: Some(format!("run `chmod 700 {path}`")),
+            ..Finding::ok("secrets", format!("{path} is accessible to other users"))
         },
-        Ok(_) => Finding::ok("secrets", format!("{shown} is private")),
-        Err(_absent) => Finding::ok("secrets", "there are none"),
+        Ok(_) => Finding::ok("secrets", format!("{path} is private")),
+        Err(_absent) => Finding::ok("secrets", "none stored"),
     }
 }
 
@@ -266,19 +261,21 @@ async fn check_server(
     let config = match find_config(service, name) {
         Ok(config) if config.enabled => config,
         Ok(_) => {
-            let fix = Some(format!("`toolrack enable {}`, if it is wanted", shell_quote(name)));
+            let fix =
+                Some(format!("enable it with `toolrack enable {}`, if needed", shell_quote(name)));
             let outcome = Outcome::Skipped;
             return vec![
-                Finding { outcome, fix, ..Finding::ok("start", "it is disabled") }.for_server(name),
+                Finding { outcome, fix, ..Finding::ok("start", "server is disabled") }
+                    .for_server(name),
             ];
         }
         Err(_gone) => return findings,
     };
     let resolved = match check_values(service, server, environment) {
         Ok(resolved) => resolved,
-        Err(bad) => return bad.into_iter().map(|finding| finding.for_server(name)).collect(),
+        Err(failed) => return failed.into_iter().map(|finding| finding.for_server(name)).collect(),
     };
-    findings.push(Finding::ok("values", "everything it refers to is there"));
+    findings.push(Finding::ok("values", "all variables, secrets and files are available"));
     let (program, can_start) = check_program(&resolved, name);
     findings.extend(program);
     if can_start {
@@ -303,12 +300,13 @@ fn check_values(
     };
     interpolate(server, &lookup).map_err(|faults| {
         let fix = format!(
-            "set the variable, or store the secret with `toolrack secret set NAME`, or change the server with \
-             `toolrack edit {}`",
+            "set the variable, store the secret with `toolrack secret set NAME`, or change the \
+                 server with `toolrack edit {}`",
             shell_quote(&server.name)
         );
         let each = faults.iter();
-        each.map(|fault| Finding::fail("values", ExitCode::Config, fault.to_string(), fix.clone())).collect()
+        each.map(|fault| Finding::fail("values", ExitCode::Config, fault.to_string(), fix.clone()))
+            .collect()
     })
 }
 
@@ -324,7 +322,7 @@ fn check_program(resolved: &ResolvedTransport, server: &str) -> (Option<Finding>
         Ok(path) => (Some(Finding::ok("program", path.display().to_string())), true),
         Err(fault) => {
             let fix = format!(
-                "install it, or give the whole path of the program with `toolrack edit {}`",
+                "install it, or set its full path with `toolrack edit {}`",
                 shell_quote(server)
             );
             let detail = fault.to_string();
@@ -338,9 +336,9 @@ async fn check_login(service: &LocalService, config: &McpConfig) -> Option<Findi
     let authorizer = service.authorizer(config.id).ok()?;
     match authorizer.status().await {
         Ok(LoginStatus::LoggedIn { issuer, .. }) => {
-            Some(Finding::ok("login", format!("logged in by {issuer}")))
+            Some(Finding::ok("login", format!("logged in via {issuer}")))
         }
-        Ok(_) => Some(Finding::ok("login", "nobody is logged in; not every server wants it")),
+        Ok(_) => Some(Finding::ok("login", "not logged in; not every server requires it")),
         Err(error) => {
             let fix = format!(
                 "run `toolrack logout {0}`, then `toolrack login {0}`",
@@ -357,21 +355,21 @@ async fn check_connection(service: &LocalService, id: Uuid, server: &McpServerCo
     let started = service.start(id).await;
     let connection = service.rack().server(name).ok();
     let Err(error) = started else {
-        let (shown, total) = connection.map_or((0, 0), |connection| {
+        let (offered, total) = connection.map_or((0, 0), |connection| {
             (connection.n_tools(), connection.listing().map_or(0, |listing| listing.items.len()))
         });
-        return Finding::ok("tools", format!("it works, and offers {shown} of {total} tools"));
+        return Finding::ok("tools", format!("{offered} of {total} available"));
     };
     let failure = connection.and_then(|connection| connection.state().failure().cloned());
-    let (stage, exit_code, usual) =
+    let (stage, exit_code, usual_fix) =
         classify_failure(failure.as_ref().map(toolrack_manager::Failure::kind), server);
     let hint = failure.as_ref().and_then(|failure| failure.hint()).map(str::to_owned);
     let detail = failure.map_or_else(|| error.to_string(), |failure| failure.reason().to_owned());
     // The server's last output is a clue, not yet a fix.
     let fix = match (hint, stage) {
-        (Some(hint), "start" | "handshake" | "package") => format!("{hint}; {usual}"),
+        (Some(hint), "start" | "handshake" | "package") => format!("{hint}; {usual_fix}"),
         (Some(hint), "reach" | "values") => hint,
-        _ => usual,
+        _ => usual_fix,
     };
     Finding::fail(stage, exit_code, detail, fix)
 }
@@ -382,7 +380,7 @@ fn classify_failure(
     server: &McpServerConfig,
 ) -> (&'static str, ExitCode, String) {
     let typed = shell_quote(&server.name);
-    let logs = format!("`toolrack logs {typed}` shows what it wrote");
+    let logs = format!("see its output with `toolrack logs {typed}`");
     match kind {
         Some(
             FailureKind::MissingTool
@@ -393,42 +391,45 @@ fn classify_failure(
         ) => (
             "package",
             ExitCode::Unreachable,
-            format!("`toolrack edit {typed}` changes the package"),
+            format!("change the package with `toolrack edit {typed}`"),
         ),
         Some(FailureKind::BadConfig | FailureKind::MissingCredentials) => {
-            ("values", ExitCode::Config, format!("`toolrack edit {typed}` changes it"))
+            ("values", ExitCode::Config, format!("change it with `toolrack edit {typed}`"))
         }
         Some(FailureKind::NeedsLogin) if server.has_authorization() => {
             ("login", ExitCode::Auth, token_hint(server))
         }
         Some(FailureKind::NeedsLogin) => {
-            ("login", ExitCode::Auth, format!("`toolrack login {typed}`"))
+            ("login", ExitCode::Auth, format!("log in with `toolrack login {typed}`"))
         }
         Some(FailureKind::Unreachable) => (
             "reach",
             ExitCode::Unreachable,
-            format!("check the address with `toolrack get {typed}`, the network, and the proxy"),
+            format!("check the URL with `toolrack get {typed}`, the network and the proxy"),
         ),
         Some(FailureKind::HandshakeTimedOut) => (
             "handshake",
             ExitCode::Unreachable,
-            format!("it may be no MCP server, or need a longer `startup_timeout`; {logs}"),
+            format!("it may not be an MCP server, or it needs a longer `startup_timeout`; {logs}"),
         ),
         Some(FailureKind::Refused) => {
-            ("handshake", ExitCode::Unreachable, format!("it may be no MCP server; {logs}"))
+            ("handshake", ExitCode::Unreachable, format!("it may not be an MCP server; {logs}"))
         }
         _ => ("start", ExitCode::Unreachable, logs),
     }
 }
 
 /// Failures in the daemon of servers that work here. Other servers have been reported already.
-async fn check_daemon(looked: &[Finding], context: &Context) -> Result<Vec<Finding>, CliError> {
+async fn check_daemon(
+    server_findings: &[Finding],
+    context: &Context,
+) -> Result<Vec<Finding>, CliError> {
     let Some(daemon) = daemon_client::find(&context.settings)? else { return Ok(Vec::new()) };
-    let sound = healthy_servers(looked);
+    let healthy = healthy_servers(server_findings);
     Ok(match daemon.statuses().await {
         Ok(all) => all
             .iter()
-            .filter(|status| sound.contains(status.name.as_str()))
+            .filter(|status| healthy.contains(status.name.as_str()))
             .filter_map(daemon_finding)
             .collect(),
         Err(failure) => {
@@ -458,10 +459,16 @@ fn daemon_finding(status: &Status) -> Option<Finding> {
         ErrorCode::NotFound => ExitCode::Unreachable,
         code => ExitCode::from_error_code(code),
     };
-    let usual =
-        || format!("`toolrack restart {typed}`; `toolrack logs {typed}` shows what it wrote");
-    let detail = format!("it does not run there: {message}");
-    Some(Finding::fail("daemon", exit_code, detail, hint.unwrap_or_else(usual)).for_server(name))
+    let usual_fix = || {
+        format!(
+            "restart it with `toolrack restart {typed}`, and see its output with \
+             `toolrack logs {typed}`"
+        )
+    };
+    let detail = format!("not running in the daemon: {message}");
+    Some(
+        Finding::fail("daemon", exit_code, detail, hint.unwrap_or_else(usual_fix)).for_server(name),
+    )
 }
 
 #[cfg(test)]
@@ -470,24 +477,24 @@ mod tests {
     use toolrack_config::McpTransport;
 
     #[test]
-    fn a_finding_says_what_to_do() {
-        let bad =
-            Finding::fail("start", ExitCode::Unreachable, "exit\u{7} 3".into(), "mend it".into());
+    fn findings_print_the_fix() {
+        let failed =
+            Finding::fail("start", ExitCode::Unreachable, "exit\u{7} 3".into(), "repair it".into());
         assert_eq!(
-            bad.for_server("it").line(),
-            "bad      it: start: exit 3\n         fix: mend it"
+            failed.for_server("it").line(),
+            "fail     it: start: exit 3\n         fix: repair it"
         );
         assert_eq!(Finding::ok("home", "there").line(), "ok       home: there");
     }
 
     #[test]
-    fn a_home_that_cannot_be_made_is_found_out() {
+    fn unwritable_home_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().join("above/home");
         assert_eq!(check_home(&home).outcome, Outcome::Ok);
         if rustix::process::geteuid().is_root() {
             let reason = "root may write everywhere";
-            return toolrack_testkit::skipped("a_home_that_cannot_be_made_is_found_out", reason);
+            return toolrack_testkit::skipped("unwritable_home_is_reported", reason);
         }
         let mode =
             |mode| std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode));
@@ -508,7 +515,7 @@ mod tests {
     }
 
     #[test]
-    fn every_failure_has_a_layer_and_a_fix() {
+    fn every_failure_has_a_stage_and_a_fix() {
         check(FailureKind::MissingTool, "package", ExitCode::Unreachable);
         check(FailureKind::BadConfig, "values", ExitCode::Config);
         check(FailureKind::NeedsLogin, "login", ExitCode::Auth);
@@ -524,15 +531,16 @@ mod tests {
     }
 
     #[test]
-    fn servers_are_sound_if_nothing_else_is_said() {
+    fn healthy_servers_have_only_ok_findings() {
         let good = |name| Finding::ok("values", "there").for_server(name);
-        let bad = Finding::fail("start", ExitCode::Unreachable, "exit 3".into(), "mend it".into());
+        let failed =
+            Finding::fail("start", ExitCode::Unreachable, "exit 3".into(), "repair it".into());
         let skipped = Finding { outcome: Outcome::Skipped, ..Finding::ok("start", "disabled") };
         let findings = [
             Finding::ok("home", "there"),
             good("a"),
             good("b"),
-            bad.for_server("b"),
+            failed.for_server("b"),
             skipped.for_server("c"),
             good("d"),
         ];

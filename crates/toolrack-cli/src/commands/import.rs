@@ -12,7 +12,7 @@ use toolrack_transport::plain_text;
 use crate::args::servers::{ImportOptions, SourceTool};
 use crate::commands::config::read_config;
 use crate::config_secrets::{self, ExtractedSecrets, display_line};
-use crate::config_service::{config_path, with_service};
+use crate::config_service::{config_path, count_servers, with_service};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::exit_code::ExitCode;
@@ -26,53 +26,59 @@ use crate::working_dir;
 pub(crate) async fn import(options: ImportOptions, context: &Context) -> Result<(), CliError> {
     let found = find_files(&options)?;
     // Without a working directory, no project encloses it.
-    let here = std::env::current_dir().unwrap_or_default();
+    let cwd = std::env::current_dir().unwrap_or_default();
     let printer = &context.printer;
     for source in &found {
         let (path, name) = (source.path.display(), dialect_name(source.dialect));
-        printer.note(format_args!("{path}: a file of {name}"));
+        printer.note(format_args!("reading {path} ({name})"));
         for warning in &source.warnings {
             printer.note(format_args!("warning: {warning}"));
         }
     }
     with_service(context, None, async |service: &LocalService| {
-        let mut imports = plan(&found, &service.list(), &here);
+        let mut imports = plan(&found, &service.list(), &cwd);
         let mut n_plain = 0;
-        let mut unsaved = None;
-        for import in imports.iter_mut().filter(|import| import.outcome == ImportOutcome::Imported) {
+        let mut first_error = None;
+        for import in imports.iter_mut().filter(|import| import.outcome == ImportOutcome::Imported)
+        {
             if let Some(note) = &import.note {
                 printer.note(note);
             }
-            for secret in make_missing_secrets_optional(&mut import.config, &service.secrets().list()?) {
+            for secret in
+                make_missing_secrets_optional(&mut import.config, &service.secrets().list()?)
+            {
                 let name = &import.config.name;
                 printer.note(format_args!(
-                    "note: `{name}` wants a secret that is not stored: `toolrack secret set {secret}`"
+                    "note: `{name}` needs a secret that is not stored; store it with `toolrack \
+                         secret set {secret}`"
                 ));
             }
             let extracted = config_secrets::extract_secrets(import.config.clone());
             if options.secrets && !extracted.names.is_empty() {
                 let (name, names) = (&import.config.name, extracted.names.join(", "));
-                printer.note(format_args!("{name}: into the secret store: {names}"));
+                printer.note(format_args!("{name}: to the secret store: {names}"));
             } else {
                 n_plain += extracted.names.len();
             }
             if options.dry_run {
                 continue;
             }
-            let taken = save_import(service, import.config.clone(), options.secrets.then_some(extracted)).await;
-            if let Err(failure) = taken {
+            let imported =
+                save_import(service, import.config.clone(), options.secrets.then_some(extracted))
+                    .await;
+            if let Err(failure) = imported {
                 import.outcome = ImportOutcome::Skipped(failure.summary().message);
-                unsaved.get_or_insert(failure);
+                first_error.get_or_insert(failure);
             }
         }
         if n_plain > 0 {
             printer.note(format_args!(
-                "note: {n_plain} values look secret and stand in the file as they are; `--secrets` moves them \
-                 into the secret store"
+                "note: {n_plain} secret-looking values stay plain text; `--secrets` moves them \
+                     to the secret store"
             ));
         }
         report(&imports, &options, &config_path(service), context);
-        unsaved.map_or(Ok(()), Err)
+        first_error.map_or(Ok(()), Err)
     })
     .await
 }
@@ -124,7 +130,7 @@ async fn save_import(
 
 /// An existing secret is not overwritten, because another server may use it.
 fn secret_conflict(name: &str) -> CliError {
-    let message = format!("the secret `{name}` is stored with another value");
+    let message = format!("the secret `{name}` already exists with another value");
     let hint =
         format!("remove it with `toolrack secret remove {name}`, or import without `--secrets`");
     CliError::config(message, hint)
@@ -166,28 +172,24 @@ fn looks_like_file(word: &str) -> bool {
 fn unknown_tool(word: &str) -> CliError {
     let mut words: Vec<String> = SourceTool::ALL.iter().map(|tool| tool.name()).collect();
     words.push("all".to_owned());
-    let meant = did_you_mean(&similar_names(word, words.iter().map(String::as_str)));
+    let suggestion = did_you_mean(&similar_names(word, words.iter().map(String::as_str)));
     let hint = format!("give a file, or one of: {}", words.join(", "));
-    CliError::usage(format!("`{word}` is no tool whose servers can be found{meant}"), hint)
+    CliError::usage(format!("unknown tool `{word}`{suggestion}"), hint)
 }
 
 fn nothing_found(tool: Option<SourceTool>, dirs: &SearchDirs) -> CliError {
     let (message, hint) = match tool {
         None => (
-            "no other tool on this machine has a config with servers".to_owned(),
-            "give the file, as in `toolrack import path/to/mcp.json`".to_owned(),
+            "no config of another tool found".to_owned(),
+            "give a file, e.g. `toolrack import path/to/mcp.json`".to_owned(),
         ),
         Some(tool) => {
             let files = tool.files(dirs);
             let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
             let word = tool.name();
             (
-                format!(
-                    "{} has no config here: {}",
-                    dialect_name(tool.dialect()),
-                    files.join(", ")
-                ),
-                format!("give the file, as in `toolrack import {word} FILE`"),
+                format!("{} config not found: {}", dialect_name(tool.dialect()), files.join(", ")),
+                format!("give a file, e.g. `toolrack import {word} FILE`"),
             )
         }
     };
@@ -198,8 +200,8 @@ fn dirs() -> Result<SearchDirs, CliError> {
     let absolute =
         |variable: Variable| env_var(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     let Some(home) = absolute(Variable::UserHome) else {
-        let hint = "set `HOME`, or give the file, as in `toolrack import path/to/mcp.json`";
-        return Err(CliError::usage("it is unknown where other tools keep their configs", hint));
+        let hint = "set `HOME`, or give a file, e.g. `toolrack import path/to/mcp.json`";
+        return Err(CliError::usage("cannot locate the configs of other tools", hint));
     };
     let config = absolute(Variable::XdgConfigHome).unwrap_or_else(|| home.join(".config"));
     Ok(SearchDirs { home, config })
@@ -207,17 +209,17 @@ fn dirs() -> Result<SearchDirs, CliError> {
 
 /// A file given on the command line, which may belong to a project.
 fn read_given(path: &Path, dialect: Option<Dialect>) -> Result<SourceFile, CliError> {
-    Ok(SourceFile { dir: working_dir::of_project(path), ..read_found(path, dialect)? })
+    Ok(SourceFile { dir: working_dir::project_dir(path), ..read_found(path, dialect)? })
 }
 
 fn read_found(path: &Path, dialect: Option<Dialect>) -> Result<SourceFile, CliError> {
     let text = read_config(path)?;
-    let shown = path.display().to_string();
-    let dialect = dialect.unwrap_or_else(|| detect(&shown, &text).dialect);
-    let reading = read_as(dialect, &shown, &text);
+    let path_text = path.display().to_string();
+    let dialect = dialect.unwrap_or_else(|| detect(&path_text, &text).dialect);
+    let reading = read_as(dialect, &path_text, &text);
     let (file, warnings) = reading.accept().map_err(|faults| {
         let fault = |diagnostic: &Fault| {
-            let hint = "mend the file, or name another one; nothing was taken over";
+            let hint = "fix the file or give another one; nothing was imported";
             ServiceFault::new(ErrorCode::ValidationError, diagnostic.to_string()).hint(hint)
         };
         CliError::from_faults(ExitCode::Config, faults.iter().map(fault).collect())
@@ -227,9 +229,9 @@ fn read_found(path: &Path, dialect: Option<Dialect>) -> Result<SourceFile, CliEr
 
 fn report(imports: &[Import], options: &ImportOptions, file: &str, context: &Context) {
     let word = |outcome: &ImportOutcome| match (outcome, options.dry_run) {
-        (ImportOutcome::Imported, true) => "would be taken".to_owned(),
-        (ImportOutcome::Imported, false) => "taken".to_owned(),
-        (ImportOutcome::Skipped(why), _) => format!("skipped: {why}"),
+        (ImportOutcome::Imported, true) => "would be imported".to_owned(),
+        (ImportOutcome::Imported, false) => "imported".to_owned(),
+        (ImportOutcome::Skipped(reason), _) => format!("skipped: {reason}"),
     };
     let printer = &context.printer;
     let row = |import: &Import| {
@@ -253,13 +255,15 @@ fn report(imports: &[Import], options: &ImportOptions, file: &str, context: &Con
         rows: imports.iter().map(row).collect(),
         items: imports.iter().map(item).collect(),
     });
-    let n_taken = imports.iter().filter(|import| import.outcome == ImportOutcome::Imported).count();
+    let n_imported =
+        imports.iter().filter(|import| import.outcome == ImportOutcome::Imported).count();
     if printer.output() == Output::Table {
-        match (n_taken, options.dry_run) {
-            (0, _) => printer.note("nothing was taken over"),
-            (n, true) => printer.note(format_args!("{n} would be written to {file}")),
+        match (n_imported, options.dry_run) {
+            (0, _) => printer.note("nothing was imported"),
+            (n, true) => printer.note(format_args!("would import {} to {file}", count_servers(n))),
             (n, false) => printer.note(format_args!(
-                "{n} written to {file}; `toolrack status --check` sees whether they work"
+                "imported {} to {file}; check with `toolrack status --check`",
+                count_servers(n)
             )),
         }
     }
@@ -296,29 +300,29 @@ struct Import {
 
 /// Decides for each server whether it is imported. `here` is the working directory, which selects
 /// the project.
-fn plan(found: &[SourceFile], present: &[McpConfig], here: &Path) -> Vec<Import> {
+fn plan(found: &[SourceFile], present: &[McpConfig], cwd: &Path) -> Vec<Import> {
     let mut imports: Vec<Import> = Vec::new();
     for SourceFile { path, dir, dialect, file, .. } in found {
-        let around = enclosing_project(here, file.agents.iter().map(|agent| agent.id.as_str()));
-        let of_all = file.defaults.iter().map(|entry| (entry, None));
-        let of_projects = file
+        let enclosing = enclosing_project(cwd, file.agents.iter().map(|agent| agent.id.as_str()));
+        let shared = file.defaults.iter().map(|entry| (entry, None));
+        let per_project = file
             .agents
             .iter()
             .flat_map(|agent| agent.mcp.iter().map(|entry| (entry, Some(agent.id.as_str()))));
-        for (entry, project) in of_all.chain(of_projects) {
+        for (entry, project) in shared.chain(per_project) {
             let mut config = McpConfig::of_entry(entry);
             let note = match project {
                 Some(project) => set_project_dir(&mut config, project),
                 None => dir.as_ref().and_then(|dir| working_dir::set_if_relative(&mut config, dir)),
             };
-            let taken = imports
+            let imported = imports
                 .iter()
                 .filter(|import| import.outcome == ImportOutcome::Imported)
                 .map(|import| &import.config);
-            let namesake = present.iter().chain(taken).find(|other| other.name == config.name);
-            let outcome = match project.filter(|project| around != Some(*project)) {
-                Some(stranger) => ImportOutcome::Skipped(other_project(stranger)),
-                None => decide(&config, namesake),
+            let existing = present.iter().chain(imported).find(|other| other.name == config.name);
+            let outcome = match project.filter(|project| enclosing != Some(*project)) {
+                Some(other_owner) => ImportOutcome::Skipped(other_project(other_owner)),
+                None => decide(&config, existing),
             };
             imports.push(Import { path: path.clone(), dialect: *dialect, config, outcome, note });
         }
@@ -327,23 +331,23 @@ fn plan(found: &[SourceFile], present: &[McpConfig], here: &Path) -> Vec<Import>
 }
 
 /// The innermost project that contains a directory.
-fn enclosing_project<'a>(here: &Path, projects: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let is_around = |name: &&str| {
+fn enclosing_project<'a>(cwd: &Path, projects: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let contains_cwd = |name: &&str| {
         let project = Path::new(name);
         // The working directory has no symlinks in it, but the configured project path may.
         let plain = project.canonicalize();
-        here.starts_with(project) || plain.is_ok_and(|plain| here.starts_with(plain))
+        cwd.starts_with(project) || plain.is_ok_and(|plain| cwd.starts_with(plain))
     };
     projects
         .filter(|name| Path::new(name).is_absolute())
-        .filter(is_around)
+        .filter(contains_cwd)
         .max_by_key(|name| name.len())
 }
 
 /// Sets the working directory of a project's server to the project.
 fn set_project_dir(config: &mut McpConfig, project: &str) -> Option<String> {
     let note = format!(
-        "note: `{}` is always started in {} (`cwd`), because it belongs to that project",
+        "note: `{}` always starts in {} (`cwd`), because it belongs to that project",
         display_line(&config.name),
         display_line(project)
     );
@@ -355,13 +359,13 @@ fn other_project(owner: &str) -> String {
     let is_project = Path::new(owner).is_absolute();
     let owner = display_line(owner);
     if is_project {
-        format!("belongs to the project {owner}; run `toolrack import` in that folder to take it")
+        format!("belongs to the project {owner}; run `toolrack import` there to import it")
     } else {
-        format!("belongs to the agent `{owner}` alone")
+        format!("belongs to the agent `{owner}`")
     }
 }
 
-fn decide(config: &McpConfig, namesake: Option<&McpConfig>) -> ImportOutcome {
+fn decide(config: &McpConfig, existing: Option<&McpConfig>) -> ImportOutcome {
     // Secrets in its arguments may have been extracted by an earlier import.
     let extracted = config_secrets::extract_secrets(config.clone()).config;
     let is_same = |other: &McpConfig| {
@@ -369,13 +373,13 @@ fn decide(config: &McpConfig, namesake: Option<&McpConfig>) -> ImportOutcome {
         let has_args = is_same(config, "args") || is_same(&extracted, "args");
         other.package == config.package && has_args && is_same(config, "cwd")
     };
-    match namesake {
-        Some(other) if is_same(other) => ImportOutcome::Skipped("is there already".to_owned()),
-        Some(_) => ImportOutcome::Skipped("another server has this name".to_owned()),
-        None if let Some(why) = invalid_name(&config.name) => {
-            ImportOutcome::Skipped(why.to_owned())
+    match existing {
+        Some(other) if is_same(other) => ImportOutcome::Skipped("already exists".to_owned()),
+        Some(_) => ImportOutcome::Skipped("name already in use".to_owned()),
+        None if let Some(reason) = invalid_name(&config.name) => {
+            ImportOutcome::Skipped(reason.to_owned())
         }
-        None if !config.enabled => ImportOutcome::Skipped("is disabled there".to_owned()),
+        None if !config.enabled => ImportOutcome::Skipped("disabled in that tool".to_owned()),
         None => ImportOutcome::Imported,
     }
 }
@@ -383,9 +387,9 @@ fn decide(config: &McpConfig, namesake: Option<&McpConfig>) -> ImportOutcome {
 /// Why a name is rejected: it could be taken for an option, or look like another name.
 fn invalid_name(name: &str) -> Option<&'static str> {
     if plain_text(name, usize::MAX) != name {
-        Some("its name has characters in it that cannot be seen; give it another one there")
+        Some("its name contains invisible characters; rename it there")
     } else if name.starts_with('-') {
-        Some("its name begins with `-` and would be taken for an option; give it another one there")
+        Some("its name begins with `-` and would be read as an option; rename it there")
     } else {
         None
     }
@@ -404,20 +408,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_stays_as_it_is() {
+    fn existing_servers_are_skipped() {
         let (a, b) = (config("x"), config("y"));
-        let skipped = |why: &str| ImportOutcome::Skipped(why.to_owned());
+        let skipped = |reason: &str| ImportOutcome::Skipped(reason.to_owned());
         assert_eq!(decide(&a, None), ImportOutcome::Imported);
-        assert_eq!(decide(&a, Some(&a)), skipped("is there already"));
-        assert_eq!(decide(&a, Some(&b)), skipped("another server has this name"));
+        assert_eq!(decide(&a, Some(&a)), skipped("already exists"));
+        assert_eq!(decide(&a, Some(&b)), skipped("name already in use"));
         let elsewhere = McpConfig { config: json!({ "cwd": "/p" }), ..config("x") };
-        assert_eq!(decide(&a, Some(&elsewhere)), skipped("another server has this name"));
+        assert_eq!(decide(&a, Some(&elsewhere)), skipped("name already in use"));
         let disabled = McpConfig { enabled: false, ..config("x") };
-        assert_eq!(decide(&disabled, None), skipped("is disabled there"));
+        assert_eq!(decide(&disabled, None), skipped("disabled in that tool"));
     }
 
     #[test]
-    fn a_name_that_deceives_is_not_taken() {
+    fn deceptive_names_are_skipped() {
         let check = |name: &str, is_fit: bool| {
             let config = McpConfig { name: name.to_owned(), ..config("x") };
             assert_eq!(decide(&config, None) == ImportOutcome::Imported, is_fit, "{name:?}");
@@ -434,10 +438,10 @@ mod tests {
     }
 
     #[test]
-    fn somebody_is_in_the_innermost_project() {
-        let check = |here: &str, expected: Option<&str>| {
+    fn innermost_project_is_found() {
+        let check = |cwd: &str, expected: Option<&str>| {
             let projects = ["/no/u", "/no/u/proj", "/no/u/proj/../other", "main"];
-            assert_eq!(enclosing_project(Path::new(here), projects.into_iter()), expected);
+            assert_eq!(enclosing_project(Path::new(cwd), projects.into_iter()), expected);
         };
         check("/no/u/proj", Some("/no/u/proj"));
         check("/no/u/proj/src", Some("/no/u/proj"));
@@ -447,9 +451,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_of_a_project_says_where_it_can_be_taken() {
-        let project = "belongs to the project /p; run `toolrack import` in that folder to take it";
+    fn other_projects_are_named() {
+        let project = "belongs to the project /p; run `toolrack import` there to import it";
         assert_eq!(other_project("/p"), project);
-        assert_eq!(other_project("main"), "belongs to the agent `main` alone");
+        assert_eq!(other_project("main"), "belongs to the agent `main`");
     }
 }

@@ -43,7 +43,7 @@ async fn start_or_restart(name: &str, verb: &str, context: &Context) -> Result<(
     }
     if !is_enabled {
         let typed = shell_quote(name);
-        let hint = format!("run `toolrack enable {typed}` to use it");
+        let hint = format!("enable it with `toolrack enable {typed}`");
         return Err(CliError::config(format!("`{name}` is disabled"), hint));
     }
     if let Some(daemon) = found {
@@ -51,7 +51,7 @@ async fn start_or_restart(name: &str, verb: &str, context: &Context) -> Result<(
     }
     let daemon = daemon_client::require(context).await?;
     printer.note(format_args!(
-        "a daemon was started to keep it running (process {})",
+        "started the daemon to keep it running (process {})",
         daemon.running.pid
     ));
     start_in_daemon(&daemon, name, verb, context).await
@@ -65,8 +65,8 @@ async fn start_in_daemon(
 ) -> Result<(), CliError> {
     let spinner = Spinner::new(&context.printer);
     spinner.phase(&format!("{name}: starting"));
-    let bringing = context.run_cancellable(daemon.act_and_wait(name, verb));
-    let Status { n_tools, n_tools_total, process, .. } = spinner.during(bringing).await?;
+    let starting = context.run_cancellable(daemon.act_and_wait(name, verb));
+    let Status { n_tools, n_tools_total, process, .. } = spinner.during(starting).await?;
     let tools = match n_tools_total {
         Some(total) if total != n_tools => format!("{n_tools} of {total} tools"),
         _ => format!("{n_tools} tools"),
@@ -75,7 +75,7 @@ async fn start_in_daemon(
         "name": name, "state": "running", "n_tools": n_tools, "n_tools_total": n_tools_total,
         "process": process,
     });
-    context.printer.done(format_args!("`{name}` runs: {tools}"), &json);
+    context.printer.done(format_args!("`{name}` is running: {tools}"), &json);
     Ok(())
 }
 
@@ -85,8 +85,8 @@ async fn start_once(name: &str, context: &Context) -> Result<(), CliError> {
     let mut json = checked.to_json();
     insert_key(&mut json, "name", json!(name));
     let text = format!(
-        "`{name}` starts: {}\nit has been ended again: without a daemon, a server runs as long as the command \
-         that uses it",
+        "`{name}` starts: {}\nstopped it again: without a daemon, a server runs only as long as \
+             the command that uses it",
         checked.describe()
     );
     context.printer.done(text, &json);
@@ -99,20 +99,20 @@ pub(crate) async fn stop(name: &str, context: &Context) -> Result<(), CliError> 
     let typed = shell_quote(name);
     if let Some(daemon) = daemon_client::find(&context.settings)? {
         context.run_cancellable(daemon.act(name, "stop")).await?;
-        let text = format!("`{name}` has ended; `toolrack start {typed}` starts it again");
+        let text = format!("stopped `{name}`; start it again with `toolrack start {typed}`");
         context.printer.done(text, &json!({ "name": name, "state": "stopped" }));
         return Ok(());
     }
-    let n_swept = context.blocking(|| Ok(toolrack_stdio::sweep())).await?;
-    let swept = match n_swept {
+    let n_orphans = context.blocking(|| Ok(toolrack_stdio::sweep())).await?;
+    let cleanup = match n_orphans {
         0 => String::new(),
-        n_swept => format!("{n_swept} processes that a crash had left behind were ended\n"),
+        n_orphans => format!("stopped {n_orphans} orphaned processes\n"),
     };
     let text = format!(
-        "{swept}`{name}` does not run: without a daemon, a server runs as long as the command that uses it\n\
-         `toolrack disable {typed}` keeps it from being started"
+        "{cleanup}`{name}` is not running: without a daemon, a server runs only as long as the \
+             command that uses it\nto keep it from starting, run `toolrack disable {typed}`"
     );
-    let json = json!({ "name": name, "state": "stopped", "n_swept": n_swept });
+    let json = json!({ "name": name, "state": "stopped", "n_swept": n_orphans });
     context.printer.done(text, &json);
     Ok(())
 }
@@ -127,13 +127,13 @@ pub(crate) async fn enable(options: &EnableOptions, context: &Context) -> Result
         let mut json = change_json(service, &config);
         insert_key(&mut json, "enabled", json!(true));
         if config.enabled {
-            printer.done(format_args!("`{name}` is enabled already"), &json);
+            printer.done(format_args!("`{name}` is already enabled"), &json);
             return Ok(());
         }
         ensure_own_entry(service, &config, Change::Enable)?;
         if options.no_check {
             service.update(McpConfig { enabled: true, ..config })?;
-            printer.done(format_args!("`{name}` is enabled; it was not tried"), &json);
+            printer.done(format_args!("enabled `{name}` without checking it"), &json);
             return Ok(());
         }
         let spinner = Spinner::new(printer);
@@ -146,12 +146,13 @@ pub(crate) async fn enable(options: &EnableOptions, context: &Context) -> Result
         };
         match spinner.during(context.run_cancellable(starting)).await? {
             Ok(()) => {
-                printer.done(format_args!("`{name}` is enabled, and it works"), &json);
+                printer.done(format_args!("enabled `{name}`; check passed"), &json);
                 Ok(())
             }
             Err(failure) => {
                 printer.note(format_args!(
-                    "`{name}` does not start, so it stays disabled; `--no-check` enables it all the same"
+                    "`{name}` does not start and stays disabled; use `--no-check` to enable it \
+                         anyway"
                 ));
                 Err(failure)
             }
@@ -174,10 +175,10 @@ pub(crate) async fn disable(name: &str, context: &Context) -> Result<(), CliErro
                 None => service.set_enabled(config.id, Enabled::No).await?,
             }
             let typed = shell_quote(name);
-            let text = format!("`{name}` is disabled; `toolrack enable {typed}` allows it again");
+            let text = format!("disabled `{name}`; enable it again with `toolrack enable {typed}`");
             context.printer.done(text, &json);
         } else {
-            context.printer.done(format_args!("`{name}` is disabled already"), &json);
+            context.printer.done(format_args!("`{name}` is already disabled"), &json);
         }
         Ok(())
     })
@@ -196,8 +197,8 @@ pub(crate) async fn remove(name: &str, context: &Context) -> Result<(), CliError
         let had_login = forget_login(service, &config).await;
         service.delete(config.id)?;
         let file = config_path(service);
-        let besides = if had_login { ", and its login is forgotten" } else { "" };
-        let text = format!("`{name}` is removed from {file}{besides}");
+        let suffix = if had_login { " and logged out" } else { "" };
+        let text = format!("removed `{name}` from {file}{suffix}");
         context.printer.done(text, &change_json(service, &config));
         Ok(())
     })

@@ -48,7 +48,7 @@ pub(crate) async fn logs(options: &LogsOptions, context: &Context) -> Result<(),
     if seen.is_empty() {
         let typed = shell_quote(name);
         printer.note(format_args!(
-            "note: nothing is remembered of `{name}`; `toolrack start {typed}` starts it once"
+            "note: no output of `{name}` stored; start it with `toolrack start {typed}`"
         ));
     }
     if !options.follow {
@@ -129,7 +129,10 @@ pub(crate) async fn daemon_logs(
     let text = if begin > 0 { text.split_once('\n').map_or("", |(_, rest)| rest) } else { &text };
     print_daemon_lines(text, printer);
     if text.is_empty() {
-        printer.note("note: the daemon has not written anything; servers have logs of their own, `toolrack logs NAME`");
+        printer.note(
+            "note: the daemon log is empty; see the logs of a server with `toolrack \
+             logs NAME`",
+        );
     }
     if !options.follow {
         return Ok(());
@@ -186,9 +189,8 @@ pub(crate) async fn history(options: HistoryOptions, context: &Context) -> Resul
         let asked = id.clone();
         let found = context.blocking(move || Ok(read_call(&home, &asked)?)).await?;
         let found = found.ok_or_else(|| {
-            let hint =
-                "run `toolrack history` to see which calls there were, with their ids in front";
-            CliError::unknown(format!("no call has the id `{id}`"), hint)
+            let hint = "list calls and their IDs with `toolrack history`";
+            CliError::unknown(format!("call `{id}` not found"), hint)
         })?;
         match printer.output() {
             Output::Table => printer.line(render_call(&found)),
@@ -197,8 +199,8 @@ pub(crate) async fn history(options: HistoryOptions, context: &Context) -> Resul
         return Ok(());
     }
     if !(1..=MAX_LIMIT).contains(&options.limit) {
-        let message = format!("`--limit` is not between 1 and {MAX_LIMIT}");
-        return Err(CliError::usage(message, "leave it out for the last 20").with_field("--limit"));
+        let message = format!("`--limit` must be between 1 and {MAX_LIMIT}");
+        return Err(CliError::usage(message, "omit it for the last 20").with_field("--limit"));
     }
     let question = HistoryQuestion {
         server: options.server,
@@ -209,10 +211,10 @@ pub(crate) async fn history(options: HistoryOptions, context: &Context) -> Resul
     };
     let calls = context.blocking(move || Ok(read_history(&home, &question)?)).await?;
     if calls.is_empty() {
-        printer.note("note: no such call is remembered; only calls that go through the daemon are");
+        printer.note("note: no matching calls; only calls through the daemon are recorded");
     }
     printer.list(&List {
-        columns: &["ID", "TIME", "SERVER", "TOOL", "OUTCOME", "TOOK"],
+        columns: &["ID", "TIME", "SERVER", "TOOL", "OUTCOME", "DURATION"],
         rows: calls.iter().map(call_row).collect(),
         items: calls.iter().map(|call| call_json(call).to_string()).collect(),
     });
@@ -262,7 +264,7 @@ fn render_call(call: &CallRecord) -> String {
         format!("tool       {}", display_name(&call.tool)),
         format!("outcome    {}", call.outcome.replace('_', " ")),
         format!("delivery   {}", call.delivery.replace('_', " ")),
-        format!("took       {}", format_duration(call.duration_us)),
+        format!("duration   {}", format_duration(call.duration_us)),
         format!("arguments  {} bytes", call.argument_bytes),
         format!("result     {} bytes", call.result_bytes),
     ];
@@ -285,14 +287,14 @@ mod tests {
     }
 
     #[test]
-    fn the_last_run_begins_with_its_start() {
+    fn last_run_begins_at_the_last_start() {
         for (all, expected) in [("", ""), ("ab", "ab"), ("sab", "sab"), ("sabsc", "sc")] {
             assert_eq!(last_run(&lines(all)), lines(expected));
         }
     }
 
     #[test]
-    fn what_is_new_is_shown_once() {
+    fn new_lines_are_printed_once() {
         for (seen, now, expected) in [
             ("", "sa", "sa"),
             ("sa", "sa", ""),
@@ -306,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_lines_are_read_once() {
+    fn complete_lines_are_read_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         assert_eq!(read_lines(&path, 0).unwrap(), (String::new(), 0));
@@ -321,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_told_in_the_unit_that_reads_best() {
+    fn durations_use_a_readable_unit() {
         for (us, expected) in [
             (0, "0.0 ms"),
             (1_250, "1.2 ms"),

@@ -28,7 +28,7 @@ use crate::server_session::{ServerSession, with_session};
 use crate::suggest::{did_you_mean, similar_names};
 use crate::tool_args::{self, ValueFormat, ValueSource};
 
-const MOST_CHARS: usize = 400;
+const MAX_CHARS: usize = 400;
 
 /// JSON of a resource, template or prompt, with its server.
 #[derive(Serialize)]
@@ -83,7 +83,7 @@ pub(crate) fn to_item<T: Serialize>(server: &str, item: &T) -> String {
 }
 
 fn resource_row(server: &str, cells: [Option<&str>; 4]) -> Vec<String> {
-    let cells = cells.map(|cell| plain_text(cell.unwrap_or_default(), MOST_CHARS));
+    let cells = cells.map(|cell| plain_text(cell.unwrap_or_default(), MAX_CHARS));
     std::iter::once(server.to_owned()).chain(cells).collect()
 }
 
@@ -116,15 +116,15 @@ pub(crate) async fn read(options: ReadOptions, context: &Context) -> Result<(), 
         let Some(client) = connection.client() else { return Err(CliError::interrupted()) };
         let spinner = Spinner::new(printer);
         spinner.phase(&format!("{server}: reading"));
-        let how = call_options(&options.request, context);
-        let reading = async { Ok(client.read_resource(&uri, &how).await?) };
-        let result = spinner.during(session.run_relaying(&server, reading)).await?;
+        let call_options = call_options(&options.request, context);
+        let request = async { Ok(client.read_resource(&uri, &call_options).await?) };
+        let result = spinner.during(session.run_relaying(&server, request)).await?;
         drop(spinner);
         if !result.skipped.is_empty() {
             let n = result.skipped.len();
-            printer.note(format_args!("note: {n} parts cannot be read and are left out"));
+            printer.note(format_args!("note: {n} parts could not be parsed and were skipped"));
         }
-        let mut files = Files::into(options.save.as_deref());
+        let mut files = Files::new(options.save.as_deref());
         let mut texts = Vec::new();
         for part in &result.contents {
             texts.push(render_content::render_resource(part, &mut files)?);
@@ -132,12 +132,12 @@ pub(crate) async fn read(options: ReadOptions, context: &Context) -> Result<(), 
         match printer.output() {
             Output::Table => {
                 printer.line(texts.join("\n"));
-                files.tell_left(printer);
+                files.note_unsaved(printer);
             }
             _ => {
                 // It was parsed from JSON, so it can be serialized.
                 let contents = serde_json::to_string(&result.contents).unwrap_or_default();
-                printer.document(&files.beside(&format!(r#"{{"contents":{contents}}}"#)));
+                printer.document(&files.with_saved_paths(&format!(r#"{{"contents":{contents}}}"#)));
             }
         }
         Ok(())
@@ -158,18 +158,18 @@ fn server_and_uri(words: &[String], servers: &Servers) -> Result<(String, String
             None => {
                 let names: Vec<&str> = servers.names().collect();
                 let hint = format!(
-                    "write `toolrack read SERVER URI`; the servers are: {}",
+                    "use `toolrack read SERVER URI`; configured servers: {}",
                     names.join(", ")
                 );
-                Err(CliError::usage("it is not said which server has it", hint))
+                Err(CliError::usage("missing server of the resource", hint))
             }
         },
         (ServerSource::AdHoc, [uri]) => {
             Ok((servers.names().next().unwrap_or_default().to_owned(), uri.clone()))
         }
         _ => Err(CliError::usage(
-            "a server of the config and another one are named",
-            "leave one of them out",
+            "a configured server and an ad-hoc server cannot be used together",
+            "remove one of them",
         )),
     }
 }
@@ -203,7 +203,7 @@ pub(crate) async fn prompts(options: PromptsOptions, context: &Context) -> Resul
 
 fn prompt_row(server: &str, prompt: &Prompt) -> Vec<String> {
     let about = prompt.description.as_deref().or(prompt.title.as_deref()).unwrap_or_default();
-    let shown = |text: &str| plain_text(text, MOST_CHARS);
+    let shown = |text: &str| plain_text(text, MAX_CHARS);
     vec![server.to_owned(), shown(&prompt.name), shown(&prompt_signature(prompt)), shown(about)]
 }
 
@@ -232,14 +232,14 @@ pub(crate) async fn prompt(options: PromptOptions, context: &Context) -> Result<
         let connection = session.connect(&target.server).await?;
         let Some(client) = connection.client() else { return Err(CliError::interrupted()) };
         let spinner = Spinner::new(printer);
-        spinner.phase(&format!("{}: filling in the prompt", target.item));
-        let how = call_options(&options.request, context);
-        let filling = async {
+        spinner.phase(&format!("{}: getting the prompt", target.item));
+        let call_options = call_options(&options.request, context);
+        let request = async {
             let known = client.list_prompts().await?;
             check_prompt(&target.item, &arguments, &known.items)?;
-            Ok(client.get_prompt(&target.item, &arguments, &how).await?)
+            Ok(client.get_prompt(&target.item, &arguments, &call_options).await?)
         };
-        let result = spinner.during(session.run_relaying(&target.server, filling)).await?;
+        let result = spinner.during(session.run_relaying(&target.server, request)).await?;
         drop(spinner);
         print_prompt(&result, printer)
     })
@@ -251,8 +251,10 @@ fn parse_prompt_args(words: &[String]) -> Result<BTreeMap<String, String>, CliEr
     for typed in words {
         let word = tool_args::parse(typed)?;
         if word.format == ValueFormat::Json {
-            let hint = format!("write `{}=…`", word.path);
-            return Err(CliError::usage("prompts take text only", hint).with_field(&word.path));
+            let hint = format!("use `{}=…`", word.path);
+            return Err(
+                CliError::usage("prompt arguments are text only", hint).with_field(&word.path)
+            );
         }
         let text = match word.source {
             ValueSource::Inline(text) => text,
@@ -260,7 +262,7 @@ fn parse_prompt_args(words: &[String]) -> Result<BTreeMap<String, String>, CliEr
             ValueSource::File(path) => read_file(&word.path, Path::new(&path))?,
         };
         if arguments.insert(word.path.clone(), text).is_some() {
-            let message = format!("`{}` is given twice", word.path);
+            let message = format!("`{}` is given more than once", word.path);
             return Err(CliError::usage(message, "give it once").with_field(&word.path));
         }
     }
@@ -275,9 +277,9 @@ fn check_prompt(
 ) -> Result<(), CliError> {
     let Some(prompt) = known.iter().find(|prompt| prompt.name == name) else {
         let names: Vec<&str> = known.iter().map(|prompt| prompt.name.as_str()).collect();
-        let close = did_you_mean(&similar_names(name, names.iter().copied()));
-        let hint = format!("the prompts are: {}", plain_text(&names.join(", "), 500));
-        return Err(CliError::unknown(format!("there is no prompt `{name}`{close}"), hint));
+        let suggestion = did_you_mean(&similar_names(name, names.iter().copied()));
+        let hint = format!("available prompts: {}", plain_text(&names.join(", "), 500));
+        return Err(CliError::unknown(format!("prompt `{name}` not found{suggestion}"), hint));
     };
     let listed = prompt.arguments.as_deref().unwrap_or_default();
     let hint = match prompt_signature(prompt).as_str() {
@@ -290,15 +292,15 @@ fn check_prompt(
     let mut faults = Vec::new();
     for argument in listed.iter().filter(|argument| argument.required.unwrap_or_default()) {
         if !arguments.contains_key(&argument.name) {
-            faults.push(fault(&argument.name, format!("`{}` is missing", argument.name)));
+            faults.push(fault(&argument.name, format!("missing argument `{}`", argument.name)));
         }
     }
     for given in arguments.keys().filter(|name| listed.iter().all(|known| known.name != **name)) {
-        let close = did_you_mean(&similar_names(
+        let suggestion = did_you_mean(&similar_names(
             given,
             listed.iter().map(|argument| argument.name.as_str()),
         ));
-        faults.push(fault(given, format!("there is no argument `{given}`{close}")));
+        faults.push(fault(given, format!("unknown argument `{given}`{suggestion}")));
     }
     if faults.is_empty() { Ok(()) } else { Err(CliError::from_faults(ExitCode::Usage, faults)) }
 }
@@ -318,7 +320,7 @@ fn print_prompt(result: &GetPromptResult, printer: &Printer) -> Result<(), CliEr
         };
         printer.line(format_args!(
             "{role}: {}",
-            render_content::render_block(&message.content, &mut Files::into(None))?
+            render_content::render_block(&message.content, &mut Files::new(None))?
         ));
     }
     Ok(())
@@ -344,15 +346,15 @@ mod tests {
     }
 
     #[test]
-    fn a_prompt_is_given_what_it_takes() {
+    fn prompt_arguments_are_checked() {
         check_call("greeting", &["name"], &[]);
         check_call("greeting", &["name", "style"], &[]);
-        check_call("greeting", &[], &["`name` is missing"]);
+        check_call("greeting", &[], &["missing argument `name`"]);
         check_call(
             "greeting",
             &["nmae"],
-            &["`name` is missing", "there is no argument `nmae`; did you mean `name`?"],
+            &["missing argument `name`", "unknown argument `nmae`; did you mean `name`?"],
         );
-        check_call("greting", &[], &["there is no prompt `greting`; did you mean `greeting`?"]);
+        check_call("greting", &[], &["prompt `greting` not found; did you mean `greeting`?"]);
     }
 }

@@ -35,8 +35,8 @@ const READY_WAIT: Duration = Duration::from_secs(5);
 pub(crate) async fn serve(options: ServeOptions, context: &Context) -> Result<(), CliError> {
     if options.http.is_some() {
         return Err(CliError::usage(
-            "`serve` speaks on the standard streams; over HTTP it is the daemon that serves",
-            "run `toolrack daemon start --listen ADDR`; clients then use `http://ADDR/mcp`",
+            "`serve` uses stdio; the daemon serves over HTTP",
+            "run `toolrack daemon start --listen ADDR`, and connect clients to `http://ADDR/mcp`",
         )
         .with_field("--http"));
     }
@@ -70,7 +70,7 @@ async fn alone(server: Option<String>, context: &Context) -> Result<(), CliError
         // calls.
         let started = timeout(READY_WAIT, service.rack().start(name)).await;
         if let Ok(Err(error)) = started {
-            tracing::debug!(%error, "the server does not start");
+            tracing::debug!(%error, "server failed to start");
         }
     }
     let scope = server.map_or(Scope::All, Scope::Server);

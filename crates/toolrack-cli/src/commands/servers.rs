@@ -74,12 +74,13 @@ pub(crate) async fn status(options: &StatusOptions, context: &Context) -> Result
         add_daemon_status(&daemon, &mut known).await?;
     } else {
         context.printer.note(
-            "note: without a daemon nothing runs between commands; `--check` starts servers to look at them",
+            "note: no daemon is running, and servers run only in the daemon; use `--check` to \
+                 start and check them",
         );
     }
     let (now, echoed_flags) = (output::now_ms(), &context.settings.echoed_flags);
     context.printer.list(&List {
-        columns: &["NAME", "STATE", "WAY", "TOOLS", "PROCESSES", "DETAIL", "NEXT"],
+        columns: &["NAME", "STATE", "TRANSPORT", "TOOLS", "PROCESSES", "DETAIL", "NEXT"],
         rows: known.iter().map(|row| status_row(row, now, echoed_flags)).collect(),
         items: known.iter().map(|row| status_json(row, now, echoed_flags).to_string()).collect(),
     });
@@ -88,8 +89,8 @@ pub(crate) async fn status(options: &StatusOptions, context: &Context) -> Result
         Some(first) => Err(CliError::new(
             first.exit_code(),
             first.summary().code,
-            "not every server works",
-            "run `toolrack doctor` to see what to do",
+            "some servers failed the check",
+            "run `toolrack doctor` for details",
         )),
     }
 }
@@ -138,7 +139,7 @@ fn state_of(known: &ServerRow, now: u64) -> ServerState {
         return tell(state, detail, run(verb));
     }
     match (&known.checked, &known.last) {
-        (Some(Ok(checked)), _) => tell("works", checked.describe(), run("tools")),
+        (Some(Ok(checked)), _) => tell("ok", checked.describe(), run("tools")),
         (Some(Err(failure)), _) => {
             let message = failure.summary().message;
             match failure.exit_code() {
@@ -150,7 +151,7 @@ fn state_of(known: &ServerRow, now: u64) -> ServerState {
         (None, Some(last)) => {
             let when = output::format_ago(last.at, now);
             match last.kind {
-                LogKind::Ready => tell("idle", format!("worked {when}"), run("tools")),
+                LogKind::Ready => tell("idle", format!("last start {when}"), run("tools")),
                 LogKind::NeedsLogin => tell(unauthorized.0, when, run(unauthorized.1)),
                 _ => tell("failed", format!("{when}: {}", last.text), run("doctor")),
             }
@@ -176,7 +177,7 @@ fn daemon_state_of(
             problem => {
                 let message = problem.map_or_else(|| message.clone(), |problem| problem.message);
                 let again =
-                    status.retry_in_ms.map(|ms| format!("; again in {} s", ms.div_ceil(1000)));
+                    status.retry_in_ms.map(|ms| format!("; retry in {} s", ms.div_ceil(1000)));
                 ("failed", format!("{message}{}", again.unwrap_or_default()), "doctor")
             }
         },
@@ -251,12 +252,12 @@ pub(crate) async fn list(context: &Context) -> Result<(), CliError> {
         with_service(context, None, async |service: &LocalService| Ok(service.list())).await?;
     if configs.is_empty() {
         printer.note(
-            "note: there is no server in the config; `toolrack add` adds one, `toolrack import` takes over \
-             those of other tools",
+            "note: no servers configured; add one with `toolrack add`, or import servers from \
+                 other tools with `toolrack import`",
         );
     }
     printer.list(&List {
-        columns: &["NAME", "ENABLED", "WAY", "TARGET"],
+        columns: &["NAME", "ENABLED", "TRANSPORT", "TARGET"],
         rows: configs.iter().map(list_row).collect(),
         items: configs
             .iter()
@@ -299,7 +300,7 @@ fn render_config(config: &McpConfig, document: &Value, file: &str) -> String {
     let mut lines = vec![
         key_line("name", &config.name),
         key_line("enabled", if config.enabled { "yes" } else { "no" }),
-        key_line("way", config_secrets::transport_name(config)),
+        key_line("transport", config_secrets::transport_name(config)),
         key_line("target", &config_secrets::target(config)),
     ];
     let variables = document.get("env_vars");
@@ -309,7 +310,7 @@ fn render_config(config: &McpConfig, document: &Value, file: &str) -> String {
             .unwrap_or_default();
         let value = match (&variable.secret_ref, variable.required) {
             (Some(secret), true) => format!("secret `{secret}`"),
-            (Some(secret), false) => format!("secret `{secret}`, if there is one"),
+            (Some(secret), false) => format!("secret `{secret}`, if stored"),
             (None, _) => value.to_owned(),
         };
         lines.push(key_line("env", &format!("{name}={value}")));
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn every_standing_has_a_next_step() {
+    fn every_state_has_a_next_command() {
         let mut disabled = known(None);
         disabled.config.enabled = false;
         check(&disabled, ["disabled", "", "toolrack enable it"]);
@@ -381,7 +382,7 @@ mod tests {
         odd.config.name = "$(touch\u{202e} x)".to_owned();
         check(&odd, ["unknown", "never started", "toolrack start '$(touch x)'"]);
         let last = |kind| known(Some(kind));
-        check(&last(LogKind::Ready), ["idle", "worked 2 min ago", "toolrack tools it"]);
+        check(&last(LogKind::Ready), ["idle", "last start 2 min ago", "toolrack tools it"]);
         check(&last(LogKind::Failure), ["failed", "2 min ago: exit 3", "toolrack doctor it"]);
         check(&last(LogKind::NeedsLogin), ["needs login", "2 min ago", "toolrack login it"]);
         let mut tried = last(LogKind::Ready);
@@ -413,13 +414,13 @@ mod tests {
     }
 
     #[test]
-    fn the_daemon_knows_better_than_what_is_remembered() {
+    fn daemon_status_overrides_the_log() {
         let running = McpStatus::Running { tools: Vec::new() };
         check_live(running, None, ["running", "", "toolrack tools it"]);
         check_live(McpStatus::Starting, None, ["starting", "handshake", "toolrack logs -f it"]);
         check_live(McpStatus::Stopped, None, ["stopped", "", "toolrack start it"]);
         let error = || McpStatus::Error { message: "exit 3".to_owned() };
-        check_live(error(), None, ["failed", "exit 3; again in 2 s", "toolrack doctor it"]);
+        check_live(error(), None, ["failed", "exit 3; retry in 2 s", "toolrack doctor it"]);
         let worded = ServiceFault {
             reason: Some("no `npx`".to_owned()),
             ..ServiceFault::new(ErrorCode::NotFound, "exit 3")
@@ -427,7 +428,7 @@ mod tests {
         check_live(
             error(),
             Some(worded),
-            ["failed", "no `npx`; again in 2 s", "toolrack doctor it"],
+            ["failed", "no `npx`; retry in 2 s", "toolrack doctor it"],
         );
         let login = ServiceFault::new(ErrorCode::Unauthorized, "exit 3");
         check_live(error(), Some(login), ["needs login", "exit 3", "toolrack login it"]);

@@ -61,8 +61,8 @@ pub(crate) fn select_servers(
     let servers = Servers::find(target, &context.settings, &context.printer)?;
     match (server, servers.source) {
         (Some(name), ServerSource::AdHoc) => Err(CliError::usage(
-            format!("`{name}` is a server of the config, and another one is named besides"),
-            "leave one of them out",
+            format!("`{name}` is a configured server, but an ad-hoc server is given as well"),
+            "remove one of them",
         )),
         (Some(name), ServerSource::Configured) => {
             servers.server(name)?;
@@ -80,7 +80,7 @@ fn print_tools(
     printer: &Printer,
 ) {
     if tools.is_empty() {
-        printer.note("note: there are no tools");
+        printer.note("note: no tools found");
     }
     if options.schema && printer.output() == Output::Table && !tools.is_empty() {
         return printer.line(with_schemas(tools, source));
@@ -103,7 +103,7 @@ pub(crate) async fn search(options: SearchOptions, context: &Context) -> Result<
         };
         let found = matching_tools(&session.tools(), &options.words);
         if found.is_empty() {
-            printer.note("note: no tool has all these words");
+            printer.note("note: no tool matches all keywords");
         }
         printer.list(&tool_list(&found, ServerSource::Configured));
         match results {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_counts_and_names_count_double() {
+    fn keywords_in_names_score_double() {
         check(&["issue"], Some(2));
         check(&["opens"], Some(1));
         check(&["git", "project"], Some(3));

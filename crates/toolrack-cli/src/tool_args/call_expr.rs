@@ -17,13 +17,13 @@ pub(crate) fn split(text: &str) -> Result<(&str, Option<Members>), CliError> {
     let Some((name, rest)) = text.split_once('(') else { return Ok((text, None)) };
     let Some(inner) = rest.strip_suffix(')') else {
         return Err(CliError::usage(
-            format!("`{text}` has no `)` at its end"),
-            "put the whole call in single quotes: 'server.tool(name: \"value\")'",
+            format!("`{text}` has no closing `)`"),
+            "quote the whole call: 'server.tool(name: \"value\")'",
         ));
     };
-    let members = parse_members(inner).map_err(|why| {
-        let hint = "name each argument, as in 'server.tool(name: \"value\", count: 3)'";
-        CliError::usage(format!("the arguments of `{}` cannot be read: {why}", name.trim()), hint)
+    let members = parse_members(inner).map_err(|reason| {
+        let hint = "name each argument, e.g. 'server.tool(name: \"value\", count: 3)'";
+        CliError::usage(format!("cannot parse the arguments of `{}`: {reason}", name.trim()), hint)
     })?;
     Ok((name.trim(), Some(members)))
 }
@@ -47,14 +47,14 @@ impl Reader<'_> {
     /// Members up to `close`, or to the end of the text.
     fn members(&mut self, close: Option<char>) -> Result<Map<String, Value>, String> {
         let mut members = Map::new();
-        while !self.ends(close)? {
+        while !self.at_end(close)? {
             let name = self.name()?;
-            if !self.takes(':') && !self.takes('=') {
-                return Err(format!("there is no `:` behind `{name}`"));
+            if !self.consume(':') && !self.consume('=') {
+                return Err(format!("missing `:` after `{name}`"));
             }
             let value = self.value()?;
             if members.insert(name.clone(), value).is_some() {
-                return Err(format!("`{name}` is there twice"));
+                return Err(format!("`{name}` is given more than once"));
             }
             self.separator(close)?;
         }
@@ -63,7 +63,7 @@ impl Reader<'_> {
 
     fn items(&mut self) -> Result<Vec<Value>, String> {
         let mut items = Vec::new();
-        while !self.ends(Some(']'))? {
+        while !self.at_end(Some(']'))? {
             items.push(self.value()?);
             self.separator(Some(']'))?;
         }
@@ -71,12 +71,12 @@ impl Reader<'_> {
     }
 
     /// Whether the end is reached; consumes the closing bracket.
-    fn ends(&mut self, close: Option<char>) -> Result<bool, String> {
+    fn at_end(&mut self, close: Option<char>) -> Result<bool, String> {
         self.skip_space();
         match close {
             None => Ok(self.rest.is_empty()),
-            Some(close) if self.takes(close) => Ok(true),
-            Some(close) if self.rest.is_empty() => Err(format!("a `{close}` is missing")),
+            Some(close) if self.consume(close) => Ok(true),
+            Some(close) if self.rest.is_empty() => Err(format!("missing `{close}`")),
             Some(_) => Ok(false),
         }
     }
@@ -87,10 +87,10 @@ impl Reader<'_> {
             None => self.rest.is_empty(),
             Some(close) => self.rest.starts_with(close) || self.rest.is_empty(),
         };
-        if is_end || self.takes(',') {
+        if is_end || self.consume(',') {
             return Ok(());
         }
-        Err(format!("a `,` is missing before {}", self.ahead()))
+        Err(format!("missing `,` before {}", self.next_char()))
     }
 
     fn name(&mut self) -> Result<String, String> {
@@ -100,7 +100,7 @@ impl Reader<'_> {
         }
         let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '$' | '.');
         match self.take_while(is_name) {
-            "" => Err(format!("a name is missing before {}", self.ahead())),
+            "" => Err(format!("missing name before {}", self.next_char())),
             name => Ok(name.to_owned()),
         }
     }
@@ -108,38 +108,36 @@ impl Reader<'_> {
     fn value(&mut self) -> Result<Value, String> {
         self.skip_space();
         if self.depth == MAX_DEPTH {
-            return Err(format!("it is nested more than {MAX_DEPTH} deep"));
+            return Err(format!("nested more than {MAX_DEPTH} levels deep"));
         }
         self.depth += 1;
         let value = match self.rest.chars().next() {
             Some('{') => {
-                self.takes('{');
+                self.consume('{');
                 self.members(Some('}')).map(Value::Object)
             }
             Some('[') => {
-                self.takes('[');
+                self.consume('[');
                 self.items().map(Value::Array)
             }
             Some('"' | '\'') => self.string().map(Value::String),
-            Some(_) => self.bare(),
-            None => Err("a value is missing at the end".to_owned()),
+            Some(_) => self.literal(),
+            None => Err("missing value at the end".to_owned()),
         };
         self.depth -= 1;
         value
     }
 
     /// A number, `true`, `false` or `null`.
-    fn bare(&mut self) -> Result<Value, String> {
+    fn literal(&mut self) -> Result<Value, String> {
         let is_part = |c: char| c.is_alphanumeric() || matches!(c, '+' | '-' | '.' | '_');
         match self.take_while(is_part) {
             "true" => Ok(Value::Bool(true)),
             "false" => Ok(Value::Bool(false)),
             "null" => Ok(Value::Null),
-            "" => Err(format!("a value is missing before {}", self.ahead())),
+            "" => Err(format!("missing value before {}", self.next_char())),
             word => word.parse::<Number>().map(Value::Number).map_err(|_no_number| {
-                format!(
-                    "`{word}` is neither a number nor true, false or null; quote it if it is text"
-                )
+                format!("`{word}` is not a number, true, false or null; quote it if it is text")
             }),
         }
     }
@@ -168,7 +166,7 @@ impl Reader<'_> {
                     json.push('"');
                     self.rest = self.rest.get(at + 1..).unwrap_or_default();
                     return serde_json::from_str(&json)
-                        .map_err(|error| format!("a string cannot be read: {error}"));
+                        .map_err(|error| format!("invalid string: {error}"));
                 }
                 '"' => json.push_str("\\\""),
                 '\n' => json.push_str("\\n"),
@@ -176,10 +174,10 @@ impl Reader<'_> {
                 c => json.push(c),
             }
         }
-        Err(format!("a closing {quote} is missing"))
+        Err(format!("missing closing {quote}"))
     }
 
-    fn takes(&mut self, character: char) -> bool {
+    fn consume(&mut self, character: char) -> bool {
         self.skip_space();
         match self.rest.strip_prefix(character) {
             Some(rest) => {
@@ -201,7 +199,7 @@ impl Reader<'_> {
         self.rest = self.rest.trim_start();
     }
 
-    fn ahead(&self) -> String {
+    fn next_char(&self) -> String {
         match self.rest.chars().next() {
             Some(character) => format!("`{character}`"),
             None => "the end".to_owned(),
@@ -223,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_is_a_name_and_perhaps_arguments() {
+    fn call_expressions_are_split() {
         check("server.tool", "server.tool", None);
         check("server.tool()", "server.tool", Some(json!({})));
         check(" s.t ( a: ')' ) ", "s.t", Some(json!({"a": ")"})));
@@ -242,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_written_as_people_do() {
+    fn relaxed_json_is_parsed() {
         check_relaxed_json("", json!({}));
         check_relaxed_json(r#"a: "x", n: 3"#, json!({"a": "x", "n": 3}));
         check_relaxed_json(r"a = 'it\'s'", json!({"a": "it's"}));
@@ -257,24 +255,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
-        check_fault("a", "there is no `:` behind `a`");
-        check_fault("a: ", "a value is missing at the end");
-        check_fault(
-            "a: b",
-            "`b` is neither a number nor true, false or null; quote it if it is text",
-        );
-        check_fault("a: 1 b: 2", "a `,` is missing before `b`");
-        check_fault("a: 'x", "a closing ' is missing");
-        check_fault("a: [1", "a `]` is missing");
-        check_fault("\"v\", 3", "there is no `:` behind `v`");
-        check_fault("a: 1, a: 2", "`a` is there twice");
-        check_fault(&format!("a: {}", "[".repeat(100)), "it is nested more than 64 deep");
+    fn parse_errors_are_specific() {
+        check_fault("a", "missing `:` after `a`");
+        check_fault("a: ", "missing value at the end");
+        check_fault("a: b", "`b` is not a number, true, false or null; quote it if it is text");
+        check_fault("a: 1 b: 2", "missing `,` before `b`");
+        check_fault("a: 'x", "missing closing '");
+        check_fault("a: [1", "missing `]`");
+        check_fault("\"v\", 3", "missing `:` after `v`");
+        check_fault("a: 1, a: 2", "`a` is given more than once");
+        check_fault(&format!("a: {}", "[".repeat(100)), "nested more than 64 levels deep");
     }
 
     proptest! {
         #[test]
-        fn json_is_read_as_json(name in "[a-z]{1,5}", number in any::<i64>(), text in any::<String>()) {
+        fn strict_json_is_parsed(name in "[a-z]{1,5}", number in any::<i64>(), text in any::<String>()) {
             let value = json!({ name.clone(): [number, text, {"x": null}] });
             let written = value.to_string();
             let inner = &written[1..written.len() - 1];
@@ -282,7 +277,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_too_odd(text in any::<String>()) {
+        fn parsing_never_panics(text in any::<String>()) {
             let _outcome = parse_members(&text);
         }
     }

@@ -36,7 +36,7 @@ pub(crate) fn build_arguments(
         let place = steps.iter().try_fold(schema, |place, step| place.property(step));
         let Some(value) = builder.value(&path, values, place) else { continue };
         if insert_at(&mut object, &steps, value).is_err() {
-            builder.report(&path, format!("`{path}` is given twice"));
+            builder.report(&path, format!("`{path}` is given more than once"));
         }
     }
     if check == Check::Yes {
@@ -128,7 +128,7 @@ impl ArgumentBuilder {
             };
         };
         if !is_list {
-            self.report(path, format!("`{path}` is given twice, and it is no list"));
+            self.report(path, format!("`{path}` is given more than once, but is not a list"));
             return None;
         }
         let items = place.and_then(Schema::items);
@@ -146,8 +146,8 @@ impl ArgumentBuilder {
         match coerce(&text, place) {
             Ok(value) => Some(value),
             Err(_why) if self.check == Check::No => Some(Value::String(text)),
-            Err(why) => {
-                self.report(path, format!("`{path}` {why}"));
+            Err(reason) => {
+                self.report(path, format!("invalid value for `{path}`: {reason}"));
                 None
             }
         }
@@ -166,26 +166,23 @@ impl ArgumentBuilder {
         }
         let full =
             |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-        let is_blamed = |builder: &Self, name: &str| {
+        let is_reported = |builder: &Self, name: &str| {
             builder.faults.iter().any(|fault| fault.field.as_deref() == Some(name))
         };
         for name in schema.required() {
-            let name_in_full = full(name);
-            if !object.contains_key(name) && !is_blamed(self, &name_in_full) {
-                self.report(&name_in_full, format!("`{name_in_full}` is missing"));
+            let full_name = full(name);
+            if !object.contains_key(name) && !is_reported(self, &full_name) {
+                self.report(&full_name, format!("missing argument `{full_name}`"));
             }
         }
         for (name, value) in object {
-            let name_in_full = full(name);
+            let full_name = full(name);
             match schema.property(name) {
-                Some(place) => self.validate_value(value, place, &name_in_full, depth),
+                Some(place) => self.validate_value(value, place, &full_name, depth),
                 None if schema.extra_properties() == ExtraProperties::Rejected => {
-                    let meant =
+                    let suggestion =
                         did_you_mean(&similar_names(name, schema.property_names().into_iter()));
-                    self.report(
-                        &name_in_full,
-                        format!("there is no argument `{name_in_full}`{meant}"),
-                    );
+                    self.report(&full_name, format!("unknown argument `{full_name}`{suggestion}"));
                 }
                 None => {}
             }
@@ -201,7 +198,11 @@ impl ArgumentBuilder {
         if !types.is_empty() && !types.iter().any(|allowed| json_type.satisfies(*allowed)) {
             self.report(
                 path,
-                format!("`{path}` is {} instead of {}", json_type.as_str(), place.describe()),
+                format!(
+                    "invalid value for `{path}`: expected {1}, got {0}",
+                    json_type.as_str(),
+                    place.describe()
+                ),
             );
         }
     }
@@ -215,14 +216,14 @@ impl ArgumentBuilder {
 fn coerce(text: &str, place: Schema<'_>) -> Result<Value, String> {
     if let Some(choices) = place.allowed_values() {
         return match_choice(text, &choices)
-            .ok_or_else(|| format!("is `{text}` and not one of: {}", place.describe()));
+            .ok_or_else(|| format!("expected {}, got `{text}`", place.describe()));
     }
     let types = place.types();
     if types.is_empty() || types.contains(&JsonType::String) {
         return Ok(Value::String(text.to_owned()));
     }
     let found = types.iter().find_map(|json_type| as_type(text, *json_type, place));
-    found.ok_or_else(|| format!("is `{text}` and not of type {}", place.describe()))
+    found.ok_or_else(|| format!("expected {}, got `{text}`", place.describe()))
 }
 
 fn match_choice(text: &str, choices: &[&Value]) -> Option<Value> {

@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn schemas_are_told_in_few_words() {
+    fn schemas_are_described() {
         check(json!({}), "any");
         check(json!(true), "any");
         check(json!({"type": "integer"}), "integer");
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_are_not_listed_are_odd_unless_allowed() {
+    fn unlisted_properties_are_rejected_unless_allowed() {
         check_others(json!({}), ExtraProperties::Allowed);
         check_others(json!({"type": "object"}), ExtraProperties::Allowed);
         check_others(json!({"properties": {}}), ExtraProperties::Rejected);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::stage::Stage;
+use crate::fixture::Fixture;
 
 /// Tool, sample config, and its usual path.
 const TOOLS: [(&str, &str, &str); 10] = [
@@ -25,33 +25,33 @@ const TOOLS: [(&str, &str, &str); 10] = [
     ("lmstudio", "lm-studio/.lmstudio/mcp.json", ".lmstudio/mcp.json"),
 ];
 
-fn put(stage: &Stage, tool: &str) {
+fn put(fixture: &Fixture, tool: &str) {
     let (_, sample, place) = TOOLS.iter().find(|entry| entry.0 == tool).unwrap();
     let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../toolrack-config/tests/samples");
-    stage.put(place, &fs::read_to_string(samples.join(sample)).unwrap());
+    fixture.put(place, &fs::read_to_string(samples.join(sample)).unwrap());
 }
 
 /// Runs the program, and parses its output as JSON lines.
 #[track_caller]
-fn json(stage: &Stage, args: &[&str]) -> Vec<Value> {
-    let outcome = stage.run(&[args, &["-o", "ndjson"]].concat());
+fn json(fixture: &Fixture, args: &[&str]) -> Vec<Value> {
+    let outcome = fixture.run(&[args, &["-o", "ndjson"]].concat());
     assert_eq!(outcome.status.code(), Some(0), "{outcome:?}");
-    outcome.output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// The outcome of each server, and its saved config.
 #[track_caller]
 fn check(tool: &str, dialect: &str, expected: &[(&str, &str, &str)]) {
-    let stage = Stage::new();
-    put(&stage, tool);
-    let imports = json(&stage, &["import", tool]);
+    let fixture = Fixture::new();
+    put(&fixture, tool);
+    let imports = json(&fixture, &["import", tool]);
     assert!(imports.iter().all(|import| import["dialect"] == dialect), "{imports:?}");
-    let listed = json(&stage, &["list"]);
+    let listed = json(&fixture, &["list"]);
     let rest = |name: &Value| {
         let found = listed.iter().find(|server| server["name"] == *name);
         found.map_or(Value::Null, |server| server["config"].clone())
     };
-    let told: Vec<(String, String, String)> = imports
+    let found: Vec<(String, String, String)> = imports
         .iter()
         .map(|import| {
             let text = |key: &str| import[key].as_str().unwrap().to_owned();
@@ -63,17 +63,17 @@ fn check(tool: &str, dialect: &str, expected: &[(&str, &str, &str)]) {
             (text("name"), text("target"), taken)
         })
         .collect();
-    let told: Vec<(&str, &str, &str)> =
-        told.iter().map(|(a, b, c)| (a.as_str(), b.as_str(), c.as_str())).collect();
-    assert_eq!(told, expected, "{tool}");
+    let found: Vec<(&str, &str, &str)> =
+        found.iter().map(|(a, b, c)| (a.as_str(), b.as_str(), c.as_str())).collect();
+    assert_eq!(found, expected, "{tool}");
     // The saved config is valid, and a second import has nothing to do.
-    assert_eq!(stage.run(&["config", "check"]).status.code(), Some(0));
-    let again = json(&stage, &["import", tool]);
+    assert_eq!(fixture.run(&["config", "check"]).status.code(), Some(0));
+    let again = json(&fixture, &["import", tool]);
     assert!(again.iter().all(|import| import["taken"] == false), "{again:?}");
 }
 
 #[test]
-fn claude_code_has_servers_of_its_own_and_of_projects() {
+fn claude_code_projects_are_imported() {
     check(
         "claude",
         "Claude Code",
@@ -82,19 +82,19 @@ fn claude_code_has_servers_of_its_own_and_of_projects() {
             (
                 "postgres",
                 "uvx postgres-mcp --access-mode=restricted",
-                "skipped: belongs to the project /home/me/shop; run `toolrack import` in that folder to take it",
+                "skipped: belongs to the project /home/me/shop; run `toolrack import` there to import it",
             ),
             (
                 "github",
                 "https://example.com/shop/mcp",
-                "skipped: belongs to the project /home/me/shop; run `toolrack import` in that folder to take it",
+                "skipped: belongs to the project /home/me/shop; run `toolrack import` there to import it",
             ),
         ],
     );
 }
 
 #[test]
-fn claude_desktop_is_taken_over() {
+fn claude_desktop_is_imported() {
     check(
         "claude-desktop",
         "Claude Desktop",
@@ -110,7 +110,7 @@ fn claude_desktop_is_taken_over() {
 }
 
 #[test]
-fn cursor_is_taken_over() {
+fn cursor_is_imported() {
     check(
         "cursor",
         "Cursor",
@@ -130,7 +130,7 @@ fn cursor_is_taken_over() {
 }
 
 #[test]
-fn inputs_of_vs_code_become_secrets() {
+fn vs_code_inputs_become_secrets() {
     check(
         "vscode",
         "VS Code",
@@ -150,7 +150,7 @@ fn inputs_of_vs_code_become_secrets() {
 }
 
 #[test]
-fn times_of_codex_keep_their_units() {
+fn codex_timeouts_keep_their_units() {
     check(
         "codex",
         "Codex",
@@ -171,7 +171,7 @@ fn times_of_codex_keep_their_units() {
 }
 
 #[test]
-fn zed_is_taken_over() {
+fn zed_is_imported() {
     check(
         "zed",
         "Zed",
@@ -188,7 +188,7 @@ fn zed_is_taken_over() {
 }
 
 #[test]
-fn windsurf_is_taken_over() {
+fn windsurf_is_imported() {
     check(
         "windsurf",
         "Windsurf",
@@ -204,7 +204,7 @@ fn windsurf_is_taken_over() {
 }
 
 #[test]
-fn opencode_is_taken_over() {
+fn opencode_is_imported() {
     check(
         "opencode",
         "OpenCode",
@@ -220,7 +220,7 @@ fn opencode_is_taken_over() {
 }
 
 #[test]
-fn keys_of_goose_become_secrets() {
+fn goose_env_keys_become_secrets() {
     check(
         "goose",
         "goose",
@@ -237,7 +237,7 @@ fn keys_of_goose_become_secrets() {
 }
 
 #[test]
-fn lm_studio_is_taken_over() {
+fn lm_studio_is_imported() {
     check(
         "lmstudio",
         "LM Studio",
@@ -250,26 +250,26 @@ fn lm_studio_is_taken_over() {
 }
 
 #[test]
-fn all_tools_at_once_are_taken_over_and_no_secret_is_left_in_the_config() {
-    let stage = Stage::new();
+fn all_tools_are_imported_without_plain_secrets() {
+    let fixture = Fixture::new();
     for (tool, _, _) in TOOLS {
-        put(&stage, tool);
+        put(&fixture, tool);
     }
-    let before = fs::read_to_string(stage.path().join(".config/zed/settings.json")).unwrap();
-    let dry = json(&stage, &["import", "--dry-run"]);
-    assert!(!stage.path().join("home/toolrack.toml").exists());
-    let imports = json(&stage, &["import", "all", "--secrets"]);
+    let before = fs::read_to_string(fixture.path().join(".config/zed/settings.json")).unwrap();
+    let dry = json(&fixture, &["import", "--dry-run"]);
+    assert!(!fixture.path().join("home/toolrack.toml").exists());
+    let imports = json(&fixture, &["import", "all", "--secrets"]);
     assert_eq!(imports.len(), dry.len());
     let tools: std::collections::BTreeSet<String> =
         imports.iter().map(|import| import["dialect"].to_string()).collect();
     assert_eq!(tools.len(), TOOLS.len(), "{tools:?}");
     let taken = imports.iter().filter(|import| import["taken"] == true).count();
-    assert_eq!(json(&stage, &["list"]).len(), taken);
-    let config = fs::read_to_string(stage.path().join("home/toolrack.toml")).unwrap();
+    assert_eq!(json(&fixture, &["list"]).len(), taken);
+    let config = fs::read_to_string(fixture.path().join("home/toolrack.toml")).unwrap();
     assert!(config.contains("Bearer ${secret:hf-mcp-server-authorization}"), "{config}");
-    let secrets = json(&stage, &["secret", "list"]);
+    let secrets = json(&fixture, &["secret", "list"]);
     let is_its = |secret: &Value| secret["name"] == "hf-mcp-server-authorization";
     assert!(secrets.iter().any(is_its), "{secrets:?}");
-    let after = fs::read_to_string(stage.path().join(".config/zed/settings.json")).unwrap();
+    let after = fs::read_to_string(fixture.path().join(".config/zed/settings.json")).unwrap();
     assert_eq!(before, after);
 }

@@ -13,23 +13,23 @@ use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 use toolrack_testkit::{eventually, skipped};
 
-use crate::stage::{LONG, Stage};
+use crate::fixture::{Fixture, LONG};
 
 /// Starts a program with a controlling terminal.
 const SETSID: &str = "/usr/bin/setsid";
 
 /// A pseudoterminal with the program in it.
-pub(crate) struct Screen {
+pub(crate) struct Pty {
     master: File,
     child: Child,
     seen: Arc<Mutex<Vec<u8>>>,
     watcher: JoinHandle<()>,
 }
 
-impl Screen {
+impl Pty {
     /// Starts the program in a terminal of `columns`. `None` if that is not possible here.
     pub(crate) fn open(
-        stage: &Stage,
+        fixture: &Fixture,
         columns: u16,
         args: &[&str],
         env: &[(&str, &str)],
@@ -45,7 +45,7 @@ impl Screen {
         let slave = OpenOptions::new().read(true).write(true).open(name).unwrap();
         let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(slave.as_fd(), size).unwrap();
-        let mut command = stage.command(SETSID);
+        let mut command = fixture.command(SETSID);
         let end = || slave.try_clone().unwrap();
         let child = command
             .args(["--ctty", "--wait", env!("CARGO_BIN_EXE_toolrack")])
@@ -92,7 +92,7 @@ impl Screen {
     }
 }
 
-impl Drop for Screen {
+impl Drop for Pty {
     fn drop(&mut self) {
         // Has exited already, unless the test failed.
         self.child.kill().unwrap_or_default();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use toolrack_testkit::Kept;
 
-use crate::stage::{LONG, Stage};
+use crate::fixture::{Fixture, LONG};
 
 const TIMES: usize = 20;
 /// Each run mostly waits, so several run at once.
@@ -28,12 +28,21 @@ fn check(plan: &str) {
 }
 
 fn call_once(plan: &str) {
-    let stage = Stage::new();
-    let (name, value) = stage.marker.pair();
+    let fixture = Fixture::new();
+    let (name, value) = fixture.marker.pair();
     let mark = format!("{name}={value}");
     let script = format!("sh -c 'sleep 300 & exec scripted-server --plan \"{plan}\"'; true");
-    let mut command =
-        stage.toolrack(&["call", "echo", "text=hello", "--env", &mark, "--", "sh", "-c", &script]);
+    let mut command = fixture.toolrack(&[
+        "call",
+        "echo",
+        "text=hello",
+        "--env",
+        &mark,
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
     let mut answer = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut answer).unwrap();
@@ -43,7 +52,7 @@ fn call_once(plan: &str) {
     let took = answered.elapsed();
     assert!(took < SOON, "{took:?} after the answer");
     assert_eq!(status.code(), Some(0));
-    stage.marker.assert_nobody_left(Duration::ZERO);
+    fixture.marker.assert_nobody_left(Duration::ZERO);
 }
 
 #[expect(clippy::disallowed_methods, reason = "another program's time cannot be paused")]
@@ -52,16 +61,16 @@ fn now() -> std::time::Instant {
 }
 
 #[test]
-fn a_wrapped_server_that_ends_with_its_input() {
+fn wrapped_server_that_exits_at_eof() {
     check("call=ok");
 }
 
 #[test]
-fn a_wrapped_server_that_ignores_the_end_of_its_input() {
+fn wrapped_server_that_ignores_eof() {
     check("ignore=eof");
 }
 
 #[test]
-fn a_wrapped_server_that_ignores_everything() {
+fn wrapped_server_that_ignores_eof_and_sigterm() {
     check("ignore=term,eof");
 }

@@ -14,7 +14,7 @@ pub(crate) const LONG: Duration = Duration::from_mins(1);
 
 /// A temporary home, and a marker for all processes started in it.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(crate) struct Fixture {
     dir: TempDir,
     pub(crate) marker: Marker,
 }
@@ -23,11 +23,11 @@ pub(crate) struct Stage {
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) status: ExitStatus,
-    pub(crate) output: String,
-    pub(crate) talk: String,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
 }
 
-impl Stage {
+impl Fixture {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("work")).unwrap();
@@ -87,8 +87,8 @@ impl Stage {
 /// Runs a command to completion.
 pub(crate) fn outcome(mut command: Command) -> Outcome {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let (status, output, talk) = Kept::new(child).output(LONG).unwrap();
-    Outcome { status, output, talk }
+    let (status, stdout, stderr) = Kept::new(child).output(LONG).unwrap();
+    Outcome { status, stdout, stderr }
 }
 
 /// Directory of the workspace's programs.

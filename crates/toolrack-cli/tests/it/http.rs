@@ -2,24 +2,24 @@
 
 use toolrack_testkit::{HttpServer, HttpServerKind};
 
-use crate::stage::Stage;
+use crate::fixture::Fixture;
 
 fn server(args: &[&str]) -> HttpServer {
     HttpServer::start(HttpServerKind::scripted(args)).unwrap()
 }
 
 #[track_caller]
-fn check(server: &HttpServer, args: &[&str], code: i32, output: &str, talk: &str) {
-    let stage = Stage::new();
+fn check(server: &HttpServer, args: &[&str], code: i32, stdout: &str, stderr: &str) {
+    let fixture = Fixture::new();
     let url = server.url();
-    let outcome = stage.run(&[args, &["--url", &url]].concat());
+    let outcome = fixture.run(&[args, &["--url", &url]].concat());
     assert_eq!(outcome.status.code(), Some(code), "{outcome:?}");
-    assert_eq!(outcome.output, output);
-    assert!(outcome.talk.contains(talk), "{}", outcome.talk);
+    assert_eq!(outcome.stdout, stdout);
+    assert!(outcome.stderr.contains(stderr), "{}", outcome.stderr);
 }
 
 #[test]
-fn a_server_is_reached_by_its_address_in_every_shape() {
+fn ad_hoc_url_works_with_every_http_flavor() {
     for shape in ["session", "stateless", "sse", "dual"] {
         let server = server(&["--shape", shape]);
         check(&server, &["call", "add", "a=1", "b=2"], 0, "3\n", "");
@@ -29,33 +29,33 @@ fn a_server_is_reached_by_its_address_in_every_shape() {
 }
 
 #[test]
-fn a_server_that_wants_a_login_has_its_exit_code() {
+fn unauthorized_exits_with_3() {
     let server = server(&["--plan", "http=status(401)"]);
     check(&server, &["tools"], 3, "", "hint: ");
 }
 
 #[test]
-fn a_server_that_is_out_of_order_has_its_exit_code() {
+fn server_error_exits_with_4() {
     let server = server(&["--plan", "http=status(500)"]);
     check(&server, &["tools", "--startup-timeout", "3s"], 4, "", "hint: ");
 }
 
 #[test]
-fn a_token_that_is_refused_is_to_be_changed() {
+fn rejected_token_hints_at_edit() {
     let server = server(&["--plan", "http=status(401)"]);
-    let (stage, url) = (Stage::new(), server.url());
+    let (fixture, url) = (Fixture::new(), server.url());
     let header = "Authorization: Bearer wrong";
     let edit = "`toolrack edit tk`";
-    let add = stage.run(&["add", "tk", &url, "--header", header]);
+    let add = fixture.run(&["add", "tk", &url, "--header", header]);
     assert_eq!(add.status.code(), Some(3), "{add:?}");
     assert!(
-        add.talk.contains(&format!("hint: change the token in its headers with {edit}")),
+        add.stderr.contains(&format!("hint: change the token in its headers with {edit}")),
         "{add:?}"
     );
-    let status = stage.run(&["status", "--check"]);
-    assert!(status.output.contains("toolrack edit tk"), "{status:?}");
-    let doctor = stage.run(&["doctor", "tk"]);
-    assert!(doctor.output.contains(edit), "{doctor:?}");
+    let status = fixture.run(&["status", "--check"]);
+    assert!(status.stdout.contains("toolrack edit tk"), "{status:?}");
+    let doctor = fixture.run(&["doctor", "tk"]);
+    assert!(doctor.stdout.contains(edit), "{doctor:?}");
     for outcome in [add, status, doctor] {
         assert!(!format!("{outcome:?}").contains("toolrack login"), "{outcome:?}");
     }

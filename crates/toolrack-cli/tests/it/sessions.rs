@@ -7,10 +7,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::stage::{Stage, programs};
+use crate::fixture::{Fixture, programs};
 
 #[test]
-fn every_session_is_as_written() {
+fn sessions_match() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sessions");
     let mut paths: Vec<PathBuf> =
         fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -34,7 +34,7 @@ fn every_session_is_as_written() {
 
 /// Plays a session, and returns it with the actual output.
 fn play(written: &str) -> String {
-    let stage = Stage::new();
+    let fixture = Fixture::new();
     let mut played = String::new();
     let mut file: Option<(String, String)> = None;
     for line in written.lines() {
@@ -44,7 +44,7 @@ fn play(written: &str) -> String {
                 let (name, content) = file.as_mut().expect("a file before its lines");
                 content.push_str(text);
                 content.push('\n');
-                stage.put(name, content);
+                fixture.put(name, content);
             }
             Some(("| " | "! " | "= ", _)) => continue,
             _ => {}
@@ -52,18 +52,18 @@ fn play(written: &str) -> String {
         played.push_str(line);
         played.push('\n');
         if let Some(typed) = line.strip_prefix("$ ") {
-            played.push_str(&answer(&stage, typed));
+            played.push_str(&answer(&fixture, typed));
         }
     }
-    stage.marker.assert_nobody_left(crate::stage::LONG);
+    fixture.marker.assert_nobody_left(crate::fixture::LONG);
     played
 }
 
-fn answer(stage: &Stage, typed: &str) -> String {
-    let outcome = stage.shell(typed);
-    let (dir, programs) = (stage.path().display().to_string(), programs());
+fn answer(fixture: &Fixture, typed: &str) -> String {
+    let outcome = fixture.shell(typed);
+    let (dir, programs) = (fixture.path().display().to_string(), programs());
     let mut answer = String::new();
-    for (mark, text) in [("|", &outcome.output), ("!", &outcome.talk)] {
+    for (mark, text) in [("|", &outcome.stdout), ("!", &outcome.stderr)] {
         for line in text.replace(&dir, "$DIR").replace(&programs, "$BIN").lines() {
             let line = settled(line);
             writeln!(answer, "{mark} {line}").unwrap();
