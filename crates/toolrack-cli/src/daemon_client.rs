@@ -249,9 +249,9 @@ impl Daemon {
         timeout: Option<Duration>,
     ) -> McpServerConfig {
         let target = path(&["mcp", "server", &config.name]);
-        let told =
+        let header =
             timeout.map(|timeout| (TIMEOUT_HEADER.to_owned(), timeout.as_millis().to_string()));
-        let headers: HashMap<String, String> = told.into_iter().collect();
+        let headers: HashMap<String, String> = header.into_iter().collect();
         let transport = McpTransport::Http { url: self.url(&target), headers };
         McpServerConfig {
             enabled: config.enabled,
@@ -311,8 +311,8 @@ fn not_connected(name: &str, failure: CliError) -> CliError {
     let message = failure.summary().message;
     // Messages about the server itself begin with its name.
     let is_named = message.starts_with(&format!("`{name}`"));
-    let told = format!("`{name}` is not connected: {message}");
-    if is_named { failure } else { failure.with_message(told) }
+    let message_with_name = format!("`{name}` is not connected: {message}");
+    if is_named { failure } else { failure.with_message(message_with_name) }
 }
 
 impl From<DaemonError> for CliError {
@@ -361,8 +361,8 @@ mod tests {
         let ApiError { failure, .. } = &error;
         assert_eq!((failure.exit_code(), failure.hint()), (ExitCode::Denied, Some("ask")));
         assert!(!error.is_unknown_server());
-        let odd = api_error(StatusCode::BAD_GATEWAY, b"oops");
-        assert_eq!(odd.failure.exit_code(), ExitCode::Unreachable);
+        let malformed = api_error(StatusCode::BAD_GATEWAY, b"oops");
+        assert_eq!(malformed.failure.exit_code(), ExitCode::Unreachable);
     }
 
     #[test]

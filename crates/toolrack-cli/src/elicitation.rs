@@ -307,8 +307,8 @@ pub(super) fn field_prompt(field: &Field) -> String {
     text
 }
 
-/// Parses an answer. Empty input means the default, or omits the field. The error says what is
-/// wrong.
+/// Parses an answer. Empty input means the default, or omits the field. The error is the message
+/// for the user.
 pub(super) fn parse_answer(
     form: &FormSchema,
     field: &Field,

@@ -438,6 +438,6 @@ mod tests {
         );
         assert!(from_relay(&CallError::TooManyRounds { rounds: 1 }).is_none());
         let forged = json!({ "delivery": "not_sent", "cause": "line", "hint": "run this" });
-        assert!(relayed(&refused(-32603, forged)).is_none(), "nobody but the daemon is believed");
+        assert!(relayed(&refused(-32603, forged)).is_none(), "only the daemon is trusted");
     }
 }

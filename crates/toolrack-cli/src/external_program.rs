@@ -20,13 +20,13 @@ const OPENERS: [&str; 3] = ["xdg-open", "open", "wslview"];
 
 /// Opens a file in the editor, and waits.
 pub(crate) fn edit(file: &Path, line: Option<usize>) -> Result<(), CliError> {
-    let named = [Variable::Visual, Variable::Editor].into_iter().find_map(|variable| {
+    let chosen = [Variable::Visual, Variable::Editor].into_iter().find_map(|variable| {
         env_var(variable)
             .filter(|value| !value.is_empty())
             .map(|value| value.to_string_lossy().into_owned())
     });
-    let words = words(named.as_deref().unwrap_or("vi"), line);
-    let Some((program, args)) = words.split_first() else {
+    let editor_args = editor_args(chosen.as_deref().unwrap_or("vi"), line);
+    let Some((program, args)) = editor_args.split_first() else {
         return Err(no_editor("`EDITOR` is blank"));
     };
     let status = command(program).args(args).arg(file).status();
@@ -44,22 +44,22 @@ fn no_editor(reason: &str) -> CliError {
 }
 
 /// The editor and its arguments; `$EDITOR` may contain some, as in `code --wait`.
-fn words(editor: &str, line: Option<usize>) -> Vec<String> {
-    let mut words: Vec<String> = editor.split_whitespace().map(str::to_owned).collect();
-    let program = words.first().and_then(|word| word.rsplit('/').next()).unwrap_or_default();
+fn editor_args(editor: &str, line: Option<usize>) -> Vec<String> {
+    let mut editor_args: Vec<String> = editor.split_whitespace().map(str::to_owned).collect();
+    let program = editor_args.first().and_then(|word| word.rsplit('/').next()).unwrap_or_default();
     if let (true, Some(line)) = (EDITORS_WITH_LINE.contains(&program), line) {
-        words.push(format!("+{line}"));
+        editor_args.push(format!("+{line}"));
     }
-    words
+    editor_args
 }
 
 /// Opens a page in the browser, without waiting. Command lines are readable by all users, so `page`
 /// must not contain a secret.
 pub(crate) fn open_page(page: impl AsRef<OsStr>) -> io::Result<()> {
-    let named = env_var(Variable::Browser).filter(|program| !program.is_empty());
-    let known =
+    let chosen = env_var(Variable::Browser).filter(|program| !program.is_empty());
+    let found =
         OPENERS.iter().find(|opener| find_program(opener, None).is_ok()).map(OsString::from);
-    let Some(program) = named.or(known) else {
+    let Some(program) = chosen.or(found) else {
         return Err(io::Error::other("no program to open web pages found; set `BROWSER`"));
     };
     let mut browser = command(&program.to_string_lossy());
@@ -78,7 +78,7 @@ mod tests {
 
     #[track_caller]
     fn check(editor: &str, line: Option<usize>, expected: &[&str]) {
-        assert_eq!(words(editor, line), expected);
+        assert_eq!(editor_args(editor, line), expected);
     }
 
     #[test]

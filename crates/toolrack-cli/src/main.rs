@@ -89,14 +89,14 @@ fn main() -> std::process::ExitCode {
     let resolved = settings::resolve(&arguments.global, &settings::env_var, StdStreams::detect());
     let settings = match resolved {
         Ok(settings) => Arc::new(settings),
-        Err(failure) => return early().error(&failure).into(),
+        Err(error) => return early().error(&error).into(),
     };
     let printer = Arc::new(Printer::new(&settings));
     let context =
         Context { settings, printer: Arc::clone(&printer), cancellation: CancellationToken::new() };
     let exit_code = match run(arguments.command, context) {
         Ok(()) => ExitCode::Success,
-        Err(failure) => printer.error(&failure),
+        Err(error) => printer.error(&error),
     };
     printer.close(exit_code).into()
 }
@@ -106,9 +106,11 @@ fn parse(words: &[String]) -> Result<Cli, clap::Error> {
     let matches = match words {
         // `toolrack help COMMAND`.
         [first, rest @ ..] if first == "help" => {
-            let asked = [command.get_name()].into_iter().chain(rest.iter().map(String::as_str));
-            let asked: Vec<String> = asked.chain(["--help"]).map(str::to_owned).collect();
-            command.try_get_matches_from(asked)
+            let args_with_help =
+                [command.get_name()].into_iter().chain(rest.iter().map(String::as_str));
+            let args_with_help: Vec<String> =
+                args_with_help.chain(["--help"]).map(str::to_owned).collect();
+            command.try_get_matches_from(args_with_help)
         }
         _ => command.try_get_matches(),
     };
@@ -139,12 +141,12 @@ fn run(command: Command, context: Context) -> Result<(), CliError> {
 /// Runs a command. The first Ctrl-C cancels it and waits for the cleanup; the second exits at once,
 /// and guardians stop the servers.
 async fn interruptible(context: Context, command: Command) -> Result<(), CliError> {
-    let stop = context.cancellation.clone();
+    let cancellation = context.cancellation.clone();
     let mut signals = signal(SignalKind::interrupt())?;
     let mut work = pin!(commands::dispatch(command, &context));
     tokio::select! {
         outcome = &mut work => return outcome,
-        _ = signals.recv() => stop.cancel(),
+        _ = signals.recv() => cancellation.cancel(),
     }
     context.printer.note("stopping; press Ctrl-C again to exit immediately");
     tokio::select! {

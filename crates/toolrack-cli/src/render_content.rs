@@ -259,9 +259,9 @@ mod tests {
         }
         let mut files = Files::new(Some(&dir));
         files.save("aGk=", "image/gif").unwrap();
-        let told = files.with_saved_paths(r#"{"a":1}"#);
+        let json = files.with_saved_paths(r#"{"a":1}"#);
         let expected = format!(r#"{{"a":1,"saved":["{}"]}}"#, dir.join("result-1.gif").display());
-        assert_eq!(told, expected);
+        assert_eq!(json, expected);
         assert!(save_base64(&dir, "%%", "image/png").is_err());
         assert!(save_base64(Path::new("/proc/nowhere"), "aGk=", "image/png").is_err());
     }

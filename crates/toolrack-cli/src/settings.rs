@@ -1,7 +1,7 @@
 //! Settings of every command, resolved from options, environment variables and defaults, in this
 //! order.
 //!
-//! What is not set here is left to the config file of each server.
+//! Everything else is left to the config of each server.
 //!
 //! **Invariant:** the environment is read only through [`Variable`], so the documented table is
 //! complete.

@@ -19,7 +19,7 @@ pub(crate) fn similar_names<'a>(
     close.into_iter().take(MAX_SUGGESTIONS).map(|(_, candidate)| candidate).collect()
 }
 
-/// A substring counts as a near match, whatever its length.
+/// A substring counts as a near match, however short it is.
 fn similarity(name: &str, candidate: &str) -> f64 {
     let score = strsim::normalized_damerau_levenshtein(name, candidate);
     if name.len() >= 3 && candidate.contains(name) { score.max(0.9) } else { score }

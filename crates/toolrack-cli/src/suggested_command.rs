@@ -102,12 +102,12 @@ mod tests {
             two,
             "`toolrack --config new.toml edit z` changes it, `toolrack --config new.toml remove z` removes it",
         );
-        let edit = "mend it with `toolrack edit`";
-        check((None, Some("main")), edit, "mend it with `toolrack --agent main edit`");
+        let edit = "fix it with `toolrack edit`";
+        check((None, Some("main")), edit, "fix it with `toolrack --agent main edit`");
         check(
             (Some("my file.toml"), Some("it's")),
             edit,
-            r"mend it with `toolrack --config 'my file.toml' --agent 'it'\''s' edit`",
+            r"fix it with `toolrack --config 'my file.toml' --agent 'it'\''s' edit`",
         );
         for same in [
             "run `toolrack --help`",

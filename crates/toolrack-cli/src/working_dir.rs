@@ -95,8 +95,8 @@ mod tests {
 
     #[track_caller]
     fn check(kind: &str, program: &str, rest: Value, expected: Option<&str>) {
-        let there = ["srv.py", "./x.js", "../data", ".", "bin/server", "-y"];
-        let exists = |path: &Path| there.iter().any(|there| path == Path::new(there));
+        let existing = ["srv.py", "./x.js", "../data", ".", "bin/server", "-y"];
+        let exists = |path: &Path| existing.iter().any(|existing| path == Path::new(existing));
         let found = relative_path(&config(kind, program, rest), exists);
         assert_eq!(found.as_deref(), expected);
     }

@@ -70,8 +70,9 @@ pub(crate) fn parse_entry(name: &str, text: &str) -> Result<PastedServer, CliErr
     if entry.get("package").is_some_and(Value::is_object) {
         return parse_native(name, entry);
     }
-    let is_whole = SERVER_KEYS.iter().any(|key| entry.get(*key).is_some_and(Value::is_object));
-    let reading = if is_whole {
+    let is_full_config =
+        SERVER_KEYS.iter().any(|key| entry.get(*key).is_some_and(Value::is_object));
+    let reading = if is_full_config {
         read_as(detect("", text).dialect, "", text)
     } else {
         parse_bare_entry(name, &entry)
@@ -91,11 +92,11 @@ fn parse_bare_entry(name: &str, entry: &Map<String, Value>) -> Reading<ConfigFil
     let (dialect, list) = dialect_of(entry);
     let text = json!({ list: { name: entry } }).to_string();
     let mut reading = read_as(dialect, "", &text);
-    let around = join(list, name);
+    let wrapper = join(list, name);
     for fault in &mut reading.faults {
         // The position refers to the wrapper, which the user has not typed.
         fault.at = None;
-        let field = fault.field.strip_prefix(&around).map(|field| field.trim_start_matches('.'));
+        let field = fault.field.strip_prefix(&wrapper).map(|field| field.trim_start_matches('.'));
         fault.field = field.unwrap_or(&fault.field).to_owned();
     }
     reading
@@ -140,16 +141,19 @@ fn single_server(name: &str, reading: Reading<ConfigFile>) -> Result<PastedServe
 }
 
 fn invalid_entry(faults: &[Fault]) -> CliError {
-    let (errors, odd): (Vec<&Fault>, Vec<&Fault>) =
+    let (errors, misspelled): (Vec<&Fault>, Vec<&Fault>) =
         faults.iter().partition(|fault| fault.severity == Severity::Error);
     // A misspelled key is usually why a required one is missing.
-    let odd = odd.into_iter().filter(|fault| fault.nearest.is_some());
+    let misspelled = misspelled.into_iter().filter(|fault| fault.nearest.is_some());
     let fault = |diagnostic: &Fault| {
         let fault =
             ServiceFault::new(toolrack_service::ErrorCode::ValidationError, diagnostic.to_string());
         fault.at(diagnostic.field.clone()).hint(ENTRY_HINT)
     };
-    CliError::from_faults(ExitCode::Usage, errors.into_iter().chain(odd).map(fault).collect())
+    CliError::from_faults(
+        ExitCode::Usage,
+        errors.into_iter().chain(misspelled).map(fault).collect(),
+    )
 }
 
 #[cfg(test)]
@@ -159,7 +163,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: &str) {
-        let told = match parse_entry("it", text) {
+        let described = match parse_entry("it", text) {
             Ok(PastedServer { config, warnings }) => {
                 assert_eq!(config.name, "it");
                 let timeout = config.config.get("timeout").map(ToString::to_string);
@@ -168,11 +172,11 @@ mod tests {
                         .join(" ");
                 let timeout =
                     timeout.map(|timeout| format!(" timeout={timeout}")).unwrap_or_default();
-                format!("{words}{timeout}{}", if warnings.is_empty() { "" } else { " (odd)" })
+                format!("{words}{timeout}{}", if warnings.is_empty() { "" } else { " (warnings)" })
             }
             Err(failure) => format!("error: {}", failure.faults()[0].message),
         };
-        assert_eq!(told, expected, "{text}");
+        assert_eq!(described, expected, "{text}");
     }
 
     #[test]

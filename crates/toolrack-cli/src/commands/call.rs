@@ -58,7 +58,7 @@ pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), 
         Some(ResolvedName { server, .. }) => servers.filter(|candidate| candidate == server),
         None => servers,
     };
-    let meant = server_selection::resolve_typed(name, &servers)
+    let resolved = server_selection::resolve_typed(name, &servers)
         .or_else(|| server_selection::resolve_public(name, &servers))
         .or_else(|| server_selection::resolve_single(name, &servers));
     let unknown = server_selection::unknown_name("tool", name, &servers, std::iter::empty());
@@ -69,7 +69,7 @@ pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), 
             context.printer.note(note);
         }
         // The cached tool lists decide before the spelling of the name does.
-        let Some(target) = lookup_tool(session, name).or(meant) else {
+        let Some(target) = lookup_tool(session, name).or(resolved) else {
             return Err(unknown_tool(session, name, with_unlisted_hint(unknown, &unlisted)));
         };
         let is_enough = options.dry_run && session.has_tool(&target.server, &target.item);
@@ -137,11 +137,11 @@ fn unknown_tool(session: &ServerSession, name: &str, unknown: CliError) -> CliEr
     let tools = session.tools();
     let spellings: Vec<String> =
         tools.iter().map(|tool| format!("{}.{}", tool.server(), tool.tool().name)).collect();
-    let close = similar_names(name, spellings.iter().map(String::as_str));
-    if close.is_empty() {
+    let similar = similar_names(name, spellings.iter().map(String::as_str));
+    if similar.is_empty() {
         return unknown;
     }
-    let message = format!("tool `{name}` not found{}", did_you_mean(&close));
+    let message = format!("tool `{name}` not found{}", did_you_mean(&similar));
     CliError::unknown(message, unknown.hint().unwrap_or_default())
 }
 
@@ -242,12 +242,12 @@ impl Call<'_> {
         let tools = self.session.tools();
         let names = tools.iter().filter(|tool| **tool.server() == **server);
         let names: Vec<&str> = names.map(|tool| tool.tool().name.as_str()).collect();
-        let close = did_you_mean(&similar_names(item, names.iter().copied()));
+        let similar = did_you_mean(&similar_names(item, names.iter().copied()));
         let hint = match names.as_slice() {
             [] => format!("`{server}` has no tools"),
             names => format!("available tools: {}", plain_text(&names.join(", "), 500)),
         };
-        CliError::unknown(format!("`{server}` has no tool `{item}`{close}"), hint)
+        CliError::unknown(format!("`{server}` has no tool `{item}`{similar}"), hint)
     }
 
     async fn send(&self, arguments: &RawValue) -> Result<RawJson, CliError> {
@@ -305,10 +305,10 @@ pub(crate) fn call_options(options: &RequestOptions, context: &Context) -> Clien
 
 /// All invalid arguments, with the tool's signature as the hint.
 fn invalid_arguments(faults: Vec<ServiceFault>, tool: &Tool, schema: &Value) -> CliError {
-    let takes = plain_text(&signature(Schema::new(schema)), 500);
-    let hint = match takes.as_str() {
+    let signature_text = plain_text(&signature(Schema::new(schema)), 500);
+    let hint = match signature_text.as_str() {
         "" => format!("`{}` takes no arguments", tool.name),
-        takes => format!("`{}` takes: {takes}", tool.name),
+        signature_text => format!("`{}` takes: {signature_text}", tool.name),
     };
     let faults = faults.into_iter().map(|fault| fault.hint(hint.clone())).collect();
     CliError::from_faults(ExitCode::Usage, faults)

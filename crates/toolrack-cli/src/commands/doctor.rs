@@ -368,7 +368,7 @@ async fn check_connection(service: &LocalService, id: Uuid, server: &McpServerCo
     // The server's last output is a clue, not yet a fix.
     let fix = match (hint, stage) {
         (Some(hint), "start" | "handshake" | "package") => format!("{hint}; {usual_fix}"),
-        (Some(hint), "reach" | "values") => hint,
+        (Some(hint), "connect" | "values") => hint,
         _ => usual_fix,
     };
     Finding::fail(stage, exit_code, detail, fix)
@@ -403,7 +403,7 @@ fn classify_failure(
             ("login", ExitCode::Auth, format!("log in with `toolrack login {typed}`"))
         }
         Some(FailureKind::Unreachable) => (
-            "reach",
+            "connect",
             ExitCode::Unreachable,
             format!("check the URL with `toolrack get {typed}`, the network and the proxy"),
         ),
@@ -465,7 +465,7 @@ fn daemon_finding(status: &Status) -> Option<Finding> {
              `toolrack logs {typed}`"
         )
     };
-    let detail = format!("not running in the daemon: {message}");
+    let detail = format!("not running: {message}");
     Some(
         Finding::fail("daemon", exit_code, detail, hint.unwrap_or_else(usual_fix)).for_server(name),
     )
@@ -519,7 +519,7 @@ mod tests {
         check(FailureKind::MissingTool, "package", ExitCode::Unreachable);
         check(FailureKind::BadConfig, "values", ExitCode::Config);
         check(FailureKind::NeedsLogin, "login", ExitCode::Auth);
-        check(FailureKind::Unreachable, "reach", ExitCode::Unreachable);
+        check(FailureKind::Unreachable, "connect", ExitCode::Unreachable);
         check(FailureKind::HandshakeTimedOut, "handshake", ExitCode::Unreachable);
         check(FailureKind::Exited, "start", ExitCode::Unreachable);
         let mut server = McpServerConfig::http("it", "http://host/mcp");

@@ -23,7 +23,7 @@ use crate::output::{self, List, Output};
 use crate::server_selection::Servers;
 use crate::suggested_command::{EchoedFlags, shell_quote};
 
-/// What is known about a server.
+/// A server with its known state.
 #[derive(Debug)]
 struct ServerRow {
     config: McpConfig,
@@ -53,38 +53,38 @@ pub(crate) async fn status(options: &StatusOptions, context: &Context) -> Result
         servers.server(name)?;
     }
     let is_wanted = |name: &str| options.server.as_deref().is_none_or(|server| server == name);
-    let mut known = with_service(context, None, async |service: &LocalService| {
+    let mut rows = with_service(context, None, async |service: &LocalService| {
         let configs = service.list().into_iter().filter(|config| is_wanted(&config.name));
         Ok(configs.map(|config| last_known(service, config)).collect::<Vec<_>>())
     })
     .await?;
-    for row in &mut known {
+    for row in &mut rows {
         let server = servers.server(&row.config.name);
         row.has_token = server.is_ok_and(McpServerConfig::has_authorization);
     }
     if options.check {
         // One at a time, so that the processes can be attributed to their server.
-        for row in known.iter_mut().filter(|row| row.config.enabled) {
+        for row in rows.iter_mut().filter(|row| row.config.enabled) {
             row.checked = Some(check_server(&row.config.name, context).await);
             if context.cancellation.is_cancelled() {
                 return Err(CliError::interrupted());
             }
         }
     } else if let Some(daemon) = daemon_client::find(&context.settings)? {
-        add_daemon_status(&daemon, &mut known).await?;
+        add_daemon_status(&daemon, &mut rows).await?;
     } else {
         context.printer.note(
-            "note: no daemon is running, and servers run only in the daemon; use `--check` to \
-                 start and check them",
+            "note: without a daemon, servers run only during a command; use `--check` to start and \
+             check them",
         );
     }
     let (now, echoed_flags) = (output::now_ms(), &context.settings.echoed_flags);
     context.printer.list(&List {
         columns: &["NAME", "STATE", "TRANSPORT", "TOOLS", "PROCESSES", "DETAIL", "NEXT"],
-        rows: known.iter().map(|row| status_row(row, now, echoed_flags)).collect(),
-        items: known.iter().map(|row| status_json(row, now, echoed_flags).to_string()).collect(),
+        rows: rows.iter().map(|row| status_row(row, now, echoed_flags)).collect(),
+        items: rows.iter().map(|row| status_json(row, now, echoed_flags).to_string()).collect(),
     });
-    match known.iter().find_map(|row| row.checked.as_ref()?.as_ref().err()) {
+    match rows.iter().find_map(|row| row.checked.as_ref()?.as_ref().err()) {
         None => Ok(()),
         Some(first) => Err(CliError::new(
             first.exit_code(),
@@ -96,10 +96,10 @@ pub(crate) async fn status(options: &StatusOptions, context: &Context) -> Result
 }
 
 /// Adds the status from the daemon.
-async fn add_daemon_status(daemon: &Daemon, known: &mut [ServerRow]) -> Result<(), CliError> {
+async fn add_daemon_status(daemon: &Daemon, rows: &mut [ServerRow]) -> Result<(), CliError> {
     let statuses = daemon.statuses().await?;
     let process_table = ProcessTable::read();
-    for row in known {
+    for row in rows {
         let Some(status) = statuses.iter().find(|one| one.name == row.config.name) else {
             continue;
         };
@@ -113,32 +113,32 @@ async fn add_daemon_status(daemon: &Daemon, known: &mut [ServerRow]) -> Result<(
 
 fn last_known(service: &LocalService, config: McpConfig) -> ServerRow {
     let detail: Option<StatusDetail> = service.status_detail(config.id);
-    let happened = service.logs().read(config.id).unwrap_or_default();
+    let log = service.logs().read(config.id).unwrap_or_default();
     ServerRow {
         has_token: false,
         n_tools: detail.as_ref().map_or(0, |detail| detail.n_tools),
         n_tools_total: detail.and_then(|detail| detail.n_tools_total),
-        last: last_outcome(happened),
+        last: last_outcome(log),
         checked: None,
         daemon: None,
         config,
     }
 }
 
-fn state_of(known: &ServerRow, now: u64) -> ServerState {
-    let name = shell_quote(&known.config.name);
+fn state_of(row: &ServerRow, now: u64) -> ServerState {
+    let name = shell_quote(&row.config.name);
     let run = |verb: &str| format!("toolrack {verb} {name}");
     let tell = |state, detail: String, next| ServerState { state, detail, next };
     let unauthorized =
-        if known.has_token { ("needs token", "edit") } else { ("needs login", "login") };
-    if !known.config.enabled {
+        if row.has_token { ("needs token", "edit") } else { ("needs login", "login") };
+    if !row.config.enabled {
         return tell("disabled", String::new(), run("enable"));
     }
-    if let Some((status, _)) = &known.daemon {
+    if let Some((status, _)) = &row.daemon {
         let (state, detail, verb) = daemon_state_of(status, unauthorized);
         return tell(state, detail, run(verb));
     }
-    match (&known.checked, &known.last) {
+    match (&row.checked, &row.last) {
         (Some(Ok(checked)), _) => tell("ok", checked.describe(), run("tools")),
         (Some(Err(failure)), _) => {
             let message = failure.summary().message;
@@ -176,67 +176,67 @@ fn daemon_state_of(
             }
             problem => {
                 let message = problem.map_or_else(|| message.clone(), |problem| problem.message);
-                let again =
+                let retry =
                     status.retry_in_ms.map(|ms| format!("; retry in {} s", ms.div_ceil(1000)));
-                ("failed", format!("{message}{}", again.unwrap_or_default()), "doctor")
+                ("failed", format!("{message}{}", retry.unwrap_or_default()), "doctor")
             }
         },
     }
 }
 
-fn tool_count(known: &ServerRow) -> String {
-    let (shown, total) = match &known.checked {
+fn tool_count(row: &ServerRow) -> String {
+    let (offered, total) = match &row.checked {
         Some(Ok(checked)) => (checked.n_tools, Some(checked.n_tools_total)),
-        _ => (known.n_tools, known.n_tools_total),
+        _ => (row.n_tools, row.n_tools_total),
     };
-    total.map_or_else(|| "?".to_owned(), |total| format!("{shown}/{total}"))
+    total.map_or_else(|| "?".to_owned(), |total| format!("{offered}/{total}"))
 }
 
-fn status_row(known: &ServerRow, now: u64, echoed_flags: &EchoedFlags) -> Vec<String> {
-    let ServerState { state, detail, next } = state_of(known, now);
-    let processes = match &known.checked {
+fn status_row(row: &ServerRow, now: u64, echoed_flags: &EchoedFlags) -> Vec<String> {
+    let ServerState { state, detail, next } = state_of(row, now);
+    let processes = match &row.checked {
         Some(Ok(checked)) => check_server::summarize(&checked.processes),
-        _ => match &known.daemon {
+        _ => match &row.daemon {
             Some((_, processes)) if !processes.is_empty() => check_server::summarize(processes),
             _ => "-".to_owned(),
         },
     };
-    let transport = config_secrets::transport_name(&known.config).to_owned();
-    let name = config_secrets::display_line(&known.config.name);
+    let transport = config_secrets::transport_name(&row.config).to_owned();
+    let name = config_secrets::display_line(&row.config.name);
     vec![
         name,
         state.to_owned(),
         transport,
-        tool_count(known),
+        tool_count(row),
         processes,
         detail,
         echoed_flags.apply_to_command(&next),
     ]
 }
 
-fn status_json(known: &ServerRow, now: u64, echoed_flags: &EchoedFlags) -> Value {
-    let ServerState { state, detail, next } = state_of(known, now);
-    let (check, problem) = match &known.checked {
+fn status_json(row: &ServerRow, now: u64, echoed_flags: &EchoedFlags) -> Value {
+    let ServerState { state, detail, next } = state_of(row, now);
+    let (check, problem) = match &row.checked {
         None => {
-            let problem = known.daemon.as_ref().and_then(|(status, _)| status.problem.as_ref());
+            let problem = row.daemon.as_ref().and_then(|(status, _)| status.problem.as_ref());
             (Value::Null, json!(problem))
         }
         Some(Ok(checked)) => (checked.to_json(), Value::Null),
         Some(Err(failure)) => (Value::Null, json!(failure.summary())),
     };
-    let processes = known.daemon.as_ref().map(|(_, processes)| processes.as_slice());
+    let processes = row.daemon.as_ref().map(|(_, processes)| processes.as_slice());
     let processes: Vec<Value> =
         processes.unwrap_or_default().iter().map(Process::to_json).collect();
     json!({
-        "name": known.config.name,
-        "id": known.config.id,
+        "name": row.config.name,
+        "id": row.config.id,
         "state": state,
-        "way": config_secrets::transport_name(&known.config),
-        "n_tools": known.n_tools,
-        "n_tools_total": known.n_tools_total,
+        "way": config_secrets::transport_name(&row.config),
+        "n_tools": row.n_tools,
+        "n_tools_total": row.n_tools_total,
         "detail": detail,
         "next": echoed_flags.apply_to_command(&next),
-        "last_at": known.last.as_ref().map(|line| output::format_utc(line.at)),
+        "last_at": row.last.as_ref().map(|line| output::format_utc(line.at)),
         "check": check,
         "problem": problem,
         "processes": processes,
@@ -378,9 +378,9 @@ mod tests {
         disabled.config.enabled = false;
         check(&disabled, ["disabled", "", "toolrack enable it"]);
         check(&known(None), ["unknown", "never started", "toolrack start it"]);
-        let mut odd = known(None);
-        odd.config.name = "$(touch\u{202e} x)".to_owned();
-        check(&odd, ["unknown", "never started", "toolrack start '$(touch x)'"]);
+        let mut hostile = known(None);
+        hostile.config.name = "$(touch\u{202e} x)".to_owned();
+        check(&hostile, ["unknown", "never started", "toolrack start '$(touch x)'"]);
         let last = |kind| known(Some(kind));
         check(&last(LogKind::Ready), ["idle", "last start 2 min ago", "toolrack tools it"]);
         check(&last(LogKind::Failure), ["failed", "2 min ago: exit 3", "toolrack doctor it"]);

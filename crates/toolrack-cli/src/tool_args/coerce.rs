@@ -212,7 +212,7 @@ impl ArgumentBuilder {
     }
 }
 
-/// Converts text to a type that the schema allows. The error says what is wrong.
+/// Converts text to a type that the schema allows. The error is the message for the user.
 fn coerce(text: &str, place: Schema<'_>) -> Result<Value, String> {
     if let Some(choices) = place.allowed_values() {
         return match_choice(text, &choices)

@@ -1,6 +1,6 @@
 //! The parts of JSON Schema that the CLI needs for typed arguments.
 //!
-//! **Invariant:** no schema is rejected. What is not understood allows any value; the server
+//! **Invariant:** no schema is rejected. Unsupported keywords allow any value; the server
 //! decides.
 
 use serde_json::{Map, Value};

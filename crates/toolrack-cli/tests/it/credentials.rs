@@ -98,17 +98,17 @@ fn logs_follow_a_server_of_another_process() {
     let mut output = child.stdout.take().unwrap();
     // Stopped at the end of the test.
     let _kept = Kept::new(child);
-    let (told, heard) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let mut some = [0; 1024];
         while let Ok(n_bytes @ 1..) = output.read(&mut some) {
-            told.send(String::from_utf8_lossy(&some[..n_bytes]).into_owned()).unwrap_or_default();
+            sender.send(String::from_utf8_lossy(&some[..n_bytes]).into_owned()).unwrap_or_default();
         }
     });
     run(&fixture, &["call", "demo.greet", "name=Ada"]);
     let mut seen = String::new();
     eventually(LONG, "what the server wrote", || {
-        seen.extend(heard.try_iter());
+        seen.extend(receiver.try_iter());
         seen.contains("| first words") && seen.contains("* connected")
     });
 }
@@ -140,8 +140,8 @@ fn login_with_a_pasted_redirect_url() {
     let page = text.lines().find_map(|line| line.trim().strip_prefix("http")).unwrap();
     let mut curl = fixture.command("curl");
     curl.args(["-s", "-o", "/dev/null", "-w", "%{redirect_url}", &format!("http{page}")]);
-    let led = crate::fixture::outcome(curl).stdout;
-    pty.types(&format!("{led}\n"));
+    let redirect_url = crate::fixture::outcome(curl).stdout;
+    pty.types(&format!("{redirect_url}\n"));
     let (code, text) = pty.end(LONG);
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("logged in to `remote` via "), "{text}");

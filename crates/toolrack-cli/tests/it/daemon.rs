@@ -33,7 +33,7 @@ fn signal(pid: u32, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
-#[expect(clippy::disallowed_methods, reason = "how long a program takes is what is measured")]
+#[expect(clippy::disallowed_methods, reason = "measures a separate process")]
 fn now() -> Instant {
     Instant::now()
 }
@@ -71,10 +71,10 @@ fn warm_call_starts_no_process() {
     let before = server(&fixture);
     let mut times: Vec<Duration> = (0..20)
         .map(|_| {
-            let begun = now();
+            let started = now();
             let called = run(&fixture, &["call", "demo.greet", "name=Ada"]);
             assert_eq!(called.stdout, "Hello, Ada!\n");
-            begun.elapsed()
+            started.elapsed()
         })
         .collect();
     times.sort();
@@ -90,7 +90,7 @@ fn warm_call_starts_no_process() {
 }
 
 /// A counter of the daemon's metrics.
-fn counted(fixture: &Fixture, name: &str) -> u64 {
+fn metric(fixture: &Fixture, name: &str) -> u64 {
     let socket = fixture.path().join("home/run/daemon.sock");
     let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
@@ -108,11 +108,11 @@ fn missing_program_is_not_restarted_in_a_loop() {
     let fixture = Fixture::new();
     run(&fixture, &["daemon", "start"]);
     run(&fixture, &["add", "missing", "--no-check", "--", "no-such-program"]);
-    let begun = now();
+    let started = now();
     let outcome = fixture.run(&["start", "missing"]);
-    println!("a failed start: {:?}", begun.elapsed());
+    println!("a failed start: {:?}", started.elapsed());
     assert_eq!(outcome.status.code(), Some(4), "{outcome:?}");
-    let n_restarts = counted(&fixture, "toolrack_server_restarts_total");
+    let n_restarts = metric(&fixture, "toolrack_server_restarts_total");
     assert!(n_restarts < 10, "{n_restarts} restarts for one order");
     run(&fixture, &["daemon", "stop"]);
     fixture.marker.assert_nobody_left(Duration::ZERO);
@@ -184,7 +184,7 @@ fn killed_daemon_leaves_no_process() {
 }
 
 /// A daemon in the foreground with many servers that ignore SIGTERM and EOF.
-fn stubborn(fixture: &Fixture) -> Child {
+fn stubborn_daemon(fixture: &Fixture) -> Child {
     use std::fmt::Write as _;
     let server = program("scripted-server").display().to_string();
     let (variable, value) = fixture.marker.pair();
@@ -210,25 +210,25 @@ fn stubborn(fixture: &Fixture) -> Child {
 #[test]
 fn second_signal_stops_stubborn_servers_at_once() {
     let fixture = Fixture::new();
-    let child = stubborn(&fixture);
-    let begun = now();
+    let child = stubborn_daemon(&fixture);
+    let started = now();
     signal(child.id(), Signal::TERM);
     let (status, ..) = Kept::new(child).output(LONG).unwrap();
-    println!("one signal: {:?}", begun.elapsed());
+    println!("one signal: {:?}", started.elapsed());
     assert_eq!(status.code(), Some(0));
     fixture.marker.assert_nobody_left(Duration::ZERO);
 
-    let child = stubborn(&fixture);
+    let child = stubborn_daemon(&fixture);
     let pid = child.id();
     signal(pid, Signal::TERM);
     let socket = fixture.path().join("home/run/daemon.sock");
     eventually(LONG, "it has heard the first", || {
         std::os::unix::net::UnixStream::connect(&socket).is_err()
     });
-    let begun = now();
+    let started = now();
     signal(pid, Signal::INT);
     let (status, ..) = Kept::new(child).output(LONG).unwrap();
-    println!("two signals: {:?}", begun.elapsed());
+    println!("two signals: {:?}", started.elapsed());
     assert_eq!(status.code(), Some(130));
     fixture.marker.assert_nobody_left(LONG);
 }

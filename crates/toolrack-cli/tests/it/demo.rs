@@ -70,9 +70,12 @@ fn demo_supports_the_legacy_protocol() {
 fn unknown_command_suggests_a_similar_one() {
     let (output, _) = run(&["demoo"]);
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("unrecognized subcommand 'demoo'") && said.contains("`demo`"), "{said}");
-    assert!(!said.contains("__"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        stderr.contains("unrecognized subcommand 'demoo'") && stderr.contains("`demo`"),
+        "{stderr}"
+    );
+    assert!(!stderr.contains("__"), "{stderr}");
 }
 
 #[test]

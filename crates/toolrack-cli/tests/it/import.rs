@@ -165,7 +165,7 @@ fn codex_timeouts_keep_their_units() {
                 "https://mcp.figma.com/mcp",
                 r#"{"headers":{"Authorization":"Bearer ${env:FIGMA_OAUTH_TOKEN}","X-Figma-Region":"…","X-Org":"${env:ORG_ID}"},"startup_timeout":"1500ms"}"#,
             ),
-            ("old", "old-server", "skipped: is disabled there"),
+            ("old", "old-server", "skipped: disabled in that tool"),
         ],
     );
 }
@@ -181,7 +181,7 @@ fn zed_is_imported() {
                 "some-command --path $${HOME}",
                 r#"{"args":["--path","$${HOME}"],"timeout":"45s"}"#,
             ),
-            ("older", "node server.js", "skipped: is disabled there"),
+            ("older", "node server.js", "skipped: disabled in that tool"),
             ("remote", "https://example.com/mcp", r#"{"headers":{"Authorization":"…"}}"#),
         ],
     );
@@ -198,7 +198,7 @@ fn windsurf_is_imported() {
                 "https://mcp.figma.com/mcp",
                 r#"{"deny":["delete_file"],"headers":{"X-Figma-Token":"${env:FIGMA_TOKEN}"}}"#,
             ),
-            ("git", "uvx mcp-server-git", "skipped: is disabled there"),
+            ("git", "uvx mcp-server-git", "skipped: disabled in that tool"),
         ],
     );
 }
@@ -214,7 +214,7 @@ fn opencode_is_imported() {
                 "npx -y @modelcontextprotocol/server-everything ${file:~/.port}",
                 r#"{"args":["-y","@modelcontextprotocol/server-everything","${file:~/.port}"],"startup_timeout":"5s"}"#,
             ),
-            ("jira", "https://jira.example.com/mcp", "skipped: is disabled there"),
+            ("jira", "https://jira.example.com/mcp", "skipped: disabled in that tool"),
         ],
     );
 }
@@ -230,7 +230,7 @@ fn goose_env_keys_become_secrets() {
                 "npx -y @modelcontextprotocol/server-github",
                 r#"{"args":["-y","@modelcontextprotocol/server-github"],"timeout":"300s"}"#,
             ),
-            ("linear", "https://mcp.linear.app/mcp", "skipped: is disabled there"),
+            ("linear", "https://mcp.linear.app/mcp", "skipped: disabled in that tool"),
             ("nested", "uvx nested-server", r#"{"args":["nested-server"],"timeout":"120s"}"#),
         ],
     );
