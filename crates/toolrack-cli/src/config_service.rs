@@ -95,8 +95,8 @@ fn shared_entry(name: &str, agent: &str, change: Change) -> CliError {
     let (word, is_enabled) = (change.as_str(), change == Change::Enable);
     let hint = format!(
         "without `--agent`, `{word} {name}` applies to all agents; for `{agent}` only, copy the \
-             entry to its `[[agents.mcp]]` with `toolrack edit`, and set `enabled = \
-             {is_enabled}` there"
+         entry to its `[[agents.mcp]]` with `toolrack edit`, and set `enabled = \
+         {is_enabled}` there"
     );
     CliError::usage(format!("`{name}` is shared by all agents, not specific to `{agent}`"), hint)
 }

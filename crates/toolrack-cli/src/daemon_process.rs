@@ -84,10 +84,10 @@ pub(crate) async fn start(
 
 /// Why the daemon exited early, from its log.
 fn exit_error(code: Option<i32>, log: &Path, begin: u64) -> CliError {
-    let json = read_log(log, begin).unwrap_or_default();
+    let log_text = read_log(log, begin).unwrap_or_default();
     let exit_code =
         ExitCode::ALL.into_iter().find(|exit_code| Some(i32::from(exit_code.code())) == code);
-    match (last_error(&json), exit_code) {
+    match (last_error(&log_text), exit_code) {
         (Some(fault), Some(exit_code)) => CliError::from_faults(exit_code, vec![fault]),
         _ => CliError::new(
             ExitCode::Unreachable,
@@ -162,14 +162,14 @@ fn cannot_open(path: &Path, error: &io::Error) -> CliError {
 fn read_log(log: &Path, begin: u64) -> io::Result<String> {
     let mut file = File::open(log)?;
     file.seek(SeekFrom::Start(begin))?;
-    let mut json = Vec::new();
-    file.take(MAX_READ_BYTES).read_to_end(&mut json)?;
-    Ok(String::from_utf8_lossy(&json).into_owned())
+    let mut bytes = Vec::new();
+    file.take(MAX_READ_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// The last error that was printed as JSON.
-fn last_error(json: &str) -> Option<ServiceFault> {
-    json.lines().rev().find_map(|line| serde_json::from_str(line).ok())
+fn last_error(log_text: &str) -> Option<ServiceFault> {
+    log_text.lines().rev().find_map(|line| serde_json::from_str(line).ok())
 }
 
 /// Size at which the log is rotated. One old file is kept.

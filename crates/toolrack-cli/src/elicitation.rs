@@ -74,7 +74,7 @@ impl ElicitationHandler {
                 let message = plain_text(question.message(), MAX_CHARS);
                 self.printer.note(format_args!(
                     "note: `{server}` asks: {message}\nnote: declined, because there is no \
-                         terminal; use `--yes` to answer with defaults"
+                     terminal; use `--yes` to answer with defaults"
                 ));
                 ElicitationAnswer::Decline
             }
@@ -218,8 +218,8 @@ impl ClientHandler for ElicitationHandler {
 
     fn log(&self, message: &LogMessage) {
         if self.printer.verbosity() == Verbosity::Verbose {
-            let json = plain_text(message.data.get(), MAX_CHARS);
-            self.printer.relay(format_args!("log: {json}"));
+            let data = plain_text(message.data.get(), MAX_CHARS);
+            self.printer.relay(format_args!("log: {data}"));
         }
     }
 }

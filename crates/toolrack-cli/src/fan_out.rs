@@ -128,7 +128,7 @@ pub(crate) fn note_truncated<T>(listing: &Listing<T>, what: &str, server: &str, 
     if n > 0 {
         printer.note(format_args!(
             "note: {n} {what} of `{server}` could not be parsed and were \
-                 skipped"
+             skipped"
         ));
     }
     if let Some(cut) = listing.cut {

@@ -146,8 +146,8 @@ impl ServerSession {
             statuses.iter().any(|status| status.name == name && status.n_tools_total.is_some())
         };
         let known = self.configs.iter().filter(|config| config.enabled && is_known(&config.name));
-        let asked = known.map(|config| self.manager().connect(&config.name, config.clone()));
-        for outcome in join_all(asked).await {
+        let queries = known.map(|config| self.manager().connect(&config.name, config.clone()));
+        for outcome in join_all(queries).await {
             outcome?;
         }
         let enabled = self.configs.iter().filter(|config| config.enabled);
@@ -297,8 +297,8 @@ impl ServerSession {
 
     /// Whether a server's tool list is known and empty.
     fn has_no_tools(&self, server: &str) -> bool {
-        let asked = self.manager().server(server).ok();
-        asked.is_some_and(|connection| {
+        let known = self.manager().server(server).ok();
+        known.is_some_and(|connection| {
             connection.listing().is_some_and(|listing| listing.items.is_empty())
         })
     }
@@ -393,9 +393,9 @@ impl Listener<'_> {
         self.server == server
     }
 
-    fn relay(&self, server: &str, json: impl fmt::Display) {
+    fn relay(&self, server: &str, text: impl fmt::Display) {
         if self.is_target(server) && self.printer.verbosity() == Verbosity::Verbose {
-            self.printer.relay(format_args!("{server}: {json}"));
+            self.printer.relay(format_args!("{server}: {text}"));
         }
     }
 }
@@ -425,7 +425,7 @@ pub(crate) fn login_hint(server: &McpServerConfig) -> Option<String> {
     let url = without_secrets(url);
     Some(format!(
         "add it with `toolrack add NAME {url}`, then run `toolrack login NAME`; or pass a token: \
-             `--header 'Authorization: Bearer ${{TOKEN}}'`"
+         `--header 'Authorization: Bearer ${{TOKEN}}'`"
     ))
 }
 

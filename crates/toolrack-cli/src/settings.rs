@@ -468,15 +468,15 @@ mod tests {
     #[test]
     fn daemon_use_can_be_disabled() {
         let none = GlobalOptions::default;
-        let json = |settings: Settings| (settings.daemon, settings.listen);
-        check((none(), &[], SCREEN), json, (DaemonUse::Auto, None));
-        check((none(), &[(Variable::NoDaemon, "")], SCREEN), json, (DaemonUse::Auto, None));
-        check((none(), &[(Variable::NoDaemon, "1")], SCREEN), json, (DaemonUse::Never, None));
+        let daemon = |settings: Settings| (settings.daemon, settings.listen);
+        check((none(), &[], SCREEN), daemon, (DaemonUse::Auto, None));
+        check((none(), &[(Variable::NoDaemon, "")], SCREEN), daemon, (DaemonUse::Auto, None));
+        check((none(), &[(Variable::NoDaemon, "1")], SCREEN), daemon, (DaemonUse::Never, None));
         let forbidden = GlobalOptions { no_daemon: true, ..none() };
-        check((forbidden, &[], SCREEN), json, (DaemonUse::Never, None));
+        check((forbidden, &[], SCREEN), daemon, (DaemonUse::Never, None));
         let quiet = [(Variable::NoAutostart, "1"), (Variable::Listen, "none")];
         let expected = (DaemonUse::NoAutostart, Some(Listen::Nowhere));
-        check((none(), &quiet, SCREEN), json, expected);
+        check((none(), &quiet, SCREEN), daemon, expected);
     }
 
     #[test]

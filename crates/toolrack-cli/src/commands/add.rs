@@ -36,8 +36,8 @@ pub(crate) enum Check {
 /// Adds a server to the config.
 pub(crate) async fn add(options: &AddOptions, context: &Context) -> Result<(), CliError> {
     let config = McpConfig::of_entry(&build_entry(options)?);
-    let is_tried = !options.no_check && !options.disabled;
-    let check = if is_tried { Check::Yes } else { Check::No };
+    let is_checked = !options.no_check && !options.disabled;
+    let check = if is_checked { Check::Yes } else { Check::No };
     create(config, check, context).await
 }
 
@@ -50,9 +50,9 @@ pub(crate) async fn create(
 ) -> Result<(), CliError> {
     let printer = &context.printer;
     let name = config.name.clone();
-    let here = std::env::current_dir();
-    let dir_note = here.ok().and_then(|dir| working_dir::set_if_relative(&mut config, &dir));
-    let plain = extract_secrets(config.clone()).names;
+    let cwd_path = std::env::current_dir();
+    let dir_note = cwd_path.ok().and_then(|dir| working_dir::set_if_relative(&mut config, &dir));
+    let secret_names = extract_secrets(config.clone()).names;
     let (file, mut json) = with_service(context, None, async |service: &LocalService| {
         prompt_missing_secrets(service, &config, context).await?;
         let id =
@@ -64,10 +64,10 @@ pub(crate) async fn create(
     if let Some(note) = dir_note {
         printer.note(note);
     }
-    for name in plain {
+    for name in secret_names {
         printer.note(format_args!(
             "note: the value of `{name}` is plain text in the config file; to keep it out, use \
-                 `toolrack secret set` with `--env-secret` or `${{secret:NAME}}`"
+             `toolrack secret set` with `--env-secret` or `${{secret:NAME}}`"
         ));
     }
     if check == Check::No {
@@ -88,14 +88,14 @@ pub(crate) async fn create(
                 printer.done(format_args!("added `{name}` to {file} without checking it"), &json);
                 let hint = format!(
                     "check it with `toolrack status --check {typed}`, or remove it with \
-                         `toolrack remove {typed}`"
+                     `toolrack remove {typed}`"
                 );
                 return Err(failure.with_hint(hint));
             }
             printer.done(
                 format_args!(
                     "added `{name}` to {file}, but the check failed; change it with `toolrack \
-                         edit {typed}`, or remove it with `toolrack remove {typed}`"
+                     edit {typed}`, or remove it with `toolrack remove {typed}`"
                 ),
                 &json,
             );
@@ -112,7 +112,7 @@ fn create_error(name: &str, error: ServiceError) -> CliError {
     match error.code() {
         ErrorCode::Conflict if is_about("name") => CliError::from(error).with_hint(format!(
             "change the existing server with `toolrack edit {typed}`, remove it with `toolrack \
-                 remove {typed}`, or choose another name"
+             remove {typed}`, or choose another name"
         )),
         ErrorCode::ValidationError if is_about("name") || is_about("transport.url") => {
             let with_subject = |fault: &ServiceFault| {
@@ -210,7 +210,7 @@ fn remote(options: &AddOptions) -> Result<McpTransport, CliError> {
         let name = &options.name;
         let hint = format!(
             "a URL begins with `https://`; put a command after `--`, e.g. `toolrack add {name} \
-                 -- npx …`"
+             -- npx …`"
         );
         return Err(CliError::usage(message, hint).with_field("URL"));
     }
@@ -234,7 +234,7 @@ fn local(options: &AddOptions) -> Result<McpTransport, CliError> {
         let name = &options.name;
         let hint = format!(
             "give a command, e.g. `toolrack add {name} -- npx -y some-server`, or a URL, e.g. \
-                 `toolrack add {name} https://host/mcp`"
+             `toolrack add {name} https://host/mcp`"
         );
         return Err(CliError::usage("missing command or URL of the server", hint));
     };
@@ -368,14 +368,14 @@ mod tests {
 
     #[test]
     fn program_paths_become_absolute() {
-        let here = std::env::current_dir().unwrap();
+        let cwd_path = std::env::current_dir().unwrap();
         let check = |command: &str, cwd: Option<&str>, expected: &str| {
             assert_eq!(absolute_program(command, cwd.map(Path::new)), expected);
         };
         check("npx", None, "npx");
         check("/usr/bin/env", None, "/usr/bin/env");
-        check("./server", None, here.join("server").to_str().unwrap());
-        check("bin/server", None, here.join("bin/server").to_str().unwrap());
+        check("./server", None, cwd_path.join("server").to_str().unwrap());
+        check("bin/server", None, cwd_path.join("bin/server").to_str().unwrap());
         check("bin/server", Some("/srv"), "bin/server");
         check("${HOME}/server", None, "${HOME}/server");
     }

@@ -72,8 +72,8 @@ pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), 
         let Some(target) = lookup_tool(session, name).or(resolved) else {
             return Err(unknown_tool(session, name, with_unlisted_hint(unknown, &unlisted)));
         };
-        let is_enough = options.dry_run && session.has_tool(&target.server, &target.item);
-        if !is_enough {
+        let needs_no_connection = options.dry_run && session.has_tool(&target.server, &target.item);
+        if !needs_no_connection {
             session.connect(&target.server).await?;
         }
         // Public names are sanitized, so the tool's own name may be spelled differently.
@@ -93,7 +93,7 @@ fn reject_separate_tool_name(name: &str, first: &str) -> Result<(), CliError> {
     }
     let hint = format!(
         "for a tool of the server `{name}`, use `{name}.{first}`; arguments are `name=text` or \
-             `name:=json`"
+         `name:=json`"
     );
     Err(CliError::usage(format!("`{first}` is not a valid argument"), hint))
 }
@@ -167,13 +167,13 @@ fn collect_arguments(
     }
     let mut arguments = Vec::new();
     for typed in words {
-        let word = tool_args::parse(typed)?;
-        let text = match word.source {
+        let argument = tool_args::parse(typed)?;
+        let text = match argument.source {
             ValueSource::Inline(text) => text,
-            ValueSource::Stdin => read_input(&word.path)?,
-            ValueSource::File(path) => read_file(&word.path, &path)?,
+            ValueSource::Stdin => read_input(&argument.path)?,
+            ValueSource::File(path) => read_file(&argument.path, &path)?,
         };
-        arguments.push(tool_args::resolve(&word.path, word.format, text)?);
+        arguments.push(tool_args::resolve(&argument.path, argument.format, text)?);
     }
     Ok(TypedArguments { object, arguments })
 }

@@ -52,7 +52,7 @@ fn login_failed(name: &str, error: &AuthError) -> CliError {
     let hint = match error {
         AuthError::Unregistered { .. } => format!(
             "create a token at the server and send it in a header: run `toolrack edit {typed}` \
-                 and add `headers = {{ Authorization = \"Bearer ${{TOKEN}}\" }}`"
+             and add `headers = {{ Authorization = \"Bearer ${{TOKEN}}\" }}`"
         ),
         _ => format!(
             "run `toolrack login {typed}` again; without a browser on this machine, add \
@@ -106,7 +106,7 @@ fn manual_browser(printer: Arc<Printer>) -> Arc<dyn Browser> {
             let display_url = plain_text(request.url.as_str(), MAX_URL_CHARS);
             printer.prompt(format_args!(
                 "Open this page in any browser and log in:\n  {display_url}\nYou will be redirected to \
-                     a URL that cannot be displayed. Paste that URL here: "
+                 a URL that cannot be displayed. Paste that URL here: "
             ));
             read_line().await.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
         })
@@ -152,9 +152,9 @@ async fn set_secret(options: SecretSetOptions, context: &Context) -> Result<(), 
     if options.value.is_some() || name.contains('=') {
         return Err(CliError::usage(
             "secrets cannot be passed on the command line, where other users and the shell \
-                 history can see them",
+             history can see them",
             "give only the name, and type the value at the prompt or pipe it in; consider the \
-                 value just typed exposed",
+             value just typed exposed",
         ));
     }
     with_service(context, None, async |service: &LocalService| {
@@ -169,7 +169,7 @@ async fn set_secret(options: SecretSetOptions, context: &Context) -> Result<(), 
         let text = match (is_new, users.as_slice()) {
             (true, []) => format!(
                 "stored secret `{name}`; use it with `--env-secret VARIABLE={name}` or \
-                     `${{secret:{name}}}`"
+                 `${{secret:{name}}}`"
             ),
             (true, users) => format!("stored secret `{name}`, used by {}", users.join(", ")),
             (false, _) => format!("updated secret `{name}`"),
@@ -273,7 +273,7 @@ fn read_piped_secret() -> Result<Secret, CliError> {
         Ok(0) => Err(CliError::usage(
             "no value on stdin",
             "pipe it in, e.g. `pass show token | toolrack secret set NAME`, or run the command \
-                 on a terminal",
+             on a terminal",
         )),
         Ok(_) => Ok(value),
         Err(error) => {

@@ -262,7 +262,7 @@ pub(crate) async fn dashboard(
         Ok(()) => {
             let text = format!(
                 "opened the dashboard in your browser: {url}\nhint: if no page appears, get a \
-                     link with `toolrack dashboard --no-browser`"
+                 link with `toolrack dashboard --no-browser`"
             );
             printer.done(text, &json!({ "url": url }));
             Ok(())

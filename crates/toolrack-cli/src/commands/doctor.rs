@@ -301,7 +301,7 @@ fn check_values(
     interpolate(server, &lookup).map_err(|faults| {
         let fix = format!(
             "set the variable, store the secret with `toolrack secret set NAME`, or change the \
-                 server with `toolrack edit {}`",
+             server with `toolrack edit {}`",
             shell_quote(&server.name)
         );
         let each = faults.iter();

@@ -50,7 +50,7 @@ pub(crate) async fn import(options: ImportOptions, context: &Context) -> Result<
                 let name = &import.config.name;
                 printer.note(format_args!(
                     "note: `{name}` needs a secret that is not stored; store it with `toolrack \
-                         secret set {secret}`"
+                     secret set {secret}`"
                 ));
             }
             let extracted = config_secrets::extract_secrets(import.config.clone());
@@ -74,7 +74,7 @@ pub(crate) async fn import(options: ImportOptions, context: &Context) -> Result<
         if n_plain > 0 {
             printer.note(format_args!(
                 "note: {n_plain} secret-looking values stay plain text; `--secrets` moves them \
-                     to the secret store"
+                 to the secret store"
             ));
         }
         report(&imports, &options, &config_path(service), context);
@@ -228,7 +228,7 @@ fn read_found(path: &Path, dialect: Option<Dialect>) -> Result<SourceFile, CliEr
 }
 
 fn report(imports: &[Import], options: &ImportOptions, file: &str, context: &Context) {
-    let word = |outcome: &ImportOutcome| match (outcome, options.dry_run) {
+    let describe = |outcome: &ImportOutcome| match (outcome, options.dry_run) {
         (ImportOutcome::Imported, true) => "would be imported".to_owned(),
         (ImportOutcome::Imported, false) => "imported".to_owned(),
         (ImportOutcome::Skipped(reason), _) => format!("skipped: {reason}"),
@@ -237,7 +237,7 @@ fn report(imports: &[Import], options: &ImportOptions, file: &str, context: &Con
     let row = |import: &Import| {
         let name = display_line(&import.config.name);
         let from = dialect_name(import.dialect).to_owned();
-        vec![name, from, config_secrets::target(&import.config), word(&import.outcome)]
+        vec![name, from, config_secrets::target(&import.config), describe(&import.outcome)]
     };
     let item = |import: &Import| {
         let json = json!({
@@ -246,7 +246,7 @@ fn report(imports: &[Import], options: &ImportOptions, file: &str, context: &Con
             "dialect": dialect_name(import.dialect),
             "target": config_secrets::target(&import.config),
             "taken": import.outcome == ImportOutcome::Imported && !options.dry_run,
-            "outcome": word(&import.outcome),
+            "outcome": describe(&import.outcome),
         });
         json.to_string()
     };
@@ -298,8 +298,7 @@ struct Import {
     note: Option<String>,
 }
 
-/// Decides for each server whether it is imported. `here` is the working directory, which selects
-/// the project.
+/// Decides for each server whether it is imported. `cwd` selects the project.
 fn plan(found: &[SourceFile], present: &[McpConfig], cwd: &Path) -> Vec<Import> {
     let mut imports: Vec<Import> = Vec::new();
     for SourceFile { path, dir, dialect, file, .. } in found {
@@ -335,8 +334,8 @@ fn enclosing_project<'a>(cwd: &Path, projects: impl Iterator<Item = &'a str>) ->
     let contains_cwd = |name: &&str| {
         let project = Path::new(name);
         // The working directory has no symlinks in it, but the configured project path may.
-        let plain = project.canonicalize();
-        cwd.starts_with(project) || plain.is_ok_and(|plain| cwd.starts_with(plain))
+        let canonical = project.canonicalize();
+        cwd.starts_with(project) || canonical.is_ok_and(|canonical| cwd.starts_with(canonical))
     };
     projects
         .filter(|name| Path::new(name).is_absolute())

@@ -86,7 +86,7 @@ async fn start_once(name: &str, context: &Context) -> Result<(), CliError> {
     insert_key(&mut json, "name", json!(name));
     let text = format!(
         "`{name}` starts: {}\nstopped it again: without a daemon, a server runs only as long as \
-             the command that uses it",
+         the command that uses it",
         checked.describe()
     );
     context.printer.done(text, &json);
@@ -110,7 +110,7 @@ pub(crate) async fn stop(name: &str, context: &Context) -> Result<(), CliError> 
     };
     let text = format!(
         "{cleanup}`{name}` is not running: without a daemon, a server runs only as long as the \
-             command that uses it\nto keep it from starting, run `toolrack disable {typed}`"
+         command that uses it\nto keep it from starting, run `toolrack disable {typed}`"
     );
     let json = json!({ "name": name, "state": "stopped", "n_swept": n_orphans });
     context.printer.done(text, &json);
@@ -152,7 +152,7 @@ pub(crate) async fn enable(options: &EnableOptions, context: &Context) -> Result
             Err(failure) => {
                 printer.note(format_args!(
                     "`{name}` does not start and stays disabled; use `--no-check` to enable it \
-                         anyway"
+                     anyway"
                 ));
                 Err(failure)
             }

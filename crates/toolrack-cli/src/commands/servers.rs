@@ -253,7 +253,7 @@ pub(crate) async fn list(context: &Context) -> Result<(), CliError> {
     if configs.is_empty() {
         printer.note(
             "note: no servers configured; add one with `toolrack add`, or import servers from \
-                 other tools with `toolrack import`",
+             other tools with `toolrack import`",
         );
     }
     printer.list(&List {
