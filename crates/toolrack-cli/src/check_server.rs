@@ -141,7 +141,7 @@ impl ProcessTable {
 }
 
 /// The PIDs and their total memory.
-pub(crate) fn summarize(processes: &[Process]) -> String {
+pub(crate) fn summarize_processes(processes: &[Process]) -> String {
     let pids: Vec<String> = processes.iter().map(|process| process.pid.to_string()).collect();
     let bytes: u64 = processes.iter().map(|process| process.memory_bytes).sum();
     match pids.as_slice() {
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn process_summary_has_pids_and_memory() {
         let process = |pid| Process { pid, parent: 1, name: "x".to_owned(), memory_bytes: 3 << 19 };
-        assert_eq!(summarize(&[]), "");
-        assert_eq!(summarize(&[process(7), process(8)]), "7 8 (3.0 MiB)");
+        assert_eq!(summarize_processes(&[]), "");
+        assert_eq!(summarize_processes(&[process(7), process(8)]), "7 8 (3.0 MiB)");
     }
 }

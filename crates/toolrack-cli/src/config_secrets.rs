@@ -223,7 +223,7 @@ pub(crate) fn extract_secrets(mut config: McpConfig) -> ExtractedSecrets {
             continue;
         };
         // The store keeps values literally, so an escaped `$${` is unescaped.
-        *value = literal(value);
+        *value = unescape(value);
         variable.is_secret = true;
         variable.required = true;
         names.push(name.clone());
@@ -309,7 +309,7 @@ fn strip_scheme(value: &str) -> &str {
 /// Adds a secret and returns the reference to it. A name that is taken by another value gets a
 /// number.
 fn add_secret(secrets: &mut Vec<(String, String)>, name: String, token: &str) -> String {
-    let value = literal(token);
+    let value = unescape(token);
     let is_free = |candidate: &String| {
         secrets.iter().all(|(name, known)| name != candidate || *known == value)
     };
@@ -324,7 +324,7 @@ fn is_plain_secret(name: &str, value: &str) -> bool {
     is_secret_name(name) && !value.is_empty() && !is_reference(value)
 }
 
-fn literal(value: &str) -> String {
+fn unescape(value: &str) -> String {
     value.replace("$${", "${")
 }
 

@@ -212,7 +212,7 @@ impl Daemon {
                 Ok(status) if status.state == McpStatus::Starting => verb = "start",
                 Ok(status) => return Ok(status),
                 Err(error) if error.is_unknown_server() => {
-                    self.wait_until_known(name, deadline).await?
+                    self.wait_until_known(name, deadline).await?;
                 }
                 Err(error) => return Err(not_connected(name, error.failure)),
             }

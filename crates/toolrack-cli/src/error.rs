@@ -64,7 +64,7 @@ impl CliError {
     }
 
     /// A tool ran and reported an error.
-    pub(crate) fn tool(tool: &str) -> Self {
+    pub(crate) fn tool_failed(tool: &str) -> Self {
         Self::new(
             ExitCode::ToolFailed,
             ErrorCode::ServiceUnavailable,

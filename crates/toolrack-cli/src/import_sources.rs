@@ -86,7 +86,7 @@ impl SourceTool {
     }
 
     /// The usual config files that exist.
-    pub(crate) fn present(self, dirs: &SearchDirs) -> Vec<PathBuf> {
+    pub(crate) fn existing_files(self, dirs: &SearchDirs) -> Vec<PathBuf> {
         self.files(dirs).into_iter().filter(|path: &PathBuf| Path::is_file(path)).collect()
     }
 }

@@ -85,7 +85,7 @@ const NEVER_CUT: [&str; 7] = ["ID", "NAME", "NEXT", "PROMPT", "SERVER", "TOOL", 
 #[derive(Debug, Clone, Copy)]
 struct Column {
     width: usize,
-    is_typed: bool,
+    never_cut: bool,
 }
 
 /// Renders a table. Without a limit, nothing is cut.
@@ -101,15 +101,16 @@ pub(crate) fn render_table(columns: &[&str], rows: &[Vec<String>], limit: Option
 }
 
 fn natural_columns(columns: &[&str], lines: &[&Vec<String>]) -> Vec<Column> {
-    let widest =
-        |at: usize| lines.iter().filter_map(|cells| cells.get(at)).map(|cell| cell.width()).max();
+    let widest = |index: usize| {
+        lines.iter().filter_map(|cells| cells.get(index)).map(|cell| cell.width()).max()
+    };
     // Resources are addressed by URI, so their names may be cut.
-    let is_typed = |heading: &str| {
+    let never_cut = |heading: &str| {
         NEVER_CUT.contains(&heading) && (heading != "NAME" || !columns.contains(&"URI"))
     };
-    let column = |(at, heading): (usize, &&str)| Column {
-        width: widest(at).unwrap_or_default(),
-        is_typed: is_typed(heading),
+    let column = |(index, heading): (usize, &&str)| Column {
+        width: widest(index).unwrap_or_default(),
+        never_cut: never_cut(heading),
     };
     columns.iter().enumerate().map(column).collect()
 }
@@ -119,7 +120,7 @@ fn fit_columns(columns: &mut [Column], limit: usize) {
     let gaps = GAP.len() * columns.len().saturating_sub(1);
     while columns.iter().map(|column| column.width).sum::<usize>() + gaps > limit {
         let wide = columns.iter_mut().filter(|column| column.width > MIN_WIDTH);
-        match wide.max_by_key(|column| (!column.is_typed, column.width)) {
+        match wide.max_by_key(|column| (!column.never_cut, column.width)) {
             Some(widest) => widest.width -= 1,
             None => break,
         }
@@ -129,12 +130,12 @@ fn fit_columns(columns: &mut [Column], limit: usize) {
 /// Cells that are never cut take room from the other cells of their row, the last one first.
 fn row_widths(cells: &[String], columns: &[Column]) -> Vec<usize> {
     let width = |(cell, column): (&String, &Column)| {
-        if column.is_typed { column.width.max(cell.width()) } else { column.width }
+        if column.never_cut { column.width.max(cell.width()) } else { column.width }
     };
     let mut widths: Vec<usize> = cells.iter().zip(columns).map(width).collect();
     let room: usize = columns.iter().map(|column| column.width).sum();
     let mut surplus = widths.iter().sum::<usize>().saturating_sub(room);
-    for (width, _) in widths.iter_mut().zip(columns).rev().filter(|(_, column)| !column.is_typed) {
+    for (width, _) in widths.iter_mut().zip(columns).rev().filter(|(_, column)| !column.never_cut) {
         let taken = surplus.min(*width);
         *width -= taken;
         surplus -= taken;
@@ -144,8 +145,8 @@ fn row_widths(cells: &[String], columns: &[Column]) -> Vec<usize> {
 
 fn render_row(cells: &[String], columns: &[Column]) -> String {
     let mut line = String::new();
-    for (at, (cell, width)) in cells.iter().zip(row_widths(cells, columns)).enumerate() {
-        if at > 0 {
+    for (index, (cell, width)) in cells.iter().zip(row_widths(cells, columns)).enumerate() {
+        if index > 0 {
             line.push_str(GAP);
         }
         let shown = truncate(cell, width);
@@ -189,8 +190,8 @@ pub(crate) fn now_ms() -> u64 {
 }
 
 /// A timestamp in milliseconds as `2026-07-28T12:00:00Z`.
-pub(crate) fn format_utc(at: u64) -> String {
-    let seconds = at / 1000;
+pub(crate) fn format_utc(time_ms: u64) -> String {
+    let seconds = time_ms / 1000;
     let (year, month, day) = date(seconds / DAY);
     let (hour, minute, second) = (seconds % DAY / 3600, seconds % 3600 / 60, seconds % 60);
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
@@ -210,8 +211,8 @@ fn date(day: u64) -> (u64, u64, u64) {
 }
 
 /// A relative time in one unit.
-pub(crate) fn format_ago(at: u64, now: u64) -> String {
-    let seconds = now.saturating_sub(at) / 1000;
+pub(crate) fn format_ago(time_ms: u64, now_ms: u64) -> String {
+    let seconds = now_ms.saturating_sub(time_ms) / 1000;
     match seconds {
         0..60 => "just now".to_owned(),
         60..3600 => format!("{} min ago", seconds / 60),
@@ -315,8 +316,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_time_format(at: u64, expected: &str) {
-        assert_eq!(format_utc(at), expected);
+    fn check_time_format(time_ms: u64, expected: &str) {
+        assert_eq!(format_utc(time_ms), expected);
     }
 
     #[test]

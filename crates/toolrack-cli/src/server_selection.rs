@@ -82,7 +82,10 @@ impl Servers {
     }
 
     /// The configured servers. Prints all warnings.
-    pub(crate) fn examined(settings: &Settings, printer: &Printer) -> Result<Self, CliError> {
+    pub(crate) fn configured_with_all_warnings(
+        settings: &Settings,
+        printer: &Printer,
+    ) -> Result<Self, CliError> {
         Self::load_with_warnings(settings, printer, |_| true)
     }
 
@@ -261,10 +264,10 @@ fn ad_hoc(target: &TargetOptions) -> Result<McpServerConfig, CliError> {
     }
     let name = server_name(&target.command);
     let transport = McpTransport::Stdio {
-        command: literal(&command),
-        args: words.map(|word| literal(word)).collect(),
+        command: escape_references(&command),
+        args: words.map(|word| escape_references(word)).collect(),
         env: env.into_iter().collect(),
-        cwd: target.cwd.as_ref().map(|dir| literal(&dir.to_string_lossy())),
+        cwd: target.cwd.as_ref().map(|dir| escape_references(&dir.to_string_lossy())),
     };
     Ok(McpServerConfig::new(name, transport))
 }
@@ -285,7 +288,7 @@ fn server_name(command: &[String]) -> String {
 }
 
 /// Escapes `${`: the shell has already expanded what it should.
-fn literal(text: &str) -> String {
+fn escape_references(text: &str) -> String {
     text.replace("${", "$${")
 }
 
@@ -311,7 +314,7 @@ pub(crate) fn parse_header(header: &str) -> Result<(String, String), CliError> {
 
 fn parse_variable(variable: &str) -> Result<(String, EnvValue), CliError> {
     let (name, value) = match variable.split_once('=') {
-        Some((name, value)) => (name, literal(value)),
+        Some((name, value)) => (name, escape_references(value)),
         None => (variable, format!("${{{variable}}}")),
     };
     if name.is_empty() {

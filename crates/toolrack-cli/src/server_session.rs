@@ -83,7 +83,7 @@ impl ServerSession {
             home.clone()
         };
         let mut http = HttpOptions::default();
-        if !servers.configs.iter().all(is_child) {
+        if !servers.configs.iter().all(is_stdio) {
             http.proxy = settings::proxies();
         }
         let options = ServiceOptions {
@@ -267,7 +267,7 @@ impl ServerSession {
     }
 
     /// Checks that a name does not match tools of several servers.
-    pub(crate) fn unambiguous(&self, typed: &str) -> Result<(), CliError> {
+    pub(crate) fn ensure_unambiguous(&self, typed: &str) -> Result<(), CliError> {
         Ok(self.manager().unambiguous(typed)?)
     }
 
@@ -354,7 +354,7 @@ impl ServerSession {
     }
 }
 
-fn is_child(config: &McpServerConfig) -> bool {
+fn is_stdio(config: &McpServerConfig) -> bool {
     matches!(config.transport, McpTransport::Stdio { .. })
 }
 

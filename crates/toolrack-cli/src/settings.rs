@@ -62,16 +62,16 @@ pub(crate) enum DaemonUse {
 /// Where the daemon listens, besides its Unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listen {
-    At(SocketAddr),
+    Addr(SocketAddr),
     /// On its Unix socket only.
-    Nowhere,
+    None,
 }
 
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::At(addr) => addr.fmt(f),
-            Self::Nowhere => f.write_str("none"),
+            Self::Addr(addr) => addr.fmt(f),
+            Self::None => f.write_str("none"),
         }
     }
 }
@@ -81,10 +81,10 @@ impl std::str::FromStr for Listen {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "none" {
-            return Ok(Self::Nowhere);
+            return Ok(Self::None);
         }
         let addr: Option<SocketAddr> = text.parse().ok();
-        addr.map(Self::At).ok_or_else(|| {
+        addr.map(Self::Addr).ok_or_else(|| {
             "expected an address with a port, e.g. `127.0.0.1:7733`, or `none`".to_owned()
         })
     }
@@ -475,7 +475,7 @@ mod tests {
         let forbidden = GlobalOptions { no_daemon: true, ..none() };
         check((forbidden, &[], SCREEN), daemon, (DaemonUse::Never, None));
         let quiet = [(Variable::NoAutostart, "1"), (Variable::Listen, "none")];
-        let expected = (DaemonUse::NoAutostart, Some(Listen::Nowhere));
+        let expected = (DaemonUse::NoAutostart, Some(Listen::None));
         check((none(), &quiet, SCREEN), daemon, expected);
     }
 

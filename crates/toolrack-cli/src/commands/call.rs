@@ -64,7 +64,7 @@ pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), 
     let unknown = server_selection::unknown_name("tool", name, &servers, std::iter::empty());
     with_session(servers, &options.request, context, async |session: &ServerSession| {
         let unlisted = session.list_cached().await?;
-        session.unambiguous(name)?;
+        session.ensure_unambiguous(name)?;
         if let Some(note) = check_bare_tool(session, name, &unlisted)? {
             context.printer.note(note);
         }
@@ -278,7 +278,7 @@ impl Call<'_> {
                 files.note_saved(printer);
             }
             let is_error = result.is_ok_and(|result| result.is_error);
-            return if is_error { Err(CliError::tool(&self.target.item)) } else { Ok(()) };
+            return if is_error { Err(CliError::tool_failed(&self.target.item)) } else { Ok(()) };
         }
         let result = result?;
         let mut files = Files::new(self.options.save.as_deref());
@@ -290,10 +290,10 @@ impl Call<'_> {
                 files.note_unsaved(printer);
             }
             _ => {
-                printer.document(&files.with_saved_paths(&String::from_utf8_lossy(raw.as_bytes())))
+                printer.document(&files.with_saved_paths(&String::from_utf8_lossy(raw.as_bytes())));
             }
         }
-        if result.is_error { Err(CliError::tool(&self.target.item)) } else { Ok(()) }
+        if result.is_error { Err(CliError::tool_failed(&self.target.item)) } else { Ok(()) }
     }
 }
 

@@ -126,7 +126,7 @@ pub(crate) fn candidates(root: &Command, words: &[String], known: &KnownNames) -
     }
     let line = TypedWords::read(root, before);
     let options = line.command.get_arguments().chain(root.get_arguments());
-    let found = match line.open {
+    let found = match line.pending_option {
         Some(option) if option.get_long() == Some("server") => names_with(&known.servers, ""),
         Some(option) => values(option),
         None if last.starts_with('-') => {
@@ -153,19 +153,19 @@ struct TypedWords<'a> {
     subcommand: Option<&'a str>,
     positionals: Vec<&'a str>,
     /// An option whose value comes next.
-    open: Option<&'a Arg>,
+    pending_option: Option<&'a Arg>,
 }
 
 impl<'a> TypedWords<'a> {
     fn read(root: &'a Command, words: &'a [String]) -> Self {
         let mut line =
-            Self { command: root, subcommand: None, positionals: Vec::new(), open: None };
+            Self { command: root, subcommand: None, positionals: Vec::new(), pending_option: None };
         for word in words {
-            if line.open.take().is_some() {
+            if line.pending_option.take().is_some() {
                 continue;
             }
             if word.starts_with('-') {
-                line.open =
+                line.pending_option =
                     line.option(root, word).filter(|option| option.get_action().takes_values());
                 continue;
             }

@@ -254,7 +254,7 @@ pub(crate) async fn read_secret(name: &str, context: &Context) -> Result<Secret,
 /// Prompts for the value with the echo off.
 async fn prompt_secret(name: &str, context: &Context) -> Result<Secret, CliError> {
     let printer = &context.printer;
-    let unseen = EchoOff::begin()?;
+    let unseen = EchoOff::new()?;
     printer.prompt(format_args!("Value of `{name}` (hidden): "));
     let typed = context.run_cancellable(async { Ok(read_line().await) }).await;
     drop(unseen);
@@ -289,7 +289,7 @@ struct EchoOff {
 }
 
 impl EchoOff {
-    fn begin() -> Result<Self, CliError> {
+    fn new() -> Result<Self, CliError> {
         let before = tcgetattr(io::stdin()).map_err(io::Error::from)?;
         let mut silent = before.clone();
         silent.local_modes.remove(LocalModes::ECHO);

@@ -79,9 +79,9 @@ fn requested_listen(options: &DaemonStartOptions, settings: &Settings) -> Option
 /// Whether the daemon listens on the requested address. Port 0 matches any port.
 fn listens_on(running: &Running, listen: Listen) -> bool {
     match (listen, running.addr) {
-        (Listen::Nowhere, addr) => addr.is_none(),
-        (Listen::At(_), None) => false,
-        (Listen::At(wanted), Some(addr)) => {
+        (Listen::None, addr) => addr.is_none(),
+        (Listen::Addr(_), None) => false,
+        (Listen::Addr(wanted), Some(addr)) => {
             wanted.ip() == addr.ip() && (wanted.port() == 0 || wanted.port() == addr.port())
         }
     }
@@ -109,8 +109,8 @@ pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(
     daemon_process::init_logging(options.detached.then(|| log_file(home)))?;
     raise_file_limit();
     let listen = match requested_listen(options, settings) {
-        Some(Listen::At(addr)) => Some(addr),
-        Some(Listen::Nowhere) => None,
+        Some(Listen::Addr(addr)) => Some(addr),
+        Some(Listen::None) => None,
         None => Some(DEFAULT_ADDR),
     };
     let service = service_options(settings)?;

@@ -122,7 +122,7 @@ async fn call(client: &McpClient, tool: &str, arguments: &str) -> Result<String,
     let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
     let result = client.call_tool(tool, &arguments).await?;
     if result.is_error {
-        return Err(CliError::tool(tool));
+        return Err(CliError::tool_failed(tool));
     }
     Ok(result.content)
 }

@@ -104,7 +104,7 @@ impl Finding {
 pub(crate) async fn doctor(options: &DoctorOptions, context: &Context) -> Result<(), CliError> {
     let home = context.settings.home()?;
     let mut findings = vec![check_home(home.dir()), check_secrets(&home.secrets_dir())];
-    let servers = match Servers::examined(&context.settings, &context.printer) {
+    let servers = match Servers::configured_with_all_warnings(&context.settings, &context.printer) {
         Ok(servers) => servers,
         Err(failure) => {
             findings.extend(failure.faults().iter().map(|fault| {

@@ -155,7 +155,7 @@ fn find_files(options: &ImportOptions) -> Result<Vec<SourceFile>, CliError> {
     let mut found = Vec::new();
     let tools = tool.as_ref().map_or(SourceTool::ALL, std::slice::from_ref);
     for tool in tools {
-        for path in tool.present(&dirs) {
+        for path in tool.existing_files(&dirs) {
             found.push(read_found(&path, Some(tool.dialect()))?);
         }
     }

@@ -123,10 +123,10 @@ pub(crate) async fn daemon_logs(
     let printer = &context.printer;
     let path = log_file(context.settings.home()?);
     let n_bytes = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
-    let begin = n_bytes.saturating_sub(TAIL_BYTES);
-    let (text, mut place) = read_lines(&path, begin)?;
+    let offset = n_bytes.saturating_sub(TAIL_BYTES);
+    let (text, mut position) = read_lines(&path, offset)?;
     // The tail most likely begins in the middle of a line.
-    let text = if begin > 0 { text.split_once('\n').map_or("", |(_, rest)| rest) } else { &text };
+    let text = if offset > 0 { text.split_once('\n').map_or("", |(_, rest)| rest) } else { &text };
     print_daemon_lines(text, printer);
     if text.is_empty() {
         printer.note(
@@ -143,27 +143,27 @@ pub(crate) async fn daemon_logs(
             () = context.cancellation.cancelled() => return Ok(()),
             () = sleep(POLL_INTERVAL) => {}
         }
-        let (text, end) = read_lines(&path, place)?;
+        let (text, end) = read_lines(&path, position)?;
         print_daemon_lines(&text, printer);
-        place = end;
+        position = end;
     }
 }
 
 /// Complete lines from an offset, and the offset after them. A shorter file has been rotated; a
 /// missing one is empty.
-fn read_lines(path: &Path, begin: u64) -> io::Result<(String, u64)> {
+fn read_lines(path: &Path, offset: u64) -> io::Result<(String, u64)> {
     let mut file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((String::new(), 0)),
         Err(error) => return Err(error),
     };
-    let begin = if file.metadata()?.len() < begin { 0 } else { begin };
-    file.seek(SeekFrom::Start(begin))?;
+    let offset = if file.metadata()?.len() < offset { 0 } else { offset };
+    file.seek(SeekFrom::Start(offset))?;
     let mut bytes = Vec::new();
     file.take(READ_BYTES).read_to_end(&mut bytes)?;
     let n_whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |index| index + 1);
     bytes.truncate(n_whole);
-    let end = begin + u64::try_from(n_whole).unwrap_or_default();
+    let end = offset + u64::try_from(n_whole).unwrap_or_default();
     Ok((String::from_utf8_lossy(&bytes).into_owned(), end))
 }
 

@@ -25,7 +25,7 @@ use crate::server_selection::Servers;
 /// unchanged.
 const DAEMON: &str = "daemon";
 /// The daemon enforces the timeouts; the bridge must not be faster.
-const NEVER: Duration = Duration::from_hours(24 * 365);
+const NO_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 
 /// How long the first list waits for servers that are starting. Clients are notified of tools that
 /// arrive later.
@@ -49,11 +49,11 @@ pub(crate) async fn serve(options: ServeOptions, context: &Context) -> Result<()
     }
     match found {
         Some(daemon) => bridge(&daemon, options.server.as_deref(), context).await,
-        None => alone(options.server, context).await,
+        None => serve_directly(options.server, context).await,
     }
 }
 
-async fn alone(server: Option<String>, context: &Context) -> Result<(), CliError> {
+async fn serve_directly(server: Option<String>, context: &Context) -> Result<(), CliError> {
     let switchboard = Switchboard::for_one_client();
     let options = ServiceOptions {
         handler: Some(Arc::clone(&switchboard) as Arc<dyn ClientHandler>),
@@ -75,7 +75,7 @@ async fn alone(server: Option<String>, context: &Context) -> Result<(), CliError
     }
     let scope = server.map_or(Scope::All, Scope::Server);
     let before = (scope, Behind::Servers);
-    let outcome = pass(service.rack(), switchboard, before, context).await;
+    let outcome = run_gateway(service.rack(), switchboard, before, context).await;
     service.close().await;
     outcome
 }
@@ -88,8 +88,8 @@ async fn bridge(daemon: &Daemon, server: Option<&str>, context: &Context) -> Res
     };
     let transport = McpTransport::Http { url: daemon.url(&target), headers: HashMap::new() };
     let config = McpServerConfig {
-        timeout: NEVER,
-        max_timeout: NEVER,
+        timeout: NO_TIMEOUT,
+        max_timeout: NO_TIMEOUT,
         ..McpServerConfig::new(DAEMON, transport)
     };
     let switchboard = Switchboard::for_one_client();
@@ -99,12 +99,12 @@ async fn bridge(daemon: &Daemon, server: Option<&str>, context: &Context) -> Res
     manager.connect_all().await?;
     let scope = Scope::Server(DAEMON.to_owned());
     let before = (scope, Behind::Gateway);
-    let outcome = pass(&manager, switchboard, before, context).await;
+    let outcome = run_gateway(&manager, switchboard, before, context).await;
     manager.close().await;
     outcome
 }
 
-async fn pass(
+async fn run_gateway(
     manager: &Arc<McpManager>,
     switchboard: Arc<Switchboard>,
     (scope, behind): (Scope, Behind),

@@ -195,9 +195,11 @@ fn tool_count(row: &ServerRow) -> String {
 fn status_row(row: &ServerRow, now: u64, echoed_flags: &EchoedFlags) -> Vec<String> {
     let ServerState { state, detail, next } = state_of(row, now);
     let processes = match &row.checked {
-        Some(Ok(checked)) => check_server::summarize(&checked.processes),
+        Some(Ok(checked)) => check_server::summarize_processes(&checked.processes),
         _ => match &row.daemon {
-            Some((_, processes)) if !processes.is_empty() => check_server::summarize(processes),
+            Some((_, processes)) if !processes.is_empty() => {
+                check_server::summarize_processes(processes)
+            }
             _ => "-".to_owned(),
         },
     };
@@ -321,7 +323,7 @@ fn render_config(config: &McpConfig, document: &Value, file: &str) -> String {
             Value::Object(members) => {
                 lines.extend(members.iter().map(|(name, value)| {
                     key_line(key, &format!("{name}: {}", render_value(value)))
-                }))
+                }));
             }
             value => lines.push(key_line(key, &render_value(value))),
         }
