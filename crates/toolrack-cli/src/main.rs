@@ -20,10 +20,26 @@
 //! | [`config_service`], [`config_secrets`], [`working_dir`] | config changes; secrets in configs; working directories |
 //! | [`import_sources`], [`external_program`] | configs of other tools; editor and browser |
 //!
-//! **Invariants:** results go to stdout and messages to stderr, through [`printer`] only. Every
-//! error has an exit code and a hint. No server outlives the command that started it, except in the
-//! daemon. Text from servers and foreign configs is sanitized before it is printed. Secrets are
-//! neither printed nor put on a command line.
+//! Invariants, with their tests:
+//!
+//! - Results go to stdout and messages to stderr, through [`printer`] only; no process is left
+//!   behind. `demo_calls_tools_and_leaves_no_process`, `ctrl_c_stops_the_program_and_its_server`,
+//!   `closed_pipe_is_not_an_error`.
+//! - A call ends within three seconds of the response and leaves no process.
+//!   `wrapped_server_that_exits_at_eof`, `wrapped_server_that_ignores_eof`,
+//!   `wrapped_server_that_ignores_eof_and_sigterm`.
+//! - Resolving, searching and completing names starts no server.
+//!   `names_are_completed_from_config_and_cache`, `sessions_match`.
+//! - Text from servers cannot control the terminal. `formatting_preserves_the_value`.
+//! - Secret values are never read from the command line and never printed.
+//!   `secret_prompt_does_not_echo`, `sessions_match`.
+//! - An edit is saved only if it is valid, and otherwise kept as a draft.
+//!   `invalid_edit_can_be_retried`, `ctrl_c_after_an_invalid_edit_keeps_the_draft`.
+//! - Config files of other tools are never written. `all_tools_are_imported_without_plain_secrets`.
+//! - docs/cli.md lists every environment variable and exit code. `cli_reference_is_current`.
+//!
+//! `main` calls `toolrack_stdio::init()` before anything else, and runs the command on one thread;
+//! only the daemon uses several.
 
 mod args;
 mod check_server;

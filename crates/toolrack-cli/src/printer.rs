@@ -265,10 +265,10 @@ impl Printer {
             self.write_stderr(serde_json::to_string(&summary).unwrap_or_default());
             return failure.exit_code();
         }
-        for write_error in failure.faults() {
+        for fault in failure.faults() {
             self.write_stderr(format_args!(
                 "error: {}",
-                self.echoed_flags.apply_to_text(&write_error.message)
+                self.echoed_flags.apply_to_text(&fault.message)
             ));
         }
         if let Some(hint) = failure.hint() {
@@ -352,7 +352,7 @@ impl Spinner {
 
     /// Awaits `work`, and shows the spinner if it takes a while.
     pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
-        let patience = match self.printer.progress_stream() {
+        let delay = match self.printer.progress_stream() {
             StreamKind::Terminal => SHOW_AFTER,
             StreamKind::Pipe => SHOW_AFTER_PLAIN,
         };
@@ -360,7 +360,7 @@ impl Spinner {
         tokio::select! {
             biased;
             outcome = &mut work => return outcome,
-            () = sleep(patience) => self.show(),
+            () = sleep(delay) => self.show(),
         }
         work.await
     }

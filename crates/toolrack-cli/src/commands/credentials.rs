@@ -119,13 +119,13 @@ pub(crate) async fn logout(name: &str, context: &Context) -> Result<(), CliError
     ensure_exists(name, context)?;
     with_service(context, None, async |service: &LocalService| {
         let authorizer = service.authorizer(find_config(service, name)?.id)?;
-        let refused = |error: AuthError| {
+        let logout_failed = |error: AuthError| {
             let message = format!("cannot log out of `{name}`: {}", with_causes(&error));
             let hint = "check the permissions of the data directory and try again";
             CliError::new(ExitCode::Auth, ErrorCode::Unauthorized, message, hint)
         };
-        let before = authorizer.status().await.map_err(refused)?;
-        let logout_request = async { authorizer.logout().await.map_err(refused) };
+        let before = authorizer.status().await.map_err(logout_failed)?;
+        let logout_request = async { authorizer.logout().await.map_err(logout_failed) };
         context.run_cancellable(logout_request).await?;
         let json = json!({ "name": name, "logged_in": false });
         let text = match before {
@@ -254,10 +254,10 @@ pub(crate) async fn read_secret(name: &str, context: &Context) -> Result<Secret,
 /// Prompts for the value with the echo off.
 async fn prompt_secret(name: &str, context: &Context) -> Result<Secret, CliError> {
     let printer = &context.printer;
-    let unseen = EchoOff::new()?;
+    let echo_off = EchoOff::new()?;
     printer.prompt(format_args!("Value of `{name}` (hidden): "));
     let typed = context.run_cancellable(async { Ok(read_line().await) }).await;
-    drop(unseen);
+    drop(echo_off);
     printer.prompt("\n");
     match typed?.map(|line| line.trim_end_matches(['\r', '\n']).to_owned()) {
         Some(value) if !value.is_empty() => Ok(Secret::from(value)),
@@ -291,9 +291,9 @@ struct EchoOff {
 impl EchoOff {
     fn new() -> Result<Self, CliError> {
         let before = tcgetattr(io::stdin()).map_err(io::Error::from)?;
-        let mut silent = before.clone();
-        silent.local_modes.remove(LocalModes::ECHO);
-        tcsetattr(io::stdin(), OptionalActions::Flush, &silent).map_err(io::Error::from)?;
+        let mut mode = before.clone();
+        mode.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(io::stdin(), OptionalActions::Flush, &mode).map_err(io::Error::from)?;
         Ok(Self { before })
     }
 }

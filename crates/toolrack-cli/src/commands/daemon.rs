@@ -187,8 +187,9 @@ async fn status(context: &Context) -> Result<(), CliError> {
     let home = settings.home()?;
     let about: About = daemon.get("/api/daemon").await?;
     let servers = daemon.statuses().await?;
-    let n_up = servers.iter().filter(|server| matches!(server.state, McpStatus::Running { .. }));
-    let (n_up, n_servers) = (n_up.count(), servers.len());
+    let n_running =
+        servers.iter().filter(|server| matches!(server.state, McpStatus::Running { .. }));
+    let (n_running, n_servers) = (n_running.count(), servers.len());
     let Running { pid, socket, addr, version, config, agent } = &daemon.running;
     let url = addr.map(|addr| format!("http://{addr}"));
     if printer.output() != Output::Table {
@@ -196,7 +197,7 @@ async fn status(context: &Context) -> Result<(), CliError> {
             "state": "running", "pid": pid, "version": version, "url": url,
             "mcp": url.as_ref().map(|url| format!("{url}/mcp")), "socket": socket,
             "key_file": token_file(home), "started_at": output::format_utc(about.started_ms), "config": config, "agent": agent,
-            "n_servers": n_servers, "n_running_servers": n_up,
+            "n_servers": n_servers, "n_running_servers": n_running,
             "n_running_calls": about.n_running_calls, "log": log_file(home),
         });
         printer.document(&document.to_string());
@@ -215,7 +216,7 @@ async fn status(context: &Context) -> Result<(), CliError> {
     printer.line(format_args!("socket    {}", socket.display()));
     printer.line(format_args!("config    {}", config.display()));
     printer.line(format_args!("log       {}", log_file(home).display()));
-    printer.line(format_args!("servers   {n_up} of {n_servers} running"));
+    printer.line(format_args!("servers   {n_running} of {n_servers} running"));
     printer.line(format_args!("calls     {} running", about.n_running_calls));
     Ok(())
 }

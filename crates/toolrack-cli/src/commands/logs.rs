@@ -36,12 +36,12 @@ pub(crate) async fn logs(options: &LogsOptions, context: &Context) -> Result<(),
     .await?;
     let read = |store: &LogStore| store.read(id).map_err(CliError::from);
     let mut seen = read(&store)?;
-    let wanted = if options.all { &seen } else { last_run(&seen) };
+    let printed = if options.all { &seen } else { last_run(&seen) };
     match printer.output() {
         // A followed list has no end, so lines are printed one by one.
-        output if options.follow || output == Output::Table => print_lines(wanted, printer),
+        output if options.follow || output == Output::Table => print_lines(printed, printer),
         _ => {
-            let items = wanted.iter().map(|line| line_json(line).to_string()).collect();
+            let items = printed.iter().map(|line| line_json(line).to_string()).collect();
             printer.list(&List { columns: &[], rows: Vec::new(), items });
         }
     }
@@ -186,8 +186,8 @@ pub(crate) async fn history(options: HistoryOptions, context: &Context) -> Resul
     let printer = &context.printer;
     let home = context.settings.home()?.clone();
     if let Some(id) = options.id {
-        let asked = id.clone();
-        let found = context.blocking(move || Ok(read_call(&home, &asked)?)).await?;
+        let wanted_id = id.clone();
+        let found = context.blocking(move || Ok(read_call(&home, &wanted_id)?)).await?;
         let found = found.ok_or_else(|| {
             let hint = "list calls and their IDs with `toolrack history`";
             CliError::unknown(format!("call `{id}` not found"), hint)
@@ -202,14 +202,14 @@ pub(crate) async fn history(options: HistoryOptions, context: &Context) -> Resul
         let message = format!("`--limit` must be between 1 and {MAX_LIMIT}");
         return Err(CliError::usage(message, "omit it for the last 20").with_field("--limit"));
     }
-    let question = HistoryQuestion {
+    let query = HistoryQuestion {
         server: options.server,
         tool: options.tool,
         is_unsuccessful: options.failed,
         limit: options.limit,
         ..HistoryQuestion::default()
     };
-    let calls = context.blocking(move || Ok(read_history(&home, &question)?)).await?;
+    let calls = context.blocking(move || Ok(read_history(&home, &query)?)).await?;
     if calls.is_empty() {
         printer.note("note: no matching calls; only calls through the daemon are recorded");
     }
