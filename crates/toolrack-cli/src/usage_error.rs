@@ -75,7 +75,7 @@ fn missing_separator<'a>(
     }
 }
 
-/// Clap's suggestion that is most similar to what was typed. Clap returns several, in no useful
+/// Clap's suggestion that is most similar to the typed word. Clap returns several, in no useful
 /// order.
 fn suggestion(error: &Error) -> Option<String> {
     let pairs = [

@@ -147,7 +147,7 @@ fn is_shell_safe(text: &str) -> bool {
     text.chars().all(is_plain) && plain_text(text, MAX_CHARS) == text
 }
 
-/// The words before the one that is completed.
+/// The words before the completed one.
 struct TypedWords<'a> {
     command: &'a Command,
     subcommand: Option<&'a str>,
