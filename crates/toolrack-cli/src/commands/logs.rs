@@ -36,12 +36,12 @@ pub(crate) async fn logs(options: &LogsOptions, context: &Context) -> Result<(),
     .await?;
     let read = |store: &LogStore| store.read(id).map_err(CliError::from);
     let mut seen = read(&store)?;
-    let printed = if options.all { &seen } else { last_run(&seen) };
+    let selected = if options.all { &seen } else { last_run(&seen) };
     match printer.output() {
         // A followed list has no end, so lines are printed one by one.
-        output if options.follow || output == Output::Table => print_lines(printed, printer),
+        output if options.follow || output == Output::Table => print_lines(selected, printer),
         _ => {
-            let items = printed.iter().map(|line| line_json(line).to_string()).collect();
+            let items = selected.iter().map(|line| line_json(line).to_string()).collect();
             printer.list(&List { columns: &[], rows: Vec::new(), items });
         }
     }
