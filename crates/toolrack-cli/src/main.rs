@@ -1,57 +1,76 @@
-//! The program `toolrack`: arguments in, a command run, an exit code out.
+//! The `toolrack` command-line program.
+//!
+//! `main` parses the arguments, resolves the settings and runs one command. Start reading there,
+//! then at [`commands::dispatch`].
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`args`] | command-line definition and help; tests generate docs/cli.md |
+//! | [`commands`] | the commands and their dispatch |
+//! | [`settings`], [`context`] | options, environment and terminal; the context of a command |
+//! | [`printer`], [`output`] | stdout, stderr and progress; formats, tables and times |
+//! | [`json_format`], [`yaml`], [`render_content`] | JSON and YAML text; tool results and saved files |
+//! | [`error`], [`exit_code`], [`usage_error`] | errors with hints; exit codes; invalid command lines |
+//! | [`suggest`], [`suggested_command`] | did you mean; commands in hints |
+//! | [`server_selection`], [`server_session`] | which servers and tools are meant; their use |
+//! | [`fan_out`], [`check_server`] | queries to all servers; health checks |
+//! | [`tool_args`] | arguments of a tool: parsing, coercion, validation |
+//! | [`elicitation`] | prompts for servers' requests |
+//! | [`daemon_client`], [`daemon_process`] | the daemon's API; its background process |
+//! | [`config_service`], [`config_secrets`], [`working_dir`] | config changes; secrets in configs; working directories |
+//! | [`import_sources`], [`external_program`] | configs of other tools; editor and browser |
+//!
+//! Invariants, with their tests:
+//!
+//! - Results go to stdout and messages to stderr, through [`printer`] only; no process is left
+//!   behind. `demo_calls_tools_and_leaves_no_process`, `ctrl_c_stops_the_program_and_its_server`,
+//!   `closed_pipe_is_not_an_error`.
+//! - A call ends within three seconds of the response and leaves no process.
+//!   `wrapped_server_that_exits_at_eof`, `wrapped_server_that_ignores_eof`,
+//!   `wrapped_server_that_ignores_eof_and_sigterm`.
+//! - Resolving, searching and completing names starts no server.
+//!   `names_are_completed_from_config_and_cache`, `sessions_match`.
+//! - Text from servers cannot control the terminal. `formatting_preserves_the_value`.
+//! - Secret values are never read from the command line and never printed.
+//!   `secret_prompt_does_not_echo`, `sessions_match`.
+//! - An edit is saved only if it is valid, and otherwise kept as a draft.
+//!   `invalid_edit_can_be_retried`, `ctrl_c_after_an_invalid_edit_keeps_the_draft`.
+//! - Config files of other tools are never written. `all_tools_are_imported_without_plain_secrets`.
+//! - docs/cli.md lists every environment variable and exit code. `cli_reference_is_current`.
+//!
+//! `main` calls `toolrack_stdio::init()` before anything else, and runs the command on one thread;
+//! only the daemon uses several.
 
-mod absence;
-mod aim;
-mod arguments;
-mod barred;
-mod call;
-mod clock;
+mod args;
+mod check_server;
 mod commands;
-mod complete;
-mod content;
-mod daemon;
-mod daemon_log;
-mod detach;
-mod discreet;
-mod editor;
-mod failure;
-mod folder;
-mod help;
-mod inherited;
-mod json_text;
-mod keeper;
-mod naming;
-mod near;
-mod opening;
-mod other_tool;
+mod config_secrets;
+mod config_service;
+mod context;
+mod daemon_client;
+mod daemon_process;
+mod elicitation;
+mod error;
+mod exit_code;
+mod external_program;
+mod fan_out;
+mod import_sources;
+mod json_format;
 mod output;
 mod printer;
-mod process;
-mod progress;
-mod question;
-#[cfg(test)]
-mod reference;
-mod relayed;
-mod roll;
-mod save;
-mod secret_args;
-mod secret_input;
+mod render_content;
+mod server_selection;
+mod server_session;
 mod settings;
-mod snippet;
-mod stowing;
-mod surroundings;
-mod table;
-mod target;
-mod terminal;
-mod tool_list;
-mod trial;
-mod usage;
-mod verdict;
+mod suggest;
+mod suggested_command;
+mod tool_args;
+mod usage_error;
+mod working_dir;
 mod yaml;
 
 use std::ffi::OsStr;
 use std::pin::pin;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -59,147 +78,95 @@ use clap::FromArgMatches as _;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::arguments::daemon::{DaemonAction, DaemonOptions};
-use crate::arguments::{Arguments, Command, asked_output};
-use crate::failure::Failure;
+use crate::args::daemon::{DaemonAction, DaemonOptions};
+use crate::args::{Cli, Command, requested_output};
+use crate::context::Context;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
 use crate::printer::Printer;
-use crate::surroundings::Surroundings;
-use crate::terminal::Terminal;
-use crate::verdict::Verdict;
+use crate::settings::StdStreams;
 
-/// How long threads that read or look something up may keep the program after its last word.
-const LAST_WAIT: Duration = Duration::from_millis(150);
+/// How long to wait for blocking threads, such as a read from stdin, at exit.
+const EXIT_WAIT: Duration = Duration::from_millis(150);
 
-fn main() -> ExitCode {
-    // First of all: this program may have been started to guard a server.
+fn main() -> std::process::ExitCode {
+    // Must come first: this process may be the guardian of a server.
     toolrack_stdio::init();
-    if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(commands::demo_server::ARGUMENT)) {
-        return commands::demo_server::serve();
+    if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(commands::demo::SERVER_ARGUMENT)) {
+        return commands::demo::serve();
     }
     let words: Vec<String> =
-        std::env::args_os().skip(1).map(|it| it.to_string_lossy().into_owned()).collect();
-    let early = || Printer::plain(asked_output(&words).unwrap_or_default());
+        std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
+    let early = || Printer::plain(requested_output(&words).unwrap_or_default());
     let arguments = match parse(&words) {
         Ok(arguments) => arguments,
-        Err(usage) => return early().usage(&usage, &words).into(),
+        Err(usage) => return early().usage_error(&usage, &words).into(),
     };
-    let settled = settings::settle(&arguments.global, &settings::of_process, Terminal::look());
-    let settings = match settled {
+    let resolved = settings::resolve(&arguments.global, &settings::env_var, StdStreams::detect());
+    let settings = match resolved {
         Ok(settings) => Arc::new(settings),
-        Err(failure) => return early().failure(&failure).into(),
+        Err(error) => return early().error(&error).into(),
     };
     let printer = Arc::new(Printer::new(&settings));
-    let surroundings =
-        Surroundings { settings, printer: Arc::clone(&printer), stop: CancellationToken::new() };
-    let verdict = match run(arguments.command, surroundings) {
-        Ok(()) => Verdict::Success,
-        Err(failure) => printer.failure(&failure),
+    let context =
+        Context { settings, printer: Arc::clone(&printer), cancellation: CancellationToken::new() };
+    let exit_code = match run(arguments.command, context) {
+        Ok(()) => ExitCode::Success,
+        Err(error) => printer.error(&error),
     };
-    printer.close(verdict).into()
+    printer.close(exit_code).into()
 }
 
-fn parse(words: &[String]) -> Result<Arguments, clap::Error> {
-    let command = help::command();
+fn parse(words: &[String]) -> Result<Cli, clap::Error> {
+    let command = args::command();
     let matches = match words {
-        // As people know it from other programs.
+        // `toolrack help COMMAND`.
         [first, rest @ ..] if first == "help" => {
-            let asked = [command.get_name()].into_iter().chain(rest.iter().map(String::as_str));
-            let asked: Vec<String> = asked.chain(["--help"]).map(str::to_owned).collect();
-            command.try_get_matches_from(asked)
+            let args_with_help =
+                [command.get_name()].into_iter().chain(rest.iter().map(String::as_str));
+            let args_with_help: Vec<String> =
+                args_with_help.chain(["--help"]).map(str::to_owned).collect();
+            command.try_get_matches_from(args_with_help)
         }
         _ => command.try_get_matches(),
     };
-    Arguments::from_arg_matches(&matches?)
+    Cli::from_arg_matches(&matches?)
 }
 
-fn run(command: Command, surroundings: Surroundings) -> Result<(), Failure> {
+fn run(command: Command, context: Context) -> Result<(), CliError> {
     if let Command::Completion(options) = command {
-        commands::completion::completion(options.shell, &surroundings.printer);
+        commands::completion::completion(options.shell, &context.printer);
         return Ok(());
     }
     if let Command::Daemon(DaemonOptions { action: DaemonAction::Start(options) }) = &command
         && options.foreground
     {
-        return commands::daemon::run(options, &surroundings.settings);
+        return commands::daemon::run(options, &context.settings);
     }
-    // One thread does for one command: servers are processes, and calls wait more than they work.
+    // A single thread suffices: servers are separate processes, and calls mostly wait.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let outcome = match command {
         // Ctrl-C belongs to the editor.
-        Command::Edit(options) => runtime.block_on(commands::edit::edit(&options, &surroundings)),
-        command => runtime.block_on(interruptible(surroundings, command)),
+        Command::Edit(options) => runtime.block_on(commands::config::edit(&options, &context)),
+        command => runtime.block_on(interruptible(context, command)),
     };
-    runtime.shutdown_timeout(LAST_WAIT);
+    runtime.shutdown_timeout(EXIT_WAIT);
     outcome
 }
 
-/// Runs a command until it is done. The first Ctrl-C asks it to stop, and it cleans up; the second one leaves at
-/// once, and guardians end what is left.
-async fn interruptible(surroundings: Surroundings, command: Command) -> Result<(), Failure> {
-    let stop = surroundings.stop.clone();
+/// Runs a command. The first Ctrl-C cancels it and waits for the cleanup; the second exits at once,
+/// and guardians stop the servers.
+async fn interruptible(context: Context, command: Command) -> Result<(), CliError> {
+    let cancellation = context.cancellation.clone();
     let mut signals = signal(SignalKind::interrupt())?;
-    let mut work = pin!(dispatch(command, &surroundings));
+    let mut work = pin!(commands::dispatch(command, &context));
     tokio::select! {
         outcome = &mut work => return outcome,
-        _ = signals.recv() => stop.cancel(),
+        _ = signals.recv() => cancellation.cancel(),
     }
-    surroundings.printer.note("stopping; Ctrl-C again leaves at once");
+    context.printer.note("stopping; press Ctrl-C again to exit immediately");
     tokio::select! {
         outcome = &mut work => outcome,
-        _ = signals.recv() => Err(Failure::interrupted().saying("interrupted twice".to_owned())),
-    }
-}
-
-async fn dispatch(command: Command, surroundings: &Surroundings) -> Result<(), Failure> {
-    match command {
-        Command::Tools(options) => commands::tools::tools(options, surroundings).await,
-        Command::Call(options) => Box::pin(commands::call::call(options, surroundings)).await,
-        Command::Search(options) => commands::search::search(options, surroundings).await,
-        Command::Resources(options) => commands::resources::resources(options, surroundings).await,
-        Command::Read(options) => commands::read::read(options, surroundings).await,
-        Command::Prompts(options) => commands::prompts::prompts(options, surroundings).await,
-        Command::Prompt(options) => commands::prompt::prompt(options, surroundings).await,
-        Command::Demo(options) => {
-            let demo = commands::demo::demo(&options, &surroundings.printer);
-            surroundings.unless_stopped(demo).await
-        }
-        Command::Daemon(options) => commands::daemon::daemon(options.action, surroundings).await,
-        Command::Serve(options) => Box::pin(commands::serve::serve(options, surroundings)).await,
-        Command::Dashboard(options) => commands::dashboard::dashboard(&options, surroundings).await,
-        Command::History(options) => commands::history::history(options, surroundings).await,
-        Command::Complete(options) => {
-            commands::complete::complete(&options, surroundings).await;
-            Ok(())
-        }
-        // These two do not come here.
-        Command::Completion(_) | Command::Edit(_) => Ok(()),
-        command => Box::pin(keep(command, surroundings)).await,
-    }
-}
-
-/// Commands about what is configured and remembered.
-async fn keep(command: Command, surroundings: &Surroundings) -> Result<(), Failure> {
-    match command {
-        Command::Add(options) => commands::add::add(&options, surroundings).await,
-        Command::AddJson(options) => commands::add_json::add_json(options, surroundings).await,
-        Command::List => commands::list::list(surroundings).await,
-        Command::Get(options) => commands::get::get(&options, surroundings).await,
-        Command::Remove(options) => commands::remove::remove(&options.server, surroundings).await,
-        Command::Enable(options) => commands::enable::enable(&options, surroundings).await,
-        Command::Disable(options) => {
-            commands::disable::disable(&options.server, surroundings).await
-        }
-        Command::Start(options) => commands::start::start(&options.server, surroundings).await,
-        Command::Stop(options) => commands::stop::stop(&options.server, surroundings).await,
-        Command::Restart(options) => commands::start::restart(&options.server, surroundings).await,
-        Command::Status(options) => commands::status::status(&options, surroundings).await,
-        Command::Logs(options) => commands::logs::logs(&options, surroundings).await,
-        Command::Login(options) => commands::login::login(&options, surroundings).await,
-        Command::Logout(options) => commands::logout::logout(&options.server, surroundings).await,
-        Command::Secret(options) => commands::secret::secret(options.action, surroundings).await,
-        Command::Import(options) => commands::import::import(options, surroundings).await,
-        Command::Config(options) => commands::config::config(options.action, surroundings),
-        Command::Doctor(options) => commands::doctor::doctor(&options, surroundings).await,
-        _ => Ok(()),
+        _ = signals.recv() => Err(CliError::interrupted().with_message("interrupted twice".to_owned())),
     }
 }

@@ -1,49 +1,55 @@
-//! All speech of the program: data to the standard output, talk to the standard error.
+//! Printer: all output of the program. Results go to stdout; messages, errors and progress go to
+//! stderr.
 //!
-//! **Invariant:** nothing else prints. A reader that has gone away (`toolrack … | head`) is no failure: what is said
-//! to it is lost, and the command goes on to its end. Any other fault of the output is remembered and told at last.
-//! **Invariant:** with `-o json` a failure is alone on the standard error: what else there was to say is held back
-//! until it is known that all went well.
+//! **Invariant:** nothing else prints. A closed pipe (`toolrack … | head`) is not an error: output
+//! is discarded, and the command finishes. Any other write error is reported at the end.
+//!
+//! **Invariant:** with `-o json` an error is alone on stderr: notes are deferred until the command
+//! has succeeded.
+//!
+//! **Invariant:** a spinner appears only after a delay, and leaves nothing on the screen.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use tokio::time::{Instant, sleep};
+use toolrack_mcp::Progress;
+use toolrack_transport::plain_text;
 
-use crate::aim::Aim;
-use crate::failure::Failure;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
 use crate::output::{List, Output};
-use crate::settings::{Paint, Settings, Talk};
-use crate::terminal::End;
-use crate::usage;
-use crate::verdict::Verdict;
+use crate::settings::{ColorMode, Settings, StreamKind, Verbosity};
+use crate::suggested_command::EchoedFlags;
+use crate::usage_error;
 
-/// So many notes are held back at most; nobody reads more.
-const MOST_NOTES: usize = 1000;
+/// Maximum number of deferred notes.
+const MAX_NOTES: usize = 1000;
 
-/// How often live lines move.
+/// Interval of progress updates.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
-/// The one who speaks.
+/// The printer.
 #[derive(Debug)]
 pub(crate) struct Printer {
     output: Output,
-    talk: Talk,
-    paint: Paint,
+    verbosity: Verbosity,
+    color: ColorMode,
     columns: Option<usize>,
-    aim: Aim,
-    /// Where live lines can be drawn.
-    stage: End,
-    fault: Mutex<Option<ErrorKind>>,
-    /// Notes that are held back.
+    echoed_flags: EchoedFlags,
+    /// Whether stderr is a terminal on which progress can be drawn.
+    progress_stream: StreamKind,
+    write_error: Mutex<Option<ErrorKind>>,
+    /// Deferred notes.
     notes: Mutex<Vec<String>>,
-    /// The live lines, which make room for whatever else is said.
-    live: MultiProgress,
+    /// Progress lines, which are suspended while other output is written.
+    progress: MultiProgress,
 }
 
-/// Live lines that wait, and come back when this is dropped.
+/// Hides progress lines until dropped.
 #[derive(Debug)]
 pub(crate) struct Pause<'a> {
     printer: &'a Printer,
@@ -51,94 +57,95 @@ pub(crate) struct Pause<'a> {
 
 impl Drop for Pause<'_> {
     fn drop(&mut self) {
-        self.printer.live.set_draw_target(draw_target(self.printer.stage));
+        self.printer.progress.set_draw_target(draw_target(self.printer.progress_stream));
     }
 }
 
 impl Printer {
     pub(crate) fn new(settings: &Settings) -> Self {
-        let talk = settings.talk;
-        let stage = if talk == Talk::Quiet { End::Program } else { settings.terminal.talk };
+        let verbosity = settings.verbosity;
+        let progress_stream =
+            if verbosity == Verbosity::Quiet { StreamKind::Pipe } else { settings.streams.stderr };
         Self {
-            talk,
-            paint: settings.paint,
+            verbosity,
+            color: settings.color,
             columns: settings.columns,
-            aim: settings.aim.clone(),
-            stage,
-            live: MultiProgress::with_draw_target(draw_target(stage)),
+            echoed_flags: settings.echoed_flags.clone(),
+            progress_stream,
+            progress: MultiProgress::with_draw_target(draw_target(progress_stream)),
             ..Self::plain(settings.output)
         }
     }
 
-    /// A printer for what goes wrong before anything is settled.
+    /// A printer for errors before the settings are resolved.
     pub(crate) fn plain(output: Output) -> Self {
         Self {
             output,
-            talk: Talk::Usual,
-            paint: Paint::Plain,
+            verbosity: Verbosity::Normal,
+            color: ColorMode::Plain,
             columns: None,
-            aim: Aim::default(),
-            stage: End::Program,
-            fault: Mutex::default(),
+            echoed_flags: EchoedFlags::default(),
+            progress_stream: StreamKind::Pipe,
+            write_error: Mutex::default(),
             notes: Mutex::default(),
-            live: MultiProgress::with_draw_target(ProgressDrawTarget::hidden()),
+            progress: MultiProgress::with_draw_target(ProgressDrawTarget::hidden()),
         }
     }
 
-    /// The same, saying nothing but data and failures.
-    pub(crate) fn silenced(self) -> Self {
-        Self { talk: Talk::Quiet, ..self }
+    /// Prints only data and errors.
+    pub(crate) fn quiet(self) -> Self {
+        Self { verbosity: Verbosity::Quiet, ..self }
     }
 
     pub(crate) fn output(&self) -> Output {
         self.output
     }
 
-    pub(crate) fn talk(&self) -> Talk {
-        self.talk
+    pub(crate) fn verbosity(&self) -> Verbosity {
+        self.verbosity
     }
 
-    /// Whether a live line can be drawn on the standard error.
-    pub(crate) fn stage(&self) -> End {
-        self.stage
+    /// Whether progress can be drawn on stderr.
+    pub(crate) fn progress_stream(&self) -> StreamKind {
+        self.progress_stream
     }
 
-    /// Something the user asked for.
+    /// Prints a line of data.
     pub(crate) fn line(&self, text: impl fmt::Display) {
         self.data(format!("{text}\n").as_bytes());
     }
 
-    /// Bytes the user asked for, as they are.
+    /// Prints data unchanged.
     pub(crate) fn data(&self, bytes: &[u8]) {
-        let written = self.aside(|| {
+        let written = self.without_progress(|| {
             let mut stdout = io::stdout().lock();
             stdout.write_all(bytes).and_then(|()| stdout.flush())
         });
         if let Err(error) = written
             && error.kind() != ErrorKind::BrokenPipe
         {
-            *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.kind());
+            *self.write_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.kind());
         }
     }
 
-    /// A list the user asked for.
+    /// Prints a list.
     pub(crate) fn list(&self, list: &List) {
         let text = self.output.list(list, self.columns);
-        match (self.output, self.paint, text.split_once('\n')) {
+        match (self.output, self.color, text.split_once('\n')) {
             _ if text.is_empty() => {}
-            (Output::Table, Paint::Color, Some((headings, rows))) => {
+            (Output::Table, ColorMode::Color, Some((headings, rows))) => {
                 self.line(format_args!("{}\n{rows}", self.bold(headings)));
             }
             _ => self.line(text),
         }
     }
 
-    /// A document the user asked for.
+    /// Prints a document.
     pub(crate) fn document(&self, json: &str) {
         self.line(self.output.document(json));
     }
 
-    /// What has been done: talk for people, a document for programs.
+    /// Prints the outcome of a change: a message, or a document for other formats.
     pub(crate) fn done(&self, text: impl fmt::Display, json: &serde_json::Value) {
         match self.output {
             Output::Table => self.note(text),
@@ -146,150 +153,266 @@ impl Printer {
         }
     }
 
-    /// A heading above what the user asked for.
+    /// Prints a heading.
     pub(crate) fn heading(&self, text: impl fmt::Display) {
         self.line(format_args!("\n{}", self.bold(text)));
     }
 
     fn bold(&self, text: impl fmt::Display) -> String {
-        match self.paint {
-            Paint::Color => format!("\u{1b}[1m{text}\u{1b}[0m"),
-            Paint::Plain => text.to_string(),
+        match self.color {
+            ColorMode::Color => format!("\u{1b}[1m{text}\u{1b}[0m"),
+            ColorMode::Plain => text.to_string(),
         }
     }
 
-    /// Something worth knowing that nobody asked for.
+    /// Prints a message on stderr. Suggested commands get the `--config` and `--agent` of this one.
     pub(crate) fn note(&self, text: impl fmt::Display) {
-        self.relay(self.aim.told(&text.to_string()));
+        self.relay(self.echoed_flags.apply_to_text(&text.to_string()));
     }
 
-    /// The same in the words of a server.
+    /// Prints a message that comes from a server.
     pub(crate) fn relay(&self, text: impl fmt::Display) {
-        if self.holds_back() {
+        if self.defers_notes() {
             let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-            if notes.len() < MOST_NOTES {
+            if notes.len() < MAX_NOTES {
                 notes.push(text.to_string());
             }
         } else {
-            self.passing(text);
+            self.transient(text);
         }
     }
 
-    /// Something worth knowing at this moment and not later.
-    pub(crate) fn passing(&self, text: impl fmt::Display) {
-        if self.talk != Talk::Quiet && !self.holds_back() {
-            self.say(text);
+    /// Prints a message that is worthless later; it is never deferred.
+    pub(crate) fn transient(&self, text: impl fmt::Display) {
+        if self.verbosity != Verbosity::Quiet && !self.defers_notes() {
+            self.write_stderr(text);
         }
     }
 
-    /// Whether a program reads the standard error, and looks for nothing but a failure there.
-    fn holds_back(&self) -> bool {
-        self.output == Output::Json && self.talk == Talk::Usual
+    /// Whether notes wait until the command has succeeded.
+    fn defers_notes(&self) -> bool {
+        self.output == Output::Json && self.verbosity == Verbosity::Normal
     }
 
-    /// Something that somebody has to see in order to answer.
-    pub(crate) fn ask(&self, text: impl fmt::Display) {
-        self.aside(|| {
+    /// Prints a prompt, even with `--quiet`.
+    pub(crate) fn prompt(&self, text: impl fmt::Display) {
+        self.without_progress(|| {
             let mut stderr = io::stderr().lock();
-            let _heard = write!(stderr, "{text}").and_then(|()| stderr.flush());
+            let _result = write!(stderr, "{text}").and_then(|()| stderr.flush());
         });
     }
 
-    fn say(&self, text: impl fmt::Display) {
-        self.aside(|| {
-            // In one piece, because others may write to the same log.
-            let _heard = io::stderr().write_all(format!("{text}\n").as_bytes());
+    fn write_stderr(&self, text: impl fmt::Display) {
+        self.without_progress(|| {
+            // In one write, because other processes may write to the same log.
+            let _result = io::stderr().write_all(format!("{text}\n").as_bytes());
         });
     }
 
-    /// Takes live lines away while somebody types, until the pause is dropped.
-    pub(crate) fn pause_live(&self) -> Pause<'_> {
+    /// Hides progress lines while the user types.
+    pub(crate) fn pause_progress(&self) -> Pause<'_> {
         // Lines that cannot be cleared were never drawn.
-        self.live.clear().unwrap_or_default();
-        self.live.set_draw_target(ProgressDrawTarget::hidden());
+        self.progress.clear().unwrap_or_default();
+        self.progress.set_draw_target(ProgressDrawTarget::hidden());
         Pause { printer: self }
     }
 
-    /// Says something where no live line is in the way.
-    fn aside<T>(&self, speak: impl FnOnce() -> T) -> T {
-        self.live.suspend(speak)
+    /// Suspends progress lines while `write` runs.
+    fn without_progress<T>(&self, write: impl FnOnce() -> T) -> T {
+        self.progress.suspend(write)
     }
 
-    /// The live lines, which are silent where nobody watches.
-    pub(crate) fn live(&self) -> &MultiProgress {
-        &self.live
+    /// The progress lines, which are hidden without a terminal.
+    pub(crate) fn progress(&self) -> &MultiProgress {
+        &self.progress
     }
 
-    /// One bar with a name in front.
+    /// A progress bar with a label.
     pub(crate) fn bar(&self, name: &str, length: u64) -> ProgressBar {
         let style = ProgressStyle::with_template("  {prefix:<14} {bar:30} {pos}/{len} {msg}")
             .unwrap_or_else(|_fixed_text| ProgressStyle::default_bar());
-        let bar = self.live.add(ProgressBar::new(length)).with_style(style);
+        let bar = self.progress.add(ProgressBar::new(length)).with_style(style);
         bar.set_prefix(name.to_owned());
         bar.enable_steady_tick(TICK);
         bar
     }
 
-    /// What was typed wrongly, in the parser's own words.
-    pub(crate) fn usage(&self, error: &clap::Error, typed: &[String]) -> Verdict {
+    /// Prints a usage error, or the help.
+    pub(crate) fn usage_error(&self, error: &clap::Error, typed: &[String]) -> ExitCode {
         if !error.use_stderr() {
-            let _heard = error.print();
-            return Verdict::Success;
+            let _result = error.print();
+            return ExitCode::Success;
         }
-        let hint = usage::hint(error, typed);
+        let hint = usage_error::hint(error, typed);
         if self.output == Output::Json {
-            return self.failure(&Failure::usage(usage::message(error), hint));
+            return self.error(&CliError::usage(usage_error::message(error), hint));
         }
         if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-            // All that can be typed is said by that.
-            let _heard = error.print();
+            // The help itself says all that is needed.
+            let _result = error.print();
         } else {
-            self.say(format_args!("{}\nhint: {hint}", usage::words(error)));
+            self.write_stderr(format_args!("{}\nhint: {hint}", usage_error::render(error)));
         }
-        Verdict::Usage
+        ExitCode::Usage
     }
 
-    /// A failure for people: its faults one to a line, then what to do. For programs: one line of JSON.
-    pub(crate) fn failure(&self, failure: &Failure) -> Verdict {
+    /// Prints an error: one line per fault and the hint, or one line of JSON.
+    pub(crate) fn error(&self, failure: &CliError) -> ExitCode {
         if self.output == Output::Json {
             let mut summary = failure.summary();
-            summary.message = self.aim.told(&summary.message);
-            summary.hint = summary.hint.map(|it| self.aim.told(&it));
-            self.say(serde_json::to_string(&summary).unwrap_or_default());
-            return failure.verdict();
+            summary.message = self.echoed_flags.apply_to_text(&summary.message);
+            summary.hint = summary.hint.map(|hint| self.echoed_flags.apply_to_text(&hint));
+            self.write_stderr(serde_json::to_string(&summary).unwrap_or_default());
+            return failure.exit_code();
         }
         for fault in failure.faults() {
-            self.say(format_args!("error: {}", self.aim.told(&fault.message)));
+            self.write_stderr(format_args!(
+                "error: {}",
+                self.echoed_flags.apply_to_text(&fault.message)
+            ));
         }
         if let Some(hint) = failure.hint() {
-            self.say(format_args!("hint: {}", self.aim.told(hint)));
+            self.write_stderr(format_args!("hint: {}", self.echoed_flags.apply_to_text(hint)));
         }
-        failure.verdict()
+        failure.exit_code()
     }
 
-    /// The last word: `verdict`, unless data was lost on the way out.
-    pub(crate) fn close(&self, verdict: Verdict) -> Verdict {
-        let fault = *self.fault.lock().unwrap_or_else(PoisonError::into_inner);
-        match fault {
+    /// Returns `exit_code`, unless output was lost. Prints the deferred notes after a success.
+    pub(crate) fn close(&self, exit_code: ExitCode) -> ExitCode {
+        let write_error = *self.write_error.lock().unwrap_or_else(PoisonError::into_inner);
+        match write_error {
             None => {
-                if verdict == Verdict::Success {
+                if exit_code == ExitCode::Success {
                     let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-                    notes.drain(..).for_each(|it| self.say(it));
+                    notes.drain(..).for_each(|note| self.write_stderr(note));
                 }
-                verdict
+                exit_code
             }
             Some(kind) => {
-                let error = io::Error::new(kind, format!("the output cannot be written: {kind}"));
-                self.failure(&Failure::from(error))
+                let error = io::Error::new(kind, format!("cannot write output: {kind}"));
+                self.error(&CliError::from(error))
             }
         }
     }
 }
 
-/// Where live lines are drawn, which is nowhere if nobody watches.
-fn draw_target(stage: End) -> ProgressDrawTarget {
-    match stage {
-        End::Person => ProgressDrawTarget::stderr(),
-        End::Program => ProgressDrawTarget::hidden(),
+/// Where progress is drawn, if anywhere.
+fn draw_target(progress_stream: StreamKind) -> ProgressDrawTarget {
+    match progress_stream {
+        StreamKind::Terminal => ProgressDrawTarget::stderr(),
+        StreamKind::Pipe => ProgressDrawTarget::hidden(),
+    }
+}
+
+/// Shorter waits show no spinner.
+const SHOW_AFTER: Duration = Duration::from_millis(250);
+/// The same without a terminal, where the line stays.
+const SHOW_AFTER_PLAIN: Duration = Duration::from_secs(5);
+/// Minimum interval of progress lines without a terminal.
+const PLAIN_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_CHARS: usize = 200;
+
+/// A spinner with the current phase.
+#[derive(Debug)]
+pub(crate) struct Spinner {
+    printer: Arc<Printer>,
+    bar: ProgressBar,
+    /// Time of the last plain progress line.
+    last_line: Mutex<Option<Instant>>,
+}
+
+impl Spinner {
+    /// A spinner that is not shown yet.
+    pub(crate) fn new(printer: &Arc<Printer>) -> Self {
+        let style = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}")
+            .unwrap_or_else(|_fixed_text| ProgressStyle::default_spinner());
+        let bar = ProgressBar::hidden().with_style(style);
+        Self { printer: Arc::clone(printer), bar, last_line: Mutex::default() }
+    }
+
+    /// Sets the current phase.
+    pub(crate) fn phase(&self, text: &str) {
+        self.bar.set_message(plain_text(text, MAX_CHARS));
+    }
+
+    /// Reports the progress of a call.
+    pub(crate) fn report(&self, name: &str, progress: &Progress) {
+        let text = plain_text(&format!("{name}: {}", describe(progress)), MAX_CHARS);
+        match self.printer.progress_stream() {
+            StreamKind::Terminal => self.bar.set_message(text),
+            StreamKind::Pipe => {
+                let mut last_line = self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
+                if last_line.is_none_or(|last| last.elapsed() >= PLAIN_INTERVAL) {
+                    *last_line = Some(Instant::now());
+                    self.printer.transient(text);
+                }
+            }
+        }
+    }
+
+    /// Awaits `work`, and shows the spinner if it takes a while.
+    pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
+        let delay = match self.printer.progress_stream() {
+            StreamKind::Terminal => SHOW_AFTER,
+            StreamKind::Pipe => SHOW_AFTER_PLAIN,
+        };
+        let mut work = std::pin::pin!(work);
+        tokio::select! {
+            biased;
+            outcome = &mut work => return outcome,
+            () = sleep(delay) => self.show(),
+        }
+        work.await
+    }
+
+    fn show(&self) {
+        match self.printer.progress_stream() {
+            StreamKind::Terminal => {
+                self.printer.progress().add(self.bar.clone());
+                self.bar.enable_steady_tick(TICK);
+            }
+            StreamKind::Pipe => self.printer.transient(self.bar.message()),
+        }
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+        self.printer.progress().remove(&self.bar);
+    }
+}
+
+/// Progress in words.
+fn describe(progress: &Progress) -> String {
+    let Progress { progress: done, total, message, .. } = progress;
+    let position = match total {
+        Some(total) if *total > 0.0 => {
+            format!("{done} of {total} ({:.0} %)", (done / total * 100.0).clamp(0.0, 100.0))
+        }
+        _ => done.to_string(),
+    };
+    match message {
+        Some(message) => format!("{position} {message}"),
+        None => position,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(json: &str, expected: &str) {
+        let progress: Progress = serde_json::from_str(json).unwrap();
+        assert_eq!(describe(&progress), expected, "{json}");
+    }
+
+    #[test]
+    fn progress_is_described() {
+        check(r#"{"progressToken":1,"progress":3}"#, "3");
+        check(r#"{"progressToken":1,"progress":3,"total":4}"#, "3 of 4 (75 %)");
+        check(r#"{"progressToken":1,"progress":9,"total":4,"message":"x"}"#, "9 of 4 (100 %) x");
+        check(r#"{"progressToken":1,"progress":0.5,"total":0}"#, "0.5");
     }
 }

@@ -1,11 +1,14 @@
-//! What holds for every command: options first, then variables of the environment, then what is usual.
+//! Settings of every command, resolved from options, environment variables and defaults, in this
+//! order.
 //!
-//! What neither says is left open here, and the config file decides it for each server.
+//! Everything else is left to the config of each server.
 //!
-//! **Invariant:** the environment is read through [`Variable`] only, so the documented table is complete.
+//! **Invariant:** the environment is read only through [`Variable`], so the documented table is
+//! complete.
 
 use std::ffi::OsString;
 use std::fmt;
+use std::io::{IsTerminal, stderr, stdin, stdout};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,62 +17,61 @@ use clap::ValueEnum as _;
 use toolrack_http::ProxySettings;
 use toolrack_service::Home;
 
-use crate::aim::Aim;
-use crate::arguments::GlobalOptions;
-use crate::failure::Failure;
+use crate::args::GlobalOptions;
+use crate::error::CliError;
 use crate::output::Output;
-use crate::terminal::{End, Terminal};
+use crate::suggested_command::EchoedFlags;
 
-/// What holds for every command.
+/// Settings of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Settings {
-    /// Where things live, unless nothing says so.
+    /// Config file and data directory, if known.
     home: Option<Home>,
-    /// Somebody asked for this very config file, so it has to be there.
-    pub(crate) is_config_given: bool,
-    /// Everything was moved to one folder.
-    pub(crate) is_home_given: bool,
+    /// Whether the config file was named explicitly, and so must exist.
+    pub(crate) has_explicit_config: bool,
+    /// Whether `TOOLRACK_HOME` is set.
+    pub(crate) has_explicit_home: bool,
     pub(crate) output: Output,
-    pub(crate) talk: Talk,
-    pub(crate) paint: Paint,
-    /// How wide tables may be. As wide as they like, if nobody looks.
+    pub(crate) verbosity: Verbosity,
+    pub(crate) color: ColorMode,
+    /// Maximum table width on a terminal.
     pub(crate) columns: Option<usize>,
-    /// How long a request may take in all. The config file's choice, if not given.
+    /// Total timeout of a request; the config decides otherwise.
     pub(crate) timeout: Option<Duration>,
-    /// Whose servers are meant, beside those that every agent has.
+    /// Selected agent, whose servers are added to the shared ones.
     pub(crate) agent: Option<String>,
-    /// What has to be typed again for the next command to mean the same servers.
-    pub(crate) aim: Aim,
-    pub(crate) terminal: Terminal,
+    /// Flags to repeat in suggested commands.
+    pub(crate) echoed_flags: EchoedFlags,
+    pub(crate) streams: StdStreams,
     pub(crate) daemon: DaemonUse,
-    /// Where a daemon that is started listens. Where daemons usually do, if not given.
+    /// Address that a new daemon listens on; a default otherwise.
     pub(crate) listen: Option<Listen>,
 }
 
-/// Whether a daemon is used.
+/// Use of the daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DaemonUse {
-    /// One that runs is used, and one is started where nothing can be done without.
-    Usual,
-    /// One that runs is used, and none is started by itself.
+    /// Use a running daemon, and start one where required.
+    Auto,
+    /// Use a running daemon, but never start one.
     NoAutostart,
-    /// None, as if none ran.
+    /// Ignore the daemon.
     Never,
 }
 
-/// Where a daemon listens for browsers and other clients.
+/// Where the daemon listens, besides its Unix socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listen {
-    At(SocketAddr),
-    /// On its Unix socket alone.
-    Nowhere,
+    Addr(SocketAddr),
+    /// On its Unix socket only.
+    None,
 }
 
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::At(addr) => addr.fmt(f),
-            Self::Nowhere => f.write_str("none"),
+            Self::Addr(addr) => addr.fmt(f),
+            Self::None => f.write_str("none"),
         }
     }
 }
@@ -79,33 +81,33 @@ impl std::str::FromStr for Listen {
 
     fn from_str(text: &str) -> Result<Self, String> {
         if text == "none" {
-            return Ok(Self::Nowhere);
+            return Ok(Self::None);
         }
         let addr: Option<SocketAddr> = text.parse().ok();
-        addr.map(Self::At).ok_or_else(|| {
-            "is no address with a port, as in `127.0.0.1:7733`, and not `none`".to_owned()
+        addr.map(Self::Addr).ok_or_else(|| {
+            "expected an address with a port, e.g. `127.0.0.1:7733`, or `none`".to_owned()
         })
     }
 }
 
-/// How much is said besides data.
+/// How much is printed besides data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Talk {
-    /// Failures only.
+pub(crate) enum Verbosity {
+    /// Errors only.
     Quiet,
-    Usual,
-    /// Also what servers write to their error output and their logs.
+    Normal,
+    /// Also the servers' stderr and log messages.
     Verbose,
 }
 
-/// Whether data is shown in colours.
+/// Whether to use colors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Paint {
+pub(crate) enum ColorMode {
     Color,
     Plain,
 }
 
-/// Every variable of the environment that is looked at.
+/// Environment variables that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variable {
     Home,
@@ -154,7 +156,7 @@ impl Variable {
         Self::NoProxy,
     ];
 
-    /// Those that say how servers over HTTP are reached. Small letters count too, and first.
+    /// Proxy variables. Their lowercase names take precedence.
     const PROXIES: [Self; 4] = [Self::HttpProxy, Self::HttpsProxy, Self::AllProxy, Self::NoProxy];
 
     pub(crate) fn name(self) -> &'static str {
@@ -182,54 +184,56 @@ impl Variable {
         }
     }
 
-    pub(crate) fn meaning(self) -> &'static str {
+    pub(crate) fn description(self) -> &'static str {
         match self {
-            Self::Home => "one directory for the config file and all data",
-            Self::Config => "the config file, like `--config`",
-            Self::Output => "the form of data, like `--output`",
-            Self::Timeout => "how long a request may take in all, like `--timeout`",
-            Self::Agent => "whose servers are meant, like `--agent`",
-            Self::NoDaemon => {
-                "use no daemon, like `--no-daemon`, whatever its value, unless it is empty"
+            Self::Home => "directory for the config file and all data",
+            Self::Config => "config file, like `--config`",
+            Self::Output => "output format, like `--output`",
+            Self::Timeout => "total timeout of a request, like `--timeout`",
+            Self::Agent => "agent whose servers are used, like `--agent`",
+            Self::NoDaemon => "if set and not empty, don't use the daemon, like `--no-daemon`",
+            Self::NoAutostart => "if set and not empty, don't start a daemon automatically",
+            Self::Listen => {
+                "address that a daemon listens on, like `toolrack daemon start \
+                 --listen`"
             }
-            Self::NoAutostart => {
-                "start no daemon by itself, whatever its value, unless it is empty"
-            }
-            Self::Listen => "where a daemon listens, like `--listen` of `toolrack daemon start`",
             Self::XdgConfigHome => {
-                "where `toolrack/toolrack.toml` is; `~/.config` if it is not set"
+                "base directory of `toolrack/toolrack.toml` [default: `~/.config`]"
             }
-            Self::XdgDataHome => "where `toolrack/` keeps data; `~/.local/share` if it is not set",
-            Self::UserHome => "where `~` is",
-            Self::NoColor => "no colours, whatever its value, unless it is empty",
-            Self::Term => "`dumb` means no colours and no live lines",
-            Self::Visual => "the editor of `toolrack edit`, before `EDITOR`",
-            Self::Editor => "the editor of `toolrack edit`; `vi` if it is not set",
-            Self::Browser => "the program that shows the page of a login",
-            Self::HttpProxy => "the proxy for `http` addresses; small letters count too, and first",
-            Self::HttpsProxy => "the proxy for `https` addresses",
-            Self::AllProxy => "the proxy for both",
-            Self::NoProxy => "hosts that are reached without a proxy, separated by commas",
+            Self::XdgDataHome => {
+                "base directory of the data in `toolrack/` [default: \
+                 `~/.local/share`]"
+            }
+            Self::UserHome => "home directory",
+            Self::NoColor => "if set and not empty, disable colors",
+            Self::Term => "`dumb` disables colors and progress lines",
+            Self::Visual => "editor for `toolrack edit`; takes precedence over `EDITOR`",
+            Self::Editor => "editor for `toolrack edit` [default: `vi`]",
+            Self::Browser => "browser for logins and the dashboard",
+            Self::HttpProxy => "proxy for `http` URLs; the lowercase name takes precedence",
+            Self::HttpsProxy => "proxy for `https` URLs",
+            Self::AllProxy => "proxy for both",
+            Self::NoProxy => "comma-separated hosts to reach without a proxy",
         }
     }
 }
 
 impl Settings {
-    /// Where things live.
-    pub(crate) fn home(&self) -> Result<&Home, Failure> {
+    /// Config file and data directory.
+    pub(crate) fn home(&self) -> Result<&Home, CliError> {
         self.home.as_ref().ok_or_else(|| {
-            let hint = "set `HOME`, or `TOOLRACK_HOME` to a folder for everything";
-            Failure::config("it is unknown where configs are kept", hint)
+            let hint = "set `HOME`, or set `TOOLRACK_HOME` to a directory for config and data";
+            CliError::config("cannot determine the config directory", hint)
         })
     }
 }
 
-/// The home that the environment names, with the config file that was asked for.
+/// The home directory from the environment, with an explicit config file.
 fn home(
     config: Option<PathBuf>,
     set: &dyn Fn(Variable) -> Option<OsString>,
-) -> Result<Option<Home>, Failure> {
-    let named = |name: &str| set(*Variable::ALL.iter().find(|it| it.name() == name)?);
+) -> Result<Option<Home>, CliError> {
+    let named = |name: &str| set(*Variable::ALL.iter().find(|variable| variable.name() == name)?);
     let home = match Home::of(named) {
         Ok(home) => home,
         Err(error) if set(Variable::Home).is_some() => return Err(error.into()),
@@ -241,139 +245,194 @@ fn home(
     }))
 }
 
-/// What the environment says about proxies.
+/// Proxy settings from the environment.
 pub(crate) fn proxies() -> ProxySettings {
-    let names = Variable::PROXIES.iter().flat_map(|it| {
-        let name = it.name();
+    let names = Variable::PROXIES.iter().flat_map(|variable| {
+        let name = variable.name();
         [name.to_ascii_lowercase(), name.to_owned()]
     });
     let value = |name: &str| std::env::var_os(name)?.into_string().ok();
     ProxySettings::from_pairs(names.filter_map(|name| Some((name.clone(), value(&name)?))))
 }
 
-/// A variable of the environment of this process.
-pub(crate) fn of_process(variable: Variable) -> Option<OsString> {
+/// Reads an environment variable.
+pub(crate) fn env_var(variable: Variable) -> Option<OsString> {
     std::env::var_os(variable.name())
 }
 
-/// Settles everything at once.
-pub(crate) fn settle(
+/// Resolves all settings.
+pub(crate) fn resolve(
     options: &GlobalOptions,
     variable: &dyn Fn(Variable) -> Option<OsString>,
-    terminal: Terminal,
-) -> Result<Settings, Failure> {
-    let set = |it: Variable| variable(it).filter(|value| !value.is_empty());
-    let text = |it: Variable| set(it).map(|value| value.to_string_lossy().into_owned());
-    let is_dumb = text(Variable::Term).is_some_and(|it| it == "dumb");
-    let talk_end = if is_dumb { End::Program } else { terminal.talk };
-    let is_plain = is_dumb || set(Variable::NoColor).is_some() || terminal.output == End::Program;
+    streams: StdStreams,
+) -> Result<Settings, CliError> {
+    let set = |name: Variable| variable(name).filter(|value| !value.is_empty());
+    let text = |name: Variable| set(name).map(|value| value.to_string_lossy().into_owned());
+    let is_dumb = text(Variable::Term).is_some_and(|term| term == "dumb");
+    let stderr = if is_dumb { StreamKind::Pipe } else { streams.stderr };
+    let is_plain =
+        is_dumb || set(Variable::NoColor).is_some() || streams.stdout == StreamKind::Pipe;
     let config = options.config.clone().or_else(|| set(Variable::Config).map(PathBuf::from));
     Ok(Settings {
-        is_config_given: config.is_some(),
-        is_home_given: set(Variable::Home).is_some(),
+        has_explicit_config: config.is_some(),
+        has_explicit_home: set(Variable::Home).is_some(),
         home: home(config, &set)?,
         output: match options.output {
             Some(output) => output,
-            None => text(Variable::Output).map_or(Ok(Output::default()), |it| output(&it))?,
+            None => text(Variable::Output).map_or(Ok(Output::default()), |value| output(&value))?,
         },
-        talk: match (options.quiet, options.verbose) {
-            (true, _) => Talk::Quiet,
-            (false, true) => Talk::Verbose,
-            (false, false) => Talk::Usual,
+        verbosity: match (options.quiet, options.verbose) {
+            (true, _) => Verbosity::Quiet,
+            (false, true) => Verbosity::Verbose,
+            (false, false) => Verbosity::Normal,
         },
-        paint: if is_plain { Paint::Plain } else { Paint::Color },
-        columns: terminal.columns.filter(|_| terminal.output == End::Person),
-        timeout: text(Variable::Timeout).map(|it| timeout(&it)).transpose()?,
+        color: if is_plain { ColorMode::Plain } else { ColorMode::Color },
+        columns: streams.columns.filter(|_| streams.stdout == StreamKind::Terminal),
+        timeout: text(Variable::Timeout).map(|value| timeout(&value)).transpose()?,
         agent: options.agent.clone().or_else(|| text(Variable::Agent)),
-        aim: Aim::of(options),
-        terminal: Terminal { talk: talk_end, ..terminal },
+        echoed_flags: EchoedFlags::from_options(options),
+        streams: StdStreams { stderr, ..streams },
         daemon: if options.no_daemon || set(Variable::NoDaemon).is_some() {
             DaemonUse::Never
         } else if set(Variable::NoAutostart).is_some() {
             DaemonUse::NoAutostart
         } else {
-            DaemonUse::Usual
+            DaemonUse::Auto
         },
-        listen: text(Variable::Listen).map(|it| listen(&it)).transpose()?,
+        listen: text(Variable::Listen).map(|value| listen(&value)).transpose()?,
     })
 }
 
-fn output(text: &str) -> Result<Output, Failure> {
+fn output(text: &str) -> Result<Output, CliError> {
     Output::from_str(text, false).map_err(|_unknown| {
-        let forms: Vec<&str> = Output::ALL.iter().map(|it| it.word()).collect();
-        let message = format!("`{text}` is no form of output");
+        let forms: Vec<&str> = Output::ALL.iter().map(|format| format.as_str()).collect();
+        let message = format!("`{text}` is not a valid output format");
         let hint = format!("set `TOOLRACK_OUTPUT` to one of: {}", forms.join(", "));
-        Failure::usage(message, hint).at(Variable::Output.name())
+        CliError::usage(message, hint).with_field(Variable::Output.name())
     })
 }
 
-fn listen(text: &str) -> Result<Listen, Failure> {
-    text.parse().map_err(|why: String| {
+fn listen(text: &str) -> Result<Listen, CliError> {
+    text.parse().map_err(|reason: String| {
         let hint = "set `TOOLRACK_LISTEN` to an address such as `127.0.0.1:7733`, or unset it";
-        Failure::usage(format!("`{text}` {why}"), hint).at(Variable::Listen.name())
+        CliError::usage(format!("invalid address `{text}`: {reason}"), hint)
+            .with_field(Variable::Listen.name())
     })
 }
 
-fn timeout(text: &str) -> Result<Duration, Failure> {
-    toolrack_config::parse_duration(text).map_err(|why| {
-        let message = format!("`{text}` {why}");
-        let hint = "set `TOOLRACK_TIMEOUT` to a time such as `90s`, or unset it";
-        Failure::usage(message, hint).at(Variable::Timeout.name())
+fn timeout(text: &str) -> Result<Duration, CliError> {
+    toolrack_config::parse_time(text).map_err(|reason| {
+        let message = format!("`{text}` {reason}");
+        let hint = "set `TOOLRACK_TIMEOUT` to a duration such as `90s`, or unset it";
+        CliError::usage(message, hint).with_field(Variable::Timeout.name())
     })
+}
+
+/// What a standard stream is connected to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamKind {
+    Terminal,
+    Pipe,
+}
+
+/// The three standard streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StdStreams {
+    pub(crate) stdin: StreamKind,
+    pub(crate) stdout: StreamKind,
+    pub(crate) stderr: StreamKind,
+    /// Width of the terminal on stdout.
+    pub(crate) columns: Option<usize>,
+}
+
+impl StdStreams {
+    pub(crate) fn detect() -> Self {
+        Self {
+            stdin: stream_kind(&stdin()),
+            stdout: stream_kind(&stdout()),
+            stderr: stream_kind(&stderr()),
+            columns: columns(),
+        }
+    }
+
+    /// Whether the user can be prompted.
+    pub(crate) fn is_interactive(&self) -> bool {
+        self.stdin == StreamKind::Terminal && self.stderr == StreamKind::Terminal
+    }
+}
+
+fn stream_kind(stream: &impl IsTerminal) -> StreamKind {
+    if stream.is_terminal() { StreamKind::Terminal } else { StreamKind::Pipe }
+}
+
+fn columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(stdout()).ok()?;
+    (size.ws_col > 0).then(|| usize::from(size.ws_col))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PIPES: Terminal =
-        Terminal { input: End::Program, output: End::Program, talk: End::Program, columns: None };
-    const SCREEN: Terminal =
-        Terminal { input: End::Person, output: End::Person, talk: End::Person, columns: Some(80) };
+    const PIPES: StdStreams = StdStreams {
+        stdin: StreamKind::Pipe,
+        stdout: StreamKind::Pipe,
+        stderr: StreamKind::Pipe,
+        columns: None,
+    };
+    const SCREEN: StdStreams = StdStreams {
+        stdin: StreamKind::Terminal,
+        stdout: StreamKind::Terminal,
+        stderr: StreamKind::Terminal,
+        columns: Some(80),
+    };
 
     fn settled(
         options: &GlobalOptions,
         variables: &[(Variable, &str)],
-        terminal: Terminal,
-    ) -> Result<Settings, Failure> {
-        let variable = |it: Variable| {
-            let found = variables.iter().find(|(name, _)| *name == it);
+        streams: StdStreams,
+    ) -> Result<Settings, CliError> {
+        let variable = |wanted: Variable| {
+            let found = variables.iter().find(|(name, _)| *name == wanted);
             found.map(|(_, value)| OsString::from(value))
         };
-        settle(options, &variable, terminal)
+        resolve(options, &variable, streams)
     }
 
     #[track_caller]
     fn check<T: PartialEq + fmt::Debug>(
-        (options, variables, terminal): (GlobalOptions, &[(Variable, &str)], Terminal),
+        (options, variables, streams): (GlobalOptions, &[(Variable, &str)], StdStreams),
         part: impl Fn(Settings) -> T,
         expected: T,
     ) {
-        assert_eq!(part(settled(&options, variables, terminal).unwrap()), expected);
+        assert_eq!(part(settled(&options, variables, streams).unwrap()), expected);
     }
 
     #[test]
-    fn options_win_over_variables_and_variables_over_what_is_usual() {
+    fn options_take_precedence_over_variables() {
         let none = GlobalOptions::default;
-        let form = |it: Settings| it.output;
+        let form = |settings: Settings| settings.output;
         check((none(), &[], SCREEN), form, Output::Table);
         check((none(), &[(Variable::Output, "json")], SCREEN), form, Output::Json);
         let given = GlobalOptions { output: Some(Output::Yaml), ..none() };
         check((given, &[(Variable::Output, "json")], SCREEN), form, Output::Yaml);
-        let agent = |it: Settings| it.agent;
+        let agent = |settings: Settings| settings.agent;
         check((none(), &[(Variable::Agent, "")], SCREEN), agent, None);
         let given = GlobalOptions { agent: Some("main".to_owned()), ..none() };
         check((given, &[(Variable::Agent, "other")], SCREEN), agent, Some("main".to_owned()));
-        let timeout = |it: Settings| it.timeout;
+        let timeout = |settings: Settings| settings.timeout;
         let minute = Some(Duration::from_mins(1));
         check((none(), &[(Variable::Timeout, "1m")], SCREEN), timeout, minute);
     }
 
     #[test]
-    fn a_home_is_where_the_environment_says() {
-        let file = |it: Settings| {
-            let home = it.home().ok().map(|it| (it.config_file().to_owned(), it.catalog_dir()));
-            (home, it.is_config_given)
+    fn home_comes_from_the_environment() {
+        let file = |settings: Settings| {
+            let home = settings
+                .home()
+                .ok()
+                .map(|home| (home.config_file().to_owned(), home.catalog_dir()));
+            (home, settings.has_explicit_config)
         };
         let paths = |file: &str, dir: &str| Some((PathBuf::from(file), PathBuf::from(dir)));
         let none = GlobalOptions::default;
@@ -386,38 +445,42 @@ mod tests {
     }
 
     #[test]
-    fn colours_and_widths_are_for_people() {
-        let look = |it: Settings| (it.paint, it.columns, it.terminal.talk);
+    fn colors_and_widths_need_a_terminal() {
+        let look = |settings: Settings| (settings.color, settings.columns, settings.streams.stderr);
         let none = GlobalOptions::default;
-        check((none(), &[], SCREEN), look, (Paint::Color, Some(80), End::Person));
-        check((none(), &[], PIPES), look, (Paint::Plain, None, End::Program));
+        check((none(), &[], SCREEN), look, (ColorMode::Color, Some(80), StreamKind::Terminal));
+        check((none(), &[], PIPES), look, (ColorMode::Plain, None, StreamKind::Pipe));
         let no_color = [(Variable::NoColor, "1")];
-        check((none(), &no_color, SCREEN), look, (Paint::Plain, Some(80), End::Person));
+        check(
+            (none(), &no_color, SCREEN),
+            look,
+            (ColorMode::Plain, Some(80), StreamKind::Terminal),
+        );
         check(
             (none(), &[(Variable::NoColor, "")], SCREEN),
             look,
-            (Paint::Color, Some(80), End::Person),
+            (ColorMode::Color, Some(80), StreamKind::Terminal),
         );
         let dumb = [(Variable::Term, "dumb")];
-        check((none(), &dumb, SCREEN), look, (Paint::Plain, Some(80), End::Program));
+        check((none(), &dumb, SCREEN), look, (ColorMode::Plain, Some(80), StreamKind::Pipe));
     }
 
     #[test]
-    fn a_daemon_is_used_unless_somebody_forbids_it() {
+    fn daemon_use_can_be_disabled() {
         let none = GlobalOptions::default;
-        let said = |it: Settings| (it.daemon, it.listen);
-        check((none(), &[], SCREEN), said, (DaemonUse::Usual, None));
-        check((none(), &[(Variable::NoDaemon, "")], SCREEN), said, (DaemonUse::Usual, None));
-        check((none(), &[(Variable::NoDaemon, "1")], SCREEN), said, (DaemonUse::Never, None));
+        let daemon = |settings: Settings| (settings.daemon, settings.listen);
+        check((none(), &[], SCREEN), daemon, (DaemonUse::Auto, None));
+        check((none(), &[(Variable::NoDaemon, "")], SCREEN), daemon, (DaemonUse::Auto, None));
+        check((none(), &[(Variable::NoDaemon, "1")], SCREEN), daemon, (DaemonUse::Never, None));
         let forbidden = GlobalOptions { no_daemon: true, ..none() };
-        check((forbidden, &[], SCREEN), said, (DaemonUse::Never, None));
+        check((forbidden, &[], SCREEN), daemon, (DaemonUse::Never, None));
         let quiet = [(Variable::NoAutostart, "1"), (Variable::Listen, "none")];
-        let expected = (DaemonUse::NoAutostart, Some(Listen::Nowhere));
-        check((none(), &quiet, SCREEN), said, expected);
+        let expected = (DaemonUse::NoAutostart, Some(Listen::None));
+        check((none(), &quiet, SCREEN), daemon, expected);
     }
 
     #[test]
-    fn a_variable_that_means_nothing_is_named() {
+    fn invalid_variables_are_named() {
         for (variable, value) in
             [(Variable::Output, "xml"), (Variable::Timeout, "soon"), (Variable::Listen, "7733")]
         {

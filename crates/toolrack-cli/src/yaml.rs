@@ -1,17 +1,17 @@
-//! JSON written as YAML, members in their order.
+//! YAML writer for JSON documents. Keys keep their order.
 //!
-//! **Invariant:** text that YAML could take for something else, or that is not plain, is written in quotes.
+//! **Invariant:** a string that YAML could read as something else is quoted.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::Number;
 
-use crate::json_text;
+use crate::json_format;
 
-/// Writes a JSON document as YAML. One that is nested too deep stays JSON, which is YAML too.
+/// Converts JSON to YAML. Deeply nested documents stay JSON, which is valid YAML.
 pub(crate) fn write(json: &str) -> String {
-    if json_text::is_sprawling(json) {
-        return json_text::line(json);
+    if json_format::is_too_deep(json) {
+        return json_format::compact(json);
     }
     match serde_json::from_str(json) {
         Ok(node) => {
@@ -19,7 +19,7 @@ pub(crate) fn write(json: &str) -> String {
             block(&node, 0, "", &mut lines);
             lines.join("\n")
         }
-        Err(_no_json) => json_text::line(json),
+        Err(_no_json) => json_format::compact(json),
     }
 }
 
@@ -29,7 +29,7 @@ enum Node {
     Map(Vec<(String, Node)>),
 }
 
-/// Writes a node whose first line begins with `lead`, such as `key: ` or `- `.
+/// Writes a node; its first line begins with `lead`, such as `key: `.
 fn block(node: &Node, depth: usize, lead: &str, lines: &mut Vec<String>) {
     let indent = "  ".repeat(depth);
     match node {
@@ -37,13 +37,13 @@ fn block(node: &Node, depth: usize, lead: &str, lines: &mut Vec<String>) {
         Node::List(items) if items.is_empty() => lines.push(format!("{indent}{lead}[]")),
         Node::Map(members) if members.is_empty() => lines.push(format!("{indent}{lead}{{}}")),
         Node::List(items) => {
-            let depth = opened(depth, lead, lines);
+            let depth = open_block(depth, lead, lines);
             for item in items {
-                nested(item, depth, lines);
+                list_item(item, depth, lines);
             }
         }
         Node::Map(members) => {
-            let depth = opened(depth, lead, lines);
+            let depth = open_block(depth, lead, lines);
             for (key, value) in members {
                 block(value, depth, &format!("{}: ", scalar(key)), lines);
             }
@@ -51,8 +51,8 @@ fn block(node: &Node, depth: usize, lead: &str, lines: &mut Vec<String>) {
     }
 }
 
-/// An item of a list: its first line stands behind the dash.
-fn nested(item: &Node, depth: usize, lines: &mut Vec<String>) {
+/// A list item; its first line follows the dash.
+fn list_item(item: &Node, depth: usize, lines: &mut Vec<String>) {
     let start = lines.len();
     block(item, depth + 1, "", lines);
     if let Some(first) = lines.get_mut(start) {
@@ -61,8 +61,8 @@ fn nested(item: &Node, depth: usize, lines: &mut Vec<String>) {
     }
 }
 
-/// The line above a nested block, if it has a key, and how deep the block is then.
-fn opened(depth: usize, lead: &str, lines: &mut Vec<String>) -> usize {
+/// Writes the key's line above a nested block. Returns the depth of the block.
+fn open_block(depth: usize, lead: &str, lines: &mut Vec<String>) -> usize {
     if lead.is_empty() {
         return depth;
     }
@@ -75,20 +75,19 @@ fn scalar(text: &str) -> String {
         return text.to_owned();
     }
     let quoted = serde_json::to_string(text).unwrap_or_default();
-    json_text::line(&quoted)
+    json_format::compact(&quoted)
 }
 
-/// Whether no reader of YAML can take the text for anything but this text.
+/// Whether every YAML reader takes the text as this string.
 fn is_plain(text: &str) -> bool {
-    let is_word =
-        |it: char| it.is_ascii_alphanumeric() || matches!(it, '_' | '-' | '.' | '/' | ' ');
-    let begins_well = text.starts_with(|it: char| it.is_ascii_alphabetic() || it == '_');
+    let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '/' | ' ');
+    let starts_plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let lower = text.to_ascii_lowercase();
-    let means_more = matches!(
+    let is_keyword = matches!(
         lower.as_str(),
         "null" | "true" | "false" | "yes" | "no" | "on" | "off" | "y" | "n" | "nan" | "inf"
     );
-    begins_well && !means_more && !text.ends_with(' ') && text.chars().all(is_word)
+    starts_plain && !is_keyword && !text.ends_with(' ') && text.chars().all(is_word)
 }
 
 impl<'de> Deserialize<'de> for Node {
@@ -123,7 +122,7 @@ impl<'de> Visitor<'de> for Reader {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Node, E> {
-        let number = Number::from_f64(value).map(|it| it.to_string());
+        let number = Number::from_f64(value).map(|number| number.to_string());
         Ok(Node::Scalar(number.unwrap_or_else(|| "null".to_owned())))
     }
 
@@ -158,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn nesting_is_shown_by_indents() {
+    fn nesting_is_indented() {
         check("[]", "[]");
         check(r#"{"b": 1, "a": [true, null, {}]}"#, "b: 1\na:\n  - true\n  - null\n  - {}");
         check(r#"[{"a": 1, "b": {"c": 2.5}}, [1, 2]]"#, "- a: 1\n  b:\n    c: 2.5\n- - 1\n  - 2");
@@ -166,13 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nested_too_deep_is_written_on_one_line_and_cleaned() {
+    fn deep_nesting_stays_on_one_line() {
         let (open, close) = ("[".repeat(1_000_000), "]".repeat(1_000_000));
         check(&format!("{open}\"a\u{202e}\"{close}"), &format!("{open}\"a\\u202e\"{close}"));
     }
 
     #[test]
-    fn text_is_quoted_unless_it_can_only_be_text() {
+    fn ambiguous_strings_are_quoted() {
         check(r#"["plain text", "src/a-b.rs"]"#, "- plain text\n- src/a-b.rs");
         check(
             r##"["true", "No", "1", "", " x", "x ", "a: b", "#x", "- y"]"##,

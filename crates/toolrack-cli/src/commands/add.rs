@@ -1,33 +1,32 @@
-//! `toolrack add`: a server from a command, an address or a package.
+//! `toolrack add`: adds a server from a command, a URL or a package.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use serde_json::Value;
 use toolrack_config::{
-    EnvValue, McpTransport, Package, PackageKind, ServerEntry, Settings as Said,
+    EnvValue, McpTransport, Package, PackageKind, ServerEntry, Settings as ServerSettings,
 };
 use toolrack_service::{
-    ErrorCode, LocalService, McpConfig, McpService as _, ServiceError, ErrorDetail,
+    ErrorCode, LocalService, McpConfig, McpService as _, ServiceError, ServiceFault,
 };
 
-use crate::aim::word;
-use crate::arguments::server::{AddOptions, Way};
-use crate::discreet::is_reference;
-use crate::failure::Failure;
-use crate::folder;
-use crate::keeper::{changed, file_of, put, with_service};
-use crate::secret_input;
-use crate::stowing::stow;
-use crate::surroundings::Surroundings;
-use crate::target::header_of;
-use crate::trial::trial;
-use crate::verdict::Verdict;
+use crate::args::servers::{AddOptions, TransportKind};
+use crate::check_server::check_server;
+use crate::commands::credentials;
+use crate::config_secrets::{extract_secrets, is_reference};
+use crate::config_service::{change_json, config_path, insert_key, with_service};
+use crate::context::Context;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
+use crate::server_selection::parse_header;
+use crate::suggested_command::shell_quote;
+use crate::working_dir;
 
-/// What helps whoever typed something wrongly.
-const EXAMPLES: &str = "change what was typed; `toolrack add --help` has examples";
+/// Hint for invalid arguments.
+const EXAMPLES_HINT: &str = "see `toolrack add --help` for examples";
 
-/// Whether a new server is started once, to see whether it works.
+/// Whether a new server is started once, as a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Check {
     Yes,
@@ -35,147 +34,154 @@ pub(crate) enum Check {
 }
 
 /// Adds a server to the config.
-pub(crate) async fn add(options: &AddOptions, surroundings: &Surroundings) -> Result<(), Failure> {
-    let config = McpConfig::of_entry(&draft(options)?);
-    let is_tried = !options.no_check && !options.disabled;
-    let check = if is_tried { Check::Yes } else { Check::No };
-    create(config, check, surroundings).await
+pub(crate) async fn add(options: &AddOptions, context: &Context) -> Result<(), CliError> {
+    let config = McpConfig::of_entry(&build_entry(options)?);
+    let is_checked = !options.no_check && !options.disabled;
+    let check = if is_checked { Check::Yes } else { Check::No };
+    create(config, check, context).await
 }
 
-/// Writes a new server down, and sees whether it works. One that does not stays in the config.
+/// Adds a server to the config and checks that it starts. A server that fails the check stays in
+/// the config.
 pub(crate) async fn create(
     mut config: McpConfig,
     check: Check,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
-    let printer = &surroundings.printer;
+    context: &Context,
+) -> Result<(), CliError> {
+    let printer = &context.printer;
     let name = config.name.clone();
-    let here = std::env::current_dir();
-    let settled = here.ok().and_then(|it| folder::settle(&mut config, &it));
-    let plain = stow(config.clone()).names;
-    let (file, mut said) = with_service(surroundings, None, async |service: &LocalService| {
-        fill_in_secrets(service, &config, surroundings).await?;
-        let id = service.create(config.clone()).map_err(|error| refused(&config.name, error))?;
+    let cwd_path = std::env::current_dir();
+    let dir_note = cwd_path.ok().and_then(|dir| working_dir::set_if_relative(&mut config, &dir));
+    let secret_names = extract_secrets(config.clone()).names;
+    let (file, mut json) = with_service(context, None, async |service: &LocalService| {
+        prompt_missing_secrets(service, &config, context).await?;
+        let id =
+            service.create(config.clone()).map_err(|error| create_error(&config.name, error))?;
         let config = McpConfig { id, ..config };
-        Ok((place(service, surroundings), changed(service, &config)))
+        Ok((destination(service, context), change_json(service, &config)))
     })
     .await?;
-    if let Some(note) = settled {
+    if let Some(note) = dir_note {
         printer.note(note);
     }
-    for name in plain {
+    for name in secret_names {
         printer.note(format_args!(
-            "note: the value of `{name}` stands in the config file; `toolrack secret set` and \
-             `--env-secret` or `${{secret:NAME}}` keep it out"
+            "note: the value of `{name}` is plain text in the config file; to keep it out, use \
+             `toolrack secret set` with `--env-secret` or `${{secret:NAME}}`"
         ));
     }
     if check == Check::No {
-        printer.done(format_args!("`{name}` is added to {file}"), &said);
+        printer.done(format_args!("added `{name}` to {file}"), &json);
         return Ok(());
     }
-    let typed = word(&name);
-    match trial(&name, surroundings).await {
-        Ok(trial) => {
-            put(&mut said, "check", trial.json());
-            let words = trial.words();
-            printer.done(format_args!("`{name}` is added to {file}\nit works: {words}"), &said);
+    let typed = shell_quote(&name);
+    match check_server(&name, context).await {
+        Ok(checked) => {
+            insert_key(&mut json, "check", checked.to_json());
+            let words = checked.describe();
+            printer.done(format_args!("added `{name}` to {file}\ncheck passed: {words}"), &json);
             Ok(())
         }
         Err(failure) => {
-            put(&mut said, "check", Value::Null);
-            if failure.verdict() == Verdict::Interrupted {
-                printer
-                    .done(format_args!("`{name}` is added to {file}, and was not checked"), &said);
+            insert_key(&mut json, "check", Value::Null);
+            if failure.exit_code() == ExitCode::Interrupted {
+                printer.done(format_args!("added `{name}` to {file} without checking it"), &json);
                 let hint = format!(
-                    "`toolrack status --check {typed}` checks it, `toolrack remove {typed}` removes it"
+                    "check it with `toolrack status --check {typed}`, or remove it with \
+                     `toolrack remove {typed}`"
                 );
-                return Err(failure.advising(hint));
+                return Err(failure.with_hint(hint));
             }
             printer.done(
                 format_args!(
-                    "`{name}` is added to {file}, but does not work yet; `toolrack edit {typed}` \
-                     changes it, `toolrack remove {typed}` removes it"
+                    "added `{name}` to {file}, but the check failed; change it with `toolrack \
+                     edit {typed}`, or remove it with `toolrack remove {typed}`"
                 ),
-                &said,
+                &json,
             );
             Err(failure)
         }
     }
 }
 
-/// Why a new server is not taken, in the words of whoever typed its name.
-fn refused(name: &str, error: ServiceError) -> Failure {
-    let typed = word(name);
-    let is_about = |field: &str| error.faults().iter().any(|it| it.field.as_deref() == Some(field));
+/// Maps an error of the service to the name and URL that were typed.
+fn create_error(name: &str, error: ServiceError) -> CliError {
+    let typed = shell_quote(name);
+    let is_about =
+        |field: &str| error.faults().iter().any(|fault| fault.field.as_deref() == Some(field));
     match error.code() {
-        ErrorCode::Conflict if is_about("name") => Failure::from(error).advising(format!(
-            "`toolrack edit {typed}` changes that server, `toolrack remove {typed}` removes it; or choose another name"
+        ErrorCode::Conflict if is_about("name") => CliError::from(error).with_hint(format!(
+            "change the existing server with `toolrack edit {typed}`, remove it with `toolrack \
+             remove {typed}`, or choose another name"
         )),
         ErrorCode::ValidationError if is_about("name") || is_about("transport.url") => {
-            let with_subject = |it: &ErrorDetail| {
-                let message = match it.field.as_deref() {
+            let with_subject = |fault: &ServiceFault| {
+                let message = match fault.field.as_deref() {
                     Some("name") if !name.trim().is_empty() => {
-                        format!("the name `{name}` {}", it.message)
+                        format!("the name `{name}` {}", fault.message)
                     }
-                    // The address itself may hold a password.
-                    Some("transport.url") => format!("the address {}", it.message),
-                    _ => it.message.clone(),
+                    // The URL itself may contain a password.
+                    Some("transport.url") => format!("the URL {}", fault.message),
+                    _ => fault.message.clone(),
                 };
-                ErrorDetail { message, ..it.clone() }
+                ServiceFault { message, ..fault.clone() }
             };
             let faults = error.faults().iter().map(with_subject).collect();
-            Failure::all(Verdict::Config, faults).advising(EXAMPLES)
+            CliError::from_faults(ExitCode::Config, faults).with_hint(EXAMPLES_HINT)
         }
-        _ => Failure::of(error, EXAMPLES),
+        _ => CliError::from_service(error, EXAMPLES_HINT),
     }
 }
 
-/// Where a new server stands, as people are told.
-fn place(service: &LocalService, surroundings: &Surroundings) -> String {
-    let file = file_of(service);
-    match &surroundings.settings.agent {
-        Some(agent) => format!("{file}, for the agent `{agent}`"),
+/// The file, and the agent if one is given.
+fn destination(service: &LocalService, context: &Context) -> String {
+    let file = config_path(service);
+    match &context.settings.agent {
+        Some(agent) => format!("{file} for agent `{agent}`"),
         None => file,
     }
 }
 
-/// Asks a person for secrets that the server needs and nobody has stored. Without a person, the service refuses.
-async fn fill_in_secrets(
+/// Prompts for secrets that the server needs and that are not stored. Without a terminal, the
+/// service rejects the server.
+async fn prompt_missing_secrets(
     service: &LocalService,
     config: &McpConfig,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
-    if !surroundings.settings.terminal.has_person() {
+    context: &Context,
+) -> Result<(), CliError> {
+    if !context.settings.streams.is_interactive() {
         return Ok(());
     }
-    for secret in config.env_vars.values().filter_map(|it| it.secret_ref.as_ref()) {
+    for secret in config.env_vars.values().filter_map(|variable| variable.secret_ref.as_ref()) {
         if service.secrets().get(secret)?.is_none() {
-            let value = secret_input::read(secret, surroundings).await?;
+            let value = credentials::read_secret(secret, context).await?;
             service.set_secret(secret, value).await?;
         }
     }
     Ok(())
 }
 
-/// The entry that the options describe.
-fn draft(options: &AddOptions) -> Result<ServerEntry, Failure> {
+/// Builds the config entry from the options.
+fn build_entry(options: &AddOptions) -> Result<ServerEntry, CliError> {
     let list = |list: &Vec<String>| (!list.is_empty()).then(|| list.clone());
-    let settings = Said {
+    let settings = ServerSettings {
         timeout: options.timeout,
         allow: list(&options.allow),
         deny: list(&options.deny),
-        ..Said::default()
+        ..ServerSettings::default()
     };
     let entry = ServerEntry::new(options.name.clone(), transport(options)?);
     Ok(ServerEntry { enabled: !options.disabled, settings, ..entry })
 }
 
-fn transport(options: &AddOptions) -> Result<McpTransport, Failure> {
+fn transport(options: &AddOptions) -> Result<McpTransport, CliError> {
     let is_http = match (options.transport, &options.url) {
-        (Some(Way::Stdio), Some(_)) => return Err(not_both("`--transport stdio`", "an address")),
-        (Some(Way::Http | Way::Sse), None) => {
-            let hint = "write it as in `toolrack add --transport http NAME https://host/mcp`";
-            return Err(Failure::usage("the address of the server is missing", hint).at("URL"));
+        (Some(TransportKind::Stdio), Some(_)) => {
+            return Err(conflict("`--transport stdio`", "a URL"));
+        }
+        (Some(TransportKind::Http | TransportKind::Sse), None) => {
+            let hint = "for example: `toolrack add --transport http NAME https://host/mcp`";
+            return Err(CliError::usage("missing server URL", hint).with_field("URL"));
         }
         (_, url) => url.is_some(),
     };
@@ -194,69 +200,73 @@ fn package(options: &AddOptions) -> Option<(PackageKind, &str)> {
         (PackageKind::Docker, &package.docker),
         (PackageKind::Binary, &package.binary),
     ];
-    given.into_iter().find_map(|(kind, it)| Some((kind, it.as_deref()?)))
+    given.into_iter().find_map(|(kind, identifier)| Some((kind, identifier.as_deref()?)))
 }
 
-fn remote(options: &AddOptions) -> Result<McpTransport, Failure> {
+fn remote(options: &AddOptions) -> Result<McpTransport, CliError> {
     let url = options.url.clone().unwrap_or_default();
     if !url.contains("://") && !is_reference(&url) {
-        let message = format!("`{}` is no address", toolrack_config::without_secrets(&url));
+        let message = format!("`{}` is not a valid URL", toolrack_config::without_secrets(&url));
         let name = &options.name;
         let hint = format!(
-            "an address begins with `https://`; a command comes behind `--`, as in `toolrack add {name} -- npx …`"
+            "a URL begins with `https://`; put a command after `--`, e.g. `toolrack add {name} \
+             -- npx …`"
         );
-        return Err(Failure::usage(message, hint).at("URL"));
+        return Err(CliError::usage(message, hint).with_field("URL"));
     }
     if !options.command.is_empty() {
-        return Err(not_both("an address", "a command"));
+        return Err(conflict("a URL", "a command"));
     }
     let is_local = !options.env.is_empty() || !options.env_secret.is_empty();
     if is_local || options.cwd.is_some() {
-        let hint = "send what it needs with `--header 'NAME: VALUE'`";
-        let message = "`--env`, `--env-secret` and `--cwd` are for servers that are started here";
-        return Err(Failure::usage(message, hint));
+        let hint = "use `--header 'NAME: VALUE'` instead";
+        let message = "`--env`, `--env-secret` and `--cwd` only apply to local servers";
+        return Err(CliError::usage(message, hint));
     }
-    let headers: Result<_, Failure> = options.header.iter().map(|it| header_of(it)).collect();
+    let headers: Result<_, CliError> =
+        options.header.iter().map(|header| parse_header(header)).collect();
     Ok(McpTransport::Http { url, headers: headers? })
 }
 
-fn local(options: &AddOptions) -> Result<McpTransport, Failure> {
-    no_headers(options)?;
+fn local(options: &AddOptions) -> Result<McpTransport, CliError> {
+    reject_headers(options)?;
     let Some((command, args)) = options.command.split_first() else {
         let name = &options.name;
         let hint = format!(
-            "give a command, `toolrack add {name} -- npx -y some-server`, or an address, \
+            "give a command, e.g. `toolrack add {name} -- npx -y some-server`, or a URL, e.g. \
              `toolrack add {name} https://host/mcp`"
         );
-        return Err(Failure::usage("it is not said how the server is started or reached", hint));
+        return Err(CliError::usage("missing command or URL of the server", hint));
     };
     Ok(McpTransport::Stdio {
-        command: from_anywhere(command, options.cwd.as_deref()),
+        command: absolute_program(command, options.cwd.as_deref()),
         args: args.to_vec(),
         env: variables(options)?,
         cwd: cwd(options),
     })
 }
 
-/// The program as it is found from every directory, also from that of a daemon. A bare name is looked up when
-/// the server is started.
-fn from_anywhere(command: &str, cwd: Option<&Path>) -> String {
-    if command.contains('/') && cwd.is_none() { whole(command) } else { command.to_owned() }
+/// Makes the program's path absolute, because the daemon has another working directory. A bare name
+/// is looked up in PATH at each start.
+fn absolute_program(command: &str, cwd: Option<&Path>) -> String {
+    if command.contains('/') && cwd.is_none() { absolute_path(command) } else { command.to_owned() }
 }
 
-/// A path from the root, unless it is one already or is only known when the server is started.
-fn whole(path: &str) -> String {
+/// Makes a path absolute, unless it contains a `${…}` reference.
+fn absolute_path(path: &str) -> String {
     let found = (!is_reference(path)).then(|| std::path::absolute(path).ok()).flatten();
-    found.and_then(|it| it.into_os_string().into_string().ok()).unwrap_or_else(|| path.to_owned())
+    found
+        .and_then(|path| path.into_os_string().into_string().ok())
+        .unwrap_or_else(|| path.to_owned())
 }
 
 fn packaged(
     kind: PackageKind,
     identifier: &str,
     options: &AddOptions,
-) -> Result<McpTransport, Failure> {
-    no_headers(options)?;
-    let (identifier, version) = versioned(kind, identifier);
+) -> Result<McpTransport, CliError> {
+    reject_headers(options)?;
+    let (identifier, version) = split_version(kind, identifier);
     let package = Package {
         kind,
         identifier: identifier.to_owned(),
@@ -269,8 +279,8 @@ fn packaged(
     Ok(McpTransport::Package { package, env, cwd, headers: HashMap::new() })
 }
 
-/// A package and its version, as people write them: `name@1.2`, `name==1.2`. A tag is part of its image.
-fn versioned(kind: PackageKind, identifier: &str) -> (&str, Option<&str>) {
+/// Splits `name@1.2` and `name==1.2`. The tag of an image stays part of its identifier.
+fn split_version(kind: PackageKind, identifier: &str) -> (&str, Option<&str>) {
     let split = match kind {
         PackageKind::Npm => identifier.rsplit_once('@').filter(|(name, _)| !name.is_empty()),
         PackageKind::Pypi => identifier.split_once("==").or_else(|| identifier.split_once('@')),
@@ -279,47 +289,48 @@ fn versioned(kind: PackageKind, identifier: &str) -> (&str, Option<&str>) {
     split.map_or((identifier, None), |(name, version)| (name, Some(version)))
 }
 
-fn no_headers(options: &AddOptions) -> Result<(), Failure> {
+fn reject_headers(options: &AddOptions) -> Result<(), CliError> {
     if options.header.is_empty() {
         return Ok(());
     }
-    let hint = "give the server what it needs with `--env NAME=VALUE`";
-    Err(Failure::usage("`--header` is for servers over HTTP", hint).at("--header"))
+    let hint = "use `--env NAME=VALUE` instead";
+    Err(CliError::usage("`--header` only applies to servers over HTTP", hint)
+        .with_field("--header"))
 }
 
 fn cwd(options: &AddOptions) -> Option<String> {
-    options.cwd.as_ref().map(|it| whole(&it.to_string_lossy()))
+    options.cwd.as_ref().map(|dir| absolute_path(&dir.to_string_lossy()))
 }
 
-fn variables(options: &AddOptions) -> Result<HashMap<String, EnvValue>, Failure> {
-    let plain = options.env.iter().map(|it| {
-        let (name, value) = pair(it, "--env", "NAME=VALUE")?;
+fn variables(options: &AddOptions) -> Result<HashMap<String, EnvValue>, CliError> {
+    let plain = options.env.iter().map(|variable| {
+        let (name, value) = parse_pair(variable, "--env", "NAME=VALUE")?;
         Ok((name, EnvValue::Text(value)))
     });
-    let secret = options.env_secret.iter().map(|it| {
-        let (name, secret_ref) = pair(it, "--env-secret", "NAME=SECRET")?;
+    let secret = options.env_secret.iter().map(|variable| {
+        let (name, secret_ref) = parse_pair(variable, "--env-secret", "NAME=SECRET")?;
         Ok((name, EnvValue::Secret { secret_ref, required: true }))
     });
     plain.chain(secret).collect()
 }
 
-/// The value may be secret, so it is in no error.
-fn pair(text: &str, option: &str, shape: &str) -> Result<(String, String), Failure> {
+/// Errors do not repeat the value, because it may be a secret.
+fn parse_pair(text: &str, option: &str, shape: &str) -> Result<(String, String), CliError> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         Some(_) => {
-            let message = format!("a `{option}` has no name before its `=`");
-            Err(Failure::usage(message, format!("write it as `{option} {shape}`")).at(option))
+            let message = format!("`{option}` has no name before `=`");
+            Err(CliError::usage(message, format!("use `{option} {shape}`")).with_field(option))
         }
         None => {
-            let message = format!("a `{option}` has no `=`");
-            Err(Failure::usage(message, format!("write it as `{option} {shape}`")).at(option))
+            let message = format!("`{option}` has no `=`");
+            Err(CliError::usage(message, format!("use `{option} {shape}`")).with_field(option))
         }
     }
 }
 
-fn not_both(one: &str, other: &str) -> Failure {
-    Failure::usage(format!("{one} and {other} exclude each other"), "leave one of them out")
+fn conflict(one: &str, other: &str) -> CliError {
+    CliError::usage(format!("{one} and {other} cannot be used together"), "remove one of them")
 }
 
 #[cfg(test)]
@@ -327,27 +338,28 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::arguments::server::PackageOptions;
-    use crate::discreet::{self, Values};
+    use crate::args::servers::PackageOptions;
+    use crate::config_secrets::{self, Values};
 
-    fn told(options: &AddOptions) -> String {
-        let config = match draft(options) {
+    fn describe(options: &AddOptions) -> String {
+        let config = match build_entry(options) {
             Ok(entry) => McpConfig::of_entry(&entry),
             Err(failure) => return format!("error: {}", failure.faults()[0].message),
         };
-        let (way, target) = (discreet::way(&config), discreet::target(&config));
+        let (transport, target) =
+            (config_secrets::transport_name(&config), config_secrets::target(&config));
         let env = json!(config.env_vars.keys().collect::<Vec<_>>());
-        let rest = &discreet::document(&config, Values::Shown)["config"];
-        format!("{way} {target} {env} {rest}")
+        let rest = &config_secrets::to_document(&config, Values::Shown)["config"];
+        format!("{transport} {target} {env} {rest}")
     }
 
     fn words(words: &[&str]) -> Vec<String> {
-        words.iter().map(|&it| it.to_owned()).collect()
+        words.iter().map(|&word| word.to_owned()).collect()
     }
 
     #[track_caller]
     fn check(options: AddOptions, expected: &str) {
-        assert_eq!(told(&AddOptions { name: "x".to_owned(), ..options }), expected);
+        assert_eq!(describe(&AddOptions { name: "x".to_owned(), ..options }), expected);
     }
 
     fn none() -> AddOptions {
@@ -355,21 +367,21 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_found_from_everywhere() {
-        let here = std::env::current_dir().unwrap();
+    fn program_paths_become_absolute() {
+        let cwd_path = std::env::current_dir().unwrap();
         let check = |command: &str, cwd: Option<&str>, expected: &str| {
-            assert_eq!(from_anywhere(command, cwd.map(Path::new)), expected);
+            assert_eq!(absolute_program(command, cwd.map(Path::new)), expected);
         };
         check("npx", None, "npx");
         check("/usr/bin/env", None, "/usr/bin/env");
-        check("./server", None, here.join("server").to_str().unwrap());
-        check("bin/server", None, here.join("bin/server").to_str().unwrap());
+        check("./server", None, cwd_path.join("server").to_str().unwrap());
+        check("bin/server", None, cwd_path.join("bin/server").to_str().unwrap());
         check("bin/server", Some("/srv"), "bin/server");
         check("${HOME}/server", None, "${HOME}/server");
     }
 
     #[test]
-    fn a_server_is_a_command_an_address_or_a_package() {
+    fn server_is_a_command_url_or_package() {
         check(
             AddOptions {
                 command: words(&["npx", "-y", "s"]),
@@ -385,13 +397,15 @@ mod tests {
             AddOptions {
                 url: Some("https://h/mcp".to_owned()),
                 header: words(&["A: b"]),
-                transport: Some(Way::Sse),
+                transport: Some(TransportKind::Sse),
                 ..none()
             },
             r#"http https://h/mcp [] {"headers":{"A":"b"}}"#,
         );
-        let npm =
-            |it: &str| PackageOptions { npm: Some(it.to_owned()), ..PackageOptions::default() };
+        let npm = |package: &str| PackageOptions {
+            npm: Some(package.to_owned()),
+            ..PackageOptions::default()
+        };
         check(
             AddOptions { package: npm("@a/b@1.2"), command: words(&["--x"]), ..none() },
             r#"npm @a/b@1.2 --x [] {"args":["--x"]}"#,
@@ -404,37 +418,40 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_said() {
+    fn conflicting_options_are_rejected() {
         let url = || Some("https://h/mcp".to_owned());
-        check(none(), "error: it is not said how the server is started or reached");
+        check(none(), "error: missing command or URL of the server");
         check(
-            AddOptions { transport: Some(Way::Http), ..none() },
-            "error: the address of the server is missing",
+            AddOptions { transport: Some(TransportKind::Http), ..none() },
+            "error: missing server URL",
         );
         check(
-            AddOptions { transport: Some(Way::Stdio), url: url(), ..none() },
-            "error: `--transport stdio` and an address exclude each other",
+            AddOptions { transport: Some(TransportKind::Stdio), url: url(), ..none() },
+            "error: `--transport stdio` and a URL cannot be used together",
         );
         check(
             AddOptions { url: url(), command: words(&["x"]), ..none() },
-            "error: an address and a command exclude each other",
+            "error: a URL and a command cannot be used together",
         );
-        check(AddOptions { url: Some("npx".to_owned()), ..none() }, "error: `npx` is no address");
+        check(
+            AddOptions { url: Some("npx".to_owned()), ..none() },
+            "error: `npx` is not a valid URL",
+        );
         check(
             AddOptions { url: url(), env: words(&["A=1"]), ..none() },
-            "error: `--env`, `--env-secret` and `--cwd` are for servers that are started here",
+            "error: `--env`, `--env-secret` and `--cwd` only apply to local servers",
         );
         check(
             AddOptions { command: words(&["x"]), header: words(&["A: b"]), ..none() },
-            "error: `--header` is for servers over HTTP",
+            "error: `--header` only applies to servers over HTTP",
         );
         check(
             AddOptions { command: words(&["x"]), env: words(&["s3cret"]), ..none() },
-            "error: a `--env` has no `=`",
+            "error: `--env` has no `=`",
         );
         check(
             AddOptions { command: words(&["x"]), env_secret: words(&["=s3cret"]), ..none() },
-            "error: a `--env-secret` has no name before its `=`",
+            "error: `--env-secret` has no name before `=`",
         );
     }
 }

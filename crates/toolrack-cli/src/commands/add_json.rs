@@ -1,35 +1,222 @@
-//! `toolrack add-json`: a server from its entry in any tool's config.
+//! `toolrack add-json`: adds a server from its entry in any tool's config, or from a whole config
+//! with one server.
+//!
+//! **Invariant:** no message repeats a value, because it may be a secret.
 
 use std::io::{self, Read as _};
 
-use crate::arguments::server::AddJsonOptions;
+use serde_json::{Map, Value, json};
+use toolrack_config::{
+    ConfigFile, Dialect, Fault, Reading, ServerEntry, Severity, detect, join, read_as,
+};
+use toolrack_service::{McpConfig, ServiceFault};
+
+use crate::args::servers::AddJsonOptions;
 use crate::commands::add::{Check, create};
-use crate::failure::Failure;
-use crate::snippet;
-use crate::surroundings::Surroundings;
+use crate::context::Context;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
 
-/// The longest entry.
-const LIMIT_BYTES: u64 = 1 << 20;
+/// Maximum size of the JSON.
+const MAX_INPUT_BYTES: u64 = 1 << 20;
 
-/// Adds a server that is written in JSON.
-pub(crate) async fn add_json(
-    options: AddJsonOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
+/// Adds a server from JSON.
+pub(crate) async fn add_json(options: AddJsonOptions, context: &Context) -> Result<(), CliError> {
     let text = match options.json.as_str() {
-        "-" => surroundings.blocking(piped).await?,
+        "-" => context.blocking(read_stdin).await?,
         _ => options.json,
     };
-    let snippet = snippet::read(&options.name, &text)?;
-    for remark in &snippet.remarks {
-        surroundings.printer.note(format_args!("note: {remark}"));
+    let pasted = parse_entry(&options.name, &text)?;
+    for warning in &pasted.warnings {
+        context.printer.note(format_args!("note: {warning}"));
     }
     let check = if options.no_check { Check::No } else { Check::Yes };
-    create(snippet.config, check, surroundings).await
+    create(pasted.config, check, context).await
 }
 
-fn piped() -> Result<String, Failure> {
+fn read_stdin() -> Result<String, CliError> {
     let mut text = String::new();
-    io::stdin().take(LIMIT_BYTES).read_to_string(&mut text)?;
+    io::stdin().take(MAX_INPUT_BYTES).read_to_string(&mut text)?;
     Ok(text)
+}
+
+const ENTRY_HINT: &str =
+    r#"for example: '{"command": "npx", "args": ["-y", "some-server"]}' or '{"url": "…"}'"#;
+/// Keys under which tools list their servers.
+const SERVER_KEYS: [&str; 6] =
+    ["mcpServers", "servers", "mcp", "context_servers", "extensions", "mcp_servers"];
+
+/// A parsed entry.
+#[derive(Debug)]
+pub(crate) struct PastedServer {
+    pub(crate) config: McpConfig,
+    /// Unknown keys and settings without an effect.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Parses an entry and gives it `name`.
+pub(crate) fn parse_entry(name: &str, text: &str) -> Result<PastedServer, CliError> {
+    let entry = match serde_json::from_str(text) {
+        Ok(Value::Object(entry)) => entry,
+        Ok(_) => {
+            return Err(CliError::usage("the JSON is not an object", ENTRY_HINT).with_field("JSON"));
+        }
+        Err(error) => {
+            let (line, column) = (error.line(), error.column());
+            let message = format!("not valid JSON: line {line}, column {column}");
+            return Err(CliError::usage(message, ENTRY_HINT).with_field("JSON"));
+        }
+    };
+    if entry.get("package").is_some_and(Value::is_object) {
+        return parse_native(name, entry);
+    }
+    let is_full_config =
+        SERVER_KEYS.iter().any(|key| entry.get(*key).is_some_and(Value::is_object));
+    let reading = if is_full_config {
+        read_as(detect("", text).dialect, "", text)
+    } else {
+        parse_bare_entry(name, &entry)
+    };
+    single_server(name, reading)
+}
+
+/// The service's own JSON format.
+fn parse_native(name: &str, mut entry: Map<String, Value>) -> Result<PastedServer, CliError> {
+    entry.insert("name".to_owned(), json!(name));
+    let config = McpConfig::from_json(&Value::Object(entry))?;
+    Ok(PastedServer { config, warnings: Vec::new() })
+}
+
+/// Parses an entry without its list, in the dialect that its keys suggest.
+fn parse_bare_entry(name: &str, entry: &Map<String, Value>) -> Reading<ConfigFile> {
+    let (dialect, list) = dialect_of(entry);
+    let text = json!({ list: { name: entry } }).to_string();
+    let mut reading = read_as(dialect, "", &text);
+    let wrapper = join(list, name);
+    for fault in &mut reading.faults {
+        // The position refers to the wrapper, which the user has not typed.
+        fault.at = None;
+        let field = fault.field.strip_prefix(&wrapper).map(|field| field.trim_start_matches('.'));
+        fault.field = field.unwrap_or(&fault.field).to_owned();
+    }
+    reading
+}
+
+/// The dialect of an entry, and the key under which it is listed.
+fn dialect_of(entry: &Map<String, Value>) -> (Dialect, &'static str) {
+    let has = |keys: &[&str]| keys.iter().any(|key| entry.contains_key(*key));
+    let kind = entry.get("type").and_then(Value::as_str).unwrap_or_default();
+    let command = entry.get("command");
+    if has(&["cmd", "uri", "envs", "env_keys"]) {
+        (Dialect::Goose, "extensions")
+    } else if matches!(kind, "local" | "remote") || command.is_some_and(Value::is_array) {
+        (Dialect::OpenCode, "mcp")
+    } else if has(&["source"]) || command.is_some_and(Value::is_object) {
+        (Dialect::Zed, "context_servers")
+    } else {
+        (Dialect::McpServers, "mcpServers")
+    }
+}
+
+fn single_server(name: &str, reading: Reading<ConfigFile>) -> Result<PastedServer, CliError> {
+    let (file, warnings) = reading.accept().map_err(|faults| invalid_entry(&faults))?;
+    let entry = match file.entries().collect::<Vec<_>>().as_slice() {
+        [entry] => ServerEntry { name: name.to_owned(), ..(*entry).clone() },
+        [] => {
+            return Err(CliError::usage("no server in this JSON", ENTRY_HINT).with_field("JSON"));
+        }
+        entries => match entries.iter().find(|entry| entry.name == name) {
+            Some(entry) => (*entry).clone(),
+            None => {
+                let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+                let message = format!("several servers in this JSON: {}", names.join(", "));
+                let hint = "give the name of one of them, or import all with `toolrack import \
+                     FILE`";
+                return Err(CliError::usage(message, hint).with_field("NAME"));
+            }
+        },
+    };
+    let warnings = warnings.iter().map(ToString::to_string).collect();
+    Ok(PastedServer { config: McpConfig::of_entry(&entry), warnings })
+}
+
+fn invalid_entry(faults: &[Fault]) -> CliError {
+    let (errors, misspelled): (Vec<&Fault>, Vec<&Fault>) =
+        faults.iter().partition(|fault| fault.severity == Severity::Error);
+    // A misspelled key is usually why a required one is missing.
+    let misspelled = misspelled.into_iter().filter(|fault| fault.nearest.is_some());
+    let fault = |diagnostic: &Fault| {
+        let fault =
+            ServiceFault::new(toolrack_service::ErrorCode::ValidationError, diagnostic.to_string());
+        fault.at(diagnostic.field.clone()).hint(ENTRY_HINT)
+    };
+    CliError::from_faults(
+        ExitCode::Usage,
+        errors.into_iter().chain(misspelled).map(fault).collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config_secrets;
+
+    #[track_caller]
+    fn check(text: &str, expected: &str) {
+        let described = match parse_entry("it", text) {
+            Ok(PastedServer { config, warnings }) => {
+                assert_eq!(config.name, "it");
+                let timeout = config.config.get("timeout").map(ToString::to_string);
+                let words =
+                    [config_secrets::transport_name(&config), &config_secrets::target(&config)]
+                        .join(" ");
+                let timeout =
+                    timeout.map(|timeout| format!(" timeout={timeout}")).unwrap_or_default();
+                format!("{words}{timeout}{}", if warnings.is_empty() { "" } else { " (warnings)" })
+            }
+            Err(failure) => format!("error: {}", failure.faults()[0].message),
+        };
+        assert_eq!(described, expected, "{text}");
+    }
+
+    #[test]
+    fn entries_of_all_dialects_are_parsed() {
+        check(r#"{"command": "npx", "args": ["-y", "x"]}"#, "stdio npx -y x");
+        check(r#"{"type": "http", "url": "https://h/mcp"}"#, "http https://h/mcp");
+        check(
+            r#"{"serverUrl": "https://h/mcp", "timeout": 5000}"#,
+            r#"http https://h/mcp timeout="5s""#,
+        );
+        check(r#"{"type": "local", "command": ["npx", "x"]}"#, "stdio npx x");
+        check(r#"{"type": "remote", "url": "https://h/mcp"}"#, "http https://h/mcp");
+        check(
+            r#"{"cmd": "uvx", "args": ["x"], "type": "stdio", "timeout": 5}"#,
+            r#"stdio uvx x timeout="5s""#,
+        );
+        check(r#"{"command": {"path": "node", "args": ["s.js"]}}"#, "stdio node s.js");
+        check(
+            r#"{"package": {"package_type": "npm", "identifier": "@a/b"}, "transport": "stdio"}"#,
+            "npm @a/b",
+        );
+        check(r#"{"mcpServers": {"other": {"command": "x"}}}"#, "stdio x");
+        check(r#"{"servers": {"it": {"command": "x"}, "b": {"command": "y"}}}"#, "stdio x");
+    }
+
+    #[test]
+    fn invalid_entries_hide_their_values() {
+        check("{", "error: not valid JSON: line 1, column 1");
+        check("[1]", "error: the JSON is not an object");
+        check(r#"{"mcpServers": {}}"#, "error: no server in this JSON");
+        check(
+            r#"{"mcpServers": {"a": {"command": "x"}, "b": {"command": "x"}}}"#,
+            "error: several servers in this JSON: a, b",
+        );
+        check(r#"{"command": 5}"#, "error: command: must be text; write `\"5\"`, not an integer");
+        check(
+            r#"{"mcpServers": {"a": {"command": 5}}}"#,
+            "error: 1:34: mcpServers.a.command: must be text; write `\"5\"`, not an integer",
+        );
+        let failure = parse_entry("it", r#"{"comand": "s3cret", "url": 7}"#).unwrap_err();
+        assert!(!format!("{failure:?}").contains("s3cret"), "{failure:?}");
+    }
 }

@@ -1,4 +1,4 @@
-//! `toolrack call`: one tool, with arguments as people type them.
+//! `toolrack call`: calls a tool with arguments typed on the command line.
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -6,146 +6,151 @@ use std::sync::Arc;
 
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use toolrack_client::CallOptions as Conduct;
+use toolrack_client::CallOptions as ClientCallOptions;
 use toolrack_manager::{ToolWithServer, read_at_most};
 use toolrack_mcp::{Tool, ToolCallResult};
-use toolrack_service::{ErrorCode, ErrorDetail};
-use toolrack_transport::RawJson;
-use toolrack_transport::sanitize_line;
+use toolrack_service::{ErrorCode, ServiceFault};
+use toolrack_transport::{RawJson, plain_text};
 
-use crate::absence::{self, Absent};
-use crate::arguments::tool::{CallOptions, ConductOptions};
-use crate::call::function::{self, Members};
-use crate::call::schema::Schema;
-use crate::call::shape::{Check, shape, signature};
-use crate::call::word::{self, Argument, From};
-use crate::content;
-use crate::failure::Failure;
-use crate::naming::{self, Meant};
-use crate::near::{meant, near};
-use crate::opening::{Rack, with_rack};
+use crate::args::tools::{CallOptions, RequestOptions};
+use crate::context::Context;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
+use crate::fan_out::{self, UnlistedServer};
 use crate::output::Output;
-use crate::progress::Live;
-use crate::save::Files;
-use crate::surroundings::Surroundings;
-use crate::target::Servers;
-use crate::terminal::End;
-use crate::verdict::Verdict;
+use crate::printer::Spinner;
+use crate::render_content::{self, Files};
+use crate::server_selection::{self, ResolvedName, Servers};
+use crate::server_session::{ServerSession, with_session};
+use crate::settings::StreamKind;
+use crate::suggest::{did_you_mean, similar_names};
+use crate::tool_args::call_expr::{self, Members};
+use crate::tool_args::coerce::{Check, build_arguments, signature};
+use crate::tool_args::schema::Schema;
+use crate::tool_args::{self, Argument, ValueSource};
 
-/// The longest argument that is read from a file.
+/// Maximum size of an argument read from a file or from stdin.
 const FILE_LIMIT_BYTES: u64 = 32 << 20;
 
-/// What was typed: an object as a whole, and single arguments.
-struct Typed {
+/// The arguments as typed: an object from `--args` or a call expression, and `name=value` pairs.
+struct TypedArguments {
     object: Members,
     arguments: Vec<Argument>,
 }
 
-/// Calls a tool and shows what it answered.
-pub(crate) async fn call(options: CallOptions, surroundings: &Surroundings) -> Result<(), Failure> {
-    let (name, members) = function::split(&options.tool)?;
+/// Calls a tool and prints its result.
+pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), CliError> {
+    let (name, members) = call_expr::split(&options.tool)?;
     if let (false, None, Some(first)) =
         (options.target.is_given(), &members, options.arguments.first())
     {
-        together(name, first)?;
+        reject_separate_tool_name(name, first)?;
     }
-    let is_awaited = options.args.as_deref() == Some("-");
-    if is_awaited && surroundings.settings.terminal.input == End::Person {
-        surroundings.printer.note("type the arguments as JSON, then Ctrl-D");
+    let reads_stdin = options.args.as_deref() == Some("-");
+    if reads_stdin && context.settings.streams.stdin == StreamKind::Terminal {
+        context.printer.note("type the arguments as JSON, then press Ctrl-D");
     }
     let (args, words) = (options.args.clone(), options.arguments.clone());
-    let typed = surroundings.blocking(move || gather(args.as_deref(), &words, members)).await?;
-    let servers = Servers::find(&options.target, &surroundings.settings, &surroundings.printer)?;
-    let servers = match naming::plain(name, &servers) {
-        Some(Meant { server, .. }) => servers.keep(|it| it == server),
+    let typed =
+        context.blocking(move || collect_arguments(args.as_deref(), &words, members)).await?;
+    let servers = Servers::find(&options.target, &context.settings, &context.printer)?;
+    let servers = match server_selection::resolve_typed(name, &servers) {
+        Some(ResolvedName { server, .. }) => servers.filter(|candidate| candidate == server),
         None => servers,
     };
-    let meant = naming::plain(name, &servers)
-        .or_else(|| naming::public(name, &servers))
-        .or_else(|| naming::alone(name, &servers));
-    let nobody = naming::unknown("tool", name, &servers, std::iter::empty());
-    with_rack(servers, &options.conduct, surroundings, async |rack: &Rack| {
-        let absent = rack.recall().await?;
-        rack.unambiguous(name)?;
-        if let Some(note) = bare(rack, name, &absent)? {
-            surroundings.printer.note(note);
+    let resolved = server_selection::resolve_typed(name, &servers)
+        .or_else(|| server_selection::resolve_public(name, &servers))
+        .or_else(|| server_selection::resolve_single(name, &servers));
+    let unknown = server_selection::unknown_name("tool", name, &servers, std::iter::empty());
+    with_session(servers, &options.request, context, async |session: &ServerSession| {
+        let unlisted = session.list_cached().await?;
+        session.ensure_unambiguous(name)?;
+        if let Some(note) = check_bare_tool(session, name, &unlisted)? {
+            context.printer.note(note);
         }
-        // What is remembered of all tools knows more than the look of a name.
-        let Some(target) = known(rack, name).or(meant) else {
-            return Err(not_known(rack, name, suspecting(nobody, &absent)));
+        // The cached tool lists decide before the spelling of the name does.
+        let Some(target) = lookup_tool(session, name).or(resolved) else {
+            return Err(unknown_tool(session, name, with_unlisted_hint(unknown, &unlisted)));
         };
-        let is_enough = options.dry_run && rack.has_tool(&target.server, &target.item);
-        if !is_enough {
-            rack.connect(&target.server).await?;
+        let needs_no_connection = options.dry_run && session.has_tool(&target.server, &target.item);
+        if !needs_no_connection {
+            session.connect(&target.server).await?;
         }
-        // A public name may stand for a tool whose own name is written otherwise.
-        let target = known(rack, name).filter(|it| it.server == target.server).unwrap_or(target);
-        let errand = Errand { rack, target, options: &options, surroundings };
-        errand.run(typed).await
+        // Public names are sanitized, so the tool's own name may be spelled differently.
+        let target = lookup_tool(session, name)
+            .filter(|found| found.server == target.server)
+            .unwrap_or(target);
+        let call = Call { session, target, options: &options, context };
+        call.run(typed).await
     })
     .await
 }
 
-/// Refuses the tool as a word of its own behind its server.
-fn together(name: &str, first: &str) -> Result<(), Failure> {
+/// Rejects `toolrack call SERVER TOOL`, and shows the right spelling.
+fn reject_separate_tool_name(name: &str, first: &str) -> Result<(), CliError> {
     if first.contains('=') || name.contains(['.', '/']) {
         return Ok(());
     }
     let hint = format!(
-        "if it is a tool of the server `{name}`, write `{name}.{first}`; arguments are written `name=text` or \
+        "for a tool of the server `{name}`, use `{name}.{first}`; arguments are `name=text` or \
          `name:=json`"
     );
-    Err(Failure::usage(format!("`{first}` is no argument"), hint))
+    Err(CliError::usage(format!("`{first}` is not a valid argument"), hint))
 }
 
-fn known(rack: &Rack, name: &str) -> Option<Meant> {
-    let tool = rack.find(name)?;
-    Some(Meant { server: tool.server().as_ref().to_owned(), item: tool.tool().name.clone() })
+fn lookup_tool(session: &ServerSession, name: &str) -> Option<ResolvedName> {
+    let tool = session.find(name)?;
+    Some(ResolvedName { server: tool.server().as_ref().to_owned(), item: tool.tool().name.clone() })
 }
 
-/// Sees that a name without a server means one tool only, and says what is not known about that.
-fn bare(rack: &Rack, name: &str, absent: &[Absent]) -> Result<Option<String>, Failure> {
-    let is_bare = |it: &ToolWithServer| it.tool().name == name && **it.name() != *name;
-    if !rack.find(name).is_some_and(|it| is_bare(&it)) {
+/// Checks that a name without a server means a single tool. Returns a note if some servers' tools
+/// are unknown.
+fn check_bare_tool(
+    session: &ServerSession,
+    name: &str,
+    unlisted: &[UnlistedServer],
+) -> Result<Option<String>, CliError> {
+    let is_bare = |tool: &ToolWithServer| tool.tool().name == name && **tool.name() != *name;
+    if !session.find(name).is_some_and(|tool| is_bare(&tool)) {
         return Ok(None);
     }
-    let tools = rack.tools();
-    let namesakes = tools.iter().filter(|it| it.tool().name == name);
-    let owners: Vec<&str> = namesakes.map(|it| &**it.server()).collect();
-    let silent: Vec<&str> = absent.iter().map(|it| it.server.as_str()).collect();
-    naming::bare(name, &owners, &silent)
+    let tools = session.tools();
+    let same_name = tools.iter().filter(|tool| tool.tool().name == name);
+    let owners: Vec<&str> = same_name.map(|tool| &**tool.server()).collect();
+    let unlisted_names: Vec<&str> = unlisted.iter().map(|server| server.server.as_str()).collect();
+    server_selection::check_bare_name(name, &owners, &unlisted_names)
 }
 
-/// The same failure, with servers that do not run and may have what was meant.
-fn suspecting(nobody: Failure, absent: &[Absent]) -> Failure {
-    match absence::suspicion(absent) {
-        Some(suspicion) => {
-            let hint = format!("{}; {suspicion}", nobody.hint().unwrap_or_default());
-            nobody.advising(hint)
+/// Adds a hint about stopped and failed servers, which may have the tool.
+fn with_unlisted_hint(unknown: CliError, unlisted: &[UnlistedServer]) -> CliError {
+    match fan_out::unlisted_hint(unlisted) {
+        Some(more) => {
+            let hint = format!("{}; {more}", unknown.hint().unwrap_or_default());
+            unknown.with_hint(hint)
         }
-        None => nobody,
+        None => unknown,
     }
 }
 
-/// Names that are remembered may tell what was meant.
-fn not_known(rack: &Rack, name: &str, nobody: Failure) -> Failure {
-    let tools = rack.tools();
+/// Adds similar names from the cached tools.
+fn unknown_tool(session: &ServerSession, name: &str, unknown: CliError) -> CliError {
+    let tools = session.tools();
     let spellings: Vec<String> =
-        tools.iter().map(|it| format!("{}.{}", it.server(), it.tool().name)).collect();
-    let close = near(name, spellings.iter().map(String::as_str));
-    if close.is_empty() {
-        return nobody;
+        tools.iter().map(|tool| format!("{}.{}", tool.server(), tool.tool().name)).collect();
+    let similar = similar_names(name, spellings.iter().map(String::as_str));
+    if similar.is_empty() {
+        return unknown;
     }
-    let message = format!("there is no tool `{name}`{}", meant(&close));
-    Failure::unknown(message, nobody.hint().unwrap_or_default())
+    let message = format!("tool `{name}` not found{}", did_you_mean(&similar));
+    CliError::unknown(message, unknown.hint().unwrap_or_default())
 }
 
-/// Reads everything that was typed, from files and from the standard input too.
-fn gather(
+/// Reads all arguments, also those in files and on stdin.
+fn collect_arguments(
     args: Option<&str>,
     words: &[String],
     members: Option<Members>,
-) -> Result<Typed, Failure> {
+) -> Result<TypedArguments, CliError> {
     let mut object = members.unwrap_or_default();
     if let Some(args) = args {
         let text = match args.strip_prefix('@') {
@@ -154,153 +159,157 @@ fn gather(
             Some(file) => read_file("--args", Path::new(file))?,
         };
         let given = serde_json::from_str(&text).map_err(|error| {
-            let message = format!("`--args` is no JSON object: {error}");
-            let hint = "write it as in `--args '{\"name\": \"value\"}'`";
-            Failure::usage(message, hint).at("--args")
+            let message = format!("`--args` is not a valid JSON object: {error}");
+            let hint = "for example: `--args '{\"name\": \"value\"}'`";
+            CliError::usage(message, hint).with_field("--args")
         })?;
         object.extend::<Members>(given);
     }
     let mut arguments = Vec::new();
     for typed in words {
-        let word = word::parse(typed)?;
-        let text = match word.from {
-            From::Here(text) => text,
-            From::Input => read_input(&word.path)?,
-            From::File(path) => read_file(&word.path, &path)?,
+        let argument = tool_args::parse(typed)?;
+        let text = match argument.source {
+            ValueSource::Inline(text) => text,
+            ValueSource::Stdin => read_input(&argument.path)?,
+            ValueSource::File(path) => read_file(&argument.path, &path)?,
         };
-        arguments.push(word::settle(&word.path, word.reads, text)?);
+        arguments.push(tool_args::resolve(&argument.path, argument.format, text)?);
     }
-    Ok(Typed { object, arguments })
+    Ok(TypedArguments { object, arguments })
 }
 
-pub(crate) fn read_file(field: &str, path: &Path) -> Result<String, Failure> {
+pub(crate) fn read_file(field: &str, path: &Path) -> Result<String, CliError> {
     read_at_most(path, FILE_LIMIT_BYTES).map_err(|error| {
-        let message = format!("the file {} cannot be read: {error}", path.display());
-        Failure::usage(message, "check the path; `@@` begins a text with an `@`").at(field)
+        let message = format!("cannot read file {}: {error}", path.display());
+        CliError::usage(message, "check the path; use `@@` for a literal `@`").with_field(field)
     })
 }
 
-pub(crate) fn read_input(field: &str) -> Result<String, Failure> {
+pub(crate) fn read_input(field: &str) -> Result<String, CliError> {
     let mut text = String::new();
     let read = io::stdin().lock().take(FILE_LIMIT_BYTES).read_to_string(&mut text);
     read.map_err(|error| {
-        let message = format!("the standard input cannot be read: {error}");
-        Failure::usage(message, "send it text in UTF-8").at(field)
+        let message = format!("cannot read stdin: {error}");
+        CliError::usage(message, "stdin must be UTF-8 text").with_field(field)
     })?;
     Ok(text)
 }
 
-/// One call on its way.
-struct Errand<'a> {
-    rack: &'a Rack,
-    target: Meant,
+/// A call of a resolved tool.
+struct Call<'a> {
+    session: &'a ServerSession,
+    target: ResolvedName,
     options: &'a CallOptions,
-    surroundings: &'a Surroundings,
+    context: &'a Context,
 }
 
-impl Errand<'_> {
-    async fn run(&self, typed: Typed) -> Result<(), Failure> {
+impl Call<'_> {
+    async fn run(&self, typed: TypedArguments) -> Result<(), CliError> {
         let arguments = self.arguments(typed).await?;
         if self.options.dry_run {
             let (name, arguments) = (json!(self.target.item), Value::Object(arguments));
-            self.surroundings.printer.document(&format!(
+            self.context.printer.document(&format!(
                 r#"{{"jsonrpc":"2.0","method":"tools/call","params":{{"name":{name},"arguments":{arguments}}}}}"#
             ));
             return Ok(());
         }
         let arguments = to_raw_value(&arguments).map_err(io::Error::from)?;
         let result = self.send(&arguments).await?;
-        self.show(&result)
+        self.print(&result)
     }
 
-    /// The arguments in the shape that the tool asks for.
-    async fn arguments(&self, typed: Typed) -> Result<Members, Failure> {
-        let Meant { server, item } = &self.target;
-        let Some(tool) = self.rack.tool(server, item) else {
-            let denied = self.rack.denied(server, item);
+    /// Arguments coerced to the types of the tool's schema.
+    async fn arguments(&self, typed: TypedArguments) -> Result<Members, CliError> {
+        let ResolvedName { server, item } = &self.target;
+        let Some(tool) = self.session.tool(server, item) else {
+            let denied = self.session.denied_error(server, item);
             return Err(denied.unwrap_or_else(|| self.no_such_tool()));
         };
-        if !self.rack.has_tool(server, item) {
-            // It is there and not let through: the manager refuses it and says which rule does.
-            self.rack.call((server, item), RawValue::NULL, &Conduct::default()).await?;
+        if !self.session.has_tool(server, item) {
+            // The tool is listed but denied: the manager returns the error that names the rule.
+            self.session
+                .call((server, item), RawValue::NULL, &ClientCallOptions::default())
+                .await?;
         }
         let schema: Value = serde_json::from_str(tool.input_schema.get()).unwrap_or_default();
         let check = if self.options.no_check { Check::No } else { Check::Yes };
-        shape(typed.object, typed.arguments, Schema::new(&schema), check)
-            .map_err(|faults| misshapen(faults, &tool, &schema))
+        build_arguments(typed.object, typed.arguments, Schema::new(&schema), check)
+            .map_err(|faults| invalid_arguments(faults, &tool, &schema))
     }
 
-    fn no_such_tool(&self) -> Failure {
-        let Meant { server, item } = &self.target;
-        let tools = self.rack.tools();
-        let names = tools.iter().filter(|it| **it.server() == **server);
-        let names: Vec<&str> = names.map(|it| it.tool().name.as_str()).collect();
-        let close = meant(&near(item, names.iter().copied()));
+    fn no_such_tool(&self) -> CliError {
+        let ResolvedName { server, item } = &self.target;
+        let tools = self.session.tools();
+        let names = tools.iter().filter(|tool| **tool.server() == **server);
+        let names: Vec<&str> = names.map(|tool| tool.tool().name.as_str()).collect();
+        let similar = did_you_mean(&similar_names(item, names.iter().copied()));
         let hint = match names.as_slice() {
             [] => format!("`{server}` has no tools"),
-            names => format!("its tools are: {}", sanitize_line(&names.join(", "), 500)),
+            names => format!("available tools: {}", plain_text(&names.join(", "), 500)),
         };
-        Failure::unknown(format!("`{server}` has no tool `{item}`{close}"), hint)
+        CliError::unknown(format!("`{server}` has no tool `{item}`{similar}"), hint)
     }
 
-    async fn send(&self, arguments: &RawValue) -> Result<RawJson, Failure> {
-        let Meant { server, item } = &self.target;
-        let live = Arc::new(Live::new(&self.surroundings.printer));
-        live.phase(&format!("{item}: waiting for the answer"));
-        let (reporter, name) = (Arc::clone(&live), item.clone());
-        let options = Conduct {
+    async fn send(&self, arguments: &RawValue) -> Result<RawJson, CliError> {
+        let ResolvedName { server, item } = &self.target;
+        let spinner = Arc::new(Spinner::new(&self.context.printer));
+        spinner.phase(&format!("{item}: waiting for the response"));
+        let (reporter, name) = (Arc::clone(&spinner), item.clone());
+        let options = ClientCallOptions {
             on_progress: Some(Arc::new(move |progress| reporter.report(&name, progress))),
-            ..conduct(&self.options.conduct, self.surroundings)
+            ..call_options(&self.options.request, self.context)
         };
-        live.during(self.rack.call((server, item), arguments, &options)).await
+        spinner.during(self.session.call((server, item), arguments, &options)).await
     }
 
-    fn show(&self, raw: &RawJson) -> Result<(), Failure> {
-        let printer = &self.surroundings.printer;
+    fn print(&self, raw: &RawJson) -> Result<(), CliError> {
+        let printer = &self.context.printer;
         let result = ToolCallResult::parse(raw.as_bytes()).map_err(|error| {
-            let message = format!("the result does not fit the protocol: {error}");
-            let hint = "look at it with `-o raw`";
-            Failure::new(Verdict::ToolFailed, ErrorCode::ServiceUnavailable, message, hint)
+            let message = format!("invalid tool result: {error}");
+            let hint = "see it with `-o raw`";
+            CliError::new(ExitCode::ToolFailed, ErrorCode::ServiceUnavailable, message, hint)
         });
         if printer.output() == Output::Raw {
             printer.data(raw.as_bytes());
             printer.data(b"\n");
-            let mut files = Files::into(self.options.save.as_deref());
+            let mut files = Files::new(self.options.save.as_deref());
             if let Ok(result) = &result {
-                content::of_result(result, &mut files)?;
-                files.tell(printer);
+                render_content::render_result(result, &mut files)?;
+                files.note_saved(printer);
             }
-            let is_error = result.is_ok_and(|it| it.is_error);
-            return if is_error { Err(Failure::tool(&self.target.item)) } else { Ok(()) };
+            let is_error = result.is_ok_and(|result| result.is_error);
+            return if is_error { Err(CliError::tool_failed(&self.target.item)) } else { Ok(()) };
         }
         let result = result?;
-        let mut files = Files::into(self.options.save.as_deref());
-        let text = content::of_result(&result, &mut files)?;
+        let mut files = Files::new(self.options.save.as_deref());
+        let text = render_content::render_result(&result, &mut files)?;
         match printer.output() {
-            Output::Table if text.is_empty() => printer.note("note: the answer is empty"),
+            Output::Table if text.is_empty() => printer.note("note: the result is empty"),
             Output::Table => {
                 printer.line(text);
-                files.tell_left(printer);
+                files.note_unsaved(printer);
             }
-            _ => printer.document(&files.beside(&String::from_utf8_lossy(raw.as_bytes()))),
+            _ => {
+                printer.document(&files.with_saved_paths(&String::from_utf8_lossy(raw.as_bytes())));
+            }
         }
-        if result.is_error { Err(Failure::tool(&self.target.item)) } else { Ok(()) }
+        if result.is_error { Err(CliError::tool_failed(&self.target.item)) } else { Ok(()) }
     }
 }
 
-/// How a request is made: as it was typed, or else as the environment says.
-pub(crate) fn conduct(options: &ConductOptions, surroundings: &Surroundings) -> Conduct {
-    let timeout = options.timeout(&surroundings.settings);
-    Conduct { timeout, at_most: timeout, ..Conduct::default() }
+/// The timeouts of a request, from the options or the environment.
+pub(crate) fn call_options(options: &RequestOptions, context: &Context) -> ClientCallOptions {
+    let timeout = options.timeout(&context.settings);
+    ClientCallOptions { timeout, at_most: timeout, ..ClientCallOptions::default() }
 }
 
-/// Everything that is wrong, and what the tool takes.
-fn misshapen(faults: Vec<ErrorDetail>, tool: &Tool, schema: &Value) -> Failure {
-    let takes = sanitize_line(&signature(Schema::new(schema)), 500);
-    let hint = match takes.as_str() {
+/// All invalid arguments, with the tool's signature as the hint.
+fn invalid_arguments(faults: Vec<ServiceFault>, tool: &Tool, schema: &Value) -> CliError {
+    let signature_text = plain_text(&signature(Schema::new(schema)), 500);
+    let hint = match signature_text.as_str() {
         "" => format!("`{}` takes no arguments", tool.name),
-        takes => format!("`{}` takes: {takes}", tool.name),
+        signature_text => format!("`{}` takes: {signature_text}", tool.name),
     };
-    let faults = faults.into_iter().map(|it| it.hint(hint.clone())).collect();
-    Failure::all(Verdict::Usage, faults)
+    let faults = faults.into_iter().map(|fault| fault.hint(hint.clone())).collect();
+    CliError::from_faults(ExitCode::Usage, faults)
 }

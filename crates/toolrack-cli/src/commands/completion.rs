@@ -1,9 +1,28 @@
-//! `toolrack completion`: a short script for each shell. All it does is ask the program what could be typed next.
+//! Shell completion: `toolrack completion` prints a script, which calls `toolrack __complete` for
+//! candidates.
+//!
+//! **Invariant:** completion starts no server and prints no errors, because the user is in the
+//! middle of typing.
+//!
+//! **Invariant:** shells insert candidates verbatim, and names come from servers, so only names
+//! that every shell takes as one plain word are offered.
 
-use crate::arguments::Shell;
+use clap::{Arg, Command, CommandFactory as _};
+use serde_json::Value;
+use toolrack_manager::ToolWithServer;
+use toolrack_transport::plain_text;
+
+use crate::args::servers::SourceTool;
+use crate::args::{Cli, CompleteOptions, Shell};
+use crate::commands::tools;
+use crate::context::Context;
+use crate::output::Output;
 use crate::printer::Printer;
+use crate::server_selection::{ServerSource, Servers};
+use crate::server_session::ServerSession;
+use crate::tool_args::schema::Schema;
 
-/// Prints the script of a shell.
+/// Prints the script for a shell.
 pub(crate) fn completion(shell: Shell, printer: &Printer) {
     let script = match shell {
         Shell::Bash => BASH,
@@ -44,3 +63,256 @@ const FISH: &str = "complete -c toolrack -e
 complete -c toolrack -f -a \\
     '(toolrack __complete -- (commandline -opc)[2..-1] (commandline -ct) 2>/dev/null)'
 ";
+
+/// Prints one candidate per line, followed by a tab and a description.
+pub(crate) async fn complete(options: &CompleteOptions, context: &Context) {
+    let known = load_known(context).await.unwrap_or_default();
+    for candidate in candidates(&Cli::command(), &options.words, &known) {
+        let about = plain_text(&candidate.about, 80);
+        context.printer.line(format_args!("{}\t{about}", candidate.text));
+    }
+}
+
+async fn load_known(context: &Context) -> Option<KnownNames> {
+    // Config warnings would end up in the middle of the line being typed.
+    let quiet_printer = Printer::plain(Output::Table).quiet();
+    let servers = Servers::configured(&context.settings, &quiet_printer).ok()?;
+    let names = servers.names().map(str::to_owned).collect();
+    let session = ServerSession::open(servers, None, None, context).await.ok()?;
+    session.list_cached().await.ok()?;
+    let tools = session.tools().iter().map(known_tool).collect();
+    drop(session);
+    Some(KnownNames { servers: names, tools })
+}
+
+fn known_tool(tool: &ToolWithServer) -> KnownTool {
+    let schema: Value = serde_json::from_str(tool.tool().input_schema.get()).unwrap_or_default();
+    let arguments = Schema::new(&schema).property_names().into_iter().map(str::to_owned).collect();
+    let about = tools::description(tool.tool());
+    KnownTool { name: tools::typed_name(tool, ServerSource::Configured), about, arguments }
+}
+
+/// Longer names are not offered.
+const MAX_CHARS: usize = 200;
+
+/// Names known from the config and the tool cache, without starting a server.
+#[derive(Debug, Default)]
+pub(crate) struct KnownNames {
+    pub(crate) servers: Vec<String>,
+    pub(crate) tools: Vec<KnownTool>,
+}
+
+/// A cached tool.
+#[derive(Debug)]
+pub(crate) struct KnownTool {
+    pub(crate) name: String,
+    pub(crate) about: String,
+    pub(crate) arguments: Vec<String>,
+}
+
+/// A completion candidate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    pub(crate) text: String,
+    pub(crate) about: String,
+}
+
+/// Candidates for the last word. Nothing is offered after `--`, where the server's own arguments
+/// begin.
+pub(crate) fn candidates(root: &Command, words: &[String], known: &KnownNames) -> Vec<Candidate> {
+    let Some((last, before)) = words.split_last() else { return Vec::new() };
+    if before.iter().any(|word| word == "--") {
+        return Vec::new();
+    }
+    let line = TypedWords::read(root, before);
+    let options = line.command.get_arguments().chain(root.get_arguments());
+    let found = match line.pending_option {
+        Some(option) if option.get_long() == Some("server") => names_with(&known.servers, ""),
+        Some(option) => values(option),
+        None if last.starts_with('-') => {
+            options.filter(|option| !option.is_hide_set()).filter_map(flag).collect()
+        }
+        None if line.subcommand.is_none() => subcommands(root),
+        None => positional(&line, root, known),
+    };
+    let fits = |candidate: &Candidate| {
+        candidate.text.starts_with(last.as_str()) && is_shell_safe(&candidate.text)
+    };
+    found.into_iter().filter(fits).collect()
+}
+
+/// Whether every shell takes the text literally.
+fn is_shell_safe(text: &str) -> bool {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
+    text.chars().all(is_plain) && plain_text(text, MAX_CHARS) == text
+}
+
+/// The words before the completed one.
+struct TypedWords<'a> {
+    command: &'a Command,
+    subcommand: Option<&'a str>,
+    positionals: Vec<&'a str>,
+    /// An option whose value comes next.
+    pending_option: Option<&'a Arg>,
+}
+
+impl<'a> TypedWords<'a> {
+    fn read(root: &'a Command, words: &'a [String]) -> Self {
+        let mut line =
+            Self { command: root, subcommand: None, positionals: Vec::new(), pending_option: None };
+        for word in words {
+            if line.pending_option.take().is_some() {
+                continue;
+            }
+            if word.starts_with('-') {
+                line.pending_option =
+                    line.option(root, word).filter(|option| option.get_action().takes_values());
+                continue;
+            }
+            match line.subcommand {
+                None => {
+                    line.subcommand = Some(word);
+                    line.command = root.find_subcommand(word).unwrap_or(root);
+                }
+                Some(_) => line.positionals.push(word),
+            }
+        }
+        line
+    }
+
+    fn option(&self, root: &'a Command, word: &str) -> Option<&'a Arg> {
+        let matches_word = |arg: &&Arg| {
+            let long = arg.get_long().is_some_and(|long| word.strip_prefix("--") == Some(long));
+            let short = arg.get_short().is_some_and(|short| *word == format!("-{short}"));
+            long || short
+        };
+        self.command.get_arguments().chain(root.get_arguments()).find(matches_word)
+    }
+}
+
+fn subcommands(root: &Command) -> Vec<Candidate> {
+    let shown = root.get_subcommands().filter(|command| !command.is_hide_set());
+    shown.map(|command| candidate(command.get_name(), command.get_about())).collect()
+}
+
+fn flag(option: &Arg) -> Option<Candidate> {
+    Some(candidate(&format!("--{}", option.get_long()?), option.get_help()))
+}
+
+fn values(option: &Arg) -> Vec<Candidate> {
+    let values = option.get_possible_values();
+    values.iter().map(|value| candidate(value.get_name(), value.get_help())).collect()
+}
+
+fn positional(line: &TypedWords<'_>, root: &Command, known: &KnownNames) -> Vec<Candidate> {
+    match (line.subcommand.unwrap_or_default(), line.positionals.as_slice()) {
+        ("read", []) => names_with(&known.servers, ""),
+        ("import", []) => {
+            let tools: Vec<String> = SourceTool::ALL.iter().map(|tool| tool.name()).collect();
+            names_with(&tools, "")
+        }
+        ("prompt", []) => names_with(&known.servers, "."),
+        ("call", []) => {
+            let tools = known.tools.iter();
+            tools
+                .map(|tool| Candidate { text: tool.name.clone(), about: tool.about.clone() })
+                .collect()
+        }
+        ("call", [tool, ..]) => {
+            let tool = known.tools.iter().find(|known_tool| known_tool.name == *tool);
+            tool.map(|tool| names_with(&tool.arguments, "=")).unwrap_or_default()
+        }
+        (_, typed) => {
+            let mut places = line.command.get_positionals();
+            match places.nth(typed.len()) {
+                Some(place) if place.get_id() == "server" => names_with(&known.servers, ""),
+                Some(place) => values(place),
+                None if typed.is_empty() && line.command.get_name() != root.get_name() => {
+                    subcommands(line.command)
+                }
+                None => Vec::new(),
+            }
+        }
+    }
+}
+
+fn names_with(names: &[String], end: &str) -> Vec<Candidate> {
+    // `-` begins an option; zsh expands `=name` to the path of a program.
+    let names = names.iter().filter(|name| !name.starts_with(['-', '=']));
+    let all = names.map(|name| Candidate { text: format!("{name}{end}"), about: String::new() });
+    all.collect()
+}
+
+fn candidate(text: &str, about: Option<&clap::builder::StyledStr>) -> Candidate {
+    let about = about.map(ToString::to_string).unwrap_or_default();
+    Candidate { text: text.to_owned(), about }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tool(name: &str, arguments: &[&str]) -> KnownTool {
+        let arguments = arguments.iter().map(|&name| name.to_owned()).collect();
+        KnownTool { name: name.to_owned(), about: String::new(), arguments }
+    }
+
+    #[track_caller]
+    fn check(line: &str, expected: &[&str]) {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let known = KnownNames {
+            servers: vec!["git".to_owned(), "mail".to_owned()],
+            tools: vec![
+                tool("git.log", &["limit", "path"]),
+                tool("mail.$(touch x)", &[]),
+                tool("mail.a;id", &[]),
+                tool(
+                    "mail.über",
+                    &["größe", "a`id`", "b$(id>x)", "*", "a b", "--config", "=id", "x\u{3164}"],
+                ),
+            ],
+        };
+        let found = candidates(&Cli::command(), &words, &known);
+        let found: Vec<&str> = found.iter().map(|candidate| candidate.text.as_str()).collect();
+        assert_eq!(found, expected, "{line}");
+    }
+
+    #[test]
+    fn commands_names_options_and_values_are_completed() {
+        check("ca", &["call"]);
+        check("-q pro", &["prompts", "prompt"]);
+        check("__", &[]);
+        check("tools ", &["git", "mail"]);
+        check("tools m", &["mail"]);
+        check("-o json call g", &["git.log"]);
+        check("call git.log ", &["limit=", "path="]);
+        check("call git.log p", &["path="]);
+        check("call --dr", &["--dry-run"]);
+        check("tools --sc", &["--schema"]);
+        check("tools -o j", &["json"]);
+        check("tools --output y", &["yaml"]);
+        check("tools --config ", &[]);
+        check("prompt ma", &["mail."]);
+        check("completion ", &["bash", "zsh", "fish"]);
+        check("call echo -- np", &[]);
+        check("unknown x", &[]);
+        check("unknown c", &[]);
+        check("doctor ", &["git", "mail"]);
+        check("logs -f m", &["mail"]);
+        check("add ", &[]);
+        check("secret s", &["set"]);
+        check("secret set ", &[]);
+        check("import cl", &["claude", "claude-desktop"]);
+        check("add --transport h", &["http"]);
+        check("serve --server g", &["git"]);
+        check("serve --ht", &[]);
+        check("daemon st", &["start", "stop", "status"]);
+    }
+
+    #[test]
+    fn unsafe_candidates_are_not_offered() {
+        check("call mail.", &["mail.über"]);
+        check("call mail.über ", &["größe="]);
+        check("call mail.über --con", &["--config"]);
+    }
+}

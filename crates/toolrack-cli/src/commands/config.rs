@@ -1,42 +1,53 @@
-//! `toolrack config`: where the config file is, and what is wrong with it.
+//! `toolrack config` and `toolrack edit`: validates, locates and edits the config file.
+//!
+//! **Invariant:** `edit` replaces the config file only with valid text, and only if the file has
+//! not changed since it was read. Text that cannot be saved is kept in a separate file.
 
-use std::path::Path;
+use std::fs::{self, DirBuilder, File};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use toolrack_config::{Diagnostic, Severity, detect, read};
+use tokio::signal::unix::{SignalKind, signal};
+use toolrack_config::{Fault, Severity, detect, read};
 use toolrack_manager::read_at_most;
-use toolrack_service::{ErrorCode, ErrorDetail};
+use toolrack_service::{ConfigStore, ErrorCode, ServiceError, ServiceFault, Stored};
 
-use crate::arguments::keep::ConfigAction;
-use crate::failure::Failure;
-use crate::keeper::count;
-use crate::other_tool::dialect_name;
+use crate::args::servers::{ConfigAction, EditOptions};
+use crate::config_service::count_servers;
+use crate::context::Context;
+use crate::elicitation::read_line;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
+use crate::external_program;
+use crate::import_sources::dialect_name;
 use crate::output::Output;
-use crate::surroundings::Surroundings;
-use crate::verdict::Verdict;
+use crate::printer::Printer;
+use crate::server_selection::Servers;
 
 const LIMIT_BYTES: u64 = 16 << 20;
 
-/// Checks a config file, or says where it is.
-pub(crate) fn config(action: ConfigAction, surroundings: &Surroundings) -> Result<(), Failure> {
-    let home = surroundings.settings.home()?;
+/// Validates a config file, or prints its path.
+pub(crate) fn config(action: ConfigAction, context: &Context) -> Result<(), CliError> {
+    let home = context.settings.home()?;
     match action {
         ConfigAction::Check(options) => {
-            let mend = match &options.file {
-                // Whatever it is a file of, it is another one than `toolrack edit` opens.
-                Some(file) => format!("mend these lines of {} in your editor", file.display()),
-                None => "mend these lines with `toolrack edit`, or in your editor".to_owned(),
+            let hint = match &options.file {
+                // `toolrack edit` would open another file.
+                Some(file) => format!("fix these lines of {} in your editor", file.display()),
+                None => "fix these lines with `toolrack edit`, or in your editor".to_owned(),
             };
             let file = options.file.as_deref().unwrap_or(home.config_file());
-            check(file, &mend, surroundings)
+            check_config(file, &hint, context)
         }
         ConfigAction::Path => {
             let file = home.config_file();
-            match surroundings.printer.output() {
-                Output::Table | Output::Raw => surroundings.printer.line(file.display()),
+            match context.printer.output() {
+                Output::Table | Output::Raw => context.printer.line(file.display()),
                 _ => {
-                    let said = json!({ "file": file, "data": home.dir(), "exists": file.exists() });
-                    surroundings.printer.document(&said.to_string());
+                    let json = json!({ "file": file, "data": home.dir(), "exists": file.exists() });
+                    context.printer.document(&json.to_string());
                 }
             }
             Ok(())
@@ -44,44 +55,175 @@ pub(crate) fn config(action: ConfigAction, surroundings: &Surroundings) -> Resul
     }
 }
 
-/// Says everything that is wrong with a file, of whatever tool.
-fn check(file: &Path, mend: &str, surroundings: &Surroundings) -> Result<(), Failure> {
-    let shown = file.display().to_string();
-    let text = text(file)?;
-    let detection = detect(&shown, &text);
-    let reading = read(&shown, &text);
-    let (errors, warnings): (Vec<Diagnostic>, Vec<Diagnostic>) =
-        reading.faults.into_iter().partition(|it| it.severity == Severity::Error);
+/// Prints all errors and warnings of a config file, in any tool's format.
+fn check_config(file: &Path, hint: &str, context: &Context) -> Result<(), CliError> {
+    let path = file.display().to_string();
+    let text = read_config(file)?;
+    let detection = detect(&path, &text);
+    let reading = read(&path, &text);
+    let (errors, warnings): (Vec<Fault>, Vec<Fault>) =
+        reading.faults.into_iter().partition(|diagnostic| diagnostic.severity == Severity::Error);
     for warning in &warnings {
-        surroundings.printer.note(format_args!("warning: {warning}"));
+        context.printer.note(format_args!("warning: {warning}"));
     }
     if !errors.is_empty() {
-        let fault = |it: &Diagnostic| {
-            let fault = ErrorDetail::new(ErrorCode::ValidationError, it.to_string()).hint(mend);
-            if it.field.is_empty() { fault } else { fault.at(it.field.clone()) }
+        let fault = |diagnostic: &Fault| {
+            let fault =
+                ServiceFault::new(ErrorCode::ValidationError, diagnostic.to_string()).hint(hint);
+            if diagnostic.field.is_empty() { fault } else { fault.at(diagnostic.field.clone()) }
         };
-        return Err(Failure::all(Verdict::Config, errors.iter().map(fault).collect()));
+        return Err(CliError::from_faults(ExitCode::Config, errors.iter().map(fault).collect()));
     }
     let n_servers = reading.value.entries().count();
     let dialect = dialect_name(detection.dialect);
-    let said = json!({
+    let json = json!({
         "file": file,
         "dialect": dialect,
         "n_servers": n_servers,
         "warnings": warnings.iter().map(ToString::to_string).collect::<Vec<_>>(),
     });
-    let text = format!("{shown} is sound: a file of {dialect}, with {}", count(n_servers));
-    surroundings.printer.done(text, &said);
+    let text = format!("{path} is valid: {dialect} format, {}", count_servers(n_servers));
+    context.printer.done(text, &json);
     Ok(())
 }
 
-/// The text of a config file that has to be there.
-pub(crate) fn text(file: &Path) -> Result<String, Failure> {
+/// Reads a config file that must exist.
+pub(crate) fn read_config(file: &Path) -> Result<String, CliError> {
     read_at_most(file, LIMIT_BYTES).map_err(|error| {
-        let message = format!("{} cannot be read: {error}", file.display());
-        Failure::config(
+        let message = format!("cannot read {}: {error}", file.display());
+        CliError::config(
             message,
-            "check the path and its rights; `toolrack add` makes a config file",
+            "check the path and its permissions; `toolrack add` creates a config file",
         )
     })
+}
+
+/// Maximum number of kept drafts.
+const MAX_DRAFTS: usize = 10_000;
+
+/// Opens the config file in the user's editor.
+pub(crate) async fn edit(options: &EditOptions, context: &Context) -> Result<(), CliError> {
+    // Ctrl-C belongs to the editor: with a handler installed it does not end this process.
+    let _ctrl_c = signal(SignalKind::interrupt())?;
+    let home = context.settings.home()?;
+    let store = ConfigStore::new(home.config_file());
+    let line = match &options.server {
+        None => None,
+        Some(name) => {
+            let servers = Servers::configured(&context.settings, &context.printer)?;
+            servers.server(name)?.origin.at().map(|position| position.line)
+        }
+    };
+    let (text, generation) = store.text()?;
+    let draft = Draft::new(&home.dir().join("edit"), &text)?;
+    let written = loop {
+        let edited = external_program::edit(&draft.path, line);
+        let written = draft.text()?;
+        if written == text {
+            draft.remove();
+            edited?;
+            let json = json!({ "file": store.path(), "changed": false });
+            context.printer.done("no changes", &json);
+            return Ok(());
+        }
+        if let Err(failure) = edited {
+            draft.note_kept(context);
+            return Err(draft.add_path(failure, &context.printer));
+        }
+        match store.replace_text(Some(generation), &written) {
+            Ok(stored) => break stored,
+            Err(error) if wants_to_retry(&error, context).await => {}
+            Err(error) => {
+                draft.note_kept(context);
+                let hint = "fix that text and save it yourself, or run `toolrack edit` again";
+                let failure = CliError::from(error).with_hint(hint);
+                return Err(draft.add_path(failure, &context.printer));
+            }
+        }
+    };
+    draft.remove();
+    report_saved(&written, store.path(), context);
+    Ok(())
+}
+
+fn report_saved(stored: &Stored, file: &Path, context: &Context) {
+    for warning in &stored.warnings {
+        context.printer.note(format_args!("warning: {warning}"));
+    }
+    let n_servers = stored.file.entries().count();
+    let json = json!({ "file": file, "changed": true, "n_servers": n_servers });
+    context.printer.done(format_args!("saved {}", file.display()), &json);
+}
+
+/// Asks whether to open the editor again after a validation error.
+async fn wants_to_retry(error: &ServiceError, context: &Context) -> bool {
+    if !context.settings.streams.is_interactive() {
+        return false;
+    }
+    for fault in error.faults() {
+        context.printer.prompt(format_args!("{}\n", fault.message));
+    }
+    context.printer.prompt("Not saved. Edit again? [Y]es, [n]o: ");
+    // A fresh handler, so that a Ctrl-C pressed in the editor is not taken as the answer.
+    let Ok(mut ctrl_c) = signal(SignalKind::interrupt()) else { return false };
+    let typed = tokio::select! {
+        typed = read_line() => typed,
+        _ = ctrl_c.recv() => None,
+    };
+    typed.is_some_and(|answer| !answer.trim().to_ascii_lowercase().starts_with('n'))
+}
+
+/// A private copy of the config file for the editor.
+struct Draft {
+    path: PathBuf,
+}
+
+impl Draft {
+    fn new(dir: &Path, text: &str) -> Result<Self, CliError> {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.map_err(|error| {
+            let message = format!("cannot create {}: {error}", dir.display());
+            CliError::from(std::io::Error::new(error.kind(), message))
+        })?;
+        for number in 1..=MAX_DRAFTS {
+            let path = dir.join(format!("toolrack-{number}.toml"));
+            match File::options().write(true).create_new(true).mode(0o600).open(&path) {
+                Ok(mut file) => {
+                    file.write_all(text.as_bytes())?;
+                    return Ok(Self { path });
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let message = format!("too many drafts in {}", dir.display());
+        Err(CliError::config(message, "remove the ones you no longer need"))
+    }
+
+    /// Prints where the unsaved text is.
+    fn note_kept(&self, context: &Context) {
+        context.printer.note(format_args!(
+            "the config file is unchanged; your text is kept in {}",
+            self.path.display()
+        ));
+    }
+
+    /// Adds the path of the unsaved text to the hint, for `-o json`.
+    fn add_path(&self, failure: CliError, printer: &Printer) -> CliError {
+        if printer.output() != Output::Json {
+            return failure;
+        }
+        let hint = failure.hint().unwrap_or_default();
+        let hint = format!("{hint}; your text is kept in {}", self.path.display());
+        failure.with_hint(hint)
+    }
+
+    fn text(&self) -> Result<String, CliError> {
+        Ok(read_at_most(&self.path, LIMIT_BYTES)?)
+    }
+
+    fn remove(&self) {
+        // Best effort: it is only a copy of the saved text.
+        fs::remove_file(&self.path).unwrap_or_default();
+    }
 }

@@ -1,5 +1,10 @@
-//! `toolrack daemon`: servers that stay up between commands.
+//! `toolrack daemon` and `toolrack dashboard`: starts, stops and inspects the background daemon.
+//!
+//! **Invariant:** the single-use dashboard link is never on a command line, which other users can
+//! read. The browser gets the path of a private file that redirects to it.
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,242 +12,390 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use toolrack_daemon::{
-    DEFAULT_ADDR, Daemon as Host, DaemonOptions as HostOptions, ShutdownKind, DaemonInfo, token_file,
+    DEFAULT_ADDR, Daemon as Host, DaemonOptions as HostOptions, Ending, Running, token_file,
 };
 use toolrack_service::{ErrorCode, McpStatus, ServiceOptions, SharedLookup};
 
-use crate::arguments::daemon::{DaemonAction, DaemonStartOptions};
-use crate::commands::{daemon_logs, unit};
-use crate::daemon::{Daemon, log_file, of_home, of_servers};
-use crate::failure::Failure;
-use crate::inherited::{Inherited, start_command};
-use crate::keeper::service_options;
-use crate::output::Output;
-use crate::settings::{Listen, Settings};
-use crate::surroundings::Surroundings;
-use crate::target::Servers;
-use crate::verdict::Verdict;
-use crate::{clock, daemon_log, detach};
+use crate::args::daemon::{DaemonAction, DaemonStartOptions, DashboardOptions};
+use crate::commands::logs;
+use crate::config_service::service_options;
+use crate::context::Context;
+use crate::daemon_client::{self, Daemon, find_any, find_matching, log_file};
+use crate::daemon_process::{self, DaemonEnv, start_command};
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
+use crate::external_program::open_page;
+use crate::output::{self, Output};
+use crate::printer::Printer;
+use crate::server_selection::Servers;
+use crate::settings::{Listen, Settings, Variable, env_var};
 
-/// How long a daemon may take to end: it gives calls five seconds, and its servers some more.
-const END_PATIENCE: Duration = Duration::from_secs(45);
-const LOOK: Duration = Duration::from_millis(10);
+/// The daemon gives running calls five seconds, and its servers more time after that.
+const STOP_TIMEOUT: Duration = Duration::from_secs(45);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// What a daemon says of itself.
+/// `GET /api/daemon`.
 #[derive(Debug, Deserialize)]
 struct About {
     started_ms: u64,
     n_running_calls: usize,
 }
 
-/// Does what was asked of the daemon.
-pub(crate) async fn daemon(
-    action: DaemonAction,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
+/// Runs a `daemon` subcommand.
+pub(crate) async fn daemon(action: DaemonAction, context: &Context) -> Result<(), CliError> {
     match action {
-        DaemonAction::Start(options) => start(&options, surroundings).await,
-        DaemonAction::Stop => stop(surroundings).await,
-        DaemonAction::Status => status(surroundings).await,
-        DaemonAction::Logs(options) => daemon_logs::logs(&options, surroundings).await,
-        DaemonAction::Unit => unit::unit(surroundings),
+        DaemonAction::Start(options) => start(&options, context).await,
+        DaemonAction::Stop => stop(context).await,
+        DaemonAction::Status => status(context).await,
+        DaemonAction::Logs(options) => logs::daemon_logs(&options, context).await,
+        DaemonAction::Unit => print_unit(context),
     }
 }
 
-async fn start(options: &DaemonStartOptions, surroundings: &Surroundings) -> Result<(), Failure> {
-    let (settings, printer) = (&surroundings.settings, &surroundings.printer);
-    if let Some(Daemon { running, .. }) = of_servers(settings)? {
-        if let Some(listen) = wanted(options, settings).filter(|it| !listens(&running, *it)) {
-            return Err(elsewhere(&running, listen));
+async fn start(options: &DaemonStartOptions, context: &Context) -> Result<(), CliError> {
+    let (settings, printer) = (&context.settings, &context.printer);
+    if let Some(Daemon { running, .. }) = find_matching(settings)? {
+        if let Some(listen) =
+            requested_listen(options, settings).filter(|listen| !listens_on(&running, *listen))
+        {
+            return Err(listen_conflict(&running, listen));
         }
-        let text = format!("a daemon runs already: {}", place(&running));
-        printer.done(text, &said(&running, "runs already"));
+        let text = format!("daemon is already running: {}", location(&running));
+        printer.done(text, &state_json(&running, "already running"));
         return Ok(());
     }
-    let running = detach::start(options, surroundings).await?;
+    let running = daemon_process::start(options, context).await?;
     let log = log_file(settings.home()?);
-    let text = format!("the daemon runs: {}\nits log is {}", place(&running), log.display());
-    printer.done(text, &said(&running, "started"));
+    let text = format!("daemon started: {}\nlog: {}", location(&running), log.display());
+    printer.done(text, &state_json(&running, "started"));
     Ok(())
 }
 
-/// Where it is to listen, if somebody said so.
-fn wanted(options: &DaemonStartOptions, settings: &Settings) -> Option<Listen> {
+/// The requested address, from the option or the environment.
+fn requested_listen(options: &DaemonStartOptions, settings: &Settings) -> Option<Listen> {
     options.listen.or(settings.listen)
 }
 
-/// Whether a daemon listens where it is wanted. Port 0 is any port.
-fn listens(running: &DaemonInfo, listen: Listen) -> bool {
+/// Whether the daemon listens on the requested address. Port 0 matches any port.
+fn listens_on(running: &Running, listen: Listen) -> bool {
     match (listen, running.addr) {
-        (Listen::Nowhere, addr) => addr.is_none(),
-        (Listen::At(_), None) => false,
-        (Listen::At(wanted), Some(addr)) => {
+        (Listen::None, addr) => addr.is_none(),
+        (Listen::Addr(_), None) => false,
+        (Listen::Addr(wanted), Some(addr)) => {
             wanted.ip() == addr.ip() && (wanted.port() == 0 || wanted.port() == addr.port())
         }
     }
 }
 
-fn elsewhere(running: &DaemonInfo, listen: Listen) -> Failure {
-    let here = place(running);
-    let message = format!("a daemon runs already, and not as `--listen {listen}` asks for: {here}");
+fn listen_conflict(running: &Running, listen: Listen) -> CliError {
+    let current = location(running);
+    let message =
+        format!("a daemon is already running, but not with `--listen {listen}`: {current}");
     let hint = format!(
-        "end it with `toolrack daemon stop`, then run `toolrack daemon start --listen {listen}`"
+        "stop it with `toolrack daemon stop`, then run `toolrack daemon start --listen {listen}`"
     );
-    Failure::new(Verdict::Config, ErrorCode::Conflict, message, hint).at("--listen")
+    CliError::new(ExitCode::Config, ErrorCode::Conflict, message, hint).with_field("--listen")
 }
 
-/// Runs the daemon in this very process, until a signal comes or somebody asks it to end.
-pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(), Failure> {
+/// Runs the daemon in this process, until a signal or a stop request.
+pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(), CliError> {
     let home = settings.home()?;
-    Servers::must_be_sound(settings)?;
+    Servers::validate(settings)?;
     if options.detached {
-        // Nothing of the terminal that started us shall reach us any more.
+        // A new session: the terminal's signals and hangup must not reach the daemon.
         rustix::process::setsid().map_err(std::io::Error::from)?;
     }
-    detach::make_home(home)?;
-    daemon_log::install(options.detached.then(|| log_file(home)))?;
-    raise_limits();
-    let listen = match wanted(options, settings) {
-        Some(Listen::At(addr)) => Some(addr),
-        Some(Listen::Nowhere) => None,
+    daemon_process::make_home(home)?;
+    daemon_process::init_logging(options.detached.then(|| log_file(home)))?;
+    raise_file_limit();
+    let listen = match requested_listen(options, settings) {
+        Some(Listen::Addr(addr)) => Some(addr),
+        Some(Listen::None) => None,
         None => Some(DEFAULT_ADDR),
     };
     let service = service_options(settings)?;
-    let service = ServiceOptions { lookup: inherited(service.lookup, settings)?, ..service };
+    let service = ServiceOptions { lookup: daemon_env(service.lookup, settings)?, ..service };
     let options = HostOptions { listen, service, ..HostOptions::default() };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ending = runtime.block_on(async {
         let host = Host::start(home.clone(), options).await?;
-        tracing::info!(addr = ?host.addr(), socket = %host.socket().display(), "the daemon runs");
-        Ok::<_, Failure>(host.run().await?)
+        tracing::info!(addr = ?host.addr(), socket = %host.socket().display(), "daemon started");
+        Ok::<_, CliError>(host.run().await?)
     });
-    // Threads that are at the disk are not waited for.
+    // Does not wait for blocking threads, which may hang on slow disks.
     runtime.shutdown_background();
     match ending? {
-        ShutdownKind::Orderly => Ok(()),
-        ShutdownKind::Forced => Err(Failure::interrupted()),
+        Ending::Orderly => Ok(()),
+        Ending::Forced => Err(CliError::interrupted()),
     }
 }
 
-/// The values of this very moment, which the daemon keeps.
-fn inherited(
+/// A lookup in the environment that the daemon was started with.
+fn daemon_env(
     values: Option<SharedLookup>,
     settings: &Settings,
-) -> Result<Option<SharedLookup>, Failure> {
+) -> Result<Option<SharedLookup>, CliError> {
     let config = std::path::absolute(settings.home()?.config_file())?;
-    let config = settings.is_config_given.then_some(config.as_path());
+    let config = settings.has_explicit_config.then_some(config.as_path());
     let start = start_command(config, settings.agent.as_deref());
-    Ok(values.map(|values| Arc::new(Inherited { values, start }) as SharedLookup))
+    Ok(values.map(|values| Arc::new(DaemonEnv { values, start }) as SharedLookup))
 }
 
-/// Every server takes some files, so all that the system grants are wanted.
-fn raise_limits() {
+/// Raises the limit of open files to the maximum, because every server needs several.
+fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
-        tracing::debug!(%error, "there may be too few files for many servers");
+        tracing::debug!(%error, "cannot raise the limit of open files");
     }
 }
 
-async fn stop(surroundings: &Surroundings) -> Result<(), Failure> {
-    let (settings, printer) = (&surroundings.settings, &surroundings.printer);
-    let Some(daemon) = of_home(settings)? else {
-        printer.done("no daemon runs", &json!({ "state": "not running" }));
+async fn stop(context: &Context) -> Result<(), CliError> {
+    let (settings, printer) = (&context.settings, &context.printer);
+    let Some(daemon) = find_any(settings)? else {
+        printer.done("no daemon is running", &json!({ "state": "not running" }));
         return Ok(());
     };
     let pid = daemon.running.pid;
     daemon.post::<Value>("/api/daemon/stop").await?;
-    let deadline = Instant::now() + END_PATIENCE;
-    while DaemonInfo::find(settings.home()?)?.is_some_and(|it| it.pid == pid) {
+    let deadline = Instant::now() + STOP_TIMEOUT;
+    while Running::find(settings.home()?)?.is_some_and(|running| running.pid == pid) {
         if Instant::now() >= deadline {
-            let message = format!("the daemon (process {pid}) does not end");
-            let hint = format!("end it with `kill {pid}`; its servers end with it");
+            let message = format!("the daemon (process {pid}) did not stop");
+            let hint = format!("kill it with `kill {pid}`; its servers stop with it");
             let code = ErrorCode::ServiceUnavailable;
-            return Err(Failure::new(Verdict::Unreachable, code, message, hint));
+            return Err(CliError::new(ExitCode::Unreachable, code, message, hint));
         }
         let pause = async {
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
             Ok(())
         };
-        surroundings.unless_stopped(pause).await?;
+        context.run_cancellable(pause).await?;
     }
-    let text = format!("the daemon (process {pid}) has ended, and all its servers");
+    let text = format!("stopped the daemon (process {pid}) and all its servers");
     printer.done(text, &json!({ "state": "stopped", "pid": pid }));
     Ok(())
 }
 
-async fn status(surroundings: &Surroundings) -> Result<(), Failure> {
-    let (settings, printer) = (&surroundings.settings, &surroundings.printer);
-    let Some(daemon) = of_servers(settings)? else {
+async fn status(context: &Context) -> Result<(), CliError> {
+    let (settings, printer) = (&context.settings, &context.printer);
+    let Some(daemon) = find_matching(settings)? else {
         let hint = "start one with `toolrack daemon start`";
-        let (verdict, code) = (Verdict::Unreachable, ErrorCode::ServiceUnavailable);
-        return Err(Failure::new(verdict, code, "no daemon runs for this home", hint));
+        let (exit_code, code) = (ExitCode::Unreachable, ErrorCode::ServiceUnavailable);
+        return Err(CliError::new(exit_code, code, "no daemon is running for this home", hint));
     };
     let home = settings.home()?;
     let about: About = daemon.get("/api/daemon").await?;
     let servers = daemon.statuses().await?;
-    let n_up = servers.iter().filter(|it| matches!(it.state, McpStatus::DaemonInfo { .. }));
-    let (n_up, n_servers) = (n_up.count(), servers.len());
-    let DaemonInfo { pid, socket, addr, version, config, agent } = &daemon.running;
-    let url = addr.map(|it| format!("http://{it}"));
+    let n_running =
+        servers.iter().filter(|server| matches!(server.state, McpStatus::Running { .. }));
+    let (n_running, n_servers) = (n_running.count(), servers.len());
+    let Running { pid, socket, addr, version, config, agent } = &daemon.running;
+    let url = addr.map(|addr| format!("http://{addr}"));
     if printer.output() != Output::Table {
         let document = json!({
             "state": "running", "pid": pid, "version": version, "url": url,
-            "mcp": url.as_ref().map(|it| format!("{it}/mcp")), "socket": socket,
-            "key_file": token_file(home), "started_at": clock::utc(about.started_ms), "config": config, "agent": agent,
-            "n_servers": n_servers, "n_running_servers": n_up,
+            "mcp": url.as_ref().map(|url| format!("{url}/mcp")), "socket": socket,
+            "key_file": token_file(home), "started_at": output::format_utc(about.started_ms), "config": config, "agent": agent,
+            "n_servers": n_servers, "n_running_servers": n_running,
             "n_running_calls": about.n_running_calls, "log": log_file(home),
         });
         printer.document(&document.to_string());
         return Ok(());
     }
-    let up = clock::ago(about.started_ms, clock::now());
-    printer.line(format_args!("running   process {pid}, version {version}, started {up}"));
+    let started = output::format_ago(about.started_ms, output::now_ms());
+    printer.line(format_args!("running   process {pid}, version {version}, started {started}"));
     match url {
         Some(url) => {
             printer.line(format_args!("address   {url}"));
-            printer.line(format_args!("endpoint  {url}/mcp, for clients with the key"));
-            printer.line(format_args!("key       in {}", token_file(home).display()));
+            printer.line(format_args!("endpoint  {url}/mcp (requires the token)"));
+            printer.line(format_args!("token     {}", token_file(home).display()));
         }
-        None => printer.line(format_args!("address   nowhere; only on its socket")),
+        None => printer.line(format_args!("address   none (Unix socket only)")),
     }
     printer.line(format_args!("socket    {}", socket.display()));
     printer.line(format_args!("config    {}", config.display()));
     printer.line(format_args!("log       {}", log_file(home).display()));
-    printer.line(format_args!("servers   {n_up} of {n_servers} run"));
-    printer.line(format_args!("calls     {} under way", about.n_running_calls));
+    printer.line(format_args!("servers   {n_running} of {n_servers} running"));
+    printer.line(format_args!("calls     {} running", about.n_running_calls));
     Ok(())
 }
 
-/// Which process it is, and where.
-fn place(running: &DaemonInfo) -> String {
+/// PID and address.
+fn location(running: &Running) -> String {
     match running.addr {
         Some(addr) => format!("process {}, http://{addr}", running.pid),
         None => format!("process {}, {}", running.pid, running.socket.display()),
     }
 }
 
-fn said(running: &DaemonInfo, state: &str) -> Value {
-    let url = running.addr.map(|it| format!("http://{it}"));
+fn state_json(running: &Running, state: &str) -> Value {
+    let url = running.addr.map(|addr| format!("http://{addr}"));
     json!({ "state": state, "pid": running.pid, "url": url, "socket": running.socket })
+}
+
+/// `POST /api/daemon/link`.
+#[derive(Deserialize)]
+struct Link {
+    url: String,
+    seconds: u64,
+}
+
+/// `POST /api/daemon/page`: a private HTML file that redirects to the dashboard.
+#[derive(Deserialize)]
+struct Page {
+    file: PathBuf,
+    url: String,
+}
+
+/// Opens the dashboard, or prints a link to it.
+pub(crate) async fn dashboard(
+    options: &DashboardOptions,
+    context: &Context,
+) -> Result<(), CliError> {
+    let printer = &context.printer;
+    let daemon = daemon_client::require(context).await?;
+    if options.no_browser {
+        return print_link(&daemon, printer).await;
+    }
+    let Page { file, url } = daemon.post("/api/daemon/page").await.map_err(needs_listen)?;
+    match open_page(&file) {
+        Ok(()) => {
+            let text = format!(
+                "opened the dashboard in your browser: {url}\nhint: if no page appears, get a \
+                 link with `toolrack dashboard --no-browser`"
+            );
+            printer.done(text, &json!({ "url": url }));
+            Ok(())
+        }
+        Err(error) => Err(CliError::usage(
+            format!("cannot open a browser: {error}"),
+            "get a link with `toolrack dashboard --no-browser`",
+        )),
+    }
+}
+
+async fn print_link(daemon: &Daemon, printer: &Printer) -> Result<(), CliError> {
+    let Link { url, seconds } = daemon.post("/api/daemon/link").await.map_err(needs_listen)?;
+    if printer.output() == Output::Table {
+        printer.line(&url);
+        printer.note(format_args!("note: single-use link, valid for {seconds} s"));
+    } else {
+        printer.document(&json!({ "url": url, "seconds": seconds }).to_string());
+    }
+    Ok(())
+}
+
+fn needs_listen(failure: CliError) -> CliError {
+    failure.with_hint(
+        "start the daemon with an address: `toolrack daemon start --listen \
+         127.0.0.1:7733`",
+    )
+}
+
+const UNIT_FILE: &str = "~/.config/systemd/user/toolrack.service";
+const ENABLE_COMMAND: &str = "systemctl --user enable --now toolrack";
+
+/// Prints a systemd unit for the current config file and agent.
+pub(crate) fn print_unit(context: &Context) -> Result<(), CliError> {
+    let (settings, printer) = (&context.settings, &context.printer);
+    let program = std::env::current_exe()?.display().to_string();
+    let unit = unit_text(&program, &unit_args(settings)?, &unit_env(settings, &env_var));
+    if printer.output() == Output::Table {
+        printer.line(unit);
+        printer.note(format_args!("save this as `{UNIT_FILE}`, then run: {ENABLE_COMMAND}"));
+    } else {
+        let json =
+            json!({ "unit": format!("{unit}\n"), "file": UNIT_FILE, "enable": ENABLE_COMMAND });
+        printer.document(&json.to_string());
+    }
+    Ok(())
+}
+
+/// Arguments that select the current servers. Paths are absolute, because systemd uses another
+/// working directory.
+fn unit_args(settings: &Settings) -> Result<Vec<String>, CliError> {
+    let mut words = Vec::new();
+    if settings.has_explicit_config {
+        let file = std::path::absolute(settings.home()?.config_file())?;
+        words.extend(["--config".to_owned(), file.display().to_string()]);
+    }
+    if let Some(agent) = &settings.agent {
+        words.extend(["--agent".to_owned(), agent.clone()]);
+    }
+    words.extend(["daemon", "start", "--foreground"].map(str::to_owned));
+    if let Some(listen) = settings.listen {
+        words.extend(["--listen".to_owned(), listen.to_string()]);
+    }
+    Ok(words)
+}
+
+/// Environment variables that locate the config and data directories.
+fn unit_env(
+    settings: &Settings,
+    value: &dyn Fn(Variable) -> Option<OsString>,
+) -> Vec<(&'static str, String)> {
+    // `TOOLRACK_HOME` overrides the XDG variables.
+    let all: &[Variable] = if settings.has_explicit_home {
+        &[Variable::Home]
+    } else {
+        &[Variable::XdgConfigHome, Variable::XdgDataHome]
+    };
+    let given = all.iter().filter_map(|variable| Some((variable.name(), value(*variable)?)));
+    let given = given.map(|(name, value)| (name, value.to_string_lossy().into_owned()));
+    given.filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// The unit's text. `KillMode=mixed`: the daemon stops its servers itself; after a crash their
+/// guardians do, and systemd kills the rest.
+fn unit_text(program: &str, options: &[String], variables: &[(&str, String)]) -> String {
+    let quoted = |text: &str| {
+        let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%");
+        format!("\"{text}\"")
+    };
+    let words = options.iter().map(|word| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:".contains(c);
+        // Plain words need no quotes; elsewhere `$` is doubled, so that systemd expands no
+        // variable.
+        if word.chars().all(is_plain) { word.clone() } else { quoted(word).replace('$', "$$") }
+    });
+    let words: Vec<String> = words.collect();
+    let environment = variables
+        .iter()
+        .map(|(name, value)| format!("\nEnvironment={}", quoted(&format!("{name}={value}"))));
+    format!(
+        "[Unit]\nDescription=Toolrack: MCP servers behind one endpoint\n\n\
+         [Service]\nExecStart={} {}{}\nRestart=on-failure\nKillMode=mixed\n\
+         TimeoutStopSec=45\n\n[Install]\nWantedBy=default.target",
+        quoted(program).replace('$', "$$"),
+        words.join(" "),
+        environment.collect::<String>(),
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::GlobalOptions;
+    use crate::settings::resolve;
+    use crate::settings::{StdStreams, StreamKind};
 
     #[test]
-    fn any_port_will_do_for_port_0() {
+    fn port_0_matches_any_port() {
         let check = |addr: Option<&str>, listen: &str, expected: bool| {
-            let running = DaemonInfo {
+            let running = Running {
                 pid: 7,
                 socket: "/s".into(),
-                addr: addr.map(|it| it.parse().unwrap()),
+                addr: addr.map(|addr| addr.parse().unwrap()),
                 version: String::new(),
                 config: "/c".into(),
                 agent: None,
             };
-            assert_eq!(listens(&running, listen.parse().unwrap()), expected, "{addr:?} {listen}");
+            assert_eq!(
+                listens_on(&running, listen.parse().unwrap()),
+                expected,
+                "{addr:?} {listen}"
+            );
         };
         check(Some("127.0.0.1:7733"), "127.0.0.1:7733", true);
         check(Some("127.0.0.1:7733"), "127.0.0.1:0", true);
@@ -251,5 +404,54 @@ mod tests {
         check(Some("127.0.0.1:7733"), "none", false);
         check(None, "127.0.0.1:0", false);
         check(None, "none", true);
+    }
+
+    #[track_caller]
+    fn check(options: &GlobalOptions, set: &[(Variable, &str)], expected: &[&str]) {
+        let value = |variable: Variable| {
+            let found = set.iter().find(|(name, _)| *name == variable);
+            found.map(|(_, value)| OsString::from(value))
+        };
+        let (stdin, stdout, stderr) = (StreamKind::Pipe, StreamKind::Pipe, StreamKind::Pipe);
+        let terminal = StdStreams { stdin, stdout, stderr, columns: None };
+        let settings = resolve(options, &value, terminal).unwrap();
+        let unit = unit_text(
+            "/opt/my tools/100%",
+            &unit_args(&settings).unwrap(),
+            &unit_env(&settings, &value),
+        );
+        let lines =
+            unit.lines().filter(|line| line.starts_with("ExecStart") || line.starts_with("Env"));
+        assert_eq!(lines.collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn unit_keeps_config_agent_and_home() {
+        let none = GlobalOptions::default;
+        let program = |rest: &str| format!("ExecStart=\"/opt/my tools/100%%\" {rest}");
+        let plain = program("daemon start --foreground");
+        check(&none(), &[(Variable::UserHome, "/u")], &[&plain]);
+        let moved = [(Variable::Home, "/h"), (Variable::XdgDataHome, "/d")];
+        check(&none(), &moved, &[&plain, "Environment=\"TOOLRACK_HOME=/h\""]);
+        let parted = [
+            (Variable::UserHome, "/u"),
+            (Variable::XdgConfigHome, "/c %"),
+            (Variable::XdgDataHome, "/d"),
+        ];
+        check(
+            &none(),
+            &parted,
+            &[&plain, "Environment=\"XDG_CONFIG_HOME=/c %%\"", "Environment=\"XDG_DATA_HOME=/d\""],
+        );
+        let asked = GlobalOptions {
+            config: Some("/my $x.toml".into()),
+            agent: Some("main".to_owned()),
+            ..none()
+        };
+        let words = program(
+            "--config \"/my $$x.toml\" --agent main daemon start --foreground --listen none",
+        );
+        let set = [(Variable::UserHome, "/u"), (Variable::Listen, "none")];
+        check(&asked, &set, &[&words]);
     }
 }

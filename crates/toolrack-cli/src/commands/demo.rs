@@ -1,128 +1,128 @@
-//! `toolrack demo`: the main job from start to end, on a server that is always there.
+//! `toolrack demo`: connects to a built-in server, lists its tools and calls them.
 //!
-//! The server is this very program, started as a real child process and spoken to over its standard
-//! input and output, like any other server.
+//! The server is this program, started as a child process and used over stdio like any other
+//! server.
 
-use std::fmt;
+use std::process;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 use toolrack_client::{CallOptions, EraChoice, McpClient};
 use toolrack_stdio::{McpServerDef, StdioOptions};
 
-use crate::arguments::DemoOptions;
-use crate::commands::demo_server;
-use crate::failure::Failure;
+use crate::args::DemoOptions;
+use crate::error::CliError;
 use crate::output::Output;
 use crate::printer::Printer;
-use crate::settings::Talk;
+use crate::settings::Verbosity;
 
-/// What is called, one after the other.
+/// Calls made one after the other.
 const QUICK: &[(&str, &str)] = &[
     ("greet", r#"{"name": "world"}"#),
     ("add", r#"{"a": 19, "b": 23}"#),
     ("word_count", r#"{"text": "one rack for every server"}"#),
 ];
 
-/// Countdowns that run at the same time, each with its pace.
+/// Countdowns that run concurrently: name, start and interval in milliseconds.
 const COUNTDOWNS: &[(&str, u64, u64)] = &[("slow", 10, 150), ("medium", 20, 60), ("fast", 30, 25)];
 
-/// Starts the server, lists its tools, calls them, and ends it.
-pub(crate) async fn demo(options: &DemoOptions, printer: &Printer) -> Result<(), Failure> {
-    // What a crash left behind is ended before anything new is started.
-    toolrack_stdio::kill_orphans();
+/// Starts the demo server, lists and calls its tools, and stops it.
+pub(crate) async fn demo(options: &DemoOptions, printer: &Printer) -> Result<(), CliError> {
+    // Cleans up orphans of crashed runs first.
+    toolrack_stdio::sweep();
     let server = McpServerDef {
         command: std::env::current_exe()?.display().to_string(),
-        args: vec![demo_server::ARGUMENT.to_owned()],
+        args: vec![SERVER_ARGUMENT.to_owned()],
         ..McpServerDef::default()
     };
     let era = if options.legacy { EraChoice::Legacy } else { EraChoice::Auto };
-    let mut show = Show { printer, calls: Vec::new() };
-    show.tell("Starting the built-in demo server as a child process …");
+    let mut output = DemoOutput { printer, calls: Vec::new() };
+    output.print("Starting the built-in demo server …");
     let client =
         McpClient::builder("demo").era(era).connect_stdio(server, StdioOptions::default()).await?;
     let revision = client.revision().as_str();
-    show.tell(format_args!("Connected, protocol revision {revision}"));
-    let tools: Vec<String> = client.tools().items.iter().map(|it| it.name.clone()).collect();
-    let outcome = show.all_of(&client).await;
+    output.print(format_args!("Connected, protocol revision {revision}"));
+    let tools: Vec<String> = client.tools().items.iter().map(|tool| tool.name.clone()).collect();
+    let outcome = output.run(&client).await;
     client.shutdown().await;
     outcome?;
-    show.tell("Server ended, nothing left running");
-    show.what_next();
+    output.print("Server stopped");
+    output.print_next_steps();
     if printer.output() != Output::Table {
-        let said = json!({ "revision": revision, "tools": tools, "calls": show.calls });
-        printer.document(&said.to_string());
+        let json = json!({ "revision": revision, "tools": tools, "calls": output.calls });
+        printer.document(&json.to_string());
     }
     Ok(())
 }
 
-/// What is shown: to people as it happens, to programs at last.
-struct Show<'p> {
+/// Prints text as the demo proceeds, or collects the calls for one JSON document at the end.
+struct DemoOutput<'p> {
     printer: &'p Printer,
     calls: Vec<Value>,
 }
 
-impl Show<'_> {
-    async fn all_of(&mut self, client: &McpClient) -> Result<(), Failure> {
+impl DemoOutput<'_> {
+    async fn run(&mut self, client: &McpClient) -> Result<(), CliError> {
         let tools = client.tools();
-        self.heading(format_args!("Its {} tools", tools.items.len()));
+        self.heading(format_args!("{} tools", tools.items.len()));
         for tool in &tools.items {
             let description = tool.description.as_deref().unwrap_or_default();
-            self.tell(format_args!("  {:<12} {description}", tool.name));
+            self.print(format_args!("  {:<12} {description}", tool.name));
         }
         self.heading("Calls");
         for (tool, arguments) in QUICK {
             let result = call(client, tool, arguments).await?;
-            self.called(tool, &format!("{tool} {arguments}"), &result);
+            self.record(tool, &format!("{tool} {arguments}"), &result);
         }
-        self.heading("Three slow calls at once, and a fast one among them");
+        self.heading("Three slow calls and a fast one, at the same time");
         let slow = COUNTDOWNS.iter().map(|row| count_down(client, self.printer, *row));
         let (slow, fast) = tokio::join!(try_join_all(slow), call(client, "dice", r#"{"seed": 7}"#));
-        self.called("dice", "dice", &fast?);
+        self.record("dice", "dice", &fast?);
         for (name, text) in slow? {
-            self.called("countdown", &format!("countdown ({name})"), &text);
+            self.record("countdown", &format!("countdown ({name})"), &text);
         }
         Ok(())
     }
 
-    /// A call and its result, which is what was asked for.
-    fn called(&mut self, tool: &str, what: &str, result: &str) {
+    /// Records and prints a call and its result.
+    fn record(&mut self, tool: &str, what: &str, result: &str) {
         self.calls.push(json!({ "tool": tool, "call": what, "result": result }));
         if self.printer.output() == Output::Table {
             self.printer.line(format_args!("  {what} → {result}"));
         }
     }
 
-    fn tell(&self, text: impl fmt::Display) {
-        if self.is_for_people() {
+    fn print(&self, text: impl fmt::Display) {
+        if self.is_text() {
             self.printer.line(text);
         }
     }
 
     fn heading(&self, text: impl fmt::Display) {
-        if self.is_for_people() {
+        if self.is_text() {
             self.printer.heading(text);
         }
     }
 
-    fn is_for_people(&self) -> bool {
-        self.printer.output() == Output::Table && self.printer.talk() != Talk::Quiet
+    fn is_text(&self) -> bool {
+        self.printer.output() == Output::Table && self.printer.verbosity() != Verbosity::Quiet
     }
 
-    fn what_next(&self) {
-        self.heading("What next");
-        self.tell("  toolrack --help           what the program can do");
-        self.tell("  cargo xtask test          every test, against real servers");
-        self.tell("  README.md                 how to use the library in your own program");
+    fn print_next_steps(&self) {
+        self.heading("Next steps");
+        self.print("  toolrack --help           all commands");
+        self.print("  cargo xtask test          all tests, against real servers");
+        self.print("  README.md                 the library, for your own program");
     }
 }
 
-async fn call(client: &McpClient, tool: &str, arguments: &str) -> Result<String, Failure> {
+async fn call(client: &McpClient, tool: &str, arguments: &str) -> Result<String, CliError> {
     let arguments: Value = serde_json::from_str(arguments).unwrap_or_default();
     let result = client.call_tool(tool, &arguments).await?;
     if result.is_error {
-        return Err(Failure::tool(tool));
+        return Err(CliError::tool_failed(tool));
     }
     Ok(result.content)
 }
@@ -131,7 +131,7 @@ async fn count_down<'a>(
     client: &McpClient,
     printer: &Printer,
     (name, from, every_ms): (&'a str, u64, u64),
-) -> Result<(&'a str, String), Failure> {
+) -> Result<(&'a str, String), CliError> {
     let bar = printer.bar(name, from);
     let moved = bar.clone();
     let options = CallOptions {
@@ -149,4 +149,15 @@ async fn count_down<'a>(
     let result = client.call_tool_full("countdown", &arguments, &options).await?;
     bar.finish_and_clear();
     Ok((name, result.text().into_owned()))
+}
+
+/// The argument that makes this program the demo server.
+pub(crate) const SERVER_ARGUMENT: &str = "__demo-server";
+
+/// Serves MCP on stdio until EOF.
+pub(crate) fn serve() -> process::ExitCode {
+    match toolrack_testkit::demo::serve(io::stdin().lock(), io::stdout()) {
+        Ok(()) => process::ExitCode::SUCCESS,
+        Err(_unreadable) => process::ExitCode::FAILURE,
+    }
 }

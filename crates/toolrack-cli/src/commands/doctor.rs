@@ -1,399 +1,549 @@
-//! `toolrack doctor`: what is wrong, layer by layer, and how to mend it.
+//! `toolrack doctor`: checks the home directory, the config and each server, stage by stage, and
+//! suggests fixes.
+//!
+//! Servers that work here but fail in the daemon usually differ by environment; the last check
+//! covers them.
 
-mod layer;
-mod there;
-
+use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use toolrack::Environment;
-use toolrack_auth::LoginStatus;
-use toolrack_config::{Lookup as _, McpServerConfig, ResolvedTransport, VariableSource, interpolate};
-use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _};
+use toolrack_auth::Status as LoginStatus;
+use toolrack_config::{Lookup as _, McpServerConfig, ResolvedTransport, Source, interpolate};
+use toolrack_manager::FailureKind;
+use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _, ServiceFault};
 use toolrack_stdio::find_program;
-use toolrack_transport::sanitize_line;
+use toolrack_transport::plain_text;
 use uuid::Uuid;
 
-use crate::aim::word;
-use crate::arguments::keep::DoctorOptions;
-use crate::failure::Failure;
-use crate::keeper::{count, find, with_service};
+use crate::args::servers::DoctorOptions;
+use crate::config_service::{count_servers, find_config, with_service};
+use crate::context::Context;
+use crate::daemon_client::{self, Status};
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
 use crate::output::{List, Output};
-use crate::surroundings::Surroundings;
-use crate::target::Servers;
-use crate::verdict::Verdict;
-use layer::judge;
+use crate::server_selection::Servers;
+use crate::server_session::token_hint;
+use crate::suggested_command::shell_quote;
 
-const MOST_CHARS: usize = 500;
+const MAX_CHARS: usize = 500;
 
-/// What was looked at, and what was found.
+/// Result of one check.
 #[derive(Debug)]
 struct Finding {
-    /// Which server; none if it is about all.
+    /// `None` for checks that concern all servers.
     server: Option<String>,
-    layer: &'static str,
-    health: Health,
+    stage: &'static str,
+    outcome: Outcome,
     detail: String,
     fix: Option<String>,
 }
 
-/// How something is.
+/// Outcome of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Health {
-    Good,
-    /// Not looked at any further.
+enum Outcome {
+    Ok,
+    /// Not checked any further.
     Skipped,
-    Odd,
-    Bad(Verdict),
+    Warning,
+    Fail(ExitCode),
 }
 
-impl Health {
-    fn word(self) -> &'static str {
+impl Outcome {
+    fn as_str(self) -> &'static str {
         match self {
-            Self::Good => "ok",
+            Self::Ok => "ok",
             Self::Skipped => "skipped",
-            Self::Odd => "odd",
-            Self::Bad(_) => "bad",
+            Self::Warning => "warning",
+            Self::Fail(_) => "fail",
         }
     }
 }
 
 impl Finding {
-    fn good(layer: &'static str, detail: impl Into<String>) -> Self {
-        Self { server: None, layer, health: Health::Good, detail: detail.into(), fix: None }
+    fn ok(stage: &'static str, detail: impl Into<String>) -> Self {
+        Self { server: None, stage, outcome: Outcome::Ok, detail: detail.into(), fix: None }
     }
 
-    fn bad(layer: &'static str, verdict: Verdict, detail: String, fix: String) -> Self {
-        Self { server: None, layer, health: Health::Bad(verdict), detail, fix: Some(fix) }
+    fn fail(stage: &'static str, exit_code: ExitCode, detail: String, fix: String) -> Self {
+        Self { server: None, stage, outcome: Outcome::Fail(exit_code), detail, fix: Some(fix) }
     }
 
-    fn of(self, server: &str) -> Self {
+    fn for_server(self, server: &str) -> Self {
         Self { server: Some(server.to_owned()), ..self }
     }
 
-    fn json(&self) -> String {
-        let said: Value = json!({
+    fn to_json(&self) -> String {
+        let json: Value = json!({
             "server": self.server,
-            "layer": self.layer,
-            "health": self.health.word(),
+            "layer": self.stage,
+            "health": self.outcome.as_str(),
             "detail": self.detail,
             "fix": self.fix,
         });
-        said.to_string()
+        json.to_string()
     }
 
     fn line(&self) -> String {
         let what = match &self.server {
-            Some(server) => format!("{server}: {}", self.layer),
-            None => self.layer.to_owned(),
+            Some(server) => format!("{server}: {}", self.stage),
+            None => self.stage.to_owned(),
         };
-        let detail = sanitize_line(&self.detail, MOST_CHARS);
+        let detail = plain_text(&self.detail, MAX_CHARS);
         let fix =
-            self.fix.as_ref().map(|it| format!("\n         fix: {}", sanitize_line(it, MOST_CHARS)));
-        format!("{:<8} {what}: {detail}{}", self.health.word(), fix.unwrap_or_default())
+            self.fix.as_ref().map(|fix| format!("\n         fix: {}", plain_text(fix, MAX_CHARS)));
+        format!("{:<8} {what}: {detail}{}", self.outcome.as_str(), fix.unwrap_or_default())
     }
 }
 
-/// Looks at everything, or at everything that one server needs.
-pub(crate) async fn doctor(
-    options: &DoctorOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
-    let home = surroundings.settings.home()?;
-    let mut findings = vec![folder(home.dir()), secrets(&home.secrets_dir())];
-    let servers = match Servers::examined(&surroundings.settings, &surroundings.printer) {
+/// Runs all checks, or those of one server.
+pub(crate) async fn doctor(options: &DoctorOptions, context: &Context) -> Result<(), CliError> {
+    let home = context.settings.home()?;
+    let mut findings = vec![check_home(home.dir()), check_secrets(&home.secrets_dir())];
+    let servers = match Servers::configured_with_all_warnings(&context.settings, &context.printer) {
         Ok(servers) => servers,
         Err(failure) => {
-            findings.extend(failure.faults().iter().map(|it| {
-                let fix = it.hint.clone().unwrap_or_default();
-                Finding::bad("config", failure.verdict(), it.message.clone(), fix)
+            findings.extend(failure.faults().iter().map(|fault| {
+                let fix = fault.hint.clone().unwrap_or_default();
+                Finding::fail("config", failure.exit_code(), fault.message.clone(), fix)
             }));
-            return report(findings, surroundings);
+            return report(findings, context);
         }
     };
     if let Some(name) = &options.server {
         servers.server(name)?;
     }
-    findings.push(config_file(home.config_file(), servers.configs.len()));
+    findings.push(check_config_file(home.config_file(), servers.configs.len()));
     let wanted = servers
         .configs
         .iter()
-        .filter(|it| options.server.as_deref().is_none_or(|name| name == it.name));
+        .filter(|server| options.server.as_deref().is_none_or(|name| name == server.name));
     let environment = Environment::of_process().beginning_at(&servers.dir);
-    let looked = with_service(surroundings, None, async |service: &LocalService| {
-        let each = join_all(wanted.map(|it| examine(service, it, &environment)));
-        surroundings.unless_stopped(async { Ok(each.await) }).await
+    let server_findings = with_service(context, None, async |service: &LocalService| {
+        let each = join_all(wanted.map(|server| check_server(service, server, &environment)));
+        context.run_cancellable(async { Ok(each.await) }).await
     })
     .await?;
-    let looked: Vec<Finding> = looked.into_iter().flatten().collect();
-    let there = there::look(&looked, surroundings).await?;
-    findings.extend(looked);
-    findings.extend(there);
-    report(findings, surroundings)
+    let server_findings: Vec<Finding> = server_findings.into_iter().flatten().collect();
+    let daemon_findings = check_daemon(&server_findings, context).await?;
+    findings.extend(server_findings);
+    findings.extend(daemon_findings);
+    report(findings, context)
 }
 
-fn report(mut findings: Vec<Finding>, surroundings: &Surroundings) -> Result<(), Failure> {
-    let (printer, aim) = (&surroundings.printer, &surroundings.settings.aim);
-    for it in &mut findings {
-        it.fix = it.fix.as_deref().map(|fix| aim.told(fix));
+fn report(mut findings: Vec<Finding>, context: &Context) -> Result<(), CliError> {
+    let (printer, echoed_flags) = (&context.printer, &context.settings.echoed_flags);
+    for finding in &mut findings {
+        finding.fix = finding.fix.as_deref().map(|fix| echoed_flags.apply_to_text(fix));
     }
     match printer.output() {
-        Output::Table => findings.iter().for_each(|it| printer.line(it.line())),
+        Output::Table => findings.iter().for_each(|finding| printer.line(finding.line())),
         _ => printer.list(&List {
             columns: &[],
             rows: Vec::new(),
-            items: findings.iter().map(Finding::json).collect(),
+            items: findings.iter().map(Finding::to_json).collect(),
         }),
     }
-    let bad = findings.iter().filter_map(|it| match it.health {
-        Health::Bad(verdict) => Some(verdict),
+    let failed = findings.iter().filter_map(|finding| match finding.outcome {
+        Outcome::Fail(exit_code) => Some(exit_code),
         _ => None,
     });
-    match (bad.clone().count(), bad.clone().next()) {
+    match (failed.clone().count(), failed.clone().next()) {
         (0, _) | (_, None) => Ok(()),
-        (n_bad, Some(first)) => {
+        (n_failed, Some(first)) => {
             let code = match first {
-                Verdict::Auth => ErrorCode::Unauthorized,
-                Verdict::Config => ErrorCode::ValidationError,
+                ExitCode::Auth => ErrorCode::Unauthorized,
+                ExitCode::Config => ErrorCode::ValidationError,
                 _ => ErrorCode::ServiceUnavailable,
             };
-            let what = if n_bad == 1 { "thing is" } else { "things are" };
-            let message = format!("{n_bad} {what} wrong");
-            Err(Failure::new(
+            let what = if n_failed == 1 { "check" } else { "checks" };
+            let message = format!("{n_failed} {what} failed");
+            Err(CliError::new(
                 first,
                 code,
                 message,
-                "do what stands behind `fix:`, and run it again",
+                "apply each `fix:`, then run `toolrack doctor` again",
             ))
         }
     }
 }
 
-/// The folder of everything that is remembered.
-fn folder(dir: &Path) -> Finding {
-    let shown = dir.display();
+/// Checks the data directory.
+fn check_home(dir: &Path) -> Finding {
+    let path = dir.display();
     match std::fs::metadata(dir) {
         Ok(about) if !about.is_dir() => {
-            let fix = "move it away, or set `TOOLRACK_HOME` to a folder".to_owned();
-            Finding::bad("home", Verdict::Config, format!("{shown} is no folder"), fix)
+            let fix = "move it away, or set `TOOLRACK_HOME` to a directory".to_owned();
+            Finding::fail("home", ExitCode::Config, format!("{path} is not a directory"), fix)
         }
         Ok(about) if about.uid() != rustix::process::geteuid().as_raw() => {
-            let fix = format!("run `sudo chown -R \"$USER\" {shown}`");
-            Finding::bad("home", Verdict::Config, format!("{shown} belongs to somebody else"), fix)
+            let fix = format!("run `sudo chown -R \"$USER\" {path}`");
+            Finding::fail("home", ExitCode::Config, format!("{path} is owned by another user"), fix)
         }
-        Ok(_) => match writable(dir) {
-            Ok(()) => Finding::good("home", format!("{shown} is there")),
+        Ok(_) => match check_writable(dir) {
+            Ok(()) => Finding::ok("home", format!("{path} exists")),
             Err(error) => {
                 let fix = format!(
-                    "run `chmod u+rwx {shown}`, or set `TOOLRACK_HOME` to a folder elsewhere"
+                    "run `chmod u+rwx {path}`, or set `TOOLRACK_HOME` to another directory"
                 );
-                let detail = format!("{shown} cannot be written to: {error}");
-                Finding::bad("home", Verdict::Config, detail, fix)
+                let detail = format!("{path} is not writable: {error}");
+                Finding::fail("home", ExitCode::Config, detail, fix)
             }
         },
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => unmade(dir),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => check_missing_home(dir),
         Err(error) => {
-            let fix = format!("check the rights of {shown} and of the folders above it");
-            Finding::bad("home", Verdict::Config, format!("{shown}: {error}"), fix)
+            let fix = format!("check the permissions of {path} and its parent directories");
+            Finding::fail("home", ExitCode::Config, format!("{path}: {error}"), fix)
         }
     }
 }
 
-/// A folder that is not there, and whether it can be made.
-fn unmade(dir: &Path) -> Finding {
-    let shown = dir.display();
-    let above = dir.ancestors().skip(1).find(|it| it.exists()).unwrap_or(Path::new("/"));
-    match writable(above) {
-        Ok(()) => Finding::good("home", format!("{shown} is made when it is needed")),
+/// Checks whether a missing data directory can be created.
+fn check_missing_home(dir: &Path) -> Finding {
+    let path = dir.display();
+    let ancestor_dir =
+        dir.ancestors().skip(1).find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/"));
+    match check_writable(ancestor_dir) {
+        Ok(()) => Finding::ok("home", format!("{path} is created when needed")),
         Err(error) => {
-            let above = above.display();
+            let ancestor_dir = ancestor_dir.display();
             let fix = format!(
-                "check the rights of {above}, or set `TOOLRACK_HOME` to a folder elsewhere"
+                "check the permissions of {ancestor_dir}, or set `TOOLRACK_HOME` to another directory"
             );
-            let detail = format!("{shown} cannot be made: {above}: {error}");
-            Finding::bad("home", Verdict::Config, detail, fix)
+            let detail = format!("cannot create {path}: {ancestor_dir}: {error}");
+            Finding::fail("home", ExitCode::Config, detail, fix)
         }
     }
 }
 
-/// Whether files can be made in a folder. Nothing is made to find out.
-fn writable(dir: &Path) -> std::io::Result<()> {
+/// Whether files can be created in a directory, without creating one.
+fn check_writable(dir: &Path) -> std::io::Result<()> {
     use rustix::fs::{Access, AtFlags, CWD, accessat};
     Ok(accessat(CWD, dir, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
 }
 
-/// The config file, which was read.
-fn config_file(file: &Path, n_servers: usize) -> Finding {
-    let shown = file.display();
+/// The config file, which has been read successfully.
+fn check_config_file(file: &Path, n_servers: usize) -> Finding {
+    let path = file.display();
     if file.exists() {
-        Finding::good("config", format!("{shown} is sound, with {}", count(n_servers)))
+        Finding::ok("config", format!("{path} is valid, with {}", count_servers(n_servers)))
     } else {
-        Finding::good("config", format!("{shown} is not there yet; `toolrack add` makes it"))
+        Finding::ok("config", format!("{path} does not exist yet; `toolrack add` creates it"))
     }
 }
 
-/// The folder of secrets, which nobody else may enter.
-fn secrets(dir: &Path) -> Finding {
-    let shown = dir.display();
+/// Checks that the secrets directory is private.
+fn check_secrets(dir: &Path) -> Finding {
+    let path = dir.display();
     match std::fs::metadata(dir) {
         Ok(about) if about.permissions().mode() & 0o077 != 0 => Finding {
-            health: Health::Odd,
-            fix: Some(format!("run `chmod 700 {shown}`")),
-            ..Finding::good("secrets", format!("{shown} is open to other users"))
+            outcome: Outcome::Warning,
+            fix: Some(format!("run `chmod 700 {path}`")),
+            ..Finding::ok("secrets", format!("{path} is accessible to other users"))
         },
-        Ok(_) => Finding::good("secrets", format!("{shown} is private")),
-        Err(_absent) => Finding::good("secrets", "there are none"),
+        Ok(_) => Finding::ok("secrets", format!("{path} is private")),
+        Err(_absent) => Finding::ok("secrets", "none stored"),
     }
 }
 
-/// Looks at one server, as far as it comes.
-async fn examine(
+/// Checks one server, up to the first failure.
+async fn check_server(
     service: &LocalService,
     server: &McpServerConfig,
     environment: &Environment,
 ) -> Vec<Finding> {
     let name = &server.name;
     let mut findings = Vec::new();
-    let config = match find(service, name) {
+    let config = match find_config(service, name) {
         Ok(config) if config.enabled => config,
         Ok(_) => {
-            let fix = Some(format!("`toolrack enable {}`, if it is wanted", word(name)));
-            let health = Health::Skipped;
+            let fix =
+                Some(format!("enable it with `toolrack enable {}`, if needed", shell_quote(name)));
+            let outcome = Outcome::Skipped;
             return vec![
-                Finding { health, fix, ..Finding::good("start", "it is disabled") }.of(name),
+                Finding { outcome, fix, ..Finding::ok("start", "server is disabled") }
+                    .for_server(name),
             ];
         }
         Err(_gone) => return findings,
     };
-    let resolved = match values(service, server, environment) {
+    let resolved = match check_values(service, server, environment) {
         Ok(resolved) => resolved,
-        Err(bad) => return bad.into_iter().map(|it| it.of(name)).collect(),
+        Err(failed) => return failed.into_iter().map(|finding| finding.for_server(name)).collect(),
     };
-    findings.push(Finding::good("values", "everything it refers to is there"));
-    let (program, can_start) = program(&resolved, name);
+    findings.push(Finding::ok("values", "all variables, secrets and files are available"));
+    let (program, can_start) = check_program(&resolved, name);
     findings.extend(program);
     if can_start {
-        findings.extend(login(service, &config).await);
-        findings.push(connection(service, config.id, server).await);
+        findings.extend(check_login(service, &config).await);
+        findings.push(check_connection(service, config.id, server).await);
     }
-    findings.into_iter().map(|it| it.of(name)).collect()
+    findings.into_iter().map(|finding| finding.for_server(name)).collect()
 }
 
-/// Whether variables, secrets and files that a server refers to are there.
-fn values(
+/// Checks that all variables, secrets and files that a server refers to exist.
+fn check_values(
     service: &LocalService,
     server: &McpServerConfig,
     environment: &Environment,
 ) -> Result<ResolvedTransport, Vec<Finding>> {
-    let lookup = |source: VariableSource, name: &str| match source {
-        VariableSource::Secret => {
+    let lookup = |source: Source, name: &str| match source {
+        Source::Secret => {
             let found = service.secrets().get(name).map_err(|error| error.to_string())?;
-            Ok(found.map(|it| it.reveal().to_owned()))
+            Ok(found.map(|secret| secret.reveal().to_owned()))
         }
         _ => environment.look_up(source, name),
     };
     interpolate(server, &lookup).map_err(|faults| {
         let fix = format!(
-            "set the variable, or store the secret with `toolrack secret set NAME`, or change the server with \
-             `toolrack edit {}`",
-            word(&server.name)
+            "set the variable, store the secret with `toolrack secret set NAME`, or change the \
+             server with `toolrack edit {}`",
+            shell_quote(&server.name)
         );
         let each = faults.iter();
-        each.map(|it| Finding::bad("values", Verdict::Config, it.to_string(), fix.clone())).collect()
+        each.map(|fault| Finding::fail("values", ExitCode::Config, fault.to_string(), fix.clone()))
+            .collect()
     })
 }
 
-/// Whether the program is there, and whether it makes sense to go on.
-fn program(resolved: &ResolvedTransport, server: &str) -> (Option<Finding>, bool) {
+/// Checks that the program exists. Also returns whether to go on.
+fn check_program(resolved: &ResolvedTransport, server: &str) -> (Option<Finding>, bool) {
     let ResolvedTransport::Stdio { command, cwd, .. } = resolved else { return (None, true) };
     let command = command.clone().into_revealed();
-    // Where it runs decides what a relative path means; the start finds out.
+    // A relative path depends on the working directory; starting the server will tell.
     if command.contains('/') && cwd.is_some() {
         return (None, true);
     }
     match find_program(&command, None) {
-        Ok(path) => (Some(Finding::good("program", path.display().to_string())), true),
+        Ok(path) => (Some(Finding::ok("program", path.display().to_string())), true),
         Err(fault) => {
             let fix = format!(
-                "install it, or give the whole path of the program with `toolrack edit {}`",
-                word(server)
+                "install it, or set its full path with `toolrack edit {}`",
+                shell_quote(server)
             );
             let detail = fault.to_string();
-            (Some(Finding::bad("program", Verdict::Unreachable, detail, fix)), false)
+            (Some(Finding::fail("program", ExitCode::Unreachable, detail, fix)), false)
         }
     }
 }
 
-/// Whether somebody is logged in, where that is possible.
-async fn login(service: &LocalService, config: &McpConfig) -> Option<Finding> {
+/// Checks the login of a server over HTTP.
+async fn check_login(service: &LocalService, config: &McpConfig) -> Option<Finding> {
     let authorizer = service.authorizer(config.id).ok()?;
     match authorizer.status().await {
         Ok(LoginStatus::LoggedIn { issuer, .. }) => {
-            Some(Finding::good("login", format!("logged in by {issuer}")))
+            Some(Finding::ok("login", format!("logged in via {issuer}")))
         }
-        Ok(_) => Some(Finding::good("login", "nobody is logged in; not every server wants it")),
+        Ok(_) => Some(Finding::ok("login", "not logged in; not every server requires it")),
         Err(error) => {
-            let fix =
-                format!("run `toolrack logout {0}`, then `toolrack login {0}`", word(&config.name));
-            Some(Finding::bad("login", Verdict::Auth, error.to_string(), fix))
+            let fix = format!(
+                "run `toolrack logout {0}`, then `toolrack login {0}`",
+                shell_quote(&config.name)
+            );
+            Some(Finding::fail("login", ExitCode::Auth, error.to_string(), fix))
         }
     }
 }
 
-/// Starts or reaches a server, and says at which layer that ended.
-async fn connection(service: &LocalService, id: Uuid, server: &McpServerConfig) -> Finding {
+/// Starts or connects to a server, and reports the stage that failed.
+async fn check_connection(service: &LocalService, id: Uuid, server: &McpServerConfig) -> Finding {
     let name = &server.name;
     let started = service.start(id).await;
     let connection = service.rack().server(name).ok();
     let Err(error) = started else {
-        let (shown, total) = connection.map_or((0, 0), |it| {
-            (it.n_tools(), it.listing().map_or(0, |listing| listing.items.len()))
+        let (offered, total) = connection.map_or((0, 0), |connection| {
+            (connection.n_tools(), connection.listing().map_or(0, |listing| listing.items.len()))
         });
-        return Finding::good("tools", format!("it works, and offers {shown} of {total} tools"));
+        return Finding::ok("tools", format!("{offered} of {total} available"));
     };
-    let failure = connection.and_then(|it| it.state().failure().cloned());
-    let (layer, verdict, usual) =
-        judge(failure.as_ref().map(toolrack_manager::Failure::kind), server);
-    let hint = failure.as_ref().and_then(|it| it.hint()).map(str::to_owned);
-    let detail = failure.map_or_else(|| error.to_string(), |it| it.reason().to_owned());
-    // What the server said last is no advice yet.
-    let fix = match (hint, layer) {
-        (Some(hint), "start" | "handshake" | "package") => format!("{hint}; {usual}"),
-        (Some(hint), "reach" | "values") => hint,
-        _ => usual,
+    let failure = connection.and_then(|connection| connection.state().failure().cloned());
+    let (stage, exit_code, usual_fix) =
+        classify_failure(failure.as_ref().map(toolrack_manager::Failure::kind), server);
+    let hint = failure.as_ref().and_then(|failure| failure.hint()).map(str::to_owned);
+    let detail = failure.map_or_else(|| error.to_string(), |failure| failure.reason().to_owned());
+    // The server's last output is a clue, not yet a fix.
+    let fix = match (hint, stage) {
+        (Some(hint), "start" | "handshake" | "package") => format!("{hint}; {usual_fix}"),
+        (Some(hint), "connect" | "values") => hint,
+        _ => usual_fix,
     };
-    Finding::bad(layer, verdict, detail, fix)
+    Finding::fail(stage, exit_code, detail, fix)
+}
+
+/// The failed stage, the exit code and the usual fix for a kind of failure.
+fn classify_failure(
+    kind: Option<FailureKind>,
+    server: &McpServerConfig,
+) -> (&'static str, ExitCode, String) {
+    let typed = shell_quote(&server.name);
+    let logs = format!("see its output with `toolrack logs {typed}`");
+    match kind {
+        Some(
+            FailureKind::MissingTool
+            | FailureKind::PackageNotFound
+            | FailureKind::InstallFailed
+            | FailureKind::InstallTimedOut
+            | FailureKind::DockerNotRunning,
+        ) => (
+            "package",
+            ExitCode::Unreachable,
+            format!("change the package with `toolrack edit {typed}`"),
+        ),
+        Some(FailureKind::BadConfig | FailureKind::MissingCredentials) => {
+            ("values", ExitCode::Config, format!("change it with `toolrack edit {typed}`"))
+        }
+        Some(FailureKind::NeedsLogin) if server.has_authorization() => {
+            ("login", ExitCode::Auth, token_hint(server))
+        }
+        Some(FailureKind::NeedsLogin) => {
+            ("login", ExitCode::Auth, format!("log in with `toolrack login {typed}`"))
+        }
+        Some(FailureKind::Unreachable) => (
+            "connect",
+            ExitCode::Unreachable,
+            format!("check the URL with `toolrack get {typed}`, the network and the proxy"),
+        ),
+        Some(FailureKind::HandshakeTimedOut) => (
+            "handshake",
+            ExitCode::Unreachable,
+            format!("it may not be an MCP server, or it needs a longer `startup_timeout`; {logs}"),
+        ),
+        Some(FailureKind::Refused) => {
+            ("handshake", ExitCode::Unreachable, format!("it may not be an MCP server; {logs}"))
+        }
+        _ => ("start", ExitCode::Unreachable, logs),
+    }
+}
+
+/// Failures in the daemon of servers that work here. Other servers have been reported already.
+async fn check_daemon(
+    server_findings: &[Finding],
+    context: &Context,
+) -> Result<Vec<Finding>, CliError> {
+    let Some(daemon) = daemon_client::find(&context.settings)? else { return Ok(Vec::new()) };
+    let healthy = healthy_servers(server_findings);
+    Ok(match daemon.statuses().await {
+        Ok(all) => all
+            .iter()
+            .filter(|status| healthy.contains(status.name.as_str()))
+            .filter_map(daemon_finding)
+            .collect(),
+        Err(failure) => {
+            let fix = failure.hint().unwrap_or_default().to_owned();
+            vec![Finding::fail("daemon", failure.exit_code(), failure.summary().message, fix)]
+        }
+    })
+}
+
+/// Servers without any failed or skipped check.
+fn healthy_servers(findings: &[Finding]) -> BTreeSet<&str> {
+    let (mut good, mut others) = (BTreeSet::new(), BTreeSet::new());
+    for finding in findings {
+        let named = if finding.outcome == Outcome::Ok { &mut good } else { &mut others };
+        named.extend(finding.server.as_deref());
+    }
+    &good - &others
+}
+
+/// The failure of a server in the daemon, if it has one.
+fn daemon_finding(status: &Status) -> Option<Finding> {
+    let ServiceFault { code, message, hint, .. } = status.problem.clone()?.in_detail();
+    let name = &status.name;
+    let typed = shell_quote(name);
+    let exit_code = match code {
+        // A missing program or package, not a mistyped name.
+        ErrorCode::NotFound => ExitCode::Unreachable,
+        code => ExitCode::from_error_code(code),
+    };
+    let usual_fix = || {
+        format!(
+            "restart it with `toolrack restart {typed}`, and see its output with \
+             `toolrack logs {typed}`"
+        )
+    };
+    let detail = format!("not running: {message}");
+    Some(
+        Finding::fail("daemon", exit_code, detail, hint.unwrap_or_else(usual_fix)).for_server(name),
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use toolrack_config::McpTransport;
 
     #[test]
-    fn a_finding_says_what_to_do() {
-        let bad =
-            Finding::bad("start", Verdict::Unreachable, "exit\u{7} 3".into(), "mend it".into());
-        assert_eq!(bad.of("it").line(), "bad      it: start: exit 3\n         fix: mend it");
-        assert_eq!(Finding::good("home", "there").line(), "ok       home: there");
+    fn findings_print_the_fix() {
+        let failed =
+            Finding::fail("start", ExitCode::Unreachable, "exit\u{7} 3".into(), "repair it".into());
+        assert_eq!(
+            failed.for_server("it").line(),
+            "fail     it: start: exit 3\n         fix: repair it"
+        );
+        assert_eq!(Finding::ok("home", "there").line(), "ok       home: there");
     }
 
     #[test]
-    fn a_home_that_cannot_be_made_is_found_out() {
+    fn unwritable_home_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let home = dir.path().join("above/home");
-        assert_eq!(folder(&home).health, Health::Good);
+        assert_eq!(check_home(&home).outcome, Outcome::Ok);
         if rustix::process::geteuid().is_root() {
             let reason = "root may write everywhere";
-            return toolrack_testkit::skipped("a_home_that_cannot_be_made_is_found_out", reason);
+            return toolrack_testkit::skipped("unwritable_home_is_reported", reason);
         }
-        let mode = |it| std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(it));
+        let mode =
+            |mode| std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(mode));
         mode(0o500).unwrap();
-        for it in [&home, dir.path()] {
-            let finding = folder(it);
-            assert_eq!(finding.health, Health::Bad(Verdict::Config), "{finding:?}");
+        for dir in [&home, dir.path()] {
+            let finding = check_home(dir);
+            assert_eq!(finding.outcome, Outcome::Fail(ExitCode::Config), "{finding:?}");
         }
         mode(0o700).unwrap();
+    }
+
+    #[track_caller]
+    fn check(kind: FailureKind, stage: &str, exit_code: ExitCode) {
+        let server = McpServerConfig::http("it", "http://host/mcp");
+        let (found, code, fix) = classify_failure(Some(kind), &server);
+        assert_eq!((found, code), (stage, exit_code), "{kind:?}");
+        assert!(fix.contains("it"), "{fix}");
+    }
+
+    #[test]
+    fn every_failure_has_a_stage_and_a_fix() {
+        check(FailureKind::MissingTool, "package", ExitCode::Unreachable);
+        check(FailureKind::BadConfig, "values", ExitCode::Config);
+        check(FailureKind::NeedsLogin, "login", ExitCode::Auth);
+        check(FailureKind::Unreachable, "connect", ExitCode::Unreachable);
+        check(FailureKind::HandshakeTimedOut, "handshake", ExitCode::Unreachable);
+        check(FailureKind::Exited, "start", ExitCode::Unreachable);
+        let mut server = McpServerConfig::http("it", "http://host/mcp");
+        if let McpTransport::Http { headers, .. } = &mut server.transport {
+            headers.insert("authorization".to_owned(), "Bearer ${TOKEN}".to_owned());
+        }
+        let (_, _, fix) = classify_failure(Some(FailureKind::NeedsLogin), &server);
+        assert_eq!(fix, "change the token in its headers with `toolrack edit it`");
+    }
+
+    #[test]
+    fn healthy_servers_have_only_ok_findings() {
+        let good = |name| Finding::ok("values", "there").for_server(name);
+        let failed =
+            Finding::fail("start", ExitCode::Unreachable, "exit 3".into(), "repair it".into());
+        let skipped = Finding { outcome: Outcome::Skipped, ..Finding::ok("start", "disabled") };
+        let findings = [
+            Finding::ok("home", "there"),
+            good("a"),
+            good("b"),
+            failed.for_server("b"),
+            skipped.for_server("c"),
+            good("d"),
+        ];
+        assert_eq!(healthy_servers(&findings), BTreeSet::from(["a", "d"]));
     }
 }

@@ -1,92 +1,95 @@
-//! `toolrack import`: the servers of other tools, copied into our config. Their files are read and never written.
-
-mod plan;
+//! `toolrack import`: copies servers from the configs of other tools.
+//!
+//! **Invariant:** other tools' files are never written. Planning writes and starts nothing.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use toolrack_config::{Dialect, Diagnostic, detect, read_as};
-use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _, Secret, ErrorDetail};
+use toolrack_config::{ConfigFile, Dialect, Fault, detect, read_as};
+use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _, Secret, ServiceFault};
+use toolrack_transport::plain_text;
 
-use crate::arguments::keep::{ImportOptions, Tool};
-use crate::commands::config::text;
-use crate::discreet;
-use crate::failure::Failure;
-use crate::folder;
-use crate::keeper::{file_of, with_service};
-use crate::near::{meant, near};
-use crate::other_tool::{Places, dialect_name};
+use crate::args::servers::{ImportOptions, SourceTool};
+use crate::commands::config::read_config;
+use crate::config_secrets::{self, ExtractedSecrets, display_line};
+use crate::config_service::{config_path, count_servers, with_service};
+use crate::context::Context;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
+use crate::import_sources::{SearchDirs, dialect_name};
 use crate::output::{List, Output};
-use crate::settings::{Variable, of_process};
-use crate::stowing::{self, Stowed};
-use crate::surroundings::Surroundings;
-use crate::verdict::Verdict;
+use crate::settings::{Variable, env_var};
+use crate::suggest::{did_you_mean, similar_names};
+use crate::working_dir;
 
-use plan::{Fate, Found, Import, plan};
-
-/// Takes over the servers of other tools.
-pub(crate) async fn import(
-    options: ImportOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
-    let found = find(&options)?;
-    // Whoever is nowhere is in no project.
-    let here = std::env::current_dir().unwrap_or_default();
-    let printer = &surroundings.printer;
-    for it in &found {
-        let (path, name) = (it.path.display(), dialect_name(it.dialect));
-        printer.note(format_args!("{path}: a file of {name}"));
-        for warning in &it.warnings {
+/// Imports servers from other tools.
+pub(crate) async fn import(options: ImportOptions, context: &Context) -> Result<(), CliError> {
+    let found = find_files(&options)?;
+    // Without a working directory, no project encloses it.
+    let cwd = std::env::current_dir().unwrap_or_default();
+    let printer = &context.printer;
+    for source in &found {
+        let (path, name) = (source.path.display(), dialect_name(source.dialect));
+        printer.note(format_args!("reading {path} ({name})"));
+        for warning in &source.warnings {
             printer.note(format_args!("warning: {warning}"));
         }
     }
-    with_service(surroundings, None, async |service: &LocalService| {
-        let mut imports = plan(&found, &service.list(), &here);
+    with_service(context, None, async |service: &LocalService| {
+        let mut imports = plan(&found, &service.list(), &cwd);
         let mut n_plain = 0;
-        let mut unsaved = None;
-        for import in imports.iter_mut().filter(|it| it.fate == Fate::Taken) {
+        let mut first_error = None;
+        for import in imports.iter_mut().filter(|import| import.outcome == ImportOutcome::Imported)
+        {
             if let Some(note) = &import.note {
                 printer.note(note);
             }
-            for secret in loosen(&mut import.config, &service.secrets().list()?) {
+            for secret in
+                make_missing_secrets_optional(&mut import.config, &service.secrets().list()?)
+            {
                 let name = &import.config.name;
                 printer.note(format_args!(
-                    "note: `{name}` wants a secret that is not stored: `toolrack secret set {secret}`"
+                    "note: `{name}` needs a secret that is not stored; store it with `toolrack \
+                     secret set {secret}`"
                 ));
             }
-            let stowed = stowing::stow(import.config.clone());
-            if options.secrets && !stowed.names.is_empty() {
-                let (name, names) = (&import.config.name, stowed.names.join(", "));
-                printer.note(format_args!("{name}: into the secret store: {names}"));
+            let extracted = config_secrets::extract_secrets(import.config.clone());
+            if options.secrets && !extracted.names.is_empty() {
+                let (name, names) = (&import.config.name, extracted.names.join(", "));
+                printer.note(format_args!("{name}: to the secret store: {names}"));
             } else {
-                n_plain += stowed.names.len();
+                n_plain += extracted.names.len();
             }
             if options.dry_run {
                 continue;
             }
-            let taken = take(service, import.config.clone(), options.secrets.then_some(stowed)).await;
-            if let Err(failure) = taken {
-                import.fate = Fate::Skipped(failure.summary().message);
-                unsaved.get_or_insert(failure);
+            let imported =
+                save_import(service, import.config.clone(), options.secrets.then_some(extracted))
+                    .await;
+            if let Err(failure) = imported {
+                import.outcome = ImportOutcome::Skipped(failure.summary().message);
+                first_error.get_or_insert(failure);
             }
         }
         if n_plain > 0 {
             printer.note(format_args!(
-                "note: {n_plain} values look secret and stand in the file as they are; `--secrets` moves them \
-                 into the secret store"
+                "note: {n_plain} secret-looking values stay plain text; `--secrets` moves them \
+                 to the secret store"
             ));
         }
-        report(&imports, &options, &file_of(service), surroundings);
-        unsaved.map_or(Ok(()), Err)
+        report(&imports, &options, &config_path(service), context);
+        first_error.map_or(Ok(()), Err)
     })
     .await
 }
 
-/// Lets a server do without secrets that are not stored yet, so that it is not lost, and says which those are.
-fn loosen(config: &mut McpConfig, stored: &[String]) -> Vec<String> {
+/// Makes secrets optional that are not stored yet, so that the server can be imported. Returns
+/// their names.
+fn make_missing_secrets_optional(config: &mut McpConfig, stored: &[String]) -> Vec<String> {
     let mut missing = Vec::new();
-    for variable in config.env_vars.values_mut().filter(|it| it.required) {
-        if let Some(secret) = variable.secret_ref.as_ref().filter(|it| !stored.contains(it)) {
+    for variable in config.env_vars.values_mut().filter(|variable| variable.required) {
+        if let Some(secret) = variable.secret_ref.as_ref().filter(|secret| !stored.contains(secret))
+        {
             missing.push(secret.clone());
             variable.required = false;
         }
@@ -94,13 +97,13 @@ fn loosen(config: &mut McpConfig, stored: &[String]) -> Vec<String> {
     missing
 }
 
-/// Writes one server down, with its secrets in the store if that is wanted.
-async fn take(
+/// Saves one server, and its secrets to the store if requested.
+async fn save_import(
     service: &LocalService,
     config: McpConfig,
-    stowed: Option<Stowed>,
-) -> Result<(), Failure> {
-    let Some(Stowed { config, secrets, .. }) = stowed else {
+    extracted: Option<ExtractedSecrets>,
+) -> Result<(), CliError> {
+    let Some(ExtractedSecrets { config, secrets, .. }) = extracted else {
         service.create(config)?;
         return Ok(());
     };
@@ -109,7 +112,7 @@ async fn take(
         let before = service.secrets().get(&name)?;
         match before {
             Some(before) if before.reveal() == value => {}
-            Some(_) => return Err(occupied(&name)),
+            Some(_) => return Err(secret_conflict(&name)),
             None => {
                 service.set_secret(&name, Secret::from(value)).await?;
                 added.push(name);
@@ -125,39 +128,39 @@ async fn take(
     Ok(())
 }
 
-/// A secret that somebody else needs is not overwritten.
-fn occupied(name: &str) -> Failure {
-    let message = format!("the secret `{name}` is stored with another value");
+/// An existing secret is not overwritten, because another server may use it.
+fn secret_conflict(name: &str) -> CliError {
+    let message = format!("the secret `{name}` already exists with another value");
     let hint =
         format!("remove it with `toolrack secret remove {name}`, or import without `--secrets`");
-    Failure::config(message, hint)
+    CliError::config(message, hint)
 }
 
-/// The files that are meant.
-fn find(options: &ImportOptions) -> Result<Vec<Found>, Failure> {
+/// The files to import.
+fn find_files(options: &ImportOptions) -> Result<Vec<SourceFile>, CliError> {
     let tool = match options.from.as_deref() {
         None | Some("all") => None,
-        Some(word) => match Tool::meant(word) {
+        Some(word) => match SourceTool::parse(word) {
             Some(tool) => Some(tool),
             None if options.file.is_none() && looks_like_file(word) => {
-                return Ok(vec![named(Path::new(word), None)?]);
+                return Ok(vec![read_given(Path::new(word), None)?]);
             }
-            None => return Err(unknown(word)),
+            None => return Err(unknown_tool(word)),
         },
     };
     if let Some(file) = &options.file {
-        return Ok(vec![named(file, tool.map(Tool::dialect))?]);
+        return Ok(vec![read_given(file, tool.map(SourceTool::dialect))?]);
     }
-    let places = places()?;
+    let dirs = dirs()?;
     let mut found = Vec::new();
-    let tools = tool.as_ref().map_or(Tool::ALL, std::slice::from_ref);
+    let tools = tool.as_ref().map_or(SourceTool::ALL, std::slice::from_ref);
     for tool in tools {
-        for path in tool.present(&places) {
-            found.push(read(&path, Some(tool.dialect()))?);
+        for path in tool.existing_files(&dirs) {
+            found.push(read_found(&path, Some(tool.dialect()))?);
         }
     }
     if found.is_empty() {
-        return Err(nothing(tool, &places));
+        return Err(nothing_found(tool, &dirs));
     }
     Ok(found)
 }
@@ -166,103 +169,290 @@ fn looks_like_file(word: &str) -> bool {
     word.contains(['/', '.']) || Path::new(word).exists()
 }
 
-fn unknown(word: &str) -> Failure {
-    let mut words: Vec<String> = Tool::ALL.iter().map(|it| it.word()).collect();
+fn unknown_tool(word: &str) -> CliError {
+    let mut words: Vec<String> = SourceTool::ALL.iter().map(|tool| tool.name()).collect();
     words.push("all".to_owned());
-    let meant = meant(&near(word, words.iter().map(String::as_str)));
+    let suggestion = did_you_mean(&similar_names(word, words.iter().map(String::as_str)));
     let hint = format!("give a file, or one of: {}", words.join(", "));
-    Failure::usage(format!("`{word}` is no tool whose servers can be found{meant}"), hint)
+    CliError::usage(format!("unknown tool `{word}`{suggestion}"), hint)
 }
 
-fn nothing(tool: Option<Tool>, places: &Places) -> Failure {
+fn nothing_found(tool: Option<SourceTool>, dirs: &SearchDirs) -> CliError {
     let (message, hint) = match tool {
         None => (
-            "no other tool on this machine has a config with servers".to_owned(),
-            "give the file, as in `toolrack import path/to/mcp.json`".to_owned(),
+            "no config of another tool found".to_owned(),
+            "give a file, e.g. `toolrack import path/to/mcp.json`".to_owned(),
         ),
         Some(tool) => {
-            let files = tool.files(places);
-            let files: Vec<String> = files.iter().map(|it| it.display().to_string()).collect();
-            let word = tool.word();
+            let files = tool.files(dirs);
+            let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
+            let word = tool.name();
             (
-                format!(
-                    "{} has no config here: {}",
-                    dialect_name(tool.dialect()),
-                    files.join(", ")
-                ),
-                format!("give the file, as in `toolrack import {word} FILE`"),
+                format!("{} config not found: {}", dialect_name(tool.dialect()), files.join(", ")),
+                format!("give a file, e.g. `toolrack import {word} FILE`"),
             )
         }
     };
-    Failure::new(Verdict::Config, ErrorCode::NotFound, message, hint)
+    CliError::new(ExitCode::Config, ErrorCode::NotFound, message, hint)
 }
 
-fn places() -> Result<Places, Failure> {
-    let absolute = |it: Variable| of_process(it).map(PathBuf::from).filter(|it| it.is_absolute());
+fn dirs() -> Result<SearchDirs, CliError> {
+    let absolute =
+        |variable: Variable| env_var(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     let Some(home) = absolute(Variable::UserHome) else {
-        let hint = "set `HOME`, or give the file, as in `toolrack import path/to/mcp.json`";
-        return Err(Failure::usage("it is unknown where other tools keep their configs", hint));
+        let hint = "set `HOME`, or give a file, e.g. `toolrack import path/to/mcp.json`";
+        return Err(CliError::usage("cannot locate the configs of other tools", hint));
     };
     let config = absolute(Variable::XdgConfigHome).unwrap_or_else(|| home.join(".config"));
-    Ok(Places { home, config })
+    Ok(SearchDirs { home, config })
 }
 
-/// A file that somebody named, which may be that of a project.
-fn named(path: &Path, dialect: Option<Dialect>) -> Result<Found, Failure> {
-    Ok(Found { dir: folder::of_project(path), ..read(path, dialect)? })
+/// A file given on the command line, which may belong to a project.
+fn read_given(path: &Path, dialect: Option<Dialect>) -> Result<SourceFile, CliError> {
+    Ok(SourceFile { dir: working_dir::project_dir(path), ..read_found(path, dialect)? })
 }
 
-fn read(path: &Path, dialect: Option<Dialect>) -> Result<Found, Failure> {
-    let text = text(path)?;
-    let shown = path.display().to_string();
-    let dialect = dialect.unwrap_or_else(|| detect(&shown, &text).dialect);
-    let reading = read_as(dialect, &shown, &text);
+fn read_found(path: &Path, dialect: Option<Dialect>) -> Result<SourceFile, CliError> {
+    let text = read_config(path)?;
+    let path_text = path.display().to_string();
+    let dialect = dialect.unwrap_or_else(|| detect(&path_text, &text).dialect);
+    let reading = read_as(dialect, &path_text, &text);
     let (file, warnings) = reading.accept().map_err(|faults| {
-        let fault = |it: &Diagnostic| {
-            let hint = "mend the file, or name another one; nothing was taken over";
-            ErrorDetail::new(ErrorCode::ValidationError, it.to_string()).hint(hint)
+        let fault = |diagnostic: &Fault| {
+            let hint = "fix the file or give another one; nothing was imported";
+            ServiceFault::new(ErrorCode::ValidationError, diagnostic.to_string()).hint(hint)
         };
-        Failure::all(Verdict::Config, faults.iter().map(fault).collect())
+        CliError::from_faults(ExitCode::Config, faults.iter().map(fault).collect())
     })?;
-    Ok(Found { path: path.to_owned(), dir: None, dialect, file, warnings })
+    Ok(SourceFile { path: path.to_owned(), dir: None, dialect, file, warnings })
 }
 
-fn report(imports: &[Import], options: &ImportOptions, file: &str, surroundings: &Surroundings) {
-    let word = |fate: &Fate| match (fate, options.dry_run) {
-        (Fate::Taken, true) => "would be taken".to_owned(),
-        (Fate::Taken, false) => "taken".to_owned(),
-        (Fate::Skipped(why), _) => format!("skipped: {why}"),
+fn report(imports: &[Import], options: &ImportOptions, file: &str, context: &Context) {
+    let describe = |outcome: &ImportOutcome| match (outcome, options.dry_run) {
+        (ImportOutcome::Imported, true) => "would be imported".to_owned(),
+        (ImportOutcome::Imported, false) => "imported".to_owned(),
+        (ImportOutcome::Skipped(reason), _) => format!("skipped: {reason}"),
     };
-    let printer = &surroundings.printer;
-    let row = |it: &Import| {
-        let name = discreet::shown(&it.config.name);
-        let from = dialect_name(it.dialect).to_owned();
-        vec![name, from, discreet::target(&it.config), word(&it.fate)]
+    let printer = &context.printer;
+    let row = |import: &Import| {
+        let name = display_line(&import.config.name);
+        let from = dialect_name(import.dialect).to_owned();
+        vec![name, from, config_secrets::target(&import.config), describe(&import.outcome)]
     };
-    let item = |it: &Import| {
-        let said = json!({
-            "name": it.config.name,
-            "file": it.path,
-            "dialect": dialect_name(it.dialect),
-            "target": discreet::target(&it.config),
-            "taken": it.fate == Fate::Taken && !options.dry_run,
-            "outcome": word(&it.fate),
+    let item = |import: &Import| {
+        let json = json!({
+            "name": import.config.name,
+            "file": import.path,
+            "dialect": dialect_name(import.dialect),
+            "target": config_secrets::target(&import.config),
+            "taken": import.outcome == ImportOutcome::Imported && !options.dry_run,
+            "outcome": describe(&import.outcome),
         });
-        said.to_string()
+        json.to_string()
     };
     printer.list(&List {
         columns: &["NAME", "FROM", "TARGET", "OUTCOME"],
         rows: imports.iter().map(row).collect(),
         items: imports.iter().map(item).collect(),
     });
-    let n_taken = imports.iter().filter(|it| it.fate == Fate::Taken).count();
+    let n_imported =
+        imports.iter().filter(|import| import.outcome == ImportOutcome::Imported).count();
     if printer.output() == Output::Table {
-        match (n_taken, options.dry_run) {
-            (0, _) => printer.note("nothing was taken over"),
-            (n, true) => printer.note(format_args!("{n} would be written to {file}")),
+        match (n_imported, options.dry_run) {
+            (0, _) => printer.note("nothing was imported"),
+            (n, true) => printer.note(format_args!("would import {} to {file}", count_servers(n))),
             (n, false) => printer.note(format_args!(
-                "{n} written to {file}; `toolrack status --check` sees whether they work"
+                "imported {} to {file}; check with `toolrack status --check`",
+                count_servers(n)
             )),
         }
+    }
+}
+
+/// A config file of another tool.
+#[derive(Debug)]
+struct SourceFile {
+    path: PathBuf,
+    /// Base directory of relative paths, if known.
+    dir: Option<PathBuf>,
+    dialect: Dialect,
+    file: ConfigFile,
+    warnings: Vec<Fault>,
+}
+
+/// What happens to a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum ImportOutcome {
+    Imported,
+    Skipped(String),
+}
+
+/// A server found in another tool's config.
+#[derive(Debug)]
+struct Import {
+    path: PathBuf,
+    dialect: Dialect,
+    config: McpConfig,
+    outcome: ImportOutcome,
+    /// Note about a working directory that was added.
+    note: Option<String>,
+}
+
+/// Decides for each server whether it is imported. `cwd` selects the project.
+fn plan(found: &[SourceFile], present: &[McpConfig], cwd: &Path) -> Vec<Import> {
+    let mut imports: Vec<Import> = Vec::new();
+    for SourceFile { path, dir, dialect, file, .. } in found {
+        let enclosing = enclosing_project(cwd, file.agents.iter().map(|agent| agent.id.as_str()));
+        let shared = file.defaults.iter().map(|entry| (entry, None));
+        let per_project = file
+            .agents
+            .iter()
+            .flat_map(|agent| agent.mcp.iter().map(|entry| (entry, Some(agent.id.as_str()))));
+        for (entry, project) in shared.chain(per_project) {
+            let mut config = McpConfig::of_entry(entry);
+            let note = match project {
+                Some(project) => set_project_dir(&mut config, project),
+                None => dir.as_ref().and_then(|dir| working_dir::set_if_relative(&mut config, dir)),
+            };
+            let imported = imports
+                .iter()
+                .filter(|import| import.outcome == ImportOutcome::Imported)
+                .map(|import| &import.config);
+            let existing = present.iter().chain(imported).find(|other| other.name == config.name);
+            let outcome = match project.filter(|project| enclosing != Some(*project)) {
+                Some(other_owner) => ImportOutcome::Skipped(other_project(other_owner)),
+                None => decide(&config, existing),
+            };
+            imports.push(Import { path: path.clone(), dialect: *dialect, config, outcome, note });
+        }
+    }
+    imports
+}
+
+/// The innermost project that contains a directory.
+fn enclosing_project<'a>(cwd: &Path, projects: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let contains_cwd = |name: &&str| {
+        let project = Path::new(name);
+        // The working directory has no symlinks in it, but the configured project path may.
+        let canonical = project.canonicalize();
+        cwd.starts_with(project) || canonical.is_ok_and(|canonical| cwd.starts_with(canonical))
+    };
+    projects
+        .filter(|name| Path::new(name).is_absolute())
+        .filter(contains_cwd)
+        .max_by_key(|name| name.len())
+}
+
+/// Sets the working directory of a project's server to the project.
+fn set_project_dir(config: &mut McpConfig, project: &str) -> Option<String> {
+    let note = format!(
+        "note: `{}` always starts in {} (`cwd`), because it belongs to that project",
+        display_line(&config.name),
+        display_line(project)
+    );
+    working_dir::start_in(config, Path::new(project)).then_some(note)
+}
+
+/// Why a server of another project or agent is skipped.
+fn other_project(owner: &str) -> String {
+    let is_project = Path::new(owner).is_absolute();
+    let owner = display_line(owner);
+    if is_project {
+        format!("belongs to the project {owner}; run `toolrack import` there to import it")
+    } else {
+        format!("belongs to the agent `{owner}`")
+    }
+}
+
+fn decide(config: &McpConfig, existing: Option<&McpConfig>) -> ImportOutcome {
+    // Secrets in its arguments may have been extracted by an earlier import.
+    let extracted = config_secrets::extract_secrets(config.clone()).config;
+    let is_same = |other: &McpConfig| {
+        let is_same = |as_is: &McpConfig, key: &str| other.config.get(key) == as_is.config.get(key);
+        let has_args = is_same(config, "args") || is_same(&extracted, "args");
+        other.package == config.package && has_args && is_same(config, "cwd")
+    };
+    match existing {
+        Some(other) if is_same(other) => ImportOutcome::Skipped("already exists".to_owned()),
+        Some(_) => ImportOutcome::Skipped("name already in use".to_owned()),
+        None if let Some(reason) = invalid_name(&config.name) => {
+            ImportOutcome::Skipped(reason.to_owned())
+        }
+        None if !config.enabled => ImportOutcome::Skipped("disabled in that tool".to_owned()),
+        None => ImportOutcome::Imported,
+    }
+}
+
+/// Why a name is rejected: it could be taken for an option, or look like another name.
+fn invalid_name(name: &str) -> Option<&'static str> {
+    if plain_text(name, usize::MAX) != name {
+        Some("its name contains invisible characters; rename it there")
+    } else if name.starts_with('-') {
+        Some("its name begins with `-` and would be read as an option; rename it there")
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(program: &str) -> McpConfig {
+        let document = json!({
+            "name": "a", "transport": "stdio",
+            "package": { "package_type": "binary", "identifier": program },
+        });
+        McpConfig::from_json(&document).unwrap()
+    }
+
+    #[test]
+    fn existing_servers_are_skipped() {
+        let (a, b) = (config("x"), config("y"));
+        let skipped = |reason: &str| ImportOutcome::Skipped(reason.to_owned());
+        assert_eq!(decide(&a, None), ImportOutcome::Imported);
+        assert_eq!(decide(&a, Some(&a)), skipped("already exists"));
+        assert_eq!(decide(&a, Some(&b)), skipped("name already in use"));
+        let elsewhere = McpConfig { config: json!({ "cwd": "/p" }), ..config("x") };
+        assert_eq!(decide(&a, Some(&elsewhere)), skipped("name already in use"));
+        let disabled = McpConfig { enabled: false, ..config("x") };
+        assert_eq!(decide(&disabled, None), skipped("disabled in that tool"));
+    }
+
+    #[test]
+    fn deceptive_names_are_skipped() {
+        let check = |name: &str, is_fit: bool| {
+            let config = McpConfig { name: name.to_owned(), ..config("x") };
+            assert_eq!(decide(&config, None) == ImportOutcome::Imported, is_fit, "{name:?}");
+        };
+        check("git", true);
+        check("größe 漢字", true);
+        check("$(touch x)", true);
+        check("--help", false);
+        check("git\u{202e}", false);
+        check("git\u{200b}", false);
+        check("x\u{3164}", false);
+        check("a\nb", false);
+        check("a\u{1b}[31m", false);
+    }
+
+    #[test]
+    fn innermost_project_is_found() {
+        let check = |cwd: &str, expected: Option<&str>| {
+            let projects = ["/no/u", "/no/u/proj", "/no/u/proj/../other", "main"];
+            assert_eq!(enclosing_project(Path::new(cwd), projects.into_iter()), expected);
+        };
+        check("/no/u/proj", Some("/no/u/proj"));
+        check("/no/u/proj/src", Some("/no/u/proj"));
+        check("/no/u/project", Some("/no/u"));
+        check("/no", None);
+        check("main", None);
+    }
+
+    #[test]
+    fn other_projects_are_named() {
+        let project = "belongs to the project /p; run `toolrack import` there to import it";
+        assert_eq!(other_project("/p"), project);
+        assert_eq!(other_project("main"), "belongs to the agent `main`");
     }
 }

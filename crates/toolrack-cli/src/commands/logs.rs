@@ -1,51 +1,54 @@
-//! `toolrack logs`: what a server wrote to its error output, as far as it is remembered.
+//! `toolrack logs`, `daemon logs` and `history`: server output, the daemon log and the call
+//! history.
 
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::sleep;
+use toolrack_daemon::{CallRecord, HistoryQuestion, read_call, read_history};
 use toolrack_service::{LocalService, LogKind, LogLine, LogStore};
-use toolrack_transport::sanitize_line;
+use toolrack_transport::plain_text;
 
-use crate::aim::word;
-use crate::arguments::server::LogsOptions;
-use crate::clock;
-use crate::failure::Failure;
-use crate::keeper::{find, must_exist, with_service};
-use crate::output::{List, Output};
+use crate::args::daemon::{DaemonLogsOptions, HistoryOptions};
+use crate::args::servers::LogsOptions;
+use crate::config_service::{ensure_exists, find_config, with_service};
+use crate::context::Context;
+use crate::daemon_client::log_file;
+use crate::error::CliError;
+use crate::output::{self, List, Output};
 use crate::printer::Printer;
-use crate::surroundings::Surroundings;
+use crate::suggested_command::shell_quote;
 
-/// How often a file is looked at that is followed.
-const LOOK: Duration = Duration::from_millis(200);
-const MOST_CHARS: usize = 4000;
+/// Polling interval of `--follow`.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+const MAX_LINE_CHARS: usize = 4000;
 
-/// Shows what is remembered of a server, and goes on if that is wanted.
-pub(crate) async fn logs(
-    options: &LogsOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
-    let (name, printer) = (&options.server, &surroundings.printer);
-    must_exist(name, surroundings)?;
-    let (id, store) = with_service(surroundings, None, async |service: &LocalService| {
-        Ok((find(service, name)?.id, service.logs().clone()))
+/// Prints a server's stored log, and follows it if requested.
+pub(crate) async fn logs(options: &LogsOptions, context: &Context) -> Result<(), CliError> {
+    let (name, printer) = (&options.server, &context.printer);
+    ensure_exists(name, context)?;
+    let (id, store) = with_service(context, None, async |service: &LocalService| {
+        Ok((find_config(service, name)?.id, service.logs().clone()))
     })
     .await?;
-    let read = |store: &LogStore| store.read(id).map_err(Failure::from);
+    let read = |store: &LogStore| store.read(id).map_err(CliError::from);
     let mut seen = read(&store)?;
-    let wanted = if options.all { &seen } else { last_run(&seen) };
+    let selected = if options.all { &seen } else { last_run(&seen) };
     match printer.output() {
-        // Nobody knows where a list ends that is followed.
-        output if options.follow || output == Output::Table => show(wanted, printer),
+        // A followed list has no end, so lines are printed one by one.
+        output if options.follow || output == Output::Table => print_lines(selected, printer),
         _ => {
-            let items = wanted.iter().map(|it| document(it).to_string()).collect();
+            let items = selected.iter().map(|line| line_json(line).to_string()).collect();
             printer.list(&List { columns: &[], rows: Vec::new(), items });
         }
     }
     if seen.is_empty() {
-        let typed = word(name);
+        let typed = shell_quote(name);
         printer.note(format_args!(
-            "note: nothing is remembered of `{name}`; `toolrack start {typed}` starts it once"
+            "note: no output of `{name}` stored; start it with `toolrack start {typed}`"
         ));
     }
     if !options.follow {
@@ -53,38 +56,38 @@ pub(crate) async fn logs(
     }
     loop {
         tokio::select! {
-            // Leaving is how this ends.
-            () = surroundings.stop.cancelled() => return Ok(()),
-            () = sleep(LOOK) => {}
+            // Ctrl-C is the normal end of `--follow`.
+            () = context.cancellation.cancelled() => return Ok(()),
+            () = sleep(POLL_INTERVAL) => {}
         }
         let now = read(&store)?;
-        show(fresh(&seen, &now), printer);
+        print_lines(new_lines(&seen, &now), printer);
         seen = now;
     }
 }
 
-fn show(lines: &[LogLine], printer: &Printer) {
+fn print_lines(lines: &[LogLine], printer: &Printer) {
     for line in lines {
         match printer.output() {
             Output::Table => {
-                let (at, text) = (clock::utc(line.at), shown(line));
-                printer.line(format_args!("{at} {} {text}", mark(line.kind)));
+                let (at, text) = (output::format_utc(line.at), line_text(line));
+                printer.line(format_args!("{at} {} {text}", kind_mark(line.kind)));
             }
-            _ => printer.line(document(line)),
+            _ => printer.line(line_json(line)),
         }
     }
 }
 
-fn document(line: &LogLine) -> Value {
-    json!({ "at": clock::utc(line.at), "kind": line.kind, "text": shown(line) })
+fn line_json(line: &LogLine) -> Value {
+    json!({ "at": output::format_utc(line.at), "kind": line.kind, "text": line_text(line) })
 }
 
-fn shown(line: &LogLine) -> String {
-    sanitize_line(&line.text, MOST_CHARS)
+fn line_text(line: &LogLine) -> String {
+    plain_text(&line.text, MAX_LINE_CHARS)
 }
 
-/// What sort of line it is, in as many letters as any other.
-fn mark(kind: LogKind) -> &'static str {
+/// A one-column mark of the line's kind.
+fn kind_mark(kind: LogKind) -> &'static str {
     match kind {
         LogKind::Stderr => "|",
         LogKind::Install => "+",
@@ -92,40 +95,206 @@ fn mark(kind: LogKind) -> &'static str {
     }
 }
 
-/// What has happened since the last start.
+/// The lines since the last start.
 fn last_run(lines: &[LogLine]) -> &[LogLine] {
-    let start = lines.iter().rposition(|it| it.kind == LogKind::Start).unwrap_or_default();
+    let start = lines.iter().rposition(|line| line.kind == LogKind::Start).unwrap_or_default();
     lines.split_at(start).1
 }
 
-/// What was not there before. A file that has grown too large may have lost its beginning.
-fn fresh<'n>(seen: &[LogLine], now: &'n [LogLine]) -> &'n [LogLine] {
+/// Lines that were not there before. A file that is rotated may have lost its beginning.
+fn new_lines<'n>(seen: &[LogLine], now: &'n [LogLine]) -> &'n [LogLine] {
     if now.starts_with(seen) {
         return now.split_at(seen.len()).1;
     }
-    let known = seen.last().and_then(|last| now.iter().rposition(|it| it == last));
-    now.split_at(known.map_or(0, |it| it + 1)).1
+    let known = seen.last().and_then(|last| now.iter().rposition(|line| line == last));
+    now.split_at(known.map_or(0, |index| index + 1)).1
+}
+
+/// How much of the end of the daemon log is printed.
+const TAIL_BYTES: u64 = 16 << 10;
+/// Maximum read at once while following.
+const READ_BYTES: u64 = 1 << 20;
+
+/// Prints the end of the daemon log, and follows it if requested.
+pub(crate) async fn daemon_logs(
+    options: &DaemonLogsOptions,
+    context: &Context,
+) -> Result<(), CliError> {
+    let printer = &context.printer;
+    let path = log_file(context.settings.home()?);
+    let n_bytes = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
+    let offset = n_bytes.saturating_sub(TAIL_BYTES);
+    let (text, mut position) = read_lines(&path, offset)?;
+    // The tail most likely begins in the middle of a line.
+    let text = if offset > 0 { text.split_once('\n').map_or("", |(_, rest)| rest) } else { &text };
+    print_daemon_lines(text, printer);
+    if text.is_empty() {
+        printer.note(
+            "note: the daemon log is empty; see the logs of a server with `toolrack \
+             logs NAME`",
+        );
+    }
+    if !options.follow {
+        return Ok(());
+    }
+    loop {
+        tokio::select! {
+            // Ctrl-C is the normal end of `--follow`.
+            () = context.cancellation.cancelled() => return Ok(()),
+            () = sleep(POLL_INTERVAL) => {}
+        }
+        let (text, end) = read_lines(&path, position)?;
+        print_daemon_lines(&text, printer);
+        position = end;
+    }
+}
+
+/// Complete lines from an offset, and the offset after them. A shorter file has been rotated; a
+/// missing one is empty.
+fn read_lines(path: &Path, offset: u64) -> io::Result<(String, u64)> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((String::new(), 0)),
+        Err(error) => return Err(error),
+    };
+    let offset = if file.metadata()?.len() < offset { 0 } else { offset };
+    file.seek(SeekFrom::Start(offset))?;
+    let mut bytes = Vec::new();
+    file.take(READ_BYTES).read_to_end(&mut bytes)?;
+    let n_whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |index| index + 1);
+    bytes.truncate(n_whole);
+    let end = offset + u64::try_from(n_whole).unwrap_or_default();
+    Ok((String::from_utf8_lossy(&bytes).into_owned(), end))
+}
+
+fn print_daemon_lines(text: &str, printer: &Printer) {
+    for line in text.lines() {
+        let line = plain_text(line, MAX_LINE_CHARS);
+        match printer.output() {
+            Output::Table | Output::Raw => printer.line(line),
+            _ => printer.line(json!({ "text": line })),
+        }
+    }
+}
+
+/// Maximum of `--limit`.
+const MAX_LIMIT: u32 = 10_000;
+const MAX_NAME_CHARS: usize = 200;
+
+/// Lists calls, or shows one.
+pub(crate) async fn history(options: HistoryOptions, context: &Context) -> Result<(), CliError> {
+    let printer = &context.printer;
+    let home = context.settings.home()?.clone();
+    if let Some(id) = options.id {
+        let wanted_id = id.clone();
+        let found = context.blocking(move || Ok(read_call(&home, &wanted_id)?)).await?;
+        let found = found.ok_or_else(|| {
+            let hint = "list calls and their IDs with `toolrack history`";
+            CliError::unknown(format!("call `{id}` not found"), hint)
+        })?;
+        match printer.output() {
+            Output::Table => printer.line(render_call(&found)),
+            _ => printer.document(&call_json(&found).to_string()),
+        }
+        return Ok(());
+    }
+    if !(1..=MAX_LIMIT).contains(&options.limit) {
+        let message = format!("`--limit` must be between 1 and {MAX_LIMIT}");
+        return Err(CliError::usage(message, "omit it for the last 20").with_field("--limit"));
+    }
+    let query = HistoryQuestion {
+        server: options.server,
+        tool: options.tool,
+        is_unsuccessful: options.failed,
+        limit: options.limit,
+        ..HistoryQuestion::default()
+    };
+    let calls = context.blocking(move || Ok(read_history(&home, &query)?)).await?;
+    if calls.is_empty() {
+        printer.note("note: no matching calls; only calls through the daemon are recorded");
+    }
+    printer.list(&List {
+        columns: &["ID", "TIME", "SERVER", "TOOL", "OUTCOME", "DURATION"],
+        rows: calls.iter().map(call_row).collect(),
+        items: calls.iter().map(|call| call_json(call).to_string()).collect(),
+    });
+    Ok(())
+}
+
+fn display_name(text: &str) -> String {
+    plain_text(text, MAX_NAME_CHARS)
+}
+
+fn call_row(call: &CallRecord) -> Vec<String> {
+    let (server, tool) = (display_name(&call.server), display_name(&call.tool));
+    let outcome = call.outcome.replace('_', " ");
+    vec![
+        call.id.clone(),
+        output::format_utc(call.time_ms),
+        server,
+        tool,
+        outcome,
+        format_duration(call.duration_us),
+    ]
+}
+
+/// A duration in the unit that reads best.
+fn format_duration(us: u64) -> String {
+    match us {
+        0..10_000 => format!("{}.{} ms", us / 1000, us % 1000 / 100),
+        10_000..10_000_000 => format!("{} ms", us / 1000),
+        _ => format!("{} s", us / 1_000_000),
+    }
+}
+
+fn call_json(call: &CallRecord) -> Value {
+    let mut item = json!(call);
+    if let Some(members) = item.as_object_mut() {
+        members.insert("time".to_owned(), json!(output::format_utc(call.time_ms)));
+    }
+    item
+}
+
+/// All fields of a call, one per line.
+fn render_call(call: &CallRecord) -> String {
+    let mut lines = vec![
+        format!("id         {}", call.id),
+        format!("time       {}", output::format_utc(call.time_ms)),
+        format!("server     {}", display_name(&call.server)),
+        format!("tool       {}", display_name(&call.tool)),
+        format!("outcome    {}", call.outcome.replace('_', " ")),
+        format!("delivery   {}", call.delivery.replace('_', " ")),
+        format!("duration   {}", format_duration(call.duration_us)),
+        format!("arguments  {} bytes", call.argument_bytes),
+        format!("result     {} bytes", call.result_bytes),
+    ];
+    if let Some(agent) = &call.agent {
+        lines.insert(2, format!("agent      {}", display_name(agent)));
+    }
+    lines.join("\n")
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use super::*;
 
     fn lines(text: &str) -> Vec<LogLine> {
-        let kind = |it: char| if it == 's' { LogKind::Start } else { LogKind::Stderr };
-        let line = |it: char| LogLine { at: 0, kind: kind(it), text: it.to_string() };
+        let kind = |c: char| if c == 's' { LogKind::Start } else { LogKind::Stderr };
+        let line = |c: char| LogLine { at: 0, kind: kind(c), text: c.to_string() };
         text.chars().map(line).collect()
     }
 
     #[test]
-    fn the_last_run_begins_with_its_start() {
+    fn last_run_begins_at_the_last_start() {
         for (all, expected) in [("", ""), ("ab", "ab"), ("sab", "sab"), ("sabsc", "sc")] {
             assert_eq!(last_run(&lines(all)), lines(expected));
         }
     }
 
     #[test]
-    fn what_is_new_is_shown_once() {
+    fn new_lines_are_printed_once() {
         for (seen, now, expected) in [
             ("", "sa", "sa"),
             ("sa", "sa", ""),
@@ -134,7 +303,35 @@ mod tests {
             ("sab", "xy", "xy"),
             ("sab", "", ""),
         ] {
-            assert_eq!(fresh(&lines(seen), &lines(now)), lines(expected), "{seen} {now}");
+            assert_eq!(new_lines(&lines(seen), &lines(now)), lines(expected), "{seen} {now}");
+        }
+    }
+
+    #[test]
+    fn complete_lines_are_read_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        assert_eq!(read_lines(&path, 0).unwrap(), (String::new(), 0));
+        let mut file = File::create(&path).unwrap();
+        file.write_all(b"one\ntwo\nthr").unwrap();
+        assert_eq!(read_lines(&path, 0).unwrap(), ("one\ntwo\n".to_owned(), 8));
+        file.write_all(b"ee\n").unwrap();
+        assert_eq!(read_lines(&path, 8).unwrap(), ("three\n".to_owned(), 14));
+        assert_eq!(read_lines(&path, 14).unwrap(), (String::new(), 14));
+        File::create(&path).unwrap().write_all(b"new\n").unwrap();
+        assert_eq!(read_lines(&path, 14).unwrap(), ("new\n".to_owned(), 4));
+    }
+
+    #[test]
+    fn durations_use_a_readable_unit() {
+        for (us, expected) in [
+            (0, "0.0 ms"),
+            (1_250, "1.2 ms"),
+            (25_900, "25 ms"),
+            (9_999_999, "9999 ms"),
+            (61_000_000, "61 s"),
+        ] {
+            assert_eq!(format_duration(us), expected);
         }
     }
 }

@@ -1,6 +1,7 @@
-//! `toolrack serve`: all servers behind one pipe, for whoever starts this program as an MCP server.
+//! `toolrack serve`: an MCP server over stdio that offers the tools of all configured servers.
 //!
-//! If a daemon runs, this is a bridge to it; otherwise the servers are started here, and end with the input.
+//! Bridges to the daemon if one is running. Otherwise starts the servers itself, and stops them at
+//! EOF.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,118 +10,114 @@ use std::time::Duration;
 use tokio::time::timeout;
 use toolrack_client::ClientHandler;
 use toolrack_config::{McpServerConfig, McpTransport};
-use toolrack_gateway::{Upstream, Gateway, GatewayOptions, Scope, ServerRequestRouter, stdio_streams};
+use toolrack_gateway::{Behind, Gateway, GatewayOptions, Scope, Switchboard, standard_streams};
 use toolrack_manager::McpManager;
-use toolrack_service::{Autostart, WatchConfig, LocalService, ServiceOptions};
+use toolrack_service::{Autostart, Follow, LocalService, ServiceOptions};
 
-use crate::arguments::daemon::ServeOptions;
-use crate::daemon::{self, Daemon};
-use crate::failure::Failure;
-use crate::keeper::{must_exist, service_options};
-use crate::surroundings::Surroundings;
-use crate::target::Servers;
+use crate::args::daemon::ServeOptions;
+use crate::config_service::{ensure_exists, service_options};
+use crate::context::Context;
+use crate::daemon_client::{self, Daemon};
+use crate::error::CliError;
+use crate::server_selection::Servers;
 
-/// What the bridge calls the daemon. Nobody sees it, because names pass as they are.
+/// The daemon's server name in the bridge. Clients never see it, because tool names pass through
+/// unchanged.
 const DAEMON: &str = "daemon";
-/// The daemon ends calls in time; the bridge does not come before it.
-const NEVER: Duration = Duration::from_hours(24 * 365);
+/// The daemon enforces the timeouts; the bridge must not be faster.
+const NO_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 
-/// How long the first answer waits for servers that start. A client hears of tools that come later.
+/// How long the first list waits for servers that are starting. Clients are notified of tools that
+/// arrive later.
 const READY_WAIT: Duration = Duration::from_secs(5);
 
-/// Serves one client on the standard streams, until its input ends.
-pub(crate) async fn serve(
-    options: ServeOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
+/// Serves one client over stdio until EOF.
+pub(crate) async fn serve(options: ServeOptions, context: &Context) -> Result<(), CliError> {
     if options.http.is_some() {
-        return Err(Failure::usage(
-            "`serve` speaks on the standard streams; over HTTP it is the daemon that serves",
-            "run `toolrack daemon start --listen ADDR`; clients then use `http://ADDR/mcp`",
+        return Err(CliError::usage(
+            "`serve` uses stdio; the daemon serves over HTTP",
+            "run `toolrack daemon start --listen ADDR`, and connect clients to `http://ADDR/mcp`",
         )
-        .at("--http"));
+        .with_field("--http"));
     }
-    let found = daemon::find(&surroundings.settings)?;
+    let found = daemon_client::find(&context.settings)?;
     match &options.server {
-        Some(name) => must_exist(name, surroundings)?,
-        // A daemon goes on with what it has, whatever becomes of the file.
+        Some(name) => ensure_exists(name, context)?,
+        // A running daemon keeps its servers even if the file is invalid now.
         None if found.is_some() => {}
-        None => drop(Servers::configured(&surroundings.settings, &surroundings.printer)?),
+        None => drop(Servers::configured(&context.settings, &context.printer)?),
     }
     match found {
-        Some(daemon) => bridge(&daemon, options.server.as_deref(), surroundings).await,
-        None => alone(options.server, surroundings).await,
+        Some(daemon) => bridge(&daemon, options.server.as_deref(), context).await,
+        None => serve_directly(options.server, context).await,
     }
 }
 
-async fn alone(server: Option<String>, surroundings: &Surroundings) -> Result<(), Failure> {
-    let switchboard = ServerRequestRouter::for_one_client();
+async fn serve_directly(server: Option<String>, context: &Context) -> Result<(), CliError> {
+    let switchboard = Switchboard::for_one_client();
     let options = ServiceOptions {
         handler: Some(Arc::clone(&switchboard) as Arc<dyn ClientHandler>),
-        limits: ServerRequestRouter::limits(),
+        limits: Switchboard::limits(),
         autostart: if server.is_some() { Autostart::Nothing } else { Autostart::Enabled },
-        follow: WatchConfig::Yes,
+        follow: Follow::Yes,
         ready_wait: READY_WAIT,
-        ..service_options(&surroundings.settings)?
+        ..service_options(&context.settings)?
     };
-    let home = surroundings.settings.home()?.clone();
+    let home = context.settings.home()?.clone();
     let service = LocalService::open(home, options).await?;
     if let Some(name) = &server {
-        // One that takes longer goes on by itself, and one that fails says so to whoever calls it.
+        // A slow server keeps starting in the background; a failed one reports its error to the
+        // calls.
         let started = timeout(READY_WAIT, service.rack().start(name)).await;
         if let Ok(Err(error)) = started {
-            tracing::debug!(%error, "the server does not start");
+            tracing::debug!(%error, "server failed to start");
         }
     }
     let scope = server.map_or(Scope::All, Scope::Server);
-    let before = (scope, Upstream::Servers);
-    let outcome = pass(service.rack(), switchboard, before, surroundings).await;
+    let before = (scope, Behind::Servers);
+    let outcome = run_gateway(service.rack(), switchboard, before, context).await;
     service.close().await;
     outcome
 }
 
-/// The daemon is the only server, and whatever it says is passed on as it is.
-async fn bridge(
-    daemon: &Daemon,
-    server: Option<&str>,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
+/// Uses the daemon as the only upstream and passes everything through.
+async fn bridge(daemon: &Daemon, server: Option<&str>, context: &Context) -> Result<(), CliError> {
     let target = match server {
-        Some(name) => daemon::path(&["mcp", "server", name]),
+        Some(name) => daemon_client::path(&["mcp", "server", name]),
         None => "/mcp".to_owned(),
     };
     let transport = McpTransport::Http { url: daemon.url(&target), headers: HashMap::new() };
     let config = McpServerConfig {
-        timeout: NEVER,
-        max_timeout: NEVER,
+        timeout: NO_TIMEOUT,
+        max_timeout: NO_TIMEOUT,
         ..McpServerConfig::new(DAEMON, transport)
     };
-    let switchboard = ServerRequestRouter::for_one_client();
+    let switchboard = Switchboard::for_one_client();
     let handler = Arc::clone(&switchboard) as Arc<dyn ClientHandler>;
-    let builder = McpManager::builder().handler(handler).limits(ServerRequestRouter::limits());
+    let builder = McpManager::builder().handler(handler).limits(Switchboard::limits());
     let manager = Arc::new(builder.build(vec![config]));
     manager.connect_all().await?;
     let scope = Scope::Server(DAEMON.to_owned());
-    let before = (scope, Upstream::Gateway);
-    let outcome = pass(&manager, switchboard, before, surroundings).await;
+    let before = (scope, Behind::Gateway);
+    let outcome = run_gateway(&manager, switchboard, before, context).await;
     manager.close().await;
     outcome
 }
 
-async fn pass(
+async fn run_gateway(
     manager: &Arc<McpManager>,
-    switchboard: Arc<ServerRequestRouter>,
-    (scope, behind): (Scope, Upstream),
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
+    switchboard: Arc<Switchboard>,
+    (scope, behind): (Scope, Behind),
+    context: &Context,
+) -> Result<(), CliError> {
     let options = GatewayOptions { behind, ..GatewayOptions::default() };
     let gateway = Gateway::with_options(Arc::clone(manager), switchboard, scope, options);
-    let (input, output) = stdio_streams();
+    let (input, output) = standard_streams();
     let serving = gateway.serve_stdio(input, output);
     let outcome = tokio::select! {
-        // Leaving is how this may end, too.
-        () = surroundings.stop.cancelled() => Ok(()),
-        served = serving => served.map_err(Failure::from),
+        // Ctrl-C is a normal end, too.
+        () = context.cancellation.cancelled() => Ok(()),
+        served = serving => served.map_err(CliError::from),
     };
     gateway.close().await;
     outcome

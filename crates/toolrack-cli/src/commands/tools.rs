@@ -1,77 +1,232 @@
-//! `toolrack tools`: which tools there are, and what they take.
+//! `toolrack tools` and `toolrack search`.
 
+use serde::Serialize;
+use serde_json::Value;
 use toolrack_manager::{McpConnection, ToolWithServer};
+use toolrack_mcp::Tool;
+use toolrack_transport::plain_text;
 
-use crate::arguments::target::TargetOptions;
-use crate::arguments::tool::{ConductOptions, ToolsOptions};
-use crate::failure::Failure;
-use crate::opening::{Rack, with_rack};
-use crate::output::Output;
+use crate::args::TargetOptions;
+use crate::args::tools::{RequestOptions, SearchOptions, ToolsOptions};
+use crate::context::Context;
+use crate::error::CliError;
+use crate::fan_out;
+use crate::output::{List, Output};
 use crate::printer::Printer;
-use crate::surroundings::Surroundings;
-use crate::target::{Kind, Servers};
-use crate::{absence, roll, tool_list};
+use crate::server_selection::{ServerSource, Servers};
+use crate::server_session::{ServerSession, with_session};
+use crate::tool_args::coerce::signature;
+use crate::tool_args::schema::Schema;
 
-/// Lists the tools of one server or of all.
-pub(crate) async fn tools(
-    options: ToolsOptions,
-    surroundings: &Surroundings,
-) -> Result<(), Failure> {
-    let printer = &surroundings.printer;
-    let servers = chosen(&options.target, options.server.as_deref(), surroundings)?;
-    let kind = servers.kind;
-    with_rack(servers, &ConductOptions::default(), surroundings, async |rack: &Rack| {
+/// Lists the tools of one or all servers.
+pub(crate) async fn tools(options: ToolsOptions, context: &Context) -> Result<(), CliError> {
+    let printer = &context.printer;
+    let servers = select_servers(&options.target, options.server.as_deref(), context)?;
+    let source = servers.source;
+    with_session(servers, &RequestOptions::default(), context, async |session: &ServerSession| {
         if options.cached {
-            let absent = rack.recall().await?;
-            show(&rack.tools(), kind, &options, printer);
-            absence::note(&absent, printer);
+            let unlisted = session.list_cached().await?;
+            print_tools(&session.tools(), source, &options, printer);
+            fan_out::note_unlisted(&unlisted, printer);
             return Ok(());
         }
-        let roll = roll::call(rack, async |_: &McpConnection| Ok(())).await;
-        for (connection, ()) in &roll.answers {
+        let results = fan_out::query_all(session, async |_: &McpConnection| Ok(())).await;
+        for (connection, ()) in &results.responses {
             if let Some(listing) = connection.listing() {
-                roll::remark(listing, "tools", connection.name(), printer);
+                fan_out::note_truncated(listing, "tools", connection.name(), printer);
             }
         }
-        if roll.has_answers() {
-            let is_live = |it: &&ToolWithServer| {
-                roll.answers.iter().any(|(connection, ())| connection.name() == &**it.server())
+        if results.has_responses() {
+            let is_live = |tool: &&ToolWithServer| {
+                results
+                    .responses
+                    .iter()
+                    .any(|(connection, ())| connection.name() == &**tool.server())
             };
-            let live: Vec<ToolWithServer> = rack.tools().iter().filter(is_live).cloned().collect();
-            show(&live, kind, &options, printer);
+            let live: Vec<ToolWithServer> =
+                session.tools().iter().filter(is_live).cloned().collect();
+            print_tools(&live, source, &options, printer);
         }
-        roll.close(printer)
+        results.close(printer)
     })
     .await
 }
 
-/// The servers that a command is about: the one that was named, or all.
-pub(crate) fn chosen(
+/// The servers of a command: the named one, or all.
+pub(crate) fn select_servers(
     target: &TargetOptions,
     server: Option<&str>,
-    surroundings: &Surroundings,
-) -> Result<Servers, Failure> {
-    let servers = Servers::find(target, &surroundings.settings, &surroundings.printer)?;
-    match (server, servers.kind) {
-        (Some(name), Kind::Typed) => Err(Failure::usage(
-            format!("`{name}` is a server of the config, and another one is named besides"),
-            "leave one of them out",
+    context: &Context,
+) -> Result<Servers, CliError> {
+    let servers = Servers::find(target, &context.settings, &context.printer)?;
+    match (server, servers.source) {
+        (Some(name), ServerSource::AdHoc) => Err(CliError::usage(
+            format!("`{name}` is a configured server, but an ad-hoc server is given as well"),
+            "remove one of them",
         )),
-        (Some(name), Kind::Configured) => {
+        (Some(name), ServerSource::Configured) => {
             servers.server(name)?;
-            Ok(servers.keep(|it| it == name))
+            Ok(servers.filter(|server| server == name))
         }
-        (None, _) if servers.configs.is_empty() => Err(Servers::nobody()),
+        (None, _) if servers.configs.is_empty() => Err(Servers::no_server_given()),
         (None, _) => Ok(servers),
     }
 }
 
-fn show(tools: &[ToolWithServer], kind: Kind, options: &ToolsOptions, printer: &Printer) {
+fn print_tools(
+    tools: &[ToolWithServer],
+    source: ServerSource,
+    options: &ToolsOptions,
+    printer: &Printer,
+) {
     if tools.is_empty() {
-        printer.note("note: there are no tools");
+        printer.note("note: no tools found");
     }
     if options.schema && printer.output() == Output::Table && !tools.is_empty() {
-        return printer.line(tool_list::with_schemas(tools, kind));
+        return printer.line(with_schemas(tools, source));
     }
-    printer.list(&tool_list::list(tools, kind));
+    printer.list(&tool_list(tools, source));
+}
+
+/// Searches tools by keywords in their names and descriptions.
+pub(crate) async fn search(options: SearchOptions, context: &Context) -> Result<(), CliError> {
+    let printer = &context.printer;
+    let servers = Servers::configured(&context.settings, printer)?;
+    if servers.configs.is_empty() {
+        return Err(Servers::no_servers());
+    }
+    with_session(servers, &RequestOptions::default(), context, async |session: &ServerSession| {
+        let (results, unlisted) = if options.live {
+            (Some(fan_out::query_all(session, async |_: &McpConnection| Ok(())).await), Vec::new())
+        } else {
+            (None, session.list_cached().await?)
+        };
+        let found = matching_tools(&session.tools(), &options.words);
+        if found.is_empty() {
+            printer.note("note: no tool matches all keywords");
+        }
+        printer.list(&tool_list(&found, ServerSource::Configured));
+        match results {
+            Some(results) => results.close(printer),
+            None => {
+                fan_out::note_unlisted(&unlisted, printer);
+                Ok(())
+            }
+        }
+    })
+    .await
+}
+
+/// Tools that match all keywords, best match first.
+fn matching_tools(tools: &[ToolWithServer], words: &[String]) -> Vec<ToolWithServer> {
+    let words: Vec<String> = words.iter().map(|word| word.to_lowercase()).collect();
+    let mut found: Vec<(usize, &ToolWithServer)> = tools
+        .iter()
+        .filter_map(|tool| {
+            let name = format!("{}.{}", tool.server(), tool.tool().name);
+            let about = tool.tool().description.as_deref().unwrap_or_default();
+            Some((score(&name, about, &words)?, tool))
+        })
+        .collect();
+    found.sort_by(|one, two| two.0.cmp(&one.0).then(one.1.name().cmp(two.1.name())));
+    found.into_iter().map(|(_, tool)| tool.clone()).collect()
+}
+
+/// Two points per keyword in the name, one in the description. `None` if a keyword is missing.
+fn score(name: &str, about: &str, words: &[String]) -> Option<usize> {
+    let (name, about) = (name.to_lowercase(), about.to_lowercase());
+    let hit = |word: &String| match (name.contains(word), about.contains(word)) {
+        (true, _) => Some(2),
+        (false, true) => Some(1),
+        (false, false) => None,
+    };
+    words.iter().map(hit).sum()
+}
+
+/// Maximum length of a description; the table cuts it to the terminal later.
+const MAX_CHARS: usize = 400;
+
+/// JSON of a tool, with its server and public name.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Item<'a> {
+    server: &'a str,
+    public_name: &'a str,
+    #[serde(flatten)]
+    tool: &'a Tool,
+}
+
+/// The tools as a table and as JSON.
+pub(crate) fn tool_list(tools: &[ToolWithServer], source: ServerSource) -> List {
+    let rows = tools.iter().map(|tool| vec![typed_name(tool, source), description(tool.tool())]);
+    List { columns: &["TOOL", "DESCRIPTION"], rows: rows.collect(), items: tool_items(tools) }
+}
+
+fn tool_items(tools: &[ToolWithServer]) -> Vec<String> {
+    let item = |tool: &ToolWithServer| {
+        let item = Item { server: tool.server(), public_name: tool.name(), tool: tool.tool() };
+        // It was parsed from JSON, so it can be serialized.
+        serde_json::to_string(&item).unwrap_or_default()
+    };
+    tools.iter().map(item).collect()
+}
+
+/// The tool's name as it is typed in `toolrack call`.
+pub(crate) fn typed_name(tool: &ToolWithServer, source: ServerSource) -> String {
+    let name = plain_text(&tool.tool().name, MAX_CHARS);
+    match source {
+        ServerSource::AdHoc => name,
+        ServerSource::Configured => format!("{}.{name}", tool.server()),
+    }
+}
+
+/// The first line of a tool's description.
+pub(crate) fn description(tool: &Tool) -> String {
+    let text = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();
+    plain_text(text.trim().lines().next().unwrap_or_default(), MAX_CHARS)
+}
+
+/// Each tool with its parameters.
+pub(crate) fn with_schemas(tools: &[ToolWithServer], source: ServerSource) -> String {
+    let blocks: Vec<String> = tools.iter().map(|tool| render_schema(tool, source)).collect();
+    blocks.join("\n\n")
+}
+
+fn render_schema(tool: &ToolWithServer, source: ServerSource) -> String {
+    let schema: Value = serde_json::from_str(tool.tool().input_schema.get()).unwrap_or_default();
+    let schema = Schema::new(&schema);
+    let mut lines =
+        vec![format!("{}({})", typed_name(tool, source), plain_text(&signature(schema), 1000))];
+    let text = tool.tool().description.as_deref().unwrap_or_default();
+    lines.extend(text.trim().lines().map(|line| format!("    {}", plain_text(line, 1000))));
+    for name in schema.property_names() {
+        let place = schema.property(name);
+        if let Some(about) = place.and_then(Schema::description) {
+            lines.push(format!(
+                "    {}: {}",
+                plain_text(name, MAX_CHARS),
+                plain_text(about, MAX_CHARS)
+            ));
+        }
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(words: &[&str], expected: Option<usize>) {
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        assert_eq!(score("git.create_issue", "Opens an issue in a project", &words), expected);
+    }
+
+    #[test]
+    fn keywords_in_names_score_double() {
+        check(&["issue"], Some(2));
+        check(&["opens"], Some(1));
+        check(&["git", "project"], Some(3));
+        check(&["issue", "delete"], None);
+    }
 }

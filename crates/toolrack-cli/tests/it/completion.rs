@@ -1,8 +1,8 @@
-//! Completion as a shell asks for it: names from the config and from what is remembered, and nothing is started.
+//! Shell completion: names from the config and the tool cache, without starting servers.
 
 use toolrack_testkit::skipped;
 
-use crate::stage::Stage;
+use crate::fixture::Fixture;
 
 const CONFIG: &str = "
 [[defaults.mcp]]
@@ -17,51 +17,43 @@ command = \"touch\"
 args = [\"started\"]
 ";
 
-fn stage() -> Stage {
-    let stage = Stage::new();
-    stage.put("home/toolrack.toml", CONFIG);
-    assert_eq!(stage.run(&["-q", "tools", "demo"]).status.code(), Some(0));
-    stage
+fn fixture() -> Fixture {
+    let fixture = Fixture::new();
+    fixture.put("home/toolrack.toml", CONFIG);
+    assert_eq!(fixture.run(&["-q", "tools", "demo"]).status.code(), Some(0));
+    fixture
 }
 
 #[track_caller]
-fn check(stage: &Stage, words: &[&str], expected: &str) {
-    let outcome = stage.run(&[&["__complete", "--"], words].concat());
-    assert_eq!((outcome.output.as_str(), outcome.talk.as_str()), (expected, ""), "{words:?}");
+fn check(fixture: &Fixture, words: &[&str], expected: &str) {
+    let outcome = fixture.run(&[&["__complete", "--"], words].concat());
+    assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), (expected, ""), "{words:?}");
     assert_eq!(outcome.status.code(), Some(0));
 }
 
 #[test]
-fn names_are_completed_from_what_is_known() {
-    let stage = stage();
-    check(&stage, &["tools", ""], "demo\t\nother\t\n");
-    check(&stage, &["call", "demo.a"], "demo.add\tAdds two numbers\n");
-    check(&stage, &["call", "demo.add", ""], "a=\t\nb=\t\n");
-    check(
-        &stage,
-        &["comp"],
-        "completion\tPrint what makes your shell complete names and options\n",
-    );
-    assert!(!stage.path().join("work/started").exists());
-    // A config that cannot be read completes nothing, and says nothing in the middle of a line.
-    stage.put("home/toolrack.toml", "[[");
-    check(&stage, &["tools", ""], "");
-    check(
-        &stage,
-        &["comp"],
-        "completion\tPrint what makes your shell complete names and options\n",
-    );
+fn names_are_completed_from_config_and_cache() {
+    let fixture = fixture();
+    check(&fixture, &["tools", ""], "demo\t\nother\t\n");
+    check(&fixture, &["call", "demo.a"], "demo.add\tAdds two numbers\n");
+    check(&fixture, &["call", "demo.add", ""], "a=\t\nb=\t\n");
+    check(&fixture, &["comp"], "completion\tGenerate a completion script\n");
+    assert!(!fixture.path().join("work/started").exists());
+    // With an invalid config there are no candidates and no messages.
+    fixture.put("home/toolrack.toml", "[[");
+    check(&fixture, &["tools", ""], "");
+    check(&fixture, &["comp"], "completion\tGenerate a completion script\n");
 }
 
 #[track_caller]
 fn check_shell(shell: &str, script: &str, expected: &str) {
-    let stage = stage();
-    if !stage.shell(&format!("command -v {shell}")).status.success() {
+    let fixture = fixture();
+    if !fixture.shell(&format!("command -v {shell}")).status.success() {
         return skipped("completion", &format!("there is no `{shell}`"));
     }
-    stage.put("work/script", script);
-    let outcome = stage.shell(&format!("{shell} script"));
-    assert_eq!((outcome.output.as_str(), outcome.talk.as_str()), (expected, ""), "{shell}");
+    fixture.put("work/script", script);
+    let outcome = fixture.shell(&format!("{shell} script"));
+    assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), (expected, ""), "{shell}");
 }
 
 #[test]
@@ -80,7 +72,7 @@ printf '%s\\n' \"${COMPREPLY[@]}\"
 }
 
 #[test]
-fn zsh_reads_its_script() {
+fn zsh_completes() {
     let script = "
 compdef() { echo \"$2\" }
 _describe() { print -l -- $found }
@@ -101,10 +93,10 @@ complete -C 'toolrack tools d'
 }
 
 #[test]
-fn no_shell_is_given_what_it_would_run() {
-    let stage = stage();
+fn hostile_names_are_not_completed() {
+    let fixture = fixture();
     let hostile = "\n[[defaults.mcp]]\nname = \"demo$(touch owned)\"\ncommand = \"true\"\n";
-    stage.put("home/toolrack.toml", &format!("{CONFIG}{hostile}"));
-    check(&stage, &["tools", "d"], "demo\t\n");
-    assert!(!stage.path().join("work/owned").exists());
+    fixture.put("home/toolrack.toml", &format!("{CONFIG}{hostile}"));
+    check(&fixture, &["tools", "d"], "demo\t\n");
+    assert!(!fixture.path().join("work/owned").exists());
 }

@@ -1,4 +1,4 @@
-//! The daemon as a program: started by several at once, killed, told to end once and twice, and how fast it makes calls.
+//! The daemon process: concurrent starts, crashes, signals and the latency of calls.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,23 +9,23 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use toolrack_testkit::{HttpServer, HttpServerKind, Kept, eventually, program};
 
-use crate::stage::{LONG, Outcome, Stage, outcome};
+use crate::fixture::{Fixture, LONG, Outcome, outcome};
 
-/// So many servers that do not want to end.
+/// Number of servers that ignore SIGTERM and EOF.
 const N_STUBBORN: usize = 50;
 
 #[track_caller]
-fn run(stage: &Stage, args: &[&str]) -> Outcome {
-    let outcome = stage.run(args);
+fn run(fixture: &Fixture, args: &[&str]) -> Outcome {
+    let outcome = fixture.run(args);
     assert_eq!(outcome.status.code(), Some(0), "{args:?} {outcome:?}");
     outcome
 }
 
-/// The process of the daemon of this home.
-fn pid(stage: &Stage) -> u32 {
-    let status = run(stage, &["-o", "json", "daemon", "status"]).output;
+/// PID of the daemon.
+fn pid(fixture: &Fixture) -> u32 {
+    let status = run(fixture, &["-o", "json", "daemon", "status"]).stdout;
     let status: serde_json::Value = serde_json::from_str(&status).unwrap();
-    status["pid"].as_u64().and_then(|it| u32::try_from(it).ok()).unwrap()
+    status["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok()).unwrap()
 }
 
 fn signal(pid: u32, signal: Signal) {
@@ -33,48 +33,48 @@ fn signal(pid: u32, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
-#[expect(clippy::disallowed_methods, reason = "how long a program takes is what is measured")]
+#[expect(clippy::disallowed_methods, reason = "measures a separate process")]
 fn now() -> Instant {
     Instant::now()
 }
 
 #[test]
-fn who_needs_a_daemon_starts_one_and_several_at_once_share_it() {
-    let stage = Stage::new();
-    run(&stage, &["add", "demo", "--no-check", "--", "demo-server"]);
+fn concurrent_starts_share_one_daemon() {
+    let fixture = Fixture::new();
+    run(&fixture, &["add", "demo", "--no-check", "--", "demo-server"]);
     let outcomes: Vec<Outcome> = thread::scope(|scope| {
         let start = || {
-            let mut command = stage.toolrack(&["start", "demo"]);
+            let mut command = fixture.toolrack(&["start", "demo"]);
             command.env_remove("TOOLRACK_NO_AUTOSTART");
             outcome(command)
         };
         let started: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
-        started.into_iter().map(|it| it.join().unwrap()).collect()
+        started.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     for outcome in outcomes {
         assert_eq!(outcome.status.code(), Some(0), "{outcome:?}");
-        assert!(outcome.talk.contains("`demo` runs: 5 tools"), "{outcome:?}");
+        assert!(outcome.stderr.contains("`demo` is running: 5 tools"), "{outcome:?}");
     }
-    let log = std::fs::metadata(stage.path().join("home/daemon.log")).unwrap();
+    let log = std::fs::metadata(fixture.path().join("home/daemon.log")).unwrap();
     assert_eq!(log.permissions().mode() & 0o777, 0o600);
-    run(&stage, &["daemon", "stop"]);
-    stage.marker.assert_nobody_left(Duration::ZERO);
+    run(&fixture, &["daemon", "stop"]);
+    fixture.marker.assert_nobody_left(Duration::ZERO);
 }
 
 #[test]
-fn a_warm_call_starts_nothing() {
-    let stage = Stage::new();
-    run(&stage, &["add", "demo", "--no-check", "--", "demo-server"]);
-    run(&stage, &["daemon", "start"]);
-    run(&stage, &["call", "demo.greet", "name=Ada"]);
-    let server = |stage: &Stage| run(stage, &["-o", "json", "status", "demo"]).output;
-    let before = server(&stage);
+fn warm_call_starts_no_process() {
+    let fixture = Fixture::new();
+    run(&fixture, &["add", "demo", "--no-check", "--", "demo-server"]);
+    run(&fixture, &["daemon", "start"]);
+    run(&fixture, &["call", "demo.greet", "name=Ada"]);
+    let server = |fixture: &Fixture| run(fixture, &["-o", "json", "status", "demo"]).stdout;
+    let before = server(&fixture);
     let mut times: Vec<Duration> = (0..20)
         .map(|_| {
-            let begun = now();
-            let called = run(&stage, &["call", "demo.greet", "name=Ada"]);
-            assert_eq!(called.output, "Hello, Ada!\n");
-            begun.elapsed()
+            let started = now();
+            let called = run(&fixture, &["call", "demo.greet", "name=Ada"]);
+            assert_eq!(called.stdout, "Hello, Ada!\n");
+            started.elapsed()
         })
         .collect();
     times.sort();
@@ -84,14 +84,14 @@ fn a_warm_call_starts_nothing() {
         status[0]["processes"][0]["pid"].clone()
     };
     assert!(processes(&before).is_u64(), "{before}");
-    assert_eq!(processes(&before), processes(&server(&stage)));
-    run(&stage, &["daemon", "stop"]);
-    stage.marker.assert_nobody_left(Duration::ZERO);
+    assert_eq!(processes(&before), processes(&server(&fixture)));
+    run(&fixture, &["daemon", "stop"]);
+    fixture.marker.assert_nobody_left(Duration::ZERO);
 }
 
-/// What the daemon counts, from its socket.
-fn counted(stage: &Stage, name: &str) -> u64 {
-    let socket = stage.path().join("home/run/daemon.sock");
+/// A counter of the daemon's metrics.
+fn metric(fixture: &Fixture, name: &str) -> u64 {
+    let socket = fixture.path().join("home/run/daemon.sock");
     let mut stream = std::os::unix::net::UnixStream::connect(socket).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();
     stream
@@ -99,26 +99,26 @@ fn counted(stage: &Stage, name: &str) -> u64 {
         .unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
-    let lines = text.lines().filter(|it| it.starts_with(name));
-    lines.map(|it| it.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
+    let lines = text.lines().filter(|line| line.starts_with(name));
+    lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
 }
 
 #[test]
-fn a_server_without_its_program_is_started_once_and_not_stormed() {
-    let stage = Stage::new();
-    run(&stage, &["daemon", "start"]);
-    run(&stage, &["add", "missing", "--no-check", "--", "no-such-program"]);
-    let begun = now();
-    let outcome = stage.run(&["start", "missing"]);
-    println!("a failed start: {:?}", begun.elapsed());
+fn missing_program_is_not_restarted_in_a_loop() {
+    let fixture = Fixture::new();
+    run(&fixture, &["daemon", "start"]);
+    run(&fixture, &["add", "missing", "--no-check", "--", "no-such-program"]);
+    let started = now();
+    let outcome = fixture.run(&["start", "missing"]);
+    println!("a failed start: {:?}", started.elapsed());
     assert_eq!(outcome.status.code(), Some(4), "{outcome:?}");
-    let n_restarts = counted(&stage, "toolrack_server_restarts_total");
+    let n_restarts = metric(&fixture, "toolrack_server_restarts_total");
     assert!(n_restarts < 10, "{n_restarts} restarts for one order");
-    run(&stage, &["daemon", "stop"]);
-    stage.marker.assert_nobody_left(Duration::ZERO);
+    run(&fixture, &["daemon", "stop"]);
+    fixture.marker.assert_nobody_left(Duration::ZERO);
 }
 
-/// What the daemon says to a code, in one line.
+/// Status line of a dashboard login with this code.
 fn log_in(port: &str, code: &str) -> String {
     let mut stream = std::net::TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
     let body = format!("{{\"code\":\"{code}\"}}");
@@ -135,26 +135,27 @@ fn log_in(port: &str, code: &str) -> String {
 }
 
 #[test]
-fn the_page_is_opened_by_a_link_that_is_good_once() {
-    let stage = Stage::new();
-    stage.put("browser", "#!/bin/sh\nprintf %s \"$1\" > \"$0.saw\"\n");
-    let browser = stage.path().join("browser");
+fn dashboard_link_is_single_use() {
+    let fixture = Fixture::new();
+    fixture.put("browser", "#!/bin/sh\nprintf %s \"$1\" > \"$0.saw\"\n");
+    let browser = fixture.path().join("browser");
     std::fs::set_permissions(&browser, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let mut command = stage.toolrack(&["dashboard"]);
+    let mut command = fixture.toolrack(&["dashboard"]);
     command.env_remove("TOOLRACK_NO_AUTOSTART").env("BROWSER", &browser);
     let opened = outcome(command);
     assert_eq!(opened.status.code(), Some(0), "{opened:?}");
-    // What is good once is not shown to whoever looks over a shoulder.
-    assert!(!opened.talk.contains("code="), "{opened:?}");
+    // The link is not printed where others could see it.
+    assert!(!opened.stderr.contains("code="), "{opened:?}");
     let mut seen = String::new();
     eventually(LONG, "the browser was given a page", || {
-        seen = std::fs::read_to_string(stage.path().join("browser.saw")).unwrap_or_default();
+        seen = std::fs::read_to_string(fixture.path().join("browser.saw")).unwrap_or_default();
         seen.contains(".html")
     });
-    // Everybody can read command lines, so the code is not there but in a file that is ours alone.
+    // Command lines are readable by all users, so the code is in a private file.
     assert!(!seen.contains("code="), "{seen}");
     let file = std::path::Path::new(&seen);
-    let mode = |it: &std::path::Path| std::fs::metadata(it).unwrap().permissions().mode() & 0o777;
+    let mode =
+        |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(file), mode(file.parent().unwrap())), (0o600, 0o700));
     let page = std::fs::read_to_string(file).unwrap();
     let (_, link) = page.split_once("location.replace(\"http://127.0.0.1:").unwrap();
@@ -163,30 +164,30 @@ fn the_page_is_opened_by_a_link_that_is_good_once() {
     assert_eq!(log_in(port, code), "HTTP/1.1 200 OK");
     assert!(!file.exists(), "a page that was used is left");
     assert_eq!(log_in(port, code), "HTTP/1.1 401 Unauthorized");
-    run(&stage, &["daemon", "stop"]);
-    stage.marker.assert_nobody_left(Duration::ZERO);
+    run(&fixture, &["daemon", "stop"]);
+    fixture.marker.assert_nobody_left(Duration::ZERO);
 }
 
 #[test]
-fn a_killed_daemon_leaves_nothing_and_the_next_one_starts() {
-    let stage = Stage::new();
-    run(&stage, &["add", "demo", "--no-check", "--", "demo-server"]);
+fn killed_daemon_leaves_no_process() {
+    let fixture = Fixture::new();
+    run(&fixture, &["add", "demo", "--no-check", "--", "demo-server"]);
     for _ in 0..3 {
-        run(&stage, &["daemon", "start"]);
-        run(&stage, &["call", "demo.greet", "name=Ada"]);
-        signal(pid(&stage), Signal::KILL);
-        stage.marker.assert_nobody_left(LONG);
-        assert_eq!(stage.run(&["daemon", "status"]).status.code(), Some(4));
+        run(&fixture, &["daemon", "start"]);
+        run(&fixture, &["call", "demo.greet", "name=Ada"]);
+        signal(pid(&fixture), Signal::KILL);
+        fixture.marker.assert_nobody_left(LONG);
+        assert_eq!(fixture.run(&["daemon", "status"]).status.code(), Some(4));
     }
-    // Without a daemon, everything goes on.
-    run(&stage, &["call", "demo.greet", "name=Ada"]);
+    // Commands work without a daemon, too.
+    run(&fixture, &["call", "demo.greet", "name=Ada"]);
 }
 
-/// A daemon in the foreground, with many servers that ignore being asked to end.
-fn stubborn(stage: &Stage) -> Child {
+/// A daemon in the foreground with many servers that ignore SIGTERM and EOF.
+fn stubborn_daemon(fixture: &Fixture) -> Child {
     use std::fmt::Write as _;
     let server = program("scripted-server").display().to_string();
-    let (variable, value) = stage.marker.pair();
+    let (variable, value) = fixture.marker.pair();
     let mut config = String::new();
     for n in 0..N_STUBBORN {
         write!(
@@ -196,50 +197,50 @@ fn stubborn(stage: &Stage) -> Child {
         )
         .unwrap();
     }
-    stage.put("home/toolrack.toml", &config);
-    let mut command: Command = stage.toolrack(&["daemon", "start", "--foreground"]);
+    fixture.put("home/toolrack.toml", &config);
+    let mut command: Command = fixture.toolrack(&["daemon", "start", "--foreground"]);
     let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     eventually(LONG, "all servers run", || {
-        let status = stage.run(&["-o", "json", "daemon", "status"]).output;
+        let status = fixture.run(&["-o", "json", "daemon", "status"]).stdout;
         status.contains(&format!("\"n_running_servers\": {N_STUBBORN}"))
     });
     child
 }
 
 #[test]
-fn a_signal_ends_fifty_stubborn_servers_in_order_and_two_end_them_at_once() {
-    let stage = Stage::new();
-    let child = stubborn(&stage);
-    let begun = now();
+fn second_signal_stops_stubborn_servers_at_once() {
+    let fixture = Fixture::new();
+    let child = stubborn_daemon(&fixture);
+    let started = now();
     signal(child.id(), Signal::TERM);
     let (status, ..) = Kept::new(child).output(LONG).unwrap();
-    println!("one signal: {:?}", begun.elapsed());
+    println!("one signal: {:?}", started.elapsed());
     assert_eq!(status.code(), Some(0));
-    stage.marker.assert_nobody_left(Duration::ZERO);
+    fixture.marker.assert_nobody_left(Duration::ZERO);
 
-    let child = stubborn(&stage);
+    let child = stubborn_daemon(&fixture);
     let pid = child.id();
     signal(pid, Signal::TERM);
-    let socket = stage.path().join("home/run/daemon.sock");
+    let socket = fixture.path().join("home/run/daemon.sock");
     eventually(LONG, "it has heard the first", || {
         std::os::unix::net::UnixStream::connect(&socket).is_err()
     });
-    let begun = now();
+    let started = now();
     signal(pid, Signal::INT);
     let (status, ..) = Kept::new(child).output(LONG).unwrap();
-    println!("two signals: {:?}", begun.elapsed());
+    println!("two signals: {:?}", started.elapsed());
     assert_eq!(status.code(), Some(130));
-    stage.marker.assert_nobody_left(LONG);
+    fixture.marker.assert_nobody_left(LONG);
 }
 
 #[test]
-fn a_server_that_has_gone_fails_behind_the_daemon_as_it_does_without() {
-    let stage = Stage::new();
+fn lost_server_fails_alike_with_and_without_daemon() {
+    let fixture = Fixture::new();
     let mut server = HttpServer::start(HttpServerKind::scripted(&[])).unwrap();
-    run(&stage, &["add", "web", &server.url()]);
-    run(&stage, &["daemon", "start"]);
-    run(&stage, &["call", "web.add", "a=1", "b=2"]);
-    assert!(run(&stage, &["resources", "web"]).output.contains("test://readme"));
+    run(&fixture, &["add", "web", &server.url()]);
+    run(&fixture, &["daemon", "start"]);
+    run(&fixture, &["call", "web.add", "a=1", "b=2"]);
+    assert!(run(&fixture, &["resources", "web"]).stdout.contains("test://readme"));
     server.kill();
     for asked in [
         ["prompts", "web", "-q"].as_slice(),
@@ -247,10 +248,10 @@ fn a_server_that_has_gone_fails_behind_the_daemon_as_it_does_without() {
         &["call", "web.add", "a=1", "b=2"],
         &["read", "test://readme"],
     ] {
-        let outcome = stage.run(asked);
+        let outcome = fixture.run(asked);
         assert_eq!(outcome.status.code(), Some(4), "{asked:?} {outcome:?}");
-        assert!(!outcome.talk.contains("refused the call"), "{asked:?} {outcome:?}");
+        assert!(!outcome.stderr.contains("refused the call"), "{asked:?} {outcome:?}");
     }
-    run(&stage, &["daemon", "stop"]);
-    stage.marker.assert_nobody_left(Duration::ZERO);
+    run(&fixture, &["daemon", "stop"]);
+    fixture.marker.assert_nobody_left(Duration::ZERO);
 }

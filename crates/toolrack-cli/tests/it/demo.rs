@@ -1,4 +1,4 @@
-//! `toolrack demo`: the main job from start to end.
+//! `toolrack demo`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
@@ -22,10 +22,10 @@ fn run(args: &[&str]) -> (Output, Marker) {
 }
 
 const DEMO: &str = "\
-Starting the built-in demo server as a child process …
+Starting the built-in demo server …
 Connected, protocol revision 2026-07-28
 
-Its 5 tools
+5 tools
   greet        Greets somebody
   add          Adds two numbers
   dice         Rolls dice; the same seed rolls the same
@@ -37,21 +37,21 @@ Calls
   add {\"a\": 19, \"b\": 23} → 42
   word_count {\"text\": \"one rack for every server\"} → 1 lines, 5 words, 25 characters
 
-Three slow calls at once, and a fast one among them
+Three slow calls and a fast one, at the same time
   dice → 5
   countdown (slow) → Lift-off!
   countdown (medium) → Lift-off!
   countdown (fast) → Lift-off!
-Server ended, nothing left running
+Server stopped
 
-What next
-  toolrack --help           what the program can do
-  cargo xtask test          every test, against real servers
-  README.md                 how to use the library in your own program
+Next steps
+  toolrack --help           all commands
+  cargo xtask test          all tests, against real servers
+  README.md                 the library, for your own program
 ";
 
 #[test]
-fn the_demo_does_the_main_job_and_leaves_nothing() {
+fn demo_calls_tools_and_leaves_no_process() {
     let (output, marker) = run(&["demo"]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), DEMO);
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
@@ -60,30 +60,36 @@ fn the_demo_does_the_main_job_and_leaves_nothing() {
 }
 
 #[test]
-fn the_demo_speaks_the_older_manner_too() {
+fn demo_supports_the_legacy_protocol() {
     let (output, _) = run(&["demo", "--legacy"]);
     let expected = DEMO.replace("2026-07-28", "2025-11-25");
     assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
 }
 
 #[test]
-fn a_wrong_word_is_a_usage_error_with_the_nearest_right_one() {
+fn unknown_command_suggests_a_similar_one() {
     let (output, _) = run(&["demoo"]);
     assert_eq!(output.status.code(), Some(1));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("unrecognized subcommand 'demoo'") && said.contains("`demo`"), "{said}");
-    assert!(!said.contains("__"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        stderr.contains("unrecognized subcommand 'demoo'") && stderr.contains("`demo`"),
+        "{stderr}"
+    );
+    assert!(!stderr.contains("__"), "{stderr}");
 }
 
 #[test]
-fn help_is_no_error() {
+fn help_exits_with_success() {
     let (output, _) = run(&["--help"]);
     assert_eq!(output.status.code(), Some(0));
-    assert!(String::from_utf8_lossy(&output.stdout).contains("One rack for every MCP server"));
+    assert!(
+        String::from_utf8_lossy(&output.stdout)
+            .contains("Manage and call MCP servers from one place")
+    );
 }
 
 #[test]
-fn ctrl_c_ends_the_program_and_its_server() {
+fn ctrl_c_stops_the_program_and_its_server() {
     let marker = Marker::new();
     let mut child = toolrack(&marker, &["demo"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut seen = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -95,7 +101,7 @@ fn ctrl_c_ends_the_program_and_its_server() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn closed_pipe_is_not_an_error() {
     let marker = Marker::new();
     let mut child = toolrack(&marker, &["demo"]).stdout(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());

@@ -1,13 +1,13 @@
-//! One real-shaped config of each tool, in its usual place, becomes servers of ours.
+//! `toolrack import`: a realistic config of each tool in its usual place.
 
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 
-use crate::stage::Stage;
+use crate::fixture::Fixture;
 
-/// A tool, a sample of its config, and where that usually is.
+/// Tool, sample config, and its usual path.
 const TOOLS: [(&str, &str, &str); 10] = [
     ("claude", "claude-code/.claude.json", ".claude.json"),
     (
@@ -25,52 +25,55 @@ const TOOLS: [(&str, &str, &str); 10] = [
     ("lmstudio", "lm-studio/.lmstudio/mcp.json", ".lmstudio/mcp.json"),
 ];
 
-fn put(stage: &Stage, tool: &str) {
-    let (_, sample, place) = TOOLS.iter().find(|it| it.0 == tool).unwrap();
+fn put(fixture: &Fixture, tool: &str) {
+    let (_, sample, place) = TOOLS.iter().find(|entry| entry.0 == tool).unwrap();
     let samples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../toolrack-config/tests/samples");
-    stage.put(place, &fs::read_to_string(samples.join(sample)).unwrap());
+    fixture.put(place, &fs::read_to_string(samples.join(sample)).unwrap());
 }
 
-/// Runs the program, and gives its data as JSON.
+/// Runs the program, and parses its output as JSON lines.
 #[track_caller]
-fn json(stage: &Stage, args: &[&str]) -> Vec<Value> {
-    let outcome = stage.run(&[args, &["-o", "ndjson"]].concat());
+fn json(fixture: &Fixture, args: &[&str]) -> Vec<Value> {
+    let outcome = fixture.run(&[args, &["-o", "ndjson"]].concat());
     assert_eq!(outcome.status.code(), Some(0), "{outcome:?}");
-    outcome.output.lines().map(|it| serde_json::from_str(it).unwrap()).collect()
+    outcome.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// What became of each server of a tool, and what the config says of it then.
+/// The outcome of each server, and its saved config.
 #[track_caller]
 fn check(tool: &str, dialect: &str, expected: &[(&str, &str, &str)]) {
-    let stage = Stage::new();
-    put(&stage, tool);
-    let imports = json(&stage, &["import", tool]);
-    assert!(imports.iter().all(|it| it["dialect"] == dialect), "{imports:?}");
-    let listed = json(&stage, &["list"]);
+    let fixture = Fixture::new();
+    put(&fixture, tool);
+    let imports = json(&fixture, &["import", tool]);
+    assert!(imports.iter().all(|import| import["dialect"] == dialect), "{imports:?}");
+    let listed = json(&fixture, &["list"]);
     let rest = |name: &Value| {
-        let found = listed.iter().find(|it| it["name"] == *name);
-        found.map_or(Value::Null, |it| it["config"].clone())
+        let found = listed.iter().find(|server| server["name"] == *name);
+        found.map_or(Value::Null, |server| server["config"].clone())
     };
-    let told: Vec<(String, String, String)> = imports
+    let found: Vec<(String, String, String)> = imports
         .iter()
-        .map(|it| {
-            let text = |key: &str| it[key].as_str().unwrap().to_owned();
-            let taken =
-                if it["taken"] == true { rest(&it["name"]).to_string() } else { text("outcome") };
+        .map(|import| {
+            let text = |key: &str| import[key].as_str().unwrap().to_owned();
+            let taken = if import["taken"] == true {
+                rest(&import["name"]).to_string()
+            } else {
+                text("outcome")
+            };
             (text("name"), text("target"), taken)
         })
         .collect();
-    let told: Vec<(&str, &str, &str)> =
-        told.iter().map(|(a, b, c)| (a.as_str(), b.as_str(), c.as_str())).collect();
-    assert_eq!(told, expected, "{tool}");
-    // What is written is sound, and a second time there is nothing to do.
-    assert_eq!(stage.run(&["config", "check"]).status.code(), Some(0));
-    let again = json(&stage, &["import", tool]);
-    assert!(again.iter().all(|it| it["taken"] == false), "{again:?}");
+    let found: Vec<(&str, &str, &str)> =
+        found.iter().map(|(a, b, c)| (a.as_str(), b.as_str(), c.as_str())).collect();
+    assert_eq!(found, expected, "{tool}");
+    // The saved config is valid, and a second import has nothing to do.
+    assert_eq!(fixture.run(&["config", "check"]).status.code(), Some(0));
+    let again = json(&fixture, &["import", tool]);
+    assert!(again.iter().all(|import| import["taken"] == false), "{again:?}");
 }
 
 #[test]
-fn claude_code_has_servers_of_its_own_and_of_projects() {
+fn claude_code_projects_are_imported() {
     check(
         "claude",
         "Claude Code",
@@ -79,19 +82,19 @@ fn claude_code_has_servers_of_its_own_and_of_projects() {
             (
                 "postgres",
                 "uvx postgres-mcp --access-mode=restricted",
-                "skipped: belongs to the project /home/me/shop; run `toolrack import` in that folder to take it",
+                "skipped: belongs to the project /home/me/shop; run `toolrack import` there to import it",
             ),
             (
                 "github",
                 "https://example.com/shop/mcp",
-                "skipped: belongs to the project /home/me/shop; run `toolrack import` in that folder to take it",
+                "skipped: belongs to the project /home/me/shop; run `toolrack import` there to import it",
             ),
         ],
     );
 }
 
 #[test]
-fn claude_desktop_is_taken_over() {
+fn claude_desktop_is_imported() {
     check(
         "claude-desktop",
         "Claude Desktop",
@@ -107,7 +110,7 @@ fn claude_desktop_is_taken_over() {
 }
 
 #[test]
-fn cursor_is_taken_over() {
+fn cursor_is_imported() {
     check(
         "cursor",
         "Cursor",
@@ -127,7 +130,7 @@ fn cursor_is_taken_over() {
 }
 
 #[test]
-fn inputs_of_vs_code_become_secrets() {
+fn vs_code_inputs_become_secrets() {
     check(
         "vscode",
         "VS Code",
@@ -147,7 +150,7 @@ fn inputs_of_vs_code_become_secrets() {
 }
 
 #[test]
-fn times_of_codex_keep_their_units() {
+fn codex_timeouts_keep_their_units() {
     check(
         "codex",
         "Codex",
@@ -162,13 +165,13 @@ fn times_of_codex_keep_their_units() {
                 "https://mcp.figma.com/mcp",
                 r#"{"headers":{"Authorization":"Bearer ${env:FIGMA_OAUTH_TOKEN}","X-Figma-Region":"…","X-Org":"${env:ORG_ID}"},"startup_timeout":"1500ms"}"#,
             ),
-            ("old", "old-server", "skipped: is disabled there"),
+            ("old", "old-server", "skipped: disabled in that tool"),
         ],
     );
 }
 
 #[test]
-fn zed_is_taken_over() {
+fn zed_is_imported() {
     check(
         "zed",
         "Zed",
@@ -178,14 +181,14 @@ fn zed_is_taken_over() {
                 "some-command --path $${HOME}",
                 r#"{"args":["--path","$${HOME}"],"timeout":"45s"}"#,
             ),
-            ("older", "node server.js", "skipped: is disabled there"),
+            ("older", "node server.js", "skipped: disabled in that tool"),
             ("remote", "https://example.com/mcp", r#"{"headers":{"Authorization":"…"}}"#),
         ],
     );
 }
 
 #[test]
-fn windsurf_is_taken_over() {
+fn windsurf_is_imported() {
     check(
         "windsurf",
         "Windsurf",
@@ -195,13 +198,13 @@ fn windsurf_is_taken_over() {
                 "https://mcp.figma.com/mcp",
                 r#"{"deny":["delete_file"],"headers":{"X-Figma-Token":"${env:FIGMA_TOKEN}"}}"#,
             ),
-            ("git", "uvx mcp-server-git", "skipped: is disabled there"),
+            ("git", "uvx mcp-server-git", "skipped: disabled in that tool"),
         ],
     );
 }
 
 #[test]
-fn opencode_is_taken_over() {
+fn opencode_is_imported() {
     check(
         "opencode",
         "OpenCode",
@@ -211,13 +214,13 @@ fn opencode_is_taken_over() {
                 "npx -y @modelcontextprotocol/server-everything ${file:~/.port}",
                 r#"{"args":["-y","@modelcontextprotocol/server-everything","${file:~/.port}"],"startup_timeout":"5s"}"#,
             ),
-            ("jira", "https://jira.example.com/mcp", "skipped: is disabled there"),
+            ("jira", "https://jira.example.com/mcp", "skipped: disabled in that tool"),
         ],
     );
 }
 
 #[test]
-fn keys_of_goose_become_secrets() {
+fn goose_env_keys_become_secrets() {
     check(
         "goose",
         "goose",
@@ -227,14 +230,14 @@ fn keys_of_goose_become_secrets() {
                 "npx -y @modelcontextprotocol/server-github",
                 r#"{"args":["-y","@modelcontextprotocol/server-github"],"timeout":"300s"}"#,
             ),
-            ("linear", "https://mcp.linear.app/mcp", "skipped: is disabled there"),
+            ("linear", "https://mcp.linear.app/mcp", "skipped: disabled in that tool"),
             ("nested", "uvx nested-server", r#"{"args":["nested-server"],"timeout":"120s"}"#),
         ],
     );
 }
 
 #[test]
-fn lm_studio_is_taken_over() {
+fn lm_studio_is_imported() {
     check(
         "lmstudio",
         "LM Studio",
@@ -247,26 +250,26 @@ fn lm_studio_is_taken_over() {
 }
 
 #[test]
-fn all_tools_at_once_are_taken_over_and_no_secret_is_left_in_the_config() {
-    let stage = Stage::new();
+fn all_tools_are_imported_without_plain_secrets() {
+    let fixture = Fixture::new();
     for (tool, _, _) in TOOLS {
-        put(&stage, tool);
+        put(&fixture, tool);
     }
-    let before = fs::read_to_string(stage.path().join(".config/zed/settings.json")).unwrap();
-    let dry = json(&stage, &["import", "--dry-run"]);
-    assert!(!stage.path().join("home/toolrack.toml").exists());
-    let imports = json(&stage, &["import", "all", "--secrets"]);
+    let before = fs::read_to_string(fixture.path().join(".config/zed/settings.json")).unwrap();
+    let dry = json(&fixture, &["import", "--dry-run"]);
+    assert!(!fixture.path().join("home/toolrack.toml").exists());
+    let imports = json(&fixture, &["import", "all", "--secrets"]);
     assert_eq!(imports.len(), dry.len());
     let tools: std::collections::BTreeSet<String> =
-        imports.iter().map(|it| it["dialect"].to_string()).collect();
+        imports.iter().map(|import| import["dialect"].to_string()).collect();
     assert_eq!(tools.len(), TOOLS.len(), "{tools:?}");
-    let taken = imports.iter().filter(|it| it["taken"] == true).count();
-    assert_eq!(json(&stage, &["list"]).len(), taken);
-    let config = fs::read_to_string(stage.path().join("home/toolrack.toml")).unwrap();
+    let taken = imports.iter().filter(|import| import["taken"] == true).count();
+    assert_eq!(json(&fixture, &["list"]).len(), taken);
+    let config = fs::read_to_string(fixture.path().join("home/toolrack.toml")).unwrap();
     assert!(config.contains("Bearer ${secret:hf-mcp-server-authorization}"), "{config}");
-    let secrets = json(&stage, &["secret", "list"]);
-    let is_its = |it: &Value| it["name"] == "hf-mcp-server-authorization";
+    let secrets = json(&fixture, &["secret", "list"]);
+    let is_its = |secret: &Value| secret["name"] == "hf-mcp-server-authorization";
     assert!(secrets.iter().any(is_its), "{secrets:?}");
-    let after = fs::read_to_string(stage.path().join(".config/zed/settings.json")).unwrap();
+    let after = fs::read_to_string(fixture.path().join(".config/zed/settings.json")).unwrap();
     assert_eq!(before, after);
 }

@@ -1,4 +1,4 @@
-//! The program as a person uses it: what is typed, what is seen, what is left.
+//! End-to-end tests of the program.
 
 #![expect(
     clippy::expect_used,
@@ -8,14 +8,14 @@
 )]
 
 mod completion;
+mod credentials;
 mod daemon;
 mod demo;
+mod fixture;
+mod http;
 mod import;
-mod keeping;
-mod real;
-mod remote;
-mod screen;
-mod session;
-mod stage;
+mod pty;
+mod real_server;
+mod sessions;
 mod terminal;
-mod wrapper;
+mod wrapped_server;

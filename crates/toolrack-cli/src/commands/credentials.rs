@@ -1,0 +1,329 @@
+//! `toolrack login`, `logout` and `secret`: OAuth logins and the secret store.
+//!
+//! **Invariant:** a secret value comes from the terminal or stdin, never from the command line,
+//! where other users and the shell history would see it. It is never printed, and the terminal's
+//! echo is restored on every exit path.
+
+use std::io::{self, Read as _};
+use std::sync::Arc;
+
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use serde_json::json;
+use toolrack_auth::{Browser, Errand, PastedRedirect, Status, SystemBrowser};
+use toolrack_manager::with_causes;
+use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _, Secret};
+use toolrack_transport::{AuthError, BoxFuture, plain_text};
+
+use crate::args::servers::{LoginOptions, SecretAction, SecretSetOptions};
+use crate::config_service::{ensure_exists, find_config, with_service};
+use crate::context::Context;
+use crate::elicitation::read_line;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
+use crate::external_program::open_page;
+use crate::output::{self, List};
+use crate::printer::Printer;
+use crate::settings::StreamKind;
+use crate::suggest::{did_you_mean, similar_names};
+use crate::suggested_command::shell_quote;
+
+const MAX_URL_CHARS: usize = 4000;
+
+/// Logs in to a server.
+pub(crate) async fn login(options: &LoginOptions, context: &Context) -> Result<(), CliError> {
+    let (name, printer) = (&options.server, &context.printer);
+    ensure_exists(name, context)?;
+    let make = if options.no_browser { manual_browser } else { system_browser };
+    let browser = make(Arc::clone(printer));
+    with_service(context, Some(browser), async |service: &LocalService| {
+        let authorizer = service.authorizer(find_config(service, name)?.id)?;
+        let login = async { authorizer.login().await.map_err(|error| login_failed(name, &error)) };
+        let status = context.run_cancellable(login).await?;
+        let (text, json) = login_report(name, &status);
+        printer.done(text, &json);
+        Ok(())
+    })
+    .await
+}
+
+fn login_failed(name: &str, error: &AuthError) -> CliError {
+    let message = format!("authentication with `{name}` failed: {}", with_causes(error));
+    let typed = shell_quote(name);
+    let hint = match error {
+        AuthError::Unregistered { .. } => format!(
+            "create a token at the server and send it in a header: run `toolrack edit {typed}` \
+             and add `headers = {{ Authorization = \"Bearer ${{TOKEN}}\" }}`"
+        ),
+        _ => format!(
+            "run `toolrack login {typed}` again; without a browser on this machine, add \
+             `--no-browser`"
+        ),
+    };
+    CliError::new(ExitCode::Auth, ErrorCode::Unauthorized, message, hint)
+}
+
+fn login_report(name: &str, status: &Status) -> (String, serde_json::Value) {
+    let Status::LoggedIn { issuer, scopes, expires_at, renewable, .. } = status else {
+        return (
+            format!("`{name}` does not require a login"),
+            json!({ "name": name, "logged_in": false }),
+        );
+    };
+    let until = expires_at.map(output::format_utc);
+    let expiry = match (&until, renewable) {
+        (_, true) => "the token is refreshed automatically".to_owned(),
+        (Some(until), false) => format!("the token expires at {until}"),
+        (None, false) => "the server does not say when the token expires".to_owned(),
+    };
+    let issuer = plain_text(issuer, MAX_URL_CHARS);
+    let json = json!({
+        "name": name, "logged_in": true, "issuer": issuer, "scopes": scopes,
+        "expires_at": until, "renewable": renewable,
+    });
+    (format!("logged in to `{name}` via {issuer}; {expiry}"), json)
+}
+
+/// Opens the login page in the user's browser, and prints the URL as a fallback.
+fn system_browser(printer: Arc<Printer>) -> Arc<dyn Browser> {
+    let opener = move |url: &url::Url| {
+        let display_url = plain_text(url.as_str(), MAX_URL_CHARS);
+        printer.prompt(format_args!(
+            "Log in on this page, which should open in your browser:\n  {display_url}\n"
+        ));
+        if let Err(error) = open_page(url.as_str()) {
+            printer.prompt(format_args!("Open the page yourself: {error}\n"));
+        }
+        Ok(())
+    };
+    Arc::new(SystemBrowser::new(Arc::new(opener)))
+}
+
+/// Prints the login URL, and asks for the URL that the browser is redirected to.
+fn manual_browser(printer: Arc<Printer>) -> Arc<dyn Browser> {
+    let ask = move |request: Errand| -> BoxFuture<'static, io::Result<String>> {
+        let printer = Arc::clone(&printer);
+        Box::pin(async move {
+            let display_url = plain_text(request.url.as_str(), MAX_URL_CHARS);
+            printer.prompt(format_args!(
+                "Open this page in any browser and log in:\n  {display_url}\nYou will be redirected to \
+                 a URL that cannot be displayed. Paste that URL here: "
+            ));
+            read_line().await.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
+        })
+    };
+    Arc::new(PastedRedirect::new(ask))
+}
+
+/// Logs out of a server, and revokes the token there.
+pub(crate) async fn logout(name: &str, context: &Context) -> Result<(), CliError> {
+    ensure_exists(name, context)?;
+    with_service(context, None, async |service: &LocalService| {
+        let authorizer = service.authorizer(find_config(service, name)?.id)?;
+        let logout_failed = |error: AuthError| {
+            let message = format!("cannot log out of `{name}`: {}", with_causes(&error));
+            let hint = "check the permissions of the data directory and try again";
+            CliError::new(ExitCode::Auth, ErrorCode::Unauthorized, message, hint)
+        };
+        let before = authorizer.status().await.map_err(logout_failed)?;
+        let logout_request = async { authorizer.logout().await.map_err(logout_failed) };
+        context.run_cancellable(logout_request).await?;
+        let json = json!({ "name": name, "logged_in": false });
+        let text = match before {
+            Status::LoggedOut => format!("not logged in to `{name}`"),
+            _ => format!("logged out of `{name}`"),
+        };
+        context.printer.done(text, &json);
+        Ok(())
+    })
+    .await
+}
+
+/// Runs a `secret` subcommand.
+pub(crate) async fn secret(action: SecretAction, context: &Context) -> Result<(), CliError> {
+    match action {
+        SecretAction::Set(options) => set_secret(options, context).await,
+        SecretAction::List => list_secrets(context).await,
+        SecretAction::Remove(options) => remove_secret(&options.name, context).await,
+    }
+}
+
+async fn set_secret(options: SecretSetOptions, context: &Context) -> Result<(), CliError> {
+    let name = &options.name;
+    if options.value.is_some() || name.contains('=') {
+        return Err(CliError::usage(
+            "secrets cannot be passed on the command line, where other users and the shell \
+             history can see them",
+            "give only the name, and type the value at the prompt or pipe it in; consider the \
+             value just typed exposed",
+        ));
+    }
+    with_service(context, None, async |service: &LocalService| {
+        // Rejects an invalid name before the user types the value.
+        let present = service.secrets().get(name);
+        let is_new = present
+            .map_err(|error| CliError::from_service(error, "choose a name such as `github-token`"))?
+            .is_none();
+        let value = read_secret(name, context).await?;
+        service.set_secret(name, value).await?;
+        let users = servers_using(&service.list(), name);
+        let text = match (is_new, users.as_slice()) {
+            (true, []) => format!(
+                "stored secret `{name}`; use it with `--env-secret VARIABLE={name}` or \
+                 `${{secret:{name}}}`"
+            ),
+            (true, users) => format!("stored secret `{name}`, used by {}", users.join(", ")),
+            (false, _) => format!("updated secret `{name}`"),
+        };
+        context.printer.done(text, &json!({ "name": name, "used_by": users }));
+        Ok(())
+    })
+    .await
+}
+
+async fn list_secrets(context: &Context) -> Result<(), CliError> {
+    with_service(context, None, async |service: &LocalService| {
+        let names = service.secrets().list()?;
+        let configs = service.list();
+        if names.is_empty() {
+            context
+                .printer
+                .note("note: no secrets stored; store one with `toolrack secret set NAME`");
+        }
+        let used: Vec<(String, Vec<String>)> =
+            names.into_iter().map(|name| (name.clone(), servers_using(&configs, &name))).collect();
+        context.printer.list(&List {
+            columns: &["NAME", "USED BY"],
+            rows: used.iter().map(|(name, users)| vec![name.clone(), users.join(", ")]).collect(),
+            items: used
+                .iter()
+                .map(|(name, users)| json!({ "name": name, "used_by": users }).to_string())
+                .collect(),
+        });
+        Ok(())
+    })
+    .await
+}
+
+async fn remove_secret(name: &str, context: &Context) -> Result<(), CliError> {
+    with_service(context, None, async |service: &LocalService| {
+        let names = service.secrets().list()?;
+        if !names.iter().any(|stored| stored == name) {
+            let suggestion = did_you_mean(&similar_names(name, names.iter().map(String::as_str)));
+            let hint = "list secrets with `toolrack secret list`";
+            return Err(CliError::unknown(format!("secret not found{suggestion}"), hint));
+        }
+        let users = servers_using(&service.list(), name);
+        service.remove_secret(name).await?;
+        let suffix = match users.as_slice() {
+            [] => String::new(),
+            users => format!("; still used by {}", users.join(", ")),
+        };
+        let text = format!("removed secret `{name}`{suffix}");
+        context.printer.done(text, &json!({ "name": name, "used_by": users }));
+        Ok(())
+    })
+    .await
+}
+
+/// Names of the servers that use a secret.
+fn servers_using(configs: &[McpConfig], secret: &str) -> Vec<String> {
+    let reference = format!("${{secret:{secret}}}");
+    let refers = |config: &&McpConfig| {
+        let variables = || config.env_vars.values();
+        variables().any(|variable| variable.secret_ref.as_deref() == Some(secret))
+            || variables().any(|variable| {
+                variable.value.as_deref().is_some_and(|value| value.contains(&reference))
+            })
+            || config.config.to_string().contains(&reference)
+            || config.package.identifier.contains(&reference)
+    };
+    configs.iter().filter(refers).map(|config| config.name.clone()).collect()
+}
+
+/// Slightly more than the store's limit, so that the store reports the error.
+const MAX_SECRET_BYTES: u64 = (64 << 10) + 3;
+
+/// Reads a secret: prompted for on a terminal, otherwise from stdin.
+pub(crate) async fn read_secret(name: &str, context: &Context) -> Result<Secret, CliError> {
+    if context.settings.streams.stdin == StreamKind::Terminal {
+        return prompt_secret(name, context).await;
+    }
+    context.blocking(read_piped_secret).await
+}
+
+/// Prompts for the value with the echo off.
+async fn prompt_secret(name: &str, context: &Context) -> Result<Secret, CliError> {
+    let printer = &context.printer;
+    let echo_off = EchoOff::new()?;
+    printer.prompt(format_args!("Value of `{name}` (hidden): "));
+    let typed = context.run_cancellable(async { Ok(read_line().await) }).await;
+    drop(echo_off);
+    printer.prompt("\n");
+    match typed?.map(|line| line.trim_end_matches(['\r', '\n']).to_owned()) {
+        Some(value) if !value.is_empty() => Ok(Secret::from(value)),
+        _ => Err(CliError::usage("no value entered", "run the command again; nothing was stored")),
+    }
+}
+
+fn read_piped_secret() -> Result<Secret, CliError> {
+    let mut value = String::new();
+    let read = io::stdin().take(MAX_SECRET_BYTES).read_to_string(&mut value);
+    let value = Secret::from(value);
+    match read {
+        Ok(0) => Err(CliError::usage(
+            "no value on stdin",
+            "pipe it in, e.g. `pass show token | toolrack secret set NAME`, or run the command \
+             on a terminal",
+        )),
+        Ok(_) => Ok(value),
+        Err(error) => {
+            let message = format!("cannot read the value: {error}");
+            Err(CliError::usage(message, "a secret is UTF-8 text of at most 64 KiB"))
+        }
+    }
+}
+
+/// Turns the terminal's echo off until dropped.
+struct EchoOff {
+    before: Termios,
+}
+
+impl EchoOff {
+    fn new() -> Result<Self, CliError> {
+        let before = tcgetattr(io::stdin()).map_err(io::Error::from)?;
+        let mut mode = before.clone();
+        mode.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(io::stdin(), OptionalActions::Flush, &mode).map_err(io::Error::from)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for EchoOff {
+    fn drop(&mut self) {
+        // Best effort: the terminal may be gone.
+        tcsetattr(io::stdin(), OptionalActions::Now, &self.before).unwrap_or_default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(error: &AuthError, hint: &str) {
+        let failure = login_failed("it", error);
+        assert_eq!((failure.exit_code(), failure.hint()), (ExitCode::Auth, Some(hint)));
+    }
+
+    #[test]
+    fn impossible_login_is_not_suggested() {
+        let reason = String::new;
+        let again =
+            "run `toolrack login it` again; without a browser on this machine, add `--no-browser`";
+        check(&AuthError::Unreachable { reason: reason() }, again);
+        check(
+            &AuthError::Unregistered { reason: reason() },
+            "create a token at the server and send it in a header: run `toolrack edit it` and add `headers = { Authorization = \"Bearer ${TOKEN}\" }`",
+        );
+    }
+}

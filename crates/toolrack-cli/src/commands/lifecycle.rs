@@ -1,0 +1,217 @@
+//! `toolrack start`, `stop`, `restart`, `enable`, `disable` and `remove`.
+//!
+//! Servers run in the daemon, which `start` and `restart` launch if needed. If that is not allowed,
+//! `start` only checks that the server starts.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::timeout;
+use toolrack_auth::Status as LoginStatus;
+use toolrack_service::{Enabled, LocalService, McpConfig, McpService as _};
+
+use crate::args::servers::EnableOptions;
+use crate::check_server::check_server;
+use crate::config_service::{
+    Change, change_json, config_path, ensure_exists, ensure_own_entry, find_config, insert_key,
+    with_service,
+};
+use crate::context::Context;
+use crate::daemon_client::{self, Daemon, Status};
+use crate::error::CliError;
+use crate::printer::Spinner;
+use crate::server_selection::Servers;
+use crate::settings::DaemonUse;
+use crate::suggested_command::shell_quote;
+
+/// Starts a server.
+pub(crate) async fn start(name: &str, context: &Context) -> Result<(), CliError> {
+    start_or_restart(name, "start", context).await
+}
+
+/// Restarts a server.
+pub(crate) async fn restart(name: &str, context: &Context) -> Result<(), CliError> {
+    start_or_restart(name, "restart", context).await
+}
+
+async fn start_or_restart(name: &str, verb: &str, context: &Context) -> Result<(), CliError> {
+    let (settings, printer) = (&context.settings, &context.printer);
+    let is_enabled = Servers::configured(settings, printer)?.server(name)?.enabled;
+    let found = daemon_client::find(settings)?;
+    if found.is_none() && settings.daemon != DaemonUse::Auto {
+        return start_once(name, context).await;
+    }
+    if !is_enabled {
+        let typed = shell_quote(name);
+        let hint = format!("enable it with `toolrack enable {typed}`");
+        return Err(CliError::config(format!("`{name}` is disabled"), hint));
+    }
+    if let Some(daemon) = found {
+        return start_in_daemon(&daemon, name, verb, context).await;
+    }
+    let daemon = daemon_client::require(context).await?;
+    printer.note(format_args!(
+        "started the daemon to keep it running (process {})",
+        daemon.running.pid
+    ));
+    start_in_daemon(&daemon, name, verb, context).await
+}
+
+async fn start_in_daemon(
+    daemon: &Daemon,
+    name: &str,
+    verb: &str,
+    context: &Context,
+) -> Result<(), CliError> {
+    let spinner = Spinner::new(&context.printer);
+    spinner.phase(&format!("{name}: starting"));
+    let starting = context.run_cancellable(daemon.act_and_wait(name, verb));
+    let Status { n_tools, n_tools_total, process, .. } = spinner.during(starting).await?;
+    let tools = match n_tools_total {
+        Some(total) if total != n_tools => format!("{n_tools} of {total} tools"),
+        _ => format!("{n_tools} tools"),
+    };
+    let json = json!({
+        "name": name, "state": "running", "n_tools": n_tools, "n_tools_total": n_tools_total,
+        "process": process,
+    });
+    context.printer.done(format_args!("`{name}` is running: {tools}"), &json);
+    Ok(())
+}
+
+/// Starts a server as a check, and stops it again.
+async fn start_once(name: &str, context: &Context) -> Result<(), CliError> {
+    let checked = check_server(name, context).await?;
+    let mut json = checked.to_json();
+    insert_key(&mut json, "name", json!(name));
+    let text = format!(
+        "`{name}` starts: {}\nstopped it again: without a daemon, a server runs only as long as \
+         the command that uses it",
+        checked.describe()
+    );
+    context.printer.done(text, &json);
+    Ok(())
+}
+
+/// Stops a server of the daemon. Without a daemon, cleans up orphans of crashed runs.
+pub(crate) async fn stop(name: &str, context: &Context) -> Result<(), CliError> {
+    ensure_exists(name, context)?;
+    let typed = shell_quote(name);
+    if let Some(daemon) = daemon_client::find(&context.settings)? {
+        context.run_cancellable(daemon.act(name, "stop")).await?;
+        let text = format!("stopped `{name}`; start it again with `toolrack start {typed}`");
+        context.printer.done(text, &json!({ "name": name, "state": "stopped" }));
+        return Ok(());
+    }
+    let n_orphans = context.blocking(|| Ok(toolrack_stdio::sweep())).await?;
+    let cleanup = match n_orphans {
+        0 => String::new(),
+        n_orphans => format!("stopped {n_orphans} orphaned processes\n"),
+    };
+    let text = format!(
+        "{cleanup}`{name}` is not running: without a daemon, a server runs only as long as the \
+         command that uses it\nto keep it from starting, run `toolrack disable {typed}`"
+    );
+    let json = json!({ "name": name, "state": "stopped", "n_swept": n_orphans });
+    context.printer.done(text, &json);
+    Ok(())
+}
+
+/// Enables a server after checking that it starts.
+pub(crate) async fn enable(options: &EnableOptions, context: &Context) -> Result<(), CliError> {
+    let name = &options.server;
+    ensure_exists(name, context)?;
+    let printer = &context.printer;
+    with_service(context, None, async |service: &LocalService| {
+        let config = find_config(service, name)?;
+        let mut json = change_json(service, &config);
+        insert_key(&mut json, "enabled", json!(true));
+        if config.enabled {
+            printer.done(format_args!("`{name}` is already enabled"), &json);
+            return Ok(());
+        }
+        ensure_own_entry(service, &config, Change::Enable)?;
+        if options.no_check {
+            service.update(McpConfig { enabled: true, ..config })?;
+            printer.done(format_args!("enabled `{name}` without checking it"), &json);
+            return Ok(());
+        }
+        let spinner = Spinner::new(printer);
+        spinner.phase(&format!("{name}: starting"));
+        let starting = async {
+            Ok(match daemon_client::find(&context.settings)? {
+                Some(daemon) => daemon.act_and_wait(name, "enable").await.map(drop),
+                None => service.set_enabled(config.id, Enabled::Yes).await.map_err(CliError::from),
+            })
+        };
+        match spinner.during(context.run_cancellable(starting)).await? {
+            Ok(()) => {
+                printer.done(format_args!("enabled `{name}`; check passed"), &json);
+                Ok(())
+            }
+            Err(failure) => {
+                printer.note(format_args!(
+                    "`{name}` does not start and stays disabled; use `--no-check` to enable it \
+                     anyway"
+                ));
+                Err(failure)
+            }
+        }
+    })
+    .await
+}
+
+/// Disables a server.
+pub(crate) async fn disable(name: &str, context: &Context) -> Result<(), CliError> {
+    ensure_exists(name, context)?;
+    with_service(context, None, async |service: &LocalService| {
+        let config = find_config(service, name)?;
+        let mut json = change_json(service, &config);
+        insert_key(&mut json, "enabled", json!(false));
+        if config.enabled {
+            ensure_own_entry(service, &config, Change::Disable)?;
+            match daemon_client::find(&context.settings)? {
+                Some(daemon) => drop(daemon.act(name, "disable").await?),
+                None => service.set_enabled(config.id, Enabled::No).await?,
+            }
+            let typed = shell_quote(name);
+            let text = format!("disabled `{name}`; enable it again with `toolrack enable {typed}`");
+            context.printer.done(text, &json);
+        } else {
+            context.printer.done(format_args!("`{name}` is already disabled"), &json);
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Time limit for revoking the token at the server. The login is deleted locally in any case.
+const LOGOUT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Removes a server from the config.
+pub(crate) async fn remove(name: &str, context: &Context) -> Result<(), CliError> {
+    ensure_exists(name, context)?;
+    with_service(context, None, async |service: &LocalService| {
+        let config = find_config(service, name)?;
+        ensure_own_entry(service, &config, Change::Remove)?;
+        let had_login = forget_login(service, &config).await;
+        service.delete(config.id)?;
+        let file = config_path(service);
+        let suffix = if had_login { " and logged out" } else { "" };
+        let text = format!("removed `{name}` from {file}{suffix}");
+        context.printer.done(text, &change_json(service, &config));
+        Ok(())
+    })
+    .await
+}
+
+/// Logs out of a server. Returns whether there was a login.
+async fn forget_login(service: &LocalService, config: &McpConfig) -> bool {
+    let Ok(authorizer) = service.authorizer(config.id) else { return false };
+    match authorizer.status().await {
+        Ok(LoginStatus::LoggedIn { .. }) => {
+            timeout(LOGOUT_TIMEOUT, authorizer.logout()).await.is_ok()
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,124 @@
+//! Access to the local service for commands on configuration: opens it, finds servers, and
+//! describes changes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use toolrack::Environment;
+use toolrack_auth::Browser;
+use toolrack_http::HttpOptions;
+use toolrack_service::{LocalService, McpConfig, McpService as _, Place, ServiceOptions};
+
+use crate::context::Context;
+use crate::error::CliError;
+use crate::server_selection::Servers;
+use crate::settings::{self, Settings};
+
+/// Opens the service of this home, runs `work`, and closes the service in any case.
+pub(crate) async fn with_service<T>(
+    context: &Context,
+    browser: Option<Arc<dyn Browser>>,
+    work: impl AsyncFnOnce(&LocalService) -> Result<T, CliError>,
+) -> Result<T, CliError> {
+    let home = context.settings.home()?;
+    let options = ServiceOptions { browser, ..service_options(&context.settings)? };
+    let service = LocalService::open(home.clone(), options).await.map_err(|error| {
+        let hint = "fix the config file with `toolrack edit`; nothing was changed";
+        CliError::from_service(error, hint)
+    })?;
+    let outcome = work(&service).await;
+    service.close().await;
+    outcome
+}
+
+/// Options for opening the service.
+pub(crate) fn service_options(settings: &Settings) -> Result<ServiceOptions, CliError> {
+    let dir = settings.home()?.config_file().parent().unwrap_or(Path::new(""));
+    Ok(ServiceOptions {
+        agent: settings.agent.clone(),
+        lookup: Some(Arc::new(Environment::of_process().beginning_at(dir))),
+        http: HttpOptions { proxy: settings::proxies(), ..HttpOptions::default() },
+        ..ServiceOptions::default()
+    })
+}
+
+/// Checks that a server is configured. The error suggests similar names.
+pub(crate) fn ensure_exists(name: &str, context: &Context) -> Result<(), CliError> {
+    let servers = Servers::configured(&context.settings, &context.printer)?;
+    servers.server(name).map(drop)
+}
+
+/// A server's config, from the service.
+pub(crate) fn find_config(service: &LocalService, name: &str) -> Result<McpConfig, CliError> {
+    let found = service.list().into_iter().find(|config| config.name == name);
+    found.ok_or_else(|| {
+        let hint = "list servers with `toolrack list`";
+        CliError::unknown(format!("server `{name}` not found"), hint)
+    })
+}
+
+/// A change to a server in the config file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    Remove,
+    Disable,
+    Enable,
+}
+
+impl Change {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Remove => "remove",
+            Self::Disable => "disable",
+            Self::Enable => "enable",
+        }
+    }
+}
+
+/// Checks that the entry belongs to the selected agent. Shared entries are not changed on behalf of
+/// one agent.
+pub(crate) fn ensure_own_entry(
+    service: &LocalService,
+    config: &McpConfig,
+    change: Change,
+) -> Result<(), CliError> {
+    let Some(agent) = service.agent() else { return Ok(()) };
+    let entry = service.config_store().read()?.document()?.get(config.id);
+    match entry.map(|entry| entry.place) {
+        Some(Place::Defaults) => Err(shared_entry(&config.name, agent, change)),
+        _ => Ok(()),
+    }
+}
+
+fn shared_entry(name: &str, agent: &str, change: Change) -> CliError {
+    let (word, is_enabled) = (change.as_str(), change == Change::Enable);
+    let hint = format!(
+        "without `--agent`, `{word} {name}` applies to all agents; for `{agent}` only, copy the \
+         entry to its `[[agents.mcp]]` with `toolrack edit`, and set `enabled = \
+         {is_enabled}` there"
+    );
+    CliError::usage(format!("`{name}` is shared by all agents, not specific to `{agent}`"), hint)
+}
+
+/// Path of the config file, for display.
+pub(crate) fn config_path(service: &LocalService) -> String {
+    service.home().config_file().display().to_string()
+}
+
+/// JSON of a changed server.
+pub(crate) fn change_json(service: &LocalService, config: &McpConfig) -> Value {
+    json!({ "name": config.name, "id": config.id, "file": config_path(service) })
+}
+
+/// Adds a key to a JSON object.
+pub(crate) fn insert_key(document: &mut Value, key: &str, value: Value) {
+    if let Some(members) = document.as_object_mut() {
+        members.insert(key.to_owned(), value);
+    }
+}
+
+/// `1 server`, `2 servers`.
+pub(crate) fn count_servers(n_servers: usize) -> String {
+    if n_servers == 1 { "1 server".to_owned() } else { format!("{n_servers} servers") }
+}

@@ -1,0 +1,383 @@
+//! Client of the daemon's API over its Unix socket: finds the daemon, starts it where required, and
+//! sends requests.
+//!
+//! **Invariant:** a command uses only a daemon with the same config file and agent.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+use toolrack_config::{McpServerConfig, McpTransport};
+use toolrack_daemon::{DaemonError, Running};
+use toolrack_gateway::TIMEOUT_HEADER;
+use toolrack_http::SocketClient;
+use toolrack_service::{ErrorCode, Home, McpStatus, ServiceFault};
+use url::Url;
+use uuid::Uuid;
+
+use crate::args::daemon::DaemonStartOptions;
+use crate::context::Context;
+use crate::daemon_process;
+use crate::error::CliError;
+use crate::exit_code::ExitCode;
+use crate::server_selection::Servers;
+use crate::settings::{DaemonUse, Settings};
+
+/// Maximum time to wait for a response. The daemon's own limits are shorter.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(100);
+
+/// How long the daemon may take to notice a change of the config file.
+const CONFIG_RELOAD_WAIT: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Status of a server in the daemon.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+pub(crate) struct Status {
+    pub(crate) id: Uuid,
+    pub(crate) name: String,
+    #[serde(rename = "status")]
+    pub(crate) state: McpStatus,
+    /// The connection phase, in one word.
+    pub(crate) phase: String,
+    pub(crate) problem: Option<ServiceFault>,
+    pub(crate) n_tools: usize,
+    pub(crate) n_tools_total: Option<usize>,
+    pub(crate) retry_in_ms: Option<u64>,
+    /// The process whose descendants are the server's processes.
+    pub(crate) process: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Statuses {
+    servers: Vec<Status>,
+}
+
+/// A failed request, with the HTTP status if there was a response.
+#[derive(Debug)]
+struct ApiError {
+    status: Option<StatusCode>,
+    failure: CliError,
+}
+
+impl From<CliError> for ApiError {
+    fn from(failure: CliError) -> Self {
+        Self { status: None, failure }
+    }
+}
+
+impl From<ApiError> for CliError {
+    fn from(error: ApiError) -> Self {
+        error.failure
+    }
+}
+
+/// A running daemon and its client.
+#[derive(Debug, Clone)]
+pub(crate) struct Daemon {
+    pub(crate) running: Running,
+    client: SocketClient,
+}
+
+/// The daemon of this home, for any config file.
+pub(crate) fn find_any(settings: &Settings) -> Result<Option<Daemon>, CliError> {
+    let running = Running::find(settings.home()?)?;
+    Ok(running.map(|running| Daemon { client: SocketClient::new(&running.socket), running }))
+}
+
+/// The daemon for the current config file and agent, unless `--no-daemon` is given.
+pub(crate) fn find(settings: &Settings) -> Result<Option<Daemon>, CliError> {
+    if settings.daemon == DaemonUse::Never {
+        return Ok(None);
+    }
+    Ok(find_any(settings)?.filter(|daemon| daemon.serves(settings)))
+}
+
+/// The daemon of this home. A daemon for another config file or agent is an error.
+pub(crate) fn find_matching(settings: &Settings) -> Result<Option<Daemon>, CliError> {
+    match find_any(settings)? {
+        Some(other) if !other.serves(settings) => Err(wrong_daemon(&other.running)),
+        found => Ok(found),
+    }
+}
+
+fn wrong_daemon(running: &Running) -> CliError {
+    let agent = running.agent.as_ref().map(|agent| format!(" and agent `{agent}`"));
+    let message = format!(
+        "the daemon of this home (process {}) uses another config: {}{}",
+        running.pid,
+        running.config.display(),
+        agent.unwrap_or_default(),
+    );
+    let hint = "stop it with `toolrack daemon stop`, or use the same `--config` and `--agent`";
+    CliError::new(ExitCode::Config, ErrorCode::Conflict, message, hint)
+}
+
+/// The daemon for the current config file and agent, started if necessary.
+pub(crate) async fn require(context: &Context) -> Result<Daemon, CliError> {
+    let settings = &context.settings;
+    if let Some(daemon) = find(settings)? {
+        return Ok(daemon);
+    }
+    if settings.daemon != DaemonUse::Never {
+        find_matching(settings)?;
+    }
+    if settings.daemon != DaemonUse::Auto {
+        return Err(unavailable("this command requires a daemon, and starting one is disabled"));
+    }
+    daemon_process::start(&DaemonStartOptions::default(), context).await?;
+    find(settings)?.ok_or_else(|| unavailable("the daemon exited right after it started"))
+}
+
+fn unavailable(message: &str) -> CliError {
+    let hint = "start one with `toolrack daemon start`";
+    CliError::new(ExitCode::Unreachable, ErrorCode::ServiceUnavailable, message, hint)
+}
+
+impl Daemon {
+    /// Whether it has the same config file and agent.
+    fn serves(&self, settings: &Settings) -> bool {
+        let config = settings.home().ok().map(Home::config_file);
+        let config = config.and_then(|file| std::path::absolute(file).ok());
+        let Running { config: theirs, agent, .. } = &self.running;
+        *agent == settings.agent && config.as_ref() == Some(theirs)
+    }
+
+    pub(crate) async fn get<T: DeserializeOwned>(&self, target: &str) -> Result<T, CliError> {
+        Ok(self.request(Method::GET, target, None).await?)
+    }
+
+    pub(crate) async fn post<T: DeserializeOwned>(&self, target: &str) -> Result<T, CliError> {
+        Ok(self.request(Method::POST, target, None).await?)
+    }
+
+    async fn request<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        target: &str,
+        body: Option<Value>,
+    ) -> Result<T, ApiError> {
+        let body = body.map(|body| body.to_string().into());
+        let asked = self.client.ask(method, target, body, RESPONSE_TIMEOUT).await;
+        let answer = asked.map_err(|error| {
+            let message = format!("the daemon (process {}) {error}", self.running.pid);
+            unavailable(&message)
+                .with_hint("check it with `toolrack daemon status`, or use `--no-daemon`")
+        })?;
+        if !answer.status.is_success() {
+            return Err(api_error(answer.status, &answer.body));
+        }
+        let body: &[u8] = if answer.body.is_empty() { b"null" } else { &answer.body };
+        serde_json::from_slice(body).map_err(|error| {
+            let message = format!("cannot parse the daemon's response: {error}");
+            let hint = "it may be another version; run `toolrack daemon stop`, then start it \
+                 again";
+            unavailable(&message).with_hint(hint).into()
+        })
+    }
+
+    /// Runs an action on a server, and waits for the result.
+    pub(crate) async fn act(&self, server: &str, verb: &str) -> Result<Status, CliError> {
+        Ok(self.post_action(server, verb).await?)
+    }
+
+    async fn post_action(&self, server: &str, verb: &str) -> Result<Status, ApiError> {
+        let target = path(&["api", "servers", server, verb]);
+        self.request(Method::POST, &target, None).await
+    }
+
+    /// Status of all its servers.
+    pub(crate) async fn statuses(&self) -> Result<Vec<Status>, CliError> {
+        let Statuses { servers } = self.get("/api/agents/mcp").await?;
+        Ok(servers)
+    }
+
+    /// Starts a server, and waits until it is running.
+    pub(crate) async fn start_server(&self, name: &str) -> Result<Status, CliError> {
+        self.act_and_wait(name, "start").await
+    }
+
+    /// Runs an action that starts a server, and waits until it is running. A server that was just
+    /// added is waited for.
+    pub(crate) async fn act_and_wait(&self, name: &str, verb: &str) -> Result<Status, CliError> {
+        let deadline = Instant::now() + CONFIG_RELOAD_WAIT;
+        let mut verb = verb;
+        loop {
+            match self.post_action(name, verb).await {
+                // The daemon answers before a slow server is ready; asking again waits on.
+                Ok(status) if status.state == McpStatus::Starting => verb = "start",
+                Ok(status) => return Ok(status),
+                Err(error) if error.is_unknown_server() => {
+                    self.wait_until_known(name, deadline).await?;
+                }
+                Err(error) => return Err(not_connected(name, error.failure)),
+            }
+        }
+    }
+
+    /// Polls until the daemon has read a server from the config file. A GET starts nothing.
+    async fn wait_until_known(&self, name: &str, deadline: Instant) -> Result<(), CliError> {
+        let target = path(&["api", "servers", name]);
+        while Instant::now() < deadline {
+            sleep(POLL_INTERVAL).await;
+            match self.request::<IgnoredAny>(Method::GET, &target, None).await {
+                Ok(_) => return Ok(()),
+                Err(error) if error.is_unknown_server() => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let pid = self.running.pid;
+        let message = format!("the daemon (process {pid}) has not loaded `{name}` from the config");
+        let hint = "see its log with `toolrack daemon logs`";
+        Err(unavailable(&message).with_hint(hint))
+    }
+
+    /// The same servers, connected through the daemon, which is told the request timeout if there
+    /// is one.
+    pub(crate) fn via_daemon(&self, servers: Servers, timeout: Option<Duration>) -> Servers {
+        let configs = servers.configs.iter().map(|config| self.daemon_endpoint(config, timeout));
+        Servers { configs: configs.collect(), ..servers }
+    }
+
+    fn daemon_endpoint(
+        &self,
+        config: &McpServerConfig,
+        timeout: Option<Duration>,
+    ) -> McpServerConfig {
+        let target = path(&["mcp", "server", &config.name]);
+        let header =
+            timeout.map(|timeout| (TIMEOUT_HEADER.to_owned(), timeout.as_millis().to_string()));
+        let headers: HashMap<String, String> = header.into_iter().collect();
+        let transport = McpTransport::Http { url: self.url(&target), headers };
+        McpServerConfig {
+            enabled: config.enabled,
+            timeout: config.timeout,
+            max_timeout: config.max_timeout,
+            startup_timeout: config.startup_timeout,
+            max_output_bytes: config.max_output_bytes,
+            max_message_bytes: config.max_message_bytes,
+            allow: config.allow.clone(),
+            deny: config.deny.clone(),
+            ..McpServerConfig::new(config.name.as_str(), transport)
+        }
+    }
+
+    /// URL of a path in the daemon's API. `${` is escaped, because configs expand it.
+    pub(crate) fn url(&self, target: &str) -> String {
+        format!("unix:{}:{target}", self.running.socket.display()).replace("${", "$${")
+    }
+}
+
+/// Builds a path from segments, with percent-encoding.
+pub(crate) fn path(parts: &[&str]) -> String {
+    let Ok(mut url) = Url::parse("http://localhost") else { return String::new() };
+    if let Ok(mut segments) = url.path_segments_mut() {
+        segments.clear().extend(parts);
+    }
+    url.path().to_owned()
+}
+
+impl ApiError {
+    /// Whether the daemon does not know the server.
+    fn is_unknown_server(&self) -> bool {
+        self.status == Some(StatusCode::NOT_FOUND)
+    }
+}
+
+/// Converts an error response.
+fn api_error(status: StatusCode, body: &[u8]) -> ApiError {
+    let Ok(fault) = serde_json::from_slice::<ServiceFault>(body) else {
+        return unavailable("the daemon rejected the request without a reason").into();
+    };
+    let fault = fault.in_detail();
+    let exit_code = match (status, fault.code) {
+        // The server's program is missing; the name was not mistyped.
+        (StatusCode::FAILED_DEPENDENCY, ErrorCode::NotFound) => ExitCode::Unreachable,
+        (_, code) => ExitCode::from_error_code(code),
+    };
+    let is_helpful = fault.hint.is_some();
+    let failure = CliError::from_faults(exit_code, vec![fault]);
+    let general = "see `toolrack status`";
+    let failure = if is_helpful { failure } else { failure.with_hint(general) };
+    ApiError { status: Some(status), failure }
+}
+
+/// Words the error as it is worded without a daemon.
+fn not_connected(name: &str, failure: CliError) -> CliError {
+    let message = failure.summary().message;
+    // Messages about the server itself begin with its name.
+    let is_named = message.starts_with(&format!("`{name}`"));
+    let message_with_name = format!("`{name}` is not connected: {message}");
+    if is_named { failure } else { failure.with_message(message_with_name) }
+}
+
+impl From<DaemonError> for CliError {
+    fn from(error: DaemonError) -> Self {
+        let hint = error.hint();
+        let message = toolrack_manager::with_causes(&error);
+        let failure = match error {
+            // Config errors have their own hint.
+            DaemonError::Service(error) => {
+                return CliError::from_service(error, "fix the config file with `toolrack edit`");
+            }
+            DaemonError::Running { .. } => {
+                CliError::new(ExitCode::Config, ErrorCode::Conflict, message, String::new())
+            }
+            DaemonError::NotLoopback(_) | DaemonError::Address { .. } => {
+                CliError::config(message, "").with_field("--listen")
+            }
+            _ => CliError::new(ExitCode::Unreachable, ErrorCode::Internal, message, ""),
+        };
+        failure.with_hint(hint.unwrap_or_else(|| {
+            "check the permissions and free space of the data directory".to_owned()
+        }))
+    }
+}
+
+/// Path of the daemon log.
+pub(crate) fn log_file(home: &Home) -> PathBuf {
+    home.dir().join("daemon.log")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_segments_are_encoded() {
+        let check = |parts: &[&str], expected: &str| assert_eq!(path(parts), expected);
+        check(&["api", "servers", "git"], "/api/servers/git");
+        check(&["mcp", "server", "a/b ?#%"], "/mcp/server/a%2Fb%20%3F%23%25");
+    }
+
+    #[test]
+    fn daemon_errors_keep_their_code() {
+        let json = br#"{"code":"DENIED","message":"no","hint":"ask"}"#;
+        let error = api_error(StatusCode::FORBIDDEN, json);
+        let ApiError { failure, .. } = &error;
+        assert_eq!((failure.exit_code(), failure.hint()), (ExitCode::Denied, Some("ask")));
+        assert!(!error.is_unknown_server());
+        let malformed = api_error(StatusCode::BAD_GATEWAY, b"oops");
+        assert_eq!(malformed.failure.exit_code(), ExitCode::Unreachable);
+    }
+
+    #[test]
+    fn missing_program_is_not_an_unknown_server() {
+        let json = br#"{"code":"NOT_FOUND","message":"Package not found","hint":"no `git`; get it","reason":"no `git`"}"#;
+        let error = api_error(StatusCode::FAILED_DEPENDENCY, json);
+        assert!(!error.is_unknown_server());
+        let failure = not_connected("git", error.into());
+        assert_eq!(failure.exit_code(), ExitCode::Unreachable);
+        let ServiceFault { message, hint, .. } = failure.summary();
+        assert_eq!(message, "`git` is not connected: no `git`");
+        assert_eq!(hint.as_deref(), Some("get it"));
+        let json = br#"{"code":"NOT_FOUND","message":"no server has this id or name"}"#;
+        let error = api_error(StatusCode::NOT_FOUND, json);
+        assert!(error.is_unknown_server());
+        assert_eq!(CliError::from(error).exit_code(), ExitCode::Usage);
+    }
+}

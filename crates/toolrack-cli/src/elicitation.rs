@@ -1,0 +1,469 @@
+//! Terminal elicitation: prompts the user for what servers request.
+//!
+//! **Invariant:** one prompt at a time, each with the server's name. Without a terminal the request
+//! is declined, with a note. Only input typed after the prompt counts, and empty input never means
+//! yes.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{QueueSelector, tcflush};
+use serde_json::Number;
+use tokio::sync::Semaphore;
+use toolrack_client::ClientHandler;
+use toolrack_mcp::{
+    Choice, ClientCapabilities, Elicitation, ElicitationAnswer, ElicitationCapability, Field,
+    FieldKind, FieldValue, FormContent, FormElicitation, FormSchema, LogMessage, UrlElicitation,
+};
+use toolrack_transport::{BoxFuture, plain_text};
+use url::Url;
+
+use crate::args::tools::RequestOptions;
+use crate::context::Context;
+use crate::printer::Printer;
+use crate::settings::Verbosity;
+
+const MAX_CHARS: usize = 1000;
+/// How soon the reading thread notices that it is no longer needed.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Where answers come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AnswerSource {
+    Person,
+    /// The defaults of the form (`--yes`).
+    Defaults,
+    None,
+}
+
+/// Handler of elicitation requests.
+#[derive(Debug)]
+pub(crate) struct ElicitationHandler {
+    printer: Arc<Printer>,
+    answer_source: AnswerSource,
+    turn: Semaphore,
+}
+
+impl ElicitationHandler {
+    pub(crate) fn new(context: &Context, request: &RequestOptions) -> Self {
+        let Context { settings, printer, .. } = context;
+        let answer_source = match (request.yes, settings.streams.is_interactive()) {
+            (true, _) => AnswerSource::Defaults,
+            (false, true) => AnswerSource::Person,
+            (false, false) => AnswerSource::None,
+        };
+        Self { printer: Arc::clone(printer), answer_source, turn: Semaphore::new(1) }
+    }
+
+    async fn answer(&self, server: &str, question: Elicitation) -> ElicitationAnswer {
+        // The semaphore is never closed, so this always succeeds.
+        let _turn = self.turn.acquire().await;
+        let _pause = self.printer.pause_progress();
+        match (self.answer_source, question) {
+            (_, Elicitation::Url(page)) if let Some(reason) = url_problem(&page.url) => {
+                let url = plain_text(&page.url, MAX_CHARS);
+                self.printer.note(format_args!(
+                    "note: `{server}` asks to open a page; declined, because {reason}: {url}"
+                ));
+                ElicitationAnswer::Decline
+            }
+            (AnswerSource::None, question) => {
+                let message = plain_text(question.message(), MAX_CHARS);
+                self.printer.note(format_args!(
+                    "note: `{server}` asks: {message}\nnote: declined, because there is no \
+                     terminal; use `--yes` to answer with defaults"
+                ));
+                ElicitationAnswer::Decline
+            }
+            (AnswerSource::Defaults, Elicitation::Form(form)) => {
+                self.answer_with_defaults(server, &form)
+            }
+            (AnswerSource::Defaults, Elicitation::Url(page)) => {
+                let url = plain_text(&page.url, MAX_CHARS);
+                self.printer.note(format_args!(
+                    "note: `{server}` asks to open a page, which `--yes` does not do: {url}"
+                ));
+                ElicitationAnswer::Decline
+            }
+            (AnswerSource::Person, Elicitation::Form(form)) => {
+                self.fill_form(server, &form).await.unwrap_or(ElicitationAnswer::Cancel)
+            }
+            (AnswerSource::Person, Elicitation::Url(page)) => {
+                self.ask_to_open_url(server, &page).await.unwrap_or(ElicitationAnswer::Cancel)
+            }
+        }
+    }
+
+    fn answer_with_defaults(&self, server: &str, form: &FormElicitation) -> ElicitationAnswer {
+        let mut content = FormContent::new();
+        form.schema.fill_defaults(&mut content);
+        if let Err(faults) = form.schema.validate(&content) {
+            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+            let reason = plain_text(&faults.join(", "), MAX_CHARS);
+            self.printer.note(format_args!(
+                "note: `{server}` asks for a value without a default, so it was declined: {reason}"
+            ));
+            return ElicitationAnswer::Decline;
+        }
+        ElicitationAnswer::Accept { content: Some(content) }
+    }
+
+    /// Fills in a form. `None` if the input ended.
+    async fn fill_form(&self, server: &str, form: &FormElicitation) -> Option<ElicitationAnswer> {
+        let message = plain_text(&form.message, MAX_CHARS);
+        discard_typed_input();
+        self.printer.prompt(format_args!("`{server}` asks: {message}\n"));
+        match self.ask_consent("Answer? [y]es, [N]o, [c]ancel: ").await? {
+            Consent::Yes => {}
+            Consent::No => return Some(ElicitationAnswer::Decline),
+            Consent::Cancel => return Some(ElicitationAnswer::Cancel),
+        }
+        let mut content = FormContent::new();
+        for field in form.schema.fields() {
+            if let Some(value) = self.ask_field(form, field).await? {
+                content.insert(field.name.clone(), value);
+            }
+        }
+        Some(ElicitationAnswer::Accept { content: Some(content) })
+    }
+
+    /// Prompts for one field until the answer is valid.
+    async fn ask_field(&self, form: &FormElicitation, field: &Field) -> Option<Answer> {
+        loop {
+            discard_typed_input();
+            self.printer.prompt(field_prompt(field));
+            let typed = read_line().await?;
+            match parse_answer(&form.schema, field, typed.trim()) {
+                Ok(answer) => return Some(answer),
+                Err(reason) => self.printer.prompt(format_args!("  {reason}\n")),
+            }
+        }
+    }
+
+    async fn ask_to_open_url(
+        &self,
+        server: &str,
+        page: &UrlElicitation,
+    ) -> Option<ElicitationAnswer> {
+        let message = plain_text(&page.message, MAX_CHARS);
+        let url = plain_text(&page.url, MAX_CHARS);
+        discard_typed_input();
+        self.printer.prompt(format_args!(
+            "`{server}` asks: {message}\nOpen this page in your browser:\n  {url}\n"
+        ));
+        Some(match self.ask_consent("Continue? [y]es, [N]o, [c]ancel: ").await? {
+            Consent::Yes => ElicitationAnswer::Accept { content: None },
+            Consent::No => ElicitationAnswer::Decline,
+            Consent::Cancel => ElicitationAnswer::Cancel,
+        })
+    }
+
+    async fn ask_consent(&self, prompt: &str) -> Option<Consent> {
+        loop {
+            self.printer.prompt(prompt);
+            if let Some(consent) = Consent::parse(&read_line().await?) {
+                return Some(consent);
+            }
+        }
+    }
+}
+
+/// Answer to a yes/no/cancel prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Consent {
+    Yes,
+    No,
+    Cancel,
+}
+
+impl Consent {
+    fn parse(typed: &str) -> Option<Self> {
+        match typed.trim().to_ascii_lowercase().as_str() {
+            "y" | "yes" => Some(Self::Yes),
+            "" | "n" | "no" => Some(Self::No),
+            "c" | "cancel" => Some(Self::Cancel),
+            _ => None,
+        }
+    }
+}
+
+/// Why a URL is not shown to the user, if it is suspicious.
+fn url_problem(address: &str) -> Option<&'static str> {
+    let Ok(url) = Url::parse(address) else { return Some("its URL is invalid") };
+    if !matches!(url.scheme(), "http" | "https") {
+        return Some("its URL is not a web address (`https:`)");
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Some("its URL contains a user name, which can disguise the host");
+    }
+    None
+}
+
+impl ClientHandler for ElicitationHandler {
+    fn capabilities(&self) -> ClientCapabilities {
+        let elicitation = ElicitationCapability { form: true, url: true };
+        ClientCapabilities { elicitation: Some(elicitation), ..ClientCapabilities::default() }
+    }
+
+    fn elicit<'a>(
+        &'a self,
+        server: &'a str,
+        question: Elicitation,
+    ) -> BoxFuture<'a, ElicitationAnswer> {
+        Box::pin(self.answer(server, question))
+    }
+
+    fn log(&self, message: &LogMessage) {
+        if self.printer.verbosity() == Verbosity::Verbose {
+            let data = plain_text(message.data.get(), MAX_CHARS);
+            self.printer.relay(format_args!("log: {data}"));
+        }
+    }
+}
+
+/// Reads a line from stdin. `None` at EOF.
+///
+/// # Cancel safety
+///
+/// If dropped, the reading thread stops at its next poll, so it does not take the next line.
+pub(crate) async fn read_line() -> Option<String> {
+    let wanted = Arc::new(AtomicBool::new(true));
+    let _unwanted = StopOnDrop(Arc::clone(&wanted));
+    tokio::task::spawn_blocking(move || {
+        while wanted.load(Ordering::Relaxed) {
+            if is_input_ready() {
+                let mut line = String::new();
+                let n_bytes = std::io::stdin().read_line(&mut line).unwrap_or_default();
+                return (n_bytes > 0).then_some(line);
+            }
+        }
+        None
+    })
+    .await
+    .unwrap_or_default()
+}
+
+/// Discards input typed before the prompt was shown; it was meant for something else.
+fn discard_typed_input() {
+    // Without a terminal there is nothing to discard.
+    tcflush(std::io::stdin(), QueueSelector::IFlush).unwrap_or_default();
+}
+
+/// Whether a line is ready, after a short wait.
+fn is_input_ready() -> bool {
+    let stdin = std::io::stdin();
+    let mut ends = [PollFd::new(&stdin, PollFlags::IN)];
+    let wait = Timespec::try_from(POLL_INTERVAL).ok();
+    poll(&mut ends, wait.as_ref()).is_ok_and(|n_ready| n_ready > 0)
+}
+
+/// Tells the reading thread to stop.
+struct StopOnDrop(Arc<AtomicBool>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+const MAX_FIELD_CHARS: usize = 200;
+
+/// The value of a field; `None` omits it.
+pub(super) type Answer = Option<FieldValue>;
+
+/// The prompt of a field.
+pub(super) fn field_prompt(field: &Field) -> String {
+    let mut text = format!("  {}", plain_text(field.display_name(), MAX_FIELD_CHARS));
+    if let Some(description) = &field.description {
+        append(&mut text, format_args!(" ({})", plain_text(description, MAX_FIELD_CHARS)));
+    }
+    if let FieldKind::Choice { options, .. } | FieldKind::MultiChoice { options, .. } = &field.kind
+    {
+        for (at, option) in options.iter().enumerate() {
+            append(
+                &mut text,
+                format_args!("\n    {}. {}", at + 1, plain_text(&option.title, MAX_FIELD_CHARS)),
+            );
+        }
+        text.push_str("\n   ");
+    }
+    match (field.kind.default_value(), field.required) {
+        (Some(default), _) => append(&mut text, format_args!(" [{}]", display_value(&default))),
+        (None, true) => {}
+        (None, false) => text.push_str(" (optional)"),
+    }
+    let kind = match &field.kind {
+        FieldKind::Boolean { .. } => " y/n",
+        FieldKind::Number { .. } => " number",
+        FieldKind::Integer { .. } => " integer",
+        FieldKind::MultiChoice { .. } => " comma-separated numbers",
+        _ => "",
+    };
+    text.push_str(kind);
+    text.push_str(": ");
+    text
+}
+
+/// Parses an answer. Empty input means the default, or omits the field. The error is the message
+/// for the user.
+pub(super) fn parse_answer(
+    form: &FormSchema,
+    field: &Field,
+    typed: &str,
+) -> Result<Answer, String> {
+    let answer = match typed {
+        "" => field.kind.default_value(),
+        typed => Some(parse_value(&field.kind, typed)?),
+    };
+    let mut content = FormContent::new();
+    if let Some(value) = &answer {
+        content.insert(field.name.clone(), value.clone());
+    }
+    let faults = form.validate(&content).err().unwrap_or_default();
+    match faults.into_iter().find(|fault| fault.field == field.name) {
+        Some(fault) => Err(plain_text(&fault.kind.to_string(), MAX_FIELD_CHARS)),
+        None => Ok(answer),
+    }
+}
+
+fn parse_value(kind: &FieldKind, typed: &str) -> Result<FieldValue, String> {
+    match kind {
+        FieldKind::Boolean { .. } => match typed.to_ascii_lowercase().as_str() {
+            "y" | "yes" | "true" => Ok(FieldValue::Boolean(true)),
+            "n" | "no" | "false" => Ok(FieldValue::Boolean(false)),
+            _ => Err("type y or n".to_owned()),
+        },
+        FieldKind::Integer { .. } => {
+            let number = typed.parse::<i64>().map(Number::from);
+            number.map(FieldValue::Number).map_err(|_no_number| "type an integer".to_owned())
+        }
+        FieldKind::Number { .. } => {
+            let number = typed.parse::<Number>();
+            number.map(FieldValue::Number).map_err(|_no_number| "type a number".to_owned())
+        }
+        FieldKind::Choice { options, .. } => parse_choice(options, typed).map(FieldValue::Text),
+        FieldKind::MultiChoice { options, .. } => {
+            let all: Result<Vec<String>, String> =
+                typed.split(',').map(|choice| parse_choice(options, choice.trim())).collect();
+            all.map(FieldValue::List)
+        }
+        FieldKind::Text { .. } | FieldKind::Other(_) => Ok(FieldValue::Text(typed.to_owned())),
+    }
+}
+
+/// An option by its value, title or number.
+fn parse_choice(options: &[Choice], typed: &str) -> Result<String, String> {
+    let numbered =
+        typed.parse::<usize>().ok().and_then(|number| options.get(number.checked_sub(1)?));
+    let named = || options.iter().find(|option| option.value == typed || option.title == typed);
+    let option = named().or(numbered);
+    option
+        .map(|option| option.value.clone())
+        .ok_or_else(|| format!("type a number from 1 to {}", options.len()))
+}
+
+fn display_value(value: &FieldValue) -> String {
+    let text = match value {
+        FieldValue::Text(text) => text.clone(),
+        FieldValue::List(list) => list.join(", "),
+        FieldValue::Boolean(true) => "y".to_owned(),
+        FieldValue::Boolean(false) => "n".to_owned(),
+        FieldValue::Number(number) => number.to_string(),
+    };
+    plain_text(&text, MAX_FIELD_CHARS)
+}
+
+fn append(text: &mut String, more: std::fmt::Arguments<'_>) {
+    // Writing to a string cannot fail.
+    text.write_fmt(more).unwrap_or_default();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suspicious_urls_are_declined() {
+        let check = |address: &str, fits: bool| {
+            assert_eq!(url_problem(address).is_none(), fits, "{address}");
+        };
+        check("https://example.com/pay?id=7", true);
+        check("http://127.0.0.1:8080/", true);
+        check("javascript:alert(1)", false);
+        check("file:///etc/passwd", false);
+        check("https://bank.example@evil.example/", false);
+        check("https://:x@evil.example/", false);
+        check("data:text/html,x", false);
+        check("nonsense", false);
+        check("", false);
+    }
+
+    #[test]
+    fn empty_answer_is_no() {
+        let check =
+            |typed: &str, expected| assert_eq!(Consent::parse(typed), expected, "{typed:?}");
+        check("\n", Some(Consent::No));
+        check("Y\n", Some(Consent::Yes));
+        check("c\n", Some(Consent::Cancel));
+        check("what\n", None);
+    }
+
+    fn form() -> FormSchema {
+        serde_json::from_str(
+            r#"{"properties": {
+                "name": {"type": "string", "description": "Your \u001b[1mname", "minLength": 2},
+                "age": {"type": "integer", "minimum": 1, "default": 30},
+                "ok": {"type": "boolean", "default": true},
+                "size": {"type": "string", "enum": ["s", "m"]},
+                "ratio": {"type": "number"}
+            }, "required": ["name", "size"]}"#,
+        )
+        .unwrap()
+    }
+
+    fn field<'a>(form: &'a FormSchema, name: &str) -> &'a Field {
+        form.fields().iter().find(|field| field.name == name).unwrap()
+    }
+
+    #[track_caller]
+    fn check(name: &str, typed: &str, expected: Result<&str, &str>) {
+        let form = form();
+        let answer = parse_answer(&form, field(&form, name), typed);
+        let answer = answer.map(|answer| serde_json::to_string(&answer).unwrap());
+        let expected = expected.map(str::to_owned).map_err(str::to_owned);
+        assert_eq!(answer, expected, "{name}: {typed:?}");
+    }
+
+    #[test]
+    fn answers_are_parsed_by_field_type() {
+        check("name", "Ada", Ok("\"Ada\""));
+        check("name", "A", Err("too short"));
+        check("name", "", Err("required"));
+        check("age", "", Ok("30"));
+        check("age", "7", Ok("7"));
+        check("age", "0", Err("too small"));
+        check("age", "old", Err("type an integer"));
+        check("ok", "", Ok("true"));
+        check("ok", "N", Ok("false"));
+        check("ok", "maybe", Err("type y or n"));
+        check("size", "2", Ok("\"m\""));
+        check("size", "s", Ok("\"s\""));
+        check("size", "3", Err("type a number from 1 to 2"));
+        check("ratio", "", Ok("null"));
+        check("ratio", "0.5", Ok("0.5"));
+    }
+
+    #[test]
+    fn field_prompts() {
+        let form = form();
+        let message = |name: &str| field_prompt(field(&form, name));
+        assert_eq!(message("name"), "  name (Your name): ");
+        assert_eq!(message("age"), "  age [30] integer: ");
+        assert_eq!(message("ok"), "  ok [y] y/n: ");
+        assert_eq!(message("size"), "  size\n    1. s\n    2. m\n   : ");
+        assert_eq!(message("ratio"), "  ratio (optional) number: ");
+    }
+}

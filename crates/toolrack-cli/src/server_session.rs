@@ -1,0 +1,436 @@
+//! Server session: the servers that a command uses, started here or in the daemon.
+//!
+//! **Invariant:** a server starts only when it is needed. When [`ServerSession::close`] returns,
+//! every server started here has ended or is left to its guardian.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use serde_json::value::RawValue;
+use tokio::time::timeout;
+use toolrack::Environment;
+use toolrack_client::{CallOptions, ClientHandler};
+use toolrack_config::{McpServerConfig, McpTransport, StartMode, without_secrets};
+use toolrack_http::HttpOptions;
+use toolrack_manager::{
+    ConnectPhase, ConnectionState, FailureKind, McpConnection, McpManager, RackError, RackEvent,
+    RackEvents, ToolWithServer,
+};
+use toolrack_mcp::Tool;
+use toolrack_service::{Home, LocalService, LogKind, McpStatus, ServiceOptions};
+use toolrack_stdio::{Ladder, StdioOptions};
+use toolrack_transport::RawJson;
+use uuid::Uuid;
+
+use crate::args::tools::RequestOptions;
+use crate::context::Context;
+use crate::daemon_client::{self, Daemon, Status};
+use crate::elicitation::ElicitationHandler;
+use crate::error::{self, CliError};
+use crate::exit_code::ExitCode;
+use crate::fan_out::{UnlistedReason, UnlistedServer, last_outcome};
+use crate::printer::{Printer, Spinner};
+use crate::server_selection::{ServerSource, Servers};
+use crate::settings::{self, Verbosity};
+use crate::suggested_command::shell_quote;
+
+/// Shorter than the daemon's, because the user waits for the shell prompt.
+const SHUTDOWN_TIMEOUTS: Ladder =
+    Ladder { close: Duration::from_secs(1), terminate: Duration::from_millis(700) };
+/// Maximum time to wait for all servers to end. Their guardians carry on without us.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(2500);
+
+/// Servers that start on demand.
+pub(crate) struct ServerSession {
+    service: LocalService,
+    configs: Vec<McpServerConfig>,
+    source: ServerSource,
+    /// The daemon that runs the servers, if it is not this process.
+    daemon: Option<Daemon>,
+    context: Context,
+}
+
+impl ServerSession {
+    /// Prepares the servers. The daemon is told the request timeout, if there is one.
+    pub(crate) async fn open(
+        servers: Servers,
+        elicitation: Option<ElicitationHandler>,
+        timeout: Option<Duration>,
+        context: &Context,
+    ) -> Result<Self, CliError> {
+        let settings = &context.settings;
+        let home = settings.home()?;
+        let source = servers.source;
+        let daemon = match source {
+            ServerSource::Configured => daemon_client::find(settings)?,
+            ServerSource::AdHoc => None,
+        };
+        let servers = match &daemon {
+            Some(daemon) => {
+                error::expect_relay();
+                daemon.via_daemon(servers, timeout)
+            }
+            None => servers,
+        };
+        let has_own_config = source == ServerSource::AdHoc || daemon.is_some();
+        // Ad-hoc servers and those behind the daemon keep logs and caches, too, under a separate
+        // config file.
+        let home = if has_own_config {
+            Home::new(home.dir().join("typed"), home.dir())
+        } else {
+            home.clone()
+        };
+        let mut http = HttpOptions::default();
+        if !servers.configs.iter().all(is_stdio) {
+            http.proxy = settings::proxies();
+        }
+        let options = ServiceOptions {
+            agent: settings.agent.clone(),
+            lookup: Some(Arc::new(Environment::of_process().beginning_at(servers.dir))),
+            handler: elicitation.map(|handler| Arc::new(handler) as Arc<dyn ClientHandler>),
+            names: Some(servers.names),
+            stdio: StdioOptions { ladder: SHUTDOWN_TIMEOUTS, ..StdioOptions::default() },
+            http,
+            ..ServiceOptions::default()
+        };
+        let service = LocalService::open(home, options).await?;
+        if has_own_config {
+            service.rack().adopt(&servers.configs).await?;
+        }
+        let (configs, context) = (servers.configs, context.clone());
+        Ok(Self { service, configs, source, daemon, context })
+    }
+
+    fn manager(&self) -> &McpManager {
+        self.service.rack()
+    }
+
+    pub(crate) fn configs(&self) -> &[McpServerConfig] {
+        &self.configs
+    }
+
+    /// Lists cached tools without starting servers. Returns the servers whose tools are unknown.
+    pub(crate) async fn list_cached(&self) -> Result<Vec<UnlistedServer>, CliError> {
+        if let Some(daemon) = &self.daemon {
+            return self.list_cached_from(daemon).await;
+        }
+        let known =
+            self.configs.iter().filter(|config| config.enabled && self.is_known(&config.name));
+        // Lazy servers with cached tools are listed without being started.
+        let lazy = known.map(|config| McpServerConfig { start: StartMode::Lazy, ..config.clone() });
+        self.manager().reconcile(&[], &lazy.collect::<Vec<_>>()).await?;
+        let enabled =
+            self.configs.iter().filter(|config| config.enabled).map(|config| config.name.as_str());
+        let unlisted = enabled.filter(|name| !self.is_known(name));
+        let reason = |name: &str| self.unlisted_reason(self.service.id_of(name));
+        Ok(unlisted
+            .map(|name| UnlistedServer { server: name.to_owned(), reason: reason(name) })
+            .collect())
+    }
+
+    /// Why a server's tools are unknown.
+    fn unlisted_reason(&self, id: Option<Uuid>) -> UnlistedReason {
+        let log = id.and_then(|id| self.service.logs().read(id).ok());
+        match log.and_then(last_outcome) {
+            Some(last) if last.kind == LogKind::Failure => UnlistedReason::Failed,
+            _ => UnlistedReason::NotQueried,
+        }
+    }
+
+    /// The same with the daemon, which knows the tools of all servers that have run.
+    async fn list_cached_from(&self, daemon: &Daemon) -> Result<Vec<UnlistedServer>, CliError> {
+        let statuses = daemon.statuses().await?;
+        let is_known = |name: &str| {
+            statuses.iter().any(|status| status.name == name && status.n_tools_total.is_some())
+        };
+        let known = self.configs.iter().filter(|config| config.enabled && is_known(&config.name));
+        let queries = known.map(|config| self.manager().connect(&config.name, config.clone()));
+        for outcome in join_all(queries).await {
+            outcome?;
+        }
+        let enabled = self.configs.iter().filter(|config| config.enabled);
+        let unlisted = enabled.filter_map(|config| {
+            let reason = self.daemon_unlisted_reason(
+                &config.name,
+                statuses.iter().find(|one| one.name == config.name),
+            )?;
+            Some(UnlistedServer { server: config.name.clone(), reason })
+        });
+        Ok(unlisted.collect())
+    }
+
+    /// Why the daemon does not list a server's tools, if so.
+    fn daemon_unlisted_reason(
+        &self,
+        name: &str,
+        status: Option<&Status>,
+    ) -> Option<UnlistedReason> {
+        let has_tools = self.tools().iter().any(|tool| **tool.server() == *name);
+        match status.map(|status| (&status.state, status.n_tools)) {
+            _ if has_tools => None,
+            // Idle servers keep their tools; stopped ones do not.
+            Some((McpStatus::Stopped, 1..)) => Some(UnlistedReason::Stopped),
+            Some((McpStatus::Error { .. }, _)) => Some(UnlistedReason::Failed),
+            // The daemon may be retrying at this moment.
+            _ => {
+                (!self.is_known(name)).then(|| self.unlisted_reason(status.map(|status| status.id)))
+            }
+        }
+    }
+
+    /// Starts or connects to a server, and waits until it is ready.
+    pub(crate) async fn connect(&self, name: &str) -> Result<Arc<McpConnection>, CliError> {
+        let Some(config) = self.configs.iter().find(|config| config.name == name) else {
+            return Err(self.manager().server(name).err().unwrap_or(RackError::Closed).into());
+        };
+        if !config.enabled {
+            return Err(self.not_connected(name, &ConnectionState::Disabled));
+        }
+        let spinner = Spinner::new(&self.context.printer);
+        spinner.phase(&format!("{name}: {}", ConnectPhase::default().word()));
+        let connecting = async {
+            if let Some(daemon) = &self.daemon {
+                daemon.start_server(name).await?;
+                if self.has_no_tools(name) {
+                    // Its empty list dates from when it was not running.
+                    return Ok(self.manager().reconnect(name).await?);
+                }
+            }
+            Ok(self.manager().connect(name, config.clone()).await?)
+        };
+        let connection =
+            spinner.during(self.run_with_spinner(Some(&spinner), name, connecting)).await?;
+        match connection.state() {
+            ConnectionState::Connected => Ok(connection),
+            state => Err(self.not_connected(name, state)),
+        }
+    }
+
+    /// The error of a server that is not connected.
+    fn not_connected(&self, name: &str, state: &ConnectionState) -> CliError {
+        let general = CliError::from(RackError::NotConnected {
+            server: name.to_owned(),
+            state: state.clone(),
+        });
+        let Some(failure) = state.failure() else {
+            return general.with_message(format!("`{name}` is {state}"));
+        };
+        let unauthorized = self.configs.iter().find(|config| config.name == name);
+        let unauthorized = unauthorized.filter(|_| failure.kind() == FailureKind::NeedsLogin);
+        if let (ServerSource::AdHoc, Some(hint)) = (self.source, unauthorized.and_then(login_hint))
+        {
+            return general.with_message(format!("`{name}` requires a login")).with_hint(hint);
+        }
+        let general = general.with_message(format!("`{name}` is not connected: {failure}"));
+        if let (ServerSource::Configured, Some(config)) =
+            (self.source, unauthorized.filter(|config| config.has_authorization()))
+        {
+            return general.with_hint(token_hint(config));
+        }
+        if !matches!(failure.kind(), FailureKind::BadConfig | FailureKind::MissingCredentials) {
+            return general;
+        }
+        // The failure's own hint is more specific.
+        let hint = |fallback: &str| failure.hint().unwrap_or(fallback).to_owned();
+        match self.source {
+            ServerSource::AdHoc => {
+                general.with_exit_code(ExitCode::Usage).with_hint(hint("check the command line"))
+            }
+            ServerSource::Configured => {
+                general.with_hint(hint("fix this in the config, or set the missing value"))
+            }
+        }
+    }
+
+    /// Calls a tool, and returns the raw result.
+    pub(crate) async fn call(
+        &self,
+        (server, tool): (&str, &str),
+        arguments: &RawValue,
+        options: &CallOptions,
+    ) -> Result<RawJson, CliError> {
+        let call =
+            async { Ok(self.manager().call_tool_raw(server, tool, arguments, options).await?) };
+        self.run_relaying(server, call).await
+    }
+
+    /// All known tools that are not denied.
+    pub(crate) fn tools(&self) -> Arc<[ToolWithServer]> {
+        self.manager().all_tools()
+    }
+
+    /// Finds a tool by any of its names.
+    pub(crate) fn find(&self, typed: &str) -> Option<ToolWithServer> {
+        self.manager().find_tool(typed)
+    }
+
+    /// Checks that a name does not match tools of several servers.
+    pub(crate) fn ensure_unambiguous(&self, typed: &str) -> Result<(), CliError> {
+        Ok(self.manager().unambiguous(typed)?)
+    }
+
+    /// A tool from its server's list, denied or not.
+    pub(crate) fn tool(&self, server: &str, tool: &str) -> Option<Tool> {
+        let connection = self.manager().server(server).ok()?;
+        connection.listing()?.items.iter().find(|listed| listed.name == tool).cloned()
+    }
+
+    /// The error for a tool that is denied. The daemon does not list denied tools.
+    pub(crate) fn denied_error(&self, server: &str, tool: &str) -> Option<CliError> {
+        let daemon = self.daemon.as_ref();
+        let rule = daemon.and_then(|_| self.manager().server(server).ok()?.denial(tool))?;
+        let (server, tool) = (server.to_owned(), tool.to_owned());
+        Some(RackError::Denied { server, tool, rule }.into())
+    }
+
+    /// Whether a tool is known and not denied.
+    pub(crate) fn has_tool(&self, server: &str, tool: &str) -> bool {
+        self.tools().iter().any(|known| **known.server() == *server && known.tool().name == tool)
+    }
+
+    /// Whether the tools of a server are known.
+    pub(crate) fn is_known(&self, server: &str) -> bool {
+        self.manager().server(server).is_ok_and(|connection| connection.listing().is_some())
+    }
+
+    /// Whether a server's tool list is known and empty.
+    fn has_no_tools(&self, server: &str) -> bool {
+        let known = self.manager().server(server).ok();
+        known.is_some_and(|connection| {
+            connection.listing().is_some_and(|listing| listing.items.is_empty())
+        })
+    }
+
+    /// Awaits `work` until Ctrl-C, and relays the server's output meanwhile.
+    pub(crate) async fn run_relaying<T>(
+        &self,
+        server: &str,
+        work: impl Future<Output = Result<T, CliError>>,
+    ) -> Result<T, CliError> {
+        self.run_with_spinner(None, server, work).await
+    }
+
+    /// The same, with a spinner that shows the connection phase.
+    async fn run_with_spinner<T>(
+        &self,
+        spinner: Option<&Spinner>,
+        server: &str,
+        work: impl Future<Output = Result<T, CliError>>,
+    ) -> Result<T, CliError> {
+        let printer = &self.context.printer;
+        let mut work = std::pin::pin!(self.context.run_cancellable(work));
+        if spinner.is_none() && printer.verbosity() != Verbosity::Verbose {
+            return work.await;
+        }
+        let listener = Listener { printer, server, spinner };
+        let mut events = self.manager().subscribe();
+        loop {
+            tokio::select! {
+                outcome = &mut work => {
+                    listener.drain(&mut events).await;
+                    return outcome;
+                }
+                Some(event) = events.next() => listener.on_event(&event),
+            }
+        }
+    }
+
+    /// Stops all servers, and cleans up orphans of crashed runs at the same time.
+    pub(crate) async fn close(self) {
+        let closing = async {
+            if self.daemon.is_some() {
+                // No server was started here.
+                return self.service.close().await;
+            }
+            let cleanup = tokio::task::spawn_blocking(toolrack_stdio::sweep);
+            let ((), result) = tokio::join!(self.service.close(), cleanup);
+            result.map_or_else(|error| tracing::debug!(%error, "orphan cleanup failed"), drop);
+        };
+        if timeout(CLOSE_TIMEOUT, closing).await.is_err() {
+            tracing::debug!("a server is slow to stop; its guardian continues");
+        }
+    }
+}
+
+fn is_stdio(config: &McpServerConfig) -> bool {
+    matches!(config.transport, McpTransport::Stdio { .. })
+}
+
+/// Relays the events of one server.
+struct Listener<'a> {
+    printer: &'a Printer,
+    server: &'a str,
+    spinner: Option<&'a Spinner>,
+}
+
+impl Listener<'_> {
+    /// Relays events that happened before the work completed, ahead of its result.
+    async fn drain(&self, events: &mut RackEvents) {
+        while let Ok(Some(event)) = timeout(Duration::ZERO, events.next()).await {
+            self.on_event(&event);
+        }
+    }
+
+    fn on_event(&self, event: &RackEvent) {
+        match event {
+            RackEvent::Phase { server, phase } if self.is_target(server) => {
+                if let Some(spinner) = self.spinner {
+                    spinner.phase(&format!("{server}: {}", phase.word()));
+                }
+            }
+            RackEvent::Stderr { server, line } | RackEvent::Install { server, line } => {
+                self.relay(server, line);
+            }
+            RackEvent::State { server, state } => self.relay(server, state),
+            RackEvent::Warning { server: Some(server), message } => self.relay(server, message),
+            _ => {}
+        }
+    }
+
+    fn is_target(&self, server: &str) -> bool {
+        self.server == server
+    }
+
+    fn relay(&self, server: &str, text: impl fmt::Display) {
+        if self.is_target(server) && self.printer.verbosity() == Verbosity::Verbose {
+            self.printer.relay(format_args!("{server}: {text}"));
+        }
+    }
+}
+
+/// Opens a session, runs `work`, and closes the session in any case.
+pub(crate) async fn with_session<T>(
+    servers: Servers,
+    request: &RequestOptions,
+    context: &Context,
+    work: impl AsyncFnOnce(&ServerSession) -> Result<T, CliError>,
+) -> Result<T, CliError> {
+    let elicitation = ElicitationHandler::new(context, request);
+    let timeout = request.timeout(&context.settings);
+    let session = ServerSession::open(servers, Some(elicitation), timeout, context).await?;
+    let outcome = work(&session).await;
+    session.close().await;
+    outcome
+}
+
+/// Hint for an ad-hoc server that needs a login; only configured servers keep logins. `None` if a
+/// token was given.
+pub(crate) fn login_hint(server: &McpServerConfig) -> Option<String> {
+    let McpTransport::Http { url, .. } = &server.transport else { return None };
+    if server.has_authorization() {
+        return None;
+    }
+    let url = without_secrets(url);
+    Some(format!(
+        "add it with `toolrack add NAME {url}`, then run `toolrack login NAME`; or pass a token: \
+         `--header 'Authorization: Bearer ${{TOKEN}}'`"
+    ))
+}
+
+/// Hint for a configured server that rejects the token in its headers, where `login` does not
+/// apply.
+pub(crate) fn token_hint(server: &McpServerConfig) -> String {
+    format!("change the token in its headers with `toolrack edit {}`", shell_quote(&server.name))
+}

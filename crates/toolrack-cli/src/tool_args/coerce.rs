@@ -1,0 +1,293 @@
+//! Coerces and validates arguments against a tool's schema.
+//!
+//! **Invariant:** pure; reports all errors at once. Text stays unchanged wherever the schema allows
+//! a string.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Number, Value};
+use toolrack_service::{ErrorCode, ServiceFault};
+
+use super::schema::{ExtraProperties, JsonType, Schema};
+use super::{ArgValue, Argument};
+use crate::suggest::{did_you_mean, similar_names};
+
+/// Maximum depth of validation.
+const MAX_DEPTH: usize = 16;
+
+/// Whether arguments are validated before they are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Check {
+    Yes,
+    No,
+}
+
+/// Adds single arguments to `given`, the object from `--args` or a call expression.
+pub(crate) fn build_arguments(
+    given: Map<String, Value>,
+    arguments: Vec<Argument>,
+    schema: Schema<'_>,
+    check: Check,
+) -> Result<Map<String, Value>, Vec<ServiceFault>> {
+    let mut builder = ArgumentBuilder { faults: Vec::new(), check };
+    let mut object = given;
+    for (path, values) in group_by_path(arguments) {
+        let steps = steps(&path, schema);
+        let place = steps.iter().try_fold(schema, |place, step| place.property(step));
+        let Some(value) = builder.value(&path, values, place) else { continue };
+        if insert_at(&mut object, &steps, value).is_err() {
+            builder.report(&path, format!("`{path}` is given more than once"));
+        }
+    }
+    if check == Check::Yes {
+        builder.validate(&object, schema, "", 0);
+    }
+    if builder.faults.is_empty() { Ok(object) } else { Err(builder.faults) }
+}
+
+/// The parameters on one line: `query: string, limit?: integer`.
+pub(crate) fn signature(schema: Schema<'_>) -> String {
+    let required = schema.required();
+    let mut names = schema.property_names();
+    names.sort_by_key(|name| !required.contains(name));
+    let parts: Vec<String> = names
+        .into_iter()
+        .map(|name| {
+            let words = schema.property(name).map_or_else(|| "any".to_owned(), Schema::describe);
+            let mark = if required.contains(&name) { "" } else { "?" };
+            format!("{name}{mark}: {words}")
+        })
+        .collect();
+    parts.join(", ")
+}
+
+/// Groups the values by path, in the order of first use.
+fn group_by_path(arguments: Vec<Argument>) -> Vec<(String, Vec<ArgValue>)> {
+    let mut groups: Vec<(String, Vec<ArgValue>)> = Vec::new();
+    let mut places: BTreeMap<String, usize> = BTreeMap::new();
+    for Argument { path, value } in arguments {
+        let at = *places.entry(path.clone()).or_insert(groups.len());
+        match groups.get_mut(at) {
+            Some((_, all)) => all.push(value),
+            None => groups.push((path, vec![value])),
+        }
+    }
+    groups
+}
+
+/// Splits a path at its dots, unless the schema has a property of that name.
+fn steps(path: &str, schema: Schema<'_>) -> Vec<String> {
+    if schema.property(path).is_some() {
+        return vec![path.to_owned()];
+    }
+    path.split('.').map(str::to_owned).collect()
+}
+
+/// Inserts a value at a path, and creates objects on the way.
+fn insert_at(object: &mut Map<String, Value>, steps: &[String], value: Value) -> Result<(), Value> {
+    match steps {
+        [] => Err(value),
+        [last] => match object.get(last) {
+            Some(_) => Err(value),
+            None => {
+                object.insert(last.clone(), value);
+                Ok(())
+            }
+        },
+        [first, rest @ ..] => {
+            let next = object.entry(first.clone()).or_insert_with(|| Value::Object(Map::new()));
+            match next {
+                Value::Object(inner) => insert_at(inner, rest, value),
+                _ => Err(value),
+            }
+        }
+    }
+}
+
+struct ArgumentBuilder {
+    faults: Vec<ServiceFault>,
+    check: Check,
+}
+
+impl ArgumentBuilder {
+    /// The value at a path. `None` if it is invalid, which has been reported.
+    fn value(
+        &mut self,
+        path: &str,
+        values: Vec<ArgValue>,
+        place: Option<Schema<'_>>,
+    ) -> Option<Value> {
+        let is_list = place.is_some_and(|place| place.types().contains(&JsonType::Array));
+        let mut values = values.into_iter();
+        let (first, second) = (values.next()?, values.next());
+        let Some(second) = second else {
+            return match (first, place) {
+                (ArgValue::Json(value), _) => Some(value),
+                (ArgValue::Text(text), Some(place)) => self.coerce_or_report(path, text, place),
+                (ArgValue::Text(text), None) => Some(Value::String(text)),
+            };
+        };
+        if !is_list {
+            self.report(path, format!("`{path}` is given more than once, but is not a list"));
+            return None;
+        }
+        let items = place.and_then(Schema::items);
+        let all = [first, second].into_iter().chain(values);
+        all.map(|value| match (value, items) {
+            (ArgValue::Json(value), _) => Some(value),
+            (ArgValue::Text(text), Some(items)) => self.coerce_or_report(path, text, items),
+            (ArgValue::Text(text), None) => Some(Value::String(text)),
+        })
+        .collect::<Option<Vec<Value>>>()
+        .map(Value::Array)
+    }
+
+    fn coerce_or_report(&mut self, path: &str, text: String, place: Schema<'_>) -> Option<Value> {
+        match coerce(&text, place) {
+            Ok(value) => Some(value),
+            Err(_why) if self.check == Check::No => Some(Value::String(text)),
+            Err(reason) => {
+                self.report(path, format!("invalid value for `{path}`: {reason}"));
+                None
+            }
+        }
+    }
+
+    /// Validates an object: missing, unknown and mistyped members.
+    fn validate(
+        &mut self,
+        object: &Map<String, Value>,
+        schema: Schema<'_>,
+        path: &str,
+        depth: usize,
+    ) {
+        if depth == MAX_DEPTH {
+            return;
+        }
+        let full =
+            |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        let is_reported = |builder: &Self, name: &str| {
+            builder.faults.iter().any(|fault| fault.field.as_deref() == Some(name))
+        };
+        for name in schema.required() {
+            let full_name = full(name);
+            if !object.contains_key(name) && !is_reported(self, &full_name) {
+                self.report(&full_name, format!("missing argument `{full_name}`"));
+            }
+        }
+        for (name, value) in object {
+            let full_name = full(name);
+            match schema.property(name) {
+                Some(place) => self.validate_value(value, place, &full_name, depth),
+                None if schema.extra_properties() == ExtraProperties::Rejected => {
+                    let suggestion =
+                        did_you_mean(&similar_names(name, schema.property_names().into_iter()));
+                    self.report(&full_name, format!("unknown argument `{full_name}`{suggestion}"));
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn validate_value(&mut self, value: &Value, place: Schema<'_>, path: &str, depth: usize) {
+        if let Value::Object(inner) = value {
+            self.validate(inner, place, path, depth + 1);
+        }
+        let types = place.types();
+        let json_type = JsonType::from_value(value);
+        if !types.is_empty() && !types.iter().any(|allowed| json_type.satisfies(*allowed)) {
+            self.report(
+                path,
+                format!(
+                    "invalid value for `{path}`: expected {1}, got {0}",
+                    json_type.as_str(),
+                    place.describe()
+                ),
+            );
+        }
+    }
+
+    fn report(&mut self, path: &str, message: String) {
+        self.faults.push(ServiceFault::new(ErrorCode::ValidationError, message).at(path));
+    }
+}
+
+/// Converts text to a type that the schema allows. The error is the message for the user.
+fn coerce(text: &str, place: Schema<'_>) -> Result<Value, String> {
+    if let Some(choices) = place.allowed_values() {
+        return match_choice(text, &choices)
+            .ok_or_else(|| format!("expected {}, got `{text}`", place.describe()));
+    }
+    let types = place.types();
+    if types.is_empty() || types.contains(&JsonType::String) {
+        return Ok(Value::String(text.to_owned()));
+    }
+    let found = types.iter().find_map(|json_type| as_type(text, *json_type, place));
+    found.ok_or_else(|| format!("expected {}, got `{text}`", place.describe()))
+}
+
+fn match_choice(text: &str, choices: &[&Value]) -> Option<Value> {
+    let is_text = |choice: &&&Value| choice.as_str() == Some(text);
+    let is_written = |choice: &&&Value| !choice.is_string() && choice.to_string() == text;
+    let found = choices.iter().find(is_text).or_else(|| choices.iter().find(is_written));
+    found.map(|choice| (**choice).clone())
+}
+
+fn as_type(text: &str, json_type: JsonType, place: Schema<'_>) -> Option<Value> {
+    match json_type {
+        JsonType::String => Some(Value::String(text.to_owned())),
+        JsonType::Boolean => match text.to_ascii_lowercase().as_str() {
+            "true" | "yes" | "on" | "1" => Some(Value::Bool(true)),
+            "false" | "no" | "off" | "0" => Some(Value::Bool(false)),
+            _ => None,
+        },
+        JsonType::Integer => integer(text).map(Value::Number),
+        JsonType::Number => {
+            let decimal = || text.parse().ok().and_then(Number::from_f64);
+            integer(text).or_else(decimal).map(Value::Number)
+        }
+        JsonType::Array => match json(text).filter(Value::is_array) {
+            Some(list) => Some(list),
+            None if text.starts_with('[') => None,
+            None => parse_list(text, place.items()),
+        },
+        JsonType::Object => json(text).filter(Value::is_object),
+        JsonType::Null => matches!(text, "null" | "").then_some(Value::Null),
+    }
+}
+
+/// Parses a list. Commas separate numbers and booleans; in strings they may be part of the text.
+fn parse_list(text: &str, items: Option<Schema<'_>>) -> Option<Value> {
+    let Some(items) = items else {
+        return Some(Value::Array(vec![Value::String(text.to_owned())]));
+    };
+    let is_word = |json_type: &JsonType| {
+        !matches!(
+            json_type,
+            JsonType::Boolean | JsonType::Integer | JsonType::Number | JsonType::Null
+        )
+    };
+    let types = items.types();
+    let parts: Vec<&str> = if types.is_empty() || types.iter().any(is_word) {
+        vec![text]
+    } else {
+        text.split(',').map(str::trim).collect()
+    };
+    parts
+        .into_iter()
+        .map(|part| coerce(part, items).ok())
+        .collect::<Option<Vec<Value>>>()
+        .map(Value::Array)
+}
+
+fn integer(text: &str) -> Option<Number> {
+    let signed = text.parse::<i64>().ok().map(Number::from);
+    signed.or_else(|| text.parse::<u64>().ok().map(Number::from))
+}
+
+fn json(text: &str) -> Option<Value> {
+    serde_json::from_str(text).ok()
+}
+
+#[cfg(test)]
+mod tests;
