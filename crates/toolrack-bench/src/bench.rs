@@ -82,14 +82,18 @@ fn per_call(short: &Report, long: &Report, n_calls: u32) -> Report {
 }
 
 fn chosen(subject: Subject, only: &[Scenario]) -> Vec<Scenario> {
-    let all = Scenario::value_variants().iter().copied().filter(|it| it.subject() == subject);
-    all.filter(|it| only.is_empty() || only.contains(it)).collect()
+    let all = Scenario::value_variants()
+        .iter()
+        .copied()
+        .filter(|value_variant| value_variant.subject() == subject);
+    all.filter(|value| only.is_empty() || only.contains(value)).collect()
 }
 
 fn entries(args: &BenchArgs, scenario: Scenario) -> Vec<Entry> {
     let clients = ClientName::value_variants().iter().copied();
-    let clients: Vec<ClientName> =
-        clients.filter(|it| args.clients.is_empty() || args.clients.contains(it)).collect();
+    let clients: Vec<ClientName> = clients
+        .filter(|clients| args.clients.is_empty() || args.clients.contains(clients))
+        .collect();
     let mut entries = Vec::new();
     for setup in args.setups(scenario) {
         let fitting = clients.iter().copied().filter(|client| scenario.fits(*client, setup));
@@ -126,7 +130,8 @@ mod tests {
         let clients = [ClientName::Rmcp, ClientName::Pmcp, ClientName::Tower];
         let entries =
             clients.map(|client| Entry { scenario: Scenario::Connect, setup: CURRENT, client });
-        let order: Vec<ClientName> = rotated(&entries, round).map(|it| it.client).collect();
+        let order: Vec<ClientName> =
+            rotated(&entries, round).map(|rotated| rotated.client).collect();
         assert_eq!(order, expected);
     }
 

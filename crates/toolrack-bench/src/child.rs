@@ -59,12 +59,12 @@ pub(crate) fn run_counting_instructions(args: &ClientArgs) -> anyhow::Result<Out
 
 /// Whether a program can be started at all.
 pub(crate) fn is_installed(program: &str) -> bool {
-    said_by(program, "--version").is_some()
+    first_line_of(program, &["--version"]).is_some()
 }
 
 /// The first line that a program prints.
-pub(crate) fn said_by(program: &str, argument: &str) -> Option<String> {
-    let output = process::command(program).arg(argument).stdin(Stdio::null()).output().ok()?;
+pub(crate) fn first_line_of(program: &str, args: &[&str]) -> Option<String> {
+    let output = process::command(program).args(args).stdin(Stdio::null()).output().ok()?;
     Some(String::from_utf8_lossy(&output.stdout).lines().next()?.to_owned())
 }
 
@@ -146,8 +146,9 @@ fn children() -> anyhow::Result<Vec<Pid>> {
     let mut found = Vec::new();
     for task in std::fs::read_dir("/proc/self/task")? {
         let text = std::fs::read_to_string(task?.path().join("children"))?;
-        found
-            .extend(text.split_ascii_whitespace().filter_map(|it| Pid::from_raw(it.parse().ok()?)));
+        found.extend(text.split_ascii_whitespace().filter_map(|split_ascii_whitespace| {
+            Pid::from_raw(split_ascii_whitespace.parse().ok()?)
+        }));
     }
     Ok(found)
 }

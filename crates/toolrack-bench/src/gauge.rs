@@ -85,7 +85,10 @@ fn children_of(pid: u32) -> Vec<u32> {
     let mut found = Vec::new();
     for thread in threads.flatten() {
         let text = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-        found.extend(text.split_ascii_whitespace().filter_map(|it| it.parse::<u32>().ok()));
+        found.extend(
+            text.split_ascii_whitespace()
+                .filter_map(|split_ascii_whitespace| split_ascii_whitespace.parse::<u32>().ok()),
+        );
     }
     found
 }

@@ -6,13 +6,14 @@
 
 mod alloc;
 mod bench;
+mod chart;
 mod child;
 mod cli;
 mod client;
 mod clock;
-mod document;
 mod gauge;
 mod machine;
+mod pages;
 mod peers;
 mod print;
 mod process;
@@ -65,7 +66,8 @@ fn measure(subject: Subject, args: &BenchArgs) -> anyhow::Result<ExitCode> {
     let body = sections.join("\n");
     print::line(&body);
     if args.after.write {
-        machine::write_benchmarks(subject, &body).context("BENCHMARKS.md cannot be written")?;
+        machine::write_benchmarks(subject, &results, &body)
+            .context("cannot write the benchmark pages")?;
     }
     if args.after.no_gate || verdict::all_met(&verdicts) {
         Ok(ExitCode::SUCCESS)

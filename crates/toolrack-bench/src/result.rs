@@ -32,7 +32,7 @@ pub(crate) struct Results {
 impl Results {
     /// Adds the outcome of a round. One that failed or hung spoils the entry for good.
     pub(crate) fn add(&mut self, entry: Entry, outcome: Outcome) {
-        let known = self.findings.iter_mut().find(|(it, _)| *it == entry);
+        let known = self.findings.iter_mut().find(|(finding, _)| *finding == entry);
         match (known, outcome) {
             (Some((_, Finding::Measured(reports))), Outcome::Measured(report)) => {
                 reports.push(report);
@@ -48,7 +48,7 @@ impl Results {
     }
 
     pub(crate) fn finding(&self, entry: Entry) -> Option<&Finding> {
-        self.findings.iter().find(|(it, _)| *it == entry).map(|(_, finding)| finding)
+        self.findings.iter().find(|(finding, _)| *finding == entry).map(|(_, finding)| finding)
     }
 
     pub(crate) fn values(&self, entry: Entry, metric: Metric) -> Vec<f64> {
@@ -73,14 +73,19 @@ impl Results {
     ) -> Option<f64> {
         let medians: Vec<f64> = self
             .entries(scenario)
-            .filter(|it| it.client.role() == Role::Peer && setups.contains(&it.setup))
-            .filter_map(|it| self.median(it, metric))
+            .filter(|entries| {
+                entries.client.role() == Role::Peer && setups.contains(&entries.setup)
+            })
+            .filter_map(|entry| self.median(entry, metric))
             .collect();
         metric.better().best(&medians)
     }
 
     pub(crate) fn entries(&self, scenario: Scenario) -> impl Iterator<Item = Entry> {
-        self.findings.iter().map(|(entry, _)| *entry).filter(move |it| it.scenario == scenario)
+        self.findings
+            .iter()
+            .map(|(entry, _)| *entry)
+            .filter(move |finding| finding.scenario == scenario)
     }
 }
 

@@ -342,8 +342,9 @@ mod tests {
     #[track_caller]
     fn check(scenario: Scenario, setup: Setup, expected: &[ClientName]) {
         let all = ClientName::value_variants().iter().copied();
-        let limits = all.filter(|it| it.role() == Role::Limit);
-        let fitting: Vec<ClientName> = limits.filter(|it| scenario.fits(*it, setup)).collect();
+        let limits = all.filter(|value| value.role() == Role::Limit);
+        let fitting: Vec<ClientName> =
+            limits.filter(|limits| scenario.fits(*limits, setup)).collect();
         assert_eq!(fitting, expected, "{scenario:?} {setup:?}");
     }
 

@@ -19,7 +19,7 @@ pub(crate) fn tables(results: &Results) -> Vec<String> {
     for scenario in Scenario::value_variants().iter().copied() {
         for cores in [Cores::One, Cores::All] {
             let entries: Vec<Entry> =
-                results.entries(scenario).filter(|it| it.setup.cores == cores).collect();
+                results.entries(scenario).filter(|entries| entries.setup.cores == cores).collect();
             if !entries.is_empty() {
                 sections.push(table(results, scenario, cores, entries).render());
             }
@@ -32,13 +32,13 @@ pub(crate) fn tables(results: &Results) -> Vec<String> {
 }
 
 fn table(results: &Results, scenario: Scenario, cores: Cores, mut entries: Vec<Entry>) -> Table {
-    entries.sort_by_key(|it| (it.client, it.setup));
-    let mut setups: Vec<Setup> = entries.iter().map(|it| it.setup).collect();
+    entries.sort_by_key(|entry| (entry.client, entry.setup));
+    let mut setups: Vec<Setup> = entries.iter().map(|entry| entry.setup).collect();
     setups.sort_unstable();
     setups.dedup();
     let columns = columns(scenario);
     let mut headings = vec!["client".to_owned()];
-    headings.extend(columns.iter().map(|it| it.heading()));
+    headings.extend(columns.iter().map(|column| column.heading()));
     let rows = entries
         .iter()
         .map(|entry| {
@@ -234,10 +234,10 @@ mod tests {
         results.add(entry(ClientName::BareBlock), ended(4.0));
         let table = tables(&results).join("");
         let cells = |line: &str| -> Vec<String> {
-            line.split('|').map(|it| it.trim().to_owned()).collect()
+            line.split('|').map(|part| part.trim().to_owned()).collect()
         };
         let rows: Vec<Vec<String>> = table.lines().map(cells).collect();
-        let at = rows[2].iter().position(|it| it == "added ms").unwrap();
+        let at = rows[2].iter().position(|row| row == "added ms").unwrap();
         assert_eq!((rows[4][at].as_str(), rows[5][at].as_str()), ("0.00", "8.50"));
     }
 

@@ -80,7 +80,7 @@ pub(crate) fn verdicts(subject: Subject, results: &Results) -> Vec<Verdict> {
 }
 
 pub(crate) fn all_met(verdicts: &[Verdict]) -> bool {
-    verdicts.iter().all(|it| it.word() != "MISSED")
+    verdicts.iter().all(|verdict| verdict.word() != "MISSED")
 }
 
 pub(crate) fn section(subject: Subject, verdicts: &[Verdict]) -> String {
@@ -93,9 +93,9 @@ pub(crate) fn section(subject: Subject, verdicts: &[Verdict]) -> String {
     };
     let rows = verdicts
         .iter()
-        .map(|it| {
-            let Verdict { target, bound, measured, at_limit } = it;
-            let cells = [bound.to_string(), shown(*measured), it.word().to_owned()];
+        .map(|verdict| {
+            let Verdict { target, bound, measured, at_limit } = verdict;
+            let cells = [bound.to_string(), shown(*measured), verdict.word().to_owned()];
             let mut row = vec![(*target).to_owned()];
             row.extend(cells);
             row.extend(bare.map(|_| shown(*at_limit)));
@@ -262,8 +262,10 @@ impl Asked<'_> {
         setup: Setup,
         metric: Metric,
     ) -> Option<f64> {
-        let same_cores: Vec<Setup> =
-            [PINNED, MULTI, CURRENT].into_iter().filter(|it| it.cores == setup.cores).collect();
+        let same_cores: Vec<Setup> = [PINNED, MULTI, CURRENT]
+            .into_iter()
+            .filter(|value| value.cores == setup.cores)
+            .collect();
         let value = self.of(client, scenario, setup, metric)?;
         let peer = self.results.best_peer(scenario, &same_cores, metric)?;
         Some(metric.better().advantage(value, peer))
@@ -302,7 +304,8 @@ mod tests {
 
     #[track_caller]
     fn check(verdicts: &[Verdict], target: &str, measured: Option<f64>, word: &str) {
-        let found = verdicts.iter().find(|it| it.target == target).expect("no such target");
+        let found =
+            verdicts.iter().find(|verdict| verdict.target == target).expect("no such target");
         assert_eq!((found.measured, found.word()), (measured, word), "{target}");
     }
 
@@ -325,7 +328,8 @@ mod tests {
         check(&verdicts, either, Some(0.5), "MISSED");
         check(&verdicts, "1,024 in flight [multi]: × rmcp", None, "not run");
         assert!(!all_met(&verdicts));
-        let at_limit: Vec<Option<f64>> = verdicts.iter().take(2).map(|it| it.at_limit).collect();
+        let at_limit: Vec<Option<f64>> =
+            verdicts.iter().take(2).map(|verdict| verdict.at_limit).collect();
         assert_eq!(at_limit, [Some(5.0), Some(5.0)]);
     }
 

@@ -10,7 +10,7 @@ pub(crate) fn arguments(tool: &Tool) -> Value {
     let made: Map<String, Value> = required
         .filter_map(Value::as_str)
         .map(|name| {
-            let property = schema.get("properties").and_then(|it| it.get(name));
+            let property = schema.get("properties").and_then(|properties| properties.get(name));
             (name.to_owned(), argument(property.unwrap_or(&Value::Null)))
         })
         .collect();
@@ -18,7 +18,7 @@ pub(crate) fn arguments(tool: &Tool) -> Value {
 }
 
 fn argument(schema: &Value) -> Value {
-    let first = schema.get("enum").and_then(|it| it.get(0));
+    let first = schema.get("enum").and_then(|value| value.get(0));
     if let Some(fixed) = schema.get("default").or(schema.get("const")).or(first) {
         return fixed.clone();
     }

@@ -28,7 +28,7 @@ impl ClientHandler for Person {
             let Elicitation::Form(form) = question else { return ElicitationAnswer::Decline };
             let mut content = FormContent::new();
             form.schema.fill_defaults(&mut content);
-            for field in form.schema.fields().iter().filter(|it| it.required) {
+            for field in form.schema.fields().iter().filter(|field| field.required) {
                 content.entry(field.name.clone()).or_insert_with(|| made_up::field(&field.kind));
             }
             ElicitationAnswer::Accept { content: Some(content) }

@@ -90,7 +90,7 @@ fn expose(
 ) -> Result<(), String> {
     let why = |error: io::Error| error.to_string();
     let mut entries = vec![Entry::scripted(HOSTILE, plan)];
-    entries.extend((1..N_SERVERS).map(|it| Entry::scripted(healthy(it), "")));
+    entries.extend((1..N_SERVERS).map(|value| Entry::scripted(healthy(value), "")));
     let household = Household::new(&entries).map_err(why)?;
     let mut lodger = household.start(nursery)?;
     lodger.is_ready()?;
@@ -106,11 +106,15 @@ fn expose(
 
     let (inside, n_unanswered) = thread::scope(|scope| {
         let (lodger, patience) = (&lodger, 2 * ROUSING + window);
-        let rousing: Vec<_> =
-            (0..=N_UNREAD).map(|it| scope.spawn(move || rouse(lodger, it, patience))).collect();
+        let rousing: Vec<_> = (0..=N_UNREAD)
+            .map(|value| scope.spawn(move || rouse(lodger, value, patience)))
+            .collect();
         thread::sleep(ROUSING);
         let inside = call_for(lodger, window, random);
-        let unanswered = rousing.into_iter().filter_map(|it| it.join().ok()).filter(|it| *it);
+        let unanswered = rousing
+            .into_iter()
+            .filter_map(|rousing| rousing.join().ok())
+            .filter(|rousing| *rousing);
         (inside, unanswered.count())
     });
     let inside = inside?;
@@ -172,14 +176,15 @@ fn judge(outside: &Calls, inside: &Calls) -> Result<(), String> {
 /// Calls healthy servers for so long.
 fn call_for(lodger: &Lodger<'_>, window: Duration, random: &mut Random) -> Result<Calls, String> {
     let deadline = now() + window;
-    let streams: Vec<Random> = (0..N_CALLERS).map(|it| Random::new(random.draw(), it)).collect();
+    let streams: Vec<Random> =
+        (0..N_CALLERS).map(|value| Random::new(random.draw(), value)).collect();
     let parts: Vec<io::Result<Calls>> = thread::scope(|scope| {
         let callers: Vec<_> = streams
             .into_iter()
             .map(|stream| scope.spawn(move || call_until(lodger, deadline, stream)))
             .collect();
         let crashed = |_panic| Err(io::Error::other("a caller crashed"));
-        callers.into_iter().map(|it| it.join().unwrap_or_else(crashed)).collect()
+        callers.into_iter().map(|caller| caller.join().unwrap_or_else(crashed)).collect()
     });
     let mut all = Calls::default();
     for part in parts {
@@ -236,7 +241,7 @@ mod tests {
     use super::*;
 
     fn calls(ms: u64, failures: &[&str]) -> Calls {
-        let failures = failures.iter().map(|it| (*it).to_owned()).collect();
+        let failures = failures.iter().map(|failure| (*failure).to_owned()).collect();
         Calls { times: vec![Duration::from_millis(ms); 10], ids: HashSet::new(), failures }
     }
 

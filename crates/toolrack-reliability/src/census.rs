@@ -24,12 +24,12 @@ pub(crate) struct Resident {
 impl Census {
     pub(crate) fn take() -> Self {
         let Ok(entries) = fs::read_dir("/proc") else { return Self::default() };
-        let pids = entries.flatten().filter_map(|it| it.file_name().to_str()?.parse().ok());
+        let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         Self(pids.filter_map(look_at).collect())
     }
 
     pub(crate) fn children(&self, parent: u32) -> Vec<Resident> {
-        self.0.iter().filter(|it| it.parent == parent).copied().collect()
+        self.0.iter().filter(|value| value.parent == parent).copied().collect()
     }
 
     /// Children, their children, and so on.
@@ -46,14 +46,14 @@ impl Census {
     /// How long a process and everything below it were on a processor. Between two censuses nothing gets lost: the
     /// time of whoever ends goes to its parent.
     pub(crate) fn time_below(&self, ancestor: u32) -> Duration {
-        let own = self.0.iter().filter(|it| it.pid == ancestor).copied();
-        let n_ticks: u32 = own.chain(self.descendants(ancestor)).map(|it| it.n_ticks).sum();
+        let own = self.0.iter().filter(|value| value.pid == ancestor).copied();
+        let n_ticks: u32 = own.chain(self.descendants(ancestor)).map(|own| own.n_ticks).sum();
         TICK * n_ticks
     }
 
     pub(crate) fn zombies(&self, ancestor: u32) -> Vec<Resident> {
         let mut found = self.descendants(ancestor);
-        found.retain(|it| it.is_zombie);
+        found.retain(|found| found.is_zombie);
         found
     }
 }
@@ -92,7 +92,7 @@ fn parse_stat(pid: u32, stat: &str) -> Option<Resident> {
     let is_zombie = matches!(fields.next()?, "Z" | "X");
     let parent = fields.next()?.parse().ok()?;
     // User and system time, its own and that of ended children.
-    let times = fields.by_ref().skip(9).take(4).map_while(|it| it.parse::<u32>().ok());
+    let times = fields.by_ref().skip(9).take(4).map_while(|fields| fields.parse::<u32>().ok());
     let n_ticks = times.sum();
     let started = fields.nth(4)?.parse().ok()?;
     Some(Resident { pid, parent, started, is_zombie, n_ticks })
@@ -127,7 +127,7 @@ mod tests {
             resident(21, 10, true),
             resident(99, 1, false),
         ]);
-        let pids = |found: Vec<Resident>| found.iter().map(|it| it.pid).collect::<Vec<u32>>();
+        let pids = |found: Vec<Resident>| found.iter().map(|found| found.pid).collect::<Vec<u32>>();
         assert_eq!(pids(census.children(10)), [20, 21]);
         assert_eq!(pids(census.descendants(10)), [20, 21, 30, 40]);
         assert_eq!(pids(census.zombies(10)), [21, 40]);

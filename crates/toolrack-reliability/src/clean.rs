@@ -41,7 +41,9 @@ pub(crate) fn cleaned(marker: &Marker, killed: Instant) -> Result<Duration, Vec<
 
 /// Who was left, for people.
 pub(crate) fn described(left: &[Process]) -> String {
-    let lines: Vec<String> =
-        left.iter().map(|it| format!("{} {} {}", it.pid, it.state, it.command_line)).collect();
+    let lines: Vec<String> = left
+        .iter()
+        .map(|left| format!("{} {} {}", left.pid, left.state, left.command_line))
+        .collect();
     format!("left after {CLEAN_LIMIT:?}: {}", lines.join(" | "))
 }

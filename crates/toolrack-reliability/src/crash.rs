@@ -96,12 +96,12 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     let times = |of: &dyn Fn(&Crash) -> Option<Duration>| {
         Spread::of(crashes.iter().filter_map(of).collect())
     };
-    findings.spread("error", times(&|it| it.took));
+    findings.spread("error", times(&|value| value.took));
     for way in &WAYS {
-        let spread = times(&|it| it.took.filter(|_| it.way == way));
+        let spread = times(&|value| value.took.filter(|_| value.way == way));
         findings.measure(&format!("{}_max_ms", way.name), millis(spread.max));
     }
-    findings.spread("back", times(&|it| it.back));
+    findings.spread("back", times(&|value| value.back));
     for Crash { seed, way, failure, .. } in crashes {
         if let Some(what) = failure {
             findings.fail(seed, format!("{}: {what}", way.name));
@@ -231,16 +231,18 @@ impl Gate {
     async fn processes(&self, id: Uuid) -> Result<Victim, String> {
         let said = self.call(id, "pid", &json!({})).await?;
         let said: Value = serde_json::from_str(&said).map_err(|error| error.to_string())?;
-        let pid = said.get("pid").and_then(Value::as_u64).and_then(|it| u32::try_from(it).ok());
-        let guardian = self.service.status_detail(id).and_then(|it| it.process);
+        let pid = said.get("pid").and_then(Value::as_u64).and_then(|pid| u32::try_from(pid).ok());
+        let guardian =
+            self.service.status_detail(id).and_then(|status_detail| status_detail.process);
         let census = Census::take();
         // What has lost its parent is a child of the guardian too.
-        let is_leader = |it: &Resident| {
-            Some(it.pid) == pid || census.descendants(it.pid).iter().any(|it| Some(it.pid) == pid)
+        let is_leader = |value: &Resident| {
+            Some(value.pid) == pid
+                || census.descendants(value.pid).iter().any(|value| Some(value.pid) == pid)
         };
         let leader =
             census.children(guardian.ok_or("it runs nowhere")?).into_iter().find(is_leader);
-        let leader = leader.and_then(|it| Handle::of(it.pid));
+        let leader = leader.and_then(|leader| Handle::of(leader.pid));
         let server = pid.and_then(Handle::of);
         let (leader, server) = leader.zip(server).ok_or("its processes are not to be found")?;
         Ok(Victim { leader, server })

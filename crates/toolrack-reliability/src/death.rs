@@ -79,16 +79,16 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     gate.next.store(0, Ordering::Relaxed);
     let tolls = kill_many(&gate, n_kills).await;
     let after = Holdings::settled(&before).await?;
-    let times: Vec<Duration> = tolls.iter().flat_map(|(_, it)| it.times.clone()).collect();
+    let times: Vec<Duration> = tolls.iter().flat_map(|(_, toll)| toll.times.clone()).collect();
     let spread =
-        |of: fn(&Toll) -> Duration| Spread::of(tolls.iter().map(|(_, it)| of(it)).collect());
+        |of: fn(&Toll) -> Duration| Spread::of(tolls.iter().map(|(_, toll)| of(toll)).collect());
     findings.count("kills", tolls.len() as u64);
     findings.count("kills_tried_again", gate.n_void.load(Ordering::Relaxed));
     findings.count("calls_pending", times.len() as u64);
     findings.spread("outcome", Spread::of(times));
-    findings.spread("dying", spread(|it| it.dying));
+    findings.spread("dying", spread(|value| value.dying));
     findings.spread("own_share", spread(Toll::own_share));
-    findings.spread("close", spread(|it| it.closing));
+    findings.spread("close", spread(|value| value.closing));
     for (seed, Toll { late, failures, .. }) in tolls {
         failures.into_iter().chain(late).for_each(|what| findings.fail(seed, what));
     }
@@ -207,8 +207,8 @@ async fn server_of(peer: &Peer) -> Result<Handle, String> {
     struct Ids {
         pid: u32,
     }
-    let answer = peer.call("pid", json!({}), PATIENCE).await.map_err(|it| it.to_string())?;
-    let ids = texts(&answer).and_then(|it| serde_json::from_str(it.first()?).ok());
+    let answer = peer.call("pid", json!({}), PATIENCE).await.map_err(|error| error.to_string())?;
+    let ids = texts(&answer).and_then(|texts| serde_json::from_str(texts.first()?).ok());
     let handle = ids.and_then(|Ids { pid }| Handle::of(pid));
     handle.ok_or_else(|| "the server does not say who it is".to_owned())
 }

@@ -65,12 +65,12 @@ pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> anyhow::R
     falls.push((seeds.all().first().copied().unwrap_or_default(), last));
     findings.count("servers", N_SERVERS);
     findings.count("kills", n_cycles);
-    findings.count("survivors", falls.iter().map(|it| it.1.n_survivors).sum());
+    findings.count("survivors", falls.iter().map(|fall| fall.1.n_survivors).sum());
     let times = |of: fn(&Fall) -> Option<Duration>| {
-        Spread::of(falls.iter().filter_map(|it| of(&it.1)).collect())
+        Spread::of(falls.iter().filter_map(|fall| of(&fall.1)).collect())
     };
-    findings.spread("clean", times(|it| it.clean));
-    findings.spread("ready", times(|it| it.ready));
+    findings.spread("clean", times(|value| value.clean));
+    findings.spread("ready", times(|value| value.ready));
     books.tell(&mut findings);
     for (seed, fall) in falls {
         fall.failures.into_iter().for_each(|what| findings.fail(seed, what));

@@ -87,7 +87,7 @@ impl Flood {
             }
             _ => &[],
         };
-        ["--plan", &plan].iter().chain(extra).map(|it| (*it).to_owned()).collect()
+        ["--plan", &plan].iter().chain(extra).map(|value| (*value).to_owned()).collect()
     }
 }
 

@@ -21,14 +21,15 @@ pub(crate) fn written(history: &Path) -> anyhow::Result<HashSet<String>> {
         fs::copy(log, copy.with_extension("db-wal"))?;
     }
     let connection = Connection::open(&copy)?;
-    let verdict: String = connection.query_row("pragma integrity_check", [], |it| it.get(0))?;
+    let verdict: String =
+        connection.query_row("pragma integrity_check", [], |connection| connection.get(0))?;
     anyhow::ensure!(verdict == "ok", "integrity_check: {verdict}");
     let tables = "select count(*) from sqlite_schema where name = 'calls'";
-    if connection.query_row(tables, [], |it| it.get::<_, i64>(0))? == 0 {
+    if connection.query_row(tables, [], |connection| connection.get::<_, i64>(0))? == 0 {
         return Ok(HashSet::new());
     }
     let mut statement = connection.prepare("select id from calls")?;
-    let ids = statement.query_map([], |it| it.get(0))?.collect::<Result<_, _>>()?;
+    let ids = statement.query_map([], |statement| statement.get(0))?.collect::<Result<_, _>>()?;
     Ok(ids)
 }
 

@@ -92,7 +92,7 @@ impl Household {
     pub(crate) fn new(entries: &[Entry]) -> io::Result<Self> {
         let (dir, marker) = (TempDir::new()?, Marker::new());
         let household = Self { dir, marker };
-        let texts = entries.iter().map(|it| it.text(&household.marker));
+        let texts = entries.iter().map(|entry| entry.text(&household.marker));
         let text = texts.collect::<io::Result<String>>()?;
         File::create(household.home().config_file())?.write_all(text.as_bytes())?;
         Ok(household)
@@ -121,7 +121,7 @@ impl Lodger<'_> {
     /// Waits until the daemon takes calls, and says how long that took from the start of its process.
     pub(crate) fn is_ready(&self) -> Result<Duration, String> {
         loop {
-            let asked = self.wire().and_then(|mut it| it.get("/readyz")?.sound());
+            let asked = self.wire().and_then(|mut wire| wire.get("/readyz")?.sound());
             let took = self.begun.elapsed();
             match asked {
                 Ok(_) => return Ok(took),

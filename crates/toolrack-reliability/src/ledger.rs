@@ -136,7 +136,11 @@ impl Ledger {
     /// By how much outcomes came after their deadlines, at most.
     pub(crate) fn worst_lateness(&self) -> Duration {
         let late = |call: &Call| {
-            call.outcomes.iter().map(|it| it.at).max().map(|at| at.saturating_sub(call.deadline))
+            call.outcomes
+                .iter()
+                .map(|outcome| outcome.at)
+                .max()
+                .map(|at| at.saturating_sub(call.deadline))
         };
         self.calls.iter().filter_map(late).max().unwrap_or_default()
     }
@@ -161,16 +165,16 @@ impl Call {
     fn faults(&self, nonce: u64, n_runs: u64) -> Vec<Fault> {
         let mut faults = Vec::new();
         let any = |is_so: &dyn Fn(&Outcome) -> bool| self.outcomes.iter().any(is_so);
-        let answered = |it: &Outcome| matches!(it.kind, Kind::Ok | Kind::Answered);
+        let answered = |value: &Outcome| matches!(value.kind, Kind::Ok | Kind::Answered);
         match self.outcomes.len() {
             0 => faults.push(Fault::Missing),
             1 => {}
             _ => faults.push(Fault::Double),
         }
-        if any(&|it| it.echoed.is_some_and(|echoed| echoed != nonce)) {
+        if any(&|value| value.echoed.is_some_and(|echoed| echoed != nonce)) {
             faults.push(Fault::CrossWired);
         }
-        if any(&|it| it.kind == Kind::Ok && it.echoed.is_none()) {
+        if any(&|value| value.kind == Kind::Ok && value.echoed.is_none()) {
             faults.push(Fault::Mangled);
         }
         if n_runs > 1 {
@@ -179,10 +183,10 @@ impl Call {
         if n_runs == 0 && any(&answered) {
             faults.push(Fault::Invented);
         }
-        if n_runs > 0 && any(&|it| it.kind == Kind::NotSent) {
+        if n_runs > 0 && any(&|value| value.kind == Kind::NotSent) {
             faults.push(Fault::Leaked);
         }
-        if any(&|it| it.at > self.deadline + GRACE) {
+        if any(&|value| value.at > self.deadline + GRACE) {
             faults.push(Fault::Late);
         }
         faults
@@ -209,7 +213,7 @@ mod tests {
             ledger.settle(nonce, outcome.clone());
         }
         let found = ledger.violations(&HashMap::from([(nonce, n_runs)]));
-        let faults: Vec<Fault> = found.iter().map(|it| it.fault).collect();
+        let faults: Vec<Fault> = found.iter().map(|found| found.fault).collect();
         assert_eq!(faults, expected, "{outcomes:?} run {n_runs} times");
     }
 

@@ -74,16 +74,16 @@ fn open(args: GateArgs) -> anyhow::Result<Findings> {
     let GateArgs { gate, effort, seeds } = args;
     let seeds = Seeds::of(seeds).context("no seeds")?;
     match gate {
-        Gate::G01 => in_nursery(|it| Ok(orphan::run(it, effort, &seeds))),
+        Gate::G01 => in_nursery(|value| Ok(orphan::run(value, effort, &seeds))),
         Gate::G02 => in_runtime(death::run(effort, &seeds)),
         Gate::G03 => in_runtime(outcome::run(effort, &seeds)),
         Gate::G04 => in_runtime(deadline::run(effort, &seeds)),
         Gate::G05 => memory::run(effort, &seeds),
-        Gate::G14 => in_nursery(|it| Ok(blast::run(it, effort, &seeds))),
-        Gate::G15 => in_nursery(|it| stop::run(it, effort, &seeds)),
-        Gate::G19 => in_nursery(|it| startup::run(it, effort, &seeds)),
+        Gate::G14 => in_nursery(|value| Ok(blast::run(value, effort, &seeds))),
+        Gate::G15 => in_nursery(|value| stop::run(value, effort, &seeds)),
+        Gate::G19 => in_nursery(|value| startup::run(value, effort, &seeds)),
         Gate::G21 => in_runtime(crash::run(effort, &seeds)),
-        Gate::G22 => in_nursery(|it| fall::run(it, effort, &seeds)),
+        Gate::G22 => in_nursery(|value| fall::run(value, effort, &seeds)),
     }
 }
 

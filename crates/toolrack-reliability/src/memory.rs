@@ -65,7 +65,10 @@ fn judge(measured: &Measured) -> Result<(), String> {
 }
 
 fn value_name(flood: Flood) -> String {
-    flood.to_possible_value().map(|it| it.get_name().to_owned()).unwrap_or_default()
+    flood
+        .to_possible_value()
+        .map(|possible_value| possible_value.get_name().to_owned())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -78,7 +78,7 @@ impl Nursery {
     fn take_note(&self) {
         let unnoted = self.unnoted();
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        for child in children().into_iter().filter(|it| !unnoted.contains(it)) {
+        for child in children().into_iter().filter(|children| !unnoted.contains(children)) {
             let pid = i32::try_from(child).ok().and_then(Pid::from_raw);
             // One that has not ended is looked at again in the next round.
             pid.map(|pid| waitid(WaitId::Pid(pid), options)).transpose().unwrap_or_default();
@@ -99,11 +99,14 @@ impl Drop for Unnoted<'_> {
 /// The children of all our threads. None is overlooked that has ended: it stays until it is taken note of.
 fn children() -> Vec<u32> {
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return Vec::new() };
-    let lists =
-        threads.flatten().filter_map(|it| fs::read_to_string(it.path().join("children")).ok());
+    let lists = threads
+        .flatten()
+        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
     lists
         .flat_map(|list| {
-            let pids = list.split_ascii_whitespace().filter_map(|it| it.parse().ok());
+            let pids = list
+                .split_ascii_whitespace()
+                .filter_map(|split_ascii_whitespace| split_ascii_whitespace.parse().ok());
             pids.collect::<Vec<u32>>()
         })
         .collect()

@@ -69,7 +69,7 @@ pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> Findings 
     add(&mut findings, "guardian_", guardian);
     print::talk("G01: the owner and all its guardians are killed, and the next start sweeps");
     let everybody = in_turn(effort.of(20, 300), &|random| kill_everybody(nursery, random));
-    let n_swept = everybody.iter().map(|it| it.n_swept).sum();
+    let n_swept = everybody.iter().map(|everybody| everybody.n_swept).sum();
     if n_swept == 0 {
         findings.fail(0, "nobody was left for the sweep, so it was not put to the test");
     }
@@ -86,9 +86,9 @@ pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> Findings 
 fn add(findings: &mut Findings, prefix: &str, cycles: Vec<Cycle>) {
     let total = |of: fn(&Cycle) -> u64| cycles.iter().map(of).sum();
     findings.count(&format!("{prefix}cycles"), cycles.len() as u64);
-    findings.count(&format!("{prefix}survivors"), total(|it| it.n_survivors));
-    findings.count(&format!("{prefix}zombies"), total(|it| it.n_zombies));
-    let times = cycles.iter().filter_map(|it| it.clean).collect();
+    findings.count(&format!("{prefix}survivors"), total(|value| value.n_survivors));
+    findings.count(&format!("{prefix}zombies"), total(|value| value.n_zombies));
+    let times = cycles.iter().filter_map(|cycle| cycle.clean).collect();
     findings.spread(&format!("{prefix}clean"), Spread::of(times));
     for Cycle { seed, failure, .. } in cycles {
         if let Some(what) = failure {
@@ -152,7 +152,8 @@ fn kill_guardian(nursery: &Nursery, mut random: Random) -> Result<Cycle, String>
     let killed = now();
     handle.kill();
     // The owner is alive, so its dead guardian has to be taken note of, too.
-    let left = || tree.iter().filter(|it| it.lives()).count() + usize::from(guardian.is_listed());
+    let left =
+        || tree.iter().filter(|tree| tree.lives()).count() + usize::from(guardian.is_listed());
     let mut cycle = Cycle::quiet();
     match gone_since(killed, &left) {
         Ok(clean) => cycle.clean = Some(clean),
@@ -163,8 +164,8 @@ fn kill_guardian(nursery: &Nursery, mut random: Random) -> Result<Cycle, String>
     }
     cycle.n_zombies = Census::take().zombies(prey.handle.pid).len() as u64;
     let words = prey.ask()?;
-    let n_fine = words.iter().filter(|it| *it == FINE).count();
-    let n_gone = words.iter().filter(|it| *it == GONE).count();
+    let n_fine = words.iter().filter(|word| *word == FINE).count();
+    let n_gone = words.iter().filter(|word| *word == GONE).count();
     if (n_fine, n_gone) != (N_SERVERS - 1, 1) {
         let why = format!("after the death of one guardian the servers are: {}", words.join(" "));
         cycle.failure.get_or_insert(why);
@@ -185,13 +186,14 @@ fn kill_everybody(nursery: &Nursery, mut random: Random) -> Result<Cycle, String
     let mut prey = Prey::start(nursery, &marker, Sweep::Never)?;
     prey.is_ready()?;
     let guardians = guardians(&Census::take(), prey.handle.pid)?;
-    let handles: Vec<Handle> = guardians.iter().filter_map(|it| Handle::of(it.pid)).collect();
+    let handles: Vec<Handle> =
+        guardians.iter().filter_map(|guardian| Handle::of(guardian.pid)).collect();
     let everybody = || handles.iter().chain([&prey.handle]);
     // Not every parent takes note of a dead child before it starts the next one.
     let unnoted = (random.below(2) == 0).then(|| nursery.neglect(&prey.handle));
     let owner = if unnoted.is_some() { "a zombie" } else { "gone" };
     // Stopped first, nobody can react to the death of another: they die in the same instant.
-    everybody().for_each(|it| it.signal(Signal::STOP));
+    everybody().for_each(|everybody| everybody.signal(Signal::STOP));
     everybody().for_each(Handle::kill);
     for handle in everybody() {
         if !handle.ends_within(CLEAN_LIMIT) {
@@ -209,7 +211,7 @@ fn kill_everybody(nursery: &Nursery, mut random: Random) -> Result<Cycle, String
         &format!("owner ({owner}) and guardians killed, then swept"),
     );
     cycle.n_swept = n_swept;
-    cycle.clean = cycle.clean.map(|it| it + swept.saturating_duration_since(started));
+    cycle.clean = cycle.clean.map(|clean| clean + swept.saturating_duration_since(started));
     heir.handle.kill();
     let end = Cycle::cleaned(&heir_marker, now(), "owner killed after its sweep");
     cycle.n_survivors += end.n_survivors;

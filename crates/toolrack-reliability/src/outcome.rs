@@ -169,9 +169,9 @@ fn compare(
     let journal = Journal::read(journal).context("the journal of the servers")?;
     let ledger = batch.ledger();
     let mut executions: HashMap<u64, u64> = HashMap::new();
-    for record in journal.records.iter().filter(|it| it.event == Event::Executed) {
+    for record in journal.records.iter().filter(|record| record.event == Event::Executed) {
         totals.n_executed += 1;
-        let nonce = record.nonce.as_ref().and_then(|it| it.parse().ok());
+        let nonce = record.nonce.as_ref().and_then(|nonce| nonce.parse().ok());
         match nonce.filter(|nonce| *nonce < ledger.n_calls() as u64) {
             Some(nonce) => *executions.entry(nonce).or_default() += 1,
             None => {

@@ -49,7 +49,7 @@ impl Script {
         let args = ["--lifetime", LIFETIME].iter().chain(args);
         let mut definition = McpServerDef {
             command: program.to_string_lossy().into_owned(),
-            args: args.map(|it| (*it).to_owned()).collect(),
+            args: args.map(|args| (*args).to_owned()).collect(),
             ..McpServerDef::default()
         };
         definition.env.insert(Marker::VARIABLE.to_owned(), marker.to_owned());
@@ -162,7 +162,7 @@ pub(crate) fn texts(result: &RawJson) -> Option<Vec<String>> {
         text: String,
     }
     let CallResult { content } = result.decode().ok()?;
-    Some(content.into_iter().map(|it| it.text).collect())
+    Some(content.into_iter().map(|content| content.text).collect())
 }
 
 impl Inbox for Porter {
@@ -193,7 +193,8 @@ mod tests {
 
     #[track_caller]
     fn check(result: &'static str, expected: Option<&[&str]>) {
-        let expected = expected.map(|it| it.iter().map(|text| (*text).to_owned()).collect());
+        let expected =
+            expected.map(|expected| expected.iter().map(|text| (*text).to_owned()).collect());
         assert_eq!(texts(&RawJson::new(result)), expected, "{result}");
     }
 

@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn plans_have_names_of_their_own_and_something_to_do() {
-        let names: BTreeSet<&str> = PLANS.iter().map(|it| it.name).collect();
+        let names: BTreeSet<&str> = PLANS.iter().map(|plan| plan.name).collect();
         assert_eq!(names.len(), PLANS.len());
         assert!(PLANS.len() >= 40, "{} plans", PLANS.len());
         for plan in PLANS {
@@ -157,13 +157,13 @@ mod tests {
     fn every_fault_of_a_stdio_server_has_a_plan() {
         let covered: BTreeSet<u32> = PLANS
             .iter()
-            .flat_map(|it| it.faults.split_whitespace())
+            .flat_map(|plan| plan.faults.split_whitespace())
             .filter_map(|fault| fault.strip_prefix('F')?.parse().ok())
             .collect();
         // Our own stdout (39), retries (45), ids that run out (50) and locks (59) are no doings of a server;
         // progress (44), duplicate keys (52) and schemas (63) are put to the test where they are read.
         let not_ours = [39, 44, 45, 50, 52, 59, 63];
-        let expected: BTreeSet<u32> = (21..=62).filter(|it| !not_ours.contains(it)).collect();
+        let expected: BTreeSet<u32> = (21..=62).filter(|value| !not_ours.contains(value)).collect();
         let missing: Vec<&u32> = expected.difference(&covered).collect();
         assert!(missing.is_empty(), "no plan for {missing:?}");
     }
@@ -184,7 +184,7 @@ mod tests {
             Expected::Oversize,
         ];
         let seen = Seen::of(&outcome, |result| *result != RawJson::NULL);
-        let found: Vec<Expected> = all.into_iter().filter(|it| it.admits(&seen)).collect();
+        let found: Vec<Expected> = all.into_iter().filter(|value| value.admits(&seen)).collect();
         assert_eq!(found, admitting, "{seen:?}");
     }
 

@@ -120,10 +120,11 @@ pub(crate) fn end_marked(marker: &Marker) -> Vec<Process> {
     let mut ended: Vec<Process> = Vec::new();
     loop {
         let handles: Vec<Handle> =
-            marker.survivors().iter().filter_map(|it| Handle::of(it.pid)).collect();
+            marker.survivors().iter().filter_map(|survivor| Handle::of(survivor.pid)).collect();
         // Seen again with a handle open, it is certainly the one the handle is for.
         let left = marker.survivors();
-        for handle in handles.iter().filter(|it| left.iter().any(|seen| seen.pid == it.pid)) {
+        for handle in handles.iter().filter(|handle| left.iter().any(|seen| seen.pid == handle.pid))
+        {
             handle.kill();
             handle.ends_within(deadline.saturating_duration_since(now()));
         }

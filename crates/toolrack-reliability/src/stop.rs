@@ -62,7 +62,7 @@ enum Signals {
 
 pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
     let entries: Vec<Entry> =
-        (0..N_SERVERS).map(|it| Entry::scripted(format!("stubborn-{it}"), PLAN)).collect();
+        (0..N_SERVERS).map(|value| Entry::scripted(format!("stubborn-{value}"), PLAN)).collect();
     let household = Household::new(&entries)?;
     let mut findings = Findings::default();
     findings.count("servers", N_SERVERS);
@@ -81,12 +81,13 @@ pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> anyhow::R
 
 fn add(findings: &mut Findings, prefix: &str, all: Vec<(u64, Ended)>) {
     findings.count(&format!("{prefix}rounds"), all.len() as u64);
-    let times = |of: fn(&Ended) -> Duration| Spread::of(all.iter().map(|it| of(&it.1)).collect());
-    findings.spread(&format!("{prefix}exit"), times(|it| it.took));
+    let times =
+        |of: fn(&Ended) -> Duration| Spread::of(all.iter().map(|value| of(&value.1)).collect());
+    findings.spread(&format!("{prefix}exit"), times(|value| value.took));
     if prefix == TWICE {
-        findings.spread(&format!("{prefix}clean"), times(|it| it.clean));
+        findings.spread(&format!("{prefix}clean"), times(|value| value.clean));
     }
-    let n_survivors = all.iter().map(|it| it.1.n_survivors).sum();
+    let n_survivors = all.iter().map(|value| value.1.n_survivors).sum();
     findings.count(&format!("{prefix}survivors"), n_survivors);
     for (seed, ended) in all {
         ended.failures.into_iter().for_each(|what| findings.fail(seed, what));
@@ -172,7 +173,7 @@ mod tests {
     #[track_caller]
     fn check(signals: Signals, ms: u64, expected: &[Option<i32>]) {
         let mut codes = vec![Some(0), Some(1), Some(2), None];
-        codes.retain(|it| judge(signals, Duration::from_millis(ms), *it).is_none());
+        codes.retain(|code| judge(signals, Duration::from_millis(ms), *code).is_none());
         assert_eq!(codes, expected, "{signals:?} {ms}");
     }
 

@@ -59,7 +59,9 @@ fn open(gate: Gate, effort: Effort, seeds: &Seeds) -> anyhow::Result<GateReport>
         findings.fail(first(seeds), format!("left behind and ended: {}", left.join(" | ")));
     }
     // A seed that was made up for a failure without one would lead nowhere.
-    for failure in findings.failures.iter_mut().filter(|it| !seeds.all().contains(&it.seed)) {
+    for failure in
+        findings.failures.iter_mut().filter(|failure| !seeds.all().contains(&failure.seed))
+    {
         failure.seed = first(seeds);
     }
     let (took, load) = (started.elapsed(), census::load());
@@ -133,9 +135,12 @@ fn commit() -> Option<String> {
         return Some(head.trim().to_owned());
     };
     let loose = fs::read_to_string(git.join(branch)).ok();
-    let packed =
-        || fs::read_to_string(git.join("packed-refs")).ok().and_then(|it| packed_ref(&it, branch));
-    loose.map(|it| it.trim().to_owned()).or_else(packed)
+    let packed = || {
+        fs::read_to_string(git.join("packed-refs"))
+            .ok()
+            .and_then(|to_string| packed_ref(&to_string, branch))
+    };
+    loose.map(|loose| loose.trim().to_owned()).or_else(packed)
 }
 
 fn packed_ref(packed: &str, branch: &str) -> Option<String> {

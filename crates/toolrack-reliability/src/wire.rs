@@ -92,7 +92,7 @@ fn read_head(head: &str) -> Option<(u16, u64)> {
         let (name, value) = line.split_once(':')?;
         name.eq_ignore_ascii_case("content-length").then(|| value.trim())
     });
-    let length = lengths.next_back().map_or(Some(0), |it| it.parse().ok())?;
+    let length = lengths.next_back().map_or(Some(0), |value| value.parse().ok())?;
     Some((status, length))
 }
 

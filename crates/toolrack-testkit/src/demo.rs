@@ -152,7 +152,7 @@ impl Demo {
         if method != "notifications/cancelled" {
             return;
         }
-        if let Some(id) = Params::read(params).ok().and_then(|it| it.request_id) {
+        if let Some(id) = Params::read(params).ok().and_then(|value| value.request_id) {
             lock(&self.open).remove(id.get());
         }
     }

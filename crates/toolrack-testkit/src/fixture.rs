@@ -159,10 +159,10 @@ impl Fixture {
     }
 
     fn notified(&self, method: &str, params: Option<&RawValue>) {
-        let id = Params::read(params).ok().and_then(|it| it.request_id.map(RawValue::get));
+        let id = Params::read(params).ok().and_then(|value| value.request_id.map(RawValue::get));
         if let ("notifications/cancelled", Some(id)) = (method, id) {
             lock(&self.open).remove(id);
-            lock(&self.asking).retain(|it| it.ticket.id != id);
+            lock(&self.asking).retain(|value| value.ticket.id != id);
             lock(&self.listening).retain(|(listen, _)| listen != id);
         }
     }

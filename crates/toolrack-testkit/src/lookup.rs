@@ -35,7 +35,7 @@ fn build_command(name: &str, dir: &Path) -> String {
         "scripted-server" | "demo-server" | "chaos-proxy" => "toolrack-testkit",
         other => other,
     };
-    let profile = match dir.file_name().and_then(|it| it.to_str()) {
+    let profile = match dir.file_name().and_then(|file_name| file_name.to_str()) {
         Some("debug") | None => String::new(),
         Some("release") => " --release".to_owned(),
         Some(other) => format!(" --profile {other}"),

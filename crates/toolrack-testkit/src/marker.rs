@@ -57,8 +57,9 @@ impl Marker {
     pub fn survivors(&self) -> Vec<Process> {
         let assignment = format!("{}={}", Self::VARIABLE, self.value);
         let carries = |pid: u32, file: &str, text: &str| {
-            std::fs::read(probe::of(pid).join(file))
-                .is_ok_and(|bytes| bytes.split(|it| *it == 0).any(|it| it == text.as_bytes()))
+            std::fs::read(probe::of(pid).join(file)).is_ok_and(|bytes| {
+                bytes.split(|byte| *byte == 0).any(|part| part == text.as_bytes())
+            })
         };
         probe::all_pids()
             .into_iter()
@@ -88,8 +89,10 @@ impl Marker {
 fn describe(pid: u32) -> Option<Process> {
     let state = probe::status(pid)?.state;
     let arguments = std::fs::read(probe::of(pid).join("cmdline")).ok()?;
-    let words: Vec<_> =
-        arguments.split(|it| *it == 0).map(|it| String::from_utf8_lossy(it).into_owned()).collect();
+    let words: Vec<_> = arguments
+        .split(|argument| *argument == 0)
+        .map(|part| String::from_utf8_lossy(part).into_owned())
+        .collect();
     Some(Process { pid, command_line: words.join(" ").trim_end().to_owned(), state })
 }
 

@@ -122,7 +122,7 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn parse(text: &str) -> Result<Self, PlanError> {
         let mut rules = Vec::new();
-        for rule in text.split(';').map(str::trim).filter(|it| !it.is_empty()) {
+        for rule in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
             let parsed = parse_rule(rule);
             rules.extend(parsed.map_err(|why| PlanError { rule: rule.to_owned(), why })?);
         }
@@ -167,7 +167,7 @@ impl fmt::Display for PlanError {
 impl std::error::Error for PlanError {}
 
 fn parse_rule(text: &str) -> Result<Vec<Rule>, String> {
-    let end = text.find(|it: char| !it.is_ascii_lowercase()).unwrap_or(text.len());
+    let end = text.find(|value: char| !value.is_ascii_lowercase()).unwrap_or(text.len());
     let (word, rest) = text.split_at(end);
     match Moment::named(word) {
         Some(moment) => parse_moment_rule(moment, rest),
@@ -187,7 +187,7 @@ fn parse_moment_rule(moment: Moment, rest: &str) -> Result<Vec<Rule>, String> {
             (parse_which(selector)?, faults.strip_prefix('='))
         }
     };
-    let Some(faults) = faults.filter(|it| !it.trim().is_empty()) else {
+    let Some(faults) = faults.filter(|faults| !faults.trim().is_empty()) else {
         return Err(format!("say what goes wrong, as in `{}=exit(1)`", moment.name()));
     };
     faults.split('+').map(|text| place(Fault::parse(text.trim())?, Some(moment), which)).collect()
@@ -199,14 +199,14 @@ fn parse_usual_rule(text: &str) -> Result<Vec<Rule>, String> {
         let fault = Fault::parse(&format!("{}({})", name.trim(), args.trim()))?;
         return Ok(vec![place(fault, None, Which::All)?]);
     }
-    text.split('+').map(|it| place(Fault::parse(it.trim())?, None, Which::All)).collect()
+    text.split('+').map(|part| place(Fault::parse(part.trim())?, None, Which::All)).collect()
 }
 
 fn place(fault: Fault, moment: Option<Moment>, which: Which) -> Result<Rule, String> {
     let moment = moment.unwrap_or_else(|| fault.usual_moment());
     if let Some(only) = fault.only_at() {
         if !only.contains(&moment) {
-            let names: Vec<String> = only.iter().map(|it| format!("`{}`", it.name())).collect();
+            let names: Vec<String> = only.iter().map(|only| format!("`{}`", only.name())).collect();
             return Err(format!(
                 "`{}` stands at {}, not at `{}`",
                 fault.name(),

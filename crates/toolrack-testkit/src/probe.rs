@@ -21,20 +21,21 @@ pub fn private_bytes(pid: u32) -> io::Result<u64> {
 
 /// The processes that `pid` is the parent of, zombies included.
 pub fn children_of(pid: u32) -> Vec<u32> {
-    let is_child = |it: &u32| status(*it).is_some_and(|it| it.parent == pid);
+    let is_child = |value: &u32| status(*value).is_some_and(|status| status.parent == pid);
     all_pids().into_iter().filter(is_child).collect()
 }
 
 /// The children of a process that ended and were not reaped.
 pub fn zombies_of(pid: u32) -> Vec<u32> {
-    let is_zombie_child =
-        |it: &u32| status(*it).is_some_and(|it| it.parent == pid && it.state == 'Z');
+    let is_zombie_child = |value: &u32| {
+        status(*value).is_some_and(|status| status.parent == pid && status.state == 'Z')
+    };
     all_pids().into_iter().filter(is_zombie_child).collect()
 }
 
 pub(crate) fn all_pids() -> Vec<u32> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    entries.flatten().filter_map(|it| it.file_name().to_str()?.parse().ok()).collect()
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -65,7 +66,7 @@ fn parse_stat(stat: &str) -> Option<Status> {
 
 fn kib_line(text: &str, name: &str) -> io::Result<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(name));
-    let kib = value.and_then(|it| it.trim().strip_suffix(" kB")?.trim().parse().ok());
+    let kib = value.and_then(|value| value.trim().strip_suffix(" kB")?.trim().parse().ok());
     kib.map(|kib: u64| kib * 1024).ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidData, format!("no line `{name}` with a size"))
     })
@@ -78,7 +79,8 @@ mod tests {
     #[test]
     fn the_fields_of_stat_survive_odd_program_names() {
         let check = |stat: &str, expected: Option<(char, u32, u32, u32)>| {
-            let parsed = parse_stat(stat).map(|it| (it.state, it.parent, it.group, it.session));
+            let parsed =
+                parse_stat(stat).map(|stat| (stat.state, stat.parent, stat.group, stat.session));
             assert_eq!(parsed, expected, "{stat}");
         };
         check("12 (sh) S 1 11 10 0", Some(('S', 1, 11, 10)));

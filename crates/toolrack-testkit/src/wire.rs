@@ -86,7 +86,10 @@ impl Meta<'_> {
         let Some(requested) = &self.protocol_version else {
             return Err(Refusal::missing_meta("io.modelcontextprotocol/protocolVersion"));
         };
-        if !self.client_capabilities.is_some_and(|it| it.get().starts_with('{')) {
+        if !self
+            .client_capabilities
+            .is_some_and(|client_capabilities| client_capabilities.get().starts_with('{'))
+        {
             return Err(Refusal::missing_meta("io.modelcontextprotocol/clientCapabilities"));
         }
         if requested != "2026-07-28" {
@@ -111,7 +114,7 @@ impl Meta<'_> {
 pub(crate) fn severity(level: &str) -> Option<usize> {
     ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
         .iter()
-        .position(|it| *it == level)
+        .position(|debug| *debug == level)
 }
 
 /// A JSON-RPC error to answer with.
@@ -196,7 +199,10 @@ impl Answer {
     /// The members of a JSON object, taken out of its braces.
     pub(crate) fn members_of(object: &Value) -> String {
         let text = object.to_string();
-        text.strip_prefix('{').and_then(|it| it.strip_suffix('}')).unwrap_or_default().to_owned()
+        text.strip_prefix('{')
+            .and_then(|rest| rest.strip_suffix('}'))
+            .unwrap_or_default()
+            .to_owned()
     }
 
     /// `"result":…` or `"error":…`, as it stands in the response.
@@ -285,7 +291,7 @@ mod tests {
             let raw: &RawValue = serde_json::from_str(params).expect("JSON");
             let read = Params::read(Some(raw)).expect("params");
             assert_eq!(
-                read.meta.check(&["2026-07-28"]).map_err(|it| it.code),
+                read.meta.check(&["2026-07-28"]).map_err(|error| error.code),
                 expected,
                 "{params}"
             );

@@ -107,7 +107,7 @@ fn words(client: ClientName, errand: &Errand) -> anyhow::Result<Vec<OsString>> {
         }
         ClientName::Mcporter => {
             words.extend(["call".into(), "--stdio".into(), program]);
-            words.extend(args.iter().flat_map(|it| ["--stdio-arg".into(), it.into()]));
+            words.extend(args.iter().flat_map(|arg| ["--stdio-arg".into(), arg.into()]));
             words.push(errand.tool.into());
             words.extend(errand.pairs().map(OsString::from));
         }
@@ -116,7 +116,7 @@ fn words(client: ClientName, errand: &Errand) -> anyhow::Result<Vec<OsString>> {
             words.extend(args.iter().map(OsString::from));
             let call = ["--method", "tools/call", "--tool-name", errand.tool];
             words.extend(call.map(OsString::from));
-            words.extend(errand.pairs().flat_map(|it| ["--tool-arg".into(), it.into()]));
+            words.extend(errand.pairs().flat_map(|pair| ["--tool-arg".into(), pair.into()]));
         }
         other => bail!("{other:?} is no program"),
     }

@@ -71,7 +71,7 @@ async fn of_one(server: &ServerCommand) -> anyhow::Result<Arc<McpManager>> {
 /// Connects all servers, or says that one is not.
 pub(crate) async fn connect_all(manager: &McpManager) -> anyhow::Result<()> {
     let servers = manager.connect_all().await?;
-    if let Some(failed) = servers.iter().find(|it| !it.is_connected()) {
+    if let Some(failed) = servers.iter().find(|server| !server.is_connected()) {
         anyhow::bail!("{} is {:?}", failed.name(), failed.state());
     }
     Ok(())

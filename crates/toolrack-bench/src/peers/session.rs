@@ -48,7 +48,7 @@ impl Session {
 
     /// Whether the stream is there and the gateway has not ended it.
     pub(crate) fn is_open(&self) -> bool {
-        self.stream.as_ref().is_some_and(|it| !hyper::body::Body::is_end_stream(it))
+        self.stream.as_ref().is_some_and(|stream| !hyper::body::Body::is_end_stream(stream))
     }
 
     /// Sends a message and reads the answer to its end.

@@ -78,7 +78,7 @@ async fn checked(caller: &Behind, call: &Call) -> anyhow::Result<()> {
 /// The address that a gateway has said, once somebody answers there.
 async fn listening(process: &RemoteProcess) -> anyhow::Result<String> {
     let url = process.said.strip_prefix("listening ").context("the gateway said no address")?;
-    let address = url.strip_prefix("http://").and_then(|it| it.split('/').next());
+    let address = url.strip_prefix("http://").and_then(|rest| rest.split('/').next());
     let address = address.context("the gateway said no address")?;
     let answered = async {
         while TcpStream::connect(address).is_err() {
@@ -101,7 +101,7 @@ async fn memory() -> anyhow::Result<Report> {
     sessions.extend(opened(&url, N_SESSIONS - 1).await?);
     sleep(SETTLING).await;
     let after = gauge::resident_of(process.id())?;
-    let n_open = sessions.iter().filter(|it| it.is_open()).count();
+    let n_open = sessions.iter().filter(|session| session.is_open()).count();
     ensure!(n_open == N_SESSIONS, "{n_open} of {N_SESSIONS} sessions are open");
     drop(sessions);
     process.end()?;

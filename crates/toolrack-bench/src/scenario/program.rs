@@ -69,12 +69,12 @@ fn repeated(
 
 fn times(runs: &[Run]) -> anyhow::Result<Report> {
     let millis = |of: fn(&Run) -> Duration| {
-        let values: Vec<f64> = runs.iter().map(|it| of(it).as_secs_f64() * 1e3).collect();
+        let values: Vec<f64> = runs.iter().map(|run| of(run).as_secs_f64() * 1e3).collect();
         median(&values).context("nothing was run")
     };
     Ok(Report::from([
-        (Metric::AnswerMillis, millis(|it| it.answered)?),
-        (Metric::Millis, millis(|it| it.ended)?),
+        (Metric::AnswerMillis, millis(|value| value.answered)?),
+        (Metric::Millis, millis(|value| value.ended)?),
     ]))
 }
 

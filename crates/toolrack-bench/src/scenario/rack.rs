@@ -40,7 +40,7 @@ async fn close(manager: McpManager) -> anyhow::Result<()> {
 /// Waits until so many servers are connected.
 async fn connected(manager: &McpManager, n_servers: usize) -> anyhow::Result<()> {
     let all = async {
-        while manager.servers().iter().filter(|it| it.is_connected()).count() < n_servers {
+        while manager.servers().iter().filter(|server| server.is_connected()).count() < n_servers {
             sleep(POLLING).await;
         }
     };

@@ -59,12 +59,12 @@ pub(crate) fn member<'a>(object: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
 
 /// A string value without its quotes; escapes stay as they are.
 pub(crate) fn unquoted(value: &[u8]) -> &[u8] {
-    value.strip_prefix(b"\"").and_then(|it| it.strip_suffix(b"\"")).unwrap_or(value)
+    value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value)
 }
 
 /// A number value, or 0 for what is none.
 pub(crate) fn number(value: &[u8]) -> usize {
-    std::str::from_utf8(value).ok().and_then(|it| it.parse().ok()).unwrap_or(0)
+    std::str::from_utf8(value).ok().and_then(|utf8| utf8.parse().ok()).unwrap_or(0)
 }
 
 fn members(object: &[u8]) -> Members<'_> {
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn arguments_are_reached_member_by_member() {
         let params = br#"{"_meta":{"progressToken":0},"name":"big","arguments":{"n":64}}"#;
-        let n = member(params, b"arguments").and_then(|it| member(it, b"n")).map(number);
+        let n = member(params, b"arguments").and_then(|item| member(item, b"n")).map(number);
         assert_eq!(n, Some(64));
         assert_eq!(member(params, b"missing"), None);
     }

@@ -47,8 +47,8 @@ mod tests {
         add(Direct, Scenario::GatewayStdio, Metric::P50Micros, 20.0);
         add(Gateway, Scenario::GatewayMemory, Metric::SessionsMib, 90.0);
         let verdicts = Asked { results: &results }.about_gateways();
-        let run: Vec<_> = verdicts.iter().filter(|it| it.measured.is_some()).collect();
-        let shown: Vec<_> = run.iter().map(|it| (it.target, it.measured, it.word())).collect();
+        let run: Vec<_> = verdicts.iter().filter(|verdict| verdict.measured.is_some()).collect();
+        let shown: Vec<_> = run.iter().map(|run| (run.target, run.measured, run.word())).collect();
         let expected = [
             ("64 in flight, HTTP: × peer", Some(9.0), "ok"),
             ("sequential, stdio: µs added (p50)", Some(230.0), "MISSED"),

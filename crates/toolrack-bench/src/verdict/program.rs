@@ -54,8 +54,8 @@ mod tests {
         add(Toolrack, Scenario::CliHelp, Metric::Millis, 3.0);
         add(Toolrack, Scenario::CliSize, Metric::StrippedMib, 26.0);
         let verdicts = Asked { results: &results }.about_programs();
-        let run: Vec<_> = verdicts.iter().filter(|it| it.measured.is_some()).collect();
-        let shown: Vec<_> = run.iter().map(|it| (it.target, it.measured, it.word())).collect();
+        let run: Vec<_> = verdicts.iter().filter(|verdict| verdict.measured.is_some()).collect();
+        let shown: Vec<_> = run.iter().map(|run| (run.target, run.measured, run.word())).collect();
         let expected = [
             ("call, server on Node: ms added", Some(50.0), "MISSED"),
             ("call, server on Node: × best peer", Some(3.0), "ok"),

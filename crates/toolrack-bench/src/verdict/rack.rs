@@ -91,8 +91,8 @@ mod tests {
         add(Rmcp, Scenario::RackStart, MULTI, Metric::Millis, 100.0);
         add(Manager, Scenario::RackNeighbours, CURRENT, Metric::FailedCalls, 1.0);
         let verdicts = Asked { results: &results }.about_rack();
-        let run: Vec<_> = verdicts.iter().filter(|it| it.measured.is_some()).collect();
-        let shown: Vec<_> = run.iter().map(|it| (it.target, it.measured, it.word())).collect();
+        let run: Vec<_> = verdicts.iter().filter(|verdict| verdict.measured.is_some()).collect();
+        let shown: Vec<_> = run.iter().map(|run| (run.target, run.measured, run.word())).collect();
         let expected = [
             ("sequential, one core: p50 / client's", Some(1.1), "ok"),
             ("sequential, one core, raw result: p50 / client's", Some(1.2), "MISSED"),

@@ -84,8 +84,10 @@ mod tests {
         add(Toolrack, Scenario::HttpJson, CURRENT, CpuMicrosPerCall, 30.0);
         add(Rmcp, Scenario::HttpJson, CURRENT, CpuMicrosPerCall, 60.0);
         let verdicts = Asked { results: &results }.about_http();
-        let shown: Vec<_> =
-            verdicts.iter().map(|it| (it.measured, it.at_limit, it.word())).collect();
+        let shown: Vec<_> = verdicts
+            .iter()
+            .map(|verdict| (verdict.measured, verdict.at_limit, verdict.word()))
+            .collect();
         let not_run = (None, None, "not run");
         let expected = [
             (Some(8.0), Some(9.0), "ok"),

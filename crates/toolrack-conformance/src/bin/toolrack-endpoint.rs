@@ -117,7 +117,7 @@ impl Wanted {
                 "--server" => {
                     let command = args.next().context("`--server` needs a name and a command")?;
                     let mut rest = Vec::new();
-                    while let Some(word) = args.next_if(|it| it != "--server") {
+                    while let Some(word) = args.next_if(|args| args != "--server") {
                         rest.push(word);
                     }
                     let rest: Vec<&str> = rest.iter().map(String::as_str).collect();

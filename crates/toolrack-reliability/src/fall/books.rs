@@ -82,9 +82,9 @@ mod tests {
     /// Which of some texts may be found after these were saved.
     #[track_caller]
     fn check(saves: &[&str], expected: &[&str]) {
-        let saves: Vec<String> = saves.iter().map(|it| (*it).to_owned()).collect();
+        let saves: Vec<String> = saves.iter().map(|save| (*save).to_owned()).collect();
         let mut texts = vec!["old", "one", "two", "tw", ""];
-        texts.retain(|it| kept("old", &saves, it));
+        texts.retain(|text| kept("old", &saves, text));
         assert_eq!(texts, expected, "{saves:?}");
     }
 

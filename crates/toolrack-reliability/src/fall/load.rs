@@ -61,7 +61,8 @@ struct Load<'a> {
 /// Keeps the daemon busy for so long, then kills it, and tells what was gained.
 pub(super) fn until_killed(lodger: &Lodger<'_>, life: Duration, random: &mut Random) -> Killed {
     let load = Load { gained: Mutex::default(), is_doomed: AtomicBool::new(false), lodger };
-    let streams: Vec<Random> = (0..N_CALLERS).map(|it| Random::new(random.draw(), it)).collect();
+    let streams: Vec<Random> =
+        (0..N_CALLERS).map(|value| Random::new(random.draw(), value)).collect();
     let at = thread::scope(|scope| {
         for stream in streams {
             let load = &load;
@@ -100,7 +101,7 @@ impl Load<'_> {
         loop {
             let page = wire.get(LOOK_BACK)?.sound()?;
             let calls = page.get("calls").and_then(Value::as_array).map(Vec::as_slice);
-            let ids = calls.unwrap_or_default().iter().map(|it| text(it, "/id"));
+            let ids = calls.unwrap_or_default().iter().map(|call| text(call, "/id"));
             let ids = ids.collect::<io::Result<Vec<String>>>()?;
             self.gained().shown.extend(ids);
             thread::sleep(LOOK_PAUSE);

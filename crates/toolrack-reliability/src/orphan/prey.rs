@@ -63,7 +63,7 @@ impl Prey {
     /// Waits for the sweep of the victim and says how many it ended.
     pub(super) fn swept(&mut self) -> Result<u64, String> {
         let line = self.hear()?;
-        let count = line.strip_prefix(SWEPT).and_then(|it| it.trim().parse().ok());
+        let count = line.strip_prefix(SWEPT).and_then(|rest| rest.trim().parse().ok());
         count.ok_or_else(|| format!("the victim said `{line}` instead of having swept"))
     }
 

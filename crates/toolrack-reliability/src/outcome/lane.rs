@@ -63,7 +63,7 @@ impl Lane {
     /// A server to call, but not the one that is known to be dead. It may die at any moment.
     pub(super) async fn peer(&mut self, dead: Option<&Arc<Peer>>) -> Option<Arc<Peer>> {
         let is_dead = |peer: &Arc<Peer>| dead.is_some_and(|dead| Arc::ptr_eq(peer, dead));
-        let usable = |it: &Option<Arc<Peer>>| it.as_ref().is_some_and(|peer| !is_dead(peer));
+        let usable = |value: &Option<Arc<Peer>>| value.as_ref().is_some_and(|peer| !is_dead(peer));
         let found = timeout(REOPEN_LIMIT, self.current.wait_for(usable)).await;
         found.ok()?.ok()?.clone()
     }

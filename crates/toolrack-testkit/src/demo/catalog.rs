@@ -136,8 +136,10 @@ fn get_prompt(params: &Params<'_>) -> Result<Answer, Refusal> {
     if params.name.as_deref() != Some("introduce") {
         return refused("no such prompt; there is `introduce`");
     }
-    let arguments: Value =
-        params.arguments.and_then(|it| serde_json::from_str(it.get()).ok()).unwrap_or_default();
+    let arguments: Value = params
+        .arguments
+        .and_then(|arguments| serde_json::from_str(arguments.get()).ok())
+        .unwrap_or_default();
     let Some(name) = arguments.get("name").and_then(Value::as_str) else {
         return refused("the argument `name` is missing");
     };

@@ -123,7 +123,7 @@ fn within(name: &str, value: u64, least: u64, most: u64) -> Result<u64, String> 
 
 fn clock_seed() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |it| u64::from(it.subsec_nanos()) ^ it.as_secs())
+    since.map_or(0, |since| u64::from(since.subsec_nanos()) ^ since.as_secs())
 }
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ pub(crate) fn set(document: &mut Value, name: &str, value: Value) {
 fn promises_iss(shared: &Shared) -> bool {
     [Fault::IssPromised, Fault::IssMissing, Fault::IssWrong, Fault::IssSlash]
         .into_iter()
-        .any(|it| shared.has(it))
+        .any(|value| shared.has(value))
 }
 
 fn register(shared: &Shared, role: Role, request: &Request) -> Reply {
@@ -149,8 +149,8 @@ fn authorize(shared: &Shared, role: Role, request: &Request) -> Reply {
     let known = {
         let ledger = shared.ledger();
         let client = ledger.clients.get(&(role, client_id.clone()));
-        client.is_some_and(|it| {
-            it.redirect_uris.is_empty() || it.redirect_uris.contains(&redirect_uri)
+        client.is_some_and(|client| {
+            client.redirect_uris.is_empty() || client.redirect_uris.contains(&redirect_uri)
         })
     };
     let proper = get("response_type") == "code"
@@ -284,6 +284,6 @@ fn vouch(shared: &Shared, request: &Request) -> Reply {
 }
 
 fn refusal(error: &str, quoted: Option<&str>) -> Reply {
-    let description = quoted.map(|it| format!("{it} is not good"));
+    let description = quoted.map(|quoted| format!("{quoted} is not good"));
     Reply::json(400, &json!({ "error": error, "error_description": description }))
 }

@@ -103,7 +103,7 @@ impl Ledger {
     pub(crate) fn new(clients: &[(String, String)]) -> Self {
         let mut ledger = Self::default();
         for (id, secret) in clients {
-            let secret = Some(secret.clone()).filter(|it| !it.is_empty());
+            let secret = Some(secret.clone()).filter(|some| !some.is_empty());
             let client = Client { secret, ..Client::default() };
             ledger.clients.insert((Role::First, id.clone()), client);
         }
@@ -181,11 +181,15 @@ impl Ledger {
             entry.is_used = true;
         }
         self.stats.refreshes += 1;
-        if self.access.get(&old).is_some_and(|it| now() < it.ends) {
+        if self.access.get(&old).is_some_and(|value| now() < value.ends) {
             self.stats.early_refreshes += 1;
         }
-        let pair =
-            self.pair(grant, login, lifetime, Some(rotation).filter(|it| *it == Rotation::Rotate));
+        let pair = self.pair(
+            grant,
+            login,
+            lifetime,
+            Some(rotation).filter(|some| *some == Rotation::Rotate),
+        );
         if let Some(entry) = self.refresh.get_mut(token) {
             entry.access.clone_from(&pair.access);
         }
@@ -207,14 +211,14 @@ impl Ledger {
     }
 
     pub(crate) fn revoke_all(&mut self) {
-        let logins: Vec<u64> = self.access.values().map(|it| it.login).collect();
+        let logins: Vec<u64> = self.access.values().map(|value| value.login).collect();
         self.over.extend(logins);
     }
 
     /// Ends the login of a token, whichever of the two it is.
     pub(crate) fn revoke(&mut self, token: &str) {
-        let refresh = self.refresh.get(token).map(|it| it.login);
-        let login = refresh.or_else(|| self.access.get(token).map(|it| it.login));
+        let refresh = self.refresh.get(token).map(|value| value.login);
+        let login = refresh.or_else(|| self.access.get(token).map(|value| value.login));
         self.over.extend(login);
     }
 }

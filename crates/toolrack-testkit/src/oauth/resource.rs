@@ -56,14 +56,17 @@ pub(crate) fn describe(shared: &Shared, path: &str) -> Reply {
 fn call(shared: &Shared, request: &Request) -> Reply {
     let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     let is_tool = message.get("method") == Some(&json!("tools/call"));
-    let token = request.authorization.as_deref().and_then(|it| it.strip_prefix("Bearer "));
+    let token = request
+        .authorization
+        .as_deref()
+        .and_then(|authorization| authorization.strip_prefix("Bearer "));
     let scope = {
         let ledger = shared.ledger();
-        let grant = token.and_then(|it| ledger.grant(it));
+        let grant = token.and_then(|token| ledger.grant(token));
         let issuer =
             if shared.has(Fault::NoDescription) { Role::Resource } else { shared.current() };
-        let fits = grant.filter(|it| it.role == issuer && it.resource == name(shared));
-        fits.map(|it| it.scope.clone())
+        let fits = grant.filter(|grant| grant.role == issuer && grant.resource == name(shared));
+        fits.map(|fits| fits.scope.clone())
     };
     let refusal = match scope {
         None => Some(unauthorized(shared, token)),
@@ -92,7 +95,7 @@ fn call(shared: &Shared, request: &Request) -> Reply {
 }
 
 fn names(scope: &str, one: &str) -> bool {
-    scope.split(' ').any(|it| it == one)
+    scope.split(' ').any(|part| part == one)
 }
 
 fn unauthorized(shared: &Shared, token: Option<&str>) -> Reply {
@@ -119,9 +122,9 @@ fn challenge(shared: &Shared, status: u16, error: Option<&str>, scope: Option<&s
         () if hidden || shared.has(Fault::DescriptionAtRoot) => None,
         () => Some(format!("{}{DESCRIPTION}/mcp", shared.origin(Role::Resource))),
     };
-    params.extend(error.map(|it| format!("error=\"{it}\"")));
-    params.extend(place.map(|it| format!("resource_metadata=\"{it}\"")));
-    params.extend(scope.map(|it| format!("scope=\"{it}\"")));
+    params.extend(error.map(|error| format!("error=\"{error}\"")));
+    params.extend(place.map(|place| format!("resource_metadata=\"{place}\"")));
+    params.extend(scope.map(|scope| format!("scope=\"{scope}\"")));
     let value = format!("Basic realm=\"scope=decoy\", Bearer {}", params.join(", "));
     Reply { headers: vec![("www-authenticate", value)], ..Reply::plain(status) }
 }

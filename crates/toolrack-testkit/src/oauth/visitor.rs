@@ -22,7 +22,7 @@ pub fn visit(url: &str) -> io::Result<String> {
 
 /// Posts a JSON message with a bearer token, and gives back the status and the whole answer.
 pub fn post(url: &str, token: Option<&str>, body: &str) -> io::Result<(u16, String)> {
-    let token = token.map(|it| format!("Authorization: {it}\r\n")).unwrap_or_default();
+    let token = token.map(|token| format!("Authorization: {token}\r\n")).unwrap_or_default();
     let answer = exchange(url, "POST", &token, body)?;
     Ok((status(&answer), answer))
 }
@@ -34,7 +34,7 @@ pub fn get(url: &str) -> io::Result<(u16, String)> {
 }
 
 fn status(answer: &str) -> u16 {
-    answer.split(' ').nth(1).and_then(|it| it.parse().ok()).unwrap_or_default()
+    answer.split(' ').nth(1).and_then(|nth| nth.parse().ok()).unwrap_or_default()
 }
 
 fn exchange(url: &str, method: &str, headers: &str, body: &str) -> io::Result<String> {
@@ -56,6 +56,6 @@ fn exchange(url: &str, method: &str, headers: &str, body: &str) -> io::Result<St
 
 fn location(answer: &str) -> Option<&str> {
     let head = answer.split("\r\n\r\n").next()?;
-    let line = head.lines().find(|it| it.to_ascii_lowercase().starts_with("location:"))?;
+    let line = head.lines().find(|line| line.to_ascii_lowercase().starts_with("location:"))?;
     line.split_once(':').map(|(_, value)| value.trim())
 }

@@ -77,7 +77,7 @@ impl Request {
 }
 
 fn get<'a>(pairs: &'a [(String, String)], name: &str) -> Option<&'a str> {
-    pairs.iter().find(|(it, _)| it == name).map(|(_, value)| value.as_str())
+    pairs.iter().find(|(pair, _)| pair == name).map(|(_, value)| value.as_str())
 }
 
 impl Reply {
@@ -118,14 +118,15 @@ fn parse(bytes: &[u8]) -> Option<Request> {
     let mut head = httparse::Request::new(&mut headers);
     let Ok(httparse::Status::Complete(length)) = head.parse(bytes) else { return None };
     let header = |name: &str| {
-        let found = head.headers.iter().find(|it| it.name.eq_ignore_ascii_case(name))?;
+        let found = head.headers.iter().find(|header| header.name.eq_ignore_ascii_case(name))?;
         Some(String::from_utf8_lossy(found.value).into_owned())
     };
-    let expected = header("content-length").and_then(|it| it.parse().ok()).unwrap_or(0_usize);
+    let expected = header("content-length").and_then(|value| value.parse().ok()).unwrap_or(0_usize);
     let body = bytes.get(length..length.checked_add(expected)?)?.to_vec();
     let (path, query) = head.path?.split_once('?').unwrap_or((head.path?, ""));
     let mut pairs = decode(query);
-    if header("content-type").is_some_and(|it| it.starts_with("application/x-www-form-urlencoded"))
+    if header("content-type")
+        .is_some_and(|value| value.starts_with("application/x-www-form-urlencoded"))
     {
         pairs.extend(decode(&String::from_utf8_lossy(&body)));
     }
@@ -153,7 +154,7 @@ pub(crate) fn write(mut stream: TcpStream, reply: &Reply) -> io::Result<()> {
 
 /// Reads `a=b&c=d`.
 pub(crate) fn decode(text: &str) -> Vec<(String, String)> {
-    let pairs = text.split('&').filter(|it| !it.is_empty());
+    let pairs = text.split('&').filter(|part| !part.is_empty());
     pairs
         .map(|pair| {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

@@ -17,7 +17,8 @@ pub(super) struct Args<'a> {
 
 impl<'a> Args<'a> {
     pub(super) fn of(name: &'a str, text: &'a str) -> Self {
-        let items: Vec<&str> = text.split(',').map(str::trim).filter(|it| !it.is_empty()).collect();
+        let items: Vec<&str> =
+            text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
         Self { name, left: items.into_iter() }
     }
 
@@ -72,7 +73,9 @@ impl<'a> Args<'a> {
     }
 
     pub(super) fn text(&mut self) -> Result<String, String> {
-        self.left.next().map_or_else(|| Err(self.wants("an argument")), |it| Ok(it.to_owned()))
+        self.left
+            .next()
+            .map_or_else(|| Err(self.wants("an argument")), |value| Ok(value.to_owned()))
     }
 
     pub(super) fn word<T: Copy, const N: usize>(
@@ -80,9 +83,9 @@ impl<'a> Args<'a> {
         words: &Words<T, N>,
     ) -> Result<T, String> {
         let Some(text) = self.left.next() else {
-            return words.first().map(|(_, it)| *it).ok_or_else(|| self.wants("an argument"));
+            return words.first().map(|(_, words)| *words).ok_or_else(|| self.wants("an argument"));
         };
-        let found = words.iter().find_map(|(word, it)| (*word == text).then_some(*it));
+        let found = words.iter().find_map(|(word, item)| (*word == text).then_some(*item));
         found.ok_or_else(|| {
             let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
             format!("`{}` does not know `{text}`; known: {}", self.name, known.join(", "))

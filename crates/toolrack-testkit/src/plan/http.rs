@@ -149,7 +149,7 @@ fn status(args: &mut Args<'_>) -> Result<u16, String> {
     let code = args.integer(503)?;
     u16::try_from(code)
         .ok()
-        .filter(|it| (200..=599).contains(it))
+        .filter(|try_from| (200..=599).contains(try_from))
         .ok_or_else(|| format!("`{code}` is no final HTTP status"))
 }
 
@@ -157,7 +157,7 @@ fn redirection(args: &mut Args<'_>) -> Result<u16, String> {
     let code = args.integer(307)?;
     u16::try_from(code)
         .ok()
-        .filter(|it| (300..=399).contains(it))
+        .filter(|try_from| (300..=399).contains(try_from))
         .ok_or_else(|| format!("`{code}` is no redirect"))
 }
 

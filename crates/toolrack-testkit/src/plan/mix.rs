@@ -52,14 +52,14 @@ pub(crate) fn scatter(number: u64) -> u64 {
 
 fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0_u32;
-    text.split(move |it| {
-        match it {
+    text.split(move |character| {
+        match character {
             '(' => depth += 1,
             ')' => depth = depth.saturating_sub(1),
             _ => (),
         }
-        it == ',' && depth == 0
+        character == ',' && depth == 0
     })
     .map(str::trim)
-    .filter(|it| !it.is_empty())
+    .filter(|part| !part.is_empty())
 }

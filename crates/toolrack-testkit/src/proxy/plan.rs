@@ -72,7 +72,7 @@ impl ProxyPlan {
     /// Says what is wrong with a text that is no plan.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut plan = Self::default();
-        for rule in text.split(';').map(str::trim).filter(|it| !it.is_empty()) {
+        for rule in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
             let (name, args) = match rule.split_once('(') {
                 None => (rule, ""),
                 Some((name, rest)) => {
@@ -81,7 +81,7 @@ impl ProxyPlan {
                 }
             };
             let args: Vec<&str> =
-                args.split(',').map(str::trim).filter(|it| !it.is_empty()).collect();
+                args.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
             plan.add(name, &args).map_err(|why| format!("in `{rule}`: {why}"))?;
         }
         Ok(plan)
@@ -133,7 +133,7 @@ impl ProxyPlan {
             dice = scatter(dice);
             if sides == 0 { 0 } else { dice % sides }
         };
-        if self.percent.is_some_and(|it| roll(100) >= it) {
+        if self.percent.is_some_and(|percent| roll(100) >= percent) {
             return ills;
         }
         for ill in &self.ills {
@@ -203,12 +203,13 @@ mod tests {
     #[test]
     fn amounts_differ_by_connection_and_seed_but_not_by_run() {
         let plan = ProxyPlan::parse("cut(10-1000); delay(0ms,50ms); chance(50)").expect("a plan");
-        let drawn = |seed| -> Vec<Ills> { (0..200).map(|it| plan.draw(seed, it)).collect() };
+        let drawn = |seed| -> Vec<Ills> { (0..200).map(|value| plan.draw(seed, value)).collect() };
         assert_eq!(drawn(1), drawn(1));
         assert_ne!(drawn(1), drawn(2));
-        let ill: Vec<u64> = drawn(1).iter().filter_map(|it| it.cut).map(|(at, _)| at).collect();
+        let ill: Vec<u64> =
+            drawn(1).iter().filter_map(|drawn| drawn.cut).map(|(at, _)| at).collect();
         assert!((60..140).contains(&ill.len()), "{} of 200", ill.len());
-        assert!(ill.iter().all(|it| (10..=1000).contains(it)), "{ill:?}");
+        assert!(ill.iter().all(|ill| (10..=1000).contains(ill)), "{ill:?}");
     }
 
     #[test]

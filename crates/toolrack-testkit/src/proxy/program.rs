@@ -29,7 +29,7 @@ A plan:
 
 /// Runs the program with these arguments, until its input ends.
 pub fn run(args: Vec<String>) -> ExitCode {
-    let asks = args.iter().any(|it| it == "--help");
+    let asks = args.iter().any(|arg| arg == "--help");
     let outcome = if asks { say(&help()) } else { obey(&args) };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -161,7 +161,7 @@ impl Flow {
     }
 
     fn give(&mut self, ills: &Ills, way: Way) -> io::Result<Option<Ending>> {
-        let of_this_way = |ill: Option<(u64, Way)>| ill.filter(|it| it.1 == way).map(|it| it.0);
+        let of_this_way = |ill: Option<(u64, Way)>| ill.filter(|ill| ill.1 == way).map(|ill| ill.0);
         let (cut, reset) = (of_this_way(ills.cut), of_this_way(ills.reset));
         self.earn(ills.bytes_per_second);
         while let Some((due, bytes)) = self.queue.front_mut() {
@@ -174,7 +174,7 @@ impl Flow {
                 room = room.min(usize::try_from(left).unwrap_or(usize::MAX));
             }
             if room == 0 {
-                let ending = if reset.is_some_and(|it| it <= self.n_passed) {
+                let ending = if reset.is_some_and(|reset| reset <= self.n_passed) {
                     Ending::Reset
                 } else {
                     Ending::Cut
@@ -188,9 +188,10 @@ impl Flow {
                 return Ok(None);
             }
             let mut piece = bytes.get(..room).unwrap_or_default().to_vec();
-            let wrong = of_this_way(ills.corrupt).and_then(|it| it.checked_sub(self.n_passed));
-            let wrong = wrong.and_then(|it| usize::try_from(it).ok());
-            if let Some(byte) = wrong.and_then(|it| piece.get_mut(it)) {
+            let wrong = of_this_way(ills.corrupt)
+                .and_then(|of_this_way| of_this_way.checked_sub(self.n_passed));
+            let wrong = wrong.and_then(|wrong| usize::try_from(wrong).ok());
+            if let Some(byte) = wrong.and_then(|wrong| piece.get_mut(wrong)) {
                 *byte ^= 0x04;
             }
             let written = match self.to.write(&piece) {
@@ -218,7 +219,9 @@ impl Flow {
     fn earn(&mut self, rate: Option<u64>) {
         let since = now().saturating_duration_since(self.counted_at);
         self.counted_at += since;
-        let Some(rate) = rate.and_then(|it| u32::try_from(it).ok()).map(f64::from) else { return };
+        let Some(rate) = rate.and_then(|rate| u32::try_from(rate).ok()).map(f64::from) else {
+            return;
+        };
         self.allowance = (self.allowance + rate * since.as_secs_f64()).min(rate);
     }
 

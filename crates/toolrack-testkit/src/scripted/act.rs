@@ -64,7 +64,7 @@ impl Server {
                 thread::spawn(move || spin(lifetime));
             }
             Fault::Prompt => self.prompt(),
-            Fault::Ignore(what) => what.iter().for_each(|it| self.ignore(*it)),
+            Fault::Ignore(what) => what.iter().for_each(|what| self.ignore(*what)),
             Fault::Huge { bytes, place: Place::Line } => {
                 outlet.put_long(&junk(*bytes, LongKind::Aside));
             }

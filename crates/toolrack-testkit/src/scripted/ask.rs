@@ -63,7 +63,7 @@ impl Server {
         let ticket = {
             let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
             let place = asking.iter().position(|(asked, _)| asked.to_string() == id.get());
-            place.map(|it| asking.swap_remove(it).1)
+            place.map(|place| asking.swap_remove(place).1)
         };
         let Some(ticket) = ticket else { return };
         if ticket.finish().is_none() {
@@ -100,7 +100,8 @@ fn ask_by_rounds(arguments: &Arguments, params: &Params<'_>) -> Result<Answer, R
         None => 0,
         Some(state) => unseal(state, kind)?,
     };
-    let response = params.input_responses.as_ref().and_then(|it| it.get("answer"));
+    let response =
+        params.input_responses.as_ref().and_then(|input_responses| input_responses.get("answer"));
     // A round whose answer is missing is asked again rather than refused.
     let done = if question.is_some() && response.is_none() { done.saturating_sub(1) } else { done };
     if done >= rounds {
@@ -148,7 +149,7 @@ fn seal(round: u64, kind: &str) -> String {
 
 /// The round that a state was made for.
 fn unseal(state: &str, kind: &str) -> Result<u64, Refusal> {
-    let round = state.split(':').nth(1).and_then(|it| it.parse().ok()).unwrap_or(0);
+    let round = state.split(':').nth(1).and_then(|nth| nth.parse().ok()).unwrap_or(0);
     if seal(round, kind) == state {
         return Ok(round);
     }
@@ -157,8 +158,8 @@ fn unseal(state: &str, kind: &str) -> Result<u64, Refusal> {
 
 /// FNV-1a.
 fn digest(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, it| {
-        (hash ^ u64::from(it)).wrapping_mul(0x100_0000_01b3)
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
     })
 }
 

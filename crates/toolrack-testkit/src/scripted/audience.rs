@@ -139,7 +139,7 @@ impl Client {
         let params = Map::from_iter([("uri".to_owned(), Value::from(uri))]);
         let wants = |filter: &Value| {
             let uris = filter.get("resourceSubscriptions").and_then(Value::as_array);
-            uris.is_some_and(|uris| uris.iter().any(|it| it == uri))
+            uris.is_some_and(|uris| uris.iter().any(|uris| uris == uri))
         };
         self.tell_listeners(method, &params, wants);
         if lock(&self.audience.subscribed).contains(uri) {

@@ -95,7 +95,7 @@ impl Catalog {
     pub(super) fn remove(&self, name: &str) -> bool {
         let mut added = self.added();
         let before = added.len();
-        added.retain(|it| it != name);
+        added.retain(|added| added != name);
         added.len() < before
     }
 
@@ -105,9 +105,9 @@ impl Catalog {
 
     /// Whether this is a tool that only says its own name.
     pub(super) fn is_extra(&self, name: &str) -> bool {
-        let number = name.strip_prefix("tool_").and_then(|it| it.parse::<usize>().ok());
-        number.is_some_and(|it| (1..=self.n_generated).contains(&it))
-            || self.added().iter().any(|it| it == name)
+        let number = name.strip_prefix("tool_").and_then(|rest| rest.parse::<usize>().ok());
+        number.is_some_and(|number| (1..=self.n_generated).contains(&number))
+            || self.added().iter().any(|added| added == name)
     }
 
     /// The definition of the tool at a place of the whole list.
@@ -142,7 +142,7 @@ impl Server {
         ticket: &Ticket,
         params: &Params<'_>,
     ) -> Result<Answer, Refusal> {
-        let planned = ticket.twist.as_ref().and_then(|it| it.cursor);
+        let planned = ticket.twist.as_ref().and_then(|twist| twist.cursor);
         let catalog = &self.catalog;
         let added = catalog.added().clone();
         let total = OWN.len() + catalog.special.len() + added.len() + catalog.n_generated;
@@ -152,13 +152,13 @@ impl Server {
         };
         let to = catalog.page_size.map_or(total, |size| from.saturating_add(size).min(total));
         let tools: Vec<String> =
-            (from..to).filter_map(|it| catalog.tool(it, &added, ticket.revision)).collect();
+            (from..to).filter_map(|value| catalog.tool(value, &added, ticket.revision)).collect();
         let mut members = format!(r#""tools":[{}]"#, tools.join(","));
         let next = match planned {
             Some(Cursor::Same) => Some("again".to_owned()),
             Some(Cursor::Empty) => Some(String::new()),
             Some(Cursor::Endless) => {
-                let number = params.cursor.as_deref().and_then(|it| it.parse().ok());
+                let number = params.cursor.as_deref().and_then(|cursor| cursor.parse().ok());
                 Some((number.unwrap_or(0_u64) + 1).to_string())
             }
             None => (to < total).then(|| format!("from-{to}")),
@@ -172,9 +172,9 @@ impl Server {
 }
 
 fn from_cursor(cursor: &str, total: usize) -> Result<usize, Refusal> {
-    let place = cursor.strip_prefix("from-").and_then(|it| it.parse().ok());
+    let place = cursor.strip_prefix("from-").and_then(|rest| rest.parse().ok());
     place
-        .filter(|it| *it <= total)
+        .filter(|place| *place <= total)
         .ok_or_else(|| Refusal::new(code::INVALID_PARAMS, format!("no cursor `{cursor}`")))
 }
 
@@ -233,7 +233,7 @@ mod tests {
     fn the_inputs_of_own_tools_are_json() {
         for (name, _, properties) in OWN {
             let parsed: Result<Value, _> = serde_json::from_str(properties);
-            assert!(parsed.is_ok_and(|it| it.is_object()), "{name}");
+            assert!(parsed.is_ok_and(|parsed| parsed.is_object()), "{name}");
         }
     }
 }

@@ -46,7 +46,7 @@ impl Server {
     /// From now on the client is told of changes.
     pub(super) fn welcome(&self, client: &Arc<Client>) {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if !clients.iter().any(|it| Arc::ptr_eq(it, client)) {
+        if !clients.iter().any(|item| Arc::ptr_eq(item, client)) {
             clients.push(Arc::clone(client));
         }
     }
@@ -54,7 +54,7 @@ impl Server {
     /// The client is gone, and with it whatever it waited for.
     pub(super) fn dismiss(&self, client: &Arc<Client>) {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        clients.retain(|it| !Arc::ptr_eq(it, client));
+        clients.retain(|item| !Arc::ptr_eq(item, client));
         drop(clients);
         for id in client.open.ids() {
             self.cancel(client, &id);

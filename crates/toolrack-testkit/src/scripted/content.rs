@@ -76,8 +76,10 @@ fn not_found(ticket: &Ticket, uri: &str) -> Refusal {
 
 fn get_prompt(params: &Params<'_>) -> Result<Answer, Refusal> {
     let name = params.name.as_deref().unwrap_or_default();
-    let arguments: Value =
-        params.arguments.and_then(|it| serde_json::from_str(it.get()).ok()).unwrap_or_default();
+    let arguments: Value = params
+        .arguments
+        .and_then(|arguments| serde_json::from_str(arguments.get()).ok())
+        .unwrap_or_default();
     let text = match (name, arguments.get("name").and_then(Value::as_str)) {
         ("plain", _) => "Say something.".to_owned(),
         ("greeting", Some(whom)) => format!("Greet {whom}."),
@@ -93,14 +95,14 @@ fn get_prompt(params: &Params<'_>) -> Result<Answer, Refusal> {
 
 fn complete(params: &Params<'_>) -> Result<Answer, Refusal> {
     let text = |from: &Option<Value>, key: &str| {
-        from.as_ref().and_then(|it| it.get(key)?.as_str().map(str::to_owned))
+        from.as_ref().and_then(|from| from.get(key)?.as_str().map(str::to_owned))
     };
     let kind = text(&params.reference, "type");
     if !matches!(kind.as_deref(), Some("ref/prompt" | "ref/resource")) {
         return Err(Refusal::new(code::INVALID_PARAMS, "`ref` names no prompt or resource"));
     }
     let typed = text(&params.argument, "value").unwrap_or_default();
-    let values: Vec<&str> = NAMES.into_iter().filter(|it| it.starts_with(&typed)).collect();
+    let values: Vec<&str> = NAMES.into_iter().filter(|name| name.starts_with(&typed)).collect();
     let completion = json!({ "total": values.len(), "values": values, "hasMore": false });
     Ok(Answer::Complete(Answer::members_of(&json!({ "completion": completion }))))
 }

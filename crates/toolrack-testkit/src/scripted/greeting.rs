@@ -21,7 +21,7 @@ impl Server {
             return Err(Refusal::unsupported_version(requested, &supported));
         };
         ticket.origin.client.agree_on(revision);
-        let planned = ticket.twist.as_ref().and_then(|it| it.version.as_deref());
+        let planned = ticket.twist.as_ref().and_then(|twist| twist.version.as_deref());
         Ok(Answer::Complete(Answer::members_of(&json!({
             "protocolVersion": planned.unwrap_or(revision.text()),
             "capabilities": self.capabilities(revision),
@@ -31,8 +31,9 @@ impl Server {
     }
 
     pub(super) fn discover(&self, ticket: &Ticket) -> Answer {
-        let planned = ticket.twist.as_ref().and_then(|it| it.version.as_deref());
-        let supported = planned.map_or_else(|| self.options.speaks.supported(), |it| vec![it]);
+        let planned = ticket.twist.as_ref().and_then(|twist| twist.version.as_deref());
+        let supported =
+            planned.map_or_else(|| self.options.speaks.supported(), |value| vec![value]);
         Answer::Cacheable(Answer::members_of(&json!({
             "supportedVersions": supported,
             "capabilities": self.capabilities(Revision::R2026_07_28),

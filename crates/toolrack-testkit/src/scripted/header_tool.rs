@@ -36,7 +36,7 @@ impl HeaderTools {
     }
 
     pub(super) fn has(self, name: &str) -> bool {
-        self.list().iter().any(|it| it.get("name").and_then(Value::as_str) == Some(name))
+        self.list().iter().any(|list| list.get("name").and_then(Value::as_str) == Some(name))
     }
 }
 

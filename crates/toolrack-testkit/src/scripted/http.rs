@@ -121,7 +121,7 @@ pub(super) fn serve(options: Options, mut http: HttpOptions) -> io::Result<ExitC
 /// Without an input there is no end to wait for, so the lifetime is one.
 fn wait_for_the_end(lifetime: Duration) {
     let is_device = rustix::fs::fstat(io::stdin())
-        .is_ok_and(|it| rustix::fs::FileType::from_raw_mode(it.st_mode).is_char_device());
+        .is_ok_and(|fstat| rustix::fs::FileType::from_raw_mode(fstat.st_mode).is_char_device());
     let read = io::stdin().lock().read_to_end(&mut Vec::new());
     if is_device && matches!(read, Ok(0)) {
         role::linger(lifetime);

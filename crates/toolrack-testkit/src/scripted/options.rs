@@ -90,7 +90,7 @@ pub(super) fn parse(args: &[String]) -> Result<Command, String> {
         match name.as_str() {
             "--revision" => speaks = Some(Speaks::parse(value()?).map_err(within)?),
             "--plan" => {
-                options.plan = Plan::parse(value()?).map_err(|it| within(it.to_string()))?;
+                options.plan = Plan::parse(value()?).map_err(|error| within(error.to_string()))?;
             }
             "--mix" => mix = Some(value()?),
             "--seed" => seed = parse_seed(value()?).map_err(within)?,
@@ -142,14 +142,14 @@ fn default_http() -> HttpOptions {
 
 /// What the server speaks: as asked for, or as its shape suggests.
 fn speaks_over(http: Option<&HttpOptions>, asked: Option<Speaks>) -> Result<Speaks, String> {
-    let usual = match http.map(|it| it.shape) {
+    let usual = match http.map(|http| http.shape) {
         None | Some(Shape::Session) => Speaks::Only(Revision::R2025_11_25),
         Some(Shape::Stateless) => Speaks::Only(Revision::R2026_07_28),
         Some(Shape::Sse) => Speaks::Only(Revision::R2024_11_05),
         Some(Shape::Dual) => Speaks::Dual,
     };
     let speaks = asked.unwrap_or(usual);
-    match http.map(|it| it.shape) {
+    match http.map(|http| http.shape) {
         Some(Shape::Session | Shape::Sse) if speaks.modern() => {
             Err("--shape: 2026-07-28 has no sessions; its shapes are stateless and dual".to_owned())
         }
@@ -180,7 +180,7 @@ const ENDPOINTS: [(&str, EndpointForm); 3] = [
 ];
 
 fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
-    let found = words.iter().find_map(|(word, it)| (*word == text).then_some(*it));
+    let found = words.iter().find_map(|(word, item)| (*word == text).then_some(*item));
     found.ok_or_else(|| {
         let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
         format!("`{text}` is none of {}", known.join(", "))

@@ -21,7 +21,7 @@ pub(super) fn launch(args: Vec<String>, levels_left: u64) -> io::Result<ExitCode
     let mut shell = command("sh");
     shell.arg("-c").arg(SHELL_SCRIPT).arg(std::env::current_exe()?).args(args);
     let status = shell.arg("--role").arg(format!("inside:{}", levels_left - 1)).status()?;
-    let code = status.code().and_then(|it| u8::try_from(it).ok());
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 

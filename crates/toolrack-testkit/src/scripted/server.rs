@@ -152,7 +152,7 @@ impl Server {
         }
         for moment in moments {
             let count = self.counts.get(*moment as usize);
-            let number = count.map_or(0, |it| it.fetch_add(1, Ordering::Relaxed)) + 1;
+            let number = count.map_or(0, |count| count.fetch_add(1, Ordering::Relaxed)) + 1;
             faults.extend(self.options.plan.at(*moment, number));
             if let (Moment::Call, Some(mix)) = (moment, &self.options.mix) {
                 faults.push(mix.pick(number));
@@ -195,7 +195,7 @@ impl Server {
             twist: None,
         };
         let faults = self.due(moments);
-        let refused = faults.iter().any(|it| it.refuses());
+        let refused = faults.iter().any(|fault| fault.refuses());
         if let ("tools/call", Ok((params, _)), false) = (method, &read, refused) {
             self.begin_call(&mut ticket, params);
         }
@@ -244,7 +244,7 @@ impl Server {
             "notifications/initialized" => drop(self.pass(origin, &[Moment::Initialized])),
             "notifications/cancelled" => {
                 let read = Params::read(params).ok();
-                if let Some(id) = read.and_then(|it| it.request_id) {
+                if let Some(id) = read.and_then(|value| value.request_id) {
                     self.cancel(&origin.client, id.get());
                 }
             }
@@ -354,7 +354,7 @@ impl Server {
 
 /// Turns a request away, with an error in the body if the plan names one.
 fn refuse(ticket: &Ticket) {
-    if let Some(code) = ticket.twist.as_ref().and_then(|it| it.error) {
+    if let Some(code) = ticket.twist.as_ref().and_then(|twist| twist.error) {
         let refusal = Answer::Refused(Refusal::new(code, "the plan says so"));
         let body = Server::body(ticket, &refusal);
         ticket.outlet().answer(&wire::response(&ticket.id, &body));

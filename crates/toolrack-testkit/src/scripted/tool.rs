@@ -68,7 +68,10 @@ impl Server {
             Ok(steps) => steps,
             Err(refusal) => return self.settle(ticket, Answer::Refused(refusal)),
         };
-        let token = params.meta.progress_token.and_then(|it| serde_json::from_str(it.get()).ok());
+        let token = params
+            .meta
+            .progress_token
+            .and_then(|progress_token| serde_json::from_str(progress_token.get()).ok());
         ticket.keep_open(None);
         self.step(ticket, steps, token, 1);
     }
@@ -176,7 +179,7 @@ fn log(ticket: &Ticket, arguments: &str, params: &Params<'_>) -> Result<Answer, 
         Era::Legacy => Some(ticket.origin.client.audience.log_level()),
         Era::Modern => params.meta.log_level.as_deref().and_then(wire::severity),
     };
-    let sent = if least.is_some_and(|it| it <= rank) { count.unwrap_or(1) } else { 0 };
+    let sent = if least.is_some_and(|least| least <= rank) { count.unwrap_or(1) } else { 0 };
     let message = json!({ "level": level, "logger": "log", "data": text.unwrap_or_default() });
     let line = wire::notification("notifications/message", Some(&message));
     for _ in 0..sent {

@@ -48,7 +48,7 @@ pub(super) async fn tools(job: &Job) -> anyhow::Result<Report> {
         report.insert(Metric::AllToolsP99Micros, p99);
         report.insert(Metric::ReadToolsMicros, read);
     }
-    let lazy = |it| McpServerConfig { start: StartMode::Lazy, ..it };
+    let lazy = |value| McpServerConfig { start: StartMode::Lazy, ..value };
     let lazy: Vec<McpServerConfig> = configs.into_iter().map(lazy).collect();
     let before = clock::now();
     let manager = builder().catalog(catalog.path()).build(lazy);

@@ -40,13 +40,16 @@ pub(super) fn caller(shared: &Shared, role: Role, request: &Request) -> Option<C
         () if shared.has(Fault::PostOnly) => Some("client_secret_post"),
         () => client.method.as_deref(),
     };
-    let fits = client.secret == secret && agreed.is_none_or(|it| it == method);
+    let fits = client.secret == secret && agreed.is_none_or(|agreed| agreed == method);
     fits.then(|| Caller { role, id, is_proven: client.secret.is_some() })
 }
 
 /// Id, secret and method, as the request has them. Both ways at once are wrong.
 fn claimed(request: &Request) -> Option<(String, Option<String>, &'static str)> {
-    let header = request.authorization.as_deref().and_then(|it| it.strip_prefix("Basic "));
+    let header = request
+        .authorization
+        .as_deref()
+        .and_then(|authorization| authorization.strip_prefix("Basic "));
     let secret = request.get("client_secret").map(str::to_owned);
     match (header, secret) {
         (Some(_), Some(_)) => None,

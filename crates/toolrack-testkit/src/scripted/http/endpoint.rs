@@ -77,7 +77,7 @@ impl Endpoint {
         if !request.names("content-type", "application/json") {
             return Err((415, bad_request("the body is to be application/json")));
         }
-        let accepts = |it: &str| request.names("accept", it);
+        let accepts = |value: &str| request.names("accept", value);
         if !accepts("application/json") || !accepts("text/event-stream") {
             return Err((406, bad_request("accept both JSON and an event stream")));
         }
@@ -93,7 +93,7 @@ impl Endpoint {
         if let Err(refusal) = header::check(request, message) {
             // The id is known, so the error carries it.
             reply.set_status(400);
-            let id = message.id.map_or("null", |it| it.get());
+            let id = message.id.map_or("null", |id| id.get());
             let body = format!(r#""error":{}"#, refusal.to_json());
             reply.whole("application/json", &crate::wire::response(id, &body));
             return Bond::Nothing;
@@ -216,7 +216,7 @@ impl Endpoint {
         let stream = Stream::new(self.dress(None), Some(Arc::clone(reply)), None);
         let origin = Origin { client: Arc::clone(client), outlet: stream };
         drop(self.server.follow(&origin, &faults));
-        let refused = faults.iter().any(|it| it.refuses());
+        let refused = faults.iter().any(|fault| fault.refuses());
         if refused {
             reply.finish();
         }

@@ -37,8 +37,10 @@ pub(super) fn check(request: &Request, message: &Incoming<'_>) -> Result<(), Ref
     if method != "tools/call" {
         return Ok(());
     }
-    let arguments: Value =
-        params.arguments.and_then(|it| serde_json::from_str(it.get()).ok()).unwrap_or_default();
+    let arguments: Value = params
+        .arguments
+        .and_then(|arguments| serde_json::from_str(arguments.get()).ok())
+        .unwrap_or_default();
     for (header, path) in header_tool::mirrored(name.unwrap_or_default()) {
         let value = path.iter().try_fold(&arguments, |value, key| value.get(key));
         let expected = match value {
@@ -71,7 +73,7 @@ fn mismatch(header: &str, how: &str) -> Refusal {
 
 /// A header's value as text, out of the sentinel if it is in one; nothing when that cannot be read.
 fn decode(value: &str) -> Option<String> {
-    let inside = value.strip_prefix("=?base64?").and_then(|it| it.strip_suffix("?="));
+    let inside = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="));
     let Some(inside) = inside else { return Some(value.to_owned()) };
     String::from_utf8(STANDARD.decode(inside).ok()?).ok()
 }
@@ -87,8 +89,8 @@ mod tests {
         let text = format!(r#"{{"id":1,"method":"tools/call","params":{params}}}"#);
         let message: Incoming<'_> = serde_json::from_str(&text).expect("a message");
         let refusal = check(&request, &message).err();
-        assert_eq!(refusal.as_ref().map(|it| it.message.as_str()), expected);
-        assert!(refusal.is_none_or(|it| it.code == -32020));
+        assert_eq!(refusal.as_ref().map(|refusal| refusal.message.as_str()), expected);
+        assert!(refusal.is_none_or(|refusal| refusal.code == -32020));
     }
 
     const ECHO: &str =

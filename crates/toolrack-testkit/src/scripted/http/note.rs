@@ -41,7 +41,7 @@ impl Note {
     }
 
     pub(super) fn ended(&self, ending: HttpEnding) {
-        let status = Some(self.status.load(Ordering::Relaxed)).filter(|it| *it > 0);
+        let status = Some(self.status.load(Ordering::Relaxed)).filter(|some| *some > 0);
         self.write(News::Ended { status, ending });
     }
 
@@ -59,5 +59,5 @@ fn method_of(body: &[u8]) -> Option<String> {
     struct Message {
         method: String,
     }
-    serde_json::from_slice::<Message>(body).ok().map(|it| it.method)
+    serde_json::from_slice::<Message>(body).ok().map(|slice| slice.method)
 }

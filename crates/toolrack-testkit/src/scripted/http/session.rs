@@ -98,7 +98,7 @@ impl Session {
         if self.main.number() == Some(stream) {
             return Some((Arc::clone(&self.main), event));
         }
-        lock(&self.streams).get(&stream).map(|it| (Arc::clone(it), event))
+        lock(&self.streams).get(&stream).map(|value| (Arc::clone(value), event))
     }
 }
 

@@ -277,6 +277,6 @@ impl Outlet for Stream {
     }
 
     fn is_broken(&self) -> bool {
-        self.lock().reply.as_ref().is_none_or(|it| it.phase() == Phase::Done)
+        self.lock().reply.as_ref().is_none_or(|reply| reply.phase() == Phase::Done)
     }
 }
