@@ -12,11 +12,11 @@ use toolrack_testkit::{Event, Journal, Marker, zombies_of};
 use toolrack_transport::Line as _;
 use toolrack_transport::RawJson;
 
+use crate::call_log::GRACE;
+use crate::fault_plans::{Act, Expected, PLANS, Plan, Seen, Step, Weight};
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::ledger::GRACE;
 use crate::peer::{Peer, Script, texts};
-use crate::plan::{Act, Expected, PLANS, Plan, Seen, Step, Weight};
 use crate::print;
 use crate::process::end_marked;
 use crate::random::{Random, Seeds};

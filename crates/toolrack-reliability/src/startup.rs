@@ -6,17 +6,17 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::census::Census;
 use crate::clock::now;
+use crate::daemon::{Entry, Household, Lodger, Program};
+use crate::daemon_client::Answer;
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::household::{Entry, Household, Lodger, Program};
-use crate::nursery::Nursery;
 use crate::print;
 use crate::process::end_marked;
+use crate::process_table::Census;
 use crate::random::Seeds;
 use crate::stats::{Spread, millis};
-use crate::wire::Answer;
+use crate::subreaper::Nursery;
 
 /// The daemon takes calls this soon after the start of its process.
 pub(crate) const READY_LIMIT: Duration = Duration::from_millis(300);

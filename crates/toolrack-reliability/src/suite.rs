@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::census::{self, Census};
 use crate::cli::{GateArgs, RunArgs};
 use crate::clock::now;
 use crate::findings::Findings;
 use crate::gate::{Effort, Gate};
 use crate::process::{self, Handle, Said, listen};
+use crate::process_table::{self, Census};
 use crate::random::Seeds;
 use crate::report::{Conditions, GateReport, Report};
-use crate::{nursery, print};
+use crate::{print, subreaper};
 
 /// How often what is left of a gate is looked at.
 const POLL: Duration = Duration::from_millis(20);
@@ -29,7 +29,7 @@ const AFTERMATH: Duration = Duration::from_secs(8);
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     process::scripted_server()?;
-    nursery::adopt_orphans().context("orphans of the gates cannot be adopted")?;
+    subreaper::adopt_orphans().context("orphans of the gates cannot be adopted")?;
     let (effort, seeds) = (args.effort(), Seeds::choose(args.seed));
     let mut report = Report {
         effort,
@@ -64,7 +64,7 @@ fn open(gate: Gate, effort: Effort, seeds: &Seeds) -> anyhow::Result<GateReport>
     {
         failure.seed = first(seeds);
     }
-    let (took, load) = (started.elapsed(), census::load());
+    let (took, load) = (started.elapsed(), process_table::load());
     let conditions = Conditions { effort, seeds: seeds.all().to_vec(), took, load };
     Ok(GateReport::new(gate, conditions, findings))
 }
@@ -91,7 +91,7 @@ fn end_descendants() -> Vec<String> {
     let deadline = now() + AFTERMATH;
     let mut ended = Vec::new();
     loop {
-        nursery::take_note();
+        subreaper::take_note();
         let left = Census::take().descendants(std::process::id());
         if left.is_empty() || now() > deadline + AFTERMATH {
             return ended;

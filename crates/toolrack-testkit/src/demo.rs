@@ -4,7 +4,7 @@
 //! answered.
 
 mod catalog;
-mod tool;
+mod tools;
 
 use std::collections::HashSet;
 use std::io::{self, BufRead, Write};
@@ -14,12 +14,12 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::code;
-use crate::outlet::{Outlet, Pipe};
+use crate::error_code;
+use crate::jsonrpc::{self, Answer, Incoming, Params, Refusal};
+use crate::message_sink::{Outlet, Pipe};
 use crate::revision::{Era, Revision, Speaks};
 use crate::timer::Timer;
-use crate::wire::{self, Answer, Incoming, Params, Refusal};
-use tool::Done;
+use tools::Done;
 
 /// The `_meta` of every modern result.
 const SERVER_META: &str = concat!(
@@ -71,7 +71,8 @@ impl Demo {
             }
             Ok(_) => (),
             Err(_) => {
-                let refusal = Refusal::new(code::PARSE_ERROR, "the line is no message").to_json();
+                let refusal =
+                    Refusal::new(error_code::PARSE_ERROR, "the line is no message").to_json();
                 let line = json!({ "jsonrpc": "2.0", "error": refusal }).to_string();
                 self.outlet.put(line.as_bytes());
             }
@@ -95,7 +96,7 @@ impl Demo {
         };
         let era = revision.era();
         let answer = match (method, era) {
-            ("tools/call", _) => match tool::call(&params, revision) {
+            ("tools/call", _) => match tools::call(&params, revision) {
                 Ok(Done::Now(answer)) => Ok(answer),
                 Ok(Done::Counting(countdown)) => {
                     lock(&self.open).insert(id.to_owned());
@@ -117,7 +118,7 @@ impl Demo {
     }
 
     /// All steps are given to the timer at once; those after a cancellation find the call gone.
-    fn count_down(self: &Arc<Self>, timer: &Timer, call: Slow, countdown: tool::Countdown) {
+    fn count_down(self: &Arc<Self>, timer: &Timer, call: Slow, countdown: tools::Countdown) {
         let call = Arc::new(call);
         for step in 1..=countdown.from {
             let (demo, call) = (Arc::clone(self), Arc::clone(&call));
@@ -144,7 +145,7 @@ impl Demo {
         {
             members.insert("message".to_owned(), json!(format!("{}…", from - step)));
         }
-        self.outlet.put(&wire::notification("notifications/progress", Some(&params)));
+        self.outlet.put(&jsonrpc::notification("notifications/progress", Some(&params)));
         self.outlet.flush();
     }
 
@@ -158,7 +159,7 @@ impl Demo {
     }
 
     fn settle(&self, id: &str, era: Era, answer: &Answer) {
-        self.outlet.put(&wire::response(id, &answer.body(era, SERVER_META)));
+        self.outlet.put(&jsonrpc::response(id, &answer.body(era, SERVER_META)));
     }
 
     /// A request belongs to the modern era if it says so, else to the revision of the handshake.

@@ -12,8 +12,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::lookup::program;
-use crate::marker::Marker;
+use crate::process_marker::Marker;
+use crate::programs::program;
 use crate::wait::poll;
 
 /// Longer than an engine takes to answer, even on a busy machine.

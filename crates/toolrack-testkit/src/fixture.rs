@@ -5,9 +5,9 @@
 //!
 //! **Invariant:** what takes time runs on a timer, and a cancelled call is never answered.
 
-mod ask;
 mod catalog;
-mod tool;
+mod client_requests;
+mod tools;
 
 use std::collections::HashSet;
 use std::io::{self, BufRead, Write};
@@ -18,11 +18,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::outlet::{Outlet, Pipe};
+use crate::jsonrpc::{self, Answer, Incoming, Params, Refusal, severity};
+use crate::message_sink::{Outlet, Pipe};
 use crate::revision::{Era, Revision, Speaks};
 use crate::timer::Timer;
-use crate::wire::{self, Answer, Incoming, Params, Refusal, severity};
-use ask::Asking;
+use client_requests::Asking;
 
 /// The `_meta` of every modern result.
 const SERVER_META: &str = concat!(
@@ -149,8 +149,8 @@ impl Fixture {
                 *lock(&self.least) = level.unwrap_or_default();
                 Ok(Answer::empty())
             }
-            ("prompts/get", Era::Modern) if ask::is_asking_prompt(&params) => {
-                Ok(ask::prompt(&params))
+            ("prompts/get", Era::Modern) if client_requests::is_asking_prompt(&params) => {
+                Ok(client_requests::prompt(&params))
             }
 
             _ => catalog::read(self, method, &params, revision),
@@ -172,26 +172,26 @@ impl Fixture {
         let tag = tag(&ticket.id);
         let acknowledged = json!({ "_meta": tag, "notifications": filter });
         let method = "notifications/subscriptions/acknowledged";
-        self.outlet.put(&wire::notification(method, Some(&acknowledged)));
+        self.outlet.put(&jsonrpc::notification(method, Some(&acknowledged)));
         lock(&self.listening).push((ticket.id.clone(), filter));
     }
 
     /// Tells that a list has changed, in the manner of the client's era.
     fn tell_change(&self, method: &str, switch: &str) {
         if lock(&self.agreed).is_some() {
-            self.outlet.put(&wire::notification(method, None));
+            self.outlet.put(&jsonrpc::notification(method, None));
         }
         for (id, filter) in &*lock(&self.listening) {
             if filter.get(switch) == Some(&Value::Bool(true)) {
                 let params = json!({ "_meta": tag(id) });
-                self.outlet.put(&wire::notification(method, Some(&params)));
+                self.outlet.put(&jsonrpc::notification(method, Some(&params)));
             }
         }
     }
 
     fn settle(&self, ticket: &Ticket, answer: &Answer) {
         let body = answer.body(ticket.revision.era(), SERVER_META);
-        self.outlet.put(&wire::response(&ticket.id, &body));
+        self.outlet.put(&jsonrpc::response(&ticket.id, &body));
     }
 
     /// A request belongs to the modern era if it says so, else to the revision of the handshake.

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::lookup::program;
-use crate::marker::Marker;
+use crate::process_marker::Marker;
+use crate::programs::program;
 use crate::wait::poll;
 
 /// Longer than any of these servers takes to listen, even on a busy machine.

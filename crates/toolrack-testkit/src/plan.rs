@@ -5,10 +5,10 @@
 //!
 //! **Invariant:** a plan that parsed can be followed: no fault stands at a moment that has no use for it.
 
-mod argument;
+mod args;
 mod fault;
-mod http;
-mod mix;
+mod fault_mix;
+mod http_fault;
 #[cfg(test)]
 mod tests;
 
@@ -17,8 +17,8 @@ use std::fmt;
 pub(crate) use fault::{
     Cursor, FAULTS, Fault, Framing, Garbage, Ignored, Lines, Place, Shape, Stream, WrongId,
 };
-pub(crate) use http::{Cut, HTTP_FAULTS, HttpFault, Kind, Target};
-pub(crate) use mix::{Mix, scatter};
+pub(crate) use fault_mix::{Mix, scatter};
+pub(crate) use http_fault::{Cut, HTTP_FAULTS, HttpFault, Kind, Target};
 
 use crate::quantity;
 

@@ -3,9 +3,9 @@
 //! **Invariant:** what happens to a connection follows from the seed, the plan and the number of the connection.
 //! When the proxy is dropped, its port is closed and every connection through it ends.
 
-mod plan;
-mod program;
-mod pump;
+mod cli;
+mod connection;
+mod impairments;
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -14,11 +14,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-pub use plan::ProxyPlan;
-pub use program::run;
+pub use cli::run;
+pub use impairments::ProxyPlan;
 
-use self::plan::Ills;
-use self::pump::{Ending, Pump};
+use self::connection::{Ending, Pump};
+use self::impairments::Ills;
 
 const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(10);

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::complete;
-use crate::code;
+use crate::error_code;
+use crate::jsonrpc::{Answer, Params, Refusal};
 use crate::revision::{Era, Revision, Speaks};
-use crate::wire::{Answer, Params, Refusal};
 
 const README_URI: &str = "demo://readme";
 const README: &str = "\
@@ -124,15 +124,15 @@ fn read_resource(params: &Params<'_>, revision: Revision) -> Result<Answer, Refu
         return Ok(cacheable(&json!({ "contents": [item] })));
     }
     let code = match revision.era() {
-        Era::Legacy => code::RESOURCE_NOT_FOUND,
-        Era::Modern => code::INVALID_PARAMS,
+        Era::Legacy => error_code::RESOURCE_NOT_FOUND,
+        Era::Modern => error_code::INVALID_PARAMS,
     };
     let message = format!("no resource `{uri}`; there is `{README_URI}`");
     Err(Refusal { code, message, data: Some(json!({ "uri": uri })) })
 }
 
 fn get_prompt(params: &Params<'_>) -> Result<Answer, Refusal> {
-    let refused = |why: &str| Err(Refusal::new(code::INVALID_PARAMS, why));
+    let refused = |why: &str| Err(Refusal::new(error_code::INVALID_PARAMS, why));
     if params.name.as_deref() != Some("introduce") {
         return refused("no such prompt; there is `introduce`");
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::Moment;
-use super::argument::{Args, Words};
-use super::http::{HTTP_FAULTS, HTTP_MOMENTS, HttpFault};
+use super::args::{Args, Words};
+use super::http_fault::{HTTP_FAULTS, HTTP_MOMENTS, HttpFault};
 use crate::quantity::Times;
 
 /// One thing that goes wrong.

@@ -5,14 +5,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::audience::Audience;
+use super::faulty_response::Twist;
 use super::open_calls::{OpenCall, OpenCalls};
 use super::server::Server;
-use super::twist::Twist;
-use crate::code;
-use crate::outlet::Outlet;
+use super::subscriptions::Audience;
+use crate::error_code;
+use crate::jsonrpc::Answer;
+use crate::message_sink::Outlet;
 use crate::revision::{Era, Revision};
-use crate::wire::Answer;
 
 #[derive(Debug)]
 pub(super) struct Client {
@@ -110,8 +110,10 @@ impl Ticket {
             return;
         }
         match refusal.code {
-            code::METHOD_NOT_FOUND => self.outlet().set_status(404),
-            code::HEADER_MISMATCH | code::MISSING_CLIENT_CAPABILITY | code::UNSUPPORTED_VERSION => {
+            error_code::METHOD_NOT_FOUND => self.outlet().set_status(404),
+            error_code::HEADER_MISMATCH
+            | error_code::MISSING_CLIENT_CAPABILITY
+            | error_code::UNSUPPORTED_VERSION => {
                 self.outlet().set_status(400);
             }
             _ => (),

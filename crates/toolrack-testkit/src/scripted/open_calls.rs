@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::outlet::Outlet;
+use crate::message_sink::Outlet;
 
 #[derive(Debug, Default)]
 pub(super) struct OpenCalls {

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::header_tool::HeaderTools;
+use super::header_tools::HeaderTools;
 use super::http::{EndpointForm, HttpOptions, Replies, Shape};
 use crate::plan::{Fault, Mix, Moment, Plan};
 use crate::quantity;

@@ -9,20 +9,20 @@ use std::sync::{Arc, Mutex};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::catalog::Catalog;
+use super::child_process;
 use super::client::{Client, Origin, Ticket};
+use super::faulty_response::Twist;
 use super::http::Sessions;
 use super::method::{is_known, moments_of, nonce_of};
 use super::options::Options;
-use super::role;
-use super::twist::Twist;
-use crate::code;
+use super::tool_list::Catalog;
+use crate::error_code;
 use crate::journal::{Event, JournalWriter, Record};
-use crate::outlet::Outlet;
+use crate::jsonrpc::{self, Answer, Incoming, Params, Refusal};
+use crate::message_sink::Outlet;
 use crate::plan::{Fault, Moment};
 use crate::revision::{Era, Revision, Speaks};
 use crate::timer::Timer;
-use crate::wire::{self, Answer, Incoming, Params, Refusal};
 
 /// The `_meta` of every modern result.
 const SERVER_META: &str = concat!(
@@ -103,7 +103,7 @@ impl Server {
         drop(self.pass(origin, &[Moment::Eof]));
         origin.outlet.flush();
         if self.flags.deaf_to_eof.load(Ordering::Relaxed) {
-            role::linger(self.options.lifetime);
+            child_process::linger(self.options.lifetime);
         }
     }
 
@@ -117,7 +117,7 @@ impl Server {
         let Ok(message) = serde_json::from_slice::<Incoming<'_>>(line) else {
             // The error needs no id since 2025-11-25; before, there is no way to say it.
             if self.revision(&origin.client) >= Revision::R2025_11_25 {
-                let refusal = Refusal::new(code::PARSE_ERROR, "the line is no message");
+                let refusal = Refusal::new(error_code::PARSE_ERROR, "the line is no message");
                 origin.outlet.put(&refusal.without_id());
             }
             return;
@@ -258,7 +258,7 @@ impl Server {
         self.record(Event::Cancelled, call.call, call.nonce);
         if let Some(asked) = call.asked {
             let params = json!({ "requestId": asked, "reason": "the call was cancelled" });
-            client.outlet.put(&wire::notification("notifications/cancelled", Some(&params)));
+            client.outlet.put(&jsonrpc::notification("notifications/cancelled", Some(&params)));
         }
         call.outlet.finish();
     }
@@ -270,7 +270,7 @@ impl Server {
         }
         ticket.show_status(&answer);
         let body = Self::body(&ticket, &answer);
-        ticket.outlet().answer(&wire::response(&ticket.id, &body));
+        ticket.outlet().answer(&jsonrpc::response(&ticket.id, &body));
         ticket.outlet().finish();
     }
 
@@ -327,7 +327,7 @@ impl Server {
         match agreed {
             Some(revision) => Ok(revision),
             None if method == "ping" || !is_known(method, speaks) => Ok(self.revision(client)),
-            None => Err(Refusal::new(code::INVALID_REQUEST, "`initialize` comes first")),
+            None => Err(Refusal::new(error_code::INVALID_REQUEST, "`initialize` comes first")),
         }
     }
 
@@ -347,7 +347,7 @@ impl Server {
         let record = Record { event, nonce, call, pid: std::process::id() };
         if journal.write(&record).is_err() {
             // A journal that misses a call proves nothing, so the run must not go on.
-            role::leave(3);
+            child_process::leave(3);
         }
     }
 }
@@ -357,7 +357,7 @@ fn refuse(ticket: &Ticket) {
     if let Some(code) = ticket.twist.as_ref().and_then(|twist| twist.error) {
         let refusal = Answer::Refused(Refusal::new(code, "the plan says so"));
         let body = Server::body(ticket, &refusal);
-        ticket.outlet().answer(&wire::response(&ticket.id, &body));
+        ticket.outlet().answer(&jsonrpc::response(&ticket.id, &body));
     }
     ticket.outlet().finish();
 }

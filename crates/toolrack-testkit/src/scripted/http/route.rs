@@ -2,8 +2,8 @@
 
 use super::Shape;
 use super::request::Request;
+use crate::jsonrpc::Incoming;
 use crate::revision::{Revision, Speaks};
-use crate::wire::Incoming;
 
 /// What a request wants, by its verb and path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
