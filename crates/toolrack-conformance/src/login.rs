@@ -1,14 +1,18 @@
 //! The product's own settings for logging in, filled with what a scenario hands out.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
+use std::{io, thread};
 
 use anyhow::{Context as _, Result, bail};
 use toolrack_auth::{
     Algorithm, Audience, AuthSettings, Authorizer, ClientProof, Enterprise, Grant,
-    MemoryTokenStore, PreRegistered, Secret, SystemBrowser,
+    MemoryTokenStore, Opener, PreRegistered, Secret, SystemBrowser,
 };
+use url::Url;
 
-use crate::browser::opener;
 use crate::settings::{Given, Settings};
 
 /// The document that the suites know our client by.
@@ -55,4 +59,46 @@ fn grant(scenario: &str, given: &Given) -> Result<Grant> {
         "auth/client-credentials-basic" => Grant::ClientCredentials { auth: ClientProof::Basic },
         _ => Grant::AuthorizationCode,
     })
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_PAGES: usize = 5;
+const MAX_PAGE_BYTES: u64 = 64 << 10;
+
+pub(crate) fn opener() -> Opener {
+    Arc::new(|url: &Url| {
+        let url = url.clone();
+        thread::Builder::new().spawn(move || {
+            visit(url).unwrap_or_else(|error| crate::complain(&format!("browser: {error}")));
+        })?;
+        Ok(())
+    })
+}
+
+fn visit(mut url: Url) -> io::Result<()> {
+    for _ in 0..MAX_PAGES {
+        let Some(next) = load(&url)? else { return Ok(()) };
+        url = url.join(&next).map_err(io::Error::other)?;
+    }
+    Err(io::Error::other("too many redirects"))
+}
+
+/// Loads a page and gives where it sends the visitor.
+fn load(url: &Url) -> io::Result<Option<String>> {
+    let host = url.host_str().unwrap_or("localhost");
+    let port = url.port_or_known_default().unwrap_or(80);
+    let mut stream = TcpStream::connect((host, port))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let target =
+        url.query().map_or(url.path().to_owned(), |query| format!("{}?{query}", url.path()));
+    write!(stream, "GET {target} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n")?;
+    let mut page = Vec::new();
+    stream.take(MAX_PAGE_BYTES).read_to_end(&mut page)?;
+    let page = String::from_utf8_lossy(&page);
+    let head = page.split("\r\n\r\n").next().unwrap_or_default();
+    let location = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("location").then(|| value.trim().to_owned())
+    });
+    Ok(location)
 }

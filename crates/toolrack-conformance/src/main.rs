@@ -4,9 +4,7 @@
 //! scenario needs beyond that is in [`scenario`], and nowhere else.
 
 mod auto_handler;
-mod browser;
 mod login;
-mod sample_values;
 mod scenario;
 mod settings;
 

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 use toolrack_client::{CallError, CallOptions, McpClient};
 
-use crate::sample_values;
+use crate::auto_handler;
 use crate::settings::Settings;
 
 pub(crate) async fn run(client: &McpClient, settings: &Settings) -> Result<()> {
@@ -17,7 +17,7 @@ pub(crate) async fn run(client: &McpClient, settings: &Settings) -> Result<()> {
     }
     if settings.given.tool_calls.is_empty() {
         for tool in &client.tools().items {
-            call(client, &tool.name, &sample_values::arguments(tool)).await?;
+            call(client, &tool.name, &auto_handler::tool_arguments(tool)).await?;
         }
     }
     for wanted in &settings.given.tool_calls {

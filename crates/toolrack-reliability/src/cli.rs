@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::flood::Flood;
 use crate::gate::{Effort, Gate};
+use crate::memory::Flood;
 
 /// Kills, breaks and floods, and counts what was promised
 #[derive(Debug, PartialEq, Parser)]

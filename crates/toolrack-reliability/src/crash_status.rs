@@ -4,14 +4,14 @@
 //! `status` is an error. A server that crashed is started again after an eighth of a second at the earliest, so
 //! somebody who looks once in a millisecond cannot miss the error in between.
 
-mod exit_watcher;
-mod scenario;
-
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::task::JoinSet;
@@ -22,13 +22,10 @@ use uuid::Uuid;
 
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::print;
 use crate::process::{Handle, end_marked, scripted_server};
 use crate::process_table::{Census, Resident};
 use crate::random::{Random, Seeds};
-use crate::stats::{Spread, millis};
-use exit_watcher::Witness;
-use scenario::{Load, WAYS, Way};
+use crate::timing::{Spread, millis};
 
 /// The status says so this soon after the death of the process.
 const ERROR_LIMIT: Duration = Duration::from_millis(100);
@@ -82,7 +79,7 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
         n_void: AtomicU64::new(0),
     });
     let n_crashes = effort.of(20, 500) * WAYS.len() as u64;
-    print::talk(format!("G21: {n_crashes} crashes"));
+    crate::print_progress(format!("G21: {n_crashes} crashes"));
     let mut lanes = JoinSet::new();
     for lane in 0..N_LANES {
         let servers = gate.servers(lane, &marker)?;
@@ -259,4 +256,107 @@ struct Victim {
     leader: Handle,
     /// The one that answers, which may be below it.
     server: Handle,
+}
+
+/// How a server crashes, and when.
+#[derive(Debug, PartialEq)]
+struct Way {
+    name: &'static str,
+    plan: &'static str,
+    /// What is sent to the process that answers. Without a signal, its plan makes it end.
+    signal: Option<Signal>,
+    load: Load,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Load {
+    /// Nobody waits for an answer.
+    Idle,
+    /// A call is under way.
+    Busy,
+}
+
+/// The first call asks who is who, so that the second one is the one that is under way.
+const WAYS: [Way; 8] = [
+    // A launcher that exits when the server below it is gone.
+    Way { name: "exit_idle", plan: "tree", signal: Some(Signal::KILL), load: Load::Idle },
+    Way { name: "exit_busy", plan: "call:2=exit(3)", signal: None, load: Load::Busy },
+    Way { name: "kill_idle", plan: "", signal: Some(Signal::KILL), load: Load::Idle },
+    Way { name: "kill_busy", plan: "", signal: Some(Signal::KILL), load: Load::Busy },
+    Way { name: "segv_idle", plan: "", signal: Some(Signal::SEGV), load: Load::Idle },
+    Way { name: "segv_busy", plan: "", signal: Some(Signal::SEGV), load: Load::Busy },
+    // What it leaves behind is ended in its own time, and does not hold up the news.
+    Way {
+        name: "family_idle",
+        plan: "start=children(2); escape=1",
+        signal: Some(Signal::KILL),
+        load: Load::Idle,
+    },
+    Way {
+        name: "family_busy",
+        plan: "start=children(2); escape=1",
+        signal: Some(Signal::KILL),
+        load: Load::Busy,
+    },
+];
+
+/// How long the witness sleeps again and again, once the process has ended.
+const NAP: Duration = Duration::from_millis(1);
+
+/// A machine that lets somebody oversleep by this much is too busy to measure anything by.
+const STARVED: Duration = Duration::from_millis(20);
+
+struct Witness {
+    is_over: Arc<AtomicBool>,
+    thread: JoinHandle<Option<Testimony>>,
+}
+
+/// What the witness saw.
+#[derive(Debug, Clone, Copy)]
+struct Testimony {
+    /// When the process had ended.
+    ended: Instant,
+    /// By how much the witness overslept from then on, at most.
+    overslept: Duration,
+}
+
+impl Witness {
+    fn of(process: Handle, patience: Duration) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = Arc::clone(&is_over);
+        let thread = thread::spawn(move || {
+            let ended = process.ends_within(patience).then(Instant::now)?;
+            let mut overslept = Duration::ZERO;
+            while !over.load(Ordering::Acquire) && ended.elapsed() < patience {
+                let begun = Instant::now();
+                thread::sleep(NAP);
+                overslept = overslept.max(begun.elapsed().saturating_sub(NAP));
+            }
+            Some(Testimony { ended, overslept })
+        });
+        Self { is_over, thread }
+    }
+
+    /// Ends the watch. Nothing was seen if the process did not end.
+    fn testify(self) -> Option<Testimony> {
+        self.is_over.store(true, Ordering::Release);
+        self.thread.join().ok().flatten()
+    }
+}
+
+impl Testimony {
+    fn is_starved(&self) -> bool {
+        self.overslept > STARVED
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_runs_on_has_no_testimony() {
+        let own = Handle::of(std::process::id()).unwrap();
+        assert!(Witness::of(own, Duration::from_millis(5)).testify().is_none());
+    }
 }

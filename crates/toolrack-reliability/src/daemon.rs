@@ -1,21 +1,25 @@
 //! A home with a config, the daemon that runs for it, and what can be asked of that.
 
+use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
-use std::thread;
+use std::process::{Child, ExitCode, Stdio};
 use std::time::{Duration, Instant};
+use std::{fs, io, thread};
 
+use rusqlite::Connection;
 use serde_json::Value;
 use tempfile::TempDir;
+use toolrack_daemon::{Daemon, DaemonOptions, Ending};
 use toolrack_service::Home;
 use toolrack_testkit::Marker;
 
-use crate::clock::now;
 use crate::daemon_client::{Answer, Wire};
-use crate::process::{self, Handle};
+use crate::process;
+use crate::process::Handle;
 use crate::subreaper::{Nursery, Unnoted};
+use crate::timing::now;
 
 /// How often a daemon is asked whether it is ready.
 const LOOK: Duration = Duration::from_millis(1);
@@ -179,6 +183,48 @@ impl Drop for Lodger<'_> {
     }
 }
 
+/// Runs the daemon of a home until a signal comes.
+pub(crate) fn run(home: &Path) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let ending = runtime.block_on(async {
+        let options = DaemonOptions { listen: None, ..DaemonOptions::default() };
+        let daemon = Daemon::start(Home::at(home), options).await?;
+        anyhow::Ok(daemon.run().await?)
+    });
+    // Without waiting for threads that are at the disk.
+    runtime.shutdown_background();
+    Ok(match ending? {
+        Ending::Orderly => ExitCode::SUCCESS,
+        Ending::Forced => ExitCode::FAILURE,
+    })
+}
+
+/// The ids of all calls in the history, which has to be sound. Read from a copy, so that the next daemon finds the
+/// files as the killed one left them.
+pub(crate) fn written(history: &Path) -> anyhow::Result<HashSet<String>> {
+    if !history.exists() {
+        return Ok(HashSet::new());
+    }
+    let dir = TempDir::new()?;
+    let copy = dir.path().join("history.db");
+    fs::copy(history, &copy)?;
+    let log = history.with_extension("db-wal");
+    if log.exists() {
+        fs::copy(log, copy.with_extension("db-wal"))?;
+    }
+    let connection = Connection::open(&copy)?;
+    let verdict: String =
+        connection.query_row("pragma integrity_check", [], |connection| connection.get(0))?;
+    anyhow::ensure!(verdict == "ok", "integrity_check: {verdict}");
+    let tables = "select count(*) from sqlite_schema where name = 'calls'";
+    if connection.query_row(tables, [], |connection| connection.get::<_, i64>(0))? == 0 {
+        return Ok(HashSet::new());
+    }
+    let mut statement = connection.prepare("select id from calls")?;
+    let ids = statement.query_map([], |statement| statement.get(0))?.collect::<Result<_, _>>()?;
+    Ok(ids)
+}
+
 #[cfg(test)]
 mod tests {
     use toolrack_config::{Dialect, read_as};
@@ -191,5 +237,21 @@ mod tests {
         let entry = Entry { name: "a b".into(), plan: plan.into(), program: Program::Missing };
         let reading = read_as(Dialect::Toolrack, "", &entry.text(&Marker::new()).unwrap());
         assert!(reading.faults.is_empty(), "{:?}", reading.faults);
+    }
+
+    #[test]
+    fn a_history_that_is_not_there_is_empty_and_a_broken_one_is_told() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("history.db");
+        assert_eq!(written(&path).unwrap(), HashSet::new());
+        let connection = Connection::open(&path).unwrap();
+        connection
+            .execute_batch("create table calls (id text); insert into calls values ('a')")
+            .unwrap();
+        drop(connection);
+        assert_eq!(written(&path).unwrap(), HashSet::from(["a".to_owned()]));
+        let bytes = vec![7; 4096];
+        File::create(&path).unwrap().write_all(&bytes).unwrap();
+        assert!(written(&path).is_err());
     }
 }

@@ -6,16 +6,15 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::clock::now;
 use crate::daemon::{Entry, Household};
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::leftovers::{cleaned, described};
-use crate::print;
 use crate::process::end_marked;
+use crate::process::{cleaned, described};
 use crate::random::{Random, Seeds};
-use crate::stats::Spread;
 use crate::subreaper::Nursery;
+use crate::timing::Spread;
+use crate::timing::now;
 
 /// Servers of a daemon, none of which wants to end.
 const N_SERVERS: u64 = 50;
@@ -67,7 +66,7 @@ pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> anyhow::R
     let mut findings = Findings::default();
     findings.count("servers", N_SERVERS);
     for (prefix, signals) in [("", Signals::One), (TWICE, Signals::Two)] {
-        print::talk(format!("G15: signals: {signals:?}"));
+        crate::print_progress(format!("G15: signals: {signals:?}"));
         let mut all = Vec::new();
         for number in 0..effort.of(1, 50) {
             let (seed, random) = seeds.turn(number);

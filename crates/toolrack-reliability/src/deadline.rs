@@ -17,10 +17,9 @@ use crate::fault_plans::{Act, Expected, PLANS, Plan, Seen, Step, Weight};
 use crate::findings::Findings;
 use crate::gate::Effort;
 use crate::peer::{Peer, Script, texts};
-use crate::print;
 use crate::process::end_marked;
 use crate::random::{Random, Seeds};
-use crate::stats::{Spread, millis};
+use crate::timing::{Spread, millis};
 
 /// What closing may take.
 const CLOSE_LIMIT: Duration = Duration::from_secs(6);
@@ -55,7 +54,7 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     for weight in [Weight::Light, Weight::Heavy] {
         let plans: Vec<&Plan> = PLANS.iter().filter(|plan| plan.weight == weight).collect();
         let n_lanes = if weight == Weight::Light { N_LANES } else { 1 };
-        print::talk(format!("G04: {} plans, {n_lanes} at a time", plans.len()));
+        crate::print_progress(format!("G04: {} plans, {n_lanes} at a time", plans.len()));
         let n_rounds = effort.of(1, if weight == Weight::Light { 50 } else { 10 });
         played.extend(play_all(&plans, n_rounds, n_lanes, seeds).await);
     }

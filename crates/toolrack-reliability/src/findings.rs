@@ -6,7 +6,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Number;
 
-use crate::stats::{Spread, millis};
+use crate::timing::{Spread, millis};
 
 /// More failures than these are only counted: the first ones tell.
 const SHOWN: usize = 20;

@@ -13,17 +13,16 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::clock::now;
+use crate::daemon::written;
 use crate::daemon::{Entry, Household, Lodger};
 use crate::daemon_client::Wire;
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::history::written;
-use crate::print;
 use crate::process::{self, Handle, end_marked};
 use crate::random::{Random, Seeds};
-use crate::stats::{Spread, millis};
 use crate::subreaper::Nursery;
+use crate::timing::now;
+use crate::timing::{Spread, millis};
 
 /// Servers of the daemon, the hostile one included.
 const N_SERVERS: u64 = 20;
@@ -73,7 +72,7 @@ pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> Findings 
     findings.count("servers", N_SERVERS);
     for (number, (name, plan)) in (0..).zip(PLANS).take(effort.of(1, PLANS.len())) {
         let (seed, mut random) = seeds.turn(number);
-        print::talk(format!("G14: {name}"));
+        crate::print_progress(format!("G14: {name}"));
         if let Err(what) = expose(&mut findings, nursery, (name, plan), window, &mut random) {
             findings.fail(seed, format!("{name}: {what}"));
         }

@@ -5,37 +5,32 @@
 
 mod call_log;
 mod cli;
-mod clock;
 mod crash_status;
 mod daemon;
 mod daemon_client;
 mod daemon_kill;
-mod daemon_role;
 mod daemon_stop;
 mod deadline;
 mod fault_plans;
 mod findings;
-mod flood;
 mod gate;
-mod history;
 mod hostile_server;
-mod leftovers;
 mod memory;
 mod one_outcome;
 mod orphans;
 mod owner;
 mod peer;
-mod print;
 mod process;
 mod process_table;
 mod random;
 mod report;
 mod server_kill;
 mod startup;
-mod stats;
 mod subreaper;
 mod suite;
+mod timing;
 
+use std::fmt;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -55,18 +50,18 @@ fn main() -> anyhow::Result<ExitCode> {
     match role {
         None => suite::run(&run),
         Some(Role::Gate(args)) => {
-            print::line(serde_json::to_string(&open(args)?)?);
+            print_result(serde_json::to_string(&open(args)?)?);
             Ok(ExitCode::SUCCESS)
         }
         Some(Role::Victim(args)) => {
             owner::run(&args.marker, if args.sweep { Sweep::First } else { Sweep::Never })
         }
         Some(Role::Measure(args)) => {
-            let measured = flood::run(args.flood, args.effort, &args.marker)?;
-            print::line(serde_json::to_string(&measured)?);
+            let measured = memory::measure_flood(args.flood, args.effort, &args.marker)?;
+            print_result(serde_json::to_string(&measured)?);
             Ok(ExitCode::SUCCESS)
         }
-        Some(Role::Daemon(args)) => daemon_role::run(&args.home),
+        Some(Role::Daemon(args)) => daemon::run(&args.home),
     }
 }
 
@@ -101,4 +96,14 @@ fn in_runtime(gate: impl Future<Output = anyhow::Result<Findings>>) -> anyhow::R
         .enable_all()
         .build()?
         .block_on(gate)
+}
+
+#[expect(clippy::print_stdout, reason = "a program's results go to stdout")]
+pub(crate) fn print_result(text: impl fmt::Display) {
+    println!("{text}");
+}
+
+#[expect(clippy::print_stderr, reason = "what is going on is talk, not a result")]
+pub(crate) fn print_progress(text: impl fmt::Display) {
+    eprintln!("  … {text}");
 }

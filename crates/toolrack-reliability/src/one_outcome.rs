@@ -2,8 +2,6 @@
 //!
 //! The callers keep a ledger, the servers keep a journal, and afterwards the two are compared.
 
-mod server_slots;
-
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,21 +9,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 use toolrack_testkit::{Event, Journal, Marker};
-use toolrack_transport::RawJson;
-use toolrack_transport::{Delivery, LineError, TransportError};
+use toolrack_transport::{Delivery, Line as _, LineError, RawJson, TransportError};
 
 use crate::call_log::{Fault, Kind, Ledger, Outcome};
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::peer::{Script, texts};
-use crate::print;
+use crate::peer::{Peer, Script, texts};
 use crate::process::end_marked;
 use crate::random::{Random, Seeds};
-use crate::stats::millis;
-use server_slots::{Lane, Lanes};
+use crate::timing::millis;
 
 /// What happens to calls: 5 % crash, 5 % hang, 5 % garbage, 5 % late or twice, 80 % nothing.
 const MIX: &str = "ok=80,exit(1)=3,kill(KILL)=2,hang=5,garbage(text,2)=2,nonsense(1)=2,shape(both)=1,\
@@ -91,7 +88,7 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
             findings.fail(seed, format!("left behind and ended: {left:?}"));
         }
         std::fs::remove_file(&journal).context("the journal")?;
-        print::talk(format!("G03: {} calls compared", totals.n_calls));
+        crate::print_progress(format!("G03: {} calls compared", totals.n_calls));
     }
     totals.report(&mut findings);
     Ok(findings)
@@ -110,7 +107,7 @@ async fn play(batch: &Arc<Batch>, journal: &Path, marker: &Marker) -> anyhow::Re
     }
     // A call that has no outcome by then is missing in the ledger, and found there.
     if timeout(BATCH_LIMIT, callers.join_all()).await.is_err() {
-        print::talk("G03: a batch did not end in time");
+        crate::print_progress("G03: a batch did not end in time");
     }
     Ok(lanes.close().await)
 }
@@ -218,6 +215,92 @@ impl Totals {
         }
         findings.measure("overrun_max_ms", millis(*lateness));
     }
+}
+
+/// How long a new server may take to introduce itself, on a machine that is busy with the others.
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// A lane that cannot get a server for so long is given up, and with it the calls it should have made.
+const REOPEN_LIMIT: Duration = Duration::from_secs(40);
+
+/// Servers that do not introduce themselves, in a row, before a lane gives up.
+const MAX_FAILURES: u32 = 5;
+
+/// All lanes of a batch.
+struct Lanes {
+    open: Vec<Lane>,
+    keepers: JoinSet<u64>,
+    stop: CancellationToken,
+}
+
+/// One lane, as a caller sees it.
+#[derive(Clone)]
+struct Lane {
+    /// Nothing until the first server has introduced itself.
+    current: watch::Receiver<Option<Arc<Peer>>>,
+}
+
+impl Lanes {
+    fn open(script: &Script, n_lanes: usize) -> Self {
+        let stop = CancellationToken::new();
+        let mut keepers = JoinSet::new();
+        let mut open = Vec::new();
+        for _ in 0..n_lanes {
+            let (tell, current) = watch::channel(None);
+            keepers.spawn(keep(script.clone(), tell, stop.clone()));
+            open.push(Lane { current });
+        }
+        Self { open, keepers, stop }
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Lane> + Clone {
+        self.open.iter()
+    }
+
+    /// Ends every server, waits until they are gone, and says how many there were.
+    async fn close(self) -> u64 {
+        self.stop.cancel();
+        self.keepers.join_all().await.into_iter().sum()
+    }
+}
+
+impl Lane {
+    /// A server to call, but not the one that is known to be dead. It may die at any moment.
+    async fn peer(&mut self, dead: Option<&Arc<Peer>>) -> Option<Arc<Peer>> {
+        let is_dead = |peer: &Arc<Peer>| dead.is_some_and(|dead| Arc::ptr_eq(peer, dead));
+        let usable = |value: &Option<Arc<Peer>>| value.as_ref().is_some_and(|peer| !is_dead(peer));
+        let found = timeout(REOPEN_LIMIT, self.current.wait_for(usable)).await;
+        found.ok()?.ok()?.clone()
+    }
+}
+
+/// Keeps a lane supplied, and says how many servers it took.
+async fn keep(
+    script: Script,
+    current: watch::Sender<Option<Arc<Peer>>>,
+    stop: CancellationToken,
+) -> u64 {
+    let mut closing = JoinSet::new();
+    let (mut n_servers, mut n_failures) = (0, 0);
+    while !stop.is_cancelled() && n_failures < MAX_FAILURES {
+        let peer = match script.meet(START_LIMIT).await {
+            Ok(peer) => Arc::new(peer),
+            Err(error) => {
+                crate::print_progress(format!("G03: a server did not start: {error}"));
+                n_failures += 1;
+                continue;
+            }
+        };
+        (n_servers, n_failures) = (n_servers + 1, 0);
+        current.send_replace(Some(Arc::clone(&peer)));
+        tokio::select! {
+            () = peer.ended() => {}
+            () = stop.cancelled() => {}
+        }
+        closing.spawn(async move { peer.line.close().await });
+    }
+    closing.join_all().await;
+    n_servers
 }
 
 #[cfg(test)]

@@ -4,10 +4,10 @@
 //! in the same instant. In the first two everything has to be gone in a second; in the third, after the
 //! sweep of the next start.
 
-mod kill_time;
-mod owner_handle;
-
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{ChildStdin, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,19 +15,17 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use toolrack_testkit::Marker;
 
-use crate::clock::now;
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::leftovers::{CLEAN_LIMIT, LOOK, cleaned, described, gone_since};
-use crate::owner::{FINE, GONE, Sweep};
-use crate::print;
+use crate::owner::{ASK, FINE, GONE, READY, SWEPT, Sweep};
+use crate::process;
 use crate::process::Handle;
+use crate::process::{CLEAN_LIMIT, LOOK, cleaned, described, gone_since};
 use crate::process_table::{Census, Resident};
 use crate::random::{Random, Seeds};
-use crate::stats::Spread;
 use crate::subreaper::Nursery;
-use kill_time::Moment;
-use owner_handle::Prey;
+use crate::timing::Spread;
+use crate::timing::now;
 
 /// Zombies are counted this long after everything has ended.
 const ZOMBIE_LIMIT: Duration = Duration::from_millis(200);
@@ -61,13 +59,15 @@ pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> Findings 
             Cycle { seed, ..ended }
         })
     };
-    print::talk("G01: the owner is killed");
+    crate::print_progress("G01: the owner is killed");
     let owner = in_turn(effort.of(300, 10_000), &|random| kill_owner(nursery, random));
     add(&mut findings, "", owner);
-    print::talk("G01: one guardian is killed");
+    crate::print_progress("G01: one guardian is killed");
     let guardian = in_turn(effort.of(60, 1_000), &|random| kill_guardian(nursery, random));
     add(&mut findings, "guardian_", guardian);
-    print::talk("G01: the owner and all its guardians are killed, and the next start sweeps");
+    crate::print_progress(
+        "G01: the owner and all its guardians are killed, and the next start sweeps",
+    );
     let everybody = in_turn(effort.of(20, 300), &|random| kill_everybody(nursery, random));
     let n_swept = everybody.iter().map(|everybody| everybody.n_swept).sum();
     if n_swept == 0 {
@@ -256,5 +256,124 @@ fn zombies() -> usize {
             return n_zombies;
         }
         thread::sleep(LOOK);
+    }
+}
+
+/// A moment in the life of an owner, and how far into it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// While it starts itself and its servers.
+    Starting(Duration),
+    /// While its servers start.
+    Soon(Duration),
+    /// While it calls its servers.
+    InTraffic(Duration),
+}
+
+impl Moment {
+    /// Three in ten while starting, three soon after, four under traffic.
+    fn draw(random: &mut Random) -> Self {
+        let ms = Duration::from_millis;
+        match random.below(10) {
+            0..3 => Self::Starting(random.time(ms(0), ms(10))),
+            3..6 => Self::Soon(random.time(ms(10), ms(100))),
+            _ => Self::InTraffic(random.time(ms(0), ms(100))),
+        }
+    }
+}
+
+/// How long a victim may take for anything it is waited for. Far more than it needs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Lines a victim may be ahead of us. It prints few, so it never waits.
+const LINES_AHEAD: usize = 16;
+
+struct Prey {
+    handle: Handle,
+    stdin: ChildStdin,
+    lines: Receiver<String>,
+}
+
+impl Prey {
+    /// Starts a victim that carries the marker, as all it starts will.
+    fn start(nursery: &Nursery, marker: &Marker, sweep: Sweep) -> Result<Self, String> {
+        let why = |error: std::io::Error| format!("the victim does not start: {error}");
+        let mut command = process::ourselves().map_err(why)?;
+        command.args(["victim", "--marker", marker.value()]);
+        if sweep == Sweep::First {
+            command.arg("--sweep");
+        }
+        let (name, value) = marker.pair();
+        command.env(name, value).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let (mut child, handle) = nursery.start(&mut command).map_err(why)?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err("the victim has no pipes".to_owned());
+        };
+        let (tell, lines) = sync_channel(LINES_AHEAD);
+        thread::spawn(move || {
+            // A line that is cut short by the kill, or that nobody waits for any more, is of no use.
+            for line in BufReader::new(stdout).lines() {
+                let Ok(line) = line else { return };
+                if tell.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self { handle, stdin, lines })
+    }
+
+    /// Waits until every server of the victim has answered.
+    fn is_ready(&mut self) -> Result<(), String> {
+        match self.hear()?.as_str() {
+            READY => Ok(()),
+            other => Err(format!("the victim said `{other}` instead of being ready")),
+        }
+    }
+
+    /// Waits for the sweep of the victim and says how many it ended.
+    fn swept(&mut self) -> Result<u64, String> {
+        let line = self.hear()?;
+        let count = line.strip_prefix(SWEPT).and_then(|rest| rest.trim().parse().ok());
+        count.ok_or_else(|| format!("the victim said `{line}` instead of having swept"))
+    }
+
+    /// Has the victim call each of its servers, and gives a word for each.
+    fn ask(&mut self) -> Result<Vec<String>, String> {
+        let asked = self.stdin.write_all(format!("{ASK}\n").as_bytes());
+        asked.map_err(|error| format!("the victim does not listen: {error}"))?;
+        Ok(self.hear()?.split_whitespace().map(str::to_owned).collect())
+    }
+
+    fn hear(&mut self) -> Result<String, String> {
+        let heard = self.lines.recv_timeout(PATIENCE);
+        heard.map_err(|silence| format!("the victim says nothing: {silence}"))
+    }
+}
+
+/// A victim that a failed cycle forgot must not stay.
+impl Drop for Prey {
+    fn drop(&mut self) {
+        self.handle.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_moment_has_its_share_and_its_range() {
+        let ms = Duration::from_millis;
+        let mut counts = [0; 3];
+        for stream in 0..1000 {
+            match Moment::draw(&mut Random::new(1, stream)) {
+                Moment::Starting(pause) if pause < ms(10) => counts[0] += 1,
+                Moment::Soon(pause) if ms(10) <= pause && pause < ms(100) => counts[1] += 1,
+                Moment::InTraffic(pause) if pause < ms(100) => counts[2] += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        let near = |count: i32, share: i32| (count - share).abs() < 50;
+        assert!(near(counts[0], 300) && near(counts[1], 300) && near(counts[2], 400), "{counts:?}");
     }
 }

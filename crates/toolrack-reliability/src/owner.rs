@@ -13,7 +13,6 @@ use tokio::task::JoinSet;
 use toolrack_transport::Line as _;
 
 use crate::peer::{Peer, Script};
-use crate::print;
 
 /// What each server is: a package runner's tree, one that escapes and is deaf to everything, one that is
 /// deaf to the usual signal.
@@ -61,19 +60,19 @@ struct Client {
 /// Runs until it is killed or its stdin ends.
 pub(crate) fn run(marker: &str, sweep: Sweep) -> anyhow::Result<ExitCode> {
     if sweep == Sweep::First {
-        print::line(format!("{SWEPT} {}", toolrack_stdio::sweep()));
+        crate::print_result(format!("{SWEPT} {}", toolrack_stdio::sweep()));
     }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let clients = runtime.block_on(start(marker))?;
-    print::line(READY);
+    crate::print_result(READY);
     let mut callers = JoinSet::new();
     for client in clients.iter().flat_map(|client| [client; CALLERS]) {
         callers.spawn_on(keep_busy(Arc::clone(client)), runtime.handle());
     }
     for word in io::stdin().lock().lines() {
         if word? == ASK {
-            print::line(runtime.block_on(answers(&clients)).join(" "));
+            crate::print_result(runtime.block_on(answers(&clients)).join(" "));
         }
     }
     runtime.block_on(async {

@@ -6,17 +6,16 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::clock::now;
 use crate::daemon::{Entry, Household, Lodger, Program};
 use crate::daemon_client::Answer;
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::print;
 use crate::process::end_marked;
 use crate::process_table::Census;
 use crate::random::Seeds;
-use crate::stats::{Spread, millis};
 use crate::subreaper::Nursery;
+use crate::timing::now;
+use crate::timing::{Spread, millis};
 
 /// The daemon takes calls this soon after the start of its process.
 pub(crate) const READY_LIMIT: Duration = Duration::from_millis(300);
@@ -55,7 +54,7 @@ pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> anyhow::R
     let (mut ready, mut healthy) = (Vec::new(), Vec::new());
     let n_rounds = effort.of(3, 10);
     for round in 0..n_rounds {
-        print::talk(format!("G19: start {}", round + 1));
+        crate::print_progress(format!("G19: start {}", round + 1));
         // A fresh home, so that nothing is known of any server.
         let household = Household::new(&entries)?;
         let outcome = begin(&household, nursery, &entries, n_healthy);

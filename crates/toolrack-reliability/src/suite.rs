@@ -12,14 +12,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use crate::cli::{GateArgs, RunArgs};
-use crate::clock::now;
 use crate::findings::Findings;
 use crate::gate::{Effort, Gate};
 use crate::process::{self, Handle, Said, listen};
 use crate::process_table::{self, Census};
 use crate::random::Seeds;
 use crate::report::{Conditions, GateReport, Report};
-use crate::{print, subreaper};
+use crate::subreaper;
+use crate::timing::now;
 
 /// How often what is left of a gate is looked at.
 const POLL: Duration = Duration::from_millis(20);
@@ -39,17 +39,17 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     };
     for gate in args.gates() {
         let gate = open(gate, effort, &seeds)?;
-        gate.lines().iter().for_each(print::line);
+        gate.lines().iter().for_each(crate::print_result);
         report.gates.push(gate);
     }
     let path = args.json.clone().map_or_else(beside_the_program, Ok)?;
     write(&path, &report).with_context(|| format!("{} cannot be written", path.display()))?;
-    print::line(format!("results: {}", path.display()));
+    crate::print_result(format!("results: {}", path.display()));
     Ok(if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn open(gate: Gate, effort: Effort, seeds: &Seeds) -> anyhow::Result<GateReport> {
-    print::talk(format!("{gate}: {}", gate.promise()));
+    crate::print_progress(format!("{gate}: {}", gate.promise()));
     let started = now();
     let args = GateArgs { gate, effort, seeds: seeds.all().to_vec() };
     let mut child = process::ourselves()?;

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::process_marker::Marker;
+use crate::process::Marker;
 use crate::programs::program;
 use crate::wait::poll;
 

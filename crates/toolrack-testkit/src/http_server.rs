@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::process_marker::Marker;
+use crate::process::Marker;
 use crate::programs::program;
 use crate::wait::poll;
 

@@ -4,10 +4,8 @@
 //! friendly one a new user meets; `fixture-server` has what the conformance suites look for. The rest finds built
 //! programs, marks and counts processes, reads journals and waits for facts.
 
-mod child_guard;
 pub mod demo;
 mod docker;
-mod error_code;
 pub mod fixture;
 mod http_log;
 mod http_server;
@@ -17,8 +15,7 @@ mod log_capture;
 mod message_sink;
 pub mod oauth;
 mod plan;
-mod process_info;
-mod process_marker;
+mod process;
 mod programs;
 pub mod proxy;
 mod quantity;
@@ -27,13 +24,13 @@ pub mod scripted;
 mod timer;
 mod wait;
 
-pub use child_guard::Kept;
 pub use docker::DockerEngine;
 pub use http_log::{HttpEnding, HttpLog, HttpRequest};
 pub use http_server::{HttpServer, HttpServerKind};
 pub use journal::{Event, Journal, Record};
 pub use log_capture::Eavesdropper;
-pub use process_info::{children_of, open_fds, private_bytes, rss_bytes, zombies_of};
-pub use process_marker::{Marker, Process};
+pub use process::{
+    Kept, Marker, Process, children_of, open_fds, private_bytes, rss_bytes, zombies_of,
+};
 pub use programs::program;
 pub use wait::{eventually, eventually_async, skipped};

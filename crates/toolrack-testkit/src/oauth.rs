@@ -7,7 +7,6 @@
 mod authorization_server;
 mod fault;
 mod http;
-mod http_client;
 mod protected_resource;
 mod token_store;
 
@@ -21,7 +20,7 @@ use std::time::Duration;
 
 pub use self::fault::Fault;
 pub use self::http::Seen;
-pub use self::http_client::{get, post, visit};
+pub use self::http::{get, post, visit};
 use self::token_store::Ledger;
 pub use self::token_store::Stats;
 

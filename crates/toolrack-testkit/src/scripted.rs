@@ -12,10 +12,7 @@ mod fault_actions;
 mod faulty_response;
 mod handshake;
 mod header_tools;
-mod help;
 mod http;
-mod method;
-mod open_calls;
 mod options;
 mod resources;
 mod server;
@@ -38,7 +35,7 @@ pub fn run(args: Vec<String>) -> ExitCode {
     match options::parse(&args) {
         Ok(Command::Help) => {
             // Nobody is left to tell when stdout is closed.
-            io::stdout().write_all(help::text().as_bytes()).unwrap_or_default();
+            io::stdout().write_all(options::help_text().as_bytes()).unwrap_or_default();
             ExitCode::SUCCESS
         }
         Ok(Command::Run(options)) => play(*options, args),

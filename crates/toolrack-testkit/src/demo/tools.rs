@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::error_code;
+use crate::jsonrpc::error_code;
 use crate::jsonrpc::{Answer, Params, Refusal};
 use crate::plan::scatter;
 use crate::revision::Revision;

@@ -1,11 +1,12 @@
 //! An authorization server: metadata, registration, the page that agrees at once, tokens.
 
-mod client_auth;
-
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use ring::digest::{SHA256, digest};
+use ring::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
 use serde_json::{Value, json};
 
-use self::client_auth::Caller;
-use super::http::{Reply, Request, escape};
+use super::http::{Reply, Request, escape, unescape};
 use super::token_store::{Client, Code, Grant, Pair, Rotation};
 use super::{Fault, Role, Shared, protected_resource};
 
@@ -187,7 +188,7 @@ fn iss(shared: &Shared, role: Role) -> Option<String> {
 }
 
 fn token(shared: &Shared, role: Role, request: &Request) -> Reply {
-    let Some(caller) = client_auth::caller(shared, role, request) else {
+    let Some(caller) = caller(shared, role, request) else {
         return Reply { status: 401, ..refusal("invalid_client", None) };
     };
     let rotation = match () {
@@ -237,7 +238,7 @@ fn exchange(
     let fits = code.grant.client_id == caller.id
         && request.get("redirect_uri") == Some(&code.redirect_uri)
         && request.get("resource") == Some(&code.grant.resource)
-        && client_auth::s256(request.get("code_verifier")?) == code.challenge;
+        && s256(request.get("code_verifier")?) == code.challenge;
     if !fits {
         return None;
     }
@@ -286,4 +287,74 @@ fn vouch(shared: &Shared, request: &Request) -> Reply {
 fn refusal(error: &str, quoted: Option<&str>) -> Reply {
     let description = quoted.map(|quoted| format!("{quoted} is not good"));
     Reply::json(400, &json!({ "error": error, "error_description": description }))
+}
+
+/// A client that has said who it is, and perhaps proven it.
+#[derive(Debug)]
+struct Caller {
+    role: Role,
+    id: String,
+    is_proven: bool,
+}
+
+/// The S256 challenge of a verifier.
+fn s256(verifier: &str) -> String {
+    URL_SAFE_NO_PAD.encode(digest(&SHA256, verifier.as_bytes()))
+}
+
+/// Who it is. `None` if the proof is wrong, or not the one that was agreed.
+fn caller(shared: &Shared, role: Role, request: &Request) -> Option<Caller> {
+    if let Some(statement) = request.get("client_assertion") {
+        let id = signer(shared, role, statement)?;
+        return Some(Caller { role, id, is_proven: true });
+    }
+    let (id, secret, method) = claimed(request)?;
+    let ledger = shared.ledger();
+    if id.starts_with("https://") && shared.has(Fault::Documents) {
+        return Some(Caller { role, id, is_proven: false });
+    }
+    let client = ledger.clients.get(&(role, id.clone()))?;
+    let agreed = match () {
+        () if shared.has(Fault::BasicOnly) => Some("client_secret_basic"),
+        () if shared.has(Fault::PostOnly) => Some("client_secret_post"),
+        () => client.method.as_deref(),
+    };
+    let fits = client.secret == secret && agreed.is_none_or(|agreed| agreed == method);
+    fits.then(|| Caller { role, id, is_proven: client.secret.is_some() })
+}
+
+/// Id, secret and method, as the request has them. Both ways at once are wrong.
+fn claimed(request: &Request) -> Option<(String, Option<String>, &'static str)> {
+    let header = request
+        .authorization
+        .as_deref()
+        .and_then(|authorization| authorization.strip_prefix("Basic "));
+    let secret = request.get("client_secret").map(str::to_owned);
+    match (header, secret) {
+        (Some(_), Some(_)) => None,
+        (Some(header), None) => {
+            let pair = String::from_utf8(STANDARD.decode(header).ok()?).ok()?;
+            let (id, secret) = pair.split_once(':')?;
+            Some((unescape(id), Some(unescape(secret)), "client_secret_basic"))
+        }
+        (None, Some(secret)) => {
+            Some((request.get("client_id")?.to_owned(), Some(secret), "client_secret_post"))
+        }
+        (None, None) => Some((request.get("client_id")?.to_owned(), None, "none")),
+    }
+}
+
+/// Who has signed a statement for us.
+fn signer(shared: &Shared, role: Role, statement: &str) -> Option<String> {
+    let key = shared.plan.public_key.as_deref()?;
+    let (text, signature) = statement.rsplit_once('.')?;
+    let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
+    let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, key);
+    key.verify(text.as_bytes(), &signature).ok()?;
+    let claims = URL_SAFE_NO_PAD.decode(text.split_once('.')?.1).ok()?;
+    let claims: Value = serde_json::from_slice(&claims).ok()?;
+    let claim = |name: &str| claims.get(name).and_then(Value::as_str);
+    let id = claim("iss")?;
+    let fits = claim("sub") == Some(id) && claim("aud") == Some(&name(shared, role));
+    fits.then(|| id.to_owned())
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use super::fault::HTTP_FAULTS;
 use super::fault::{FAULTS, bare};
-use super::http_fault::HTTP_FAULTS;
 use crate::quantity::{self, Times};
 
 /// Words and what they mean; the first is what an absent argument means.

@@ -3,14 +3,13 @@
 //! On a pipe there is one client for the whole life of the server; over HTTP there is one for each session, and one
 //! for each request of a client that has no session.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::faulty_response::Twist;
-use super::open_calls::{OpenCall, OpenCalls};
 use super::server::Server;
 use super::subscriptions::Audience;
-use crate::error_code;
-use crate::jsonrpc::Answer;
+use crate::jsonrpc::{Answer, error_code};
 use crate::message_sink::Outlet;
 use crate::revision::{Era, Revision};
 
@@ -130,5 +129,43 @@ impl Ticket {
     /// Takes the call out of the open ones; nothing when it was cancelled meanwhile.
     pub(super) fn finish(&self) -> Option<OpenCall> {
         self.origin.client.open.finish(&self.id)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct OpenCalls {
+    calls: Mutex<HashMap<String, OpenCall>>,
+}
+
+#[derive(Debug)]
+pub(super) struct OpenCall {
+    pub(super) call: u64,
+    pub(super) nonce: Option<String>,
+    /// The request to the client that this call waits for.
+    pub(super) asked: Option<u64>,
+    /// Where its answer would have gone.
+    pub(super) outlet: Arc<dyn Outlet>,
+}
+
+impl OpenCalls {
+    pub(super) fn begin(&self, id: &str, call: OpenCall) {
+        self.lock().insert(id.to_owned(), call);
+    }
+
+    /// Takes the call out; nothing when it was cancelled meanwhile.
+    pub(super) fn finish(&self, id: &str) -> Option<OpenCall> {
+        self.lock().remove(id)
+    }
+
+    pub(super) fn is_open(&self, id: &str) -> bool {
+        self.lock().contains_key(id)
+    }
+
+    pub(super) fn ids(&self) -> Vec<String> {
+        self.lock().keys().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, OpenCall>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -6,15 +6,11 @@ mod endpoint;
 mod gzip;
 mod header_check;
 mod request;
-mod request_log;
 mod response;
-mod response_faults;
 mod response_head;
 mod response_stream;
 mod route;
 mod session;
-mod socket;
-mod sse2024_sink;
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -29,10 +25,10 @@ pub(super) use response_stream::Replies;
 pub(super) use session::Sessions;
 
 use self::endpoint::{Bond, Endpoint};
-use self::request_log::Note;
+use self::response::Note;
 use self::response::Reply;
+use self::response::Socket;
 use self::response_head::Head;
-use self::socket::Socket;
 use super::child_process;
 use super::client::{Client, Origin};
 use super::options::Options;

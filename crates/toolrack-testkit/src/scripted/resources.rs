@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::client::Ticket;
 use super::server::Server;
-use crate::error_code;
+use crate::jsonrpc::error_code;
 use crate::jsonrpc::{Answer, Params, Refusal};
 use crate::revision::Era;
 

@@ -13,12 +13,11 @@ use super::child_process;
 use super::client::{Client, Origin, Ticket};
 use super::faulty_response::Twist;
 use super::http::Sessions;
-use super::method::{is_known, moments_of, nonce_of};
 use super::options::Options;
 use super::tool_list::Catalog;
-use crate::error_code;
 use crate::journal::{Event, JournalWriter, Record};
-use crate::jsonrpc::{self, Answer, Incoming, Params, Refusal};
+use crate::jsonrpc;
+use crate::jsonrpc::{Answer, Incoming, Params, Refusal, error_code};
 use crate::message_sink::Outlet;
 use crate::plan::{Fault, Moment};
 use crate::revision::{Era, Revision, Speaks};
@@ -360,4 +359,52 @@ fn refuse(ticket: &Ticket) {
         ticket.outlet().answer(&jsonrpc::response(&ticket.id, &body));
     }
     ticket.outlet().finish();
+}
+
+/// The moments of the plan that a request is.
+fn moments_of(method: &str, speaks: Speaks) -> &'static [Moment] {
+    let known = is_known(method, speaks);
+    match method {
+        "initialize" => &[Moment::Initialize],
+        "server/discover" if known => &[Moment::Discover],
+        "server/discover" => &[Moment::Discover, Moment::Unknown],
+        "tools/list" => &[Moment::List],
+        "tools/call" => &[Moment::Call],
+        "subscriptions/listen" if known => &[Moment::Listen],
+        _ if known => &[],
+        _ => &[Moment::Unknown],
+    }
+}
+
+/// Whether a server that speaks these eras knows the method.
+fn is_known(method: &str, speaks: Speaks) -> bool {
+    match method {
+        "initialize"
+        | "ping"
+        | "logging/setLevel"
+        | "resources/subscribe"
+        | "resources/unsubscribe" => speaks.legacy(),
+        "server/discover" | "subscriptions/listen" => speaks.modern(),
+        "tools/list"
+        | "tools/call"
+        | "resources/list"
+        | "resources/templates/list"
+        | "resources/read"
+        | "prompts/list"
+        | "prompts/get"
+        | "completion/complete" => true,
+        _ => false,
+    }
+}
+
+/// The argument `nonce` of a call, by which a journal knows it.
+fn nonce_of(arguments: Option<&RawValue>) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Nonce {
+        nonce: Option<Value>,
+    }
+    match serde_json::from_str::<Nonce>(arguments?.get()).ok()?.nonce? {
+        Value::String(text) => Some(text),
+        other => Some(other.to_string()),
+    }
 }

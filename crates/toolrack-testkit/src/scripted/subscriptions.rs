@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::{Client, Ticket};
 use super::server::Server;
-use crate::error_code;
+use crate::jsonrpc::error_code;
 use crate::jsonrpc::{self, Answer, Params, Refusal};
 use crate::revision::Era;
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::client::Ticket;
 use super::options::Options;
 use super::server::Server;
-use crate::error_code;
+use crate::jsonrpc::error_code;
 use crate::jsonrpc::{Answer, Params, Refusal, quoted};
 use crate::plan::Cursor;
 use crate::revision::Revision;

@@ -11,9 +11,9 @@ use serde_json::{Map, Value, json};
 
 use super::client::Ticket;
 use super::server::Server;
-use crate::error_code;
+use crate::jsonrpc::error_code;
 use crate::jsonrpc::{self, Answer, Params, Refusal, quoted};
-use crate::process_info;
+use crate::process;
 use crate::revision::{Era, Revision};
 
 impl Server {
@@ -288,7 +288,7 @@ fn descriptors() -> Answer {
 /// Told by `/proc`: the system calls have no word for a group outside of our process namespace.
 fn processes() -> Answer {
     let own = std::process::id();
-    let Some(status) = process_info::status(own) else {
+    let Some(status) = process::status(own) else {
         return Answer::tool_failure("there is no /proc here");
     };
     let facts = json!({

@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::request::Request;
-use crate::error_code;
+use crate::jsonrpc::error_code;
 use crate::jsonrpc::{Incoming, Params, Refusal};
 use crate::scripted::header_tools;
 

@@ -3,19 +3,21 @@
 //! **Invariant:** a reply is done once. What is said after that is dropped, and the connection goes on to its next
 //! request only when everything of this one has left.
 
-use std::mem;
-use std::sync::mpsc::{self, SyncSender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::io::Write;
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
+use std::{io, mem, thread};
 
-use super::gzip::{self, Squeezed};
-use super::request_log::Note;
-use super::response_faults::{Gzip, Instead, Manner, Place};
-use super::response_head::{self, Head};
-use super::socket::Socket;
-use crate::http_log::HttpEnding;
-use crate::plan::{Cut, HttpFault};
+use super::gzip::Squeezed;
+use super::request::Request;
+use super::response_head::Head;
+use super::{gzip, response_head};
+use crate::http_log::{HttpEnding, HttpLogWriter, News};
+use crate::plan::{Cut, HttpFault, Kind, Target};
+use crate::scripted::child_process;
 
 /// How many pieces of a dripping reply may wait; then whoever speaks waits too.
 const DRIPPING_PIECES: usize = 256;
@@ -337,5 +339,189 @@ impl Reply {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug, Default, Clone, PartialEq)]
+pub(super) struct Manner {
+    pub(super) instead: Instead,
+    pub(super) kind: Option<Kind>,
+    pub(super) cut: Option<Cut>,
+    /// Ends the stream before the answer, with this `retry`.
+    pub(super) end: Option<Option<Duration>>,
+    pub(super) place: Place,
+    pub(super) drip: Option<(usize, Duration)>,
+    pub(super) gzip: Gzip,
+}
+
+/// What comes in the place of the answer.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Instead {
+    #[default]
+    Nothing,
+    Status(u16, Option<Duration>),
+    Redirect(Target, u16),
+    Drop,
+    Reset,
+    Mute,
+    Empty,
+    Page,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    #[default]
+    Here,
+    Elsewhere,
+}
+
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gzip {
+    #[default]
+    No,
+    Yes,
+    /// So many bytes of padding in the answer.
+    Bomb(u64),
+}
+
+impl Manner {
+    /// Adds one more fault; the last of a kind wins.
+    pub(super) fn take(&mut self, fault: &HttpFault) {
+        match fault {
+            HttpFault::Status { code, retry_after } => {
+                self.instead = Instead::Status(*code, *retry_after);
+            }
+            HttpFault::Redirect { to, code } => self.instead = Instead::Redirect(*to, *code),
+            HttpFault::Forget => self.instead = Instead::Status(404, None),
+            HttpFault::Drop => self.instead = Instead::Drop,
+            HttpFault::Reset => self.instead = Instead::Reset,
+            HttpFault::Mute => self.instead = Instead::Mute,
+            HttpFault::Empty => self.instead = Instead::Empty,
+            HttpFault::Kind(Kind::Html) => self.instead = Instead::Page,
+            HttpFault::Kind(kind) => self.kind = Some(*kind),
+            HttpFault::Cut(cut) => self.cut = Some(*cut),
+            HttpFault::End(retry) => self.end = Some(*retry),
+            HttpFault::Elsewhere => self.place = Place::Elsewhere,
+            HttpFault::Drip { bytes, every } => {
+                self.drip = Some((usize::try_from(*bytes).unwrap_or(usize::MAX), *every));
+            }
+            HttpFault::Gzip(None) => self.gzip = Gzip::Yes,
+            HttpFault::Gzip(Some(bytes)) => self.gzip = Gzip::Bomb(*bytes),
+        }
+    }
+
+    /// Whether only a stream can go wrong in this manner.
+    pub(super) fn needs_stream(&self) -> bool {
+        self.end.is_some()
+    }
+}
+
+/// Writes down what becomes of one request; without a log it does nothing.
+#[derive(Debug)]
+pub(super) struct Note {
+    log: Option<Arc<HttpLogWriter>>,
+    number: u64,
+    /// Zero until the head has left.
+    status: AtomicU16,
+}
+
+impl Note {
+    pub(super) fn arrived(
+        log: Option<&Arc<HttpLogWriter>>,
+        number: u64,
+        request: &Request,
+    ) -> Self {
+        let note = Self { log: log.map(Arc::clone), number, status: AtomicU16::new(0) };
+        if let Some(log) = &note.log {
+            let query = if request.query.is_empty() { "" } else { "?" };
+            note.write(News::Arrived {
+                at_ms: log.millis(),
+                verb: request.verb.clone(),
+                target: format!("{}{query}{}", request.path, request.query),
+                method: method_of(&request.body),
+                headers: request.headers.iter().cloned().collect(),
+            });
+        }
+        note
+    }
+
+    pub(super) fn status(&self, status: u16) {
+        self.status.store(status, Ordering::Relaxed);
+    }
+
+    pub(super) fn ended(&self, ending: HttpEnding) {
+        let status = Some(self.status.load(Ordering::Relaxed)).filter(|some| *some > 0);
+        self.write(News::Ended { status, ending });
+    }
+
+    fn write(&self, news: News) {
+        let Some(log) = &self.log else { return };
+        if log.write(self.number, news).is_err() {
+            // A log that misses a request proves nothing, so the run must not go on.
+            child_process::leave(3);
+        }
+    }
+}
+
+fn method_of(body: &[u8]) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Message {
+        method: String,
+    }
+    serde_json::from_slice::<Message>(body).ok().map(|slice| slice.method)
+}
+
+const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(super) struct Socket {
+    stream: TcpStream,
+    closed: AtomicBool,
+}
+
+impl Socket {
+    pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(WRITE_PATIENCE))?;
+        Ok(Self { stream, closed: AtomicBool::new(false) })
+    }
+
+    /// Writes everything, or closes the connection and says `false`.
+    pub(super) fn write(&self, bytes: &[u8]) -> bool {
+        if self.is_closed() {
+            return false;
+        }
+        let written = (&self.stream).write_all(bytes).is_ok();
+        if !written {
+            self.close();
+        }
+        written
+    }
+
+    /// Ends the connection in good order; whoever reads from it sees the end.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        // It may be closed already.
+        self.stream.shutdown(Shutdown::Both).unwrap_or_default();
+    }
+
+    /// Ends the connection by a reset, which also takes back what the client has not read yet.
+    pub(super) fn reset(&self) {
+        self.closed.store(true, Ordering::Relaxed);
+        let linger = Some(Duration::ZERO);
+        let set = rustix::net::sockopt::set_socket_linger(&self.stream, linger);
+        // Dissolving the association sends the reset at once, whoever else holds the socket.
+        if set.is_err() || rustix::net::connect_unspec(&self.stream).is_err() {
+            // Some kernels refuse that while somebody reads. Then the last to let go of the socket sends it.
+            self.stream.shutdown(Shutdown::Read).unwrap_or_default();
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn stream(&self) -> &TcpStream {
+        &self.stream
     }
 }

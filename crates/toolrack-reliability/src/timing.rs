@@ -1,6 +1,6 @@
 //! What many measured times come to.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The middle, the far end and the last of some times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -25,6 +25,11 @@ impl Spread {
 /// A time in milliseconds, as figures show it.
 pub(crate) fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
+#[expect(clippy::disallowed_methods, reason = "a gate measures real time, never a paused clock")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
 }
 
 #[cfg(test)]
