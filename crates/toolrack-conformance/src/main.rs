@@ -1,13 +1,11 @@
 //! The client that the official conformance suites drive: `toolrack-conformance URL`.
 //!
 //! It connects, lists the tools and calls them, by the product's public API and normal settings. What one
-//! scenario needs beyond that is in [`errand`], and nowhere else.
+//! scenario needs beyond that is in [`scenario`], and nowhere else.
 
-mod browser;
-mod errand;
+mod auto_handler;
 mod login;
-mod made_up;
-mod person;
+mod scenario;
 mod settings;
 
 use std::process::ExitCode;
@@ -18,7 +16,7 @@ use toolrack_client::McpClient;
 use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_transport::Credentials;
 
-use crate::person::Person;
+use crate::auto_handler::Person;
 use crate::settings::Settings;
 
 #[tokio::main]
@@ -40,7 +38,7 @@ async fn run() -> Result<()> {
     let definition = HttpServerDef::new(settings.url.as_str());
     let builder = McpClient::builder("conformance").handler(Arc::new(Person));
     let client = builder.connect_http(definition, options).await.context("no connection")?;
-    let outcome = errand::run(&client, &settings).await;
+    let outcome = scenario::run(&client, &settings).await;
     client.shutdown().await;
     authorizer.settle().await;
     outcome

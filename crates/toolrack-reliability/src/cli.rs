@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::flood::Flood;
 use crate::gate::{Effort, Gate};
+use crate::memory::Flood;
 
 /// Kills, breaks and floods, and counts what was promised
 #[derive(Debug, PartialEq, Parser)]
@@ -120,7 +120,7 @@ mod tests {
     fn check(line: &str, expected: (Effort, &[Gate], Option<u64>, Option<&str>)) {
         let RunArgs { seed, json, .. } = &parse(line).unwrap().run;
         let run = parse(line).unwrap().run;
-        let json = json.as_ref().and_then(|it| it.to_str());
+        let json = json.as_ref().and_then(|json| json.to_str());
         assert_eq!((run.effort(), &*run.gates(), *seed, json), expected, "{line}");
     }
 

@@ -9,18 +9,17 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use toolrack_testkit::{Event, Journal, Marker, zombies_of};
-use toolrack_transport::Transport as _;
+use toolrack_transport::Line as _;
 use toolrack_transport::RawJson;
 
+use crate::call_log::GRACE;
+use crate::fault_plans::{Act, Expected, PLANS, Plan, Seen, Step, Weight};
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::ledger::GRACE;
 use crate::peer::{Peer, Script, texts};
-use crate::plan::{Act, Expected, PLANS, Plan, Seen, Step, Weight};
-use crate::print;
 use crate::process::end_marked;
 use crate::random::{Random, Seeds};
-use crate::stats::{Spread, millis};
+use crate::timing::{Spread, millis};
 
 /// What closing may take.
 const CLOSE_LIMIT: Duration = Duration::from_secs(6);
@@ -53,17 +52,17 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     let mut findings = Findings::default();
     let mut played = Vec::new();
     for weight in [Weight::Light, Weight::Heavy] {
-        let plans: Vec<&Plan> = PLANS.iter().filter(|it| it.weight == weight).collect();
+        let plans: Vec<&Plan> = PLANS.iter().filter(|plan| plan.weight == weight).collect();
         let n_lanes = if weight == Weight::Light { N_LANES } else { 1 };
-        print::talk(format!("G04: {} plans, {n_lanes} at a time", plans.len()));
+        crate::print_progress(format!("G04: {} plans, {n_lanes} at a time", plans.len()));
         let n_rounds = effort.of(1, if weight == Weight::Light { 50 } else { 10 });
         played.extend(play_all(&plans, n_rounds, n_lanes, seeds).await);
     }
     findings.count("plans", PLANS.len() as u64);
     findings.count("runs", played.len() as u64);
-    let overruns = played.iter().map(|(_, it)| it.overrun);
+    let overruns = played.iter().map(|(_, played)| played.overrun);
     findings.measure("overrun_max_ms", millis(overruns.max().unwrap_or_default()));
-    findings.spread("close", Spread::of(played.iter().map(|(_, it)| it.closing).collect()));
+    findings.spread("close", Spread::of(played.iter().map(|(_, played)| played.closing).collect()));
     for (seed, played) in played {
         played.failures.into_iter().for_each(|what| findings.fail(seed, what));
     }
@@ -136,7 +135,7 @@ async fn play(plan: &Plan, mut random: Random) -> Result<Played, String> {
     }
     if let Some(expected) = plan.n_cancelled {
         let journal = Journal::read(file.path()).map_err(|error| about(error.to_string()))?;
-        let told = journal.records.iter().filter(|it| it.event == Event::Cancelled).count();
+        let told = journal.records.iter().filter(|record| record.event == Event::Cancelled).count();
         if told != expected {
             played.failures.push(format!("{told} calls were cancelled, not {expected}"));
         }
@@ -187,7 +186,7 @@ async fn ask(peer: &Peer, act: Act, number: usize, patience: Duration) -> Seen {
             let nonce = format!("n{number}");
             let outcome = peer.echo(&text, &nonce, patience).await;
             Seen::of(&outcome, |result| {
-                texts(result).is_some_and(|it| it == [text.as_str(), nonce.as_str()])
+                texts(result).is_some_and(|texts| texts == [text.as_str(), nonce.as_str()])
             })
         }
     }

@@ -6,7 +6,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Number;
 
-use crate::stats::{Spread, millis};
+use crate::timing::{Spread, millis};
 
 /// More failures than these are only counted: the first ones tell.
 const SHOWN: usize = 20;
@@ -60,7 +60,7 @@ impl Findings {
 
     /// A number that is not a count. What is not a number at all is left out.
     pub(crate) fn measure(&mut self, name: &str, number: f64) {
-        self.figures.0.extend(Number::from_f64(number).map(|it| (name.to_owned(), it)));
+        self.figures.0.extend(Number::from_f64(number).map(|f64| (name.to_owned(), f64)));
     }
 
     /// Three figures: `name_p50_ms`, `name_p99_ms`, `name_max_ms`.
@@ -186,7 +186,7 @@ mod tests {
         for cycle in 0..50 {
             findings.fail(cycle, format!("cycle {cycle}"));
         }
-        let last = findings.failures.last().map(|it| it.seed);
+        let last = findings.failures.last().map(|failures| failures.seed);
         assert_eq!((findings.n_failures, findings.failures.len(), last), (50, SHOWN, Some(19)));
     }
 }

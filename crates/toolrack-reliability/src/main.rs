@@ -3,39 +3,34 @@
 //! One process runs each gate and is thrown away afterwards, so that no gate can hide behind another's
 //! descriptors, threads or memory. It is this same program, as is everything that gets killed.
 
-mod blast;
-mod census;
-mod clean;
+mod call_log;
 mod cli;
-mod clock;
-mod crash;
+mod crash_status;
+mod daemon;
+mod daemon_client;
+mod daemon_kill;
+mod daemon_stop;
 mod deadline;
-mod death;
-mod fall;
+mod fault_plans;
 mod findings;
-mod flood;
 mod gate;
-mod history;
-mod host;
-mod household;
-mod ledger;
+mod hostile_server;
 mod memory;
-mod nursery;
-mod orphan;
-mod outcome;
+mod one_outcome;
+mod orphans;
+mod owner;
 mod peer;
-mod plan;
-mod print;
 mod process;
+mod process_table;
 mod random;
 mod report;
+mod server_kill;
 mod startup;
-mod stats;
-mod stop;
+mod subreaper;
 mod suite;
-mod victim;
-mod wire;
+mod timing;
 
+use std::fmt;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -44,9 +39,9 @@ use clap::Parser as _;
 use crate::cli::{Cli, GateArgs, Role};
 use crate::findings::Findings;
 use crate::gate::Gate;
-use crate::nursery::Nursery;
+use crate::owner::Sweep;
 use crate::random::Seeds;
-use crate::victim::Sweep;
+use crate::subreaper::Nursery;
 
 fn main() -> anyhow::Result<ExitCode> {
     // Every server started from here on is guarded by a copy of this program.
@@ -55,18 +50,18 @@ fn main() -> anyhow::Result<ExitCode> {
     match role {
         None => suite::run(&run),
         Some(Role::Gate(args)) => {
-            print::line(serde_json::to_string(&open(args)?)?);
+            print_result(serde_json::to_string(&open(args)?)?);
             Ok(ExitCode::SUCCESS)
         }
         Some(Role::Victim(args)) => {
-            victim::run(&args.marker, if args.sweep { Sweep::First } else { Sweep::Never })
+            owner::run(&args.marker, if args.sweep { Sweep::First } else { Sweep::Never })
         }
         Some(Role::Measure(args)) => {
-            let measured = flood::run(args.flood, args.effort, &args.marker)?;
-            print::line(serde_json::to_string(&measured)?);
+            let measured = memory::measure_flood(args.flood, args.effort, &args.marker)?;
+            print_result(serde_json::to_string(&measured)?);
             Ok(ExitCode::SUCCESS)
         }
-        Some(Role::Daemon(args)) => host::run(&args.home),
+        Some(Role::Daemon(args)) => daemon::run(&args.home),
     }
 }
 
@@ -74,16 +69,16 @@ fn open(args: GateArgs) -> anyhow::Result<Findings> {
     let GateArgs { gate, effort, seeds } = args;
     let seeds = Seeds::of(seeds).context("no seeds")?;
     match gate {
-        Gate::G01 => in_nursery(|it| Ok(orphan::run(it, effort, &seeds))),
-        Gate::G02 => in_runtime(death::run(effort, &seeds)),
-        Gate::G03 => in_runtime(outcome::run(effort, &seeds)),
+        Gate::G01 => in_nursery(|value| Ok(orphans::run(value, effort, &seeds))),
+        Gate::G02 => in_runtime(server_kill::run(effort, &seeds)),
+        Gate::G03 => in_runtime(one_outcome::run(effort, &seeds)),
         Gate::G04 => in_runtime(deadline::run(effort, &seeds)),
         Gate::G05 => memory::run(effort, &seeds),
-        Gate::G14 => in_nursery(|it| Ok(blast::run(it, effort, &seeds))),
-        Gate::G15 => in_nursery(|it| stop::run(it, effort, &seeds)),
-        Gate::G19 => in_nursery(|it| startup::run(it, effort, &seeds)),
-        Gate::G21 => in_runtime(crash::run(effort, &seeds)),
-        Gate::G22 => in_nursery(|it| fall::run(it, effort, &seeds)),
+        Gate::G14 => in_nursery(|value| Ok(hostile_server::run(value, effort, &seeds))),
+        Gate::G15 => in_nursery(|value| daemon_stop::run(value, effort, &seeds)),
+        Gate::G19 => in_nursery(|value| startup::run(value, effort, &seeds)),
+        Gate::G21 => in_runtime(crash_status::run(effort, &seeds)),
+        Gate::G22 => in_nursery(|value| daemon_kill::run(value, effort, &seeds)),
     }
 }
 
@@ -101,4 +96,14 @@ fn in_runtime(gate: impl Future<Output = anyhow::Result<Findings>>) -> anyhow::R
         .enable_all()
         .build()?
         .block_on(gate)
+}
+
+#[expect(clippy::print_stdout, reason = "a program's results go to stdout")]
+pub(crate) fn print_result(text: impl fmt::Display) {
+    println!("{text}");
+}
+
+#[expect(clippy::print_stderr, reason = "what is going on is talk, not a result")]
+pub(crate) fn print_progress(text: impl fmt::Display) {
+    eprintln!("  … {text}");
 }

@@ -1,15 +1,21 @@
 //! G05: whatever a server sends, our memory stays within bounds, and the same server answers afterwards.
 
+use std::fs;
+use std::io::Write as _;
 use std::time::Duration;
 
-use clap::ValueEnum as _;
+use anyhow::{Context as _, ensure};
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use toolrack_testkit::Marker;
+use toolrack_transport::{Line as _, LineError, RawJson};
 
 use crate::findings::Findings;
-use crate::flood::{Flood, Measured};
 use crate::gate::Effort;
-use crate::print;
-use crate::process::{self, end_marked, listen};
+use crate::peer::{Peer, Script};
+use crate::process;
+use crate::process::{end_marked, listen};
 use crate::random::Seeds;
 
 /// How far the peak may lie above what a client with an open line needs.
@@ -25,7 +31,7 @@ pub(crate) fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
     findings.count("bound_kib", BOUND_KIB);
     for flood in Flood::value_variants() {
         let name = value_name(*flood);
-        print::talk(format!("G05: {name}"));
+        crate::print_progress(format!("G05: {name}"));
         let marker = Marker::new();
         let effort = effort.of("quick", "full");
         let mut child = process::ourselves()?;
@@ -65,7 +71,191 @@ fn judge(measured: &Measured) -> Result<(), String> {
 }
 
 fn value_name(flood: Flood) -> String {
-    flood.to_possible_value().map(|it| it.get_name().to_owned()).unwrap_or_default()
+    flood
+        .to_possible_value()
+        .map(|possible_value| possible_value.get_name().to_owned())
+        .unwrap_or_default()
+}
+
+/// Calls before the flood, so that what is needed for any call is not blamed on it.
+const N_WARM: usize = 3;
+
+/// How long one call may take, the flood included.
+const PATIENCE: Duration = Duration::from_mins(5);
+
+/// How long is waited for an answer that does not come.
+const IN_VAIN: Duration = Duration::from_secs(10);
+
+/// How many tools a server has that has too many.
+const N_TOOLS: usize = 50_000;
+
+/// What a server sends too much of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Flood {
+    /// A line that does not end
+    OpenLine,
+    /// A line of junk before the answer
+    LongLine,
+    /// An answer with its id in front
+    HugeAnswer,
+    /// An answer with its id at the end
+    HugeAnswerBack,
+    /// Lines on stderr
+    Stderr,
+    /// One line on stderr that does not end
+    StderrRaw,
+    /// Notifications
+    Notifications,
+    /// Requests
+    Pings,
+    /// Tools on one page
+    Tools,
+    /// Tools on many pages
+    ToolPages,
+}
+
+/// What was measured, as the one line of JSON that is printed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Measured {
+    pub(crate) baseline_kib: u64,
+    pub(crate) peak_kib: u64,
+    /// What the flood was, as far as it could be counted.
+    pub(crate) came: u64,
+}
+
+impl Flood {
+    /// How the server is started. The flood comes with the first request after the warm-up.
+    fn args(self, effort: Effort) -> Vec<String> {
+        let size = effort.of("64MiB", "1GiB");
+        let n_messages = effort.of(600_000, 10_000_000);
+        let n_pings = effort.of(500_000, 5_000_000);
+        let nth = N_WARM + 1;
+        let plan = match self {
+            Self::OpenLine => format!("call:{nth}=huge({size},open)"),
+            Self::LongLine => format!("call:{nth}=huge({size})"),
+            Self::HugeAnswer => format!("call:{nth}=huge({size},front)"),
+            Self::HugeAnswerBack => format!("call:{nth}=huge({size},back)"),
+            Self::Stderr => format!("call:{nth}=stderr({size})"),
+            Self::StderrRaw => format!("call:{nth}=stderr({size},raw)"),
+            Self::Notifications => format!("call:{nth}=notify({n_messages})"),
+            Self::Pings => format!("call:{nth}=ping({n_pings})"),
+            Self::Tools | Self::ToolPages => String::new(),
+        };
+        let n_tools = N_TOOLS.to_string();
+        let extra: &[&str] = match self {
+            // Thirty megabytes, a little less than a line may have.
+            Self::Tools => &["--tools", &n_tools, "--schema-bytes", "512"],
+            Self::ToolPages => {
+                &["--tools", &n_tools, "--schema-bytes", "2KiB", "--page-size", "1000"]
+            }
+            _ => &[],
+        };
+        ["--plan", &plan].iter().chain(extra).map(|value| (*value).to_owned()).collect()
+    }
+}
+
+/// Lets a server flood this process, and measures.
+pub(crate) fn measure_flood(
+    flood: Flood,
+    effort: Effort,
+    marker: &str,
+) -> anyhow::Result<Measured> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(measure(flood, effort, marker))
+}
+
+async fn measure(flood: Flood, effort: Effort, marker: &str) -> anyhow::Result<Measured> {
+    let args = flood.args(effort);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let peer = Script::new(marker, &args)?.meet(PATIENCE).await?;
+    for _ in 0..N_WARM {
+        peer.echo("warm", "0", PATIENCE).await?;
+    }
+    let baseline_kib = status("VmRSS")?;
+    forget_peak()?;
+    let came = suffer(&peer, flood).await?;
+    let peak_kib = status("VmHWM")?;
+    peer.echo("after", "0", PATIENCE).await.context("the server does not answer any more")?;
+    peer.line.close().await;
+    Ok(Measured { baseline_kib, peak_kib, came })
+}
+
+async fn suffer(peer: &Peer, flood: Flood) -> anyhow::Result<u64> {
+    match flood {
+        Flood::OpenLine => {
+            // The junk swallows the answer behind it, so the server is heard again one call later.
+            ensure!(peer.echo("flood", "0", IN_VAIN).await.is_err(), "an answer without an end");
+            ensure!(peer.echo("next", "0", IN_VAIN).await.is_err(), "an answer behind the junk");
+            Ok(peer.line.diagnosis().oversize)
+        }
+        Flood::LongLine | Flood::HugeAnswer | Flood::HugeAnswerBack => {
+            ensure!(peer.echo("flood", "0", PATIENCE).await.is_err(), "an answer over the limit");
+            Ok(peer.line.diagnosis().oversize)
+        }
+        Flood::Stderr | Flood::StderrRaw => {
+            peer.echo("flood", "0", PATIENCE).await?;
+            Ok(peer.line.diagnosis().stderr.len() as u64)
+        }
+        Flood::Notifications => {
+            peer.echo("flood", "0", PATIENCE).await?;
+            Ok(peer.n_notifications())
+        }
+        Flood::Pings => {
+            peer.echo("flood", "0", PATIENCE).await?;
+            Ok(peer.line.diagnosis().messages)
+        }
+        Flood::Tools | Flood::ToolPages => count_tools(peer).await,
+    }
+}
+
+/// Follows the list from page to page. Only names and cursors are read, as a catalogue would.
+async fn count_tools(peer: &Peer) -> anyhow::Result<u64> {
+    let mut n_tools = 0;
+    let mut params = json!({});
+    loop {
+        let page = list_page(peer, &params).await?;
+        let Page { tools, next_cursor } = page.decode()?;
+        n_tools += tools.len() as u64;
+        match next_cursor {
+            Some(cursor) => params = json!({ "cursor": cursor }),
+            None => return Ok(n_tools),
+        }
+    }
+}
+
+async fn list_page(peer: &Peer, params: &Value) -> Result<RawJson, LineError> {
+    peer.ask("tools/list", params, PATIENCE).await
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Page {
+    tools: Vec<NamedTool>,
+    next_cursor: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct NamedTool {
+    #[serde(rename = "name")]
+    _name: serde::de::IgnoredAny,
+}
+
+/// Forgets the highest resident size, so that `VmHWM` tells of what follows.
+fn forget_peak() -> anyhow::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).open("/proc/self/clear_refs")?;
+    file.write_all(b"5").context("the peak of resident memory cannot be reset")
+}
+
+fn status(field: &str) -> anyhow::Result<u64> {
+    let text = fs::read_to_string("/proc/self/status")?;
+    kib(&text, field).with_context(|| format!("status has no {field}"))
+}
+
+fn kib(text: &str, field: &str) -> Option<u64> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
+        .and_then(|value| value.trim().strip_suffix(" kB")?.parse().ok())
 }
 
 #[cfg(test)]
@@ -89,5 +279,26 @@ mod tests {
             Err("the peak of 54153 KiB lies more than 49152 KiB above 5000 KiB"),
         );
         check(5_000, 5_000, 0, Err("no flood came, so nothing was put to the test"));
+    }
+
+    #[test]
+    fn a_field_is_found_by_its_whole_name() {
+        assert_eq!(kib("VmRSS:\t  10 kB\nVmHWM:\t    2048 kB\n", "VmHWM"), Some(2048));
+        assert_eq!(kib("VmHWMX:\t    2048 kB\n", "VmHWM"), None);
+        assert_eq!(kib("VmHWM:\tmuch\n", "VmHWM"), None);
+    }
+
+    #[test]
+    fn a_flood_comes_after_the_warm_up() {
+        let check = |flood: Flood, effort, expected: &[&str]| {
+            assert_eq!(flood.args(effort), expected);
+        };
+        check(Flood::OpenLine, Effort::Quick, &["--plan", "call:4=huge(64MiB,open)"]);
+        check(Flood::Notifications, Effort::Full, &["--plan", "call:4=notify(10000000)"]);
+        check(
+            Flood::Tools,
+            Effort::Full,
+            &["--plan", "", "--tools", "50000", "--schema-bytes", "512"],
+        );
     }
 }

@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolrack_stdio::{McpServerDef, StdioClientTransport, StdioOptions};
+use toolrack_stdio::{McpServerDef, StdioLine, StdioOptions};
 use toolrack_testkit::Marker;
 use toolrack_transport::{
-    OnCancel, CloseReason, IncomingHandler, Transport, RequestError, OutgoingRequest, RequestTimeout, TransportError,
+    Abandon, Ending, Inbox, Line, LineError, Outgoing, Patience, TransportError,
 };
 use toolrack_transport::{JsonRpcError, RawJson, RequestId};
 
@@ -30,14 +30,14 @@ pub(crate) struct Script {
 /// A line and what came in on it unasked.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    pub(crate) line: Arc<StdioClientTransport>,
+    pub(crate) line: Arc<StdioLine>,
     inbox: Arc<Porter>,
 }
 
 /// Answers pings, counts notifications, notes the end.
 #[derive(Debug, Default)]
 struct Porter {
-    line: OnceLock<Weak<StdioClientTransport>>,
+    line: OnceLock<Weak<StdioLine>>,
     n_notifications: AtomicU64,
     ended: CancellationToken,
 }
@@ -49,7 +49,7 @@ impl Script {
         let args = ["--lifetime", LIFETIME].iter().chain(args);
         let mut definition = McpServerDef {
             command: program.to_string_lossy().into_owned(),
-            args: args.map(|it| (*it).to_owned()).collect(),
+            args: args.map(|args| (*args).to_owned()).collect(),
             ..McpServerDef::default()
         };
         definition.env.insert(Marker::VARIABLE.to_owned(), marker.to_owned());
@@ -59,8 +59,8 @@ impl Script {
     /// Starts the server, with this very program as its guardian.
     pub(crate) async fn open(&self) -> Result<Peer, TransportError> {
         let inbox = Arc::new(Porter::default());
-        let heard: Arc<dyn IncomingHandler> = Arc::<Porter>::clone(&inbox);
-        let line = StdioClientTransport::open(&self.definition, StdioOptions::default(), heard).await?;
+        let heard: Arc<dyn Inbox> = Arc::<Porter>::clone(&inbox);
+        let line = StdioLine::open(&self.definition, StdioOptions::default(), heard).await?;
         let line = Arc::new(line);
         inbox.line.get_or_init(|| Arc::downgrade(&line));
         Ok(Peer { line, inbox })
@@ -76,17 +76,17 @@ impl Script {
 
 impl Peer {
     /// The handshake of the 2025-11-25 revision.
-    pub(crate) async fn greet(&self, patience: Duration) -> Result<(), RequestError> {
+    pub(crate) async fn greet(&self, patience: Duration) -> Result<(), LineError> {
         let params = json!({
             "protocolVersion": "2025-11-25",
             "capabilities": {},
             "clientInfo": { "name": "toolrack-reliability", "version": env!("CARGO_PKG_VERSION") },
         });
-        let outgoing = OutgoingRequest {
+        let outgoing = Outgoing {
             method: "initialize",
             params: &Some(params),
-            patience: RequestTimeout::exactly(patience),
-            abandon: OnCancel::Quietly,
+            patience: Patience::exactly(patience),
+            abandon: Abandon::Quietly,
         };
         self.line.request(outgoing).await?;
         self.line.notify("notifications/initialized", &None::<()>).await
@@ -98,12 +98,12 @@ impl Peer {
         method: &str,
         params: impl Serialize + Sync,
         patience: Duration,
-    ) -> Result<RawJson, RequestError> {
-        let outgoing = OutgoingRequest {
+    ) -> Result<RawJson, LineError> {
+        let outgoing = Outgoing {
             method,
             params: &Some(params),
-            patience: RequestTimeout::exactly(patience),
-            abandon: OnCancel::Tell,
+            patience: Patience::exactly(patience),
+            abandon: Abandon::Tell,
         };
         self.line.request(outgoing).await
     }
@@ -113,7 +113,7 @@ impl Peer {
         tool: &str,
         arguments: Value,
         patience: Duration,
-    ) -> Result<RawJson, RequestError> {
+    ) -> Result<RawJson, LineError> {
         let params = json!({ "name": tool, "arguments": arguments });
         self.ask("tools/call", params, patience).await
     }
@@ -124,7 +124,7 @@ impl Peer {
         text: &str,
         nonce: &str,
         patience: Duration,
-    ) -> Result<RawJson, RequestError> {
+    ) -> Result<RawJson, LineError> {
         let params = EchoParams { name: "echo", arguments: EchoArguments { text, nonce } };
         self.ask("tools/call", params, patience).await
     }
@@ -162,10 +162,10 @@ pub(crate) fn texts(result: &RawJson) -> Option<Vec<String>> {
         text: String,
     }
     let CallResult { content } = result.decode().ok()?;
-    Some(content.into_iter().map(|it| it.text).collect())
+    Some(content.into_iter().map(|content| content.text).collect())
 }
 
-impl IncomingHandler for Porter {
+impl Inbox for Porter {
     /// A server that asks more than the line takes goes without an answer.
     fn request(&self, id: RequestId, method: &str, _params: Option<RawJson>) {
         let Some(line) = self.line.get().and_then(Weak::upgrade) else { return };
@@ -182,7 +182,7 @@ impl IncomingHandler for Porter {
         self.n_notifications.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn ended(&self, _ending: &CloseReason) {
+    fn ended(&self, _ending: &Ending) {
         self.ended.cancel();
     }
 }
@@ -193,7 +193,8 @@ mod tests {
 
     #[track_caller]
     fn check(result: &'static str, expected: Option<&[&str]>) {
-        let expected = expected.map(|it| it.iter().map(|text| (*text).to_owned()).collect());
+        let expected =
+            expected.map(|expected| expected.iter().map(|text| (*text).to_owned()).collect());
         assert_eq!(texts(&RawJson::new(result)), expected, "{result}");
     }
 

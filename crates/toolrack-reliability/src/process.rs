@@ -3,19 +3,19 @@
 //! **Invariant:** a signal goes through a handle that was opened while the process was known to be the
 //! right one, so an id that is used again is never hit.
 
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::sync_channel;
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use toolrack_testkit::{Marker, Process};
 
-use crate::clock::now;
+use crate::timing::now;
 
 /// How long a process may take to die of `SIGKILL`.
 const KILL_LIMIT: Duration = Duration::from_secs(2);
@@ -120,10 +120,11 @@ pub(crate) fn end_marked(marker: &Marker) -> Vec<Process> {
     let mut ended: Vec<Process> = Vec::new();
     loop {
         let handles: Vec<Handle> =
-            marker.survivors().iter().filter_map(|it| Handle::of(it.pid)).collect();
+            marker.survivors().iter().filter_map(|survivor| Handle::of(survivor.pid)).collect();
         // Seen again with a handle open, it is certainly the one the handle is for.
         let left = marker.survivors();
-        for handle in handles.iter().filter(|it| left.iter().any(|seen| seen.pid == it.pid)) {
+        for handle in handles.iter().filter(|handle| left.iter().any(|seen| seen.pid == handle.pid))
+        {
             handle.kill();
             handle.ends_within(deadline.saturating_duration_since(now()));
         }
@@ -132,6 +133,46 @@ pub(crate) fn end_marked(marker: &Marker) -> Vec<Process> {
         }
         ended.extend(left);
     }
+}
+
+/// Everything has to be gone by then.
+pub(crate) const CLEAN_LIMIT: Duration = Duration::from_secs(1);
+
+/// How often the processes are counted.
+pub(crate) const LOOK: Duration = Duration::from_millis(10);
+
+/// A process that is just becoming another program can be overlooked, so an empty count is repeated.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// How long it took until nobody was left, or how many are left when the time is over.
+pub(crate) fn gone_since(killed: Instant, n_left: &dyn Fn() -> usize) -> Result<Duration, usize> {
+    loop {
+        let looked = now();
+        let left = n_left();
+        if left == 0 {
+            thread::sleep(LOOK_AGAIN);
+            if n_left() == 0 {
+                return Ok(looked.saturating_duration_since(killed));
+            }
+        } else if killed.elapsed() > CLEAN_LIMIT {
+            return Err(left);
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+/// How long it took until nobody carried the marker. Whoever still does when the time is over is ended, and told.
+pub(crate) fn cleaned(marker: &Marker, killed: Instant) -> Result<Duration, Vec<Process>> {
+    gone_since(killed, &|| marker.survivors().len()).map_err(|_n_left| end_marked(marker))
+}
+
+/// Who was left, for people.
+pub(crate) fn described(left: &[Process]) -> String {
+    let lines: Vec<String> = left
+        .iter()
+        .map(|left| format!("{} {} {}", left.pid, left.state, left.command_line))
+        .collect();
+    format!("left after {CLEAN_LIMIT:?}: {}", lines.join(" | "))
 }
 
 #[cfg(test)]

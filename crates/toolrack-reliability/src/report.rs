@@ -48,7 +48,7 @@ impl GateReport {
         let verdict = findings.verdict();
         let Findings { figures, failures, n_failures, skipped } = findings;
         // Without a failure the newest seed is the one worth having.
-        let seed = failures.first().map(|it| it.seed).or_else(|| seeds.last().copied());
+        let seed = failures.first().map(|failures| failures.seed).or_else(|| seeds.last().copied());
         let replay = replay(gate, effort, seed.unwrap_or_default());
         Self {
             gate,
@@ -80,7 +80,9 @@ impl GateReport {
         )];
         lines.push(format!("    {}", self.figures));
         lines.extend(
-            self.failures.iter().map(|it| format!("    broken: seed {}: {}", it.seed, it.what)),
+            self.failures
+                .iter()
+                .map(|failure| format!("    broken: seed {}: {}", failure.seed, failure.what)),
         );
         let unseen = self.n_failures - self.failures.len() as u64;
         if unseen > 0 {
@@ -93,7 +95,7 @@ impl GateReport {
 
 impl Report {
     pub(crate) fn has_failed(&self) -> bool {
-        self.gates.iter().any(|it| it.verdict == Verdict::Fail)
+        self.gates.iter().any(|gate| gate.verdict == Verdict::Fail)
     }
 }
 

@@ -6,17 +6,16 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::census::Census;
-use crate::clock::now;
+use crate::daemon::{Entry, Household, Lodger, Program};
+use crate::daemon_client::Answer;
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::household::{Entry, Household, Lodger, Program};
-use crate::nursery::Nursery;
-use crate::print;
 use crate::process::end_marked;
+use crate::process_table::Census;
 use crate::random::Seeds;
-use crate::stats::{Spread, millis};
-use crate::wire::Answer;
+use crate::subreaper::Nursery;
+use crate::timing::now;
+use crate::timing::{Spread, millis};
 
 /// The daemon takes calls this soon after the start of its process.
 pub(crate) const READY_LIMIT: Duration = Duration::from_millis(300);
@@ -48,14 +47,14 @@ const BROKEN: [&str; 5] = [
 pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
     let seed = seeds.all().first().copied().unwrap_or_default();
     let entries = entries(effort.of(20, 100));
-    let n_healthy = entries.iter().filter(|it| is_healthy(it)).count() as u64;
+    let n_healthy = entries.iter().filter(|entry| is_healthy(entry)).count() as u64;
     let mut findings = Findings::default();
     findings.count("servers", entries.len() as u64);
     findings.count("healthy", n_healthy);
     let (mut ready, mut healthy) = (Vec::new(), Vec::new());
     let n_rounds = effort.of(3, 10);
     for round in 0..n_rounds {
-        print::talk(format!("G19: start {}", round + 1));
+        crate::print_progress(format!("G19: start {}", round + 1));
         // A fresh home, so that nothing is known of any server.
         let household = Household::new(&entries)?;
         let outcome = begin(&household, nursery, &entries, n_healthy);
@@ -121,7 +120,7 @@ fn begin<'a>(
     let ready = lodger.is_ready()?;
     let healthy = lodger.has_connected(n_healthy, HUNG)?;
     let mut wire = lodger.wire().map_err(|error| error.to_string())?;
-    for entry in entries.iter().filter(|it| is_healthy(it)) {
+    for entry in entries.iter().filter(|entry| is_healthy(entry)) {
         let called = wire.call(&entry.name, "echo", &serde_json::json!({ "text": "x" }));
         called.and_then(Answer::sound).map_err(|error| format!("{}: {error}", entry.name))?;
     }
@@ -129,8 +128,8 @@ fn begin<'a>(
     let listed = listed.map_err(|error| format!("/api/servers: {error}"))?;
     let well: Vec<String> = entries
         .iter()
-        .filter(|it| !is_healthy(it))
-        .filter_map(|it| said_well(&listed, it))
+        .filter(|entry| !is_healthy(entry))
+        .filter_map(|entry| said_well(&listed, entry))
         .collect();
     if !well.is_empty() {
         return Err(format!("broken servers that look well: {}", well.join(", ")));
@@ -142,7 +141,7 @@ fn begin<'a>(
 fn said_well(listed: &Value, entry: &Entry) -> Option<String> {
     let servers = listed.get("servers")?.as_array()?;
     let is_it =
-        |it: &&Value| it.pointer("/config/name").and_then(Value::as_str) == Some(&entry.name);
+        |value: &&Value| value.pointer("/config/name").and_then(Value::as_str) == Some(&entry.name);
     let found = servers.iter().find(is_it)?;
     let state = found.pointer("/status/status/state").and_then(Value::as_str);
     (state == Some("running")).then(|| entry.name.clone())
@@ -190,12 +189,12 @@ mod tests {
     #[test]
     fn a_fifth_is_broken_in_every_way() {
         let entries = entries(100);
-        let broken: Vec<&Entry> = entries.iter().filter(|it| !is_healthy(it)).collect();
+        let broken: Vec<&Entry> = entries.iter().filter(|entry| !is_healthy(entry)).collect();
         assert_eq!(broken.len(), 20);
-        let n_missing = broken.iter().filter(|it| it.program == Program::Missing).count();
+        let n_missing = broken.iter().filter(|broken| broken.program == Program::Missing).count();
         assert_eq!(n_missing, 4);
         for plan in BROKEN {
-            assert!(broken.iter().any(|it| it.plan == plan), "{plan}");
+            assert!(broken.iter().any(|broken| broken.plan == plan), "{plan}");
         }
     }
 

@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-use crate::census::{self, Census};
 use crate::cli::{GateArgs, RunArgs};
-use crate::clock::now;
 use crate::findings::Findings;
 use crate::gate::{Effort, Gate};
 use crate::process::{self, Handle, Said, listen};
+use crate::process_table::{self, Census};
 use crate::random::Seeds;
 use crate::report::{Conditions, GateReport, Report};
-use crate::{nursery, print};
+use crate::subreaper;
+use crate::timing::now;
 
 /// How often what is left of a gate is looked at.
 const POLL: Duration = Duration::from_millis(20);
@@ -29,7 +29,7 @@ const AFTERMATH: Duration = Duration::from_secs(8);
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     process::scripted_server()?;
-    nursery::adopt_orphans().context("orphans of the gates cannot be adopted")?;
+    subreaper::adopt_orphans().context("orphans of the gates cannot be adopted")?;
     let (effort, seeds) = (args.effort(), Seeds::choose(args.seed));
     let mut report = Report {
         effort,
@@ -39,17 +39,17 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     };
     for gate in args.gates() {
         let gate = open(gate, effort, &seeds)?;
-        gate.lines().iter().for_each(print::line);
+        gate.lines().iter().for_each(crate::print_result);
         report.gates.push(gate);
     }
     let path = args.json.clone().map_or_else(beside_the_program, Ok)?;
     write(&path, &report).with_context(|| format!("{} cannot be written", path.display()))?;
-    print::line(format!("results: {}", path.display()));
+    crate::print_result(format!("results: {}", path.display()));
     Ok(if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn open(gate: Gate, effort: Effort, seeds: &Seeds) -> anyhow::Result<GateReport> {
-    print::talk(format!("{gate}: {}", gate.promise()));
+    crate::print_progress(format!("{gate}: {}", gate.promise()));
     let started = now();
     let args = GateArgs { gate, effort, seeds: seeds.all().to_vec() };
     let mut child = process::ourselves()?;
@@ -59,10 +59,12 @@ fn open(gate: Gate, effort: Effort, seeds: &Seeds) -> anyhow::Result<GateReport>
         findings.fail(first(seeds), format!("left behind and ended: {}", left.join(" | ")));
     }
     // A seed that was made up for a failure without one would lead nowhere.
-    for failure in findings.failures.iter_mut().filter(|it| !seeds.all().contains(&it.seed)) {
+    for failure in
+        findings.failures.iter_mut().filter(|failure| !seeds.all().contains(&failure.seed))
+    {
         failure.seed = first(seeds);
     }
-    let (took, load) = (started.elapsed(), census::load());
+    let (took, load) = (started.elapsed(), process_table::load());
     let conditions = Conditions { effort, seeds: seeds.all().to_vec(), took, load };
     Ok(GateReport::new(gate, conditions, findings))
 }
@@ -89,7 +91,7 @@ fn end_descendants() -> Vec<String> {
     let deadline = now() + AFTERMATH;
     let mut ended = Vec::new();
     loop {
-        nursery::take_note();
+        subreaper::take_note();
         let left = Census::take().descendants(std::process::id());
         if left.is_empty() || now() > deadline + AFTERMATH {
             return ended;
@@ -133,9 +135,12 @@ fn commit() -> Option<String> {
         return Some(head.trim().to_owned());
     };
     let loose = fs::read_to_string(git.join(branch)).ok();
-    let packed =
-        || fs::read_to_string(git.join("packed-refs")).ok().and_then(|it| packed_ref(&it, branch));
-    loose.map(|it| it.trim().to_owned()).or_else(packed)
+    let packed = || {
+        fs::read_to_string(git.join("packed-refs"))
+            .ok()
+            .and_then(|to_string| packed_ref(&to_string, branch))
+    };
+    loose.map(|loose| loose.trim().to_owned()).or_else(packed)
 }
 
 fn packed_ref(packed: &str, branch: &str) -> Option<String> {

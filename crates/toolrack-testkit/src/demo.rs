@@ -3,23 +3,23 @@
 //! **Invariant:** slow tools run on a timer, so a slow call never delays a fast one; a cancelled call is never
 //! answered.
 
-mod catalog;
-mod tool;
+mod tools;
 
 use std::collections::HashSet;
-use std::io::{self, BufRead, Write};
+use std::io;
+use std::io::{BufRead, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tools::Done;
 
-use crate::code;
-use crate::outlet::{Outlet, Pipe};
+use crate::jsonrpc;
+use crate::jsonrpc::{Answer, Incoming, Params, Refusal, error_code};
+use crate::message_sink::{Outlet, Pipe};
 use crate::revision::{Era, Revision, Speaks};
 use crate::timer::Timer;
-use crate::wire::{self, Answer, Incoming, Params, Refusal};
-use tool::Done;
 
 /// The `_meta` of every modern result.
 const SERVER_META: &str = concat!(
@@ -71,7 +71,8 @@ impl Demo {
             }
             Ok(_) => (),
             Err(_) => {
-                let refusal = Refusal::new(code::PARSE_ERROR, "the line is no message").to_json();
+                let refusal =
+                    Refusal::new(error_code::PARSE_ERROR, "the line is no message").to_json();
                 let line = json!({ "jsonrpc": "2.0", "error": refusal }).to_string();
                 self.outlet.put(line.as_bytes());
             }
@@ -95,7 +96,7 @@ impl Demo {
         };
         let era = revision.era();
         let answer = match (method, era) {
-            ("tools/call", _) => match tool::call(&params, revision) {
+            ("tools/call", _) => match tools::call(&params, revision) {
                 Ok(Done::Now(answer)) => Ok(answer),
                 Ok(Done::Counting(countdown)) => {
                     lock(&self.open).insert(id.to_owned());
@@ -107,17 +108,17 @@ impl Demo {
             },
             ("initialize", Era::Legacy) => {
                 *lock(&self.agreed) = Some(revision);
-                Ok(catalog::initialize(revision))
+                Ok(initialize(revision))
             }
-            ("server/discover", Era::Modern) => Ok(catalog::discover()),
+            ("server/discover", Era::Modern) => Ok(discover()),
             ("ping", Era::Legacy) => Ok(Answer::empty()),
-            _ => catalog::read(method, &params, revision),
+            _ => list_or_read(method, &params, revision),
         };
         self.settle(id, era, &answer.into());
     }
 
     /// All steps are given to the timer at once; those after a cancellation find the call gone.
-    fn count_down(self: &Arc<Self>, timer: &Timer, call: Slow, countdown: tool::Countdown) {
+    fn count_down(self: &Arc<Self>, timer: &Timer, call: Slow, countdown: tools::Countdown) {
         let call = Arc::new(call);
         for step in 1..=countdown.from {
             let (demo, call) = (Arc::clone(self), Arc::clone(&call));
@@ -144,7 +145,7 @@ impl Demo {
         {
             members.insert("message".to_owned(), json!(format!("{}…", from - step)));
         }
-        self.outlet.put(&wire::notification("notifications/progress", Some(&params)));
+        self.outlet.put(&jsonrpc::notification("notifications/progress", Some(&params)));
         self.outlet.flush();
     }
 
@@ -152,13 +153,13 @@ impl Demo {
         if method != "notifications/cancelled" {
             return;
         }
-        if let Some(id) = Params::read(params).ok().and_then(|it| it.request_id) {
+        if let Some(id) = Params::read(params).ok().and_then(|value| value.request_id) {
             lock(&self.open).remove(id.get());
         }
     }
 
     fn settle(&self, id: &str, era: Era, answer: &Answer) {
-        self.outlet.put(&wire::response(id, &answer.body(era, SERVER_META)));
+        self.outlet.put(&jsonrpc::response(id, &answer.body(era, SERVER_META)));
     }
 
     /// A request belongs to the modern era if it says so, else to the revision of the handshake.
@@ -191,4 +192,140 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The result object that these members make.
 fn complete(members: &Value) -> Answer {
     Answer::Complete(Answer::members_of(members))
+}
+
+const README_URI: &str = "demo://readme";
+const README: &str = "\
+This is the demo server of Toolrack. Its tools greet, add, roll dice, count words, and count down \
+slowly enough to watch the progress or to cancel.
+";
+const INSTRUCTIONS: &str = "A demo: try `greet`, then `countdown`.";
+
+fn initialize(revision: Revision) -> Answer {
+    let mut info = json!({ "name": "toolrack-demo", "version": env!("CARGO_PKG_VERSION") });
+    if let (true, Some(members)) = (revision >= Revision::R2025_06_18, info.as_object_mut()) {
+        members.insert("title".to_owned(), json!("Toolrack demo"));
+    }
+    complete(&json!({
+        "protocolVersion": revision.text(),
+        "capabilities": capabilities(),
+        "serverInfo": info,
+        "instructions": INSTRUCTIONS,
+    }))
+}
+
+fn discover() -> Answer {
+    cacheable(&json!({
+        "supportedVersions": Speaks::Dual.supported(),
+        "capabilities": capabilities(),
+        "instructions": INSTRUCTIONS,
+    }))
+}
+
+/// The lists and what they list; every other method is unknown.
+fn list_or_read(method: &str, params: &Params<'_>, revision: Revision) -> Result<Answer, Refusal> {
+    match method {
+        "tools/list" => Ok(cacheable(&json!({ "tools": tools(revision) }))),
+        "resources/list" => Ok(cacheable(&json!({ "resources": [
+            { "uri": README_URI, "name": "readme", "mimeType": "text/plain" },
+        ]}))),
+        "resources/templates/list" => Ok(cacheable(&json!({ "resourceTemplates": [] }))),
+        "resources/read" => read_resource(params, revision),
+        "prompts/list" => Ok(cacheable(&json!({ "prompts": [
+            { "name": "introduce", "description": "Introduces somebody", "arguments": [
+                { "name": "name", "description": "Who is introduced", "required": true },
+            ]},
+        ]}))),
+        "prompts/get" => get_prompt(params),
+        other => Err(Refusal::unknown_method(other)),
+    }
+}
+
+fn capabilities() -> Value {
+    json!({ "tools": {}, "resources": {}, "prompts": {} })
+}
+
+fn cacheable(members: &Value) -> Answer {
+    Answer::Cacheable(Answer::members_of(members))
+}
+
+fn tools(revision: Revision) -> Vec<Value> {
+    let integer = |minimum: u32, maximum: u32, description: &str| {
+        let kind = "integer";
+        json!({ "type": kind, "minimum": minimum, "maximum": maximum, "description": description })
+    };
+    let text = |what: &str| json!({ "type": "string", "description": what });
+    let number = json!({ "type": "number" });
+    let rows = [
+        ("greet", "Greets somebody", json!({ "name": text("Whom to greet") }), vec!["name"]),
+        ("add", "Adds two numbers", json!({ "a": number, "b": number }), vec!["a", "b"]),
+        (
+            "dice",
+            "Rolls dice; the same seed rolls the same",
+            json!({
+                "sides": integer(1, 1000, "Sides of each die (6)"),
+                "rolls": integer(1, 100, "How many dice (1)"),
+                "seed": { "type": "integer", "minimum": 0, "description": "A number to start from" },
+            }),
+            Vec::new(),
+        ),
+        (
+            "countdown",
+            "Counts down to zero, telling its progress",
+            json!({
+                "from": integer(0, 1000, "Where to start (3)"),
+                "every_ms": integer(0, 60_000, "Milliseconds for each step (1000)"),
+            }),
+            Vec::new(),
+        ),
+        (
+            "word_count",
+            "Counts lines, words and characters",
+            json!({ "text": text("The text to count in") }),
+            vec!["text"],
+        ),
+    ];
+    let tool = |(name, description, properties, required): (&str, &str, Value, Vec<&str>)| {
+        let mut schema = json!({ "type": "object", "properties": properties });
+        if let (false, Some(members)) = (required.is_empty(), schema.as_object_mut()) {
+            members.insert("required".to_owned(), json!(required));
+        }
+        let mut tool = json!({ "name": name, "description": description, "inputSchema": schema });
+        if let (true, Some(members)) = (revision >= Revision::R2025_03_26, tool.as_object_mut()) {
+            let hints = json!({ "readOnlyHint": true, "openWorldHint": false });
+            members.insert("annotations".to_owned(), hints);
+        }
+        tool
+    };
+    rows.into_iter().map(tool).collect()
+}
+
+fn read_resource(params: &Params<'_>, revision: Revision) -> Result<Answer, Refusal> {
+    let uri = params.uri.as_deref().unwrap_or_default();
+    if uri == README_URI {
+        let item = json!({ "uri": uri, "mimeType": "text/plain", "text": README });
+        return Ok(cacheable(&json!({ "contents": [item] })));
+    }
+    let code = match revision.era() {
+        Era::Legacy => error_code::RESOURCE_NOT_FOUND,
+        Era::Modern => error_code::INVALID_PARAMS,
+    };
+    let message = format!("no resource `{uri}`; there is `{README_URI}`");
+    Err(Refusal { code, message, data: Some(json!({ "uri": uri })) })
+}
+
+fn get_prompt(params: &Params<'_>) -> Result<Answer, Refusal> {
+    let refused = |why: &str| Err(Refusal::new(error_code::INVALID_PARAMS, why));
+    if params.name.as_deref() != Some("introduce") {
+        return refused("no such prompt; there is `introduce`");
+    }
+    let arguments: Value = params
+        .arguments
+        .and_then(|arguments| serde_json::from_str(arguments.get()).ok())
+        .unwrap_or_default();
+    let Some(name) = arguments.get("name").and_then(Value::as_str) else {
+        return refused("the argument `name` is missing");
+    };
+    let content = json!({ "type": "text", "text": format!("Introduce {name} in two sentences.") });
+    Ok(complete(&json!({ "messages": [{ "role": "user", "content": content }] })))
 }

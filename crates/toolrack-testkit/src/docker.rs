@@ -12,8 +12,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::lookup::program;
-use crate::marker::Marker;
+use crate::process::Marker;
+use crate::programs::program;
 use crate::wait::poll;
 
 /// Longer than an engine takes to answer, even on a busy machine.
@@ -115,7 +115,7 @@ impl DockerEngine {
         let engine = Self { dir, _shell: shell };
         let answers = || {
             let answer = engine.ask(&["version", "--format={{.Server.Version}}"]);
-            answer.is_ok_and(|it| it.status.success())
+            answer.is_ok_and(|answer| answer.status.success())
         };
         if !poll(PATIENCE, answers) {
             let log = fs::read_to_string(engine.dir.join("log")).unwrap_or_default();
@@ -131,8 +131,8 @@ impl DockerEngine {
         fs::create_dir_all(root.join("tmp"))?;
         let libraries = command("ldd").arg(&server).output()?.stdout;
         let libraries = String::from_utf8_lossy(&libraries).into_owned();
-        let words = libraries.split_whitespace().filter(|it| it.starts_with('/'));
-        for library in words.map(Path::new).filter(|it| it.is_file()) {
+        let words = libraries.split_whitespace().filter(|word| word.starts_with('/'));
+        for library in words.map(Path::new).filter(|words| words.is_file()) {
             copy(library, &root.join(library.strip_prefix("/").unwrap_or(library)))?;
         }
         copy(&server, &root.join("server"))?;
@@ -148,10 +148,10 @@ impl DockerEngine {
 /// Removes the folders of engines that were killed before they could do it. One that lives holds its lock.
 fn remove_abandoned() {
     let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
-    let ours = entries.filter(|it| it.file_name().to_string_lossy().starts_with(FOLDER));
-    for dir in ours.map(|it| it.path()) {
+    let ours = entries.filter(|entries| entries.file_name().to_string_lossy().starts_with(FOLDER));
+    for dir in ours.map(|ours| ours.path()) {
         let lock = File::open(dir.join("lock"));
-        if lock.is_ok_and(|it| it.try_lock().is_ok()) {
+        if lock.is_ok_and(|value| value.try_lock().is_ok()) {
             // What cannot be removed is left for somebody who can.
             fs::remove_dir_all(dir).unwrap_or_default();
         }

@@ -5,24 +5,26 @@
 //!
 //! **Invariant:** what takes time runs on a timer, and a cancelled call is never answered.
 
-mod ask;
-mod catalog;
-mod tool;
+mod client_requests;
+mod tools;
 
 use std::collections::HashSet;
-use std::io::{self, BufRead, Write};
+use std::io;
+use std::io::{BufRead, Write};
 use std::process::ExitCode;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use client_requests::Asking;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tools::PIXEL;
 
-use crate::outlet::{Outlet, Pipe};
+use crate::jsonrpc;
+use crate::jsonrpc::{Answer, Incoming, Params, Refusal, error_code, severity};
+use crate::message_sink::{Outlet, Pipe};
 use crate::revision::{Era, Revision, Speaks};
 use crate::timer::Timer;
-use crate::wire::{self, Answer, Incoming, Params, Refusal, severity};
-use ask::Asking;
 
 /// The `_meta` of every modern result.
 const SERVER_META: &str = concat!(
@@ -138,9 +140,9 @@ impl Fixture {
             ("subscriptions/listen", Era::Modern) => return self.listen(&ticket, &params),
             ("initialize", Era::Legacy) => {
                 *lock(&self.agreed) = Some(revision);
-                Ok(catalog::initialize(revision))
+                Ok(initialize(revision))
             }
-            ("server/discover", Era::Modern) => Ok(catalog::discover(self.speaks)),
+            ("server/discover", Era::Modern) => Ok(discover(self.speaks)),
             ("ping" | "resources/subscribe" | "resources/unsubscribe", Era::Legacy) => {
                 Ok(Answer::empty())
             }
@@ -149,20 +151,20 @@ impl Fixture {
                 *lock(&self.least) = level.unwrap_or_default();
                 Ok(Answer::empty())
             }
-            ("prompts/get", Era::Modern) if ask::is_asking_prompt(&params) => {
-                Ok(ask::prompt(&params))
+            ("prompts/get", Era::Modern) if client_requests::is_asking_prompt(&params) => {
+                Ok(client_requests::prompt(&params))
             }
 
-            _ => catalog::read(self, method, &params, revision),
+            _ => list_or_read(self, method, &params, revision),
         };
         self.settle(&ticket, &answer.into());
     }
 
     fn notified(&self, method: &str, params: Option<&RawValue>) {
-        let id = Params::read(params).ok().and_then(|it| it.request_id.map(RawValue::get));
+        let id = Params::read(params).ok().and_then(|value| value.request_id.map(RawValue::get));
         if let ("notifications/cancelled", Some(id)) = (method, id) {
             lock(&self.open).remove(id);
-            lock(&self.asking).retain(|it| it.ticket.id != id);
+            lock(&self.asking).retain(|value| value.ticket.id != id);
             lock(&self.listening).retain(|(listen, _)| listen != id);
         }
     }
@@ -172,26 +174,26 @@ impl Fixture {
         let tag = tag(&ticket.id);
         let acknowledged = json!({ "_meta": tag, "notifications": filter });
         let method = "notifications/subscriptions/acknowledged";
-        self.outlet.put(&wire::notification(method, Some(&acknowledged)));
+        self.outlet.put(&jsonrpc::notification(method, Some(&acknowledged)));
         lock(&self.listening).push((ticket.id.clone(), filter));
     }
 
     /// Tells that a list has changed, in the manner of the client's era.
     fn tell_change(&self, method: &str, switch: &str) {
         if lock(&self.agreed).is_some() {
-            self.outlet.put(&wire::notification(method, None));
+            self.outlet.put(&jsonrpc::notification(method, None));
         }
         for (id, filter) in &*lock(&self.listening) {
             if filter.get(switch) == Some(&Value::Bool(true)) {
                 let params = json!({ "_meta": tag(id) });
-                self.outlet.put(&wire::notification(method, Some(&params)));
+                self.outlet.put(&jsonrpc::notification(method, Some(&params)));
             }
         }
     }
 
     fn settle(&self, ticket: &Ticket, answer: &Answer) {
         let body = answer.body(ticket.revision.era(), SERVER_META);
-        self.outlet.put(&wire::response(&ticket.id, &body));
+        self.outlet.put(&jsonrpc::response(&ticket.id, &body));
     }
 
     /// A request belongs to the modern era if it says so, else to the revision of the handshake.
@@ -220,4 +222,235 @@ fn tag(id: &str) -> Value {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const TEMPLATE_HEAD: &str = "test://template/";
+const TEMPLATE_TAIL: &str = "/data";
+
+fn initialize(revision: Revision) -> Answer {
+    Answer::Complete(Answer::members_of(&json!({
+        "protocolVersion": revision.text(),
+        "capabilities": capabilities(),
+        "serverInfo": { "name": "toolrack-fixture", "version": env!("CARGO_PKG_VERSION") },
+    })))
+}
+
+fn discover(speaks: Speaks) -> Answer {
+    cacheable(&json!({
+        "supportedVersions": speaks.supported(),
+        "capabilities": capabilities(),
+    }))
+}
+
+fn capabilities() -> Value {
+    json!({
+        "tools": { "listChanged": true },
+        "resources": { "subscribe": true, "listChanged": true },
+        "prompts": { "listChanged": true },
+        "logging": {},
+        "completions": {},
+    })
+}
+
+fn cacheable(members: &Value) -> Answer {
+    Answer::Cacheable(Answer::members_of(members))
+}
+
+/// The lists and what they list; every other method is unknown.
+fn list_or_read(
+    fixture: &Fixture,
+    method: &str,
+    params: &Params<'_>,
+    revision: Revision,
+) -> Result<Answer, Refusal> {
+    match method {
+        "tools/list" => {
+            let made = made("test_dynamic_tool", &fixture.tools_made);
+            Ok(cacheable(&json!({ "tools": tools(made.as_deref()) })))
+        }
+        "resources/list" => Ok(cacheable(&json!({ "resources": [
+            resource("test://static-text", "static-text", "A text", "text/plain"),
+            resource("test://static-binary", "static-binary", "An image", "image/png"),
+            resource("test://watched-resource", "watched", "Can be subscribed to", "text/plain"),
+        ]}))),
+        "resources/templates/list" => Ok(cacheable(&json!({ "resourceTemplates": [{
+            "uriTemplate": "test://template/{id}/data", "name": "template",
+            "description": "Data by id", "mimeType": "application/json",
+        }]}))),
+        "resources/read" => read_resource(params, revision),
+        "prompts/list" => {
+            let made = made("test_dynamic_prompt", &fixture.prompts_made);
+            Ok(cacheable(&json!({ "prompts": prompts(made.as_deref()) })))
+        }
+        "prompts/get" => get_prompt(params),
+        "completion/complete" => {
+            let completion =
+                json!({ "values": ["paris", "park", "party"], "total": 3, "hasMore": false });
+            Ok(Answer::Complete(Answer::members_of(&json!({ "completion": completion }))))
+        }
+        other => Err(Refusal::unknown_method(other)),
+    }
+}
+
+/// What was made last, if anything was.
+fn made(name: &str, times: &AtomicU64) -> Option<String> {
+    let times = times.load(Ordering::Relaxed);
+    (times > 0).then(|| format!("{name}_{times}"))
+}
+
+fn resource(uri: &str, name: &str, description: &str, mime_type: &str) -> Value {
+    json!({ "uri": uri, "name": name, "description": description, "mimeType": mime_type })
+}
+
+fn read_resource(params: &Params<'_>, revision: Revision) -> Result<Answer, Refusal> {
+    let uri = params.uri.as_deref().unwrap_or_default();
+    let id = uri.strip_prefix(TEMPLATE_HEAD).and_then(|rest| rest.strip_suffix(TEMPLATE_TAIL));
+    let contents = match (uri, id) {
+        ("test://static-text", _) => json!({
+            "uri": uri, "mimeType": "text/plain",
+            "text": "This is the content of the static text resource.",
+        }),
+        ("test://watched-resource", _) => {
+            json!({ "uri": uri, "mimeType": "text/plain", "text": "Watch me." })
+        }
+        ("test://static-binary", _) => {
+            json!({ "uri": uri, "mimeType": "image/png", "blob": PIXEL })
+        }
+        (_, Some(id)) => {
+            let text =
+                json!({ "id": id, "templateTest": true, "data": format!("Data for ID: {id}") });
+            json!({ "uri": uri, "mimeType": "application/json", "text": text.to_string() })
+        }
+        _ => {
+            let code = match revision.era() {
+                Era::Legacy => error_code::RESOURCE_NOT_FOUND,
+                Era::Modern => error_code::INVALID_PARAMS,
+            };
+            let data = Some(json!({ "uri": uri }));
+            return Err(Refusal { code, message: "Resource not found".to_owned(), data });
+        }
+    };
+    Ok(cacheable(&json!({ "contents": [contents] })))
+}
+
+fn prompts(more: Option<&str>) -> Vec<Value> {
+    let argument = |name: &str| json!({ "name": name, "description": name, "required": true });
+    let prompt = |name: &str, arguments: &[&str]| {
+        let arguments: Vec<Value> = arguments.iter().map(|item| argument(item)).collect();
+        json!({ "name": name, "description": format!("The prompt {name}"), "arguments": arguments })
+    };
+    let mut prompts = vec![
+        prompt("test_simple_prompt", &[]),
+        prompt("test_prompt_with_arguments", &["arg1", "arg2"]),
+        prompt("test_prompt_with_embedded_resource", &["resourceUri"]),
+        prompt("test_prompt_with_image", &[]),
+        prompt("test_input_required_result_prompt", &[]),
+    ];
+    prompts.extend(more.map(|more| prompt(more, &[])));
+    prompts
+}
+
+fn get_prompt(params: &Params<'_>) -> Result<Answer, Refusal> {
+    let name = params.name.as_deref().unwrap_or_default();
+    let filled: Value = params
+        .arguments
+        .and_then(|arguments| serde_json::from_str(arguments.get()).ok())
+        .unwrap_or_default();
+    let argument = |name: &str| filled.get(name).and_then(Value::as_str).unwrap_or_default();
+    let text = |text: String| json!({ "type": "text", "text": text });
+    let contents = match name {
+        "test_simple_prompt" => vec![text("This is a simple prompt for testing.".to_owned())],
+        "test_prompt_with_arguments" => {
+            let (first, second) = (argument("arg1"), argument("arg2"));
+            vec![text(format!("Prompt with arguments: arg1='{first}', arg2='{second}'"))]
+        }
+        "test_prompt_with_embedded_resource" => {
+            let resource = json!({
+                "uri": argument("resourceUri"), "mimeType": "text/plain",
+                "text": "Embedded resource content for testing.",
+            });
+            vec![
+                json!({ "type": "resource", "resource": resource }),
+                text("Please process the embedded resource above.".to_owned()),
+            ]
+        }
+        "test_prompt_with_image" => vec![
+            json!({ "type": "image", "data": PIXEL, "mimeType": "image/png" }),
+            text("Please analyze the image above.".to_owned()),
+        ],
+        made if made.starts_with("test_dynamic_prompt_") => vec![text("Here today.".to_owned())],
+        _ => return Err(Refusal::new(error_code::INVALID_PARAMS, format!("no prompt `{name}`"))),
+    };
+    let message = |content: Value| json!({ "role": "user", "content": content });
+    let messages: Vec<Value> = contents.into_iter().map(message).collect();
+    Ok(Answer::Complete(Answer::members_of(&json!({ "messages": messages }))))
+}
+
+fn tools(more: Option<&str>) -> Vec<Value> {
+    let tool = |name: &str, schema: Value| json!({ "name": name, "description": format!("The tool {name}"), "inputSchema": schema });
+    let nothing = || json!({ "type": "object", "properties": {} });
+    let one = |name: &str| {
+        let properties = json!({ name: { "type": "string" } });
+        json!({ "type": "object", "properties": properties, "required": [name] })
+    };
+    let mut tools: Vec<Value> = PLAIN.iter().map(|name| tool(name, nothing())).collect();
+    tools.push(tool("test_sampling", one("prompt")));
+    tools.push(tool("test_elicitation", one("message")));
+    tools.push(tool("json_schema_2020_12_tool", rich_schema()));
+    let region = json!({ "type": "string", "x-mcp-header": "Region" });
+    let headed = json!({ "type": "object", "properties": { "region": region } });
+    tools.push(tool("test_custom_headers", headed));
+    tools.extend(more.map(|more| tool(more, nothing())));
+    tools
+}
+
+/// The tools without arguments.
+const PLAIN: [&str; 23] = [
+    "test_simple_text",
+    "test_image_content",
+    "test_audio_content",
+    "test_embedded_resource",
+    "test_multiple_content_types",
+    "test_tool_with_logging",
+    "test_logging_tool",
+    "test_tool_with_progress",
+    "test_error_handling",
+    "test_elicitation_sep1034_defaults",
+    "test_elicitation_sep1330_enums",
+    "test_missing_capability",
+    "test_streaming_elicitation",
+    "test_trigger_tool_change",
+    "test_trigger_prompt_change",
+    "test_input_required_result_elicitation",
+    "test_input_required_result_sampling",
+    "test_input_required_result_list_roots",
+    "test_input_required_result_request_state",
+    "test_input_required_result_multiple_inputs",
+    "test_input_required_result_multi_round",
+    "test_input_required_result_tampered_state",
+    "test_input_required_result_capabilities",
+];
+
+fn rich_schema() -> Value {
+    let text = json!({ "type": "string" });
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "$defs": { "address": {
+            "$anchor": "addressDef", "type": "object",
+            "properties": { "street": text, "city": text },
+        }},
+        "properties": {
+            "name": text,
+            "address": { "$ref": "#/$defs/address" },
+            "contactMethod": { "type": "string", "enum": ["phone", "email"] },
+            "phone": text,
+            "email": text,
+        },
+        "allOf": [{ "anyOf": [{ "required": ["phone"] }, { "required": ["email"] }] }],
+        "if": { "properties": { "contactMethod": { "const": "phone" } }, "required": ["contactMethod"] },
+        "then": { "required": ["phone"] },
+        "else": { "required": ["email"] },
+        "additionalProperties": false,
+    })
 }

@@ -72,17 +72,17 @@ impl HttpLog {
 
     /// The requests with this JSON-RPC method.
     pub fn with_method<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a HttpRequest> {
-        self.requests.iter().filter(move |it| it.method.as_deref() == Some(method))
+        self.requests.iter().filter(move |request| request.method.as_deref() == Some(method))
     }
 
     /// The requests with this verb.
     pub fn with_verb<'a>(&'a self, verb: &'a str) -> impl Iterator<Item = &'a HttpRequest> {
-        self.requests.iter().filter(move |it| it.verb == verb)
+        self.requests.iter().filter(move |request| request.verb == verb)
     }
 
     fn add(&mut self, record: HttpRecord) {
         let (pid, number) = (record.pid, record.number);
-        let known = |it: &&mut HttpRequest| (it.pid, it.number) == (pid, number);
+        let known = |value: &&mut HttpRequest| (value.pid, value.number) == (pid, number);
         match record.news {
             News::Arrived { at_ms, verb, target, method, headers } => {
                 let at = Duration::from_millis(at_ms);
@@ -181,7 +181,7 @@ mod tests {
         let ended = News::Ended { status: Some(200), ending: HttpEnding::HungUp };
         writer.write(1, ended).expect("written");
         let log = HttpLog::read(&path).expect("read");
-        let ends: Vec<_> = log.with_method("ping").map(|it| (it.status, it.ending)).collect();
+        let ends: Vec<_> = log.with_method("ping").map(|ping| (ping.status, ping.ending)).collect();
         assert_eq!(ends, [(Some(200), Some(HttpEnding::HungUp)), (None, None)]);
         assert_eq!(log.with_verb("GET").count(), 0);
     }

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::lookup::program;
-use crate::marker::Marker;
+use crate::process::Marker;
+use crate::programs::program;
 use crate::wait::poll;
 
 /// Longer than any of these servers takes to listen, even on a busy machine.
@@ -64,13 +64,13 @@ pub struct HttpServer {
 impl HttpServerKind {
     /// The scripted server with arguments as they are typed.
     pub fn scripted(args: &[&str]) -> Self {
-        Self::Scripted(args.iter().map(|it| (*it).to_owned()).collect())
+        Self::Scripted(args.iter().map(|arg| (*arg).to_owned()).collect())
     }
 
     /// Why the server cannot be started here, or nothing when it can.
     pub fn missing(&self) -> Option<String> {
         let (program, script) = self.files()?;
-        let missing = [program, script].into_iter().find(|it| !it.exists())?;
+        let missing = [program, script].into_iter().find(|value| !value.exists())?;
         Some(format!("{} is missing; run `cargo xtask servers`", missing.display()))
     }
 
@@ -244,7 +244,7 @@ fn unlikely_port() -> io::Result<u16> {
 /// Whether somebody listens. A port without a listener can connect to itself, which is nobody.
 fn listens(address: SocketAddr) -> bool {
     TcpStream::connect_timeout(&address, ONE_LOOK)
-        .and_then(|it| it.local_addr())
+        .and_then(|connect_timeout| connect_timeout.local_addr())
         .is_ok_and(|own| own != address)
 }
 
@@ -255,9 +255,9 @@ fn first_line(pipe: impl Read + Send + 'static) -> mpsc::Receiver<Option<SocketA
         let mut line = String::new();
         // A server that ends without a word has said nothing.
         BufReader::new(pipe).read_line(&mut line).unwrap_or_default();
-        let url = line.strip_prefix("listening http://").and_then(|it| it.split('/').next());
+        let url = line.strip_prefix("listening http://").and_then(|rest| rest.split('/').next());
         // Nobody may wait for it any more.
-        tell.send(url.and_then(|it| it.trim().parse().ok())).unwrap_or_default();
+        tell.send(url.and_then(|url| url.trim().parse().ok())).unwrap_or_default();
     });
     told
 }

@@ -66,7 +66,7 @@ impl Journal {
     /// Nonces that were run more than once, and how often.
     pub fn duplicates(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
-        for record in self.records.iter().filter(|it| it.event == Event::Executed) {
+        for record in self.records.iter().filter(|record| record.event == Event::Executed) {
             if let Some(nonce) = &record.nonce {
                 *counts.entry(nonce.clone()).or_default() += 1;
             }
@@ -76,7 +76,7 @@ impl Journal {
     }
 
     fn count(&self, nonce: &str, event: Event) -> usize {
-        let is_it = |it: &&Record| it.event == event && it.nonce.as_deref() == Some(nonce);
+        let is_it = |value: &&Record| value.event == event && value.nonce.as_deref() == Some(nonce);
         self.records.iter().filter(is_it).count()
     }
 }
@@ -139,7 +139,7 @@ mod tests {
     fn a_line_that_is_no_record_is_an_error() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("journal");
-        File::create(&path).and_then(|mut it| it.write_all(b"hello\n")).expect("written");
+        File::create(&path).and_then(|mut create| create.write_all(b"hello\n")).expect("written");
         let error = Journal::read(&path).expect_err("no journal");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }

@@ -4,12 +4,11 @@
 //! Everything real is real: codes, PKCE, registrations, client secrets and signatures are checked, and refresh tokens
 //! are used once: whoever comes with a used one loses the whole login. The authorization page agrees at once.
 
+mod authorization_server;
 mod fault;
-mod issuer;
-mod ledger;
-mod resource;
-mod visitor;
-mod wire;
+mod http;
+mod protected_resource;
+mod token_store;
 
 use std::collections::HashSet;
 use std::io;
@@ -20,10 +19,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 pub use self::fault::Fault;
-use self::ledger::Ledger;
-pub use self::ledger::Stats;
-pub use self::visitor::{get, post, visit};
-pub use self::wire::Seen;
+pub use self::http::Seen;
+pub use self::http::{get, post, visit};
+use self::token_store::Ledger;
+pub use self::token_store::Stats;
 
 /// How the server is at its start.
 #[derive(Debug, Clone)]
@@ -189,15 +188,15 @@ fn serve(shared: &Arc<Shared>, role: Role, listener: &TcpListener) {
 }
 
 fn answer(shared: &Shared, role: Role, stream: TcpStream) {
-    let Ok(Some(request)) = wire::read(&stream) else { return };
+    let Ok(Some(request)) = http::read(&stream) else { return };
     shared.note(role, &request);
     let reply = match (role, request.path.as_str()) {
-        (_, "/stats") => wire::Reply::json(200, &shared.ledger().stats),
-        (Role::Resource, _) => resource::answer(shared, &request),
-        (Role::First | Role::Second, _) => issuer::answer(shared, role, &request),
+        (_, "/stats") => http::Reply::json(200, &shared.ledger().stats),
+        (Role::Resource, _) => protected_resource::answer(shared, &request),
+        (Role::First | Role::Second, _) => authorization_server::answer(shared, role, &request),
     };
     // Whoever does not wait for the answer does not want it.
-    wire::write(stream, &reply).unwrap_or_default();
+    http::write(stream, &reply).unwrap_or_default();
 }
 
 impl Shared {
@@ -220,7 +219,7 @@ impl Shared {
         if self.has(Fault::Migrated) { Role::Second } else { Role::First }
     }
 
-    fn note(&self, role: Role, request: &wire::Request) {
+    fn note(&self, role: Role, request: &http::Request) {
         let mut seen = self.seen();
         // More than any test looks at; a long-running program must not grow.
         if seen.len() < 20_000 {

@@ -5,10 +5,8 @@
 //!
 //! **Invariant:** a plan that parsed can be followed: no fault stands at a moment that has no use for it.
 
-mod argument;
+mod args;
 mod fault;
-mod http;
-mod mix;
 #[cfg(test)]
 mod tests;
 
@@ -17,8 +15,7 @@ use std::fmt;
 pub(crate) use fault::{
     Cursor, FAULTS, Fault, Framing, Garbage, Ignored, Lines, Place, Shape, Stream, WrongId,
 };
-pub(crate) use http::{Cut, HTTP_FAULTS, HttpFault, Kind, Target};
-pub(crate) use mix::{Mix, scatter};
+pub(crate) use fault::{Cut, HTTP_FAULTS, HttpFault, Kind, Target};
 
 use crate::quantity;
 
@@ -122,7 +119,7 @@ pub(crate) struct Plan {
 impl Plan {
     pub(crate) fn parse(text: &str) -> Result<Self, PlanError> {
         let mut rules = Vec::new();
-        for rule in text.split(';').map(str::trim).filter(|it| !it.is_empty()) {
+        for rule in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
             let parsed = parse_rule(rule);
             rules.extend(parsed.map_err(|why| PlanError { rule: rule.to_owned(), why })?);
         }
@@ -167,7 +164,7 @@ impl fmt::Display for PlanError {
 impl std::error::Error for PlanError {}
 
 fn parse_rule(text: &str) -> Result<Vec<Rule>, String> {
-    let end = text.find(|it: char| !it.is_ascii_lowercase()).unwrap_or(text.len());
+    let end = text.find(|value: char| !value.is_ascii_lowercase()).unwrap_or(text.len());
     let (word, rest) = text.split_at(end);
     match Moment::named(word) {
         Some(moment) => parse_moment_rule(moment, rest),
@@ -187,7 +184,7 @@ fn parse_moment_rule(moment: Moment, rest: &str) -> Result<Vec<Rule>, String> {
             (parse_which(selector)?, faults.strip_prefix('='))
         }
     };
-    let Some(faults) = faults.filter(|it| !it.trim().is_empty()) else {
+    let Some(faults) = faults.filter(|faults| !faults.trim().is_empty()) else {
         return Err(format!("say what goes wrong, as in `{}=exit(1)`", moment.name()));
     };
     faults.split('+').map(|text| place(Fault::parse(text.trim())?, Some(moment), which)).collect()
@@ -199,14 +196,14 @@ fn parse_usual_rule(text: &str) -> Result<Vec<Rule>, String> {
         let fault = Fault::parse(&format!("{}({})", name.trim(), args.trim()))?;
         return Ok(vec![place(fault, None, Which::All)?]);
     }
-    text.split('+').map(|it| place(Fault::parse(it.trim())?, None, Which::All)).collect()
+    text.split('+').map(|part| place(Fault::parse(part.trim())?, None, Which::All)).collect()
 }
 
 fn place(fault: Fault, moment: Option<Moment>, which: Which) -> Result<Rule, String> {
     let moment = moment.unwrap_or_else(|| fault.usual_moment());
     if let Some(only) = fault.only_at() {
         if !only.contains(&moment) {
-            let names: Vec<String> = only.iter().map(|it| format!("`{}`", it.name())).collect();
+            let names: Vec<String> = only.iter().map(|only| format!("`{}`", only.name())).collect();
             return Err(format!(
                 "`{}` stands at {}, not at `{}`",
                 fault.name(),
@@ -242,4 +239,65 @@ fn parse_which(text: &str) -> Result<Which, String> {
         return Err(format!("the range {from}-{to} runs backwards"));
     }
     Ok(Which::Range { from, to })
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Mix {
+    weighted: Vec<(u64, Fault)>,
+    total: u64,
+    seed: u64,
+}
+
+impl Mix {
+    pub(crate) fn parse(text: &str, seed: u64) -> Result<Self, String> {
+        let mut weighted = Vec::new();
+        for entry in split_outside_parentheses(text) {
+            let Some((fault, weight)) = entry.rsplit_once('=') else {
+                return Err(format!("`{entry}` has no weight, as in `ok=80`"));
+            };
+            let fault = Fault::parse(fault.trim())?;
+            if fault.only_at().is_some_and(|only| !only.contains(&Moment::Call)) {
+                return Err(format!("`{}` cannot happen at a call", fault.name()));
+            }
+            weighted.push((quantity::count(weight.trim())?, fault));
+        }
+        match weighted.iter().map(|(weight, _)| weight).sum() {
+            0 => Err("a mix needs at least one weight above 0".to_owned()),
+            total => Ok(Self { weighted, total, seed }),
+        }
+    }
+
+    /// The fault of the call with this number.
+    pub(crate) fn pick(&self, number: u64) -> &Fault {
+        let mut at = scatter(self.seed ^ scatter(number)) % self.total;
+        for (weight, fault) in &self.weighted {
+            if at < *weight {
+                return fault;
+            }
+            at -= weight;
+        }
+        &Fault::Ok
+    }
+}
+
+/// A bijection that spreads neighbors far apart (the finalizer of splitmix64).
+pub(crate) fn scatter(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+fn split_outside_parentheses(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_u32;
+    text.split(move |character| {
+        match character {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => (),
+        }
+        character == ',' && depth == 0
+    })
+    .map(str::trim)
+    .filter(|part| !part.is_empty())
 }

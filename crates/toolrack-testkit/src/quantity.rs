@@ -61,7 +61,7 @@ pub(crate) fn times(text: &str) -> Result<Times, String> {
 }
 
 fn split(text: &str) -> (&str, &str) {
-    let end = text.find(|it: char| !it.is_ascii_digit()).unwrap_or(text.len());
+    let end = text.find(|value: char| !value.is_ascii_digit()).unwrap_or(text.len());
     text.split_at(end)
 }
 

@@ -32,7 +32,7 @@ impl Revision {
     }
 
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|it| it.text() == text)
+        Self::ALL.into_iter().find(|value| value.text() == text)
     }
 
     pub(crate) const fn era(self) -> Era {
@@ -71,7 +71,7 @@ impl Speaks {
             dated => match Revision::parse(dated) {
                 Some(revision) => Ok(Self::Only(revision)),
                 None => {
-                    let known: Vec<&str> = Revision::ALL.iter().map(|it| it.text()).collect();
+                    let known: Vec<&str> = Revision::ALL.iter().map(|value| value.text()).collect();
                     Err(format!("no revision `{dated}`; known: {}, modern, dual", known.join(", ")))
                 }
             },
@@ -82,7 +82,7 @@ impl Speaks {
     pub(crate) fn supported(self) -> Vec<&'static str> {
         match self {
             Self::Only(revision) => vec![revision.text()],
-            Self::Dual => Revision::ALL.iter().rev().map(|it| it.text()).collect(),
+            Self::Dual => Revision::ALL.iter().rev().map(|value| value.text()).collect(),
         }
     }
 

@@ -5,23 +5,20 @@
 //!
 //! **Invariant:** a process that was told to outlive its client still ends by itself after `--lifetime`.
 
-mod act;
-mod ask;
-mod audience;
-mod catalog;
+mod ask_tool;
+mod child_process;
 mod client;
-mod content;
-mod greeting;
-mod header_tool;
-mod help;
+mod fault_actions;
+mod faulty_response;
+mod handshake;
+mod header_tools;
 mod http;
-mod method;
-mod open_calls;
 mod options;
-mod role;
+mod resources;
 mod server;
-mod tool;
-mod twist;
+mod subscriptions;
+mod tool_list;
+mod tools;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::ExitCode;
@@ -31,14 +28,14 @@ use client::{Client, Origin};
 use options::{Command, Options, Role};
 use server::Server;
 
-use crate::outlet::Pipe;
+use crate::message_sink::Pipe;
 
 /// Runs the program with these arguments, until the client hangs up or the plan ends it.
 pub fn run(args: Vec<String>) -> ExitCode {
     match options::parse(&args) {
         Ok(Command::Help) => {
             // Nobody is left to tell when stdout is closed.
-            io::stdout().write_all(help::text().as_bytes()).unwrap_or_default();
+            io::stdout().write_all(options::help_text().as_bytes()).unwrap_or_default();
             ExitCode::SUCCESS
         }
         Ok(Command::Run(options)) => play(*options, args),
@@ -53,11 +50,11 @@ fn play(options: Options, args: Vec<String>) -> ExitCode {
                 Some(http) => http::serve(options, http),
                 None => serve(options),
             },
-            left => role::launch(args, left),
+            left => child_process::launch(args, left),
         },
-        Role::Child => role::be_a_child(options.lifetime),
-        Role::Escapee => role::be_an_escapee(options.lifetime),
-        Role::Between(n_escapees) => role::be_between(n_escapees, &options),
+        Role::Child => child_process::be_a_child(options.lifetime),
+        Role::Escapee => child_process::be_an_escapee(options.lifetime),
+        Role::Between(n_escapees) => child_process::be_between(n_escapees, &options),
     };
     played.unwrap_or_else(|fault| complain(&fault.to_string()))
 }
@@ -73,7 +70,7 @@ fn serve(options: Options) -> io::Result<ExitCode> {
     loop {
         if server.has_stopped_reading() {
             origin.outlet.flush();
-            role::linger(server.options.lifetime);
+            child_process::linger(server.options.lifetime);
         }
         // Answers leave together while more requests are at hand, and at once when the client waits.
         if !input.buffer().contains(&b'\n') {

@@ -133,7 +133,7 @@ faults! {
 impl Fault {
     /// Reads a name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|it| it.name() == name)
+        Self::ALL.iter().copied().find(|value| value.name() == name)
     }
 }
 

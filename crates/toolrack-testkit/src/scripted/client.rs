@@ -3,16 +3,15 @@
 //! On a pipe there is one client for the whole life of the server; over HTTP there is one for each session, and one
 //! for each request of a client that has no session.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::audience::Audience;
-use super::open_calls::{OpenCall, OpenCalls};
+use super::faulty_response::Twist;
 use super::server::Server;
-use super::twist::Twist;
-use crate::code;
-use crate::outlet::Outlet;
+use super::subscriptions::Audience;
+use crate::jsonrpc::{Answer, error_code};
+use crate::message_sink::Outlet;
 use crate::revision::{Era, Revision};
-use crate::wire::Answer;
 
 #[derive(Debug)]
 pub(super) struct Client {
@@ -46,7 +45,7 @@ impl Server {
     /// From now on the client is told of changes.
     pub(super) fn welcome(&self, client: &Arc<Client>) {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if !clients.iter().any(|it| Arc::ptr_eq(it, client)) {
+        if !clients.iter().any(|item| Arc::ptr_eq(item, client)) {
             clients.push(Arc::clone(client));
         }
     }
@@ -54,7 +53,7 @@ impl Server {
     /// The client is gone, and with it whatever it waited for.
     pub(super) fn dismiss(&self, client: &Arc<Client>) {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        clients.retain(|it| !Arc::ptr_eq(it, client));
+        clients.retain(|item| !Arc::ptr_eq(item, client));
         drop(clients);
         for id in client.open.ids() {
             self.cancel(client, &id);
@@ -110,8 +109,10 @@ impl Ticket {
             return;
         }
         match refusal.code {
-            code::METHOD_NOT_FOUND => self.outlet().set_status(404),
-            code::HEADER_MISMATCH | code::MISSING_CLIENT_CAPABILITY | code::UNSUPPORTED_VERSION => {
+            error_code::METHOD_NOT_FOUND => self.outlet().set_status(404),
+            error_code::HEADER_MISMATCH
+            | error_code::MISSING_CLIENT_CAPABILITY
+            | error_code::UNSUPPORTED_VERSION => {
                 self.outlet().set_status(400);
             }
             _ => (),
@@ -128,5 +129,43 @@ impl Ticket {
     /// Takes the call out of the open ones; nothing when it was cancelled meanwhile.
     pub(super) fn finish(&self) -> Option<OpenCall> {
         self.origin.client.open.finish(&self.id)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct OpenCalls {
+    calls: Mutex<HashMap<String, OpenCall>>,
+}
+
+#[derive(Debug)]
+pub(super) struct OpenCall {
+    pub(super) call: u64,
+    pub(super) nonce: Option<String>,
+    /// The request to the client that this call waits for.
+    pub(super) asked: Option<u64>,
+    /// Where its answer would have gone.
+    pub(super) outlet: Arc<dyn Outlet>,
+}
+
+impl OpenCalls {
+    pub(super) fn begin(&self, id: &str, call: OpenCall) {
+        self.lock().insert(id.to_owned(), call);
+    }
+
+    /// Takes the call out; nothing when it was cancelled meanwhile.
+    pub(super) fn finish(&self, id: &str) -> Option<OpenCall> {
+        self.lock().remove(id)
+    }
+
+    pub(super) fn is_open(&self, id: &str) -> bool {
+        self.lock().contains_key(id)
+    }
+
+    pub(super) fn ids(&self) -> Vec<String> {
+        self.lock().keys().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, OpenCall>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,19 +2,15 @@
 //!
 //! **Invariant:** the server ends when its input does, so a test that dies takes its servers along.
 
-mod detour;
 mod endpoint;
 mod gzip;
-mod head;
-mod header;
-mod manner;
-mod note;
-mod reply;
+mod header_check;
 mod request;
+mod response;
+mod response_head;
+mod response_stream;
 mod route;
 mod session;
-mod socket;
-mod stream;
 
 use std::io::{self, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -25,20 +21,20 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
+pub(super) use response_stream::Replies;
 pub(super) use session::Sessions;
-pub(super) use stream::Replies;
 
 use self::endpoint::{Bond, Endpoint};
-use self::head::Head;
-use self::note::Note;
-use self::reply::Reply;
-use self::socket::Socket;
+use self::response::Note;
+use self::response::Reply;
+use self::response::Socket;
+use self::response_head::Head;
+use super::child_process;
 use super::client::{Client, Origin};
 use super::options::Options;
-use super::role;
 use super::server::Server;
 use crate::http_log::HttpLogWriter;
-use crate::outlet::Pipe;
+use crate::message_sink::Pipe;
 
 /// More connections than this are closed at once.
 const MAX_CONNECTIONS: usize = 4096;
@@ -121,10 +117,10 @@ pub(super) fn serve(options: Options, mut http: HttpOptions) -> io::Result<ExitC
 /// Without an input there is no end to wait for, so the lifetime is one.
 fn wait_for_the_end(lifetime: Duration) {
     let is_device = rustix::fs::fstat(io::stdin())
-        .is_ok_and(|it| rustix::fs::FileType::from_raw_mode(it.st_mode).is_char_device());
+        .is_ok_and(|fstat| rustix::fs::FileType::from_raw_mode(fstat.st_mode).is_char_device());
     let read = io::stdin().lock().read_to_end(&mut Vec::new());
     if is_device && matches!(read, Ok(0)) {
-        role::linger(lifetime);
+        child_process::linger(lifetime);
     }
 }
 
@@ -170,7 +166,7 @@ impl House {
                 break;
             }
             if self.endpoint.server.has_stopped_reading() {
-                role::linger(self.endpoint.server.options.lifetime);
+                child_process::linger(self.endpoint.server.options.lifetime);
             }
             let number = self.n_requests.fetch_add(1, Ordering::Relaxed) + 1;
             let note = Note::arrived(self.log.as_ref(), number, &request);

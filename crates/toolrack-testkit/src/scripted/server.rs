@@ -9,20 +9,19 @@ use std::sync::{Arc, Mutex};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::catalog::Catalog;
+use super::child_process;
 use super::client::{Client, Origin, Ticket};
+use super::faulty_response::Twist;
 use super::http::Sessions;
-use super::method::{is_known, moments_of, nonce_of};
 use super::options::Options;
-use super::role;
-use super::twist::Twist;
-use crate::code;
+use super::tool_list::Catalog;
 use crate::journal::{Event, JournalWriter, Record};
-use crate::outlet::Outlet;
+use crate::jsonrpc;
+use crate::jsonrpc::{Answer, Incoming, Params, Refusal, error_code};
+use crate::message_sink::Outlet;
 use crate::plan::{Fault, Moment};
 use crate::revision::{Era, Revision, Speaks};
 use crate::timer::Timer;
-use crate::wire::{self, Answer, Incoming, Params, Refusal};
 
 /// The `_meta` of every modern result.
 const SERVER_META: &str = concat!(
@@ -103,7 +102,7 @@ impl Server {
         drop(self.pass(origin, &[Moment::Eof]));
         origin.outlet.flush();
         if self.flags.deaf_to_eof.load(Ordering::Relaxed) {
-            role::linger(self.options.lifetime);
+            child_process::linger(self.options.lifetime);
         }
     }
 
@@ -117,7 +116,7 @@ impl Server {
         let Ok(message) = serde_json::from_slice::<Incoming<'_>>(line) else {
             // The error needs no id since 2025-11-25; before, there is no way to say it.
             if self.revision(&origin.client) >= Revision::R2025_11_25 {
-                let refusal = Refusal::new(code::PARSE_ERROR, "the line is no message");
+                let refusal = Refusal::new(error_code::PARSE_ERROR, "the line is no message");
                 origin.outlet.put(&refusal.without_id());
             }
             return;
@@ -152,7 +151,7 @@ impl Server {
         }
         for moment in moments {
             let count = self.counts.get(*moment as usize);
-            let number = count.map_or(0, |it| it.fetch_add(1, Ordering::Relaxed)) + 1;
+            let number = count.map_or(0, |count| count.fetch_add(1, Ordering::Relaxed)) + 1;
             faults.extend(self.options.plan.at(*moment, number));
             if let (Moment::Call, Some(mix)) = (moment, &self.options.mix) {
                 faults.push(mix.pick(number));
@@ -195,7 +194,7 @@ impl Server {
             twist: None,
         };
         let faults = self.due(moments);
-        let refused = faults.iter().any(|it| it.refuses());
+        let refused = faults.iter().any(|fault| fault.refuses());
         if let ("tools/call", Ok((params, _)), false) = (method, &read, refused) {
             self.begin_call(&mut ticket, params);
         }
@@ -244,7 +243,7 @@ impl Server {
             "notifications/initialized" => drop(self.pass(origin, &[Moment::Initialized])),
             "notifications/cancelled" => {
                 let read = Params::read(params).ok();
-                if let Some(id) = read.and_then(|it| it.request_id) {
+                if let Some(id) = read.and_then(|value| value.request_id) {
                     self.cancel(&origin.client, id.get());
                 }
             }
@@ -258,7 +257,7 @@ impl Server {
         self.record(Event::Cancelled, call.call, call.nonce);
         if let Some(asked) = call.asked {
             let params = json!({ "requestId": asked, "reason": "the call was cancelled" });
-            client.outlet.put(&wire::notification("notifications/cancelled", Some(&params)));
+            client.outlet.put(&jsonrpc::notification("notifications/cancelled", Some(&params)));
         }
         call.outlet.finish();
     }
@@ -270,7 +269,7 @@ impl Server {
         }
         ticket.show_status(&answer);
         let body = Self::body(&ticket, &answer);
-        ticket.outlet().answer(&wire::response(&ticket.id, &body));
+        ticket.outlet().answer(&jsonrpc::response(&ticket.id, &body));
         ticket.outlet().finish();
     }
 
@@ -327,7 +326,7 @@ impl Server {
         match agreed {
             Some(revision) => Ok(revision),
             None if method == "ping" || !is_known(method, speaks) => Ok(self.revision(client)),
-            None => Err(Refusal::new(code::INVALID_REQUEST, "`initialize` comes first")),
+            None => Err(Refusal::new(error_code::INVALID_REQUEST, "`initialize` comes first")),
         }
     }
 
@@ -347,17 +346,65 @@ impl Server {
         let record = Record { event, nonce, call, pid: std::process::id() };
         if journal.write(&record).is_err() {
             // A journal that misses a call proves nothing, so the run must not go on.
-            role::leave(3);
+            child_process::leave(3);
         }
     }
 }
 
 /// Turns a request away, with an error in the body if the plan names one.
 fn refuse(ticket: &Ticket) {
-    if let Some(code) = ticket.twist.as_ref().and_then(|it| it.error) {
+    if let Some(code) = ticket.twist.as_ref().and_then(|twist| twist.error) {
         let refusal = Answer::Refused(Refusal::new(code, "the plan says so"));
         let body = Server::body(ticket, &refusal);
-        ticket.outlet().answer(&wire::response(&ticket.id, &body));
+        ticket.outlet().answer(&jsonrpc::response(&ticket.id, &body));
     }
     ticket.outlet().finish();
+}
+
+/// The moments of the plan that a request is.
+fn moments_of(method: &str, speaks: Speaks) -> &'static [Moment] {
+    let known = is_known(method, speaks);
+    match method {
+        "initialize" => &[Moment::Initialize],
+        "server/discover" if known => &[Moment::Discover],
+        "server/discover" => &[Moment::Discover, Moment::Unknown],
+        "tools/list" => &[Moment::List],
+        "tools/call" => &[Moment::Call],
+        "subscriptions/listen" if known => &[Moment::Listen],
+        _ if known => &[],
+        _ => &[Moment::Unknown],
+    }
+}
+
+/// Whether a server that speaks these eras knows the method.
+fn is_known(method: &str, speaks: Speaks) -> bool {
+    match method {
+        "initialize"
+        | "ping"
+        | "logging/setLevel"
+        | "resources/subscribe"
+        | "resources/unsubscribe" => speaks.legacy(),
+        "server/discover" | "subscriptions/listen" => speaks.modern(),
+        "tools/list"
+        | "tools/call"
+        | "resources/list"
+        | "resources/templates/list"
+        | "resources/read"
+        | "prompts/list"
+        | "prompts/get"
+        | "completion/complete" => true,
+        _ => false,
+    }
+}
+
+/// The argument `nonce` of a call, by which a journal knows it.
+fn nonce_of(arguments: Option<&RawValue>) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Nonce {
+        nonce: Option<Value>,
+    }
+    match serde_json::from_str::<Nonce>(arguments?.get()).ok()?.nonce? {
+        Value::String(text) => Some(text),
+        other => Some(other.to_string()),
+    }
 }

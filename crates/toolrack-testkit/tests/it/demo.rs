@@ -21,7 +21,7 @@ fn the_demo_works_in_every_revision_and_keeps_to_the_schemas() {
         }
         let tools = peer.ask("tools/list", json!({}))["result"]["tools"].clone();
         let names: Vec<&Value> =
-            tools.as_array().expect("a list").iter().map(|it| &it["name"]).collect();
+            tools.as_array().expect("a list").iter().map(|tool| &tool["name"]).collect();
         assert_eq!(names, ["greet", "add", "dice", "countdown", "word_count"]);
         assert_eq!(peer.told("greet", json!({ "name": "Ada" })), json!("Hello, Ada!"));
         assert_eq!(peer.told("add", json!({ "a": 40, "b": 2 })), json!("42"));
@@ -33,7 +33,9 @@ fn the_demo_works_in_every_revision_and_keeps_to_the_schemas() {
         peer.ask("resources/templates/list", json!({}));
         let readme = peer.ask("resources/read", json!({ "uri": "demo://readme" }));
         assert!(
-            readme["result"]["contents"][0]["text"].as_str().is_some_and(|it| it.contains("demo"))
+            readme["result"]["contents"][0]["text"]
+                .as_str()
+                .is_some_and(|text| text.contains("demo"))
         );
         peer.ask("prompts/list", json!({}));
         peer.ask("prompts/get", json!({ "name": "introduce", "arguments": { "name": "Ada" } }));
@@ -43,7 +45,7 @@ fn the_demo_works_in_every_revision_and_keeps_to_the_schemas() {
         );
         assert_eq!(texts(&peer.answer_to(&counting)), json!("Lift-off!"));
         let steps: Vec<&Value> =
-            peer.heard.iter().filter_map(|it| it.pointer("/params/progress")).collect();
+            peer.heard.iter().filter_map(|heard| heard.pointer("/params/progress")).collect();
         assert_eq!(steps, [1, 2, 3]);
         schema::assert_valid(&peer, revision, "the_demo_works_in_every_revision");
         peer.finish();

@@ -20,7 +20,7 @@ fn lines_of(plan: &str, n_lines: usize) -> Vec<String> {
         panic!("{plan}: too much: {}", String::from_utf8_lossy(&extra));
     }
     assert_eq!(peer.exit().code(), Some(0), "{plan}");
-    lines.into_iter().map(|it| it.replace(&format!("\"id\":{id}"), "\"id\":ID")).collect()
+    lines.into_iter().map(|line| line.replace(&format!("\"id\":{id}"), "\"id\":ID")).collect()
 }
 
 const ANSWER: &str =
@@ -141,8 +141,8 @@ fn huge_answers_carry_their_id_where_planned() {
         let id = peer.call("echo", json!({ "text": "x" }));
         let line = peer.line().expect("a line");
         let needle = format!("\"id\":{id}");
-        let at = line.windows(needle.len()).position(|it| it == needle.as_bytes());
-        assert_eq!(at.map(|it| it < 100), Some(place == "front"));
+        let at = line.windows(needle.len()).position(|line| line == needle.as_bytes());
+        assert_eq!(at.map(|at| at < 100), Some(place == "front"));
         let answer: Value = serde_json::from_slice(&line).expect("a message");
         assert_eq!(texts(&answer).as_str().map(str::len), Some(3 << 20));
         peer.assert_quiet();
@@ -151,7 +151,7 @@ fn huge_answers_carry_their_id_where_planned() {
     let mut open = Peer::legacy(&["--plan", "call:1=huge(1MiB,open)"]);
     open.call("echo", json!({ "text": "x" }));
     open.hang_up();
-    assert_eq!(open.line().map(|it| it.len()), Some(1 << 20));
+    assert_eq!(open.line().map(|line| line.len()), Some(1 << 20));
     assert_eq!(open.line(), None);
 }
 
@@ -172,9 +172,11 @@ fn changes_can_come_at_a_pace() {
     let mut peer = Peer::legacy(&["--plan", "call:1=changed(5,1ms)"]);
     let id = peer.call("echo", json!({ "text": "x" }));
     let mut methods: Vec<Value> = (0..6).map(|_| peer.message()).collect();
-    methods.retain(|it| it.get("id") != Some(&id));
+    methods.retain(|method| method.get("id") != Some(&id));
     assert_eq!(methods.len(), 5);
-    assert!(methods.iter().all(|it| it["method"] == json!("notifications/tools/list_changed")));
+    assert!(
+        methods.iter().all(|method| method["method"] == json!("notifications/tools/list_changed"))
+    );
     peer.finish();
 }
 
@@ -186,7 +188,7 @@ fn stderr_is_flooded_before_the_answer() {
         peer.hang_up();
         peer.exit();
         let flood = peer.stderr();
-        let seen = (flood.len(), flood.split(|it| *it == b'\n').count());
+        let seen = (flood.len(), flood.split(|flood| *flood == b'\n').count());
         assert_eq!(seen, (1 << 20, n_lines), "{plan}");
     }
 }

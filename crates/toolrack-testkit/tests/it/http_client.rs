@@ -71,7 +71,7 @@ impl Http {
 
     pub(crate) fn head(&mut self) -> io::Result<Head> {
         let first = self.line()?;
-        let status = first.split(' ').nth(1).and_then(|it| it.parse().ok());
+        let status = first.split(' ').nth(1).and_then(|nth| nth.parse().ok());
         let status = status.ok_or_else(|| io::Error::other(format!("no status: {first:?}")))?;
         let mut headers = BTreeMap::new();
         loop {
@@ -104,7 +104,7 @@ impl Http {
         let mut chunk = vec![0; size];
         self.input.read_exact(&mut chunk)?;
         self.line()?;
-        Ok(Some(chunk).filter(|it| !it.is_empty()))
+        Ok(Some(chunk).filter(|some| !some.is_empty()))
     }
 
     /// The next event of a stream, or nothing at its end. Comments are skipped.
@@ -115,7 +115,7 @@ impl Http {
             if begun.elapsed() > PATIENCE {
                 return Err(io::ErrorKind::TimedOut.into());
             }
-            if let Some(end) = self.partial.windows(2).position(|it| it == b"\n\n") {
+            if let Some(end) = self.partial.windows(2).position(|partial| partial == b"\n\n") {
                 let text: Vec<u8> = self.partial.drain(..end + 2).collect();
                 let event = parse_event(&String::from_utf8_lossy(&text));
                 if event != Event::default() {
@@ -125,7 +125,7 @@ impl Http {
             }
             match self.chunk()? {
                 // Lines may end in CRLF; nothing else in these streams has a CR.
-                Some(chunk) => self.partial.extend(chunk.iter().filter(|it| **it != b'\r')),
+                Some(chunk) => self.partial.extend(chunk.iter().filter(|chunk| **chunk != b'\r')),
                 None => return Ok(None),
             }
         }

@@ -129,7 +129,7 @@ fn a_mute_reply_has_not_even_a_head() {
         let http = peer.begin(&message).expect("sent");
         http.stream().set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
         let read = http.stream().read(&mut [0]);
-        assert_eq!(read.map_err(|it| it.kind()), Err(io::ErrorKind::WouldBlock));
+        assert_eq!(read.map_err(|error| error.kind()), Err(io::ErrorKind::WouldBlock));
         assert_eq!(peer.ask("tools/list", json!({})).head.status, 200);
     }
 }
@@ -240,7 +240,7 @@ fn the_log_tells_how_replies_ended() {
     // A reply is read before its end is written down.
     eventually(PATIENCE, "every reply has ended as planned", || {
         let log = HttpLog::read(&log).expect("a log");
-        log.with_method("tools/call").map(|it| (it.status, it.ending)).eq(expected)
+        log.with_method("tools/call").map(|method| (method.status, method.ending)).eq(expected)
     });
 }
 

@@ -155,7 +155,7 @@ fn a_server_can_forget_its_sessions() {
     assert_eq!(peer.call("forget_sessions", json!({})).text(), "forgot 1");
     assert_eq!(peer.call("echo", json!({ "text": "x" })).head.status, 404);
     let journal = Journal::read(&path).expect("a journal");
-    let ran = ["1", "2", "3"].map(|it| journal.executions(it));
+    let ran = ["1", "2", "3"].map(|value| journal.executions(value));
     assert_eq!(ran, [1, 0, 0]);
 }
 

@@ -84,7 +84,7 @@ fn headers_that_do_not_fit_the_body_are_refused() {
     let check = |wrong: &str, value: Option<&str>, expected: (u16, Option<i64>)| {
         let mut headers: Vec<(&str, &str)> =
             right.iter().map(|(a, b)| (*a, b.as_str())).filter(|(a, _)| *a != wrong).collect();
-        headers.extend(value.map(|it| (wrong, it)));
+        headers.extend(value.map(|value| (wrong, value)));
         let mut http = peer.connect();
         http.send("POST", "/mcp", &headers, message.to_string().as_bytes()).expect("sent");
         let answer = crate::http_peer::read_answer(&mut http).expect("a reply");
@@ -121,7 +121,9 @@ fn hanging_up_cancels_the_call() {
         assert_eq!(read().cancellations(reply), 0);
         drop(http);
         eventually(PATIENCE, "the call is cancelled", || read().cancellations(reply) == 1);
-        let ended = || HttpLog::read(&log).expect("a log").requests.last().and_then(|it| it.ending);
+        let ended = || {
+            HttpLog::read(&log).expect("a log").requests.last().and_then(|requests| requests.ending)
+        };
         eventually(PATIENCE, "the log tells of it", || ended() == Some(HttpEnding::HungUp));
     }
 }

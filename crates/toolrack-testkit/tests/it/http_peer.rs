@@ -94,8 +94,8 @@ impl HttpPeer {
         let mut http = self.connect();
         let mut headers =
             vec![("accept", "text/event-stream"), ("mcp-protocol-version", self.revision)];
-        headers.extend(self.session.as_deref().map(|it| ("mcp-session-id", it)));
-        headers.extend(last_event.map(|it| ("last-event-id", it)));
+        headers.extend(self.session.as_deref().map(|session| ("mcp-session-id", session)));
+        headers.extend(last_event.map(|last_event| ("last-event-id", last_event)));
         http.send("GET", "/mcp", &headers, b"").expect("sent");
         let head = http.head().expect("a head");
         (http, head)
@@ -143,7 +143,7 @@ impl HttpPeer {
                 headers.push(("mcp-name", name.clone()));
             }
         }
-        headers.extend(self.session.clone().map(|it| ("mcp-session-id", it)));
+        headers.extend(self.session.clone().map(|session| ("mcp-session-id", session)));
         headers
     }
 }

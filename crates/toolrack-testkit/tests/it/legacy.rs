@@ -72,7 +72,8 @@ fn use_everything(peer: &mut Peer, revision: &str) {
     for kind in kinds {
         assert_eq!(ask_back(peer, kind), json!(r#"{"result":{"mine":1}}"#), "{kind}");
     }
-    let methods = |name: &str| peer.heard.iter().filter(|it| it["method"] == json!(name)).count();
+    let methods =
+        |name: &str| peer.heard.iter().filter(|heard| heard["method"] == json!(name)).count();
     let told = [
         "notifications/message",
         "notifications/progress",
@@ -126,7 +127,7 @@ fn tools_come_in_pages_that_make_the_whole_list() {
     let largest = loop {
         let result = paged.ask("tools/list", params)["result"].clone();
         names.extend(
-            result["tools"].as_array().expect("a list").iter().map(|it| it["name"].clone()),
+            result["tools"].as_array().expect("a list").iter().map(|tools| tools["name"].clone()),
         );
         n_pages += 1;
         match result.get("nextCursor") {
@@ -135,7 +136,7 @@ fn tools_come_in_pages_that_make_the_whole_list() {
         }
     };
     let expected: Vec<Value> =
-        all.as_array().expect("a list").iter().map(|it| it["name"].clone()).collect();
+        all.as_array().expect("a list").iter().map(|value| value["name"].clone()).collect();
     assert_eq!((names, n_pages), (expected, 5));
     assert!(largest >= 4096, "{largest}");
     paged.finish();
@@ -170,8 +171,11 @@ fn a_cancelled_call_stops_without_an_answer_and_is_journaled() {
     peer.notify("notifications/cancelled", json!({ "requestId": 999 }));
     peer.assert_quiet();
     let journal = Journal::read(&path).expect("a journal");
-    let seen: Vec<(Event, Option<&str>, u64, u32)> =
-        journal.records.iter().map(|it| (it.event, it.nonce.as_deref(), it.call, it.pid)).collect();
+    let seen: Vec<(Event, Option<&str>, u64, u32)> = journal
+        .records
+        .iter()
+        .map(|record| (record.event, record.nonce.as_deref(), record.call, record.pid))
+        .collect();
     let row = |event, nonce, call| (event, nonce, call, pid);
     assert_eq!(
         seen,
@@ -223,7 +227,9 @@ fn a_server_tells_about_its_process() {
     assert_eq!(environment[variable], json!(value));
     let descriptors = parse(&peer.told("fds", json!({})));
     // A test harness may hand down more than these three, but all three are our pipes.
-    let is_pipe = |fd: &str| descriptors[fd].as_str().is_some_and(|it| it.starts_with("pipe:"));
+    let is_pipe = |fd: &str| {
+        descriptors[fd].as_str().is_some_and(|descriptors| descriptors.starts_with("pipe:"))
+    };
     assert_eq!(["0", "1", "2"].map(is_pipe), [true; 3], "{descriptors}");
     assert!(!descriptors.to_string().contains("/proc/"), "{descriptors}");
     let process = parse(&peer.told("pid", json!({})));

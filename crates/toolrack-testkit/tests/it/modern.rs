@@ -139,8 +139,8 @@ fn listen_streams_carry_what_they_asked_for_until_they_end() {
     let seen: Vec<(Value, Value)> = peer
         .heard
         .iter()
-        .filter(|it| it.get("method").is_some())
-        .map(|it| (it["method"].clone(), it["params"]["_meta"][subscription].clone()))
+        .filter(|heard| heard.get("method").is_some())
+        .map(|heard| (heard["method"].clone(), heard["params"]["_meta"][subscription].clone()))
         .collect();
     let row = |method: &str, id: &Value| (json!(format!("notifications/{method}")), id.clone());
     assert_eq!(
@@ -154,7 +154,7 @@ fn listen_streams_carry_what_they_asked_for_until_they_end() {
             row("tools/list_changed", &second),
         ]
     );
-    let ended = peer.heard.iter().find(|it| it.get("id") == Some(&second)).expect("an end");
+    let ended = peer.heard.iter().find(|heard| heard.get("id") == Some(&second)).expect("an end");
     assert_eq!(ended["result"]["_meta"][subscription], second);
     schema::assert_valid(&peer, "2026-07-28", "listen_streams");
     peer.finish();

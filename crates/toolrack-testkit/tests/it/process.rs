@@ -117,8 +117,9 @@ fn a_marker_on_the_command_line_reaches_every_process() {
     let marker = Marker::new();
     let plan = "tree; escape=1; children=1";
     let mut peer = Peer::legacy(&["--marker", marker.value(), "--plan", plan]);
-    let pids =
-        |marker: &Marker| -> Vec<u32> { marker.survivors().iter().map(|it| it.pid).collect() };
+    let pids = |marker: &Marker| -> Vec<u32> {
+        marker.survivors().iter().map(|survivor| survivor.pid).collect()
+    };
     assert_eq!(pids(&marker), pids(&peer.marker));
     assert_eq!(pids(&marker).len(), 5);
     peer.hang_up();

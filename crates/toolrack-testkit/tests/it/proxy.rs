@@ -95,7 +95,7 @@ fn a_hole_swallows_until_it_is_healed() {
     let http = network.begin().expect("it accepts");
     http.stream().set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
     let read = http.stream().read(&mut [0]);
-    assert_eq!(read.map_err(|it| it.kind()), Err(ErrorKind::WouldBlock));
+    assert_eq!(read.map_err(|error| error.kind()), Err(ErrorKind::WouldBlock));
     network.proxy.heal().expect("healed");
     assert_eq!(network.call().expect("an answer").text().len(), 5000);
 }
@@ -142,7 +142,7 @@ fn the_program_obeys_its_input() {
     let mut line = || lines.next().expect("a line").expect("text");
     let said = line();
     let address =
-        said.strip_prefix("listening ").and_then(|it| it.parse().ok()).expect("an address");
+        said.strip_prefix("listening ").and_then(|rest| rest.parse().ok()).expect("an address");
     assert_eq!(Http::connect(address).expect_err("refused").kind(), ErrorKind::ConnectionRefused);
     input.write_all(b"heal\ncount\n").expect("it reads");
     assert_eq!(line(), "connections 0 open 0");

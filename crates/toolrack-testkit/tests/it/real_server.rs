@@ -91,16 +91,17 @@ fn the_servers_from_pypi_tell_of_progress_and_changes() {
         let answer = peer.call("grow", json!({ "name": "extra" }));
         assert_eq!(answer.text(), "added extra");
         // It comes on the stream of the call or on the other one, as the server likes.
-        let mut told = answer.messages.first().cloned().filter(|it| it.get("method").is_some());
+        let mut told =
+            answer.messages.first().cloned().filter(|messages| messages.get("method").is_some());
         while told.is_none() {
             let event = stream.event().unwrap_or_else(|fault| panic!("{kind:?}: {fault}"));
             told = message_of(&event.expect("an event"));
         }
-        let method = told.and_then(|it| it.get("method").cloned());
+        let method = told.and_then(|told| told.get("method").cloned());
         assert_eq!(method, Some(json!("notifications/tools/list_changed")), "{kind:?}");
         let listed = peer.ask("tools/list", json!({}));
         let tools = listed.response()["result"]["tools"].as_array().cloned().unwrap_or_default();
-        assert!(tools.iter().any(|it: &Value| it["name"] == json!("extra")), "{kind:?}");
+        assert!(tools.iter().any(|tool: &Value| tool["name"] == json!("extra")), "{kind:?}");
     }
 }
 

@@ -82,7 +82,7 @@ impl Schema {
         });
         let faults: Vec<String> = validator
             .iter_errors(value)
-            .map(|it| format!("{}: {it}", it.instance_path()))
+            .map(|iter_errors| format!("{}: {iter_errors}", iter_errors.instance_path()))
             .collect();
         assert_eq!(faults, Vec::<String>::new(), "{value} is no {definition}");
     }

@@ -3,21 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::detour::Detour;
-use super::header;
-use super::reply::{Phase, Reply};
+use super::header_check;
 use super::request::Request;
+use super::response::{Phase, Reply};
+use super::response_stream::Detour;
+use super::response_stream::{Dress, Replies, Stream};
 use super::route::{Door, Era, door, era_of};
 use super::session::Session;
-use super::stream::{Dress, Replies, Stream};
 use super::{HttpOptions, Shape};
-use crate::code;
-use crate::outlet::Outlet;
+use crate::jsonrpc::error_code;
+use crate::jsonrpc::{Incoming, Refusal};
+use crate::message_sink::Outlet;
 use crate::plan::Moment;
 use crate::revision::Revision;
 use crate::scripted::client::{Client, Origin};
 use crate::scripted::server::Server;
-use crate::wire::{Incoming, Refusal};
 
 /// The number of the stream that GET opens, in the ids of its events.
 const MAIN_STREAM: u64 = 0;
@@ -77,7 +77,7 @@ impl Endpoint {
         if !request.names("content-type", "application/json") {
             return Err((415, bad_request("the body is to be application/json")));
         }
-        let accepts = |it: &str| request.names("accept", it);
+        let accepts = |value: &str| request.names("accept", value);
         if !accepts("application/json") || !accepts("text/event-stream") {
             return Err((406, bad_request("accept both JSON and an event stream")));
         }
@@ -90,12 +90,12 @@ impl Endpoint {
     }
 
     fn modern(&self, request: &Request, message: &Incoming<'_>, reply: &Arc<Reply>) -> Bond {
-        if let Err(refusal) = header::check(request, message) {
+        if let Err(refusal) = header_check::check(request, message) {
             // The id is known, so the error carries it.
             reply.set_status(400);
-            let id = message.id.map_or("null", |it| it.get());
+            let id = message.id.map_or("null", |id| id.get());
             let body = format!(r#""error":{}"#, refusal.to_json());
-            reply.whole("application/json", &crate::wire::response(id, &body));
+            reply.whole("application/json", &crate::jsonrpc::response(id, &body));
             return Bond::Nothing;
         }
         let mut dress = self.dress(None);
@@ -216,7 +216,7 @@ impl Endpoint {
         let stream = Stream::new(self.dress(None), Some(Arc::clone(reply)), None);
         let origin = Origin { client: Arc::clone(client), outlet: stream };
         drop(self.server.follow(&origin, &faults));
-        let refused = faults.iter().any(|it| it.refuses());
+        let refused = faults.iter().any(|fault| fault.refuses());
         if refused {
             reply.finish();
         }
@@ -286,7 +286,7 @@ fn refuse(reply: &Arc<Reply>, status: u16, refusal: &Refusal) {
 
 fn read_message(request: &Request) -> Result<Incoming<'_>, Refused> {
     serde_json::from_slice(&request.body).map_err(|fault| {
-        (400, Refusal::new(code::PARSE_ERROR, format!("the body is no message: {fault}")))
+        (400, Refusal::new(error_code::PARSE_ERROR, format!("the body is no message: {fault}")))
     })
 }
 
@@ -300,11 +300,11 @@ fn said_revision(request: &Request) -> Result<Option<Revision>, Refused> {
 }
 
 fn bad_request(why: &str) -> Refusal {
-    Refusal::new(code::NO_SESSION, format!("Bad Request: {why}"))
+    Refusal::new(error_code::NO_SESSION, format!("Bad Request: {why}"))
 }
 
 fn session_not_found() -> Refusal {
-    Refusal::new(code::SESSION_NOT_FOUND, "Session not found")
+    Refusal::new(error_code::SESSION_NOT_FOUND, "Session not found")
 }
 
 /// A client for moments at which none is known.

@@ -22,18 +22,18 @@ pub(super) struct Request {
 impl Request {
     /// The value of a header, the first if it is repeated.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(it, _)| it == name).map(|(_, value)| value.as_str())
+        self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
     }
 
     pub(super) fn count(&self, name: &str) -> usize {
-        self.headers.iter().filter(|(it, _)| it == name).count()
+        self.headers.iter().filter(|(header, _)| header == name).count()
     }
 
     /// Whether a header that lists media types names this one.
     pub(super) fn names(&self, header: &str, media_type: &str) -> bool {
         self.header(header).is_some_and(|value| {
-            value.split(',').any(|it| {
-                it.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(media_type)
+            value.split(',').any(|part| {
+                part.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(media_type)
             })
         })
     }
@@ -42,7 +42,7 @@ impl Request {
     pub(super) fn parameter(&self, name: &str) -> Option<&str> {
         self.query
             .split('&')
-            .find_map(|it| it.split_once('=').filter(|(key, _)| *key == name))
+            .find_map(|part| part.split_once('=').filter(|(key, _)| *key == name))
             .map(|(_, value)| value)
     }
 }
@@ -54,7 +54,7 @@ pub(super) fn read(
 ) -> io::Result<Option<Request>> {
     let Some(head) = read_head(input)? else { return Ok(None) };
     let mut request = parse_head(&head)?;
-    if request.header("expect").is_some_and(|it| it.eq_ignore_ascii_case("100-continue")) {
+    if request.header("expect").is_some_and(|expect| expect.eq_ignore_ascii_case("100-continue")) {
         output.write_all(b"HTTP/1.1 100 Continue\r\n\r\n")?;
     }
     request.body = read_body(input, &request)?;
@@ -88,9 +88,9 @@ fn parse_head(head: &[u8]) -> io::Result<Request> {
     parsed.parse(head).map_err(|fault| bad(&fault.to_string()))?;
     let target = parsed.path.unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let headers = parsed.headers.iter().map(|it| {
-        let value = String::from_utf8_lossy(it.value).trim().to_owned();
-        (it.name.to_ascii_lowercase(), value)
+    let headers = parsed.headers.iter().map(|header| {
+        let value = String::from_utf8_lossy(header.value).trim().to_owned();
+        (header.name.to_ascii_lowercase(), value)
     });
     Ok(Request {
         verb: parsed.method.unwrap_or_default().to_owned(),
@@ -103,7 +103,10 @@ fn parse_head(head: &[u8]) -> io::Result<Request> {
 
 fn read_body(input: &mut impl BufRead, request: &Request) -> io::Result<Vec<u8>> {
     let mut body = Vec::new();
-    if request.header("transfer-encoding").is_some_and(|it| it.eq_ignore_ascii_case("chunked")) {
+    if request
+        .header("transfer-encoding")
+        .is_some_and(|request| request.eq_ignore_ascii_case("chunked"))
+    {
         while let n_bytes @ 1.. = read_chunk_size(input)? {
             read_exactly(input, n_bytes, &mut body)?;
             read_line(input)?;
@@ -155,8 +158,10 @@ mod tests {
     fn bodies_come_by_length_or_in_chunks() {
         let check = |head: &str, body: &str, expected: Option<&str>| {
             let request = read_text(&format!("POST /mcp?a=1 HTTP/1.1\r\n{head}\r\n\r\n{body}"));
-            let read =
-                request.ok().flatten().map(|it| String::from_utf8_lossy(&it.body).into_owned());
+            let read = request
+                .ok()
+                .flatten()
+                .map(|request| String::from_utf8_lossy(&request.body).into_owned());
             assert_eq!(read.as_deref(), expected, "{head}");
         };
         check("Content-Length: 4", "{}{}more", Some("{}{}"));

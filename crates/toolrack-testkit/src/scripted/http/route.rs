@@ -2,8 +2,8 @@
 
 use super::Shape;
 use super::request::Request;
+use crate::jsonrpc::Incoming;
 use crate::revision::{Revision, Speaks};
-use crate::wire::Incoming;
 
 /// What a request wants, by its verb and path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(super) fn era_of(
         return Era::Modern;
     }
     let said = request.header("mcp-protocol-version").and_then(Revision::parse);
-    let says_legacy = said.is_some_and(|it| it != Revision::R2026_07_28);
+    let says_legacy = said.is_some_and(|said| said != Revision::R2026_07_28);
     let in_session = request.header("mcp-session-id").is_some();
     if message.method.as_deref() == Some("initialize") || in_session || says_legacy {
         legacy

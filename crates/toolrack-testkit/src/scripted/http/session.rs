@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::reply::Reply;
-use super::stream::{Dress, Replies, Stream};
-use crate::outlet::Outlet;
+use super::response::Reply;
+use super::response_stream::{Dress, Replies, Stream};
+use crate::message_sink::Outlet;
 use crate::plan::scatter;
 use crate::scripted::client::Client;
 
@@ -98,7 +98,7 @@ impl Session {
         if self.main.number() == Some(stream) {
             return Some((Arc::clone(&self.main), event));
         }
-        lock(&self.streams).get(&stream).map(|it| (Arc::clone(it), event))
+        lock(&self.streams).get(&stream).map(|value| (Arc::clone(value), event))
     }
 }
 

@@ -1,0 +1,63 @@
+//! What is done once there is a connection: every tool is called, and what a scenario asks for by name.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, Result};
+use serde_json::{Value, json};
+use toolrack_client::{CallError, CallOptions, McpClient};
+
+use crate::auto_handler;
+use crate::settings::Settings;
+
+pub(crate) async fn run(client: &McpClient, settings: &Settings) -> Result<()> {
+    match settings.scenario.as_str() {
+        "json-schema-2020-12-preservation" => return echo_schema(client).await,
+        "http-standard-headers" => look_at_everything(client).await?,
+        _ => {}
+    }
+    if settings.given.tool_calls.is_empty() {
+        for tool in &client.tools().items {
+            call(client, &tool.name, &auto_handler::tool_arguments(tool)).await?;
+        }
+    }
+    for wanted in &settings.given.tool_calls {
+        call(client, &wanted.name, &wanted.arguments).await?;
+    }
+    Ok(())
+}
+
+async fn call(client: &McpClient, tool: &str, arguments: &Value) -> Result<()> {
+    match client.call_tool(tool, arguments).await {
+        // A server may refuse a call; then it has been made.
+        Err(CallError::Refused(error)) => {
+            crate::complain(&format!("`{tool}` was refused: {error}"));
+        }
+        outcome => drop(outcome.with_context(|| format!("calling `{tool}`"))?),
+    }
+    Ok(())
+}
+
+/// One tool wants to see the schema of another as it reached us.
+async fn echo_schema(client: &McpClient) -> Result<()> {
+    let tools = client.tools();
+    let tool = tools.items.iter().find(|tool| tool.name == "json_schema_2020_12_tool");
+    let tool = tool.context("no tool `json_schema_2020_12_tool`")?;
+    let schema: Value = serde_json::from_str(tool.input_schema.get())?;
+    call(client, "json_schema_echo", &json!({ "schema": schema })).await
+}
+
+/// Resources and prompts too, whose names go into headers as well.
+async fn look_at_everything(client: &McpClient) -> Result<()> {
+    let options = CallOptions::default();
+    if client.capabilities().resources.is_some() {
+        for resource in &client.list_resources().await?.items {
+            client.read_resource(&resource.uri, &options).await?;
+        }
+    }
+    if client.capabilities().prompts.is_some() {
+        for prompt in &client.list_prompts().await?.items {
+            client.get_prompt(&prompt.name, &BTreeMap::new(), &options).await?;
+        }
+    }
+    Ok(())
+}

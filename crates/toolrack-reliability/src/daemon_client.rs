@@ -1,0 +1,122 @@
+//! One connection to the daemon's socket, and requests on it one after the other.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// The longest head of an answer, and the longest answer.
+const HEAD_BYTES: u64 = 64 << 10;
+const BODY_BYTES: u64 = 64 << 20;
+
+/// A connection that stays open.
+#[derive(Debug)]
+pub(crate) struct Wire {
+    stream: BufReader<UnixStream>,
+}
+
+/// What was answered.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    /// `null` if it is no JSON.
+    pub(crate) body: Value,
+}
+
+impl Wire {
+    /// `patience` is for each read and each write.
+    pub(crate) fn open(socket: &Path, patience: Duration) -> io::Result<Self> {
+        let stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        Ok(Self { stream: BufReader::new(stream) })
+    }
+
+    pub(crate) fn get(&mut self, path: &str) -> io::Result<Answer> {
+        self.ask("GET", path, "")
+    }
+
+    /// Calls a tool of a server.
+    pub(crate) fn call(
+        &mut self,
+        server: &str,
+        tool: &str,
+        arguments: &Value,
+    ) -> io::Result<Answer> {
+        let call = serde_json::json!({ "server": server, "tool": tool, "arguments": arguments });
+        self.ask("POST", "/api/calls", &call.to_string())
+    }
+
+    pub(crate) fn ask(&mut self, method: &str, path: &str, body: &str) -> io::Result<Answer> {
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nhost: daemon\r\ncontent-type: application/json\r\n\
+             content-length: {length}\r\n\r\n{body}"
+        );
+        self.stream.get_mut().write_all(request.as_bytes())?;
+        let mut head = String::new();
+        let mut source = self.stream.by_ref().take(HEAD_BYTES);
+        while !head.ends_with("\r\n\r\n") {
+            if source.read_line(&mut head)? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        let (status, length) = read_head(&head).ok_or(io::ErrorKind::InvalidData)?;
+        if length > BODY_BYTES {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let mut body = Vec::new();
+        if self.stream.by_ref().take(length).read_to_end(&mut body)? as u64 != length {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(Answer { status, body: serde_json::from_slice(&body).unwrap_or_default() })
+    }
+}
+
+impl Answer {
+    /// The body of an answer that says that all is well.
+    pub(crate) fn sound(self) -> io::Result<Value> {
+        match self.status {
+            200..300 => Ok(self.body),
+            status => Err(io::Error::other(format!("{status} {}", self.body))),
+        }
+    }
+}
+
+/// The status of an answer, and how long its body is.
+fn read_head(head: &str) -> Option<(u16, u64)> {
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    let mut lengths = head.lines().filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("content-length").then(|| value.trim())
+    });
+    let length = lengths.next_back().map_or(Some(0), |value| value.parse().ok())?;
+    Some((status, length))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(head: &str, expected: Option<(u16, u64)>) {
+        assert_eq!(read_head(head), expected, "{head}");
+    }
+
+    #[test]
+    fn a_head_says_how_it_went_and_how_much_follows() {
+        check("HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n", Some((200, 12)));
+        check("HTTP/1.1 204 No Content\r\n\r\n", Some((204, 0)));
+        check("HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n", None);
+        check("nonsense", None);
+    }
+
+    #[test]
+    fn only_a_good_status_is_sound() {
+        let of = |status| Answer { status, body: Value::Bool(true) }.sound().ok();
+        assert_eq!([of(200), of(201)], [Some(true.into()), Some(true.into())]);
+        assert_eq!([of(199), of(409), of(503)], [None, None, None]);
+    }
+}

@@ -1,0 +1,186 @@
+//! G15: a daemon that is asked to end does so in order and in time, however stubborn its servers are; asked a
+//! second time, it ends at once, and guardians see to the rest.
+
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::daemon::{Entry, Household};
+use crate::findings::Findings;
+use crate::gate::Effort;
+use crate::process::end_marked;
+use crate::process::{cleaned, described};
+use crate::random::{Random, Seeds};
+use crate::subreaper::Nursery;
+use crate::timing::Spread;
+use crate::timing::now;
+
+/// Servers of a daemon, none of which wants to end.
+const N_SERVERS: u64 = 50;
+
+/// Deaf to everything but a kill, with a child and with one that has left the session.
+const PLAN: &str = "ignore=term,eof; start=children(1); escape=1";
+
+/// What an orderly end may take.
+const STOP_LIMIT: Duration = Duration::from_secs(7);
+
+/// What an end may take after the second signal.
+const SECOND_LIMIT: Duration = Duration::from_secs(1);
+
+/// A daemon that has not ended by then is not waited for any more.
+const HUNG: Duration = Duration::from_secs(40);
+
+/// How long all servers may take to start, on a machine that is busy.
+const START_LIMIT: Duration = Duration::from_mins(1);
+
+/// When a daemon is asked to end, if not when all its servers run: up to this long after its start.
+const SOON: Duration = Duration::from_secs(4);
+
+/// The longest pause between two signals. Servers are still being given their time then.
+const PAUSE: Duration = Duration::from_millis(1500);
+
+/// How figures of daemons begin that were asked twice.
+const TWICE: &str = "twice_";
+
+/// What one daemon came to.
+#[derive(Debug, Default)]
+struct Ended {
+    took: Duration,
+    /// From its end until nobody was left.
+    clean: Duration,
+    n_survivors: u64,
+    failures: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Signals {
+    One,
+    Two,
+}
+
+pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
+    let entries: Vec<Entry> =
+        (0..N_SERVERS).map(|value| Entry::scripted(format!("stubborn-{value}"), PLAN)).collect();
+    let household = Household::new(&entries)?;
+    let mut findings = Findings::default();
+    findings.count("servers", N_SERVERS);
+    for (prefix, signals) in [("", Signals::One), (TWICE, Signals::Two)] {
+        crate::print_progress(format!("G15: signals: {signals:?}"));
+        let mut all = Vec::new();
+        for number in 0..effort.of(1, 50) {
+            let (seed, random) = seeds.turn(number);
+            let ended = end(&household, nursery, random, number, signals);
+            all.push((seed, ended.unwrap_or_else(Ended::failed)));
+        }
+        add(&mut findings, prefix, all);
+    }
+    Ok(findings)
+}
+
+fn add(findings: &mut Findings, prefix: &str, all: Vec<(u64, Ended)>) {
+    findings.count(&format!("{prefix}rounds"), all.len() as u64);
+    let times =
+        |of: fn(&Ended) -> Duration| Spread::of(all.iter().map(|value| of(&value.1)).collect());
+    findings.spread(&format!("{prefix}exit"), times(|value| value.took));
+    if prefix == TWICE {
+        findings.spread(&format!("{prefix}clean"), times(|value| value.clean));
+    }
+    let n_survivors = all.iter().map(|value| value.1.n_survivors).sum();
+    findings.count(&format!("{prefix}survivors"), n_survivors);
+    for (seed, ended) in all {
+        ended.failures.into_iter().for_each(|what| findings.fail(seed, what));
+    }
+}
+
+fn end(
+    household: &Household,
+    nursery: &Nursery,
+    mut random: Random,
+    number: u64,
+    signals: Signals,
+) -> Result<Ended, String> {
+    let mut lodger = household.start(nursery)?;
+    lodger.is_ready()?;
+    // The first one of its kind ends with everything running, the others at any time.
+    if number == 0 {
+        lodger.has_connected(N_SERVERS, START_LIMIT)?;
+    } else {
+        thread::sleep(random.time(Duration::ZERO, SOON));
+    }
+    let mut signaled = now();
+    lodger.handle.signal(Signal::TERM);
+    if signals == Signals::Two {
+        let is_over = lodger.handle.ends_within(random.time(Duration::ZERO, PAUSE));
+        // One that had little to end has ended in order, which is as good.
+        if !is_over {
+            signaled = now();
+            lodger.handle.signal(Signal::TERM);
+        }
+    }
+    let code = lodger.ends_within(HUNG);
+    let exited = now();
+    let mut ended = Ended { took: exited.duration_since(signaled), ..Ended::default() };
+    let fault = judge(signals, ended.took, code);
+    ended.failures.extend(fault);
+    let left = match signals {
+        // An orderly end leaves nobody, not even for a moment.
+        Signals::One => household.marker.survivors(),
+        Signals::Two => match cleaned(&household.marker, exited) {
+            Ok(clean) => {
+                ended.clean = clean;
+                Vec::new()
+            }
+            Err(left) => left,
+        },
+    };
+    if !left.is_empty() {
+        end_marked(&household.marker);
+        ended.n_survivors = left.len() as u64;
+        ended.failures.push(format!("{signals:?}: {}", described(&left)));
+    }
+    Ok(ended)
+}
+
+fn judge(signals: Signals, took: Duration, code: Option<i32>) -> Option<String> {
+    let limit = match signals {
+        Signals::One => STOP_LIMIT,
+        Signals::Two => SECOND_LIMIT,
+    };
+    if took > limit {
+        return Some(format!("{signals:?}: the end came {took:?} after the signal"));
+    }
+    let is_right = match signals {
+        Signals::One => code == Some(0),
+        // It was not in order, and whoever waits for the code may know.
+        Signals::Two => matches!(code, Some(0 | 1)),
+    };
+    (!is_right).then(|| format!("{signals:?}: the exit code is {code:?}"))
+}
+
+impl Ended {
+    fn failed(what: String) -> Self {
+        Self { failures: vec![what], ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which of some exit codes are right at this time.
+    #[track_caller]
+    fn check(signals: Signals, ms: u64, expected: &[Option<i32>]) {
+        let mut codes = vec![Some(0), Some(1), Some(2), None];
+        codes.retain(|code| judge(signals, Duration::from_millis(ms), *code).is_none());
+        assert_eq!(codes, expected, "{signals:?} {ms}");
+    }
+
+    #[test]
+    fn an_end_is_judged_by_its_time_and_its_code() {
+        check(Signals::One, 7000, &[Some(0)]);
+        check(Signals::One, 7001, &[]);
+        check(Signals::Two, 1000, &[Some(0), Some(1)]);
+        check(Signals::Two, 1001, &[]);
+    }
+}

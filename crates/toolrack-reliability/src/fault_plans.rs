@@ -1,0 +1,211 @@
+//! The fault plans of G04 as data: what a server does wrong, what is asked of it, and what has to come of it.
+//!
+//! **Invariant:** a plan says what it expects of every step, so a wrong outcome in time is a failure, too.
+
+mod table;
+
+use toolrack_transport::RawJson;
+use toolrack_transport::{Exit, LineError, TransportError};
+
+pub(crate) use table::PLANS;
+
+/// One server and what is said to it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) name: &'static str,
+    /// The rows of the fault table that it is for.
+    pub(crate) faults: &'static str,
+    /// For `scripted-server --plan`.
+    pub(crate) script: &'static str,
+    /// Without a greeting of its own, a plan begins with one that has to succeed.
+    pub(crate) steps: &'static [Step],
+    pub(crate) weight: Weight,
+    /// How many calls the server has to be told that nobody waits for, where that is part of the plan.
+    pub(crate) n_cancelled: Option<usize>,
+}
+
+/// Whether a plan mostly waits or mostly works.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Weight {
+    /// Many of them can run at the same time.
+    Light,
+    /// It takes a whole core, so it runs alone.
+    Heavy,
+}
+
+/// Something that is asked, and what has to come of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Step {
+    pub(crate) act: Act,
+    pub(crate) expected: Expected,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Act {
+    Greet,
+    /// So many calls at once, each with an argument of about so many bytes.
+    Call {
+        n_calls: usize,
+        bytes: usize,
+    },
+    /// One page of the tools.
+    List,
+}
+
+/// What has to come of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// The result, with what was sent in it.
+    Echo,
+    /// Some result.
+    Result,
+    Timeout,
+    Exited(Exit),
+    /// The server is gone; whether its exit or its silence was seen first does not matter.
+    Gone,
+    OutputClosed,
+    InputClosed,
+    Refused(i64),
+    Malformed,
+    Oversize,
+}
+
+/// What came of a step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Echo,
+    Result,
+    Timeout,
+    Exited(Exit),
+    OutputClosed,
+    InputClosed,
+    Refused(i64),
+    Malformed,
+    Oversize,
+    Other(String),
+}
+
+impl Seen {
+    /// `is_echo` says whether a result is the one that belongs to the call.
+    pub(crate) fn of(
+        outcome: &Result<RawJson, LineError>,
+        is_echo: impl FnOnce(&RawJson) -> bool,
+    ) -> Self {
+        let failure = match outcome {
+            Ok(result) if is_echo(result) => return Self::Echo,
+            Ok(_) => return Self::Result,
+            Err(failure) => failure,
+        };
+        match &failure.error {
+            TransportError::Timeout(_) => Self::Timeout,
+            TransportError::ProcessExited(server) => Self::Exited(server.exit),
+            TransportError::StdoutNotAvailable => Self::OutputClosed,
+            TransportError::StdinNotAvailable => Self::InputClosed,
+            TransportError::JsonRpc(error) => Self::Refused(error.code),
+            TransportError::Parse(_) => Self::Malformed,
+            TransportError::Oversize { .. } => Self::Oversize,
+            other => Self::Other(other.to_string()),
+        }
+    }
+}
+
+impl Expected {
+    pub(crate) fn admits(self, seen: &Seen) -> bool {
+        match (self, seen) {
+            (Self::Echo, Seen::Echo)
+            | (Self::Result, Seen::Echo | Seen::Result)
+            | (Self::Timeout, Seen::Timeout)
+            | (Self::Gone, Seen::Exited(_) | Seen::OutputClosed)
+            | (Self::OutputClosed, Seen::OutputClosed)
+            | (Self::InputClosed, Seen::InputClosed)
+            | (Self::Malformed, Seen::Malformed)
+            | (Self::Oversize, Seen::Oversize) => true,
+            (Self::Exited(expected), Seen::Exited(exit)) => expected == *exit,
+            (Self::Refused(expected), Seen::Refused(code)) => expected == *code,
+            _ => false,
+        }
+    }
+}
+
+impl Plan {
+    /// Whether the plan says itself how the greeting ends.
+    pub(crate) fn greets_itself(&self) -> bool {
+        self.steps.first().is_some_and(|step| step.act == Act::Greet)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use toolrack_transport::JsonRpcError;
+    use toolrack_transport::ServerExit;
+
+    use super::*;
+
+    #[test]
+    fn plans_have_names_of_their_own_and_something_to_do() {
+        let names: BTreeSet<&str> = PLANS.iter().map(|plan| plan.name).collect();
+        assert_eq!(names.len(), PLANS.len());
+        assert!(PLANS.len() >= 40, "{} plans", PLANS.len());
+        for plan in PLANS {
+            assert!(!plan.steps.is_empty() && plan.faults.starts_with('F'), "{plan:?}");
+        }
+    }
+
+    #[test]
+    fn every_fault_of_a_stdio_server_has_a_plan() {
+        let covered: BTreeSet<u32> = PLANS
+            .iter()
+            .flat_map(|plan| plan.faults.split_whitespace())
+            .filter_map(|fault| fault.strip_prefix('F')?.parse().ok())
+            .collect();
+        // Our own stdout (39), retries (45), ids that run out (50) and locks (59) are no doings of a server;
+        // progress (44), duplicate keys (52) and schemas (63) are put to the test where they are read.
+        let not_ours = [39, 44, 45, 50, 52, 59, 63];
+        let expected: BTreeSet<u32> = (21..=62).filter(|value| !not_ours.contains(value)).collect();
+        let missing: Vec<&u32> = expected.difference(&covered).collect();
+        assert!(missing.is_empty(), "no plan for {missing:?}");
+    }
+
+    /// Of all that can be expected, exactly these admit the outcome.
+    #[track_caller]
+    fn check(outcome: Result<RawJson, LineError>, admitting: &[Expected]) {
+        let all = [
+            Expected::Echo,
+            Expected::Result,
+            Expected::Timeout,
+            Expected::Exited(Exit::Code(3)),
+            Expected::Gone,
+            Expected::OutputClosed,
+            Expected::InputClosed,
+            Expected::Refused(-32601),
+            Expected::Malformed,
+            Expected::Oversize,
+        ];
+        let seen = Seen::of(&outcome, |result| *result != RawJson::NULL);
+        let found: Vec<Expected> = all.into_iter().filter(|value| value.admits(&seen)).collect();
+        assert_eq!(found, admitting, "{seen:?}");
+    }
+
+    #[test]
+    fn only_the_expected_outcome_is_admitted() {
+        let failed = |error| Err(LineError::unknown(error));
+        let exited = |exit| TransportError::ProcessExited(ServerExit { exit, stderr: [].into() });
+        let refused = |code| TransportError::from(JsonRpcError::new(code, "no"));
+        check(Ok(RawJson::new("{}")), &[Expected::Echo, Expected::Result]);
+        check(Ok(RawJson::NULL), &[Expected::Result]);
+        check(failed(TransportError::Timeout(5)), &[Expected::Timeout]);
+        let gone = [Expected::Exited(Exit::Code(3)), Expected::Gone];
+        check(failed(exited(Exit::Code(3))), &gone);
+        check(failed(exited(Exit::Signal(9))), &[Expected::Gone]);
+        let closed = [Expected::Gone, Expected::OutputClosed];
+        check(failed(TransportError::StdoutNotAvailable), &closed);
+        check(failed(TransportError::StdinNotAvailable), &[Expected::InputClosed]);
+        check(failed(refused(-32601)), &[Expected::Refused(-32601)]);
+        check(failed(refused(-1)), &[]);
+        check(failed(TransportError::Parse("odd".to_owned())), &[Expected::Malformed]);
+        check(failed(TransportError::Oversize { limit_bytes: 1 }), &[Expected::Oversize]);
+        check(failed(TransportError::Shutdown), &[]);
+    }
+}

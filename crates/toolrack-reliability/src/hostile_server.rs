@@ -1,0 +1,256 @@
+//! G14: a hostile server among many does no harm to the others.
+//!
+//! A server that burns a processor takes it from everybody on the machine, whoever runs it. So calls to the others
+//! are timed three times: in quiet, beside a process that burns a processor and is none of the daemon's, and beside
+//! a server of the daemon that burns one too, floods it, and reads no more. What the last one adds is ours.
+
+use std::collections::HashSet;
+use std::io;
+use std::process::Stdio;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::daemon::written;
+use crate::daemon::{Entry, Household, Lodger};
+use crate::daemon_client::Wire;
+use crate::findings::Findings;
+use crate::gate::Effort;
+use crate::process::{self, Handle, end_marked};
+use crate::random::{Random, Seeds};
+use crate::subreaper::Nursery;
+use crate::timing::now;
+use crate::timing::{Spread, millis};
+
+/// Servers of the daemon, the hostile one included.
+const N_SERVERS: u64 = 20;
+
+const HOSTILE: &str = "hostile";
+
+/// Callers of the others at the same time, and the pause of each between two calls.
+const N_CALLERS: u64 = 4;
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// How much slower the slowest calls may become.
+const MAX_RATIO: u32 = 2;
+
+/// After this a server is in full swing.
+const ROUSING: Duration = Duration::from_millis(300);
+
+/// Calls that the hostile server is not going to read, and how large each is: more than a line keeps for it.
+const N_UNREAD: usize = 12;
+const UNREAD_BYTES: usize = 1 << 20;
+
+const START_LIMIT: Duration = Duration::from_mins(1);
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+
+/// What the hostile server does when it is called. The first one is the quick gate.
+const PLANS: [(&str, &str); 7] = [
+    ("all", "call=burn+stderr(256MiB)+nonsense(forever)"),
+    ("spin", "call=spin"),
+    ("stopread", "call=burn+stopread+hang"),
+    ("notify", "call=burn+notify(forever)"),
+    ("ping", "call=burn+ping(forever)"),
+    ("stderr", "call=burn+stderr(1TiB)"),
+    ("changed", "call=burn+changed(forever)"),
+];
+
+/// Calls to healthy servers over some time.
+#[derive(Debug, Default)]
+struct Calls {
+    times: Vec<Duration>,
+    /// By which the history knows them.
+    ids: HashSet<String>,
+    failures: Vec<String>,
+}
+
+pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> Findings {
+    let window = effort.of(Duration::from_secs(4), Duration::from_secs(15));
+    let mut findings = Findings::default();
+    findings.count("servers", N_SERVERS);
+    for (number, (name, plan)) in (0..).zip(PLANS).take(effort.of(1, PLANS.len())) {
+        let (seed, mut random) = seeds.turn(number);
+        crate::print_progress(format!("G14: {name}"));
+        if let Err(what) = expose(&mut findings, nursery, (name, plan), window, &mut random) {
+            findings.fail(seed, format!("{name}: {what}"));
+        }
+    }
+    findings
+}
+
+fn expose(
+    findings: &mut Findings,
+    nursery: &Nursery,
+    (name, plan): (&str, &str),
+    window: Duration,
+    random: &mut Random,
+) -> Result<(), String> {
+    let why = |error: io::Error| error.to_string();
+    let mut entries = vec![Entry::scripted(HOSTILE, plan)];
+    entries.extend((1..N_SERVERS).map(|value| Entry::scripted(healthy(value), "")));
+    let household = Household::new(&entries).map_err(why)?;
+    let mut lodger = household.start(nursery)?;
+    lodger.is_ready()?;
+    lodger.has_connected(N_SERVERS, START_LIMIT)?;
+    // What is made once and kept is made now, which is not counted.
+    call_for(&lodger, window / 4, random)?;
+    let quiet = call_for(&lodger, window, random)?;
+
+    let elsewhere = Elsewhere::start(nursery).map_err(why)?;
+    thread::sleep(ROUSING);
+    let outside = call_for(&lodger, window, random)?;
+    drop(elsewhere);
+
+    let (inside, n_unanswered) = thread::scope(|scope| {
+        let (lodger, patience) = (&lodger, 2 * ROUSING + window);
+        let rousing: Vec<_> = (0..=N_UNREAD)
+            .map(|value| scope.spawn(move || rouse(lodger, value, patience)))
+            .collect();
+        thread::sleep(ROUSING);
+        let inside = call_for(lodger, window, random);
+        let unanswered = rousing
+            .into_iter()
+            .filter_map(|rousing| rousing.join().ok())
+            .filter(|rousing| *rousing);
+        (inside, unanswered.count())
+    });
+    let inside = inside?;
+    lodger.handle.signal(Signal::TERM);
+    let code = lodger.ends_within(STOP_LIMIT);
+    let left = end_marked(&household.marker);
+    let written = written(&household.home().history_file()).map_err(|error| error.to_string())?;
+    add(findings, name, [("quiet", &quiet), ("outside", &outside), ("inside", &inside)]);
+    if n_unanswered != N_UNREAD + 1 {
+        return Err(format!("only {n_unanswered} calls to the hostile server had to wait"));
+    }
+    if code != Some(0) || !left.is_empty() {
+        return Err(format!("asked to end, the daemon exited with {code:?} and left {left:?}"));
+    }
+    // What the hostile server does pushes nothing out of the queues that all servers share.
+    let n_lost = inside.ids.difference(&written).count();
+    if n_lost > 0 {
+        let n_calls = inside.ids.len();
+        return Err(format!(
+            "{n_lost} of {n_calls} calls to healthy servers are not in the history"
+        ));
+    }
+    judge(&outside, &inside)
+}
+
+/// Makes a call to the hostile server that is not going to be answered. Whether it was not.
+fn rouse(lodger: &Lodger<'_>, number: usize, patience: Duration) -> bool {
+    // The first one makes it hostile, the others are more than it reads.
+    let text = if number == 0 { String::new() } else { "x".repeat(UNREAD_BYTES) };
+    let called = Wire::open(lodger.socket(), patience)
+        .and_then(|mut wire| wire.call(HOSTILE, "echo", &json!({ "text": text })));
+    let silence = [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut];
+    called.is_err_and(|error| silence.contains(&error.kind()))
+}
+
+fn add(findings: &mut Findings, plan: &str, phases: [(&str, &Calls); 3]) {
+    let prefix = if plan == "all" { String::new() } else { format!("{plan}_") };
+    for (phase, calls) in phases {
+        findings.count(&format!("{prefix}{phase}_calls"), calls.times.len() as u64);
+        let spread = Spread::of(calls.times.clone());
+        findings.measure(&format!("{prefix}{phase}_p50_ms"), millis(spread.p50));
+        findings.measure(&format!("{prefix}{phase}_p99_ms"), millis(spread.p99));
+    }
+}
+
+fn judge(outside: &Calls, inside: &Calls) -> Result<(), String> {
+    if let Some(first) = inside.failures.first().or_else(|| outside.failures.first()) {
+        let n_failures = inside.failures.len() + outside.failures.len();
+        return Err(format!("{n_failures} calls to healthy servers failed: {first}"));
+    }
+    let p99 = |calls: &Calls| Spread::of(calls.times.clone()).p99;
+    let (outside, inside) = (p99(outside), p99(inside));
+    if inside.is_zero() || inside > outside * MAX_RATIO {
+        return Err(format!("p99 of the others is {inside:?}, with a stranger it is {outside:?}"));
+    }
+    Ok(())
+}
+
+/// Calls healthy servers for so long.
+fn call_for(lodger: &Lodger<'_>, window: Duration, random: &mut Random) -> Result<Calls, String> {
+    let deadline = now() + window;
+    let streams: Vec<Random> =
+        (0..N_CALLERS).map(|value| Random::new(random.draw(), value)).collect();
+    let parts: Vec<io::Result<Calls>> = thread::scope(|scope| {
+        let callers: Vec<_> = streams
+            .into_iter()
+            .map(|stream| scope.spawn(move || call_until(lodger, deadline, stream)))
+            .collect();
+        let crashed = |_panic| Err(io::Error::other("a caller crashed"));
+        callers.into_iter().map(|caller| caller.join().unwrap_or_else(crashed)).collect()
+    });
+    let mut all = Calls::default();
+    for part in parts {
+        let Calls { times, ids, failures } = part.map_err(|error| error.to_string())?;
+        all.times.extend(times);
+        all.ids.extend(ids);
+        all.failures.extend(failures);
+    }
+    Ok(all)
+}
+
+fn call_until(lodger: &Lodger<'_>, deadline: Instant, mut random: Random) -> io::Result<Calls> {
+    let mut wire = lodger.wire()?;
+    let mut calls = Calls::default();
+    while now() < deadline {
+        let server = healthy(1 + random.below(N_SERVERS - 1));
+        let begun = now();
+        let answer = wire.call(&server, "echo", &json!({ "text": "x" }))?;
+        calls.times.push(begun.elapsed());
+        match answer.sound() {
+            Ok(body) => calls.ids.extend(body.get("id").and_then(Value::as_str).map(str::to_owned)),
+            Err(error) => calls.failures.push(error.to_string()),
+        }
+        thread::sleep(PAUSE);
+    }
+    Ok(calls)
+}
+
+fn healthy(number: u64) -> String {
+    format!("healthy-{number}")
+}
+
+/// A process that burns a processor and is none of the daemon's. Killed when dropped.
+struct Elsewhere(Handle);
+
+impl Elsewhere {
+    fn start(nursery: &Nursery) -> io::Result<Self> {
+        let mut command = process::program(process::scripted_server()?);
+        command.args(["--plan", "start=spin"]);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        let (_child, handle) = nursery.start(&mut command)?;
+        Ok(Self(handle))
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        self.0.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calls(ms: u64, failures: &[&str]) -> Calls {
+        let failures = failures.iter().map(|failure| (*failure).to_owned()).collect();
+        Calls { times: vec![Duration::from_millis(ms); 10], ids: HashSet::new(), failures }
+    }
+
+    #[test]
+    fn others_may_take_twice_as_long_and_may_not_fail() {
+        let fine = calls(10, &[]);
+        assert_eq!(judge(&fine, &calls(20, &[])), Ok(()));
+        for bad in [calls(21, &[]), calls(10, &["503"]), Calls::default()] {
+            assert!(judge(&fine, &bad).is_err(), "{bad:?}");
+        }
+        assert!(judge(&calls(10, &["503"]), &fine).is_err());
+    }
+}

@@ -1,0 +1,379 @@
+//! G01: whatever is killed, nothing is left.
+//!
+//! Three ways to kill: the owner alone at any moment, one guardian alone, the owner with all its guardians
+//! in the same instant. In the first two everything has to be gone in a second; in the third, after the
+//! sweep of the next start.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{ChildStdin, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use toolrack_testkit::Marker;
+
+use crate::findings::Findings;
+use crate::gate::Effort;
+use crate::owner::{ASK, FINE, GONE, READY, SWEPT, Sweep};
+use crate::process;
+use crate::process::Handle;
+use crate::process::{CLEAN_LIMIT, LOOK, cleaned, described, gone_since};
+use crate::process_table::{Census, Resident};
+use crate::random::{Random, Seeds};
+use crate::subreaper::Nursery;
+use crate::timing::Spread;
+use crate::timing::now;
+
+/// Zombies are counted this long after everything has ended.
+const ZOMBIE_LIMIT: Duration = Duration::from_millis(200);
+
+/// Cycles at the same time. A cycle mostly waits for servers to be given their time.
+const N_LANES: u64 = 6;
+
+/// Servers of a victim.
+const N_SERVERS: usize = 3;
+
+/// What one cycle came to.
+#[derive(Debug)]
+struct Cycle {
+    seed: u64,
+    /// How long it took until nobody was left.
+    clean: Option<Duration>,
+    n_survivors: u64,
+    n_zombies: u64,
+    /// Found by the sweep of the next start.
+    n_swept: u64,
+    failure: Option<String>,
+}
+
+pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> Findings {
+    let mut findings = Findings::default();
+    let in_turn = |n_cycles: u64, cycle: &(dyn Fn(Random) -> Result<Cycle, String> + Sync)| {
+        in_lanes(n_cycles, &|number| {
+            let (seed, random) = seeds.turn(number);
+            let ended = cycle(random);
+            let ended = ended.unwrap_or_else(|why| Cycle { failure: Some(why), ..Cycle::quiet() });
+            Cycle { seed, ..ended }
+        })
+    };
+    crate::print_progress("G01: the owner is killed");
+    let owner = in_turn(effort.of(300, 10_000), &|random| kill_owner(nursery, random));
+    add(&mut findings, "", owner);
+    crate::print_progress("G01: one guardian is killed");
+    let guardian = in_turn(effort.of(60, 1_000), &|random| kill_guardian(nursery, random));
+    add(&mut findings, "guardian_", guardian);
+    crate::print_progress(
+        "G01: the owner and all its guardians are killed, and the next start sweeps",
+    );
+    let everybody = in_turn(effort.of(20, 300), &|random| kill_everybody(nursery, random));
+    let n_swept = everybody.iter().map(|everybody| everybody.n_swept).sum();
+    if n_swept == 0 {
+        findings.fail(0, "nobody was left for the sweep, so it was not put to the test");
+    }
+    add(&mut findings, "sweep_", everybody);
+    findings.count("sweep_ended", n_swept);
+    let n_zombies = zombies();
+    findings.count("zombies_at_end", n_zombies as u64);
+    if n_zombies > 0 {
+        findings.fail(0, format!("{n_zombies} zombies are left at the end"));
+    }
+    findings
+}
+
+fn add(findings: &mut Findings, prefix: &str, cycles: Vec<Cycle>) {
+    let total = |of: fn(&Cycle) -> u64| cycles.iter().map(of).sum();
+    findings.count(&format!("{prefix}cycles"), cycles.len() as u64);
+    findings.count(&format!("{prefix}survivors"), total(|value| value.n_survivors));
+    findings.count(&format!("{prefix}zombies"), total(|value| value.n_zombies));
+    let times = cycles.iter().filter_map(|cycle| cycle.clean).collect();
+    findings.spread(&format!("{prefix}clean"), Spread::of(times));
+    for Cycle { seed, failure, .. } in cycles {
+        if let Some(what) = failure {
+            findings.fail(seed, what);
+        }
+    }
+}
+
+/// Runs the cycles in several threads and gives what they came to, in the order of their numbers.
+fn in_lanes(n_cycles: u64, cycle: &(dyn Fn(u64) -> Cycle + Sync)) -> Vec<Cycle> {
+    let next = AtomicU64::new(0);
+    let done = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for _ in 0..N_LANES.min(n_cycles) {
+            scope.spawn(|| {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= n_cycles {
+                        return;
+                    }
+                    let ended = cycle(number);
+                    done.lock().unwrap_or_else(PoisonError::into_inner).push((number, ended));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, ended)| ended).collect()
+}
+
+fn kill_owner(nursery: &Nursery, mut random: Random) -> Result<Cycle, String> {
+    let marker = Marker::new();
+    let moment = Moment::draw(&mut random);
+    let mut prey = Prey::start(nursery, &marker, Sweep::Never)?;
+    let pause = match moment {
+        Moment::Starting(pause) | Moment::Soon(pause) => pause,
+        Moment::InTraffic(pause) => {
+            prey.is_ready()?;
+            pause
+        }
+    };
+    thread::sleep(pause);
+    let killed = now();
+    prey.handle.kill();
+    Ok(Cycle::cleaned(&marker, killed, &format!("owner killed {moment:?}")))
+}
+
+fn kill_guardian(nursery: &Nursery, mut random: Random) -> Result<Cycle, String> {
+    let marker = Marker::new();
+    let mut prey = Prey::start(nursery, &marker, Sweep::Never)?;
+    prey.is_ready()?;
+    let census = Census::take();
+    let guardians = guardians(&census, prey.handle.pid)?;
+    let place = usize::try_from(random.below(guardians.len() as u64)).unwrap_or_default();
+    let Some(guardian) = guardians.get(place) else { return Err("no guardian".to_owned()) };
+    let tree = census.descendants(guardian.pid);
+    let Some(handle) = Handle::of(guardian.pid).filter(|_| guardian.lives()) else {
+        return Err("a guardian ended by itself".to_owned());
+    };
+    let killed = now();
+    handle.kill();
+    // The owner is alive, so its dead guardian has to be taken note of, too.
+    let left =
+        || tree.iter().filter(|tree| tree.lives()).count() + usize::from(guardian.is_listed());
+    let mut cycle = Cycle::quiet();
+    match gone_since(killed, &left) {
+        Ok(clean) => cycle.clean = Some(clean),
+        Err(n_left) => {
+            cycle.n_survivors = n_left as u64;
+            cycle.failure = Some(format!("{n_left} of a killed guardian's tree are left"));
+        }
+    }
+    cycle.n_zombies = Census::take().zombies(prey.handle.pid).len() as u64;
+    let words = prey.ask()?;
+    let n_fine = words.iter().filter(|word| *word == FINE).count();
+    let n_gone = words.iter().filter(|word| *word == GONE).count();
+    if (n_fine, n_gone) != (N_SERVERS - 1, 1) {
+        let why = format!("after the death of one guardian the servers are: {}", words.join(" "));
+        cycle.failure.get_or_insert(why);
+    }
+    if cycle.n_zombies > 0 {
+        cycle.failure.get_or_insert(format!("{} zombies", cycle.n_zombies));
+    }
+    let killed = now();
+    prey.handle.kill();
+    let end = Cycle::cleaned(&marker, killed, "owner killed after one of its guardians");
+    cycle.n_survivors += end.n_survivors;
+    cycle.failure = cycle.failure.or(end.failure);
+    Ok(cycle)
+}
+
+fn kill_everybody(nursery: &Nursery, mut random: Random) -> Result<Cycle, String> {
+    let marker = Marker::new();
+    let mut prey = Prey::start(nursery, &marker, Sweep::Never)?;
+    prey.is_ready()?;
+    let guardians = guardians(&Census::take(), prey.handle.pid)?;
+    let handles: Vec<Handle> =
+        guardians.iter().filter_map(|guardian| Handle::of(guardian.pid)).collect();
+    let everybody = || handles.iter().chain([&prey.handle]);
+    // Not every parent takes note of a dead child before it starts the next one.
+    let unnoted = (random.below(2) == 0).then(|| nursery.neglect(&prey.handle));
+    let owner = if unnoted.is_some() { "a zombie" } else { "gone" };
+    // Stopped first, nobody can react to the death of another: they die in the same instant.
+    everybody().for_each(|everybody| everybody.signal(Signal::STOP));
+    everybody().for_each(Handle::kill);
+    for handle in everybody() {
+        if !handle.ends_within(CLEAN_LIMIT) {
+            return Err("a killed process does not end".to_owned());
+        }
+    }
+    let heir_marker = Marker::new();
+    let mut heir = Prey::start(nursery, &heir_marker, Sweep::First)?;
+    let started = now();
+    let n_swept = heir.swept()?;
+    let swept = now();
+    let mut cycle = Cycle::cleaned(
+        &marker,
+        swept,
+        &format!("owner ({owner}) and guardians killed, then swept"),
+    );
+    cycle.n_swept = n_swept;
+    cycle.clean = cycle.clean.map(|clean| clean + swept.saturating_duration_since(started));
+    heir.handle.kill();
+    let end = Cycle::cleaned(&heir_marker, now(), "owner killed after its sweep");
+    cycle.n_survivors += end.n_survivors;
+    cycle.failure = cycle.failure.or(end.failure);
+    Ok(cycle)
+}
+
+/// The guardians of an owner, of which there has to be one for each server.
+fn guardians(census: &Census, owner: u32) -> Result<Vec<Resident>, String> {
+    let mut found = census.children(owner);
+    found.retain(Resident::is_guardian);
+    match found.len() {
+        N_SERVERS => Ok(found),
+        other => Err(format!("{other} guardians for {N_SERVERS} servers")),
+    }
+}
+
+impl Cycle {
+    fn quiet() -> Self {
+        Self { seed: 0, clean: None, n_survivors: 0, n_zombies: 0, n_swept: 0, failure: None }
+    }
+
+    /// Waits until nobody carries the marker. Whoever still does in the end is counted, then ended.
+    fn cleaned(marker: &Marker, killed: Instant, what: &str) -> Self {
+        match cleaned(marker, killed) {
+            Ok(clean) => Self { clean: Some(clean), ..Self::quiet() },
+            Err(left) => {
+                let n_survivors = left.len() as u64;
+                let failure = Some(format!("{what}: {}", described(&left)));
+                Self { n_survivors, failure, ..Self::quiet() }
+            }
+        }
+    }
+}
+
+/// Zombies below us that nobody has taken note of in time.
+fn zombies() -> usize {
+    let ended = now();
+    loop {
+        let n_zombies = Census::take().zombies(std::process::id()).len();
+        if n_zombies == 0 || ended.elapsed() > ZOMBIE_LIMIT {
+            return n_zombies;
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+/// A moment in the life of an owner, and how far into it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    /// While it starts itself and its servers.
+    Starting(Duration),
+    /// While its servers start.
+    Soon(Duration),
+    /// While it calls its servers.
+    InTraffic(Duration),
+}
+
+impl Moment {
+    /// Three in ten while starting, three soon after, four under traffic.
+    fn draw(random: &mut Random) -> Self {
+        let ms = Duration::from_millis;
+        match random.below(10) {
+            0..3 => Self::Starting(random.time(ms(0), ms(10))),
+            3..6 => Self::Soon(random.time(ms(10), ms(100))),
+            _ => Self::InTraffic(random.time(ms(0), ms(100))),
+        }
+    }
+}
+
+/// How long a victim may take for anything it is waited for. Far more than it needs.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Lines a victim may be ahead of us. It prints few, so it never waits.
+const LINES_AHEAD: usize = 16;
+
+struct Prey {
+    handle: Handle,
+    stdin: ChildStdin,
+    lines: Receiver<String>,
+}
+
+impl Prey {
+    /// Starts a victim that carries the marker, as all it starts will.
+    fn start(nursery: &Nursery, marker: &Marker, sweep: Sweep) -> Result<Self, String> {
+        let why = |error: std::io::Error| format!("the victim does not start: {error}");
+        let mut command = process::ourselves().map_err(why)?;
+        command.args(["victim", "--marker", marker.value()]);
+        if sweep == Sweep::First {
+            command.arg("--sweep");
+        }
+        let (name, value) = marker.pair();
+        command.env(name, value).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let (mut child, handle) = nursery.start(&mut command).map_err(why)?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err("the victim has no pipes".to_owned());
+        };
+        let (tell, lines) = sync_channel(LINES_AHEAD);
+        thread::spawn(move || {
+            // A line that is cut short by the kill, or that nobody waits for any more, is of no use.
+            for line in BufReader::new(stdout).lines() {
+                let Ok(line) = line else { return };
+                if tell.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self { handle, stdin, lines })
+    }
+
+    /// Waits until every server of the victim has answered.
+    fn is_ready(&mut self) -> Result<(), String> {
+        match self.hear()?.as_str() {
+            READY => Ok(()),
+            other => Err(format!("the victim said `{other}` instead of being ready")),
+        }
+    }
+
+    /// Waits for the sweep of the victim and says how many it ended.
+    fn swept(&mut self) -> Result<u64, String> {
+        let line = self.hear()?;
+        let count = line.strip_prefix(SWEPT).and_then(|rest| rest.trim().parse().ok());
+        count.ok_or_else(|| format!("the victim said `{line}` instead of having swept"))
+    }
+
+    /// Has the victim call each of its servers, and gives a word for each.
+    fn ask(&mut self) -> Result<Vec<String>, String> {
+        let asked = self.stdin.write_all(format!("{ASK}\n").as_bytes());
+        asked.map_err(|error| format!("the victim does not listen: {error}"))?;
+        Ok(self.hear()?.split_whitespace().map(str::to_owned).collect())
+    }
+
+    fn hear(&mut self) -> Result<String, String> {
+        let heard = self.lines.recv_timeout(PATIENCE);
+        heard.map_err(|silence| format!("the victim says nothing: {silence}"))
+    }
+}
+
+/// A victim that a failed cycle forgot must not stay.
+impl Drop for Prey {
+    fn drop(&mut self) {
+        self.handle.kill();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_moment_has_its_share_and_its_range() {
+        let ms = Duration::from_millis;
+        let mut counts = [0; 3];
+        for stream in 0..1000 {
+            match Moment::draw(&mut Random::new(1, stream)) {
+                Moment::Starting(pause) if pause < ms(10) => counts[0] += 1,
+                Moment::Soon(pause) if ms(10) <= pause && pause < ms(100) => counts[1] += 1,
+                Moment::InTraffic(pause) if pause < ms(100) => counts[2] += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        let near = |count: i32, share: i32| (count - share).abs() < 50;
+        assert!(near(counts[0], 300) && near(counts[1], 300) && near(counts[2], 400), "{counts:?}");
+    }
+}

@@ -1,0 +1,127 @@
+//! The process that is killed: a client with three servers that do not want to end.
+//!
+//! It says on stdout how far it is, obeys single words on stdin, and ends when its stdin does.
+
+use std::io::{self, BufRead as _};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use tokio::task::JoinSet;
+use toolrack_transport::Line as _;
+
+use crate::peer::{Peer, Script};
+
+/// What each server is: a package runner's tree, one that escapes and is deaf to everything, one that is
+/// deaf to the usual signal.
+const PLANS: [&str; 3] = ["tree", "escape=1; ignore=term,eof", "ignore=term"];
+
+/// How many callers keep each line busy.
+const CALLERS: usize = 2;
+
+/// The pause of a caller between two calls, so that several victims can run on one machine.
+const PAUSE: Duration = Duration::from_millis(2);
+
+const START_LIMIT: Duration = Duration::from_secs(20);
+const CALL_LIMIT: Duration = Duration::from_secs(5);
+
+/// Printed when every server has answered.
+pub(crate) const READY: &str = "ready";
+
+/// Printed with the number of processes that were found and ended at the start.
+pub(crate) const SWEPT: &str = "swept";
+
+/// Typed to have every server called; answered by one of the words below for each server.
+pub(crate) const ASK: &str = "ask";
+
+/// The server answered, and so it did all the time.
+pub(crate) const FINE: &str = "fine";
+
+/// The line to the server has ended.
+pub(crate) const GONE: &str = "gone";
+
+/// The line is open, and calls on it failed.
+const BAD: &str = "bad";
+
+/// Whether a victim cleans up after its predecessors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sweep {
+    First,
+    Never,
+}
+
+struct Client {
+    peer: Peer,
+    n_failed: AtomicU64,
+}
+
+/// Runs until it is killed or its stdin ends.
+pub(crate) fn run(marker: &str, sweep: Sweep) -> anyhow::Result<ExitCode> {
+    if sweep == Sweep::First {
+        crate::print_result(format!("{SWEPT} {}", toolrack_stdio::sweep()));
+    }
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let clients = runtime.block_on(start(marker))?;
+    crate::print_result(READY);
+    let mut callers = JoinSet::new();
+    for client in clients.iter().flat_map(|client| [client; CALLERS]) {
+        callers.spawn_on(keep_busy(Arc::clone(client)), runtime.handle());
+    }
+    for word in io::stdin().lock().lines() {
+        if word? == ASK {
+            crate::print_result(runtime.block_on(answers(&clients)).join(" "));
+        }
+    }
+    runtime.block_on(async {
+        for client in &clients {
+            client.peer.line.close().await;
+        }
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn start(marker: &str) -> anyhow::Result<Vec<Arc<Client>>> {
+    let mut starting = JoinSet::new();
+    for (place, plan) in PLANS.into_iter().enumerate() {
+        let script = Script::new(marker, &["--plan", plan])?;
+        starting.spawn(async move { (place, script.meet(START_LIMIT).await) });
+    }
+    let mut clients = Vec::new();
+    for (place, met) in starting.join_all().await {
+        let peer = met.with_context(|| format!("server {place}"))?;
+        clients.push((place, Arc::new(Client { peer, n_failed: AtomicU64::new(0) })));
+    }
+    clients.sort_by_key(|(place, _)| *place);
+    Ok(clients.into_iter().map(|(_, client)| client).collect())
+}
+
+async fn keep_busy(client: Arc<Client>) {
+    while call(&client).await != GONE {
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn answers(clients: &[Arc<Client>]) -> Vec<&'static str> {
+    let mut words = Vec::new();
+    for client in clients {
+        let word = call(client).await;
+        let failed_before = client.n_failed.load(Ordering::Relaxed) > 0;
+        words.push(if word == FINE && failed_before { BAD } else { word });
+    }
+    words
+}
+
+async fn call(client: &Client) -> &'static str {
+    let outcome = client.peer.echo("busy", "0", CALL_LIMIT).await;
+    match outcome {
+        Ok(_) => FINE,
+        Err(_) if !client.peer.line.is_running() => GONE,
+        Err(_) => {
+            client.n_failed.fetch_add(1, Ordering::Relaxed);
+            BAD
+        }
+    }
+}

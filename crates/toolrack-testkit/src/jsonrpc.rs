@@ -1,0 +1,329 @@
+//! What goes over the pipe: incoming messages read in place, and answers as text.
+//!
+//! **Invariant:** ids, arguments and tokens stay the raw JSON that the client wrote, so that an answer carries
+//! its id back byte for byte.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::revision::Era;
+
+/// JSON-RPC and MCP error codes.
+pub(crate) mod error_code {
+    pub(crate) const PARSE_ERROR: i64 = -32700;
+    pub(crate) const INVALID_REQUEST: i64 = -32600;
+    pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
+    pub(crate) const INVALID_PARAMS: i64 = -32602;
+    /// Legacy only; 2026-07-28 answers `INVALID_PARAMS` for a resource that is not there.
+    pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;
+    /// The headers of an HTTP request do not say what its body says.
+    pub(crate) const HEADER_MISMATCH: i64 = -32020;
+    pub(crate) const MISSING_CLIENT_CAPABILITY: i64 = -32021;
+    pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
+    /// Codes of the old SDKs for a request without a session, and for a session that is gone.
+    pub(crate) const NO_SESSION: i64 = -32000;
+    pub(crate) const SESSION_NOT_FOUND: i64 = -32001;
+}
+
+/// Any message of a client; which kind it is follows from the members it has.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Incoming<'a> {
+    #[serde(borrow, default)]
+    pub(crate) id: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(crate) method: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(crate) params: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(crate) result: Option<&'a RawValue>,
+    #[serde(borrow, default)]
+    pub(crate) error: Option<&'a RawValue>,
+}
+
+/// The members that any request of any revision may have in `params`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Params<'a> {
+    #[serde(borrow, default, rename = "_meta")]
+    pub(crate) meta: Meta<'a>,
+    #[serde(default)]
+    pub(crate) name: Option<String>,
+    #[serde(borrow, default)]
+    pub(crate) arguments: Option<&'a RawValue>,
+    #[serde(default)]
+    pub(crate) cursor: Option<String>,
+    #[serde(default)]
+    pub(crate) uri: Option<String>,
+    #[serde(default)]
+    pub(crate) level: Option<String>,
+    #[serde(default)]
+    pub(crate) protocol_version: Option<String>,
+    #[serde(borrow, default)]
+    pub(crate) request_id: Option<&'a RawValue>,
+    #[serde(default, rename = "ref")]
+    pub(crate) reference: Option<Value>,
+    #[serde(default)]
+    pub(crate) argument: Option<Value>,
+    #[serde(default)]
+    pub(crate) notifications: Option<Value>,
+    #[serde(default)]
+    pub(crate) input_responses: Option<Value>,
+    #[serde(default)]
+    pub(crate) request_state: Option<String>,
+}
+
+impl<'a> Params<'a> {
+    pub(crate) fn read(raw: Option<&'a RawValue>) -> Result<Self, Refusal> {
+        let Some(raw) = raw else { return Ok(Self::default()) };
+        serde_json::from_str(raw.get())
+            .map_err(|fault| Refusal::new(error_code::INVALID_PARAMS, format!("params: {fault}")))
+    }
+}
+
+/// The members of `params._meta` that servers act on.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Meta<'a> {
+    #[serde(borrow, default, rename = "progressToken")]
+    pub(crate) progress_token: Option<&'a RawValue>,
+    #[serde(default, rename = "io.modelcontextprotocol/protocolVersion")]
+    pub(crate) protocol_version: Option<String>,
+    #[serde(borrow, default, rename = "io.modelcontextprotocol/clientCapabilities")]
+    pub(crate) client_capabilities: Option<&'a RawValue>,
+    #[serde(default, rename = "io.modelcontextprotocol/logLevel")]
+    pub(crate) log_level: Option<String>,
+}
+
+impl Meta<'_> {
+    /// Spec 2026-07-28, per-request metadata: the revision and the capabilities are required on every request.
+    pub(crate) fn check(&self, supported: &[&str]) -> Result<(), Refusal> {
+        let Some(requested) = &self.protocol_version else {
+            return Err(Refusal::missing_meta("io.modelcontextprotocol/protocolVersion"));
+        };
+        if !self
+            .client_capabilities
+            .is_some_and(|client_capabilities| client_capabilities.get().starts_with('{'))
+        {
+            return Err(Refusal::missing_meta("io.modelcontextprotocol/clientCapabilities"));
+        }
+        if requested != "2026-07-28" {
+            return Err(Refusal::unsupported_version(requested, supported));
+        }
+        match &self.log_level {
+            Some(level) if severity(level).is_none() => {
+                Err(Refusal::new(error_code::INVALID_PARAMS, format!("no log level `{level}`")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn declares(&self, capability: &str) -> bool {
+        self.client_capabilities
+            .and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok())
+            .is_some_and(|declared| declared.get(capability).is_some())
+    }
+}
+
+/// The rank of a log level, lowest first; nothing for a word that is none.
+pub(crate) fn severity(level: &str) -> Option<usize> {
+    ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+        .iter()
+        .position(|debug| *debug == level)
+}
+
+/// A JSON-RPC error to answer with.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Refusal {
+    pub(crate) code: i64,
+    pub(crate) message: String,
+    pub(crate) data: Option<Value>,
+}
+
+impl Refusal {
+    pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: None }
+    }
+
+    pub(crate) fn unknown_method(method: &str) -> Self {
+        Self::new(error_code::METHOD_NOT_FOUND, format!("no method `{method}`"))
+    }
+
+    pub(crate) fn unsupported_version(requested: &str, supported: &[&str]) -> Self {
+        Self {
+            code: error_code::UNSUPPORTED_VERSION,
+            message: "unsupported protocol version".to_owned(),
+            data: Some(json!({ "supported": supported, "requested": requested })),
+        }
+    }
+
+    fn missing_meta(key: &str) -> Self {
+        Self::new(error_code::INVALID_PARAMS, format!("`_meta` lacks `{key}`"))
+    }
+
+    /// A whole response to a message whose id could not be read.
+    pub(crate) fn without_id(&self) -> Vec<u8> {
+        json!({ "jsonrpc": "2.0", "error": self.to_json() }).to_string().into_bytes()
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        let mut error = json!({ "code": self.code, "message": self.message });
+        if let (Some(data), Some(members)) = (&self.data, error.as_object_mut()) {
+            members.insert("data".to_owned(), data.clone());
+        }
+        error
+    }
+}
+
+/// What to answer a request with. Strings are the members of the result object, without its braces.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Answer {
+    Complete(String),
+    /// A complete result with the cache hints that 2026-07-28 requires on lists, reads and discovery.
+    Cacheable(String),
+    InputRequired(String),
+    Refused(Refusal),
+}
+
+impl Answer {
+    pub(crate) fn empty() -> Self {
+        Self::Complete(String::new())
+    }
+
+    /// A tool result of one text block.
+    pub(crate) fn text(text: &str) -> Self {
+        Self::Complete(format!(r#""content":[{{"type":"text","text":{}}}]"#, quoted(text)))
+    }
+
+    /// A tool result of one text block and a structured twin of it.
+    pub(crate) fn structured(text: &str, structure: &Value) -> Self {
+        Self::Complete(format!(
+            r#""content":[{{"type":"text","text":{}}}],"structuredContent":{structure}"#,
+            quoted(text)
+        ))
+    }
+
+    /// A tool result that tells of a failure of the tool, not of the protocol.
+    pub(crate) fn tool_failure(text: &str) -> Self {
+        Self::Complete(format!(
+            r#""content":[{{"type":"text","text":{}}}],"isError":true"#,
+            quoted(text)
+        ))
+    }
+
+    /// The members of a JSON object, taken out of its braces.
+    pub(crate) fn members_of(object: &Value) -> String {
+        let text = object.to_string();
+        text.strip_prefix('{')
+            .and_then(|rest| rest.strip_suffix('}'))
+            .unwrap_or_default()
+            .to_owned()
+    }
+
+    /// `"result":…` or `"error":…`, as it stands in the response.
+    pub(crate) fn body(&self, era: Era, server_meta: &str) -> String {
+        let (kind, hints, members) = match self {
+            Self::Refused(refusal) => return format!(r#""error":{}"#, refusal.to_json()),
+            Self::Complete(members) => ("complete", "", members),
+            Self::Cacheable(members) => {
+                ("complete", r#","ttlMs":60000,"cacheScope":"public""#, members)
+            }
+            Self::InputRequired(members) => ("input_required", "", members),
+        };
+        if era == Era::Legacy {
+            return format!(r#""result":{{{members}}}"#);
+        }
+        let comma = if members.is_empty() { "" } else { "," };
+        // A member `_meta` of the result's own takes the place of the usual one: names must not repeat.
+        let meta = if members.starts_with(r#""_meta""#) { "" } else { server_meta };
+        format!(r#""result":{{"resultType":"{kind}"{hints}{meta}{comma}{members}}}"#)
+    }
+}
+
+impl From<Result<Self, Refusal>> for Answer {
+    fn from(outcome: Result<Self, Refusal>) -> Self {
+        outcome.unwrap_or_else(Self::Refused)
+    }
+}
+
+/// A whole response line, without its newline.
+pub(crate) fn response(id: &str, body: &str) -> Vec<u8> {
+    let mut line = Vec::with_capacity(id.len() + body.len() + 24);
+    line.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
+    line.extend_from_slice(id.as_bytes());
+    line.push(b',');
+    line.extend_from_slice(body.as_bytes());
+    line.push(b'}');
+    line
+}
+
+/// A whole notification line, without its newline.
+pub(crate) fn notification(method: &str, params: Option<&Value>) -> Vec<u8> {
+    match params {
+        Some(params) => json!({ "jsonrpc": "2.0", "method": method, "params": params }),
+        None => json!({ "jsonrpc": "2.0", "method": method }),
+    }
+    .to_string()
+    .into_bytes()
+}
+
+/// A JSON string, quotes included.
+pub(crate) fn quoted(text: &str) -> String {
+    Value::String(text.to_owned()).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_dressed_for_its_era() {
+        let check = |answer: Answer, era: Era, expected: &str| {
+            assert_eq!(answer.body(era, r#","_meta":{}"#), expected);
+        };
+        check(Answer::empty(), Era::Legacy, r#""result":{}"#);
+        check(Answer::empty(), Era::Modern, r#""result":{"resultType":"complete","_meta":{}}"#);
+        check(
+            Answer::Cacheable(r#""tools":[]"#.to_owned()),
+            Era::Modern,
+            r#""result":{"resultType":"complete","ttlMs":60000,"cacheScope":"public","_meta":{},"tools":[]}"#,
+        );
+        check(
+            Answer::Complete(r#""_meta":{"a":1}"#.to_owned()),
+            Era::Modern,
+            r#""result":{"resultType":"complete","_meta":{"a":1}}"#,
+        );
+        check(
+            Answer::Refused(Refusal::unknown_method("x")),
+            Era::Modern,
+            r#""error":{"code":-32601,"message":"no method `x`"}"#,
+        );
+    }
+
+    #[test]
+    fn meta_is_checked_for_what_every_modern_request_must_carry() {
+        let check = |params: &str, expected: Result<(), i64>| {
+            let raw: &RawValue = serde_json::from_str(params).expect("JSON");
+            let read = Params::read(Some(raw)).expect("params");
+            assert_eq!(
+                read.meta.check(&["2026-07-28"]).map_err(|error| error.code),
+                expected,
+                "{params}"
+            );
+        };
+        check("{}", Err(error_code::INVALID_PARAMS));
+        check(
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#,
+            Err(error_code::INVALID_PARAMS),
+        );
+        check(
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2030-01-01","io.modelcontextprotocol/clientCapabilities":{}}}"#,
+            Err(error_code::UNSUPPORTED_VERSION),
+        );
+        check(
+            r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}"#,
+            Ok(()),
+        );
+    }
+}

@@ -1,0 +1,251 @@
+//! Marks every process that a test starts, however far it strays, and finds those that are still there.
+//!
+//! **Invariant:** a marker is unique, so what it finds belongs to the test that made it and to nobody else.
+
+use std::io;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::wait::poll;
+
+/// A value for the environment of a test's processes. Children inherit it, and daemons that left their session too.
+///
+/// Where the environment is filtered, the value may be an argument instead (`scripted-server --marker VALUE`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Marker {
+    value: String,
+}
+
+/// A process that carries a marker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Process {
+    /// Its process id.
+    pub pid: u32,
+    /// Its arguments, joined by spaces.
+    pub command_line: String,
+    /// The letter of its state in `/proc/PID/stat`; `Z` is never seen, since a zombie has no environment left.
+    pub state: char,
+}
+
+impl Marker {
+    /// The environment variable that carries the value.
+    pub const VARIABLE: &str = "TOOLRACK_TEST_RUN";
+
+    /// A marker that no other test has.
+    #[expect(
+        clippy::new_without_default,
+        reason = "two markers are never equal, so none is a default"
+    )]
+    pub fn new() -> Self {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let made = MADE.fetch_add(1, Ordering::Relaxed);
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        Self { value: format!("run-{}-{made}-{since:x}", std::process::id()) }
+    }
+
+    /// The value to give to the variable, or as an argument.
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// Name and value, for `Command::env` and its like.
+    pub fn pair(&self) -> (&'static str, &str) {
+        (Self::VARIABLE, &self.value)
+    }
+
+    /// The living processes that carry the marker. Those of other users cannot be seen.
+    pub fn survivors(&self) -> Vec<Process> {
+        let assignment = format!("{}={}", Self::VARIABLE, self.value);
+        let carries = |pid: u32, file: &str, text: &str| {
+            std::fs::read(of(pid).join(file)).is_ok_and(|bytes| {
+                bytes.split(|byte| *byte == 0).any(|part| part == text.as_bytes())
+            })
+        };
+        all_pids()
+            .into_iter()
+            .filter(|pid| *pid != std::process::id())
+            .filter(|pid| {
+                carries(*pid, "environ", &assignment) || carries(*pid, "cmdline", &self.value)
+            })
+            .filter_map(describe)
+            .collect()
+    }
+
+    /// Waits until no process carries the marker.
+    ///
+    /// # Panics
+    ///
+    /// When some are left after `within`; the text lists them.
+    pub fn assert_nobody_left(&self, within: Duration) {
+        let mut left = Vec::new();
+        let gone = poll(within, || {
+            left = self.survivors();
+            left.is_empty()
+        });
+        assert!(gone, "{} processes are left after {within:?}: {left:#?}", left.len());
+    }
+}
+
+fn describe(pid: u32) -> Option<Process> {
+    let state = status(pid)?.state;
+    let arguments = std::fs::read(of(pid).join("cmdline")).ok()?;
+    let words: Vec<_> = arguments
+        .split(|argument| *argument == 0)
+        .map(|part| String::from_utf8_lossy(part).into_owned())
+        .collect();
+    Some(Process { pid, command_line: words.join(" ").trim_end().to_owned(), state })
+}
+
+/// How many file descriptors a process has open.
+pub fn open_fds(pid: u32) -> io::Result<usize> {
+    Ok(std::fs::read_dir(of(pid).join("fd"))?.count())
+}
+
+/// How much memory of a process is in RAM, shared pages included.
+pub fn rss_bytes(pid: u32) -> io::Result<u64> {
+    kib_line(&std::fs::read_to_string(of(pid).join("status"))?, "VmRSS:")
+}
+
+/// How much memory a process alone keeps in RAM, which is what ending it would free.
+pub fn private_bytes(pid: u32) -> io::Result<u64> {
+    let rollup = std::fs::read_to_string(of(pid).join("smaps_rollup"))?;
+    Ok(kib_line(&rollup, "Private_Clean:")? + kib_line(&rollup, "Private_Dirty:")?)
+}
+
+/// The processes that `pid` is the parent of, zombies included.
+pub fn children_of(pid: u32) -> Vec<u32> {
+    let is_child = |value: &u32| status(*value).is_some_and(|status| status.parent == pid);
+    all_pids().into_iter().filter(is_child).collect()
+}
+
+/// The children of a process that ended and were not reaped.
+pub fn zombies_of(pid: u32) -> Vec<u32> {
+    let is_zombie_child = |value: &u32| {
+        status(*value).is_some_and(|status| status.parent == pid && status.state == 'Z')
+    };
+    all_pids().into_iter().filter(is_zombie_child).collect()
+}
+
+pub(crate) fn all_pids() -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Status {
+    pub(crate) state: char,
+    pub(crate) parent: u32,
+    /// Zero when the group belongs to a process outside of this process namespace, as the session may.
+    pub(crate) group: u32,
+    pub(crate) session: u32,
+}
+
+/// What the kernel tells of a process, or nothing when it has gone meanwhile.
+pub(crate) fn status(pid: u32) -> Option<Status> {
+    parse_stat(&std::fs::read_to_string(of(pid).join("stat")).ok()?)
+}
+
+pub(crate) fn of(pid: u32) -> PathBuf {
+    PathBuf::from(format!("/proc/{pid}"))
+}
+
+/// The name of a program may hold spaces and parentheses, so the fields count from the last parenthesis.
+fn parse_stat(stat: &str) -> Option<Status> {
+    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let mut number = || fields.next()?.parse().ok();
+    Some(Status { state, parent: number()?, group: number()?, session: number()? })
+}
+
+fn kib_line(text: &str, name: &str) -> io::Result<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(name));
+    let kib = value.and_then(|value| value.trim().strip_suffix(" kB")?.trim().parse().ok());
+    kib.map(|kib: u64| kib * 1024).ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("no line `{name}` with a size"))
+    })
+}
+
+/// A program that is killed when it is dropped.
+#[derive(Debug)]
+pub struct Kept(Child);
+
+impl Kept {
+    /// Takes the program into custody.
+    pub fn new(child: Child) -> Self {
+        Self(child)
+    }
+
+    /// Waits for its end and gives what it printed, on both outputs.
+    ///
+    /// Fails with `TimedOut` when it does not end in time.
+    pub fn output(&mut self, patience: Duration) -> io::Result<(ExitStatus, String, String)> {
+        let mut status = None;
+        let ended = poll(patience, || {
+            status = self.0.try_wait().ok().flatten();
+            status.is_some()
+        });
+        let status = status.filter(|_| ended).ok_or(io::ErrorKind::TimedOut)?;
+        let (mut said, mut complained) = (String::new(), String::new());
+        if let Some(output) = &mut self.0.stdout {
+            output.read_to_string(&mut said)?;
+        }
+        if let Some(output) = &mut self.0.stderr {
+            output.read_to_string(&mut complained)?;
+        }
+        Ok((status, said, complained))
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if self.0.try_wait().is_ok_and(|status| status.is_none()) {
+            // It may have ended by itself meanwhile; either way it is reaped.
+            self.0.kill().unwrap_or_default();
+            drop(self.0.wait());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn markers_differ_and_find_nobody_at_first() {
+        let (one, two) = (Marker::new(), Marker::new());
+        assert_ne!(one, two);
+        assert_eq!(one.survivors(), Vec::new());
+        one.assert_nobody_left(Duration::ZERO);
+    }
+
+    #[test]
+    fn the_fields_of_stat_survive_odd_program_names() {
+        let check = |stat: &str, expected: Option<(char, u32, u32, u32)>| {
+            let parsed =
+                parse_stat(stat).map(|stat| (stat.state, stat.parent, stat.group, stat.session));
+            assert_eq!(parsed, expected, "{stat}");
+        };
+        check("12 (sh) S 1 11 10 0", Some(('S', 1, 11, 10)));
+        check("12 (a) R (b)) Z 77 0 0", Some(('Z', 77, 0, 0)));
+        check("12", None);
+    }
+
+    #[test]
+    fn sizes_are_read_in_bytes() {
+        let text = "VmPeak:\t  10 kB\nVmRSS:\t   2048 kB\n";
+        assert_eq!(kib_line(text, "VmRSS:").ok(), Some(2 << 20));
+        assert_eq!(kib_line(text, "VmSwap:").ok(), None);
+    }
+
+    #[test]
+    fn a_process_can_look_at_itself() {
+        let own = std::process::id();
+        assert!(open_fds(own).expect("own descriptors") >= 3);
+        let (private, resident) = (private_bytes(own), rss_bytes(own));
+        assert!(private.expect("own private memory") <= resident.expect("own memory") + (1 << 20));
+        assert_eq!(zombies_of(own), Vec::<u32>::new());
+    }
+}

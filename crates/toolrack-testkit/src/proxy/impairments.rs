@@ -1,0 +1,228 @@
+//! What a chaos proxy does to its connections: text in, data out; nothing here acts.
+//!
+//! **Invariant:** the same seed, plan and number of a connection give the same ills.
+
+use std::time::Duration;
+
+use crate::plan::scatter;
+use crate::quantity;
+
+/// What is wrong with the network; the empty plan is a healthy one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProxyPlan {
+    ills: Vec<Ill>,
+    /// How many connections of a hundred are ill.
+    percent: Option<u64>,
+}
+
+/// One thing that is wrong, with its amount still to be drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ill {
+    Delay { least: Duration, spread: Duration },
+    Slow(u64),
+    Cut(Break),
+    Reset(Break),
+    Corrupt(Break),
+    Refuse,
+    Hole,
+}
+
+/// After how many bytes, and which way they go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Break {
+    from: u64,
+    to: u64,
+    way: Way,
+}
+
+/// The direction of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// From the server to the client.
+    Down,
+    Up,
+}
+
+/// What one connection suffers from.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Ills {
+    pub(super) delay: Duration,
+    pub(super) bytes_per_second: Option<u64>,
+    pub(super) cut: Option<(u64, Way)>,
+    pub(super) reset: Option<(u64, Way)>,
+    pub(super) corrupt: Option<(u64, Way)>,
+    pub(super) hole: bool,
+}
+
+/// An example of each ill, and what it does.
+pub(super) const ILLS: &[(&str, &str)] = &[
+    ("delay(20ms,10ms)", "holds bytes back that long, each way, and up to the second time more"),
+    ("slow(1KiB)", "lets so many bytes a second through, each way"),
+    ("cut(1000)", "closes the connection after so many bytes from the server"),
+    ("reset(0)", "resets the connection (RST) after so many bytes from the server"),
+    ("corrupt(100)", "flips a bit of the byte after so many from the server"),
+    ("refuse", "refuses new connections"),
+    ("hole", "accepts connections and swallows everything"),
+    ("chance(30)", "only so many connections of a hundred are ill; not for `refuse`"),
+];
+
+impl ProxyPlan {
+    /// Reads ills separated by `;`, as in `delay(20ms); cut(100-5000)`.
+    ///
+    /// Says what is wrong with a text that is no plan.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut plan = Self::default();
+        for rule in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
+            let (name, args) = match rule.split_once('(') {
+                None => (rule, ""),
+                Some((name, rest)) => {
+                    let args = rest.strip_suffix(')');
+                    (name, args.ok_or_else(|| format!("`{rule}` lacks its closing parenthesis"))?)
+                }
+            };
+            let args: Vec<&str> =
+                args.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
+            plan.add(name, &args).map_err(|why| format!("in `{rule}`: {why}"))?;
+        }
+        Ok(plan)
+    }
+
+    fn add(&mut self, name: &str, args: &[&str]) -> Result<(), String> {
+        let ill = match (name, args) {
+            ("delay", [least]) => {
+                Ill::Delay { least: quantity::time(least)?, spread: Duration::ZERO }
+            }
+            ("delay", [least, spread]) => {
+                Ill::Delay { least: quantity::time(least)?, spread: quantity::time(spread)? }
+            }
+            ("slow", [rate]) => match quantity::bytes(rate)? {
+                0 => return Err("nothing a second is a `hole`".to_owned()),
+                rate => Ill::Slow(rate),
+            },
+            ("cut", args) => Ill::Cut(Break::parse(args)?),
+            ("reset", args) => Ill::Reset(Break::parse(args)?),
+            ("corrupt", args) => Ill::Corrupt(Break::parse(args)?),
+            ("refuse", []) => Ill::Refuse,
+            ("hole", []) => Ill::Hole,
+            ("chance", [percent]) => {
+                let percent = quantity::count(percent)?;
+                if percent > 100 {
+                    return Err("there are no more than 100 of a hundred".to_owned());
+                }
+                self.percent = Some(percent);
+                return Ok(());
+            }
+            _ => {
+                let known: Vec<&str> = ILLS.iter().map(|(example, _)| *example).collect();
+                return Err(format!("write {}", known.join(", ")));
+            }
+        };
+        self.ills.push(ill);
+        Ok(())
+    }
+
+    pub(super) fn refuses(&self) -> bool {
+        self.ills.contains(&Ill::Refuse)
+    }
+
+    /// What the connection with this number suffers from.
+    pub(super) fn draw(&self, seed: u64, number: u64) -> Ills {
+        let mut ills = Ills::default();
+        let mut dice = scatter(seed ^ scatter(number));
+        let mut roll = |sides: u64| {
+            dice = scatter(dice);
+            if sides == 0 { 0 } else { dice % sides }
+        };
+        if self.percent.is_some_and(|percent| roll(100) >= percent) {
+            return ills;
+        }
+        for ill in &self.ills {
+            match ill {
+                Ill::Delay { least, spread } => {
+                    let micros = u64::try_from(spread.as_micros()).unwrap_or(u64::MAX);
+                    ills.delay = *least + Duration::from_micros(roll(micros));
+                }
+                Ill::Slow(rate) => ills.bytes_per_second = Some(*rate),
+                Ill::Cut(at) => ills.cut = Some(at.draw(&mut roll)),
+                Ill::Reset(at) => ills.reset = Some(at.draw(&mut roll)),
+                Ill::Corrupt(at) => ills.corrupt = Some(at.draw(&mut roll)),
+                Ill::Hole => ills.hole = true,
+                Ill::Refuse => (),
+            }
+        }
+        ills
+    }
+}
+
+impl Break {
+    fn parse(args: &[&str]) -> Result<Self, String> {
+        let (bytes, way) = match args {
+            [] => ("0", Way::Down),
+            [bytes] | [bytes, "down"] => (*bytes, Way::Down),
+            [bytes, "up"] => (*bytes, Way::Up),
+            _ => return Err("write a size or a range of sizes, then `up` or `down`".to_owned()),
+        };
+        let (from, to) = bytes.split_once('-').unwrap_or((bytes, bytes));
+        let (from, to) = (quantity::bytes(from)?, quantity::bytes(to)?);
+        if to < from {
+            Err(format!("{from}-{to} runs backwards"))
+        } else {
+            Ok(Self { from, to, way })
+        }
+    }
+
+    fn draw(self, roll: &mut impl FnMut(u64) -> u64) -> (u64, Way) {
+        (self.from + roll((self.to - self.from).saturating_add(1)), self.way)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_is_drawn_for_each_connection() {
+        let check = |plan: &str, expected: Ills| {
+            assert_eq!(ProxyPlan::parse(plan).expect(plan).draw(7, 1), expected, "{plan}");
+        };
+        let none = Ills::default;
+        check("", none());
+        check("delay(20ms)", Ills { delay: Duration::from_millis(20), ..none() });
+        check("slow(1KiB); hole", Ills { bytes_per_second: Some(1024), hole: true, ..none() });
+        check("cut(5)", Ills { cut: Some((5, Way::Down)), ..none() });
+        check("reset", Ills { reset: Some((0, Way::Down)), ..none() });
+        check("corrupt(9,up)", Ills { corrupt: Some((9, Way::Up)), ..none() });
+        check("hole; chance(0)", none());
+        check("refuse", none());
+        assert!(ProxyPlan::parse("refuse").expect("a plan").refuses());
+        for (example, _) in ILLS {
+            ProxyPlan::parse(example).expect(example);
+        }
+    }
+
+    #[test]
+    fn amounts_differ_by_connection_and_seed_but_not_by_run() {
+        let plan = ProxyPlan::parse("cut(10-1000); delay(0ms,50ms); chance(50)").expect("a plan");
+        let drawn = |seed| -> Vec<Ills> { (0..200).map(|value| plan.draw(seed, value)).collect() };
+        assert_eq!(drawn(1), drawn(1));
+        assert_ne!(drawn(1), drawn(2));
+        let ill: Vec<u64> =
+            drawn(1).iter().filter_map(|drawn| drawn.cut).map(|(at, _)| at).collect();
+        assert!((60..140).contains(&ill.len()), "{} of 200", ill.len());
+        assert!(ill.iter().all(|ill| (10..=1000).contains(ill)), "{ill:?}");
+    }
+
+    #[test]
+    fn a_wrong_plan_says_why() {
+        let check = |plan: &str, expected: &str| {
+            assert_eq!(ProxyPlan::parse(plan), Err(expected.to_owned()));
+        };
+        check("cut(1", "`cut(1` lacks its closing parenthesis");
+        check("cut(9-3)", "in `cut(9-3)`: 9-3 runs backwards");
+        check("slow(0)", "in `slow(0)`: nothing a second is a `hole`");
+        check("chance(101)", "in `chance(101)`: there are no more than 100 of a hundred");
+        assert!(
+            ProxyPlan::parse("explode").expect_err("no plan").starts_with("in `explode`: write")
+        );
+    }
+}

@@ -1,0 +1,183 @@
+//! The tool `ask`, which needs something of the client before it can answer.
+//!
+//! The legacy era sends a request and waits. 2026-07-28 answers `input_required` and is called again; all that the
+//! next round must know travels in `requestState`, sealed so that one changed byte is noticed.
+
+use std::sync::{Arc, PoisonError};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::client::Ticket;
+use super::server::Server;
+use super::tools;
+use crate::jsonrpc::error_code;
+use crate::jsonrpc::{Answer, Params, Refusal};
+use crate::revision::Era;
+
+/// Characters that careless clients change on the way back.
+const HARD_TO_COPY: &str = "\"\\/ é\u{2028}\u{1f600} \t</script>";
+
+#[derive(Debug, Deserialize)]
+struct Arguments {
+    kind: String,
+    /// How many times a modern client is asked.
+    #[serde(default)]
+    rounds: Option<u64>,
+    /// Asks even a client that declared no such capability.
+    #[serde(default)]
+    force: bool,
+}
+
+impl Server {
+    pub(super) fn ask(self: &Arc<Self>, ticket: Ticket, arguments: &str, params: &Params<'_>) {
+        let answer = match tools::read::<Arguments>(arguments) {
+            Err(refusal) => Answer::Refused(refusal),
+            Ok(arguments) if ticket.era() == Era::Legacy => {
+                return self.ask_by_request(ticket, &arguments);
+            }
+            Ok(arguments) => ask_by_rounds(&arguments, params).into(),
+        };
+        self.settle(ticket, answer);
+    }
+
+    fn ask_by_request(self: &Arc<Self>, ticket: Ticket, arguments: &Arguments) {
+        let Some((method, params)) = question(&arguments.kind) else {
+            let said = format!("there is no way to ask for `{}`", arguments.kind);
+            return self.settle(ticket, Answer::tool_failure(&said));
+        };
+        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = self.ask_client(ticket.outlet(), method, params.as_ref());
+        ticket.keep_open(Some(id));
+        asking.push((id, ticket));
+    }
+
+    /// Takes the client's response to a request of ours and answers the call that waited for it.
+    pub(super) fn answered(
+        self: &Arc<Self>,
+        id: &RawValue,
+        result: Option<&RawValue>,
+        error: Option<&RawValue>,
+    ) {
+        let ticket = {
+            let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
+            let place = asking.iter().position(|(asked, _)| asked.to_string() == id.get());
+            place.map(|place| asking.swap_remove(place).1)
+        };
+        let Some(ticket) = ticket else { return };
+        if ticket.finish().is_none() {
+            return;
+        }
+        let said = match (result, error) {
+            (_, Some(error)) => format!(r#"{{"error":{}}}"#, error.get()),
+            (result, None) => format!(r#"{{"result":{}}}"#, result.map_or("null", RawValue::get)),
+        };
+        let outlet = Arc::clone(&ticket.origin.outlet);
+        self.settle(ticket, Answer::text(&said));
+        outlet.flush();
+    }
+}
+
+fn ask_by_rounds(arguments: &Arguments, params: &Params<'_>) -> Result<Answer, Refusal> {
+    let Arguments { kind, rounds, force } = arguments;
+    let rounds = rounds.unwrap_or(1);
+    let question = match kind.as_str() {
+        "state" => None,
+        "roots" | "sampling" | "elicitation" => question(kind),
+        _ => return Ok(Answer::tool_failure(&format!("there is no way to ask for `{kind}`"))),
+    };
+    if !force && question.is_some() && !params.meta.declares(kind) {
+        let mut required = serde_json::Map::new();
+        required.insert(kind.clone(), json!({}));
+        return Err(Refusal {
+            code: error_code::MISSING_CLIENT_CAPABILITY,
+            message: format!("the client declares no `{kind}`"),
+            data: Some(json!({ "requiredCapabilities": required })),
+        });
+    }
+    let done = match &params.request_state {
+        None => 0,
+        Some(state) => unseal(state, kind)?,
+    };
+    let response =
+        params.input_responses.as_ref().and_then(|input_responses| input_responses.get("answer"));
+    // A round whose answer is missing is asked again rather than refused.
+    let done = if question.is_some() && response.is_none() { done.saturating_sub(1) } else { done };
+    if done >= rounds {
+        return Ok(Answer::text(&json!({ "result": response }).to_string()));
+    }
+    let mut members = json!({ "requestState": seal(done + 1, kind) });
+    if let (Some((method, params)), Some(members)) = (question, members.as_object_mut()) {
+        let mut request = json!({ "method": method });
+        if let (Some(params), Some(request)) = (params, request.as_object_mut()) {
+            request.insert("params".to_owned(), params);
+        }
+        members.insert("inputRequests".to_owned(), json!({ "answer": request }));
+    }
+    Ok(Answer::InputRequired(Answer::members_of(&members)))
+}
+
+/// Method and parameters of what a client can be asked for.
+fn question(kind: &str) -> Option<(&'static str, Option<Value>)> {
+    match kind {
+        "ping" => Some(("ping", None)),
+        "roots" => Some(("roots/list", None)),
+        "sampling" => {
+            let content = json!({ "type": "text", "text": "What is the answer?" });
+            let messages = json!([{ "role": "user", "content": content }]);
+            Some(("sampling/createMessage", Some(json!({ "messages": messages, "maxTokens": 64 }))))
+        }
+        "elicitation" => {
+            let properties = json!({
+                "name": { "type": "string", "description": "Your name" },
+                "agree": { "type": "boolean", "default": true },
+            });
+            let schema =
+                json!({ "type": "object", "properties": properties, "required": ["name"] });
+            let params = json!({ "message": "Who are you?", "requestedSchema": schema });
+            Some(("elicitation/create", Some(params)))
+        }
+        _ => None,
+    }
+}
+
+fn seal(round: u64, kind: &str) -> String {
+    let content = format!("{round}:{kind}:{HARD_TO_COPY}");
+    format!("{:016x}:{content}", digest(&content))
+}
+
+/// The round that a state was made for.
+fn unseal(state: &str, kind: &str) -> Result<u64, Refusal> {
+    let round = state.split(':').nth(1).and_then(|nth| nth.parse().ok()).unwrap_or(0);
+    if seal(round, kind) == state {
+        return Ok(round);
+    }
+    Err(Refusal::new(error_code::INVALID_PARAMS, "`requestState` was not echoed byte for byte"))
+}
+
+/// FNV-1a.
+fn digest(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_good_only_byte_for_byte() {
+        let state = seal(3, "roots");
+        let check = |state: &str, kind: &str, expected: Option<u64>| {
+            assert_eq!(unseal(state, kind).ok(), expected, "{state:?} for {kind}");
+        };
+        check(&state, "roots", Some(3));
+        check(&state, "sampling", None);
+        check(&state.replace('é', "e\u{301}"), "roots", None);
+        check(state.trim_end_matches('>'), "roots", None);
+        check(&format!("{state}\n"), "roots", None);
+        check("", "roots", None);
+    }
+}

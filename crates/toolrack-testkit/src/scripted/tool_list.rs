@@ -1,0 +1,239 @@
+//! The list of tools: the server's own, those added while it runs, and as many generated ones as wanted, in pages.
+
+use std::fmt::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde_json::{Value, json};
+
+use super::client::Ticket;
+use super::options::Options;
+use super::server::Server;
+use crate::jsonrpc::error_code;
+use crate::jsonrpc::{Answer, Params, Refusal, quoted};
+use crate::plan::Cursor;
+use crate::revision::Revision;
+
+/// Name, description, and the properties of the input as JSON.
+const OWN: &[(&str, &str, &str)] = &[
+    (
+        "echo",
+        "Returns `text`, and `nonce` as a second block",
+        r#"{"text":{"type":"string"},"nonce":{"type":"string"}}"#,
+    ),
+    ("add", "Adds two numbers", r#"{"a":{"type":"number"},"b":{"type":"number"}}"#),
+    ("sleep", "Answers after `ms`", r#"{"ms":{"type":"integer"},"nonce":{"type":"string"}}"#),
+    (
+        "big",
+        "A text of so many bytes, with characters that JSON escapes if `escapes`",
+        r#"{"bytes":{"type":"integer"},"escapes":{"type":"boolean"}}"#,
+    ),
+    ("fail", "Always fails, as a tool does", r#"{"text":{"type":"string"}}"#),
+    (
+        "progress",
+        "Tells of `steps` steps, one each `ms`, then answers",
+        r#"{"steps":{"type":"integer"},"ms":{"type":"integer"},"nonce":{"type":"string"}}"#,
+    ),
+    (
+        "log",
+        "Sends `count` log messages",
+        r#"{"level":{"type":"string"},"text":{"type":"string"},"count":{"type":"integer"}}"#,
+    ),
+    (
+        "ask",
+        "Asks the client for ping, roots, sampling, elicitation or state, and returns its answer",
+        r#"{"kind":{"type":"string"},"rounds":{"type":"integer"},"force":{"type":"boolean"}}"#,
+    ),
+    (
+        "mutate_tools",
+        "Adds a tool, or removes one that was added, and tells of it",
+        r#"{"add":{"type":"string"},"remove":{"type":"string"}}"#,
+    ),
+    ("touch", "Tells that a resource was updated", r#"{"uri":{"type":"string"}}"#),
+    (
+        "end_listens",
+        "Ends every listen stream by a `result` or by `cancelled`",
+        r#"{"how":{"type":"string"}}"#,
+    ),
+    ("env", "The environment of the server", "{}"),
+    ("fds", "The open descriptors of the server", "{}"),
+    ("pid", "The server's process, parent, group and session", "{}"),
+];
+
+#[derive(Debug)]
+pub(super) struct Catalog {
+    n_generated: usize,
+    schema_bytes: u64,
+    page_size: Option<usize>,
+    /// Definitions of tools that only some servers have.
+    special: Vec<Value>,
+    added: Mutex<Vec<String>>,
+}
+
+impl Catalog {
+    pub(super) fn new(options: &Options) -> Self {
+        let mut special = options.header_tools.list();
+        if options.http.is_some() {
+            special.push(json!({
+                "name": "forget_sessions",
+                "description": "Forgets every HTTP session, as a restart does",
+                "inputSchema": { "type": "object" },
+            }));
+        }
+        Self {
+            n_generated: usize::try_from(options.n_tools).unwrap_or(usize::MAX),
+            schema_bytes: options.schema_bytes,
+            page_size: options.page_size,
+            special,
+            added: Mutex::default(),
+        }
+    }
+
+    pub(super) fn add(&self, name: String) {
+        self.added().push(name);
+    }
+
+    pub(super) fn remove(&self, name: &str) -> bool {
+        let mut added = self.added();
+        let before = added.len();
+        added.retain(|added| added != name);
+        added.len() < before
+    }
+
+    pub(super) fn n_added(&self) -> usize {
+        self.added().len()
+    }
+
+    /// Whether this is a tool that only says its own name.
+    pub(super) fn is_extra(&self, name: &str) -> bool {
+        let number = name.strip_prefix("tool_").and_then(|rest| rest.parse::<usize>().ok());
+        number.is_some_and(|number| (1..=self.n_generated).contains(&number))
+            || self.added().iter().any(|added| added == name)
+    }
+
+    /// The definition of the tool at a place of the whole list.
+    fn tool(&self, place: usize, added: &[String], revision: Revision) -> Option<String> {
+        if let Some((name, description, properties)) = OWN.get(place) {
+            return Some(own_tool(name, description, properties, revision));
+        }
+        let place = place - OWN.len();
+        if let Some(tool) = self.special.get(place) {
+            return Some(tool.to_string());
+        }
+        let place = place - self.special.len();
+        let name = match added.get(place) {
+            Some(name) => name.clone(),
+            None => format!("tool_{:05}", place.checked_sub(added.len())? + 1),
+        };
+        Some(format!(
+            r#"{{"name":{},"description":"Says its own name","inputSchema":{}}}"#,
+            quoted(&name),
+            schema_of(self.schema_bytes)
+        ))
+    }
+
+    fn added(&self) -> MutexGuard<'_, Vec<String>> {
+        self.added.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Server {
+    pub(super) fn list_tools(
+        &self,
+        ticket: &Ticket,
+        params: &Params<'_>,
+    ) -> Result<Answer, Refusal> {
+        let planned = ticket.twist.as_ref().and_then(|twist| twist.cursor);
+        let catalog = &self.catalog;
+        let added = catalog.added().clone();
+        let total = OWN.len() + catalog.special.len() + added.len() + catalog.n_generated;
+        let from = match (planned, params.cursor.as_deref()) {
+            (Some(_), _) | (None, None) => 0,
+            (None, Some(cursor)) => from_cursor(cursor, total)?,
+        };
+        let to = catalog.page_size.map_or(total, |size| from.saturating_add(size).min(total));
+        let tools: Vec<String> =
+            (from..to).filter_map(|value| catalog.tool(value, &added, ticket.revision)).collect();
+        let mut members = format!(r#""tools":[{}]"#, tools.join(","));
+        let next = match planned {
+            Some(Cursor::Same) => Some("again".to_owned()),
+            Some(Cursor::Empty) => Some(String::new()),
+            Some(Cursor::Endless) => {
+                let number = params.cursor.as_deref().and_then(|cursor| cursor.parse().ok());
+                Some((number.unwrap_or(0_u64) + 1).to_string())
+            }
+            None => (to < total).then(|| format!("from-{to}")),
+        };
+        if let Some(next) = next {
+            // Writing to a string cannot fail.
+            write!(members, r#","nextCursor":{}"#, quoted(&next)).unwrap_or_default();
+        }
+        Ok(Answer::Cacheable(members))
+    }
+}
+
+fn from_cursor(cursor: &str, total: usize) -> Result<usize, Refusal> {
+    let place = cursor.strip_prefix("from-").and_then(|rest| rest.parse().ok());
+    place
+        .filter(|place| *place <= total)
+        .ok_or_else(|| Refusal::new(error_code::INVALID_PARAMS, format!("no cursor `{cursor}`")))
+}
+
+fn own_tool(name: &str, description: &str, properties: &str, revision: Revision) -> String {
+    let input: Value = serde_json::from_str(properties).unwrap_or_default();
+    let mut tool = json!({
+        "name": name,
+        "description": description,
+        "inputSchema": { "type": "object", "properties": input },
+    });
+    let Some(members) = tool.as_object_mut() else { return String::new() };
+    if revision >= Revision::R2025_03_26 {
+        let read_only = !matches!(name, "mutate_tools" | "touch" | "end_listens");
+        members.insert("annotations".to_owned(), json!({ "readOnlyHint": read_only }));
+    }
+    if revision >= Revision::R2025_06_18 {
+        members.insert("title".to_owned(), json!(format!("The tool {name}")));
+        if name == "add" {
+            let sum = json!({ "sum": { "type": "number" } });
+            let schema = json!({ "type": "object", "properties": sum, "required": ["sum"] });
+            members.insert("outputSchema".to_owned(), schema);
+        }
+    }
+    tool.to_string()
+}
+
+/// A schema of about the wanted size, never of fewer bytes.
+fn schema_of(bytes: u64) -> String {
+    let mut schema = r#"{"type":"object","properties":{"nonce":{"type":"string"}"#.to_owned();
+    let mut number = 0_u32;
+    while (schema.len() as u64 + 2) < bytes {
+        // Writing to a string cannot fail.
+        write!(schema, r#","option_{number}":{{"type":"string","description":"Option {number}"}}"#)
+            .unwrap_or_default();
+        number += 1;
+    }
+    schema.push_str("}}");
+    schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generated_schema_is_json_of_at_least_its_size() {
+        for bytes in [0, 100, 10_000] {
+            let schema = schema_of(bytes);
+            assert!(schema.len() as u64 >= bytes, "{} < {bytes}", schema.len());
+            let parsed: Value = serde_json::from_str(&schema).expect("JSON");
+            assert_eq!(parsed.get("type"), Some(&json!("object")));
+        }
+    }
+
+    #[test]
+    fn the_inputs_of_own_tools_are_json() {
+        for (name, _, properties) in OWN {
+            let parsed: Result<Value, _> = serde_json::from_str(properties);
+            assert!(parsed.is_ok_and(|parsed| parsed.is_object()), "{name}");
+        }
+    }
+}
