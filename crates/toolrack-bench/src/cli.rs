@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::peers::ClientName;
+use crate::clients::ClientName;
 use crate::scenario::{Cores, Effort, Runtime, Scenario, Setup};
 
 /// Measures MCP clients side by side

@@ -4,17 +4,17 @@ use anyhow::{Context as _, bail};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::cli::ClientArgs;
-use crate::peers::bare::{self, BlockingPipe, Buffer, TokioPipe};
-use crate::peers::{
+use crate::clients::bare_pipe::{self, BlockingPipe, Buffer, TokioPipe};
+use crate::clients::{
     BareHyper, ClientName, Pmcp, PmcpHttp, Rack, RackRaw, Rmcp, ServerCommand, Toolrack,
-    ToolrackGuarded, ToolrackRaw, ToolrackSession, Tower, Turbomcp, socket,
+    ToolrackGuarded, ToolrackRaw, ToolrackSession, Tower, Turbomcp, bare_tcp,
 };
-use crate::remote::{RemoteProcess, RemoteServer};
 use crate::report::{Answer, Report};
-use crate::scenario::drive::{Job, drive};
-use crate::scenario::remote::{self, HttpJob, Plan};
-use crate::scenario::{How, Runtime, Subject, gateway, program, rack};
-use crate::{alloc, gauge};
+use crate::scenario::http::{self, HttpJob, Plan};
+use crate::scenario::stdio::{Job, drive};
+use crate::scenario::{How, Runtime, Subject, cli, gateway, manager};
+use crate::server_process::{RemoteProcess, RemoteServer};
+use crate::{alloc, resource_usage};
 
 /// Goes through the scenario; a failure is an answer like any other.
 pub(crate) fn run(args: &ClientArgs) -> Answer {
@@ -28,10 +28,10 @@ fn measured(args: &ClientArgs) -> anyhow::Result<Report> {
     // Whatever ends the bench, no client outlives it; and a server ends with its client.
     set_parent_process_death_signal(Some(Signal::KILL)).context("the process cannot be tied")?;
     if args.scenario.subject() == Subject::Cli {
-        return program::drive(args.client, args.scenario, args.effort().size());
+        return cli::drive(args.client, args.scenario, args.effort().size());
     }
     if args.pin {
-        gauge::pin_to_one_core()?;
+        resource_usage::pin_to_one_core()?;
     }
     if args.scenario.counts_allocations() {
         alloc::start_counting();
@@ -49,7 +49,7 @@ fn measured(args: &ClientArgs) -> anyhow::Result<Report> {
             (Subject::Gateway, _) => {
                 runtime.block_on(gateway::drive(args.client, args.scenario, size))
             }
-            (Subject::Manager, How::Rounds) => runtime.block_on(rack::drive(args.client, &job)),
+            (Subject::Manager, How::Rounds) => runtime.block_on(manager::drive(args.client, &job)),
             _ => runtime.block_on(chosen(args.client, &job)),
         };
     };
@@ -65,22 +65,22 @@ fn measured(args: &ClientArgs) -> anyhow::Result<Report> {
 
 async fn chosen_over_http(client: ClientName, job: &HttpJob) -> anyhow::Result<Report> {
     match client {
-        ClientName::BareTcp => socket::drive(job).await,
-        ClientName::BareHyper => remote::drive::<BareHyper>(job).await,
-        ClientName::Toolrack => remote::drive::<Toolrack>(job).await,
-        ClientName::ToolrackRaw => remote::drive::<ToolrackRaw>(job).await,
-        ClientName::ToolrackSession => remote::drive::<ToolrackSession>(job).await,
-        ClientName::Rmcp => remote::drive::<Rmcp>(job).await,
-        ClientName::Pmcp => remote::drive::<PmcpHttp>(job).await,
+        ClientName::BareTcp => bare_tcp::drive(job).await,
+        ClientName::BareHyper => http::drive::<BareHyper>(job).await,
+        ClientName::Toolrack => http::drive::<Toolrack>(job).await,
+        ClientName::ToolrackRaw => http::drive::<ToolrackRaw>(job).await,
+        ClientName::ToolrackSession => http::drive::<ToolrackSession>(job).await,
+        ClientName::Rmcp => http::drive::<Rmcp>(job).await,
+        ClientName::Pmcp => http::drive::<PmcpHttp>(job).await,
         other => bail!("{other:?} is not measured over HTTP"),
     }
 }
 
 async fn chosen(client: ClientName, job: &Job) -> anyhow::Result<Report> {
     match client {
-        ClientName::BareTokio => bare::drive::<TokioPipe>(job, Buffer::Reused).await,
-        ClientName::BareBlock => bare::drive::<BlockingPipe>(job, Buffer::Reused).await,
-        ClientName::BareFresh => bare::drive::<BlockingPipe>(job, Buffer::Fresh).await,
+        ClientName::BareTokio => bare_pipe::drive::<TokioPipe>(job, Buffer::Reused).await,
+        ClientName::BareBlock => bare_pipe::drive::<BlockingPipe>(job, Buffer::Reused).await,
+        ClientName::BareFresh => bare_pipe::drive::<BlockingPipe>(job, Buffer::Fresh).await,
         ClientName::Toolrack => drive::<Toolrack>(job).await,
         ClientName::ToolrackRaw => drive::<ToolrackRaw>(job).await,
         ClientName::ToolrackGuarded => drive::<ToolrackGuarded>(job).await,

@@ -8,9 +8,9 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 
-use crate::result::Results;
+use crate::results::Results;
 use crate::scenario::Subject;
-use crate::{child, pages};
+use crate::{client_process, pages};
 
 const FILE: &str = "BENCHMARKS.md";
 
@@ -84,7 +84,8 @@ impl RunInfo {
             n_cores: thread::available_parallelism()?.get(),
             cpu: cpu_model(&cpus).unwrap_or("unknown").to_owned(),
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
-            rustc: child::first_line_of("rustc", &["--version"]).context("rustc does not run")?,
+            rustc: client_process::first_line_of("rustc", &["--version"])
+                .context("rustc does not run")?,
             command: format!("cargo xtask bench {}", words.join(" ")),
         })
     }
@@ -103,12 +104,13 @@ impl RunInfo {
 /// The commit that was measured, marked if product code differs from it.
 fn commit(root: &Path) -> String {
     let root = root.to_string_lossy();
-    let Some(commit) = child::first_line_of("git", &["-C", &root, "rev-parse", "--short", "HEAD"])
+    let Some(commit) =
+        client_process::first_line_of("git", &["-C", &root, "rev-parse", "--short", "HEAD"])
     else {
         return "unknown".to_owned();
     };
     let changes = ["-C", &root, "status", "--porcelain", "--", "crates", "Cargo.lock"];
-    match child::first_line_of("git", &changes) {
+    match client_process::first_line_of("git", &changes) {
         Some(_) => format!("{commit} with local changes"),
         None => commit,
     }

@@ -5,27 +5,27 @@
 //! same with programs and the servers that they start, and `gateway` with endpoints before a server.
 
 mod alloc;
-mod bench;
 mod chart;
-mod child;
 mod cli;
 mod client;
+mod client_process;
+mod clients;
 mod clock;
-mod gauge;
 mod machine;
 mod pages;
-mod peers;
 mod print;
 mod process;
-mod remote;
 mod report;
-mod result;
+mod resource_usage;
+mod results;
+mod runner;
 mod scenario;
+mod scenario_tables;
 mod server;
-mod sheet;
+mod server_process;
 mod stats;
 mod table;
-mod verdict;
+mod targets;
 
 use std::process::ExitCode;
 
@@ -59,17 +59,17 @@ fn main() -> anyhow::Result<ExitCode> {
 }
 
 fn measure(subject: Subject, args: &BenchArgs) -> anyhow::Result<ExitCode> {
-    let results = bench::run(subject, args)?;
-    let verdicts = verdict::verdicts(subject, &results);
-    let mut sections = sheet::tables(&results);
-    sections.push(verdict::section(subject, &verdicts));
+    let results = runner::run(subject, args)?;
+    let verdicts = targets::verdicts(subject, &results);
+    let mut sections = scenario_tables::tables(&results);
+    sections.push(targets::section(subject, &verdicts));
     let body = sections.join("\n");
     print::line(&body);
     if args.after.write {
         machine::write_benchmarks(subject, &results, &body)
             .context("cannot write the benchmark pages")?;
     }
-    if args.after.no_gate || verdict::all_met(&verdicts) {
+    if args.after.no_gate || targets::all_met(&verdicts) {
         Ok(ExitCode::SUCCESS)
     } else {
         Ok(ExitCode::FAILURE)

@@ -3,9 +3,9 @@
 //! **Invariant:** writing one section leaves the others unchanged.
 
 use crate::chart::Chart;
-use crate::peers::{ClientName, Role};
+use crate::clients::{ClientName, Role};
 use crate::report::Metric;
-use crate::result::{Entry, Results};
+use crate::results::{Entry, Results};
 use crate::scenario::{CURRENT, MULTI, PINNED, Scenario, Setup, Subject};
 use crate::table::{Table, number};
 
@@ -245,7 +245,7 @@ fn section_of(document: &str, subject: Subject) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::child::Outcome;
+    use crate::client_process::Outcome;
     use crate::report::Report;
 
     #[track_caller]

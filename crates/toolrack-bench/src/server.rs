@@ -7,8 +7,8 @@
 
 mod flood;
 pub(crate) mod http;
-pub(crate) mod reply;
-mod scan;
+mod json_scan;
+pub(crate) mod responses;
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use memchr::memchr;
 
-use self::reply::Escapes;
-use self::scan::{Request, Shortcut, member, number, unquoted};
+use self::json_scan::{Request, Shortcut, member, number, unquoted};
+use self::responses::Escapes;
 use crate::clock;
 
 /// How long a call of `slow` takes.
@@ -99,7 +99,7 @@ impl Server {
 
     fn answer(&mut self, line: &[u8]) -> anyhow::Result<()> {
         if let Some(id) = self.shortcut.id_of_echo(line) {
-            reply::echo(&mut self.out, id);
+            responses::echo(&mut self.out, id);
             return Ok(());
         }
         let Request { id: Some(id), method, params } = Request::of(line) else {
@@ -108,9 +108,9 @@ impl Server {
         match method {
             b"tools/call" => self.call(id, params)?,
             b"tools/list" => self.list(id)?,
-            b"initialize" => reply::whole_result(&mut self.out, id, reply::INITIALIZED),
-            b"ping" => reply::whole_result(&mut self.out, id, b"{}"),
-            _ => reply::method_not_found(&mut self.out, id),
+            b"initialize" => responses::whole_result(&mut self.out, id, responses::INITIALIZED),
+            b"ping" => responses::whole_result(&mut self.out, id, b"{}"),
+            _ => responses::method_not_found(&mut self.out, id),
         }
         Ok(())
     }
@@ -123,13 +123,13 @@ impl Server {
                 let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
                 flood::flood(&mut *output)?;
             }
-            _ => reply::echo(&mut self.out, id),
+            _ => responses::echo(&mut self.out, id),
         }
         Ok(())
     }
 
     fn list(&mut self, id: &[u8]) -> io::Result<()> {
-        let list = self.tool_list.take().unwrap_or_else(|| reply::tool_list(self.n_tools));
+        let list = self.tool_list.take().unwrap_or_else(|| responses::tool_list(self.n_tools));
         self.answer_with(id, &list)?;
         self.tool_list = Some(list);
         Ok(())
@@ -146,7 +146,7 @@ impl Server {
             .big
             .take()
             .filter(|(made, _)| *made == asked)
-            .unwrap_or_else(|| (asked, reply::big(text_bytes, escapes)));
+            .unwrap_or_else(|| (asked, responses::big(text_bytes, escapes)));
         self.answer_with(id, &result)?;
         self.big = Some((asked, result));
         Ok(())
@@ -155,17 +155,17 @@ impl Server {
     /// A large result is written from where it is; copying it first would be time of the server.
     fn answer_with(&mut self, id: &[u8], result: &[u8]) -> io::Result<()> {
         if result.len() < READ_BYTES {
-            reply::whole_result(&mut self.out, id, result);
+            responses::whole_result(&mut self.out, id, result);
             return Ok(());
         }
-        reply::result_opening(&mut self.out, id);
-        self.write_through(&[result, reply::RESULT_CLOSING])
+        responses::result_opening(&mut self.out, id);
+        self.write_through(&[result, responses::RESULT_CLOSING])
     }
 
     /// Queues the answer with the timer, so that the calls behind it are not held up.
     fn slow(&mut self, id: &[u8]) -> anyhow::Result<()> {
         let mut line = Vec::new();
-        reply::echo(&mut line, id);
+        responses::echo(&mut line, id);
         let output = Arc::clone(&self.output);
         let queue = self.slow.get_or_insert_with(|| {
             let (queue, calls) = mpsc::sync_channel(SLOW_CALLS);

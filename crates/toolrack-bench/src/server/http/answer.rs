@@ -7,8 +7,8 @@ use std::io::{self, IoSlice, Write as _};
 use std::net::TcpStream;
 use std::rc::Rc;
 
-use super::super::reply::{self, Escapes};
-use super::super::scan::{self, Shortcut, member, number, unquoted};
+use super::super::json_scan::{self, Shortcut, member, number, unquoted};
+use super::super::responses::{self, Escapes};
 use super::request::{Eras, Framing, Request, Verb};
 
 /// A result is copied behind its head up to this size; a larger one is sent from where it is.
@@ -81,7 +81,7 @@ pub(super) struct Answers {
 impl Answers {
     pub(super) fn new() -> Self {
         let (shortcut, message) = (Shortcut::new(), Vec::new());
-        Self { shortcut, message, tool_list: reply::tool_list(N_TOOLS), big: None }
+        Self { shortcut, message, tool_list: responses::tool_list(N_TOOLS), big: None }
     }
 
     pub(super) fn answer(&mut self, asked: &Request<'_>, out: &mut Outgoing) -> io::Result<()> {
@@ -92,25 +92,27 @@ impl Answers {
         }
         self.message.clear();
         if let Some(id) = self.shortcut.id_of_echo(asked.body) {
-            reply::echo(&mut self.message, id);
+            responses::echo(&mut self.message, id);
             return framed(out, asked.framing, NO_HEADER, &self.message);
         }
-        let scan::Request { id: Some(id), method, params } = scan::Request::of(asked.body) else {
+        let json_scan::Request { id: Some(id), method, params } =
+            json_scan::Request::of(asked.body)
+        else {
             return out.opening.write_all(ACCEPTED);
         };
         let mut header = NO_HEADER;
         match method {
             b"tools/call" => return self.big(asked.framing, id, params, out),
-            b"tools/list" => reply::whole_result(&mut self.message, id, &self.tool_list),
+            b"tools/list" => responses::whole_result(&mut self.message, id, &self.tool_list),
             b"initialize" => {
                 header = SESSION;
-                reply::whole_result(&mut self.message, id, reply::INITIALIZED);
+                responses::whole_result(&mut self.message, id, responses::INITIALIZED);
             }
             b"server/discover" if asked.eras == Eras::Both => {
-                reply::whole_result(&mut self.message, id, DISCOVERED);
+                responses::whole_result(&mut self.message, id, DISCOVERED);
             }
-            b"ping" => reply::whole_result(&mut self.message, id, b"{}"),
-            _ => reply::method_not_found(&mut self.message, id),
+            b"ping" => responses::whole_result(&mut self.message, id, b"{}"),
+            _ => responses::method_not_found(&mut self.message, id),
         }
         framed(out, asked.framing, header, &self.message)
     }
@@ -124,26 +126,26 @@ impl Answers {
         out: &mut Outgoing,
     ) -> io::Result<()> {
         if member(params, b"name").map(unquoted) != Some(b"big") {
-            reply::method_not_found(&mut self.message, id);
+            responses::method_not_found(&mut self.message, id);
             return framed(out, framing, NO_HEADER, &self.message);
         }
         let arguments = member(params, b"arguments").unwrap_or_default();
         let text_bytes = member(arguments, b"n").map_or(0, number);
         let result = match &self.big {
             Some((made, result)) if *made == text_bytes => Rc::clone(result),
-            _ => Rc::from(reply::big(text_bytes, Escapes::Without)),
+            _ => Rc::from(responses::big(text_bytes, Escapes::Without)),
         };
         self.big = Some((text_bytes, Rc::clone(&result)));
         if result.len() < COPY_BYTES {
-            reply::whole_result(&mut self.message, id, &result);
+            responses::whole_result(&mut self.message, id, &result);
             return framed(out, framing, NO_HEADER, &self.message);
         }
-        reply::result_opening(&mut self.message, id);
-        let message_bytes = self.message.len() + result.len() + reply::RESULT_CLOSING.len();
+        responses::result_opening(&mut self.message, id);
+        let message_bytes = self.message.len() + result.len() + responses::RESULT_CLOSING.len();
         open(&mut out.opening, framing, NO_HEADER, message_bytes)?;
         out.opening.extend_from_slice(&self.message);
         out.result = Some(result);
-        out.closing.extend_from_slice(reply::RESULT_CLOSING);
+        out.closing.extend_from_slice(responses::RESULT_CLOSING);
         out.closing.extend_from_slice(end(framing));
         Ok(())
     }

@@ -66,7 +66,7 @@ fn body_bytes(head: &[u8]) -> usize {
         let (name, value) = line.split_at_checked(NAME.len())?;
         name.eq_ignore_ascii_case(NAME).then_some(value.trim_ascii())
     });
-    value.map_or(0, super::super::scan::number)
+    value.map_or(0, super::super::json_scan::number)
 }
 
 #[cfg(test)]

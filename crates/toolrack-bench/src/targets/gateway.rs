@@ -1,7 +1,7 @@
 //! The targets of the gateway.
 
 use super::{Asked, Bound, Verdict, verdict};
-use crate::peers::ClientName::{Direct, Gateway};
+use crate::clients::ClientName::{Direct, Gateway};
 use crate::report::Metric;
 use crate::scenario::{CURRENT, Scenario};
 
@@ -29,10 +29,10 @@ impl Asked<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::child::Outcome;
-    use crate::peers::ClientName::FastMcp;
+    use crate::client_process::Outcome;
+    use crate::clients::ClientName::FastMcp;
     use crate::report::Report;
-    use crate::result::{Entry, Results};
+    use crate::results::{Entry, Results};
 
     #[test]
     fn the_gateway_is_judged_beside_the_server_and_the_peer() {

@@ -10,10 +10,10 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use memchr::memmem;
 
-use super::socket::{ACCEPTED, message};
+use super::bare_tcp::{ACCEPTED, message};
 use super::{Call, Caller, HttpContender, text_bytes};
-use crate::remote::RemoteServer;
 use crate::server::http::Eras;
+use crate::server_process::RemoteServer;
 
 #[derive(Debug, Clone)]
 pub(crate) struct BareHyper {

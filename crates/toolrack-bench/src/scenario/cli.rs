@@ -12,12 +12,12 @@ use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
 use super::{Scenario, Size};
-use crate::peers::ClientName;
-use crate::peers::program::{self, Errand};
+use crate::clients::ClientName;
+use crate::clients::cli_programs::{self, Errand};
 use crate::report::{Metric, Report};
 use crate::scenario::measure::count;
 use crate::stats::median;
-use crate::{clock, gauge, process};
+use crate::{clock, process, resource_usage};
 
 /// How often memory is looked at.
 const SAMPLING: Duration = Duration::from_millis(1);
@@ -31,7 +31,7 @@ pub(crate) fn drive(client: ClientName, scenario: Scenario, size: Size) -> anyho
         Scenario::CliDemo => Errand::on_demo()?,
         Scenario::CliHelp => {
             // Some print it to stderr.
-            return repeated(size.n_starts, || program::help(client), "");
+            return repeated(size.n_starts, || cli_programs::help(client), "");
         }
         Scenario::CliSize => return sizes(),
         Scenario::CliWarm => return warm(size.n_starts),
@@ -40,7 +40,7 @@ pub(crate) fn drive(client: ClientName, scenario: Scenario, size: Size) -> anyho
     if client == ClientName::BareBlock {
         return alone(size.n_starts, &errand);
     }
-    repeated(size.n_starts, || program::calling(client, &errand), errand.answer)
+    repeated(size.n_starts, || cli_programs::calling(client, &errand), errand.answer)
 }
 
 /// Runs the program often enough for its time, and once more for its memory.
@@ -134,8 +134,8 @@ impl Peak {
         let mut peak = Self { program: 0, tree: 0 };
         while child.try_wait()?.is_none() {
             // One that has just ended has no memory.
-            peak.program = peak.program.max(gauge::peak_of(child.id()).unwrap_or(0));
-            peak.tree = peak.tree.max(gauge::resident_of_tree(child.id()));
+            peak.program = peak.program.max(resource_usage::peak_of(child.id()).unwrap_or(0));
+            peak.tree = peak.tree.max(resource_usage::resident_of_tree(child.id()));
             thread::sleep(SAMPLING);
         }
         home.close()?;
@@ -154,7 +154,7 @@ fn warm(n_starts: usize) -> anyhow::Result<Report> {
     let errand = Errand::on_demo()?;
     let home = tempfile::tempdir()?;
     let run = |words: &[&str], expected: &str| {
-        let mut command = process::command(program::toolrack()?);
+        let mut command = process::command(cli_programs::toolrack()?);
         Run::timed(at_home(&mut command, home.path()).args(words), expected)
     };
     let server = errand.server.program.display().to_string();
@@ -189,7 +189,7 @@ fn alone(n_starts: usize, errand: &Errand) -> anyhow::Result<Report> {
         let mut stdout = BufReader::new(server.stdout.take().context("no stdout")?);
         let answer = answer(&mut stdin, &mut stdout, errand)?;
         let answered = clock::now() - before;
-        let peak = gauge::peak_of(server.id())?;
+        let peak = resource_usage::peak_of(server.id())?;
         drop(stdin);
         server.wait()?;
         let ended = clock::now() - before;
@@ -247,7 +247,7 @@ fn reply(stdout: &mut BufReader<ChildStdout>, id: u64) -> anyhow::Result<Value> 
 
 /// What a user downloads: the program without symbols.
 fn sizes() -> anyhow::Result<Report> {
-    let built = program::toolrack()?;
+    let built = cli_programs::toolrack()?;
     let dir = tempfile::tempdir()?;
     let copy = dir.path().join("toolrack");
     fs::copy(&built, &copy)?;

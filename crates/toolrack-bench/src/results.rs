@@ -1,7 +1,7 @@
 //! All that was measured, to be asked about.
 
-use crate::child::Outcome;
-use crate::peers::{ClientName, Role};
+use crate::client_process::Outcome;
+use crate::clients::{ClientName, Role};
 use crate::report::{Metric, Report};
 use crate::scenario::{Scenario, Setup};
 use crate::stats::median;

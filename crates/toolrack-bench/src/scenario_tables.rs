@@ -6,9 +6,9 @@ use clap::ValueEnum as _;
 
 use self::column::{Column, columns};
 use crate::cli::value_name;
-use crate::peers::ClientName;
+use crate::clients::ClientName;
 use crate::report::Metric;
-use crate::result::{Entry, Finding, Results};
+use crate::results::{Entry, Finding, Results};
 use crate::scenario::{Cores, Runtime, Scenario, Setup, Subject};
 use crate::stats::Better;
 use crate::table::{Table, number};
@@ -187,7 +187,7 @@ fn title(scenario: Scenario, cores: Cores) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::child::Outcome;
+    use crate::client_process::Outcome;
     use crate::report::Report;
     use crate::scenario::{CURRENT, MULTI};
 

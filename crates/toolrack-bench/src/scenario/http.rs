@@ -8,14 +8,14 @@ use anyhow::ensure;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::drive::close;
 use super::measure::{self, Spent};
+use super::stdio::close;
 use super::{MIB, Scenario, Size};
+use crate::clients::{Call, Caller, HttpContender};
 use crate::clock;
-use crate::peers::{Call, Caller, HttpContender};
-use crate::remote::RemoteServer;
 use crate::report::Report;
 use crate::server::http::Framing;
+use crate::server_process::RemoteServer;
 
 /// Calls in flight, where there are several.
 pub(crate) const IN_FLIGHT: usize = 64;

@@ -9,7 +9,7 @@ use toolrack_config::{EnvValue, McpServerConfig, McpTransport};
 use toolrack_manager::{McpConnection, McpManager, RackBuilder};
 use toolrack_stdio::{Guardian, StdioOptions};
 
-use super::ours::{raw_text_of, text_of};
+use super::toolrack_client::{raw_text_of, text_of};
 use super::{Call, Caller, Contender, ServerCommand, text_bytes};
 
 /// A manager whose first server is called, and a result is given as text.

@@ -13,11 +13,11 @@ use rustix::net::{RecvFlags, recv};
 
 use super::Call;
 use crate::clock;
-use crate::remote::RemoteServer;
 use crate::report::Report;
+use crate::scenario::http::{HttpJob, IN_FLIGHT, Load};
 use crate::scenario::measure::{self, Spent};
-use crate::scenario::remote::{HttpJob, IN_FLIGHT, Load};
 use crate::server::http::{Eras, Framing, path};
+use crate::server_process::RemoteServer;
 
 /// What every client says it can read.
 pub(super) const ACCEPTED: &str = "application/json, text/event-stream";

@@ -11,8 +11,8 @@ use tokio::time::{sleep, timeout};
 use toolrack_manager::McpManager;
 
 use super::Scenario;
-use super::drive::Job;
-use crate::peers::ClientName;
+use super::stdio::Job;
+use crate::clients::ClientName;
 use crate::report::Report;
 
 /// Ending many servers may take as long as the slowest of them, and not longer.

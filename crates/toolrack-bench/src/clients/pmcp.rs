@@ -17,8 +17,8 @@ use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::Mutex;
 
 use super::{Call, Caller, Contender, HttpContender, ServerCommand};
-use crate::remote::RemoteServer;
 use crate::server::http::Eras;
+use crate::server_process::RemoteServer;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Pmcp {

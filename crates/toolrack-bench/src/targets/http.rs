@@ -1,7 +1,7 @@
 //! The targets over HTTP.
 
 use super::{Asked, Bound, Verdict, over};
-use crate::peers::ClientName::{self, BareHyper, BareTcp, Pmcp, Rmcp, Toolrack};
+use crate::clients::ClientName::{self, BareHyper, BareTcp, Pmcp, Rmcp, Toolrack};
 use crate::report::Metric;
 use crate::scenario::{CURRENT, MULTI, Scenario, Setup};
 
@@ -63,9 +63,9 @@ fn compared(target: &'static str, bound: Bound, of: impl Fn(ClientName) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::child::Outcome;
+    use crate::client_process::Outcome;
     use crate::report::Report;
-    use crate::result::{Entry, Results};
+    use crate::results::{Entry, Results};
 
     #[test]
     fn targets_are_judged_on_each_runtime() {

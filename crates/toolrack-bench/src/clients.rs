@@ -3,16 +3,16 @@
 //! Every client is used the way its own documentation shows, with its defaults; only limits on the size of
 //! a message are raised where its child-process transport has a setting for them.
 
-pub(crate) mod bare;
-pub(crate) mod gateway;
-mod hyper;
-mod ours;
+mod bare_hyper;
+pub(crate) mod bare_pipe;
+pub(crate) mod bare_tcp;
+pub(crate) mod cli_programs;
+pub(crate) mod gateways;
 mod pmcp;
-pub(crate) mod program;
-pub(crate) mod rack;
 mod rmcp;
 pub(crate) mod session;
-pub(crate) mod socket;
+mod toolrack_client;
+pub(crate) mod toolrack_manager;
 mod tower;
 mod turbomcp;
 
@@ -23,16 +23,16 @@ use clap::ValueEnum;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-pub(crate) use self::hyper::BareHyper;
-pub(crate) use self::ours::{Toolrack, ToolrackGuarded, ToolrackRaw, ToolrackSession};
+pub(crate) use self::bare_hyper::BareHyper;
 pub(crate) use self::pmcp::{Pmcp, PmcpHttp};
-pub(crate) use self::rack::{Rack, RackRaw};
 pub(crate) use self::rmcp::Rmcp;
+pub(crate) use self::toolrack_client::{Toolrack, ToolrackGuarded, ToolrackRaw, ToolrackSession};
+pub(crate) use self::toolrack_manager::{Rack, RackRaw};
 pub(crate) use self::tower::Tower;
 pub(crate) use self::turbomcp::Turbomcp;
 use crate::process;
-use crate::remote::RemoteServer;
 use crate::scenario::Subject;
+use crate::server_process::RemoteServer;
 
 /// More than the largest result that is measured, for peers that let a caller say so.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;

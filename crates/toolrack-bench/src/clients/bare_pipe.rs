@@ -16,10 +16,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::{Call, ServerCommand};
 use crate::clock;
-use crate::gauge;
 use crate::report::Report;
-use crate::scenario::drive::Job;
+use crate::resource_usage;
 use crate::scenario::measure::{self, Footprint, Spent};
+use crate::scenario::stdio::Job;
 use crate::scenario::{MIB, Scenario};
 
 /// One read takes what a pipe holds.
@@ -252,7 +252,7 @@ async fn connect<W: Wire>(job: &Job, buffer: Buffer) -> anyhow::Result<Report> {
 
 async fn idle_lines<W: Wire>(job: &Job, buffer: Buffer) -> anyhow::Result<Report> {
     let mut lines = vec![idle_line::<W>(job, buffer).await?];
-    let before = gauge::Memory::of_this_process()?;
+    let before = resource_usage::Memory::of_this_process()?;
     for _ in 0..job.size.n_lines {
         lines.push(idle_line::<W>(job, buffer).await?);
     }

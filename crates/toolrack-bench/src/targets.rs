@@ -2,18 +2,18 @@
 //!
 //! A target whose numbers are not all there did not run, and decides nothing.
 
+mod cli;
 mod gateway;
-mod program;
-mod rack;
-mod remote;
+mod http;
+mod manager;
 
 use std::fmt;
 
-use crate::peers::ClientName::{
+use crate::clients::ClientName::{
     self, BareBlock, BareTokio, Rmcp, Toolrack, ToolrackGuarded, ToolrackRaw,
 };
 use crate::report::Metric;
-use crate::result::{Entry, Results};
+use crate::results::{Entry, Results};
 use crate::scenario::{CURRENT, MULTI, PINNED, Scenario, Setup, Subject};
 use crate::table::{Table, number};
 
@@ -290,7 +290,7 @@ fn over(value: Option<f64>, reference: Option<f64>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::child::Outcome;
+    use crate::client_process::Outcome;
     use crate::report::Report;
 
     fn measured(values: &[(ClientName, Scenario, Setup, Metric, f64)]) -> Results {

@@ -9,8 +9,8 @@ use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_stdio::{Guardian, McpServerDef, StdioOptions};
 
 use super::{Call, Caller, Contender, HttpContender, ServerCommand, text_bytes};
-use crate::remote::RemoteServer;
 use crate::server::http::Eras;
+use crate::server_process::RemoteServer;
 
 /// Servers are started directly, and a result is given as text.
 #[derive(Debug, Clone)]

@@ -1,7 +1,7 @@
 //! The targets of the manager.
 
 use super::{Asked, Bound, Verdict, over, verdict};
-use crate::peers::ClientName::{Manager, ManagerRaw, Rmcp};
+use crate::clients::ClientName::{Manager, ManagerRaw, Rmcp};
 use crate::report::Metric;
 use crate::scenario::{CURRENT, MULTI, PINNED, Scenario, Setup};
 
@@ -72,9 +72,9 @@ impl Asked<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::child::Outcome;
+    use crate::client_process::Outcome;
     use crate::report::Report;
-    use crate::result::{Entry, Results};
+    use crate::results::{Entry, Results};
 
     #[test]
     fn the_manager_is_judged_beside_its_own_client_and_rmcp() {

@@ -5,7 +5,7 @@ use std::process::{Child, ChildStdin, Stdio};
 
 use anyhow::Context as _;
 
-use crate::peers::ServerCommand;
+use crate::clients::ServerCommand;
 use crate::server::http::{Eras, Framing, path};
 
 /// A server that listens on this machine.

@@ -9,7 +9,7 @@ use toolrack_client::McpClient;
 use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_stdio::{Guardian, McpServerDef, StdioOptions};
 
-use super::program::installed;
+use super::cli_programs::installed;
 use super::{Call, Caller, ClientName, ServerCommand};
 
 const PYTHON: &str = "tests/servers/python/fastmcp/venv/bin/python";

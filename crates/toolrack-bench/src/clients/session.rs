@@ -11,7 +11,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde_json::{Value, json};
 
-use super::socket::ACCEPTED;
+use super::bare_tcp::ACCEPTED;
 
 const SESSION_ID: &str = "mcp-session-id";
 

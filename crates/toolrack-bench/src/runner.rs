@@ -3,19 +3,19 @@
 use anyhow::ensure;
 use clap::ValueEnum as _;
 
-use crate::child::{self, Outcome};
 use crate::cli::{BenchArgs, ClientArgs, value_name};
-use crate::peers::ClientName;
+use crate::client_process::{self, Outcome};
+use crate::clients::ClientName;
 use crate::print;
 use crate::report::Report;
-use crate::result::{Entry, Results};
+use crate::results::{Entry, Results};
 use crate::scenario::{Cores, How, Scenario, Subject};
 
 const VALGRIND_IS_MISSING: &str = "valgrind is not installed";
 
 /// Runs everything that was asked for.
 pub(crate) fn run(subject: Subject, args: &BenchArgs) -> anyhow::Result<Results> {
-    child::adopt_orphans()?;
+    client_process::adopt_orphans()?;
     let mut results = Results::default();
     let scenarios = chosen(subject, &args.only);
     ensure!(!scenarios.is_empty(), "none of these scenarios belongs to this bench");
@@ -34,7 +34,7 @@ pub(crate) fn run(subject: Subject, args: &BenchArgs) -> anyhow::Result<Results>
 }
 
 fn valgrind_is_there() -> bool {
-    child::is_installed("valgrind")
+    client_process::is_installed("valgrind")
 }
 
 /// Each round runs every entry once, and each starts with another one: what disturbs the machine for a
@@ -43,7 +43,7 @@ fn rounds(args: &BenchArgs, entries: &[Entry], results: &mut Results) -> anyhow:
     for round in 0..args.rounds.unwrap_or(args.effort().size().rounds) {
         for entry in rotated(entries, round) {
             if results.is_open(entry) {
-                results.add(entry, child::run(&client_args(args, entry, 0))?);
+                results.add(entry, client_process::run(&client_args(args, entry, 0))?);
             }
         }
     }
@@ -57,9 +57,9 @@ fn differences(args: &BenchArgs, entries: &[Entry], results: &mut Results) -> an
         let counted = |n_calls| {
             let args = client_args(args, entry, n_calls);
             if entry.scenario.counts_instructions() {
-                child::run_counting_instructions(&args)
+                client_process::run_counting_instructions(&args)
             } else {
-                child::run(&args)
+                client_process::run(&args)
             }
         };
         let outcome = match (counted(fewer)?, counted(more)?) {

@@ -14,10 +14,10 @@ use tokio::time::sleep;
 use toolrack_manager::McpManager;
 
 use super::close;
-use crate::peers::rack::{Rack, builder, configs, connect_all, server_name};
-use crate::peers::{Call, Caller as _, ServerCommand};
+use crate::clients::toolrack_manager::{Rack, builder, configs, connect_all, server_name};
+use crate::clients::{Call, Caller as _, ServerCommand};
 use crate::report::{Metric, Report};
-use crate::scenario::drive::Job;
+use crate::scenario::stdio::Job;
 use crate::scenario::{MIB, measure};
 use crate::stats::{median, quantile};
 

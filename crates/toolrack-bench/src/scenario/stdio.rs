@@ -10,9 +10,9 @@ use tokio::time::{sleep, timeout};
 
 use super::measure::{self, Footprint, Spent};
 use super::{MIB, Scenario, Size};
-use crate::gauge;
-use crate::peers::{Call, Caller, Contender, ServerCommand};
+use crate::clients::{Call, Caller, Contender, ServerCommand};
 use crate::report::{Metric, Report};
+use crate::resource_usage;
 use crate::stats::{median, quantile};
 
 /// Ending a line may take the peer's own patience with its child, but not longer.
@@ -209,7 +209,7 @@ async fn connect<C: Contender>(job: &Job) -> anyhow::Result<Report> {
 async fn idle_lines<C: Contender>(job: &Job) -> anyhow::Result<Report> {
     let first = idle_line::<C>(job).await?;
     sleep(SETTLING).await;
-    let before = gauge::Memory::of_this_process()?;
+    let before = resource_usage::Memory::of_this_process()?;
     let mut lines = Vec::new();
     for _ in 0..job.size.n_lines {
         lines.push(idle_line::<C>(job).await?);

@@ -1,7 +1,7 @@
 //! The targets of the program `toolrack`.
 
 use super::{Asked, Bound, Verdict, verdict};
-use crate::peers::ClientName::{BareBlock, Toolrack};
+use crate::clients::ClientName::{BareBlock, Toolrack};
 use crate::report::Metric;
 use crate::scenario::{CURRENT, Scenario};
 
@@ -35,10 +35,10 @@ impl Asked<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::child::Outcome;
-    use crate::peers::ClientName::Mcporter;
+    use crate::client_process::Outcome;
+    use crate::clients::ClientName::Mcporter;
     use crate::report::Report;
-    use crate::result::{Entry, Results};
+    use crate::results::{Entry, Results};
 
     #[test]
     fn the_program_is_judged_by_what_it_adds_to_its_server() {

@@ -7,14 +7,14 @@ use toolrack_config::{McpServerConfig, StartMode};
 use toolrack_manager::ToolWithServer;
 
 use super::{close, connected};
-use crate::peers::rack::{builder, configs, connect_all};
-use crate::peers::{Contender as _, Rmcp};
+use crate::clients::toolrack_manager::{builder, configs, connect_all};
+use crate::clients::{Contender as _, Rmcp};
 use crate::report::{Metric, Report};
-use crate::scenario::drive::{self, Job, SETTLING};
 use crate::scenario::measure::{self, Spent, count};
-use crate::server::reply;
+use crate::scenario::stdio::{self, Job, SETTLING};
+use crate::server::responses;
 use crate::stats::{median, quantile};
-use crate::{clock, gauge};
+use crate::{clock, resource_usage};
 
 const N_SERVERS: usize = 100;
 /// Servers that are there before memory is looked at, so that what there is once for all has been paid for.
@@ -72,13 +72,13 @@ pub(super) async fn memory(job: &Job) -> anyhow::Result<Report> {
     let manager = builder().build(configs(&job.server, 0..N_FIRST)?);
     connect_all(&manager).await?;
     sleep(SETTLING).await;
-    let before = gauge::Memory::of_this_process()?;
+    let before = resource_usage::Memory::of_this_process()?;
     manager.reconcile(&[], &configs(&job.server, N_FIRST..N_FIRST + N_SERVERS)?).await?;
     connected(&manager, N_FIRST + N_SERVERS).await?;
     sleep(SETTLING).await;
     let mut report = measure::idle_lines(before, N_SERVERS)?;
     close(manager).await?;
-    let list = count(reply::tool_list(job.scenario.n_tools()).len()) / 1024.0;
+    let list = count(responses::tool_list(job.scenario.n_tools()).len()) / 1024.0;
     report.insert(Metric::ListKibPerServer, list);
     if let Some(resident) = report.get(&Metric::ResidentKibPerLine).copied() {
         report.insert(Metric::BeyondListKibPerServer, resident - list);
@@ -120,7 +120,7 @@ pub(super) async fn start_of_rmcp(job: &Job) -> anyhow::Result<Report> {
             times.push(spent.so_far());
         }
         for client in clients {
-            drive::close(client).await?;
+            stdio::close(client).await?;
         }
     }
     measure::connects(&times)

@@ -9,8 +9,8 @@ use rmcp::service::{RunningService, ServiceExt as _};
 use rmcp::transport::{StreamableHttpClientTransport, TokioChildProcess};
 
 use super::{Call, Caller, Contender, HttpContender, ServerCommand};
-use crate::remote::RemoteServer;
 use crate::server::http::Eras;
+use crate::server_process::RemoteServer;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Rmcp(Arc<RunningService<RoleClient, ()>>);

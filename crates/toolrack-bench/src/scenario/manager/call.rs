@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
-use crate::peers::{Call, Caller, ClientName, Contender as _, Rack, RackRaw};
+use crate::clients::{Call, Caller, ClientName, Contender as _, Rack, RackRaw};
 use crate::report::{Metric, Report};
 use crate::scenario::Scenario;
-use crate::scenario::drive::{self, Job, flood};
 use crate::scenario::measure::{self, Spent};
+use crate::scenario::stdio::{self, Job, flood};
 use crate::stats::median;
 
 const IN_FLIGHT: usize = 64;
@@ -25,13 +25,13 @@ pub(super) async fn drive(client: ClientName, job: &Job) -> anyhow::Result<Repor
         ClientName::Manager => {
             let rack = Rack::connect(&job.server).await?;
             let report = in_turns(job, &rack, &rack.past()?).await?;
-            drive::close(rack).await?;
+            stdio::close(rack).await?;
             Ok(report)
         }
         ClientName::ManagerRaw => {
             let rack = RackRaw::connect(&job.server).await?;
             let report = in_turns(job, &rack, &rack.past()?).await?;
-            drive::close(rack).await?;
+            stdio::close(rack).await?;
             Ok(report)
         }
         other => bail!("{other:?} is no manager"),
