@@ -1,6 +1,6 @@
-//! Runs one client process, never longer than allowed, and leaves nothing behind.
+//! Client process: started by the benchmark with a time limit, and its own entry point.
 //!
-//! **Invariant:** when [`run`] returns, the client and everything it started have ended.
+//! **Invariant:** when [`run`] returns, the client and everything it started have exited.
 
 use std::io::Read;
 use std::process::{Child, Stdio};
@@ -9,11 +9,23 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper,
+    set_parent_process_death_signal, wait,
+};
 
 use crate::cli::ClientArgs;
+use crate::clients::bare_pipe::{self, BlockingPipe, Buffer, TokioPipe};
+use crate::clients::{
+    BareHyper, ClientName, Pmcp, PmcpHttp, Rack, RackRaw, Rmcp, Toolrack, ToolrackGuarded,
+    ToolrackRaw, ToolrackSession, Tower, Turbomcp, bare_tcp,
+};
 use crate::report::{Answer, Metric, Report};
-use crate::{clock, process};
+use crate::scenario::http::{self, HttpJob, Plan};
+use crate::scenario::stdio::{Job, drive};
+use crate::scenario::{How, Runtime, Subject, cli, gateway, manager};
+use crate::server_process::{RemoteProcess, RemoteServer, ServerCommand};
+use crate::{alloc, resource_usage, system};
 
 /// How a run of a client ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,14 +46,14 @@ pub(crate) fn adopt_orphans() -> anyhow::Result<()> {
 
 /// Runs the client as a process of its own.
 pub(crate) fn run(args: &ClientArgs) -> anyhow::Result<Outcome> {
-    let mut command = process::command(std::env::current_exe()?);
+    let mut command = system::command(std::env::current_exe()?);
     command.args(args.to_args());
     Ok(within_limit(command, args)?.outcome)
 }
 
 /// Runs the client under callgrind; the report has the instructions of the whole run.
 pub(crate) fn run_counting_instructions(args: &ClientArgs) -> anyhow::Result<Outcome> {
-    let mut command = process::command("valgrind");
+    let mut command = system::command("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
     command.arg(std::env::current_exe()?).args(args.to_args());
     let ended = within_limit(command, args)?;
@@ -64,7 +76,7 @@ pub(crate) fn is_installed(program: &str) -> bool {
 
 /// The first line that a program prints.
 pub(crate) fn first_line_of(program: &str, args: &[&str]) -> Option<String> {
-    let output = process::command(program).args(args).stdin(Stdio::null()).output().ok()?;
+    let output = system::command(program).args(args).stdin(Stdio::null()).output().ok()?;
     Some(String::from_utf8_lossy(&output.stdout).lines().next()?.to_owned())
 }
 
@@ -109,9 +121,9 @@ fn read_aside(mut pipe: impl Read + Send + 'static) -> Receiver<String> {
 }
 
 fn end(child: &mut Child) -> anyhow::Result<()> {
-    let deadline = clock::now() + ENDING;
+    let deadline = system::now() + ENDING;
     while child.try_wait()?.is_none() {
-        if clock::now() > deadline {
+        if system::now() > deadline {
             child.kill()?;
             child.wait()?;
             return Ok(());
@@ -123,15 +135,15 @@ fn end(child: &mut Child) -> anyhow::Result<()> {
 
 /// Waits for what the client left running; what does not end by itself is killed.
 fn clear_away_orphans() -> anyhow::Result<()> {
-    let deadline = clock::now() + ENDING;
+    let deadline = system::now() + ENDING;
     while let Ok(reaped) = wait(WaitOptions::NOHANG) {
         if reaped.is_some() {
             continue;
         }
-        if clock::now() > deadline + ENDING {
+        if system::now() > deadline + ENDING {
             bail!("a process that a client left behind cannot be killed");
         }
-        if clock::now() > deadline {
+        if system::now() > deadline {
             for pid in children()? {
                 // One that ended in between needs no signal.
                 kill_process(pid, Signal::KILL).unwrap_or_default();
@@ -172,6 +184,84 @@ fn first_line(text: &str) -> String {
 fn collected(stderr: &str) -> Option<f64> {
     let (_, count) = stderr.lines().find_map(|line| line.split_once("Collected :"))?;
     count.trim().parse().ok()
+}
+
+/// Goes through the scenario; a failure is an answer like any other.
+pub(crate) fn run_client(args: &ClientArgs) -> Answer {
+    match measured(args) {
+        Ok(report) => Answer::Report(report),
+        Err(error) => Answer::Failure(format!("{error:#}")),
+    }
+}
+
+fn measured(args: &ClientArgs) -> anyhow::Result<Report> {
+    // Whatever ends the bench, no client outlives it; and a server ends with its client.
+    set_parent_process_death_signal(Some(Signal::KILL)).context("the process cannot be tied")?;
+    if args.scenario.subject() == Subject::Cli {
+        return cli::drive(args.client, args.scenario, args.effort().size());
+    }
+    if args.pin {
+        resource_usage::pin_to_one_core()?;
+    }
+    if args.scenario.counts_allocations() {
+        alloc::start_counting();
+    }
+    let mut builder = match args.rt {
+        Runtime::Current => tokio::runtime::Builder::new_current_thread(),
+        Runtime::Multi => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder.enable_all().build()?;
+    let (size, n_calls) = (args.effort().size(), args.calls);
+    let Some(plan) = Plan::of(args.scenario) else {
+        let server = ServerCommand::with_tools(args.scenario.n_tools())?;
+        let job = Job { scenario: args.scenario, size, n_calls, server };
+        return match (args.scenario.subject(), args.scenario.how()) {
+            (Subject::Gateway, _) => {
+                runtime.block_on(gateway::drive(args.client, args.scenario, size))
+            }
+            (Subject::Manager, How::Rounds) => runtime.block_on(manager::drive(args.client, &job)),
+            _ => runtime.block_on(chosen(args.client, &job)),
+        };
+    };
+    let process = RemoteProcess::start(&ServerCommand::over_http()?)?;
+    let port = process.said.parse().context("the server did not say its port")?;
+    let server = RemoteServer { port, framing: plan.framing };
+    let job = HttpJob { plan, size, n_calls, server };
+    let report = runtime.block_on(chosen_over_http(args.client, &job));
+    // A client whose connections are still open does not keep the server.
+    process.end()?;
+    report
+}
+
+async fn chosen_over_http(client: ClientName, job: &HttpJob) -> anyhow::Result<Report> {
+    match client {
+        ClientName::BareTcp => bare_tcp::drive(job).await,
+        ClientName::BareHyper => http::drive::<BareHyper>(job).await,
+        ClientName::Toolrack => http::drive::<Toolrack>(job).await,
+        ClientName::ToolrackRaw => http::drive::<ToolrackRaw>(job).await,
+        ClientName::ToolrackSession => http::drive::<ToolrackSession>(job).await,
+        ClientName::Rmcp => http::drive::<Rmcp>(job).await,
+        ClientName::Pmcp => http::drive::<PmcpHttp>(job).await,
+        other => bail!("{other:?} is not measured over HTTP"),
+    }
+}
+
+async fn chosen(client: ClientName, job: &Job) -> anyhow::Result<Report> {
+    match client {
+        ClientName::BareTokio => bare_pipe::drive::<TokioPipe>(job, Buffer::Reused).await,
+        ClientName::BareBlock => bare_pipe::drive::<BlockingPipe>(job, Buffer::Reused).await,
+        ClientName::BareFresh => bare_pipe::drive::<BlockingPipe>(job, Buffer::Fresh).await,
+        ClientName::Toolrack => drive::<Toolrack>(job).await,
+        ClientName::ToolrackRaw => drive::<ToolrackRaw>(job).await,
+        ClientName::ToolrackGuarded => drive::<ToolrackGuarded>(job).await,
+        ClientName::Manager => drive::<Rack>(job).await,
+        ClientName::ManagerRaw => drive::<RackRaw>(job).await,
+        ClientName::Rmcp => drive::<Rmcp>(job).await,
+        ClientName::Pmcp => drive::<Pmcp>(job).await,
+        ClientName::Turbomcp => drive::<Turbomcp>(job).await,
+        ClientName::Tower => drive::<Tower>(job).await,
+        other => bail!("{other:?} is not measured on stdio"),
+    }
 }
 
 #[cfg(test)]

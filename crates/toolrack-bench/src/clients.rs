@@ -3,69 +3,30 @@
 //! Every client is used the way its own documentation shows, with its defaults; only limits on the size of
 //! a message are raised where its child-process transport has a setting for them.
 
-mod bare_hyper;
+pub(crate) mod bare_hyper;
 pub(crate) mod bare_pipe;
 pub(crate) mod bare_tcp;
 pub(crate) mod cli_programs;
 pub(crate) mod gateways;
-mod pmcp;
-mod rmcp;
-pub(crate) mod session;
+mod rust_sdks;
 mod toolrack_client;
 pub(crate) mod toolrack_manager;
-mod tower;
-mod turbomcp;
 
 use std::future::Future;
-use std::path::PathBuf;
 
 use clap::ValueEnum;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 pub(crate) use self::bare_hyper::BareHyper;
-pub(crate) use self::pmcp::{Pmcp, PmcpHttp};
-pub(crate) use self::rmcp::Rmcp;
+pub(crate) use self::rust_sdks::{Pmcp, PmcpHttp, Rmcp, Tower, Turbomcp};
 pub(crate) use self::toolrack_client::{Toolrack, ToolrackGuarded, ToolrackRaw, ToolrackSession};
 pub(crate) use self::toolrack_manager::{Rack, RackRaw};
-pub(crate) use self::tower::Tower;
-pub(crate) use self::turbomcp::Turbomcp;
-use crate::process;
 use crate::scenario::Subject;
-use crate::server_process::RemoteServer;
+use crate::server_process::{RemoteServer, ServerCommand};
 
 /// More than the largest result that is measured, for peers that let a caller say so.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
-
-/// How to start a server: most often this same program.
-#[derive(Debug, Clone)]
-pub(crate) struct ServerCommand {
-    pub(crate) program: PathBuf,
-    pub(crate) args: Vec<String>,
-}
-
-impl ServerCommand {
-    pub(crate) fn with_tools(n_tools: usize) -> anyhow::Result<Self> {
-        let args = vec!["serve".to_owned(), "--tools".to_owned(), n_tools.to_string()];
-        Ok(Self { program: std::env::current_exe()?, args })
-    }
-
-    pub(crate) fn over_http() -> anyhow::Result<Self> {
-        Ok(Self { program: std::env::current_exe()?, args: vec!["serve-http".to_owned()] })
-    }
-
-    pub(crate) fn std(&self) -> std::process::Command {
-        let mut command = process::command(&self.program);
-        command.args(&self.args);
-        command
-    }
-
-    pub(crate) fn tokio(&self) -> tokio::process::Command {
-        let mut command = process::tokio_command(&self.program);
-        command.args(&self.args);
-        command
-    }
-}
 
 /// A tool call, made once and used for every repetition.
 #[derive(Debug, Clone)]

@@ -7,14 +7,10 @@
 mod alloc;
 mod chart;
 mod cli;
-mod client;
 mod client_process;
 mod clients;
-mod clock;
 mod machine;
 mod pages;
-mod print;
-mod process;
 mod report;
 mod resource_usage;
 mod results;
@@ -24,6 +20,7 @@ mod scenario_tables;
 mod server;
 mod server_process;
 mod stats;
+mod system;
 mod table;
 mod targets;
 
@@ -43,8 +40,8 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Serve(args) => server::serve(args.tools).map(|()| ExitCode::SUCCESS),
         Command::ServeHttp => server::http::serve().map(|()| ExitCode::SUCCESS),
         Command::Client(args) => {
-            let answer = client::run(&args);
-            print::line(serde_json::to_string(&answer)?);
+            let answer = client_process::run_client(&args);
+            system::print_line(serde_json::to_string(&answer)?);
             match answer {
                 Answer::Report(_) => Ok(ExitCode::SUCCESS),
                 Answer::Failure(_) => Ok(ExitCode::FAILURE),
@@ -64,7 +61,7 @@ fn measure(subject: Subject, args: &BenchArgs) -> anyhow::Result<ExitCode> {
     let mut sections = scenario_tables::tables(&results);
     sections.push(targets::section(subject, &verdicts));
     let body = sections.join("\n");
-    print::line(&body);
+    system::print_line(&body);
     if args.after.write {
         machine::write_benchmarks(subject, &results, &body)
             .context("cannot write the benchmark pages")?;

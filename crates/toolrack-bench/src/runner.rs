@@ -6,10 +6,10 @@ use clap::ValueEnum as _;
 use crate::cli::{BenchArgs, ClientArgs, value_name};
 use crate::client_process::{self, Outcome};
 use crate::clients::ClientName;
-use crate::print;
 use crate::report::Report;
 use crate::results::{Entry, Results};
 use crate::scenario::{Cores, How, Scenario, Subject};
+use crate::system;
 
 const VALGRIND_IS_MISSING: &str = "valgrind is not installed";
 
@@ -20,7 +20,7 @@ pub(crate) fn run(subject: Subject, args: &BenchArgs) -> anyhow::Result<Results>
     let scenarios = chosen(subject, &args.only);
     ensure!(!scenarios.is_empty(), "none of these scenarios belongs to this bench");
     for scenario in scenarios {
-        print::progress(format_args!("{}", value_name(&scenario)));
+        system::print_progress(format_args!("{}", value_name(&scenario)));
         let entries = entries(args, scenario);
         match scenario.how() {
             How::Rounds => rounds(args, &entries, &mut results)?,

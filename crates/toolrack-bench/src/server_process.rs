@@ -1,12 +1,43 @@
 //! The HTTP server as the client process has it: started before the client, ended after it.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Stdio};
 
 use anyhow::Context as _;
 
-use crate::clients::ServerCommand;
 use crate::server::http::{Eras, Framing, path};
+use crate::system;
+
+/// How to start a server: most often this same program.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerCommand {
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<String>,
+}
+
+impl ServerCommand {
+    pub(crate) fn with_tools(n_tools: usize) -> anyhow::Result<Self> {
+        let args = vec!["serve".to_owned(), "--tools".to_owned(), n_tools.to_string()];
+        Ok(Self { program: std::env::current_exe()?, args })
+    }
+
+    pub(crate) fn over_http() -> anyhow::Result<Self> {
+        Ok(Self { program: std::env::current_exe()?, args: vec!["serve-http".to_owned()] })
+    }
+
+    pub(crate) fn std(&self) -> std::process::Command {
+        let mut command = system::command(&self.program);
+        command.args(&self.args);
+        command
+    }
+
+    pub(crate) fn tokio(&self) -> tokio::process::Command {
+        let mut command = system::tokio_command(&self.program);
+        command.args(&self.args);
+        command
+    }
+}
 
 /// A server that listens on this machine.
 #[derive(Debug)]

@@ -14,13 +14,14 @@ use rustix::buffer::spare_capacity;
 use rustix::pipe::fcntl_setpipe_size;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::{Call, ServerCommand};
-use crate::clock;
+use super::Call;
 use crate::report::Report;
 use crate::resource_usage;
 use crate::scenario::measure::{self, Footprint, Spent};
 use crate::scenario::stdio::Job;
 use crate::scenario::{MIB, Scenario};
+use crate::server_process::ServerCommand;
+use crate::system;
 
 /// One read takes what a pipe holds.
 const READ_BYTES: usize = 64 * 1024;
@@ -218,7 +219,7 @@ impl<W: Wire> Bare<W> {
         window: Duration,
     ) -> anyhow::Result<usize> {
         let frames = frame.repeat(n_in_flight);
-        let started = clock::now();
+        let started = system::now();
         self.wire.send(&frames).await?;
         let mut n_sent = n_in_flight;
         let mut n_received = 0;
@@ -226,7 +227,7 @@ impl<W: Wire> Bare<W> {
             self.line.clear();
             let n_replies = memchr_iter(b'\n', self.receive().await?).count();
             n_received += n_replies;
-            if n_replies > 0 && clock::now() - started < window {
+            if n_replies > 0 && system::now() - started < window {
                 let again = frames.get(..n_replies * frame.len()).unwrap_or_default();
                 self.wire.send(again).await?;
                 n_sent += n_replies;

@@ -12,12 +12,12 @@ use memchr::memmem;
 use rustix::net::{RecvFlags, recv};
 
 use super::Call;
-use crate::clock;
 use crate::report::Report;
 use crate::scenario::http::{HttpJob, IN_FLIGHT, Load};
 use crate::scenario::measure::{self, Spent};
 use crate::server::http::{Eras, Framing, path};
 use crate::server_process::RemoteServer;
+use crate::system;
 
 /// What every client says it can read.
 pub(super) const ACCEPTED: &str = "application/json, text/event-stream";
@@ -51,12 +51,12 @@ fn in_flight(job: &HttpJob, request: &[u8]) -> anyhow::Result<Report> {
 }
 
 fn flood(sockets: &mut [Socket], request: &[u8], window: Duration) -> anyhow::Result<Vec<f64>> {
-    let started = clock::now();
+    let started = system::now();
     let mut micros = Vec::new();
     for socket in &mut *sockets {
         socket.send(request)?;
     }
-    while clock::now() - started < window {
+    while system::now() - started < window {
         for socket in &mut *sockets {
             micros.push(socket.receive()?);
             socket.send(request)?;
@@ -81,7 +81,7 @@ impl Socket {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port))?;
         stream.set_nodelay(true)?;
         let buffer = vec![0; READ_BYTES];
-        let mut socket = Self { stream, buffer, reply_bytes: 0, sent: clock::now() };
+        let mut socket = Self { stream, buffer, reply_bytes: 0, sent: system::now() };
         socket.send(request)?;
         let mut reply = Vec::new();
         while !is_whole(&reply, server.framing) {
@@ -100,7 +100,7 @@ impl Socket {
     }
 
     fn send(&mut self, request: &[u8]) -> anyhow::Result<()> {
-        self.sent = clock::now();
+        self.sent = system::now();
         Ok(self.stream.write_all(request)?)
     }
 
@@ -115,7 +115,7 @@ impl Socket {
             ensure!(n_bytes == room_bytes, "the server hung up");
             n_received += n_bytes;
         }
-        Ok((clock::now() - self.sent).as_secs_f64() * 1e6)
+        Ok((system::now() - self.sent).as_secs_f64() * 1e6)
     }
 }
 

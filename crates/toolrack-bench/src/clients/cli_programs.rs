@@ -8,8 +8,9 @@ use std::process::Command;
 
 use anyhow::{Context as _, bail};
 
-use super::{ClientName, ServerCommand};
-use crate::{machine, process};
+use super::ClientName;
+use crate::server_process::ServerCommand;
+use crate::{machine, system};
 
 /// Where `cargo xtask bench cli` puts the peers, and the Node that they and the server run on.
 const PEERS_DIR: &str = "tests/bench/node_modules";
@@ -72,12 +73,12 @@ pub(crate) fn toolrack() -> anyhow::Result<PathBuf> {
 
 fn program(client: ClientName) -> anyhow::Result<Command> {
     let script = match client {
-        ClientName::Toolrack => return Ok(process::command(toolrack()?)),
+        ClientName::Toolrack => return Ok(system::command(toolrack()?)),
         ClientName::Mcporter => "mcporter/dist/cli.js",
         ClientName::Inspector => "@modelcontextprotocol/inspector/clients/launcher/build/index.js",
         other => bail!("{other:?} is no program"),
     };
-    let mut command = process::command(node()?);
+    let mut command = system::command(node()?);
     command.arg(installed(&Path::new(PEERS_DIR).join(script))?);
     Ok(command)
 }

@@ -10,7 +10,8 @@ use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_stdio::{Guardian, McpServerDef, StdioOptions};
 
 use super::cli_programs::installed;
-use super::{Call, Caller, ClientName, ServerCommand};
+use super::{Call, Caller, ClientName};
+use crate::server_process::ServerCommand;
 
 const PYTHON: &str = "tests/servers/python/fastmcp/venv/bin/python";
 const PROXY: &str = "tests/bench/proxy.py";

@@ -8,9 +8,9 @@ use toolrack_client::{CallOptions, McpClient};
 use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_stdio::{Guardian, McpServerDef, StdioOptions};
 
-use super::{Call, Caller, Contender, HttpContender, ServerCommand, text_bytes};
+use super::{Call, Caller, Contender, HttpContender, text_bytes};
 use crate::server::http::Eras;
-use crate::server_process::RemoteServer;
+use crate::server_process::{RemoteServer, ServerCommand};
 
 /// Servers are started directly, and a result is given as text.
 #[derive(Debug, Clone)]

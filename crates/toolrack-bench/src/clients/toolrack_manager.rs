@@ -10,7 +10,8 @@ use toolrack_manager::{McpConnection, McpManager, RackBuilder};
 use toolrack_stdio::{Guardian, StdioOptions};
 
 use super::toolrack_client::{raw_text_of, text_of};
-use super::{Call, Caller, Contender, ServerCommand, text_bytes};
+use super::{Call, Caller, Contender, text_bytes};
+use crate::server_process::ServerCommand;
 
 /// A manager whose first server is called, and a result is given as text.
 #[derive(Debug, Clone)]

@@ -17,7 +17,7 @@ use crate::clients::cli_programs::{self, Errand};
 use crate::report::{Metric, Report};
 use crate::scenario::measure::count;
 use crate::stats::median;
-use crate::{clock, process, resource_usage};
+use crate::{resource_usage, system};
 
 /// How often memory is looked at.
 const SAMPLING: Duration = Duration::from_millis(1);
@@ -89,14 +89,14 @@ struct Run {
 
 impl Run {
     fn timed(command: &mut Command, expected: &str) -> anyhow::Result<Self> {
-        let before = clock::now();
+        let before = system::now();
         let mut child = spawned(command)?;
         let mut output = vec![0; 4096];
         let mut stdout = child.stdout.take().context("no stdout")?;
         let n_read = stdout.read(&mut output)?;
-        let answered = clock::now() - before;
+        let answered = system::now() - before;
         let status = child.wait()?;
-        let ended = clock::now() - before;
+        let ended = system::now() - before;
         output.truncate(n_read);
         stdout.read_to_end(&mut output)?;
         let output = String::from_utf8_lossy(&output);
@@ -154,7 +154,7 @@ fn warm(n_starts: usize) -> anyhow::Result<Report> {
     let errand = Errand::on_demo()?;
     let home = tempfile::tempdir()?;
     let run = |words: &[&str], expected: &str| {
-        let mut command = process::command(cli_programs::toolrack()?);
+        let mut command = system::command(cli_programs::toolrack()?);
         Run::timed(at_home(&mut command, home.path()).args(words), expected)
     };
     let server = errand.server.program.display().to_string();
@@ -181,18 +181,18 @@ fn spawned(command: &mut Command) -> anyhow::Result<Child> {
 fn alone(n_starts: usize, errand: &Errand) -> anyhow::Result<Report> {
     let (mut runs, mut peaks) = (Vec::new(), Vec::new());
     for n in 0..=n_starts {
-        let before = clock::now();
+        let before = system::now();
         let mut command = errand.server.std();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut server = command.spawn()?;
         let mut stdin = server.stdin.take().context("no stdin")?;
         let mut stdout = BufReader::new(server.stdout.take().context("no stdout")?);
         let answer = answer(&mut stdin, &mut stdout, errand)?;
-        let answered = clock::now() - before;
+        let answered = system::now() - before;
         let peak = resource_usage::peak_of(server.id())?;
         drop(stdin);
         server.wait()?;
-        let ended = clock::now() - before;
+        let ended = system::now() - before;
         ensure!(answer.to_string().contains(errand.answer), "{answer}");
         if n > 0 {
             runs.push(Run { answered, ended });
@@ -251,7 +251,7 @@ fn sizes() -> anyhow::Result<Report> {
     let dir = tempfile::tempdir()?;
     let copy = dir.path().join("toolrack");
     fs::copy(&built, &copy)?;
-    let stripped = process::command("strip").arg(&copy).status();
+    let stripped = system::command("strip").arg(&copy).status();
     match stripped {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             bail!("`strip` is missing: install binutils");
@@ -273,7 +273,7 @@ mod tests {
 
     #[track_caller]
     fn check(script: &str, expected: &str) -> Result<Run, String> {
-        let mut command = process::command("sh");
+        let mut command = system::command("sh");
         command.args(["-c", script]);
         Run::timed(&mut command, expected).map_err(|error| error.to_string())
     }
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn memory_of_a_tree_is_more_than_that_of_its_root() {
-        let mut command = process::command("sh");
+        let mut command = system::command("sh");
         command.args(["-c", "sleep 0.2 & sleep 0.2; wait"]);
         let peak = Peak::once(command).unwrap();
         assert!(peak.tree > peak.program, "{peak:?}");

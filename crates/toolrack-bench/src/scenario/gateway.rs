@@ -10,12 +10,12 @@ use tokio::time::{sleep, timeout};
 use super::measure::{self, Spent, count};
 use super::stdio::{SETTLING, close, flood};
 use super::{Scenario, Size};
+use crate::clients::bare_hyper::Session;
 use crate::clients::gateways::{self, Behind, Front};
-use crate::clients::session::Session;
-use crate::clients::{Call, Caller as _, ClientName, ServerCommand};
+use crate::clients::{Call, Caller as _, ClientName};
 use crate::report::{Metric, Report};
 use crate::resource_usage;
-use crate::server_process::RemoteProcess;
+use crate::server_process::{RemoteProcess, ServerCommand};
 
 const IN_FLIGHT: usize = 64;
 const N_SERVERS: usize = 100;

@@ -12,10 +12,10 @@ use super::measure::{self, Spent};
 use super::stdio::close;
 use super::{MIB, Scenario, Size};
 use crate::clients::{Call, Caller, HttpContender};
-use crate::clock;
 use crate::report::Report;
 use crate::server::http::Framing;
 use crate::server_process::RemoteServer;
+use crate::system;
 
 /// Calls in flight, where there are several.
 pub(crate) const IN_FLIGHT: usize = 64;
@@ -114,9 +114,9 @@ async fn flood<C: Caller>(job: &HttpJob, client: &C, window: Duration) -> anyhow
         callers.spawn(async move {
             let mut micros = Vec::new();
             while !stop.load(Ordering::Relaxed) {
-                let before = clock::now();
+                let before = system::now();
                 checked(&client, &call, text_bytes).await?;
-                micros.push((clock::now() - before).as_secs_f64() * 1e6);
+                micros.push((system::now() - before).as_secs_f64() * 1e6);
             }
             anyhow::Ok(micros)
         });

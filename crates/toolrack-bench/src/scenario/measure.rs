@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use crate::report::{Metric, Report};
 use crate::stats::{median, quantile};
-use crate::{alloc, clock, resource_usage};
+use crate::{alloc, resource_usage, system};
 
 /// Before anything is measured it is done this often, so that lazy things have happened.
 const WARM_UPS: usize = 100;
@@ -26,11 +26,11 @@ pub(crate) async fn latencies(
     mut call: impl AsyncFnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<Vec<f64>> {
     let mut micros = Vec::new();
-    let started = clock::now();
+    let started = system::now();
     let mut before = started;
     loop {
         call().await?;
-        let after = clock::now();
+        let after = system::now();
         micros.push((after - before).as_secs_f64() * 1e6);
         before = after;
         if after - started >= window {
@@ -151,11 +151,11 @@ pub(crate) struct Spent {
 
 impl Spent {
     pub(crate) fn start() -> Self {
-        Self { started: clock::now(), cpu: resource_usage::cpu_time() }
+        Self { started: system::now(), cpu: resource_usage::cpu_time() }
     }
 
     pub(crate) fn so_far(&self) -> (Duration, Duration) {
-        (clock::now() - self.started, resource_usage::cpu_time().saturating_sub(self.cpu))
+        (system::now() - self.started, resource_usage::cpu_time().saturating_sub(self.cpu))
     }
 
     pub(crate) fn per_call(&self, n_calls: usize) -> Report {

@@ -10,9 +10,10 @@ use tokio::time::{sleep, timeout};
 
 use super::measure::{self, Footprint, Spent};
 use super::{MIB, Scenario, Size};
-use crate::clients::{Call, Caller, Contender, ServerCommand};
+use crate::clients::{Call, Caller, Contender};
 use crate::report::{Metric, Report};
 use crate::resource_usage;
+use crate::server_process::ServerCommand;
 use crate::stats::{median, quantile};
 
 /// Ending a line may take the peer's own patience with its child, but not longer.
