@@ -2,7 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::peers::ClientName;
+use crate::clients::ClientName;
 use crate::scenario::{Cores, Effort, Runtime, Scenario, Setup};
 
 /// Measures MCP clients side by side
@@ -131,7 +131,10 @@ impl ClientArgs {
 
 /// What a value is called on the command line.
 pub(crate) fn value_name(value: &impl clap::ValueEnum) -> String {
-    value.to_possible_value().map(|it| it.get_name().to_owned()).unwrap_or_default()
+    value
+        .to_possible_value()
+        .map(|possible_value| possible_value.get_name().to_owned())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]

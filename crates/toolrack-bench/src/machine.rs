@@ -1,4 +1,4 @@
-//! Where and when was measured, and BENCHMARKS.md, which says so.
+//! Machine and commit of a measurement, and writing of the benchmark pages.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -8,26 +8,46 @@ use std::time::SystemTime;
 
 use anyhow::Context as _;
 
+use crate::results::Results;
 use crate::scenario::Subject;
-use crate::{child, document};
+use crate::{client_process, pages};
 
 const FILE: &str = "BENCHMARKS.md";
 
-/// Rewrites one section of the file at the root of the workspace that the bench was started in.
-pub(crate) fn write_benchmarks(subject: Subject, body: &str) -> anyhow::Result<()> {
-    let path = root()?.join(FILE);
+/// Folder with all tables and charts.
+const FOLDER: &str = "docs/benchmarks";
+
+/// Writes the tables, the chart and the section of BENCHMARKS.md about one subject.
+pub(crate) fn write_benchmarks(
+    subject: Subject,
+    results: &Results,
+    body: &str,
+) -> anyhow::Result<()> {
+    let root = root()?;
+    let run = RunInfo::now(&root)?;
+    let folder = root.join(FOLDER);
+    fs::create_dir_all(&folder)?;
+    let slug = pages::slug(subject);
+    let page = pages::raw_page(subject, &run.provenance(), &run.machine(), body);
+    replace(&folder.join(format!("{slug}.md")), &page)?;
+    let chart = pages::chart(results, subject);
+    if let Some(chart) = &chart {
+        replace(&folder.join(format!("{slug}.svg")), &chart.to_svg())?;
+    }
+    let Some(table) = pages::short_table(results, subject) else { return Ok(()) };
+    let path = root.join(FILE);
     let before = match fs::read_to_string(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         read => read?,
     };
-    let section = section(&Surroundings::now()?, document::legend(subject), body);
-    replace(&path, &document::with_section(&before, subject, &section))
+    let section = pages::section(subject, &run.provenance(), &table, chart.is_some());
+    replace(&path, &pages::with_section(&before, subject, &section))
 }
 
 /// The workspace that the bench was started in.
 pub(crate) fn root() -> anyhow::Result<PathBuf> {
     let here = std::env::current_dir()?;
-    let root = here.ancestors().find(|it| it.join("Cargo.lock").exists());
+    let root = here.ancestors().find(|ancestor| ancestor.join("Cargo.lock").exists());
     Ok(root.context("not inside a workspace")?.to_owned())
 }
 
@@ -41,10 +61,11 @@ fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the numbers depend on.
+/// Everything that the figures depend on.
 #[derive(Debug)]
-struct Surroundings {
+struct RunInfo {
     date: String,
+    commit: String,
     n_cores: usize,
     cpu: String,
     kernel: String,
@@ -52,30 +73,47 @@ struct Surroundings {
     command: String,
 }
 
-impl Surroundings {
-    fn now() -> anyhow::Result<Self> {
+impl RunInfo {
+    fn now(root: &Path) -> anyhow::Result<Self> {
         let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
         let cpus = fs::read_to_string("/proc/cpuinfo")?;
         let words: Vec<String> = std::env::args().skip(1).collect();
         Ok(Self {
             date: date(since_epoch.as_secs() / (24 * 60 * 60)),
+            commit: commit(root),
             n_cores: thread::available_parallelism()?.get(),
             cpu: cpu_model(&cpus).unwrap_or("unknown").to_owned(),
             kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_owned(),
-            rustc: child::said_by("rustc", "--version").context("rustc does not answer")?,
+            rustc: client_process::first_line_of("rustc", &["--version"])
+                .context("rustc does not run")?,
             command: format!("cargo xtask bench {}", words.join(" ")),
         })
     }
+
+    fn provenance(&self) -> String {
+        let Self { date, commit, command, .. } = self;
+        format!("Measured at commit {commit} on {date} with `{command}`.")
+    }
+
+    fn machine(&self) -> String {
+        let Self { n_cores, cpu, kernel, rustc, .. } = self;
+        format!("Machine: {n_cores} cores ({cpu}), Linux {kernel}, {rustc}.")
+    }
 }
 
-fn section(surroundings: &Surroundings, legend: &str, body: &str) -> String {
-    let Surroundings { date, n_cores, cpu, kernel, rustc, command } = surroundings;
-    format!(
-        "Written by `{command}` on {date}.\n\n\
-         Machine: {n_cores} cores ({cpu}), Linux {kernel}, {rustc}.\n\n\
-         {legend}\n\n\
-         {body}"
-    )
+/// The commit that was measured, marked if product code differs from it.
+fn commit(root: &Path) -> String {
+    let root = root.to_string_lossy();
+    let Some(commit) =
+        client_process::first_line_of("git", &["-C", &root, "rev-parse", "--short", "HEAD"])
+    else {
+        return "unknown".to_owned();
+    };
+    let changes = ["-C", &root, "status", "--porcelain", "--", "crates", "Cargo.lock"];
+    match client_process::first_line_of("git", &changes) {
+        Some(_) => format!("{commit} with local changes"),
+        None => commit,
+    }
 }
 
 fn cpu_model(cpuinfo: &str) -> Option<&str> {
@@ -118,22 +156,23 @@ mod tests {
     }
 
     #[test]
-    fn a_section_says_where_it_comes_from() {
-        let surroundings = Surroundings {
+    fn provenance_names_commit_date_and_command() {
+        let run = RunInfo {
             date: "2026-11-15".to_owned(),
+            commit: "abc1234".to_owned(),
             n_cores: 2,
             cpu: "Some CPU".to_owned(),
             kernel: "6.18".to_owned(),
             rustc: "rustc 1.95.0".to_owned(),
             command: "cargo xtask bench stdio".to_owned(),
         };
-        let expected = "Written by `cargo xtask bench stdio` on 2026-11-15.\n\n\
-            Machine: 2 cores (Some CPU), Linux 6.18, rustc 1.95.0.\n\nLegend.\n\n## Table\n";
-        assert_eq!(section(&surroundings, "Legend.", "## Table\n"), expected);
+        let expected = "Measured at commit abc1234 on 2026-11-15 with `cargo xtask bench stdio`.";
+        assert_eq!(run.provenance(), expected);
+        assert_eq!(run.machine(), "Machine: 2 cores (Some CPU), Linux 6.18, rustc 1.95.0.");
     }
 
     #[test]
-    fn the_model_is_found_among_the_facts_about_a_cpu() {
+    fn cpu_model_is_parsed() {
         assert_eq!(cpu_model("processor\t: 0\nmodel name\t: Fast CPU\n"), Some("Fast CPU"));
         assert_eq!(cpu_model("processor\t: 0\n"), None);
     }

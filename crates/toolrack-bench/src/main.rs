@@ -5,26 +5,24 @@
 //! same with programs and the servers that they start, and `gateway` with endpoints before a server.
 
 mod alloc;
-mod bench;
-mod child;
+mod chart;
 mod cli;
-mod client;
-mod clock;
-mod document;
-mod gauge;
+mod client_process;
+mod clients;
 mod machine;
-mod peers;
-mod print;
-mod process;
-mod remote;
+mod pages;
 mod report;
-mod result;
+mod resource_usage;
+mod results;
+mod runner;
 mod scenario;
+mod scenario_tables;
 mod server;
-mod sheet;
+mod server_process;
 mod stats;
+mod system;
 mod table;
-mod verdict;
+mod targets;
 
 use std::process::ExitCode;
 
@@ -42,8 +40,8 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Serve(args) => server::serve(args.tools).map(|()| ExitCode::SUCCESS),
         Command::ServeHttp => server::http::serve().map(|()| ExitCode::SUCCESS),
         Command::Client(args) => {
-            let answer = client::run(&args);
-            print::line(serde_json::to_string(&answer)?);
+            let answer = client_process::run_client(&args);
+            system::print_line(serde_json::to_string(&answer)?);
             match answer {
                 Answer::Report(_) => Ok(ExitCode::SUCCESS),
                 Answer::Failure(_) => Ok(ExitCode::FAILURE),
@@ -58,16 +56,17 @@ fn main() -> anyhow::Result<ExitCode> {
 }
 
 fn measure(subject: Subject, args: &BenchArgs) -> anyhow::Result<ExitCode> {
-    let results = bench::run(subject, args)?;
-    let verdicts = verdict::verdicts(subject, &results);
-    let mut sections = sheet::tables(&results);
-    sections.push(verdict::section(subject, &verdicts));
+    let results = runner::run(subject, args)?;
+    let verdicts = targets::verdicts(subject, &results);
+    let mut sections = scenario_tables::tables(&results);
+    sections.push(targets::section(subject, &verdicts));
     let body = sections.join("\n");
-    print::line(&body);
+    system::print_line(&body);
     if args.after.write {
-        machine::write_benchmarks(subject, &body).context("BENCHMARKS.md cannot be written")?;
+        machine::write_benchmarks(subject, &results, &body)
+            .context("cannot write the benchmark pages")?;
     }
-    if args.after.no_gate || verdict::all_met(&verdicts) {
+    if args.after.no_gate || targets::all_met(&verdicts) {
         Ok(ExitCode::SUCCESS)
     } else {
         Ok(ExitCode::FAILURE)

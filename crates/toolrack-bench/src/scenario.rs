@@ -1,18 +1,18 @@
 //! What is measured, in which surroundings, and how long.
 
-pub(crate) mod drive;
+pub(crate) mod cli;
 pub(crate) mod gateway;
+pub(crate) mod http;
+pub(crate) mod manager;
 pub(crate) mod measure;
-pub(crate) mod program;
-pub(crate) mod rack;
-pub(crate) mod remote;
+pub(crate) mod stdio;
 
 use std::time::Duration;
 
 use clap::ValueEnum;
 
-use self::remote::Plan;
-use crate::peers::{ClientName, Role};
+use self::http::Plan;
+use crate::clients::{ClientName, Role};
 
 /// One thing to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -342,8 +342,9 @@ mod tests {
     #[track_caller]
     fn check(scenario: Scenario, setup: Setup, expected: &[ClientName]) {
         let all = ClientName::value_variants().iter().copied();
-        let limits = all.filter(|it| it.role() == Role::Limit);
-        let fitting: Vec<ClientName> = limits.filter(|it| scenario.fits(*it, setup)).collect();
+        let limits = all.filter(|value| value.role() == Role::Limit);
+        let fitting: Vec<ClientName> =
+            limits.filter(|limits| scenario.fits(*limits, setup)).collect();
         assert_eq!(fitting, expected, "{scenario:?} {setup:?}");
     }
 

@@ -1,17 +1,16 @@
-//! The server that every client is measured against: `toolrack-bench serve`.
+//! Stdio benchmark server: `toolrack-bench serve`.
 //!
-//! A legacy server (2025-11-25) on blocking pipes that spends as little CPU as it can: it answers all
-//! requests of one read with one write, so that what is measured is the client. It ends with its input.
+//! A legacy server (2025-11-25) on blocking pipes. It answers all requests of one read with one write to spend as
+//! little CPU time as possible, because the client is what is measured. It exits when stdin closes.
 //!
-//! **Invariant:** only whole lines are written, each under the lock on the output.
+//! **Invariant:** the output consists of whole lines, each written under the output lock.
 
-mod flood;
 pub(crate) mod http;
-pub(crate) mod reply;
-mod scan;
+mod json_scan;
+pub(crate) mod responses;
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _, Write};
 use std::os::fd::AsFd as _;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,10 +19,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use memchr::memchr;
+use rustix::process::{Signal, set_parent_process_death_signal};
 
-use self::reply::Escapes;
-use self::scan::{Request, Shortcut, member, number, unquoted};
-use crate::clock;
+use self::json_scan::{Request, Shortcut, member, number, unquoted};
+use self::responses::Escapes;
+use crate::system;
 
 /// How long a call of `slow` takes.
 const SLOW: Duration = Duration::from_millis(400);
@@ -99,7 +99,7 @@ impl Server {
 
     fn answer(&mut self, line: &[u8]) -> anyhow::Result<()> {
         if let Some(id) = self.shortcut.id_of_echo(line) {
-            reply::echo(&mut self.out, id);
+            responses::echo(&mut self.out, id);
             return Ok(());
         }
         let Request { id: Some(id), method, params } = Request::of(line) else {
@@ -108,9 +108,9 @@ impl Server {
         match method {
             b"tools/call" => self.call(id, params)?,
             b"tools/list" => self.list(id)?,
-            b"initialize" => reply::whole_result(&mut self.out, id, reply::INITIALIZED),
-            b"ping" => reply::whole_result(&mut self.out, id, b"{}"),
-            _ => reply::method_not_found(&mut self.out, id),
+            b"initialize" => responses::whole_result(&mut self.out, id, responses::INITIALIZED),
+            b"ping" => responses::whole_result(&mut self.out, id, b"{}"),
+            _ => responses::method_not_found(&mut self.out, id),
         }
         Ok(())
     }
@@ -121,15 +121,15 @@ impl Server {
             Some(b"slow") => self.slow(id)?,
             Some(b"flood") => {
                 let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-                flood::flood(&mut *output)?;
+                flood(&mut *output)?;
             }
-            _ => reply::echo(&mut self.out, id),
+            _ => responses::echo(&mut self.out, id),
         }
         Ok(())
     }
 
     fn list(&mut self, id: &[u8]) -> io::Result<()> {
-        let list = self.tool_list.take().unwrap_or_else(|| reply::tool_list(self.n_tools));
+        let list = self.tool_list.take().unwrap_or_else(|| responses::tool_list(self.n_tools));
         self.answer_with(id, &list)?;
         self.tool_list = Some(list);
         Ok(())
@@ -146,7 +146,7 @@ impl Server {
             .big
             .take()
             .filter(|(made, _)| *made == asked)
-            .unwrap_or_else(|| (asked, reply::big(text_bytes, escapes)));
+            .unwrap_or_else(|| (asked, responses::big(text_bytes, escapes)));
         self.answer_with(id, &result)?;
         self.big = Some((asked, result));
         Ok(())
@@ -155,24 +155,24 @@ impl Server {
     /// A large result is written from where it is; copying it first would be time of the server.
     fn answer_with(&mut self, id: &[u8], result: &[u8]) -> io::Result<()> {
         if result.len() < READ_BYTES {
-            reply::whole_result(&mut self.out, id, result);
+            responses::whole_result(&mut self.out, id, result);
             return Ok(());
         }
-        reply::result_opening(&mut self.out, id);
-        self.write_through(&[result, reply::RESULT_CLOSING])
+        responses::result_opening(&mut self.out, id);
+        self.write_through(&[result, responses::RESULT_CLOSING])
     }
 
     /// Queues the answer with the timer, so that the calls behind it are not held up.
     fn slow(&mut self, id: &[u8]) -> anyhow::Result<()> {
         let mut line = Vec::new();
-        reply::echo(&mut line, id);
+        responses::echo(&mut line, id);
         let output = Arc::clone(&self.output);
         let queue = self.slow.get_or_insert_with(|| {
             let (queue, calls) = mpsc::sync_channel(SLOW_CALLS);
             thread::spawn(move || answer_when_due(&calls, &output));
             queue
         });
-        queue.send(SlowCall { due: clock::now() + SLOW, line }).context("the timer ended")
+        queue.send(SlowCall { due: system::now() + SLOW, line }).context("the timer ended")
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -194,11 +194,33 @@ impl Server {
 /// All slow calls take equally long, so the order of arrival is the order of answering.
 fn answer_when_due(calls: &Receiver<SlowCall>, output: &Mutex<File>) {
     for call in calls {
-        thread::sleep(call.due.saturating_duration_since(clock::now()));
+        thread::sleep(call.due.saturating_duration_since(system::now()));
         let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
         // A client that is gone has closed the pipe; the main loop sees it too, and ends.
         if output.write_all(&call.line).is_err() {
             return;
         }
+    }
+}
+
+/// Well-formed, and of no use to anybody: a notification that nobody knows, and an answer that nobody waits for.
+const NONSENSE: &[u8] = b"\
+    {\"jsonrpc\":\"2.0\",\"method\":\"notifications/nonsense\",\"params\":{\"of\":\"no use to anybody\"}}\n\
+    {\"jsonrpc\":\"2.0\",\"id\":999999999,\"result\":{\"content\":[]}}\n";
+
+/// How much is written at once: what a pipe holds.
+const WRITE_BYTES: usize = 64 * 1024;
+
+/// Goes on until nobody reads the output, or until whoever started the process is gone.
+fn flood(output: &mut impl Write) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    thread::spawn(|| {
+        loop {
+            std::hint::spin_loop();
+        }
+    });
+    let nonsense = NONSENSE.repeat(WRITE_BYTES / NONSENSE.len());
+    loop {
+        output.write_all(&nonsense)?;
     }
 }

@@ -35,7 +35,9 @@ impl Table {
             let rows = std::iter::once(&self.headings).chain(&self.rows);
             rows.filter_map(move |row| row.get(column))
         };
-        columns.map(|it| cells(it).map(|cell| cell.chars().count()).max().unwrap_or(0)).collect()
+        columns
+            .map(|columns| cells(columns).map(|cell| cell.chars().count()).max().unwrap_or(0))
+            .collect()
     }
 }
 

@@ -7,15 +7,15 @@ use anyhow::{Context as _, bail, ensure};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::drive::{SETTLING, close, flood};
 use super::measure::{self, Spent, count};
+use super::stdio::{SETTLING, close, flood};
 use super::{Scenario, Size};
-use crate::gauge;
-use crate::peers::gateway::{self, Behind, Front};
-use crate::peers::session::Session;
-use crate::peers::{Call, Caller as _, ClientName, ServerCommand};
-use crate::remote::RemoteProcess;
+use crate::clients::bare_hyper::Session;
+use crate::clients::gateways::{self, Behind, Front};
+use crate::clients::{Call, Caller as _, ClientName};
 use crate::report::{Metric, Report};
+use crate::resource_usage;
+use crate::server_process::{RemoteProcess, ServerCommand};
 
 const IN_FLIGHT: usize = 64;
 const N_SERVERS: usize = 100;
@@ -41,7 +41,7 @@ pub(crate) async fn drive(
         let caller = Behind::start(client, ServerCommand::with_tools(10)?).await?;
         return calls(caller, scenario, size).await;
     }
-    let command = gateway::before_one(client, front)?;
+    let command = gateways::before_one(client, front)?;
     if front == Front::Stdio {
         return calls(Behind::start(client, command).await?, scenario, size).await;
     }
@@ -78,7 +78,7 @@ async fn checked(caller: &Behind, call: &Call) -> anyhow::Result<()> {
 /// The address that a gateway has said, once somebody answers there.
 async fn listening(process: &RemoteProcess) -> anyhow::Result<String> {
     let url = process.said.strip_prefix("listening ").context("the gateway said no address")?;
-    let address = url.strip_prefix("http://").and_then(|it| it.split('/').next());
+    let address = url.strip_prefix("http://").and_then(|rest| rest.split('/').next());
     let address = address.context("the gateway said no address")?;
     let answered = async {
         while TcpStream::connect(address).is_err() {
@@ -91,17 +91,17 @@ async fn listening(process: &RemoteProcess) -> anyhow::Result<String> {
 
 /// Of our process only: guardians and servers are others. Every session has listed the tools, and its stream is open.
 async fn memory() -> anyhow::Result<Report> {
-    gauge::allow_many_files()?;
-    let process = RemoteProcess::start(&gateway::before_many(N_SERVERS)?)?;
+    resource_usage::allow_many_files()?;
+    let process = RemoteProcess::start(&gateways::before_many(N_SERVERS)?)?;
     let url = listening(&process).await?;
     // One session pays for what there is once for all.
     let mut sessions = vec![Session::open(&url).await?];
     sleep(SETTLING).await;
-    let before = gauge::resident_of(process.id())?;
+    let before = resource_usage::resident_of(process.id())?;
     sessions.extend(opened(&url, N_SESSIONS - 1).await?);
     sleep(SETTLING).await;
-    let after = gauge::resident_of(process.id())?;
-    let n_open = sessions.iter().filter(|it| it.is_open()).count();
+    let after = resource_usage::resident_of(process.id())?;
+    let n_open = sessions.iter().filter(|session| session.is_open()).count();
     ensure!(n_open == N_SESSIONS, "{n_open} of {N_SESSIONS} sessions are open");
     drop(sessions);
     process.end()?;

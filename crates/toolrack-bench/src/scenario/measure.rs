@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use crate::report::{Metric, Report};
 use crate::stats::{median, quantile};
-use crate::{alloc, clock, gauge};
+use crate::{alloc, resource_usage, system};
 
 /// Before anything is measured it is done this often, so that lazy things have happened.
 const WARM_UPS: usize = 100;
@@ -26,11 +26,11 @@ pub(crate) async fn latencies(
     mut call: impl AsyncFnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<Vec<f64>> {
     let mut micros = Vec::new();
-    let started = clock::now();
+    let started = system::now();
     let mut before = started;
     loop {
         call().await?;
-        let after = clock::now();
+        let after = system::now();
         micros.push((after - before).as_secs_f64() * 1e6);
         before = after;
         if after - started >= window {
@@ -83,19 +83,19 @@ pub(crate) struct Footprint {
 
 impl Footprint {
     pub(crate) fn start() -> anyhow::Result<Self> {
-        gauge::reset_peak()?;
-        Ok(Self { idle: gauge::Memory::of_this_process()?.resident })
+        resource_usage::reset_peak()?;
+        Ok(Self { idle: resource_usage::Memory::of_this_process()?.resident })
     }
 
     /// The report, with the highest that memory has been since.
     pub(crate) fn added_to(&self, mut report: Report) -> anyhow::Result<Report> {
-        report.insert(Metric::PeakMegabytes, megabytes(gauge::peak_resident()?));
+        report.insert(Metric::PeakMegabytes, megabytes(resource_usage::peak_resident()?));
         report.insert(Metric::OverIdleMegabytes, self.over_idle()?);
         Ok(report)
     }
 
     pub(crate) fn over_idle(&self) -> anyhow::Result<f64> {
-        Ok(megabytes(gauge::peak_resident()?.saturating_sub(self.idle)))
+        Ok(megabytes(resource_usage::peak_resident()?.saturating_sub(self.idle)))
     }
 }
 
@@ -128,15 +128,15 @@ pub(crate) fn connects(times: &[(Duration, Duration)]) -> anyhow::Result<Report>
 }
 
 /// What `n_lines` more idle lines added to a process that had `before`.
-pub(crate) fn idle_lines(before: gauge::Memory, n_lines: usize) -> anyhow::Result<Report> {
-    let after = gauge::Memory::of_this_process()?;
+pub(crate) fn idle_lines(before: resource_usage::Memory, n_lines: usize) -> anyhow::Result<Report> {
+    let after = resource_usage::Memory::of_this_process()?;
     let per_line = |after: u64, before: u64| float(after.saturating_sub(before)) / count(n_lines);
     let mut report = Report::from([
         (Metric::ResidentKibPerLine, per_line(after.resident, before.resident)),
         (Metric::AnonymousKibPerLine, per_line(after.anonymous, before.anonymous)),
     ]);
     let go_betweens: Vec<f64> =
-        gauge::private_memory_of_go_betweens()?.into_iter().map(float).collect();
+        resource_usage::private_memory_of_go_betweens()?.into_iter().map(float).collect();
     if let Some(private) = median(&go_betweens) {
         report.insert(Metric::PrivateKibPerGoBetween, private);
     }
@@ -151,11 +151,11 @@ pub(crate) struct Spent {
 
 impl Spent {
     pub(crate) fn start() -> Self {
-        Self { started: clock::now(), cpu: gauge::cpu_time() }
+        Self { started: system::now(), cpu: resource_usage::cpu_time() }
     }
 
     pub(crate) fn so_far(&self) -> (Duration, Duration) {
-        (clock::now() - self.started, gauge::cpu_time().saturating_sub(self.cpu))
+        (system::now() - self.started, resource_usage::cpu_time().saturating_sub(self.cpu))
     }
 
     pub(crate) fn per_call(&self, n_calls: usize) -> Report {

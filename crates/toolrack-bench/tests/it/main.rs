@@ -83,9 +83,9 @@ fn the_server_answers_calls_with_as_much_text_as_was_asked_for() {
     .unwrap();
     let texts: Vec<(u64, usize)> = answers
         .iter()
-        .map(|it| {
-            let text = it["result"]["content"][0]["text"].as_str().unwrap();
-            (it["id"].as_u64().unwrap(), text.len())
+        .map(|answer| {
+            let text = answer["result"]["content"][0]["text"].as_str().unwrap();
+            (answer["id"].as_u64().unwrap(), text.len())
         })
         .collect();
     assert_eq!(texts, [(1, 100), (2, 100_000), (3, 100_001)]);
@@ -107,7 +107,8 @@ fn check_short_run(client: &str, scenario: &str, metric: &str) {
 #[track_caller]
 fn check_where_installed(client: &str, scenario: &str, metric: &str) {
     let answer = short_run(client, scenario);
-    let is_missing = answer["failure"].as_str().is_some_and(|it| it.contains("`cargo xtask bench"));
+    let is_missing =
+        answer["failure"].as_str().is_some_and(|failure| failure.contains("`cargo xtask bench"));
     assert!(is_missing || answer["report"][metric].is_f64(), "{client}, {scenario}: {answer}");
 }
 

@@ -1,0 +1,143 @@
+//! Bare HTTP clients on hyper-util, without any MCP library.
+//!
+//! [`BareHyper`] sends the same requests as an MCP client: the cost of a good HTTP library alone. [`Session`] is a
+//! session of the legacy era that keeps next to nothing, so that only the gateway's memory counts.
+
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use memchr::memmem;
+use serde_json::{Value, json};
+
+use super::bare_tcp::{ACCEPTED, message};
+use super::{Call, Caller, HttpContender, text_bytes};
+use crate::server::http::Eras;
+use crate::server_process::RemoteServer;
+
+#[derive(Debug, Clone)]
+pub(crate) struct BareHyper {
+    client: Client<HttpConnector, Full<Bytes>>,
+    uri: Uri,
+    headers: HeaderMap,
+}
+
+impl HttpContender for BareHyper {
+    async fn connect(server: &RemoteServer) -> anyhow::Result<Self> {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        let client = Client::builder(TokioExecutor::new()).build(connector);
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT, HeaderValue::from_static(ACCEPTED));
+        Ok(Self { client, uri: server.url(Eras::Both).parse()?, headers })
+    }
+}
+
+impl Caller for BareHyper {
+    async fn call(&self, call: &Call) -> anyhow::Result<usize> {
+        let mut request = Request::new(Full::new(Bytes::from(message(call))));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.uri.clone();
+        *request.headers_mut() = self.headers.clone();
+        let response = self.client.request(request).await?;
+        ensure!(response.status().is_success(), "status {}", response.status());
+        let body = response.into_body().collect().await?.to_bytes();
+        text_in(&body).context("another answer than the server sends")
+    }
+
+    async fn close(self) -> anyhow::Result<()> {
+        Ok(())
+    }
+}
+
+/// The result is found, and looked at no further.
+fn text_in(body: &[u8]) -> Option<usize> {
+    const RESULT: &[u8] = br#""result":"#;
+    let result = body.get(memmem::find(body, RESULT)? + RESULT.len()..)?;
+    text_bytes(result.trim_ascii_end().strip_suffix(b"}")?)
+}
+
+const SESSION_ID: &str = "mcp-session-id";
+
+/// An open session: a connection for requests, and another one with its stream.
+#[derive(Debug)]
+pub(crate) struct Session {
+    client: Client<HttpConnector, Full<Bytes>>,
+    uri: Uri,
+    id: Option<HeaderValue>,
+    stream: Option<Incoming>,
+}
+
+impl Session {
+    /// Greets, lists all tools and opens the stream.
+    pub(crate) async fn open(url: &str) -> anyhow::Result<Self> {
+        let client = Client::builder(TokioExecutor::new()).build_http();
+        let mut session = Self { client, uri: url.parse()?, id: None, stream: None };
+        let params = json!({
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": { "name": "bare", "version": "1" },
+        });
+        let greeting =
+            json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
+        let id = session.post(&greeting).await?.headers().get(SESSION_ID).cloned();
+        session.id = Some(id.context("the gateway opened no session")?);
+        let greeted = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        session.post(&greeted).await?;
+        session.post(&json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" })).await?;
+        let stream = session.request(Method::GET, Bytes::new()).await?;
+        session.stream = Some(stream.into_body());
+        Ok(session)
+    }
+
+    /// Whether the stream is there and the gateway has not ended it.
+    pub(crate) fn is_open(&self) -> bool {
+        self.stream.as_ref().is_some_and(|stream| !hyper::body::Body::is_end_stream(stream))
+    }
+
+    /// Sends a message and reads the answer to its end.
+    async fn post(&self, message: &Value) -> anyhow::Result<Response<Bytes>> {
+        let response = self.request(Method::POST, Bytes::from(message.to_string())).await?;
+        let (head, body) = response.into_parts();
+        Ok(Response::from_parts(head, body.collect().await?.to_bytes()))
+    }
+
+    async fn request(&self, method: Method, body: Bytes) -> anyhow::Result<Response<Incoming>> {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = self.uri.clone();
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT, HeaderValue::from_static(ACCEPTED));
+        if let Some(id) = &self.id {
+            headers.insert(SESSION_ID, id.clone());
+        }
+        let response = self.client.request(request).await?;
+        ensure!(response.status().is_success(), "status {}", response.status());
+        Ok(response)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(body: &str, expected: Option<usize>) {
+        assert_eq!(text_in(body.as_bytes()), expected);
+    }
+
+    #[test]
+    fn a_result_is_found_in_either_framing() {
+        let message = r#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"hello"}],"isError":false}}"#;
+        check(&format!("{message}\n"), Some(5));
+        check(&format!("event: message\ndata: {message}\n\n"), Some(5));
+        check(r#"{"jsonrpc":"2.0","id":1,"error":{}}"#, None);
+    }
+}

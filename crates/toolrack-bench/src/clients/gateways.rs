@@ -1,0 +1,125 @@
+//! Gateways before a server: how each is started, and a client that calls through it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{bail, ensure};
+use toolrack_client::McpClient;
+use toolrack_http::{HttpOptions, HttpServerDef};
+use toolrack_stdio::{Guardian, McpServerDef, StdioOptions};
+
+use super::cli_programs::installed;
+use super::{Call, Caller, ClientName};
+use crate::server_process::ServerCommand;
+
+const PYTHON: &str = "tests/servers/python/fastmcp/venv/bin/python";
+const PROXY: &str = "tests/bench/proxy.py";
+
+/// The name that a server has behind our gateway, and what that makes of its tool.
+const SERVER: &str = "bench";
+const TOOL: &str = "bench_echo";
+
+/// What a gateway speaks with its clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Front {
+    Stdio,
+    Http,
+}
+
+/// The gateway with one server behind it.
+pub(crate) fn before_one(client: ClientName, front: Front) -> anyhow::Result<ServerCommand> {
+    let server = ServerCommand::with_tools(10)?;
+    match client {
+        ClientName::Gateway => Ok(ours(front, &[(SERVER.to_owned(), server)])?),
+        ClientName::FastMcp => {
+            let front = if front == Front::Http { "http" } else { "stdio" };
+            let mut args = vec![text(&installed(Path::new(PROXY))?)?, front.to_owned()];
+            args.push(text(&server.program)?);
+            args.extend(server.args);
+            Ok(ServerCommand { program: installed(Path::new(PYTHON))?, args })
+        }
+        other => bail!("{other:?} is no gateway"),
+    }
+}
+
+/// Our gateway over HTTP with so many servers behind it.
+pub(crate) fn before_many(n_servers: usize) -> anyhow::Result<ServerCommand> {
+    let server = ServerCommand::with_tools(10)?;
+    let servers: Vec<_> =
+        (0..n_servers).map(|n| (format!("{SERVER}-{n}"), server.clone())).collect();
+    ours(Front::Http, &servers)
+}
+
+fn ours(front: Front, servers: &[(String, ServerCommand)]) -> anyhow::Result<ServerCommand> {
+    let mut args = Vec::new();
+    if front == Front::Http {
+        args.extend(["--http", "127.0.0.1:0"].map(str::to_owned));
+    }
+    for (name, server) in servers {
+        args.extend(["--server".to_owned(), name.clone(), text(&server.program)?]);
+        args.extend(server.args.iter().cloned());
+    }
+    Ok(ServerCommand { program: endpoint()?, args })
+}
+
+/// Our gateway as a program, which is built beside this one.
+fn endpoint() -> anyhow::Result<PathBuf> {
+    let path = std::env::current_exe()?.with_file_name("toolrack-endpoint");
+    ensure!(
+        path.exists(),
+        "`toolrack-endpoint` is not beside the bench: `cargo xtask bench gateway` builds it"
+    );
+    Ok(path)
+}
+
+fn text(path: &Path) -> anyhow::Result<String> {
+    let unreadable = |path: OsString| anyhow::anyhow!("{} is not UTF-8", path.display());
+    path.as_os_str().to_owned().into_string().map_err(unreadable)
+}
+
+/// Our client of a gateway, or of the server itself.
+#[derive(Debug, Clone)]
+pub(crate) struct Behind {
+    client: Arc<McpClient>,
+    tool: &'static str,
+}
+
+impl Behind {
+    /// Starts a gateway, or the server itself, and speaks with it over pipes.
+    pub(crate) async fn start(name: ClientName, server: ServerCommand) -> anyhow::Result<Self> {
+        let ServerCommand { program, args } = server;
+        let definition = McpServerDef { command: text(&program)?, args, ..McpServerDef::default() };
+        let options = StdioOptions { guardian: Guardian::Nobody, ..StdioOptions::default() };
+        let client = McpClient::builder("bench").connect_stdio(definition, options).await?;
+        Ok(Self { client: Arc::new(client), tool: tool(name) })
+    }
+
+    /// Speaks with a gateway that is there already.
+    pub(crate) async fn reach(name: ClientName, url: &str) -> anyhow::Result<Self> {
+        let definition = HttpServerDef::new(url);
+        let builder = McpClient::builder("bench");
+        let client = builder.connect_http(definition, HttpOptions::default()).await?;
+        Ok(Self { client: Arc::new(client), tool: tool(name) })
+    }
+}
+
+impl Caller for Behind {
+    async fn call(&self, call: &Call) -> anyhow::Result<usize> {
+        let result = self.client.call_tool(self.tool, &call.arguments).await?;
+        ensure!(!result.is_error, "the tool failed: {}", result.content);
+        Ok(result.content.len())
+    }
+
+    async fn close(self) -> anyhow::Result<()> {
+        if let Some(client) = Arc::into_inner(self.client) {
+            client.shutdown().await;
+        }
+        Ok(())
+    }
+}
+
+/// Only a gateway of many servers has to name them.
+fn tool(name: ClientName) -> &'static str {
+    if name == ClientName::Gateway { TOOL } else { "echo" }
+}

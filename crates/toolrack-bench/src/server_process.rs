@@ -1,0 +1,85 @@
+//! The HTTP server as the client process has it: started before the client, ended after it.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Stdio};
+
+use anyhow::Context as _;
+
+use crate::server::http::{Eras, Framing, path};
+use crate::system;
+
+/// How to start a server: most often this same program.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerCommand {
+    pub(crate) program: PathBuf,
+    pub(crate) args: Vec<String>,
+}
+
+impl ServerCommand {
+    pub(crate) fn with_tools(n_tools: usize) -> anyhow::Result<Self> {
+        let args = vec!["serve".to_owned(), "--tools".to_owned(), n_tools.to_string()];
+        Ok(Self { program: std::env::current_exe()?, args })
+    }
+
+    pub(crate) fn over_http() -> anyhow::Result<Self> {
+        Ok(Self { program: std::env::current_exe()?, args: vec!["serve-http".to_owned()] })
+    }
+
+    pub(crate) fn std(&self) -> std::process::Command {
+        let mut command = system::command(&self.program);
+        command.args(&self.args);
+        command
+    }
+
+    pub(crate) fn tokio(&self) -> tokio::process::Command {
+        let mut command = system::tokio_command(&self.program);
+        command.args(&self.args);
+        command
+    }
+}
+
+/// A server that listens on this machine.
+#[derive(Debug)]
+pub(crate) struct RemoteServer {
+    pub(crate) port: u16,
+    pub(crate) framing: Framing,
+}
+
+impl RemoteServer {
+    pub(crate) fn url(&self, eras: Eras) -> String {
+        format!("http://127.0.0.1:{}{}", self.port, path(self.framing, eras))
+    }
+}
+
+/// The process of a server.
+#[derive(Debug)]
+pub(crate) struct RemoteProcess {
+    child: Child,
+    /// The server ends with its input, so this is what keeps it going.
+    stdin: ChildStdin,
+    /// The first line that it printed.
+    pub(crate) said: String,
+}
+
+impl RemoteProcess {
+    pub(crate) fn start(server: &ServerCommand) -> anyhow::Result<Self> {
+        let mut command = server.std();
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let stdin = child.stdin.take().context("no stdin")?;
+        let mut said = String::new();
+        BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut said)?;
+        Ok(Self { child, stdin, said: said.trim().to_owned() })
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn end(self) -> anyhow::Result<()> {
+        let Self { mut child, stdin, said: _ } = self;
+        drop(stdin);
+        child.wait()?;
+        Ok(())
+    }
+}
