@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
-use toolrack_transport::{CachedCredential, AuthError, Authorization, BoxFuture, Credentials, AuthChallenge};
+use toolrack_transport::{
+    AuthChallenge, AuthError, Authorization, BoxFuture, CachedCredential, Credentials,
+};
 use url::Url;
 
 use self::flow::AuthFlow;
@@ -131,7 +133,10 @@ impl Credentials for Authorizer {
         Box::pin(self.run(async move { flow.obtain().await }))
     }
 
-    fn on_challenge<'a>(&'a self, rebuff: AuthChallenge<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
+    fn on_challenge<'a>(
+        &'a self,
+        rebuff: AuthChallenge<'a>,
+    ) -> BoxFuture<'a, Result<(), AuthError>> {
         let challenge = BearerChallenge::from_headers(rebuff.challenges);
         let sent = rebuff.sent.cloned();
         let (method, subject) = rebuff.operation;
@@ -182,7 +187,10 @@ impl Credentials for StaticBearer {
         Box::pin(async { Ok(Some(self.token.clone())) })
     }
 
-    fn on_challenge<'a>(&'a self, rebuff: AuthChallenge<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
+    fn on_challenge<'a>(
+        &'a self,
+        rebuff: AuthChallenge<'a>,
+    ) -> BoxFuture<'a, Result<(), AuthError>> {
         let challenge = BearerChallenge::from_headers(rebuff.challenges);
         let error = match (rebuff.status, challenge.scopes) {
             (403, Some(scopes)) if challenge.error.as_deref() == Some("insufficient_scope") => {
@@ -209,8 +217,12 @@ mod static_bearer_tests {
             matches!(bearer.cached(), CachedCredential::Ready(token) if token.reveal() == "Bearer s3cret")
         );
         let challenges = [challenge.to_owned()];
-        let rebuff =
-            AuthChallenge { status, challenges: &challenges, sent: None, operation: ("tools/list", None) };
+        let rebuff = AuthChallenge {
+            status,
+            challenges: &challenges,
+            sent: None,
+            operation: ("tools/list", None),
+        };
         let mut outcome = bearer.on_challenge(rebuff);
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let std::task::Poll::Ready(Err(error)) = outcome.as_mut().poll(&mut context) else {

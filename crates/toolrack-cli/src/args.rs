@@ -175,7 +175,7 @@ pub(crate) struct CompleteOptions {
 
 /// Parses a duration in the syntax of the config file.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    toolrack_config::parse_time(text).map_err(|reason| format!("it {reason}"))
+    toolrack_config::parse_duration(text).map_err(|reason| format!("it {reason}"))
 }
 
 /// Finds `--output` in arguments that may not parse, so that a usage error is printed in the

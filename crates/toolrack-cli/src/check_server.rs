@@ -70,7 +70,7 @@ pub(crate) async fn check_server(name: &str, context: &Context) -> Result<Server
         let revision = connection.client().map(|client| client.revision().to_string());
         Ok(ServerCheck {
             n_tools: connection.n_tools(),
-            n_tools_total: connection.listing().map_or(0, |listing| listing.items.len()),
+            n_tools_total: connection.tool_list().map_or(0, |listing| listing.items.len()),
             revision: revision.unwrap_or_default(),
             duration: started.elapsed(),
             processes: own_processes(),

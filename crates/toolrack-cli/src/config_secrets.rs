@@ -10,7 +10,7 @@ use std::ops::Range;
 use serde_json::{Value, json};
 use toolrack_config::without_secrets;
 use toolrack_service::{McpConfig, McpPackageType, McpTransport};
-use toolrack_transport::plain_text;
+use toolrack_transport::sanitize_line;
 
 const MAX_CHARS: usize = 2000;
 /// Replacement for a redacted value.
@@ -73,7 +73,7 @@ pub(crate) fn target(config: &McpConfig) -> String {
 
 /// One sanitized line; the text may come from another tool's config.
 pub(crate) fn display_line(text: &str) -> String {
-    plain_text(text, MAX_CHARS)
+    sanitize_line(text, MAX_CHARS)
 }
 
 /// The transport as printed: `npm`, `pypi`, `docker`, `stdio` or `http`.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use toolrack::Environment;
 use toolrack_auth::Browser;
 use toolrack_http::HttpOptions;
-use toolrack_service::{LocalService, McpConfig, McpService as _, Place, ServiceOptions};
+use toolrack_service::{ConfigScope, LocalService, McpConfig, McpService as _, ServiceOptions};
 
 use crate::context::Context;
 use crate::error::CliError;
@@ -37,7 +37,7 @@ pub(crate) fn service_options(settings: &Settings) -> Result<ServiceOptions, Cli
     let dir = settings.home()?.config_file().parent().unwrap_or(Path::new(""));
     Ok(ServiceOptions {
         agent: settings.agent.clone(),
-        lookup: Some(Arc::new(Environment::of_process().beginning_at(dir))),
+        lookup: Some(Arc::new(Environment::from_process().with_base_dir(dir))),
         http: HttpOptions { proxy: settings::proxies(), ..HttpOptions::default() },
         ..ServiceOptions::default()
     })
@@ -85,8 +85,8 @@ pub(crate) fn ensure_own_entry(
 ) -> Result<(), CliError> {
     let Some(agent) = service.agent() else { return Ok(()) };
     let entry = service.config_store().read()?.document()?.get(config.id);
-    match entry.map(|entry| entry.place) {
-        Some(Place::Defaults) => Err(shared_entry(&config.name, agent, change)),
+    match entry.map(|entry| entry.scope) {
+        Some(ConfigScope::Defaults) => Err(shared_entry(&config.name, agent, change)),
         _ => Ok(()),
     }
 }

@@ -13,10 +13,10 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use toolrack_config::{McpServerConfig, McpTransport};
-use toolrack_daemon::{DaemonError, Running};
+use toolrack_daemon::{DaemonError, DaemonInfo};
 use toolrack_gateway::TIMEOUT_HEADER;
-use toolrack_http::SocketClient;
-use toolrack_service::{ErrorCode, Home, McpStatus, ServiceFault};
+use toolrack_http::UnixClient;
+use toolrack_service::{ErrorCode, ErrorDetail, Home, McpStatus};
 use url::Url;
 use uuid::Uuid;
 
@@ -44,7 +44,7 @@ pub(crate) struct Status {
     pub(crate) state: McpStatus,
     /// The connection phase, in one word.
     pub(crate) phase: String,
-    pub(crate) problem: Option<ServiceFault>,
+    pub(crate) problem: Option<ErrorDetail>,
     pub(crate) n_tools: usize,
     pub(crate) n_tools_total: Option<usize>,
     pub(crate) retry_in_ms: Option<u64>,
@@ -79,14 +79,14 @@ impl From<ApiError> for CliError {
 /// A running daemon and its client.
 #[derive(Debug, Clone)]
 pub(crate) struct Daemon {
-    pub(crate) running: Running,
-    client: SocketClient,
+    pub(crate) running: DaemonInfo,
+    client: UnixClient,
 }
 
 /// The daemon of this home, for any config file.
 pub(crate) fn find_any(settings: &Settings) -> Result<Option<Daemon>, CliError> {
-    let running = Running::find(settings.home()?)?;
-    Ok(running.map(|running| Daemon { client: SocketClient::new(&running.socket), running }))
+    let running = DaemonInfo::find(settings.home()?)?;
+    Ok(running.map(|running| Daemon { client: UnixClient::new(&running.socket), running }))
 }
 
 /// The daemon for the current config file and agent, unless `--no-daemon` is given.
@@ -105,7 +105,7 @@ pub(crate) fn find_matching(settings: &Settings) -> Result<Option<Daemon>, CliEr
     }
 }
 
-fn wrong_daemon(running: &Running) -> CliError {
+fn wrong_daemon(running: &DaemonInfo) -> CliError {
     let agent = running.agent.as_ref().map(|agent| format!(" and agent `{agent}`"));
     let message = format!(
         "the daemon of this home (process {}) uses another config: {}{}",
@@ -143,7 +143,7 @@ impl Daemon {
     fn serves(&self, settings: &Settings) -> bool {
         let config = settings.home().ok().map(Home::config_file);
         let config = config.and_then(|file| std::path::absolute(file).ok());
-        let Running { config: theirs, agent, .. } = &self.running;
+        let DaemonInfo { config: theirs, agent, .. } = &self.running;
         *agent == settings.agent && config.as_ref() == Some(theirs)
     }
 
@@ -162,7 +162,7 @@ impl Daemon {
         body: Option<Value>,
     ) -> Result<T, ApiError> {
         let body = body.map(|body| body.to_string().into());
-        let asked = self.client.ask(method, target, body, RESPONSE_TIMEOUT).await;
+        let asked = self.client.request(method, target, body, RESPONSE_TIMEOUT).await;
         let answer = asked.map_err(|error| {
             let message = format!("the daemon (process {}) {error}", self.running.pid);
             unavailable(&message)
@@ -290,10 +290,10 @@ impl ApiError {
 
 /// Converts an error response.
 fn api_error(status: StatusCode, body: &[u8]) -> ApiError {
-    let Ok(fault) = serde_json::from_slice::<ServiceFault>(body) else {
+    let Ok(fault) = serde_json::from_slice::<ErrorDetail>(body) else {
         return unavailable("the daemon rejected the request without a reason").into();
     };
-    let fault = fault.in_detail();
+    let fault = fault.with_reason_as_message();
     let exit_code = match (status, fault.code) {
         // The server's program is missing; the name was not mistyped.
         (StatusCode::FAILED_DEPENDENCY, ErrorCode::NotFound) => ExitCode::Unreachable,
@@ -318,16 +318,16 @@ fn not_connected(name: &str, failure: CliError) -> CliError {
 impl From<DaemonError> for CliError {
     fn from(error: DaemonError) -> Self {
         let hint = error.hint();
-        let message = toolrack_manager::with_causes(&error);
+        let message = toolrack_manager::error_chain(&error);
         let failure = match error {
             // Config errors have their own hint.
             DaemonError::Service(error) => {
                 return CliError::from_service(error, "fix the config file with `toolrack edit`");
             }
-            DaemonError::Running { .. } => {
+            DaemonError::AlreadyRunning { .. } => {
                 CliError::new(ExitCode::Config, ErrorCode::Conflict, message, String::new())
             }
-            DaemonError::NotLoopback(_) | DaemonError::Address { .. } => {
+            DaemonError::NotLoopback(_) | DaemonError::Listen { .. } => {
                 CliError::config(message, "").with_field("--listen")
             }
             _ => CliError::new(ExitCode::Unreachable, ErrorCode::Internal, message, ""),
@@ -372,7 +372,7 @@ mod tests {
         assert!(!error.is_unknown_server());
         let failure = not_connected("git", error.into());
         assert_eq!(failure.exit_code(), ExitCode::Unreachable);
-        let ServiceFault { message, hint, .. } = failure.summary();
+        let ErrorDetail { message, hint, .. } = failure.summary();
         assert_eq!(message, "`git` is not connected: no `git`");
         assert_eq!(hint.as_deref(), Some("get it"));
         let json = br#"{"code":"NOT_FOUND","message":"no server has this id or name"}"#;

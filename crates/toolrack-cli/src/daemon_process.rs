@@ -12,9 +12,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
-use toolrack_config::{Lookup, Source};
-use toolrack_daemon::Running;
-use toolrack_service::{ErrorCode, Home, ServiceFault, SharedLookup};
+use toolrack_config::{Lookup, VariableSource};
+use toolrack_daemon::DaemonInfo;
+use toolrack_service::{ErrorCode, ErrorDetail, Home, SharedLookup};
 use tracing::Level;
 
 use crate::args::daemon::DaemonStartOptions;
@@ -39,7 +39,7 @@ const MAX_READ_BYTES: u64 = 64 << 10;
 pub(crate) async fn start(
     options: &DaemonStartOptions,
     context: &Context,
-) -> Result<Running, CliError> {
+) -> Result<DaemonInfo, CliError> {
     let settings = &context.settings;
     let home = settings.home()?;
     // Report config errors before creating anything.
@@ -53,7 +53,7 @@ pub(crate) async fn start(
     // The error of our daemon, if another one may have won the race for the instance lock.
     let mut lost_race = None;
     loop {
-        let found = Running::find(home)?;
+        let found = DaemonInfo::find(home)?;
         if let Some(running) =
             found.filter(|running| running.pid == child.id() || lost_race.is_some())
         {
@@ -168,7 +168,7 @@ fn read_log(log: &Path, begin: u64) -> io::Result<String> {
 }
 
 /// The last error that was printed as JSON.
-fn last_error(log_text: &str) -> Option<ServiceFault> {
+fn last_error(log_text: &str) -> Option<ErrorDetail> {
     log_text.lines().rev().find_map(|line| serde_json::from_str(line).ok())
 }
 
@@ -231,7 +231,7 @@ pub(crate) struct DaemonEnv {
 }
 
 impl Lookup for DaemonEnv {
-    fn look_up(&self, source: Source, name: &str) -> Result<Option<String>, String> {
+    fn look_up(&self, source: VariableSource, name: &str) -> Result<Option<String>, String> {
         self.values.look_up(source, name)
     }
 

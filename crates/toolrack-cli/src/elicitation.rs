@@ -15,10 +15,10 @@ use serde_json::Number;
 use tokio::sync::Semaphore;
 use toolrack_client::ClientHandler;
 use toolrack_mcp::{
-    Choice, ClientCapabilities, Elicitation, ElicitationAnswer, ElicitationCapability, Field,
+    Choice, ClientCapabilities, Elicitation, ElicitationCapability, ElicitationResult, Field,
     FieldKind, FieldValue, FormContent, FormElicitation, FormSchema, LogMessage, UrlElicitation,
 };
-use toolrack_transport::{BoxFuture, plain_text};
+use toolrack_transport::{BoxFuture, sanitize_line};
 use url::Url;
 
 use crate::args::tools::RequestOptions;
@@ -58,68 +58,68 @@ impl ElicitationHandler {
         Self { printer: Arc::clone(printer), answer_source, turn: Semaphore::new(1) }
     }
 
-    async fn answer(&self, server: &str, question: Elicitation) -> ElicitationAnswer {
+    async fn answer(&self, server: &str, question: Elicitation) -> ElicitationResult {
         // The semaphore is never closed, so this always succeeds.
         let _turn = self.turn.acquire().await;
         let _pause = self.printer.pause_progress();
         match (self.answer_source, question) {
             (_, Elicitation::Url(page)) if let Some(reason) = url_problem(&page.url) => {
-                let url = plain_text(&page.url, MAX_CHARS);
+                let url = sanitize_line(&page.url, MAX_CHARS);
                 self.printer.note(format_args!(
                     "note: `{server}` asks to open a page; declined, because {reason}: {url}"
                 ));
-                ElicitationAnswer::Decline
+                ElicitationResult::Decline
             }
             (AnswerSource::None, question) => {
-                let message = plain_text(question.message(), MAX_CHARS);
+                let message = sanitize_line(question.message(), MAX_CHARS);
                 self.printer.note(format_args!(
                     "note: `{server}` asks: {message}\nnote: declined, because there is no \
                      terminal; use `--yes` to answer with defaults"
                 ));
-                ElicitationAnswer::Decline
+                ElicitationResult::Decline
             }
             (AnswerSource::Defaults, Elicitation::Form(form)) => {
                 self.answer_with_defaults(server, &form)
             }
             (AnswerSource::Defaults, Elicitation::Url(page)) => {
-                let url = plain_text(&page.url, MAX_CHARS);
+                let url = sanitize_line(&page.url, MAX_CHARS);
                 self.printer.note(format_args!(
                     "note: `{server}` asks to open a page, which `--yes` does not do: {url}"
                 ));
-                ElicitationAnswer::Decline
+                ElicitationResult::Decline
             }
             (AnswerSource::Person, Elicitation::Form(form)) => {
-                self.fill_form(server, &form).await.unwrap_or(ElicitationAnswer::Cancel)
+                self.fill_form(server, &form).await.unwrap_or(ElicitationResult::Cancel)
             }
             (AnswerSource::Person, Elicitation::Url(page)) => {
-                self.ask_to_open_url(server, &page).await.unwrap_or(ElicitationAnswer::Cancel)
+                self.ask_to_open_url(server, &page).await.unwrap_or(ElicitationResult::Cancel)
             }
         }
     }
 
-    fn answer_with_defaults(&self, server: &str, form: &FormElicitation) -> ElicitationAnswer {
+    fn answer_with_defaults(&self, server: &str, form: &FormElicitation) -> ElicitationResult {
         let mut content = FormContent::new();
         form.schema.fill_defaults(&mut content);
         if let Err(faults) = form.schema.validate(&content) {
             let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            let reason = plain_text(&faults.join(", "), MAX_CHARS);
+            let reason = sanitize_line(&faults.join(", "), MAX_CHARS);
             self.printer.note(format_args!(
                 "note: `{server}` asks for a value without a default, so it was declined: {reason}"
             ));
-            return ElicitationAnswer::Decline;
+            return ElicitationResult::Decline;
         }
-        ElicitationAnswer::Accept { content: Some(content) }
+        ElicitationResult::Accept { content: Some(content) }
     }
 
     /// Fills in a form. `None` if the input ended.
-    async fn fill_form(&self, server: &str, form: &FormElicitation) -> Option<ElicitationAnswer> {
-        let message = plain_text(&form.message, MAX_CHARS);
+    async fn fill_form(&self, server: &str, form: &FormElicitation) -> Option<ElicitationResult> {
+        let message = sanitize_line(&form.message, MAX_CHARS);
         discard_typed_input();
         self.printer.prompt(format_args!("`{server}` asks: {message}\n"));
         match self.ask_consent("Answer? [y]es, [N]o, [c]ancel: ").await? {
             Consent::Yes => {}
-            Consent::No => return Some(ElicitationAnswer::Decline),
-            Consent::Cancel => return Some(ElicitationAnswer::Cancel),
+            Consent::No => return Some(ElicitationResult::Decline),
+            Consent::Cancel => return Some(ElicitationResult::Cancel),
         }
         let mut content = FormContent::new();
         for field in form.schema.fields() {
@@ -127,7 +127,7 @@ impl ElicitationHandler {
                 content.insert(field.name.clone(), value);
             }
         }
-        Some(ElicitationAnswer::Accept { content: Some(content) })
+        Some(ElicitationResult::Accept { content: Some(content) })
     }
 
     /// Prompts for one field until the answer is valid.
@@ -147,17 +147,17 @@ impl ElicitationHandler {
         &self,
         server: &str,
         page: &UrlElicitation,
-    ) -> Option<ElicitationAnswer> {
-        let message = plain_text(&page.message, MAX_CHARS);
-        let url = plain_text(&page.url, MAX_CHARS);
+    ) -> Option<ElicitationResult> {
+        let message = sanitize_line(&page.message, MAX_CHARS);
+        let url = sanitize_line(&page.url, MAX_CHARS);
         discard_typed_input();
         self.printer.prompt(format_args!(
             "`{server}` asks: {message}\nOpen this page in your browser:\n  {url}\n"
         ));
         Some(match self.ask_consent("Continue? [y]es, [N]o, [c]ancel: ").await? {
-            Consent::Yes => ElicitationAnswer::Accept { content: None },
-            Consent::No => ElicitationAnswer::Decline,
-            Consent::Cancel => ElicitationAnswer::Cancel,
+            Consent::Yes => ElicitationResult::Accept { content: None },
+            Consent::No => ElicitationResult::Decline,
+            Consent::Cancel => ElicitationResult::Cancel,
         })
     }
 
@@ -212,13 +212,13 @@ impl ClientHandler for ElicitationHandler {
         &'a self,
         server: &'a str,
         question: Elicitation,
-    ) -> BoxFuture<'a, ElicitationAnswer> {
+    ) -> BoxFuture<'a, ElicitationResult> {
         Box::pin(self.answer(server, question))
     }
 
     fn log(&self, message: &LogMessage) {
         if self.printer.verbosity() == Verbosity::Verbose {
-            let data = plain_text(message.data.get(), MAX_CHARS);
+            let data = sanitize_line(message.data.get(), MAX_CHARS);
             self.printer.relay(format_args!("log: {data}"));
         }
     }
@@ -276,16 +276,16 @@ pub(super) type Answer = Option<FieldValue>;
 
 /// The prompt of a field.
 pub(super) fn field_prompt(field: &Field) -> String {
-    let mut text = format!("  {}", plain_text(field.display_name(), MAX_FIELD_CHARS));
+    let mut text = format!("  {}", sanitize_line(field.display_name(), MAX_FIELD_CHARS));
     if let Some(description) = &field.description {
-        append(&mut text, format_args!(" ({})", plain_text(description, MAX_FIELD_CHARS)));
+        append(&mut text, format_args!(" ({})", sanitize_line(description, MAX_FIELD_CHARS)));
     }
     if let FieldKind::Choice { options, .. } | FieldKind::MultiChoice { options, .. } = &field.kind
     {
         for (at, option) in options.iter().enumerate() {
             append(
                 &mut text,
-                format_args!("\n    {}. {}", at + 1, plain_text(&option.title, MAX_FIELD_CHARS)),
+                format_args!("\n    {}. {}", at + 1, sanitize_line(&option.title, MAX_FIELD_CHARS)),
             );
         }
         text.push_str("\n   ");
@@ -324,7 +324,7 @@ pub(super) fn parse_answer(
     }
     let faults = form.validate(&content).err().unwrap_or_default();
     match faults.into_iter().find(|fault| fault.field == field.name) {
-        Some(fault) => Err(plain_text(&fault.kind.to_string(), MAX_FIELD_CHARS)),
+        Some(fault) => Err(sanitize_line(&fault.kind.to_string(), MAX_FIELD_CHARS)),
         None => Ok(answer),
     }
 }
@@ -373,7 +373,7 @@ fn display_value(value: &FieldValue) -> String {
         FieldValue::Boolean(false) => "n".to_owned(),
         FieldValue::Number(number) => number.to_string(),
     };
-    plain_text(&text, MAX_FIELD_CHARS)
+    sanitize_line(&text, MAX_FIELD_CHARS)
 }
 
 fn append(text: &mut String, more: std::fmt::Arguments<'_>) {

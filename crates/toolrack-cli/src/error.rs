@@ -9,10 +9,10 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use toolrack_client::{CallError, ConnectError};
-use toolrack_gateway::{RelayCause, RelayFailure};
-use toolrack_manager::{ConnectionState, FailureKind, RackError, with_causes};
-use toolrack_service::{ErrorCode, ServiceError, ServiceFault};
-use toolrack_transport::{Delivery, TransportError, plain_text};
+use toolrack_gateway::{GatewayErrorCause, GatewayErrorData};
+use toolrack_manager::{ConnectionState, FailureKind, ManagerError, error_chain};
+use toolrack_service::{ErrorCode, ErrorDetail, ServiceError};
+use toolrack_transport::{Delivery, TransportError, sanitize_line};
 
 use crate::exit_code::ExitCode;
 use crate::suggested_command::shell_quote;
@@ -24,7 +24,7 @@ const MAX_CHARS: usize = 2000;
 #[derive(Debug)]
 pub(crate) struct CliError {
     exit_code: ExitCode,
-    faults: Vec<ServiceFault>,
+    faults: Vec<ErrorDetail>,
 }
 
 impl CliError {
@@ -34,11 +34,11 @@ impl CliError {
         message: impl Into<String>,
         hint: impl Into<String>,
     ) -> Self {
-        Self::from_faults(exit_code, vec![ServiceFault::new(code, message).hint(hint)])
+        Self::from_faults(exit_code, vec![ErrorDetail::new(code, message).with_hint(hint)])
     }
 
     /// Several faults. The first hint counts for all.
-    pub(crate) fn from_faults(exit_code: ExitCode, faults: Vec<ServiceFault>) -> Self {
+    pub(crate) fn from_faults(exit_code: ExitCode, faults: Vec<ErrorDetail>) -> Self {
         let faults = faults.into_iter().map(sanitized).collect();
         Self { exit_code, faults }
     }
@@ -77,7 +77,7 @@ impl CliError {
     #[must_use]
     pub(crate) fn with_message(mut self, message: String) -> Self {
         if let Some(first) = self.faults.first_mut() {
-            first.message = plain_text(&message, MAX_CHARS);
+            first.message = sanitize_line(&message, MAX_CHARS);
         }
         self
     }
@@ -99,7 +99,7 @@ impl CliError {
     #[must_use]
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
         if let Some(first) = self.faults.first_mut() {
-            first.hint = Some(plain_text(&hint.into(), MAX_CHARS));
+            first.hint = Some(sanitize_line(&hint.into(), MAX_CHARS));
         }
         self
     }
@@ -108,12 +108,12 @@ impl CliError {
     #[must_use]
     pub(crate) fn with_field(mut self, field: &str) -> Self {
         if let Some(first) = self.faults.first_mut() {
-            first.field = Some(plain_text(field, MAX_CHARS));
+            first.field = Some(sanitize_line(field, MAX_CHARS));
         }
         self
     }
 
-    pub(crate) fn faults(&self) -> &[ServiceFault] {
+    pub(crate) fn faults(&self) -> &[ErrorDetail] {
         &self.faults
     }
 
@@ -126,10 +126,10 @@ impl CliError {
     }
 
     /// All faults in one, as printed with `-o json`.
-    pub(crate) fn summary(&self) -> ServiceFault {
+    pub(crate) fn summary(&self) -> ErrorDetail {
         let messages: Vec<&str> = self.faults.iter().map(|fault| fault.message.as_str()).collect();
         let first = self.faults.first();
-        ServiceFault {
+        ErrorDetail {
             code: first.map_or(ErrorCode::Internal, |fault| fault.code),
             message: messages.join("; "),
             field: first.and_then(|fault| fault.field.clone()),
@@ -139,11 +139,11 @@ impl CliError {
     }
 }
 
-fn sanitized(fault: ServiceFault) -> ServiceFault {
-    ServiceFault {
-        message: plain_text(&fault.message, MAX_CHARS),
-        hint: fault.hint.map(|hint| plain_text(&hint, MAX_CHARS)),
-        field: fault.field.map(|field| plain_text(&field, MAX_CHARS)),
+fn sanitized(fault: ErrorDetail) -> ErrorDetail {
+    ErrorDetail {
+        message: sanitize_line(&fault.message, MAX_CHARS),
+        hint: fault.hint.map(|hint| sanitize_line(&hint, MAX_CHARS)),
+        field: fault.field.map(|field| sanitize_line(&field, MAX_CHARS)),
         ..fault
     }
 }
@@ -157,7 +157,7 @@ impl From<io::Error> for CliError {
 
 impl From<ServiceError> for CliError {
     fn from(error: ServiceError) -> Self {
-        let mut faults = error.faults().to_vec();
+        let mut faults = error.details().to_vec();
         if let (None, Some(first)) = (error.hint(), faults.first_mut()) {
             first.hint = Some("see `toolrack --help`".to_owned());
         }
@@ -165,9 +165,9 @@ impl From<ServiceError> for CliError {
     }
 }
 
-impl From<RackError> for CliError {
-    fn from(error: RackError) -> Self {
-        if let RackError::Call { source, .. } = &error
+impl From<ManagerError> for CliError {
+    fn from(error: ManagerError) -> Self {
+        if let ManagerError::Call { source, .. } = &error
             && let Some(failure) = relayed(source)
         {
             let message = format!("{error}: {}", failure.summary().message);
@@ -175,18 +175,20 @@ impl From<RackError> for CliError {
         }
         let (exit_code, code) = classify(&error);
         let hint = match (&error, error.hint()) {
-            (RackError::Call { source, .. }, _) => call_hint(source).to_owned(),
-            (RackError::NotConnected { server, state: ConnectionState::Disabled }, _) => {
+            (ManagerError::Call { source, .. }, _) => call_hint(source).to_owned(),
+            (ManagerError::NotConnected { server, state: ConnectionState::Disabled }, _) => {
                 format!("enable it with `toolrack enable {}`", shell_quote(server))
             }
             (_, Some(hint)) => hint,
-            (RackError::NoSuchServer { .. }, None) => {
+            (ManagerError::NoSuchServer { .. }, None) => {
                 "list servers with `toolrack list`".to_owned()
             }
-            (RackError::NoSuchTool { .. }, None) => "list tools with `toolrack tools`".to_owned(),
+            (ManagerError::NoSuchTool { .. }, None) => {
+                "list tools with `toolrack tools`".to_owned()
+            }
             _ => "run the command again with `--verbose` to see the server's output".to_owned(),
         };
-        Self::new(exit_code, code, with_causes(&error), hint)
+        Self::new(exit_code, code, error_chain(&error), hint)
     }
 }
 
@@ -198,7 +200,7 @@ impl From<ConnectError> for CliError {
         };
         let general = "run the server in a terminal to see why";
         let hint = error.hint().unwrap_or_else(|| general.to_owned());
-        Self::new(exit_code, code, with_causes(&error), hint)
+        Self::new(exit_code, code, error_chain(&error), hint)
     }
 }
 
@@ -208,24 +210,26 @@ impl From<CallError> for CliError {
             return failure;
         }
         let (exit_code, code) = classify_call(&error);
-        Self::new(exit_code, code, with_causes(&error), call_hint(&error))
+        Self::new(exit_code, code, error_chain(&error), call_hint(&error))
     }
 }
 
-fn classify(error: &RackError) -> (ExitCode, ErrorCode) {
+fn classify(error: &ManagerError) -> (ExitCode, ErrorCode) {
     match error {
-        RackError::NoSuchServer { .. } | RackError::NoSuchTool { .. } => {
+        ManagerError::NoSuchServer { .. } | ManagerError::NoSuchTool { .. } => {
             (ExitCode::Usage, ErrorCode::NotFound)
         }
-        RackError::Ambiguous { .. } => (ExitCode::Usage, ErrorCode::ValidationError),
-        RackError::Denied { .. } => (ExitCode::Denied, ErrorCode::Denied),
-        RackError::NotConnected { state, .. } | RackError::NotReady { state, .. } => match state {
-            ConnectionState::NeedsAuth(_) => (ExitCode::Auth, ErrorCode::Unauthorized),
-            ConnectionState::Disabled => (ExitCode::Config, ErrorCode::Conflict),
-            state => classify_start(state.failure().map(toolrack_manager::Failure::kind)),
-        },
-        RackError::Call { source, .. } => classify_call(source),
-        RackError::Undecodable { .. } => (ExitCode::ToolFailed, ErrorCode::ServiceUnavailable),
+        ManagerError::Ambiguous { .. } => (ExitCode::Usage, ErrorCode::ValidationError),
+        ManagerError::Denied { .. } => (ExitCode::Denied, ErrorCode::Denied),
+        ManagerError::NotConnected { state, .. } | ManagerError::NotReady { state, .. } => {
+            match state {
+                ConnectionState::NeedsAuth(_) => (ExitCode::Auth, ErrorCode::Unauthorized),
+                ConnectionState::Disabled => (ExitCode::Config, ErrorCode::Conflict),
+                state => classify_start(state.failure().map(toolrack_manager::Failure::kind)),
+            }
+        }
+        ManagerError::Call { source, .. } => classify_call(source),
+        ManagerError::Undecodable { .. } => (ExitCode::ToolFailed, ErrorCode::ServiceUnavailable),
         _ => (ExitCode::Unreachable, ErrorCode::Internal),
     }
 }
@@ -247,7 +251,7 @@ fn classify_start(kind: Option<FailureKind>) -> (ExitCode, ErrorCode) {
 fn classify_call(error: &CallError) -> (ExitCode, ErrorCode) {
     match error {
         CallError::TimedOut { .. } => (ExitCode::Unreachable, ErrorCode::NetworkError),
-        CallError::Line(failure) => match failure.error {
+        CallError::Transport(failure) => match failure.error {
             TransportError::Unauthorized(_) => (ExitCode::Auth, ErrorCode::Unauthorized),
             _ => (ExitCode::Unreachable, ErrorCode::NetworkError),
         },
@@ -264,10 +268,12 @@ fn call_hint(error: &CallError) -> &'static str {
         {
             "the server requires a client feature that the command line lacks, such as sampling"
         }
-        CallError::Line(failure) if matches!(failure.error, TransportError::Oversize { .. }) => {
+        CallError::Transport(failure)
+            if matches!(failure.error, TransportError::Oversize { .. }) =>
+        {
             OVERSIZE_HINT
         }
-        CallError::Line(failure) => transport_hint(failure.delivery),
+        CallError::Transport(failure) => transport_hint(failure.delivery),
         CallError::NoSuchResource { .. } => "list resources with `toolrack resources`",
         CallError::InputUnanswered { .. } | CallError::TooManyRounds { .. } => {
             "the server requires a client feature that the command line lacks, such as sampling"
@@ -316,31 +322,31 @@ pub(crate) fn relayed(error: &CallError) -> Option<CliError> {
 
 fn from_relay(error: &CallError) -> Option<CliError> {
     let CallError::Refused(refusal) = error else { return None };
-    let RelayFailure { delivery, cause, hint } = RelayFailure::read(refusal)?;
+    let GatewayErrorData { delivery, cause, hint } = GatewayErrorData::from_error(refusal)?;
     let (exit_code, code) = classify_relay(cause);
     let hint = hint.unwrap_or_else(|| relay_hint(cause, delivery).to_owned());
     Some(CliError::new(exit_code, code, refusal.message.as_str(), hint))
 }
 
-fn classify_relay(cause: RelayCause) -> (ExitCode, ErrorCode) {
+fn classify_relay(cause: GatewayErrorCause) -> (ExitCode, ErrorCode) {
     match cause {
-        RelayCause::TimedOut | RelayCause::Line | RelayCause::TooLarge => {
-            (ExitCode::Unreachable, ErrorCode::NetworkError)
-        }
-        RelayCause::NeedsLogin => (ExitCode::Auth, ErrorCode::Unauthorized),
-        RelayCause::BadAnswer => (ExitCode::ToolFailed, ErrorCode::ServiceUnavailable),
-        RelayCause::BadConfig => (ExitCode::Config, ErrorCode::ValidationError),
-        RelayCause::Disabled => (ExitCode::Config, ErrorCode::Conflict),
+        GatewayErrorCause::TimedOut
+        | GatewayErrorCause::Transport
+        | GatewayErrorCause::TooLarge => (ExitCode::Unreachable, ErrorCode::NetworkError),
+        GatewayErrorCause::NeedsLogin => (ExitCode::Auth, ErrorCode::Unauthorized),
+        GatewayErrorCause::InvalidResponse => (ExitCode::ToolFailed, ErrorCode::ServiceUnavailable),
+        GatewayErrorCause::InvalidConfig => (ExitCode::Config, ErrorCode::ValidationError),
+        GatewayErrorCause::Disabled => (ExitCode::Config, ErrorCode::Conflict),
         _ => (ExitCode::Unreachable, ErrorCode::ServiceUnavailable),
     }
 }
 
-fn relay_hint(cause: RelayCause, delivery: Delivery) -> &'static str {
+fn relay_hint(cause: GatewayErrorCause, delivery: Delivery) -> &'static str {
     match cause {
-        RelayCause::TimedOut => timeout_hint(delivery),
-        RelayCause::BadAnswer => "see its output with `toolrack logs NAME`",
-        RelayCause::Line => transport_hint(delivery),
-        RelayCause::TooLarge => OVERSIZE_HINT,
+        GatewayErrorCause::TimedOut => timeout_hint(delivery),
+        GatewayErrorCause::InvalidResponse => "see its output with `toolrack logs NAME`",
+        GatewayErrorCause::Transport => transport_hint(delivery),
+        GatewayErrorCause::TooLarge => OVERSIZE_HINT,
         _ => "see `toolrack status`",
     }
 }
@@ -350,8 +356,8 @@ mod tests {
     use std::time::Duration;
 
     use serde_json::{Value, json};
-    use toolrack_manager::Rule;
-    use toolrack_transport::{JsonRpcError, LineError};
+    use toolrack_manager::FilterRule;
+    use toolrack_transport::{JsonRpcError, RequestError};
 
     use super::*;
 
@@ -368,9 +374,9 @@ mod tests {
             ExitCode::Usage,
             r#"{"code":"VALIDATION_ERROR","message":"no such thing","field":"k","hint":"look again"}"#,
         );
-        let rule = Rule::Denied { pattern: "rm*".to_owned() };
+        let rule = FilterRule::Denied { pattern: "rm*".to_owned() };
         check(
-            RackError::Denied { server: "fs".to_owned(), tool: "rm".to_owned(), rule }.into(),
+            ManagerError::Denied { server: "fs".to_owned(), tool: "rm".to_owned(), rule }.into(),
             ExitCode::Denied,
             r#"{"code":"DENIED","message":"the tool `rm` of `fs` is denied: the rule `deny = \"rm*\"` matches it","hint":"change `allow` or `deny` of the server to use it"}"#,
         );
@@ -381,16 +387,16 @@ mod tests {
             ExitCode::Unreachable,
             r#"{"code":"NETWORK_ERROR","message":"no answer within 3s","hint":"the server may have acted; check before retrying, or allow more time with `--timeout`"}"#,
         );
-        let large = LineError::answered(TransportError::Oversize { limit_bytes: 10 });
-        let large = CliError::from(CallError::Line(large));
+        let large = RequestError::answered(TransportError::Oversize { limit_bytes: 10 });
+        let large = CliError::from(CallError::Transport(large));
         assert!(large.hint().unwrap().contains("`max_message_bytes`"), "{large:?}");
     }
 
     #[test]
     fn several_faults_are_summarized() {
         let faults = vec![
-            ServiceFault::new(ErrorCode::ValidationError, "missing argument `a`").at("a"),
-            ServiceFault::new(ErrorCode::ValidationError, "`b` is unknown").hint("name it"),
+            ErrorDetail::new(ErrorCode::ValidationError, "missing argument `a`").with_field("a"),
+            ErrorDetail::new(ErrorCode::ValidationError, "`b` is unknown").with_hint("name it"),
         ];
         check(
             CliError::from_faults(ExitCode::Usage, faults),

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use toolrack_client::{CallError, Cut, Listing};
+use toolrack_client::{CallError, Truncated};
 use toolrack_config::McpServerConfig;
 use toolrack_manager::McpConnection;
-use toolrack_service::{ErrorCode, LogKind, LogLine, ServiceFault};
+use toolrack_service::{ErrorCode, ErrorDetail, LogKind, LogLine};
 
 use crate::error::CliError;
 use crate::exit_code::ExitCode;
@@ -98,14 +98,14 @@ impl<T> FanOut<T> {
             self.failures.len()
         );
         let mut faults = vec![
-            ServiceFault::new(ErrorCode::ServiceUnavailable, message)
-                .hint("see the error of each server"),
+            ErrorDetail::new(ErrorCode::ServiceUnavailable, message)
+                .with_hint("see the error of each server"),
         ];
         for (server, failure) in self.failures {
-            let ServiceFault { message, hint, code, .. } = failure.summary();
+            let ErrorDetail { message, hint, code, .. } = failure.summary();
             let hint = hint.unwrap_or_default();
             if printer.output() == Output::Json {
-                faults.push(ServiceFault::new(code, format!("{server}: {message} ({hint})")));
+                faults.push(ErrorDetail::new(code, format!("{server}: {message} ({hint})")));
             } else {
                 printer.note(format_args!("{server}: {message}\n{server}: hint: {hint}"));
             }
@@ -123,7 +123,12 @@ pub(crate) fn or_empty<T: Default>(outcome: Result<T, CallError>) -> Result<T, C
 }
 
 /// Notes skipped entries and truncated lists.
-pub(crate) fn note_truncated<T>(listing: &Listing<T>, what: &str, server: &str, printer: &Printer) {
+pub(crate) fn note_truncated<T>(
+    listing: &toolrack_client::List<T>,
+    what: &str,
+    server: &str,
+    printer: &Printer,
+) {
     let n = listing.skipped.len();
     if n > 0 {
         printer.note(format_args!(
@@ -131,11 +136,11 @@ pub(crate) fn note_truncated<T>(listing: &Listing<T>, what: &str, server: &str, 
              skipped"
         ));
     }
-    if let Some(cut) = listing.cut {
+    if let Some(cut) = listing.truncated {
         let reason = match cut {
-            Cut::RepeatedCursor => "the server repeats a cursor",
-            Cut::TooManyPages => "too many pages",
-            Cut::TooManyEntries => "too many entries",
+            Truncated::RepeatedCursor => "the server repeats a cursor",
+            Truncated::TooManyPages => "too many pages",
+            Truncated::TooManyEntries => "too many entries",
             _ => "too long",
         };
         printer

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::iter::Peekable;
 use std::str::{Bytes, Chars};
 
-use toolrack_transport::is_hidden;
+use toolrack_transport::is_invisible;
 
 /// Deeper documents are not indented.
 const MAX_DEPTH: usize = 128;
@@ -149,7 +149,7 @@ fn copy_string(characters: &mut Peekable<Chars<'_>>, out: &mut String) {
                 out.extend(characters.next());
                 previous = None;
             }
-            hidden if is_hidden(previous.take(), hidden) => escape(hidden, out),
+            hidden if is_invisible(previous.take(), hidden) => escape(hidden, out),
             plain => {
                 previous = Some(plain);
                 out.push(plain);
@@ -276,7 +276,7 @@ mod tests {
             let text = value.to_string();
             for styled in [pretty(&text), compact(&text)] {
                 prop_assert_eq!(&serde_json::from_str::<Value>(&styled).unwrap(), &value);
-                prop_assert_eq!(toolrack_transport::clean_text(&styled), styled.as_str());
+                prop_assert_eq!(toolrack_transport::sanitize_text(&styled), styled.as_str());
             }
         }
     }

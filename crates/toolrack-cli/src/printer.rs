@@ -17,7 +17,7 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::time::{Instant, sleep};
 use toolrack_mcp::Progress;
-use toolrack_transport::plain_text;
+use toolrack_transport::sanitize_line;
 
 use crate::error::CliError;
 use crate::exit_code::ExitCode;
@@ -332,12 +332,12 @@ impl Spinner {
 
     /// Sets the current phase.
     pub(crate) fn phase(&self, text: &str) {
-        self.bar.set_message(plain_text(text, MAX_CHARS));
+        self.bar.set_message(sanitize_line(text, MAX_CHARS));
     }
 
     /// Reports the progress of a call.
     pub(crate) fn report(&self, name: &str, progress: &Progress) {
-        let text = plain_text(&format!("{name}: {}", describe(progress)), MAX_CHARS);
+        let text = sanitize_line(&format!("{name}: {}", describe(progress)), MAX_CHARS);
         match self.printer.progress_stream() {
             StreamKind::Terminal => self.bar.set_message(text),
             StreamKind::Pipe => {

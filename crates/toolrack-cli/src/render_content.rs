@@ -12,7 +12,7 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use serde_json::json;
 use serde_json::value::RawValue;
 use toolrack_mcp::{Content, ResourceBody, ResourceContents, ToolCallResult};
-use toolrack_transport::clean_text;
+use toolrack_transport::sanitize_text;
 
 use crate::error::CliError;
 use crate::json_format;
@@ -44,7 +44,7 @@ fn render_structured(json: &str) -> String {
 /// A content block as text.
 pub(crate) fn render_block(block: &Content<'_>, files: &mut Files<'_>) -> Result<String, CliError> {
     if let Some(text) = block.as_text() {
-        return Ok(clean_text(text).into_owned());
+        return Ok(sanitize_text(text).into_owned());
     }
     if let Content::Unknown(raw) = block
         && let Some(text) = repaired_text(raw)
@@ -58,14 +58,14 @@ pub(crate) fn render_block(block: &Content<'_>, files: &mut Files<'_>) -> Result
         Content::Resource { resource, .. } => return render_resource(resource, files),
         _ => None,
     };
-    let placeholder = clean_text(&block.placeholder().unwrap_or_default()).into_owned();
+    let placeholder = sanitize_text(&block.placeholder().unwrap_or_default()).into_owned();
     Ok(with_saved_path(placeholder, saved))
 }
 
 /// The text of a block that failed to parse only because of a lone surrogate.
 fn repaired_text(raw: &RawValue) -> Option<String> {
     let repaired = RawValue::from_string(json_format::repair_surrogates(raw.get())?).ok()?;
-    Content::parse(&repaired).as_text().map(|text| clean_text(text).into_owned())
+    Content::parse(&repaired).as_text().map(|text| sanitize_text(text).into_owned())
 }
 
 /// Contents of a resource as text.
@@ -75,11 +75,11 @@ pub(crate) fn render_resource(
 ) -> Result<String, CliError> {
     let media_type = resource.mime_type.as_deref().unwrap_or("application/octet-stream");
     match &resource.body {
-        ResourceBody::Text(text) => Ok(clean_text(text).into_owned()),
+        ResourceBody::Text(text) => Ok(sanitize_text(text).into_owned()),
         ResourceBody::Blob(base64) => {
             let n_bytes = base64.trim_end_matches('=').len() * 3 / 4;
             let text = format!("[resource: {}, {media_type}, {n_bytes} bytes]", resource.uri);
-            let placeholder = clean_text(&text).into_owned();
+            let placeholder = sanitize_text(&text).into_owned();
             Ok(with_saved_path(placeholder, files.save(base64, media_type)?))
         }
     }

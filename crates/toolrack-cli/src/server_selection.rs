@@ -7,11 +7,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use toolrack_config::{
-    ConfigFile, Dialect, EnvValue, Fault, FaultKind, McpServerConfig, McpTransport, Names,
-    Severity, read,
+    ConfigFile, Diagnostic, DiagnosticKind, Dialect, EnvValue, McpServerConfig, McpTransport,
+    Severity, ToolNaming, read,
 };
 use toolrack_manager::read_at_most;
-use toolrack_service::{ErrorCode, ServiceFault};
+use toolrack_service::{ErrorCode, ErrorDetail};
 
 use crate::args::TargetOptions;
 use crate::error::CliError;
@@ -35,7 +35,7 @@ const PACKAGE_LAUNCHERS: &[&str] = &["npx", "bunx", "pnpx", "uvx"];
 #[derive(Debug)]
 pub(crate) struct Servers {
     pub(crate) configs: Vec<McpServerConfig>,
-    pub(crate) names: Names,
+    pub(crate) names: ToolNaming,
     /// Base directory of relative `${file:…}` references.
     pub(crate) dir: PathBuf,
     pub(crate) source: ServerSource,
@@ -60,7 +60,7 @@ impl Servers {
             let configs = vec![ad_hoc(target)?];
             Self {
                 configs,
-                names: Names::default(),
+                names: ToolNaming::default(),
                 dir: PathBuf::new(),
                 source: ServerSource::AdHoc,
             }
@@ -77,7 +77,7 @@ impl Servers {
     /// which not every command needs to repeat.
     pub(crate) fn configured(settings: &Settings, printer: &Printer) -> Result<Self, CliError> {
         Self::load_with_warnings(settings, printer, |diagnostic| {
-            diagnostic.kind != FaultKind::Exposed
+            diagnostic.kind != DiagnosticKind::Exposed
         })
     }
 
@@ -92,7 +92,7 @@ impl Servers {
     fn load_with_warnings(
         settings: &Settings,
         printer: &Printer,
-        is_printed: fn(&Fault) -> bool,
+        is_printed: fn(&Diagnostic) -> bool,
     ) -> Result<Self, CliError> {
         if Path::new(PROJECT_FILE).exists() {
             printer.note(format_args!(
@@ -112,7 +112,7 @@ impl Servers {
         Self::from_file(settings).0.map(drop)
     }
 
-    fn from_file(settings: &Settings) -> (Result<Self, CliError>, Vec<Fault>) {
+    fn from_file(settings: &Settings) -> (Result<Self, CliError>, Vec<Diagnostic>) {
         match load(settings) {
             Ok(Loaded { file, warnings }) => (Self::for_agent(&file, settings), warnings),
             Err((failure, warnings)) => (Err(failure), warnings),
@@ -191,11 +191,11 @@ impl Servers {
 #[derive(Default)]
 struct Loaded {
     file: ConfigFile,
-    warnings: Vec<Fault>,
+    warnings: Vec<Diagnostic>,
 }
 
 /// Loads the config file. A missing file counts as empty, unless it was named explicitly.
-fn load(settings: &Settings) -> Result<Loaded, (CliError, Vec<Fault>)> {
+fn load(settings: &Settings) -> Result<Loaded, (CliError, Vec<Diagnostic>)> {
     let without_warnings = |failure: CliError| (failure, Vec::new());
     let path = settings.home().map_err(without_warnings)?.config_file();
     let text = match read_at_most(path, FILE_LIMIT_BYTES) {
@@ -210,8 +210,10 @@ fn load(settings: &Settings) -> Result<Loaded, (CliError, Vec<Fault>)> {
     if reading.value.dialect != Dialect::Toolrack {
         return Err(without_warnings(foreign_config(&path_text, reading.value.dialect)));
     }
-    let (errors, warnings): (Vec<Fault>, Vec<Fault>) =
-        reading.faults.into_iter().partition(|diagnostic| diagnostic.severity == Severity::Error);
+    let (errors, warnings): (Vec<Diagnostic>, Vec<Diagnostic>) = reading
+        .diagnostics
+        .into_iter()
+        .partition(|diagnostic| diagnostic.severity == Severity::Error);
     if errors.is_empty() {
         return Ok(Loaded { file: reading.value, warnings });
     }
@@ -236,11 +238,11 @@ fn foreign_config(path_text: &str, dialect: Dialect) -> CliError {
 }
 
 /// All errors of a config file.
-fn config_error(faults: &[Fault]) -> CliError {
-    let fault = |diagnostic: &Fault| {
-        let fault = ServiceFault::new(ErrorCode::ValidationError, diagnostic.to_string())
-            .hint("fix these lines with `toolrack edit`; nothing was started");
-        if diagnostic.field.is_empty() { fault } else { fault.at(diagnostic.field.clone()) }
+fn config_error(faults: &[Diagnostic]) -> CliError {
+    let fault = |diagnostic: &Diagnostic| {
+        let fault = ErrorDetail::new(ErrorCode::ValidationError, diagnostic.to_string())
+            .with_hint("fix these lines with `toolrack edit`; nothing was started");
+        if diagnostic.field.is_empty() { fault } else { fault.with_field(diagnostic.field.clone()) }
     };
     CliError::from_faults(ExitCode::Config, faults.iter().map(fault).collect())
 }
@@ -488,7 +490,7 @@ mod tests {
 
     fn servers(source: ServerSource, names: &[&str]) -> Servers {
         let configs = names.iter().map(|name| McpServerConfig::stdio(*name, "x", &[])).collect();
-        Servers { configs, names: Names::default(), dir: PathBuf::new(), source }
+        Servers { configs, names: ToolNaming::default(), dir: PathBuf::new(), source }
     }
 
     #[track_caller]

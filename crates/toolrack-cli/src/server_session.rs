@@ -15,12 +15,12 @@ use toolrack_client::{CallOptions, ClientHandler};
 use toolrack_config::{McpServerConfig, McpTransport, StartMode, without_secrets};
 use toolrack_http::HttpOptions;
 use toolrack_manager::{
-    ConnectPhase, ConnectionState, FailureKind, McpConnection, McpManager, RackError, RackEvent,
-    RackEvents, ToolWithServer,
+    ConnectPhase, ConnectionState, FailureKind, ManagerError, ManagerEvent, ManagerEvents,
+    McpConnection, McpManager, ToolWithServer,
 };
 use toolrack_mcp::Tool;
 use toolrack_service::{Home, LocalService, LogKind, McpStatus, ServiceOptions};
-use toolrack_stdio::{Ladder, StdioOptions};
+use toolrack_stdio::{ShutdownTimeouts, StdioOptions};
 use toolrack_transport::RawJson;
 use uuid::Uuid;
 
@@ -37,8 +37,8 @@ use crate::settings::{self, Verbosity};
 use crate::suggested_command::shell_quote;
 
 /// Shorter than the daemon's, because the user waits for the shell prompt.
-const SHUTDOWN_TIMEOUTS: Ladder =
-    Ladder { close: Duration::from_secs(1), terminate: Duration::from_millis(700) };
+const SHUTDOWN_TIMEOUTS: ShutdownTimeouts =
+    ShutdownTimeouts { close_stdin: Duration::from_secs(1), terminate: Duration::from_millis(700) };
 /// Maximum time to wait for all servers to end. Their guardians carry on without us.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(2500);
 
@@ -88,23 +88,23 @@ impl ServerSession {
         }
         let options = ServiceOptions {
             agent: settings.agent.clone(),
-            lookup: Some(Arc::new(Environment::of_process().beginning_at(servers.dir))),
+            lookup: Some(Arc::new(Environment::from_process().with_base_dir(servers.dir))),
             handler: elicitation.map(|handler| Arc::new(handler) as Arc<dyn ClientHandler>),
             names: Some(servers.names),
-            stdio: StdioOptions { ladder: SHUTDOWN_TIMEOUTS, ..StdioOptions::default() },
+            stdio: StdioOptions { shutdown: SHUTDOWN_TIMEOUTS, ..StdioOptions::default() },
             http,
             ..ServiceOptions::default()
         };
         let service = LocalService::open(home, options).await?;
         if has_own_config {
-            service.rack().adopt(&servers.configs).await?;
+            service.manager().upsert_servers(&servers.configs).await?;
         }
         let (configs, context) = (servers.configs, context.clone());
         Ok(Self { service, configs, source, daemon, context })
     }
 
     fn manager(&self) -> &McpManager {
-        self.service.rack()
+        self.service.manager()
     }
 
     pub(crate) fn configs(&self) -> &[McpServerConfig] {
@@ -124,7 +124,7 @@ impl ServerSession {
         let enabled =
             self.configs.iter().filter(|config| config.enabled).map(|config| config.name.as_str());
         let unlisted = enabled.filter(|name| !self.is_known(name));
-        let reason = |name: &str| self.unlisted_reason(self.service.id_of(name));
+        let reason = |name: &str| self.unlisted_reason(self.service.id_for_name(name));
         Ok(unlisted
             .map(|name| UnlistedServer { server: name.to_owned(), reason: reason(name) })
             .collect())
@@ -183,13 +183,13 @@ impl ServerSession {
     /// Starts or connects to a server, and waits until it is ready.
     pub(crate) async fn connect(&self, name: &str) -> Result<Arc<McpConnection>, CliError> {
         let Some(config) = self.configs.iter().find(|config| config.name == name) else {
-            return Err(self.manager().server(name).err().unwrap_or(RackError::Closed).into());
+            return Err(self.manager().server(name).err().unwrap_or(ManagerError::Closed).into());
         };
         if !config.enabled {
             return Err(self.not_connected(name, &ConnectionState::Disabled));
         }
         let spinner = Spinner::new(&self.context.printer);
-        spinner.phase(&format!("{name}: {}", ConnectPhase::default().word()));
+        spinner.phase(&format!("{name}: {}", ConnectPhase::default().as_str()));
         let connecting = async {
             if let Some(daemon) = &self.daemon {
                 daemon.start_server(name).await?;
@@ -210,7 +210,7 @@ impl ServerSession {
 
     /// The error of a server that is not connected.
     fn not_connected(&self, name: &str, state: &ConnectionState) -> CliError {
-        let general = CliError::from(RackError::NotConnected {
+        let general = CliError::from(ManagerError::NotConnected {
             server: name.to_owned(),
             state: state.clone(),
         });
@@ -268,21 +268,21 @@ impl ServerSession {
 
     /// Checks that a name does not match tools of several servers.
     pub(crate) fn ensure_unambiguous(&self, typed: &str) -> Result<(), CliError> {
-        Ok(self.manager().unambiguous(typed)?)
+        Ok(self.manager().ensure_unambiguous(typed)?)
     }
 
     /// A tool from its server's list, denied or not.
     pub(crate) fn tool(&self, server: &str, tool: &str) -> Option<Tool> {
         let connection = self.manager().server(server).ok()?;
-        connection.listing()?.items.iter().find(|listed| listed.name == tool).cloned()
+        connection.tool_list()?.items.iter().find(|listed| listed.name == tool).cloned()
     }
 
     /// The error for a tool that is denied. The daemon does not list denied tools.
     pub(crate) fn denied_error(&self, server: &str, tool: &str) -> Option<CliError> {
         let daemon = self.daemon.as_ref();
-        let rule = daemon.and_then(|_| self.manager().server(server).ok()?.denial(tool))?;
+        let rule = daemon.and_then(|_| self.manager().server(server).ok()?.denied_by(tool))?;
         let (server, tool) = (server.to_owned(), tool.to_owned());
-        Some(RackError::Denied { server, tool, rule }.into())
+        Some(ManagerError::Denied { server, tool, rule }.into())
     }
 
     /// Whether a tool is known and not denied.
@@ -292,14 +292,14 @@ impl ServerSession {
 
     /// Whether the tools of a server are known.
     pub(crate) fn is_known(&self, server: &str) -> bool {
-        self.manager().server(server).is_ok_and(|connection| connection.listing().is_some())
+        self.manager().server(server).is_ok_and(|connection| connection.tool_list().is_some())
     }
 
     /// Whether a server's tool list is known and empty.
     fn has_no_tools(&self, server: &str) -> bool {
         let known = self.manager().server(server).ok();
         known.is_some_and(|connection| {
-            connection.listing().is_some_and(|listing| listing.items.is_empty())
+            connection.tool_list().is_some_and(|listing| listing.items.is_empty())
         })
     }
 
@@ -344,7 +344,7 @@ impl ServerSession {
                 // No server was started here.
                 return self.service.close().await;
             }
-            let cleanup = tokio::task::spawn_blocking(toolrack_stdio::sweep);
+            let cleanup = tokio::task::spawn_blocking(toolrack_stdio::kill_orphans);
             let ((), result) = tokio::join!(self.service.close(), cleanup);
             result.map_or_else(|error| tracing::debug!(%error, "orphan cleanup failed"), drop);
         };
@@ -367,24 +367,25 @@ struct Listener<'a> {
 
 impl Listener<'_> {
     /// Relays events that happened before the work completed, ahead of its result.
-    async fn drain(&self, events: &mut RackEvents) {
+    async fn drain(&self, events: &mut ManagerEvents) {
         while let Ok(Some(event)) = timeout(Duration::ZERO, events.next()).await {
             self.on_event(&event);
         }
     }
 
-    fn on_event(&self, event: &RackEvent) {
+    fn on_event(&self, event: &ManagerEvent) {
         match event {
-            RackEvent::Phase { server, phase } if self.is_target(server) => {
+            ManagerEvent::PhaseChanged { server, phase } if self.is_target(server) => {
                 if let Some(spinner) = self.spinner {
-                    spinner.phase(&format!("{server}: {}", phase.word()));
+                    spinner.phase(&format!("{server}: {}", phase.as_str()));
                 }
             }
-            RackEvent::Stderr { server, line } | RackEvent::Install { server, line } => {
+            ManagerEvent::Stderr { server, line }
+            | ManagerEvent::InstallerOutput { server, line } => {
                 self.relay(server, line);
             }
-            RackEvent::State { server, state } => self.relay(server, state),
-            RackEvent::Warning { server: Some(server), message } => self.relay(server, message),
+            ManagerEvent::StateChanged { server, state } => self.relay(server, state),
+            ManagerEvent::Warning { server: Some(server), message } => self.relay(server, message),
             _ => {}
         }
     }

@@ -234,7 +234,7 @@ fn home(
     set: &dyn Fn(Variable) -> Option<OsString>,
 ) -> Result<Option<Home>, CliError> {
     let named = |name: &str| set(*Variable::ALL.iter().find(|variable| variable.name() == name)?);
-    let home = match Home::of(named) {
+    let home = match Home::from_env(named) {
         Ok(home) => home,
         Err(error) if set(Variable::Home).is_some() => return Err(error.into()),
         Err(_nowhere) => return Ok(None),
@@ -321,7 +321,7 @@ fn listen(text: &str) -> Result<Listen, CliError> {
 }
 
 fn timeout(text: &str) -> Result<Duration, CliError> {
-    toolrack_config::parse_time(text).map_err(|reason| {
+    toolrack_config::parse_duration(text).map_err(|reason| {
         let message = format!("`{text}` {reason}");
         let hint = "set `TOOLRACK_TIMEOUT` to a duration such as `90s`, or unset it";
         CliError::usage(message, hint).with_field(Variable::Timeout.name())

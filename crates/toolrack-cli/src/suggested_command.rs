@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use toolrack_transport::plain_text;
+use toolrack_transport::sanitize_line;
 
 use crate::args::GlobalOptions;
 
@@ -70,7 +70,7 @@ impl EchoedFlags {
 
 /// Quotes a word for the shell, without control and invisible characters.
 pub(crate) fn shell_quote(text: &str) -> String {
-    let text = plain_text(text, usize::MAX);
+    let text = sanitize_line(text, usize::MAX);
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
         text

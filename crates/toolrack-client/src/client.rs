@@ -20,7 +20,7 @@ use toolrack_mcp::{
     ReadResourceResult, Resource, ResourceTemplate, Revision, RootsListChanged, ServerCapabilities,
     SetLevelParams, SubscribeParams, SubscriptionFilter, Tool, ToolCallResult, UnsubscribeParams,
 };
-use toolrack_transport::{TransportStats, CloseReason, NoParams, RawJson};
+use toolrack_transport::{CloseReason, NoParams, RawJson, TransportStats};
 use tracing::Instrument as _;
 use tracing::level_filters::LevelFilter;
 

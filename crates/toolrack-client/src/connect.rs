@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_mcp::{Era, Method, Revision, SubscriptionFilter, Tool};
-use toolrack_transport::{TransportStats, CloseReason, ExitStatus, ProcessExit, TransportError};
+use toolrack_transport::{CloseReason, ExitStatus, ProcessExit, TransportError, TransportStats};
 
 use crate::builder::{ConnectOptions, ListChanges};
 use crate::client::McpClient;
@@ -45,7 +45,11 @@ pub(crate) async fn connect(
         // The transport did not open, so there is nothing to close.
         (outcome, None) => {
             let error = outcome.err().unwrap_or(HandshakeError::TimedOut);
-            return Err(attempt.connect_error(error, TransportStats::default(), CloseReason::Closed));
+            return Err(attempt.connect_error(
+                error,
+                TransportStats::default(),
+                CloseReason::Closed,
+            ));
         }
     };
     let list_changes = options.list_changes;

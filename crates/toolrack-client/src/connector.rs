@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use toolrack_http::{HttpTransport, HttpOptions, HttpServerDef};
+use toolrack_http::{HttpOptions, HttpServerDef, HttpTransport};
 use toolrack_stdio::{McpServerDef, StdioClientTransport, StdioOptions};
 use toolrack_transport::{BoxFuture, IncomingHandler, Transport, TransportError};
 
@@ -63,7 +63,8 @@ impl Connector for StdioConnector {
     ) -> BoxFuture<'_, Result<Arc<dyn Transport>, TransportError>> {
         Box::pin(async move {
             let transport =
-                StdioClientTransport::spawn(&self.definition, self.options.clone(), incoming).await?;
+                StdioClientTransport::spawn(&self.definition, self.options.clone(), incoming)
+                    .await?;
             Ok(Arc::new(transport) as Arc<dyn Transport>)
         })
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use toolrack_mcp::{DecodeError, ErrorCode, Method, Revision};
 use toolrack_transport::{
-    AuthError, Delivery, TransportStats, JsonRpcError, RequestError, ProcessExit, SpawnError,
-    TransportError, exit_cause,
+    AuthError, Delivery, JsonRpcError, ProcessExit, RequestError, SpawnError, TransportError,
+    TransportStats, exit_cause,
 };
 
 /// Why a call has no result.

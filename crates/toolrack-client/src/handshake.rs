@@ -12,12 +12,13 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 use toolrack_mcp::{
-    RequestResult, DecodeError, DiscoverParams, DiscoverResult, EmptyResult, Era, InitializeParams,
-    InitializeResult, Initialized, Method, Notification, Request, Revision, TASKS_EXTENSION,
+    DecodeError, DiscoverParams, DiscoverResult, EmptyResult, Era, InitializeParams,
+    InitializeResult, Initialized, Method, Notification, Request, RequestResult, Revision,
+    TASKS_EXTENSION,
 };
 use toolrack_transport::{
-    OnCancel, TransportStats, ProtocolMode, JsonRpcError, Transport, TransportKind, NoParams, OutgoingRequest, RequestTimeout, RawJson,
-    TransportError,
+    JsonRpcError, NoParams, OnCancel, OutgoingRequest, ProtocolMode, RawJson, RequestTimeout,
+    Transport, TransportError, TransportKind, TransportStats,
 };
 
 use crate::builder::ConnectOptions;
@@ -113,11 +114,14 @@ impl FailedReply {
                 let error: serde_json::Error = serde::de::Error::custom(error);
                 FailedReply::Malformed(DecodeError::from(error))
             }
-            (TransportError::Timeout(_) | TransportError::QueueFull { .. }, TransportKind::Stream) => {
-                FailedReply::TimedOut
-            }
+            (
+                TransportError::Timeout(_) | TransportError::QueueFull { .. },
+                TransportKind::Stream,
+            ) => FailedReply::TimedOut,
             (error, TransportKind::Stream) => FailedReply::Closed(error),
-            (TransportError::Status { code, text }, TransportKind::RequestResponse) if is_about_request(code) => {
+            (TransportError::Status { code, text }, TransportKind::RequestResponse)
+                if is_about_request(code) =>
+            {
                 FailedReply::Declined(TransportError::Status { code, text })
             }
             (error, TransportKind::RequestResponse) => FailedReply::Unavailable(error),

@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use tokio::sync::Notify;
 use toolrack_mcp::{
-    Cancelled, ListKind, LogMessage, Method, Progress, ServerNotification, SubscriptionFilter,
-    ProgressToken, subscription_id,
+    Cancelled, ListKind, LogMessage, Method, Progress, ProgressToken, ServerNotification,
+    SubscriptionFilter, subscription_id,
 };
-use toolrack_transport::{CloseReason, IncomingHandler, Transport, RawJson, RequestId};
+use toolrack_transport::{CloseReason, IncomingHandler, RawJson, RequestId, Transport};
 
 use crate::event::{Event, EventSender};
 use crate::progress::ProgressRoutes;

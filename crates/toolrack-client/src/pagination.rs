@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use toolrack_mcp::{
-    ErrorCode, ListKind, ListPromptsParams, ListResourceTemplatesParams, ListResourcesParams,
-    ListToolsParams, ListEntry, ListPage, Prompt, Resource, ResourceTemplate, SkippedEntry, Tool,
+    ErrorCode, ListEntry, ListKind, ListPage, ListPromptsParams, ListResourceTemplatesParams,
+    ListResourcesParams, ListToolsParams, Prompt, Resource, ResourceTemplate, SkippedEntry, Tool,
 };
 use toolrack_transport::{BoxFuture, RequestTimeout};
 
@@ -188,22 +188,27 @@ impl Session {
         let mut cursor: Option<String> = None;
         loop {
             let remaining = deadline.saturating_duration_since(Instant::now());
-            let page =
-                match T::fetch_page(self, cursor.as_deref(), RequestTimeout::fixed(remaining)).await {
-                    // Spec 2025-11-25, pagination §Error Handling: the error for an invalid cursor. A server that
-                    // no longer knows its own cursor gets one restart.
-                    Err(CallError::Refused(error))
-                        if ErrorCode(error.code) == ErrorCode::INVALID_PARAMS
-                            && cursor.is_some()
-                            && restart == Restart::Allowed =>
-                    {
-                        return Ok(None);
-                    }
-                    Err(CallError::TimedOut { delivery, .. }) => {
-                        return Err(CallError::TimedOut { waited: self.timeouts.call, delivery });
-                    }
-                    outcome => outcome?,
-                };
+            let page = match T::fetch_page(
+                self,
+                cursor.as_deref(),
+                RequestTimeout::fixed(remaining),
+            )
+            .await
+            {
+                // Spec 2025-11-25, pagination §Error Handling: the error for an invalid cursor. A server that
+                // no longer knows its own cursor gets one restart.
+                Err(CallError::Refused(error))
+                    if ErrorCode(error.code) == ErrorCode::INVALID_PARAMS
+                        && cursor.is_some()
+                        && restart == Restart::Allowed =>
+                {
+                    return Ok(None);
+                }
+                Err(CallError::TimedOut { delivery, .. }) => {
+                    return Err(CallError::TimedOut { waited: self.timeouts.call, delivery });
+                }
+                outcome => outcome?,
+            };
             cursor = builder.add(page);
             if cursor.is_none() {
                 return Ok(Some(builder));

@@ -120,7 +120,12 @@ mod tests {
     use super::*;
 
     fn progress(done: u32) -> Progress {
-        Progress { token: ProgressToken::from(7), progress: f64::from(done), total: None, message: None }
+        Progress {
+            token: ProgressToken::from(7),
+            progress: f64::from(done),
+            total: None,
+            message: None,
+        }
     }
 
     #[test]

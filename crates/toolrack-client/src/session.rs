@@ -25,11 +25,12 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_mcp::{
-    RequestResult, Era, Implementation, ListKind, LogLevel, Method, Request, ResultType, Revision,
+    Era, Implementation, ListKind, LogLevel, Method, Request, RequestResult, ResultType, Revision,
     ServerCapabilities, Tool,
 };
 use toolrack_transport::{
-    OnCancel, JsonRpcError, Transport, TransportKind, OutgoingRequest, RequestTimeout, RawJson, RequestId,
+    JsonRpcError, OnCancel, OutgoingRequest, RawJson, RequestId, RequestTimeout, Transport,
+    TransportKind,
 };
 
 use crate::client::CallOptions;

@@ -13,10 +13,10 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use toolrack_mcp::{ListenParams, LogLevel, Method, SubscriptionFilter, ProgressToken};
+use toolrack_mcp::{ListenParams, LogLevel, Method, ProgressToken, SubscriptionFilter};
 use toolrack_transport::{
-    OnCancel, Backoff, CANCELLED, CancelledParams, Delivery, RequestError, TransportKind, OutgoingRequest, RequestTimeout,
-    RawJson, TransportError,
+    Backoff, CANCELLED, CancelledParams, Delivery, OnCancel, OutgoingRequest, RawJson,
+    RequestError, RequestTimeout, TransportError, TransportKind,
 };
 
 use crate::error::CallError;
@@ -228,7 +228,9 @@ impl SubscriptionTask {
                 // An unsent request has no id, and dropping an HTTP request cancels it.
                 ListenEnd::Stopped if id == 0 || self.session.is_stateless() => return,
                 ListenEnd::Stopped => return self.send_cancelled(id).await,
-                ListenEnd::CancelledParams | ListenEnd::Response(Ok(_)) => return self.finish(None),
+                ListenEnd::CancelledParams | ListenEnd::Response(Ok(_)) => {
+                    return self.finish(None);
+                }
                 ListenEnd::Response(Err(error)) if !self.may_reopen(&error) => {
                     return self.finish(Some(error));
                 }

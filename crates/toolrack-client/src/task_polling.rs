@@ -16,9 +16,9 @@ use tokio::runtime::Handle;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout_at};
 use toolrack_mcp::{
-    RequestResult as _, CallToolParams, CancelTaskParams, Era, GetTaskParams, Method, Progress,
-    GetTaskReportParams, Request, ResultType, TASKS_EXTENSION, Task, TaskResultParams, TaskStatus,
-    TaskParams, ProgressToken, Tool, UpdateTaskParams,
+    CallToolParams, CancelTaskParams, Era, GetTaskParams, GetTaskReportParams, Method, Progress,
+    ProgressToken, Request, RequestResult as _, ResultType, TASKS_EXTENSION, Task, TaskParams,
+    TaskResultParams, TaskStatus, Tool, UpdateTaskParams,
 };
 use toolrack_transport::{Delivery, JsonRpcError, RawJson, sanitize_line};
 
@@ -256,7 +256,8 @@ impl<'a> TaskPoller<'a> {
     /// Takes over the new status. The id of the first response stays.
     fn update(&mut self, reported: Task) {
         let Task { status, message, poll_interval: pace, .. } = reported;
-        self.task = Task { id: std::mem::take(&mut self.task.id), status, message, poll_interval: pace };
+        self.task =
+            Task { id: std::mem::take(&mut self.task.id), status, message, poll_interval: pace };
     }
 
     /// Maps a timeout, and skips the cancellation of a task with a result or an error.

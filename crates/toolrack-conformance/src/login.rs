@@ -8,8 +8,8 @@ use std::{io, thread};
 
 use anyhow::{Context as _, Result, bail};
 use toolrack_auth::{
-    Algorithm, Audience, AuthSettings, Authorizer, ClientProof, Enterprise, Grant,
-    MemoryTokenStore, Opener, PreRegistered, Secret, SystemBrowser,
+    Audience, AuthSettings, Authorizer, ClientAuth, Grant, IdentityProvider, MemoryTokenStore,
+    PreRegisteredClient, Secret, SigningAlgorithm, SystemBrowser, UrlOpener,
 };
 use url::Url;
 
@@ -22,7 +22,7 @@ pub(crate) fn authorizer(settings: &Settings) -> Result<Arc<Authorizer>> {
     let given = &settings.given;
     let auth = AuthSettings {
         client_metadata_url: Some(METADATA_URL.parse()?),
-        pre_registered: given.client_id.as_ref().map(|client_id| PreRegistered {
+        pre_registered: given.client_id.as_ref().map(|client_id| PreRegisteredClient {
             client_id: client_id.clone(),
             client_secret: given.client_secret.as_deref().map(Secret::from),
             issuer: given.issuer.clone(),
@@ -38,17 +38,17 @@ pub(crate) fn authorizer(settings: &Settings) -> Result<Arc<Authorizer>> {
 fn grant(scenario: &str, given: &Given) -> Result<Grant> {
     if let Some(key) = &given.private_key_pem {
         let algorithm = match given.signing_algorithm.as_deref() {
-            Some("ES256") | None => Algorithm::Es256,
-            Some("ES384") => Algorithm::Es384,
-            Some("RS256") => Algorithm::Rs256,
+            Some("ES256") | None => SigningAlgorithm::Es256,
+            Some("ES384") => SigningAlgorithm::Es384,
+            Some("RS256") => SigningAlgorithm::Rs256,
             Some(other) => bail!("no algorithm `{other}`"),
         };
         let (key, audience) = (Secret::from(key.as_str()), Audience::Issuer);
-        let auth = ClientProof::PrivateKeyJwt { key, algorithm, audience };
+        let auth = ClientAuth::PrivateKeyJwt { key, algorithm, audience };
         return Ok(Grant::ClientCredentials { auth });
     }
     if let (Some(endpoint), Some(token)) = (&given.idp_token_endpoint, &given.idp_id_token) {
-        return Ok(Grant::EnterpriseManaged(Enterprise {
+        return Ok(Grant::EnterpriseManaged(IdentityProvider {
             token_endpoint: endpoint.parse()?,
             client_id: given.idp_client_id.clone().unwrap_or_default(),
             client_secret: None,
@@ -56,7 +56,7 @@ fn grant(scenario: &str, given: &Given) -> Result<Grant> {
         }));
     }
     Ok(match scenario {
-        "auth/client-credentials-basic" => Grant::ClientCredentials { auth: ClientProof::Basic },
+        "auth/client-credentials-basic" => Grant::ClientCredentials { auth: ClientAuth::Basic },
         _ => Grant::AuthorizationCode,
     })
 }
@@ -65,7 +65,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const MAX_PAGES: usize = 5;
 const MAX_PAGE_BYTES: u64 = 64 << 10;
 
-pub(crate) fn opener() -> Opener {
+pub(crate) fn opener() -> UrlOpener {
     Arc::new(|url: &Url| {
         let url = url.clone();
         thread::Builder::new().spawn(move || {

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return fail(&error.to_string()),
     };
-    let result = runtime.block_on(run(Home::at(home)));
+    let result = runtime.block_on(run(Home::in_dir(home)));
     // Does not wait for blocking threads.
     runtime.shutdown_background();
     match result {

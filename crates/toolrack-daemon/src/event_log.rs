@@ -143,7 +143,9 @@ impl ApiEvent {
                     state.failure().map(|failure| sanitize_line(failure.reason(), MAX_LINE_CHARS));
                 Self::State { server, state: state.as_str(), reason }
             }
-            ManagerEvent::PhaseChanged { server, phase } => Self::Phase { server, phase: phase.as_str() },
+            ManagerEvent::PhaseChanged { server, phase } => {
+                Self::Phase { server, phase: phase.as_str() }
+            }
             ManagerEvent::InstallerOutput { server, line } => {
                 Self::Install { server, line: truncate_line(line) }
             }
@@ -153,16 +155,16 @@ impl ApiEvent {
             ManagerEvent::CallStarted { id, server, tool } => {
                 Self::CallStarted { id: call_id(id), server, tool }
             }
-            ManagerEvent::CallFinished { id, server, tool, outcome, delivery, duration, .. } => {
-                Self::CallFinished {
-                    id: call_id(id),
-                    server,
-                    tool,
-                    outcome: outcome_name(outcome),
-                    delivery: delivery_name(delivery),
-                    duration_us: as_micros(duration),
-                }
-            }
+            ManagerEvent::CallFinished {
+                id, server, tool, outcome, delivery, duration, ..
+            } => Self::CallFinished {
+                id: call_id(id),
+                server,
+                tool,
+                outcome: outcome_name(outcome),
+                delivery: delivery_name(delivery),
+                duration_us: as_micros(duration),
+            },
             ManagerEvent::Stderr { server, line } => {
                 Self::Stderr { server, line: truncate_line(line) }
             }

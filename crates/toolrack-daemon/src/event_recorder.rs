@@ -94,7 +94,8 @@ impl EventRecorder {
         let time_ms = unix_time_ms();
         match &event {
             ManagerEvent::StateChanged { server, .. } => {
-                let launch = service.manager().server(server).ok().and_then(|server| server.launch());
+                let launch =
+                    service.manager().server(server).ok().and_then(|server| server.launch());
                 self.live().metrics.record_launch(server, launch.unwrap_or_default());
             }
             ManagerEvent::CallStarted { id, server, tool } => {
@@ -105,7 +106,8 @@ impl EventRecorder {
                 live.running.remove(id);
                 live.metrics.record_call(*outcome, *duration);
             }
-            ManagerEvent::Stderr { server, line } | ManagerEvent::InstallerOutput { server, line } => {
+            ManagerEvent::Stderr { server, line }
+            | ManagerEvent::InstallerOutput { server, line } => {
                 self.live().stderr.push(server, time_ms, truncate_line(Arc::clone(line)));
             }
             ManagerEvent::ConfigApplied { .. } => {

@@ -280,7 +280,8 @@ mod tests {
     #[test]
     fn too_long_socket_path_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
-        let error = InstanceLock::acquire(&Home::in_dir(dir.path().join("a".repeat(100)))).unwrap_err();
+        let error =
+            InstanceLock::acquire(&Home::in_dir(dir.path().join("a".repeat(100)))).unwrap_err();
         assert!(error.hint().unwrap().contains("shorter"), "{error}");
     }
 }

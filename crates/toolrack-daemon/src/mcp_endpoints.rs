@@ -19,8 +19,10 @@ use futures_util::future::join_all;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_gateway::{Access, Gateway, HttpGateway, HttpGatewayOptions, Scope, ServerRequestRouter};
-use toolrack_service::{Autostart, WatchConfig, Home, LocalService, ServiceOptions};
+use toolrack_gateway::{
+    Access, Gateway, HttpGateway, HttpGatewayOptions, Scope, ServerRequestRouter,
+};
+use toolrack_service::{Autostart, Home, LocalService, ServiceOptions, WatchConfig};
 
 use crate::daemon::DaemonError;
 use crate::event_recorder::EventRecorder;

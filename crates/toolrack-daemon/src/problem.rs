@@ -4,7 +4,7 @@ use axum::Json;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use serde::Serialize;
-use toolrack_service::{ToolCallError, ErrorCode, ServiceError, ErrorDetail};
+use toolrack_service::{ErrorCode, ErrorDetail, ServiceError, ToolCallError};
 use toolrack_transport::Delivery;
 use utoipa::ToSchema;
 
@@ -201,7 +201,8 @@ mod tests {
 
     #[test]
     fn error_codes_map_to_statuses_and_all_errors_are_listed() {
-        let detail = |message: &str| ErrorDetail::new(ErrorCode::ValidationError, message).with_field("x");
+        let detail =
+            |message: &str| ErrorDetail::new(ErrorCode::ValidationError, message).with_field("x");
         let one = r#"{"code":"VALIDATION_ERROR","message":"a","field":"x"}"#;
         check(ServiceError::from(detail("a")).into(), 422, one);
         let two = ServiceError::if_any(vec![detail("a"), detail("b")]).unwrap_err();

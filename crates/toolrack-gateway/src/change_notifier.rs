@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 use toolrack_client::{Event, McpClient};
-use toolrack_manager::{ConnectionState, McpConnection, ManagerEvent, ManagerEvents};
+use toolrack_manager::{ConnectionState, ManagerEvent, ManagerEvents, McpConnection};
 use toolrack_mcp::ListKind;
 
 use crate::gateway::Shared;

@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use toolrack_mcp::{ErrorCode, LogLevel, LogMessage, Method};
-use toolrack_transport::{Message, MessageError, JsonRpcError, RawJson, RequestId, split_batch};
+use toolrack_transport::{JsonRpcError, Message, MessageError, RawJson, RequestId, split_batch};
 
 use crate::active_request::ClientId;
 use crate::encode::{

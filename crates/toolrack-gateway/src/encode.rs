@@ -6,8 +6,8 @@ use bytes::Bytes;
 use serde::Serialize;
 use toolrack_mcp::ErrorCode;
 use toolrack_transport::{
-    JsonRpcError, NoParams, Params, RawJson, RequestId, write_response, write_notification,
-    write_request,
+    JsonRpcError, NoParams, Params, RawJson, RequestId, write_notification, write_request,
+    write_response,
 };
 
 /// The outcome of a request: the result as it goes to the client, or an error.

@@ -147,16 +147,18 @@ pub(crate) fn from_read_error(error: CallError, style: ErrorStyle, uri: &str) ->
 
 fn manager_cause(error: &ManagerError) -> GatewayErrorCause {
     match error {
-        ManagerError::NotConnected { state, .. } | ManagerError::NotReady { state, .. } => match state {
-            ConnectionState::Disabled => GatewayErrorCause::Disabled,
-            state => match state.failure().map(toolrack_manager::Failure::kind) {
-                Some(FailureKind::NeedsLogin) => GatewayErrorCause::NeedsLogin,
-                Some(FailureKind::BadConfig | FailureKind::MissingCredentials) => {
-                    GatewayErrorCause::InvalidConfig
-                }
-                _ => GatewayErrorCause::NotConnected,
-            },
-        },
+        ManagerError::NotConnected { state, .. } | ManagerError::NotReady { state, .. } => {
+            match state {
+                ConnectionState::Disabled => GatewayErrorCause::Disabled,
+                state => match state.failure().map(toolrack_manager::Failure::kind) {
+                    Some(FailureKind::NeedsLogin) => GatewayErrorCause::NeedsLogin,
+                    Some(FailureKind::BadConfig | FailureKind::MissingCredentials) => {
+                        GatewayErrorCause::InvalidConfig
+                    }
+                    _ => GatewayErrorCause::NotConnected,
+                },
+            }
+        }
         _ => GatewayErrorCause::Other,
     }
 }

@@ -18,7 +18,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
-use toolrack_client::{ForwardedFor, CallError, CallOptions, OnProgress};
+use toolrack_client::{CallError, CallOptions, ForwardedFor, OnProgress};
 use toolrack_manager::ManagerError;
 use toolrack_mcp::{Era, ErrorCode, InputResponse, InputResponses, Method, ResultType};
 use toolrack_transport::{JsonRpcError, RawJson};
@@ -297,7 +297,8 @@ fn start_call(
     Box::pin(async move {
         let sink = request.sink();
         let (reporting, sent) = (Arc::clone(&request), Arc::clone(&request));
-        let forwarded_for = forwarded_for.with_id_observer(Arc::new(move |id| sent.record_sent(id)));
+        let forwarded_for =
+            forwarded_for.with_id_observer(Arc::new(move |id| sent.record_sent(id)));
         let options = CallOptions {
             timeout,
             total_timeout: timeout,

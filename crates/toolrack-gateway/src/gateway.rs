@@ -18,11 +18,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use toolrack_client::McpClient;
 use toolrack_manager::{
-    ClientGuard, ConnectionState, McpConnection, McpManager, ManagerError, ToolWithServer,
+    ClientGuard, ConnectionState, ManagerError, McpConnection, McpManager, ToolWithServer,
 };
 use toolrack_mcp::{
-    Era, ErrorCode, Implementation, LogLevel, Method, ParamHeaders, Prompt, Revision, ServerCapabilities,
-    Tool, is_object_schema, strict_schema,
+    Era, ErrorCode, Implementation, LogLevel, Method, ParamHeaders, Prompt, Revision,
+    ServerCapabilities, Tool, is_object_schema, strict_schema,
 };
 use toolrack_transport::JsonRpcError;
 use uuid::Uuid;

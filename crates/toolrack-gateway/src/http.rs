@@ -22,7 +22,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolrack_mcp::{Era, ErrorCode, MetaKey, Method as McpMethod, Revision};
-use toolrack_transport::{Message, MessageError, JsonRpcError, RequestId};
+use toolrack_transport::{JsonRpcError, Message, MessageError, RequestId};
 
 use request_headers::{Access, HTTP_SESSION_ID, PROTOCOL_VERSION, single_value};
 use response::{

@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 use toolrack_client::{CallError, List, McpClient};
-use toolrack_manager::{McpConnection, McpManager, ManagerError};
+use toolrack_manager::{ManagerError, McpConnection, McpManager};
 use toolrack_mcp::{Prompt, Resource, ResourceTemplate, ServerCapabilities};
 use toolrack_transport::JsonRpcError;
 use toolrack_transport::{BoxFuture, Delivery};
@@ -183,12 +183,7 @@ impl<T: Listable> CachedLists<T> {
         Ok(Some((name, list)))
     }
 
-    fn cached(
-        &self,
-        server: &str,
-        launch: Option<u64>,
-        max_age: Duration,
-    ) -> Option<Arc<List<T>>> {
+    fn cached(&self, server: &str, launch: Option<u64>, max_age: Duration) -> Option<Arc<List<T>>> {
         let lists = lock(&self.lists);
         let cached = lists.get(server).filter(|cached| cached.launch == launch)?;
         (cached.fetched.elapsed() < max_age).then(|| Arc::clone(&cached.list))

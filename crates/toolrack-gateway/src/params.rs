@@ -11,7 +11,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use toolrack_client::ForwardedFor;
 use toolrack_mcp::{
     ClientCapabilities, Era, ErrorCode, InputResponse, InputResponses, LogLevel, MetaKey, Method,
-    Revision, ProgressToken,
+    ProgressToken, Revision,
 };
 use toolrack_transport::{JsonRpcError, RawJson, RequestId};
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde_json::json;
 use tokio::sync::mpsc;
-use toolrack_client::{ForwardedFor, CallOptions};
+use toolrack_client::{CallOptions, ForwardedFor};
 use toolrack_mcp::{
     CompletionArgument, CompletionRef, Era, ListEntry as _, LogLevel, MetaKey, Method, MethodKind,
     Prompt, Resource, ResourceTemplate, Revision, Sender, SubscriptionFilter, Tool,

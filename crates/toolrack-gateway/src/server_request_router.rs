@@ -24,7 +24,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use toolrack_client::{ClientHandler, Limits, RawServerRequest, SamplingError};
 use toolrack_mcp::{
-    ClientCapabilities, Elicitation, ElicitationResult, ElicitationCapability, LogLevel,
+    ClientCapabilities, Elicitation, ElicitationCapability, ElicitationResult, LogLevel,
     LogMessage, Method, Root, RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
 };
 use toolrack_transport::BoxFuture;
@@ -358,7 +358,8 @@ impl ClientHandler for ServerRequestRouter {
             return None;
         }
         // Decided now and not in the future: the cause may have ended by the time the future is polled.
-        let owner = self.with_queue(server, |queue| queue.owner_of_request(related_request, Instant::now()));
+        let owner = self
+            .with_queue(server, |queue| queue.owner_of_request(related_request, Instant::now()));
         let recipient = match owner {
             RequestOwner::Request(request) => Some(Recipient::Request(request)),
             RequestOwner::Client(client_id) => Some(Recipient::Client(client_id)),

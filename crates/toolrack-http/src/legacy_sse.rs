@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use toolrack_transport::{IncomingHandler as _, RequestError, RawJson, TransportError, sanitize_line};
+use toolrack_transport::{
+    IncomingHandler as _, RawJson, RequestError, TransportError, sanitize_line,
+};
 
 use crate::endpoint_url::EndpointUrl;
 use crate::request_headers::RequestHeaders;
@@ -51,7 +53,8 @@ impl Inner {
 
     /// Opens the stream and waits for the `endpoint` event.
     pub(crate) async fn open_sse(self: &Arc<Self>) -> Result<Flavor, RequestError> {
-        let timed_out = |_elapsed| RequestError::not_sent(TransportError::timed_out(ENDPOINT_TIMEOUT));
+        let timed_out =
+            |_elapsed| RequestError::not_sent(TransportError::timed_out(ENDPOINT_TIMEOUT));
         timeout(ENDPOINT_TIMEOUT, self.open_sse_now()).await.map_err(timed_out)?
     }
 
@@ -100,7 +103,8 @@ impl Inner {
     fn parse_endpoint(&self, reference: &[u8]) -> Result<EndpointUrl, RequestError> {
         let text = String::from_utf8_lossy(reference);
         self.sender.url.join(text.trim()).map_err(|error| {
-            let reason = format!("the `endpoint` event: {}", sanitize_line(&error.to_string(), 200));
+            let reason =
+                format!("the `endpoint` event: {}", sanitize_line(&error.to_string(), 200));
             RequestError::not_sent(io::Error::new(io::ErrorKind::InvalidData, reason))
         })
     }

@@ -92,7 +92,9 @@ impl fmt::Debug for HttpServerDef {
 
 #[cfg(test)]
 mod tests {
-    use toolrack_transport::{CachedCredential, AuthError, Authorization, BoxFuture, AuthChallenge};
+    use toolrack_transport::{
+        AuthChallenge, AuthError, Authorization, BoxFuture, CachedCredential,
+    };
 
     use super::*;
 
@@ -108,7 +110,10 @@ mod tests {
             Box::pin(async { Ok(None) })
         }
 
-        fn on_challenge<'a>(&'a self, _rebuff: AuthChallenge<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
+        fn on_challenge<'a>(
+            &'a self,
+            _rebuff: AuthChallenge<'a>,
+        ) -> BoxFuture<'a, Result<(), AuthError>> {
             Box::pin(async { Ok(()) })
         }
     }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::{HeaderName, HeaderValue};
-use toolrack_transport::{ProtocolMode, Params};
+use toolrack_transport::{Params, ProtocolMode};
 
 /// Protocol version that introduced the header `MCP-Protocol-Version`.
 const FIRST_WITH_VERSION_HEADER: &str = "2025-06-18";

@@ -19,7 +19,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri}
 use http_body_util::Full;
 use tokio::time::{Instant, sleep};
 use toolrack_transport::{
-    CachedCredential, AuthError, Authorization, Credentials, RequestError, AuthChallenge, TransportError, sanitize_line,
+    AuthChallenge, AuthError, Authorization, CachedCredential, Credentials, RequestError,
+    TransportError, sanitize_line,
 };
 
 use crate::connection_pool::{ConnectionPool, ExchangeError, Idempotency};
@@ -81,7 +82,10 @@ impl RequestSender {
 
     /// Sends a request until the response is neither a challenge nor a redirect, and not a retryable
     /// `Retry-After`.
-    pub(crate) async fn send(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, RequestError> {
+    pub(crate) async fn send(
+        &self,
+        request: &HttpRequest<'_>,
+    ) -> Result<HttpResponse, RequestError> {
         let mut redirected: Option<Box<EndpointUrl>> = None;
         let (mut n_sends, mut n_redirects, mut has_waited) = (0, 0, false);
         loop {

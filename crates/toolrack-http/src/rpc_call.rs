@@ -12,8 +12,8 @@ use bytes::Bytes;
 use http::StatusCode;
 use tokio::time::{Instant, sleep};
 use toolrack_transport::{
-    Backoff, ProtocolMode, Message, MessageError, RequestError, TruncatedMessage, OutgoingRequest, RequestTimeout, RawJson,
-    TransportError, split_batch, write_request,
+    Backoff, Message, MessageError, OutgoingRequest, ProtocolMode, RawJson, RequestError,
+    RequestTimeout, TransportError, TruncatedMessage, split_batch, write_request,
 };
 
 use crate::request_headers::{HTTP_SESSION_ID, RequestHeaders, parse_session_id};
@@ -47,7 +47,9 @@ impl Inner {
         context: &MessageContext<'_>,
     ) -> Result<RawJson, RequestError> {
         match self.mode() {
-            ProtocolMode::Stateless(version) => self.send_stateless(request, id, version, context).await,
+            ProtocolMode::Stateless(version) => {
+                self.send_stateless(request, id, version, context).await
+            }
             ProtocolMode::Initialize if request.method == INITIALIZE => {
                 Box::pin(self.initialize(request, id, context)).await
             }
@@ -78,8 +80,9 @@ impl Inner {
         // A server of an older protocol may have created a session before it rejected the request.
         if let (Err(_), Some(unwanted)) = (&outcome, unwanted) {
             let inner = Arc::clone(self);
-            self.tasks
-                .spawn(async move { inner.delete_session(unwanted, ProtocolMode::Initialize).await });
+            self.tasks.spawn(async move {
+                inner.delete_session(unwanted, ProtocolMode::Initialize).await
+            });
         }
         outcome
     }
@@ -157,7 +160,8 @@ impl Inner {
     /// Fast path: a successful response in a body that arrived together with its head. `None` for every other
     /// case.
     fn parse_buffered_body(&self, body: &[u8], id: u64) -> Option<RawJson> {
-        let Ok(Message::Success { id: message_id, result }) = Message::parse(body.trim_ascii()) else {
+        let Ok(Message::Success { id: message_id, result }) = Message::parse(body.trim_ascii())
+        else {
             return None;
         };
         if message_id.as_local_id() != Some(id) {
@@ -190,7 +194,9 @@ impl Inner {
     pub(crate) fn match_message(&self, message: &Bytes, id: u64) -> Matched {
         let stats = self.router.counters();
         match Message::parse(message.trim_ascii()) {
-            Ok(Message::Success { id: message_id, result }) if message_id.as_local_id() == Some(id) => {
+            Ok(Message::Success { id: message_id, result })
+                if message_id.as_local_id() == Some(id) =>
+            {
                 stats.count_message();
                 Matched::Response(Ok(RawJson::new(message.slice_ref(result))))
             }
@@ -203,7 +209,9 @@ impl Inner {
                 stats.count_message();
                 Matched::Response(Err(RequestError::answered(error)))
             }
-            Err(MessageError::Shape { id: Some(message_id) }) if message_id.as_local_id() == Some(id) => {
+            Err(MessageError::Shape { id: Some(message_id) })
+                if message_id.as_local_id() == Some(id) =>
+            {
                 let error = MessageError::Shape { id: None };
                 Matched::Response(Err(RequestError::answered(TransportError::Parse(
                     error.to_string(),
@@ -289,7 +297,9 @@ impl Inner {
                 tracing::trace!(name, "ignoring an SSE event");
                 Matched::Other
             }
-            SseEvent::TooLarge(head) if TruncatedMessage::identify(head, b"") == TruncatedMessage::Unsolicited => {
+            SseEvent::TooLarge(head)
+                if TruncatedMessage::identify(head, b"") == TruncatedMessage::Unsolicited =>
+            {
                 self.router.route_oversize(head, b"", self.max_message_bytes);
                 Matched::Other
             }
@@ -346,7 +356,10 @@ async fn expired_session_error(response: &mut HttpResponse) -> Option<RequestErr
 }
 
 /// Serializes the request.
-pub(crate) fn encode_request(request: &OutgoingRequest<'_>, id: u64) -> Result<ScratchBuffer, RequestError> {
+pub(crate) fn encode_request(
+    request: &OutgoingRequest<'_>,
+    id: u64,
+) -> Result<ScratchBuffer, RequestError> {
     let mut body = ScratchBuffer::new();
     write_request(&mut body, id, request.method, request.params)
         .map_err(|error| RequestError::not_sent(TransportError::Serialize(error)))?;

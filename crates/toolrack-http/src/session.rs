@@ -14,8 +14,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use toolrack_transport::{
-    OnCancel, AuthError, Backoff, BoxFuture, ProtocolMode, CloseReason, IncomingHandler as _, RequestError, OutgoingRequest,
-    Params, RequestTimeout, RawJson, TransportError, await_response,
+    AuthError, Backoff, BoxFuture, CloseReason, IncomingHandler as _, OnCancel, OutgoingRequest,
+    Params, ProtocolMode, RawJson, RequestError, RequestTimeout, TransportError, await_response,
 };
 
 use crate::endpoint_url::EndpointUrl;
@@ -263,8 +263,9 @@ impl Inner {
         self.session.save_initialize_params(Bytes::from(params));
         if let Some(previous_id) = self.session.take_session_id() {
             let inner = Arc::clone(self);
-            self.tasks
-                .spawn(async move { inner.delete_session(previous_id, ProtocolMode::Initialize).await });
+            self.tasks.spawn(async move {
+                inner.delete_session(previous_id, ProtocolMode::Initialize).await
+            });
         }
         let body = encode_request(request, id)?;
         // By convention `/sse` is the stream URL of an HTTP+SSE server. Trying GET first saves a failing POST.
@@ -321,8 +322,10 @@ impl Inner {
             on_cancel: OnCancel::Silent,
         };
         let deadline = request.timeout.start();
-        let mut pending =
-            self.router.register(deadline).map_err(|reason| RequestError::not_sent(reason.to_error()))?;
+        let mut pending = self
+            .router
+            .register(deadline)
+            .map_err(|reason| RequestError::not_sent(reason.to_error()))?;
         let (id, sent) = (pending.id(), SentFlag::default());
         let context =
             MessageContext { method: INITIALIZE, name: None, deadline: None, sent: &sent };

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderValue, StatusCode};
 use httpdate::parse_http_date;
-use toolrack_transport::{Message, JsonRpcError};
+use toolrack_transport::{JsonRpcError, Message};
 use toolrack_transport::{RequestError, TransportError, sanitize_line};
 
 use crate::connection_pool::Idempotency;
@@ -56,7 +56,11 @@ pub(crate) fn error_from_response(status: StatusCode, body: &[u8]) -> RequestErr
     let text = sanitize_line(String::from_utf8_lossy(body).trim(), MAX_TEXT_CHARS);
     let error = TransportError::Status { code: status.as_u16(), text };
     // A 5xx may come from a reverse proxy, which does not know whether the server acted.
-    if status.is_server_error() { RequestError::unknown(error) } else { RequestError::answered(error) }
+    if status.is_server_error() {
+        RequestError::unknown(error)
+    } else {
+        RequestError::answered(error)
+    }
 }
 
 /// Error for a success status without a JSON-RPC message.

@@ -18,9 +18,10 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_transport::{
-    OnCancel, BoxFuture, CANCELLED, CancelledParams, TransportStats, ProtocolMode, CloseReason, MessageRouter, IncomingHandler,
-    JsonRpcError, Transport, RequestError, TransportKind, OutgoingRequest, Params, RawJson, RequestId, TransportError,
-    await_response, write_response, write_notification,
+    BoxFuture, CANCELLED, CancelledParams, CloseReason, IncomingHandler, JsonRpcError,
+    MessageRouter, OnCancel, OutgoingRequest, Params, ProtocolMode, RawJson, RequestError,
+    RequestId, Transport, TransportError, TransportKind, TransportStats, await_response,
+    write_notification, write_response,
 };
 
 use crate::connect::{Connector, check_roots};
@@ -131,8 +132,9 @@ impl HttpTransport {
             sent: &sent,
         };
         let mut cancel_guard = CancelGuard { inner, id, on_cancel: request.on_cancel, sent: &sent };
-        let failure =
-            |error| if sent.get() { RequestError::unknown(error) } else { RequestError::not_sent(error) };
+        let failure = |error| {
+            if sent.get() { RequestError::unknown(error) } else { RequestError::not_sent(error) }
+        };
         let outcome = tokio::select! {
             // Biased: a response that arrived on another stream wins over the end of this exchange.
             biased;
@@ -149,7 +151,11 @@ impl HttpTransport {
         outcome
     }
 
-    async fn send_notification(&self, method: &str, params: &dyn Params) -> Result<(), RequestError> {
+    async fn send_notification(
+        &self,
+        method: &str,
+        params: &dyn Params,
+    ) -> Result<(), RequestError> {
         let inner = &self.inner;
         if let Some(reason) = inner.router.close_reason() {
             return Err(RequestError::not_sent(reason.to_error()));
@@ -186,7 +192,10 @@ impl HttpTransport {
 }
 
 impl Transport for HttpTransport {
-    fn request<'a>(&'a self, request: OutgoingRequest<'a>) -> BoxFuture<'a, Result<RawJson, RequestError>> {
+    fn request<'a>(
+        &'a self,
+        request: OutgoingRequest<'a>,
+    ) -> BoxFuture<'a, Result<RawJson, RequestError>> {
         Box::pin(self.send_request(request))
     }
 
@@ -223,7 +232,9 @@ impl Transport for HttpTransport {
     fn set_protocol_mode(&self, mode: ProtocolMode) {
         match mode {
             ProtocolMode::Stateless(_) => self.inner.handler.forbid_requests(),
-            ProtocolMode::Initialize | ProtocolMode::Session(_) => self.inner.handler.allow_requests(),
+            ProtocolMode::Initialize | ProtocolMode::Session(_) => {
+                self.inner.handler.allow_requests()
+            }
         }
         *self.inner.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
     }

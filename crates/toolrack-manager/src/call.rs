@@ -15,7 +15,7 @@ use tracing::Instrument as _;
 
 use toolrack_client::{CallError, CallOptions, McpToolResult};
 use toolrack_mcp::{
-    Arguments, Content, DecodeError, SingleText, ResourceBody, ResourceContents, ToolCallResult,
+    Arguments, Content, DecodeError, ResourceBody, ResourceContents, SingleText, ToolCallResult,
 };
 use toolrack_transport::{RawJson, TransportError, sanitize_text};
 

@@ -13,8 +13,8 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use toolrack_client::{
-    ClientBuilder, ConnectError, Connector, Event as ClientEvent, Events, McpClient, Timeouts,
-    DetectedVersion,
+    ClientBuilder, ConnectError, Connector, DetectedVersion, Event as ClientEvent, Events,
+    McpClient, Timeouts,
 };
 use toolrack_config::McpServerConfig;
 

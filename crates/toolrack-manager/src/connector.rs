@@ -17,11 +17,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_client::{Connector, HttpConnector, StdioConnector};
 use toolrack_config::{
-    Diagnostic, DiagnosticKind, Resolved, McpServerConfig, PackageKind, Pin, ResolvedTransport, interpolate,
+    Diagnostic, DiagnosticKind, McpServerConfig, PackageKind, Pin, Resolved, ResolvedTransport,
+    interpolate,
 };
 use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_stdio::{CleanupCommand, EnvInheritance, McpServerDef, StdioOptions};
-use toolrack_transport::{BoxFuture, IncomingHandler, Transport, Redactor, TransportError, sanitize_line};
+use toolrack_transport::{
+    BoxFuture, IncomingHandler, Redactor, Transport, TransportError, sanitize_line,
+};
 
 use crate::error::{Failure, FailureKind};
 use crate::events::{EventSender, ManagerEvent};
@@ -140,8 +143,9 @@ fn unresolved(diagnostics: &[Diagnostic]) -> Failure {
     let is_credential = |diagnostic: &Diagnostic| {
         diagnostic.field.contains(".env.") || diagnostic.field.contains(".headers.")
     };
-    let is_missing =
-        |diagnostic: &Diagnostic| diagnostic.kind == DiagnosticKind::Unresolved && is_credential(diagnostic);
+    let is_missing = |diagnostic: &Diagnostic| {
+        diagnostic.kind == DiagnosticKind::Unresolved && is_credential(diagnostic)
+    };
     let kind = if diagnostics.iter().any(is_missing) {
         FailureKind::MissingCredentials
     } else {
@@ -359,7 +363,10 @@ impl ClosingConnector {
 }
 
 impl Connector for ClosingConnector {
-    fn open(&self, inbox: Arc<dyn IncomingHandler>) -> BoxFuture<'_, Result<Arc<dyn Transport>, TransportError>> {
+    fn open(
+        &self,
+        inbox: Arc<dyn IncomingHandler>,
+    ) -> BoxFuture<'_, Result<Arc<dyn Transport>, TransportError>> {
         let handler = RedactingHandler::new(
             inbox,
             Arc::clone(&self.server),

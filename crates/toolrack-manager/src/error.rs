@@ -8,7 +8,8 @@ use std::time::Duration;
 use toolrack_client::{CallError, ConnectError};
 use toolrack_mcp::DecodeError;
 use toolrack_transport::{
-    AuthError, Delivery, CloseReason, Redactor, SpawnError, TransportError, sanitize_line, exit_cause,
+    AuthError, CloseReason, Delivery, Redactor, SpawnError, TransportError, exit_cause,
+    sanitize_line,
 };
 
 use crate::lifecycle::ConnectionState;
@@ -314,7 +315,9 @@ impl FailureKind {
             TransportError::Unreachable { .. }
             | TransportError::Io(_)
             | TransportError::Status { code: 500.., .. } => Self::Unreachable,
-            TransportError::Timeout(_) | TransportError::QueueFull { .. } => Self::HandshakeTimedOut,
+            TransportError::Timeout(_) | TransportError::QueueFull { .. } => {
+                Self::HandshakeTimedOut
+            }
             TransportError::ProcessExited(_) => Self::Exited,
             TransportError::Shutdown => Self::Stopped,
             TransportError::StdinNotAvailable
@@ -327,9 +330,9 @@ impl FailureKind {
     fn from_spawn_error(error: &SpawnError) -> Self {
         match error {
             SpawnError::NotFound { .. } | SpawnError::NoSuchFile(_) => Self::PackageNotFound,
-            SpawnError::NotExecutable(_) | SpawnError::ExecFailed { .. } | SpawnError::Guardian(_) => {
-                Self::CannotStart
-            }
+            SpawnError::NotExecutable(_)
+            | SpawnError::ExecFailed { .. }
+            | SpawnError::Guardian(_) => Self::CannotStart,
             _ => Self::BadConfig,
         }
     }
@@ -362,7 +365,7 @@ mod tests {
     use std::io;
 
     use toolrack_mcp::Method;
-    use toolrack_transport::{TransportStats, ExitStatus, ProcessExit};
+    use toolrack_transport::{ExitStatus, ProcessExit, TransportStats};
 
     use super::*;
 
@@ -483,7 +486,10 @@ mod tests {
         check_kind(over(TransportError::Unauthorized(login())), FailureKind::NeedsLogin);
         let auth_server_down = AuthError::Unreachable { reason: text() };
         check_kind(ConnectError::NeedsAuth(auth_server_down), FailureKind::Unreachable);
-        assert_eq!(FailureKind::from_close_reason(&CloseReason::Exited(exit())), FailureKind::Exited);
+        assert_eq!(
+            FailureKind::from_close_reason(&CloseReason::Exited(exit())),
+            FailureKind::Exited
+        );
         assert_eq!(FailureKind::from_close_reason(&CloseReason::OutputClosed), FailureKind::Lost);
     }
 }

@@ -540,7 +540,8 @@ impl Lifecycle {
         if self.is_stable(now) {
             self.reset_failures();
         }
-        self.phase = Phase::BackingOff { failure, until: now + self.backoff.record_failure(now, jitter) };
+        self.phase =
+            Phase::BackingOff { failure, until: now + self.backoff.record_failure(now, jitter) };
         None
     }
 

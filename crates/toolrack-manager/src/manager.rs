@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_client::{ClientHandler, Limits, Timeouts, launcher_name};
-use toolrack_config::{Lookup, McpServerConfig, McpTransport, ToolNaming, ConfigDiff, diff};
+use toolrack_config::{ConfigDiff, Lookup, McpServerConfig, McpTransport, ToolNaming, diff};
 use toolrack_http::HttpOptions;
 use toolrack_mcp::Implementation;
 use toolrack_stdio::StdioOptions;

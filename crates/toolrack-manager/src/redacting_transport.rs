@@ -12,8 +12,8 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use toolrack_transport::{
-    AuthError, BoxFuture, TransportStats, ProtocolMode, CloseReason, IncomingHandler, Transport, RequestError, Redactor, TransportKind,
-    OutgoingRequest, TransportError,
+    AuthError, BoxFuture, CloseReason, IncomingHandler, OutgoingRequest, ProtocolMode, Redactor,
+    RequestError, Transport, TransportError, TransportKind, TransportStats,
 };
 use toolrack_transport::{JsonRpcError, Params, RawJson, RequestId};
 
@@ -69,7 +69,10 @@ struct RedactingTransport {
 }
 
 impl Transport for RedactingTransport {
-    fn request<'a>(&'a self, request: OutgoingRequest<'a>) -> BoxFuture<'a, Result<RawJson, RequestError>> {
+    fn request<'a>(
+        &'a self,
+        request: OutgoingRequest<'a>,
+    ) -> BoxFuture<'a, Result<RawJson, RequestError>> {
         let response = self.transport.request(request);
         Box::pin(async move {
             match response.await {

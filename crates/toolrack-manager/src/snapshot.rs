@@ -188,7 +188,11 @@ pub(crate) struct ResolvedTool<'a> {
 
 impl Index {
     /// ToolNaming that `before` assigned stay with their server.
-    pub(crate) fn build(style: &ToolNaming, servers: &[Arc<McpConnection>], before: &Index) -> Self {
+    pub(crate) fn build(
+        style: &ToolNaming,
+        servers: &[Arc<McpConnection>],
+        before: &Index,
+    ) -> Self {
         let allowed = || {
             let all = servers.iter().enumerate();
             all.flat_map(|(at, server)| server.tools.allowed().map(move |tool| (at, server, tool)))

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
-use toolrack_client::{List, DetectedVersion};
+use toolrack_client::{DetectedVersion, List};
 use toolrack_config::{McpServerConfig, fingerprint};
 use toolrack_mcp::{Era, Tool};
 use toolrack_transport::Redactor;
@@ -193,8 +193,10 @@ mod tests {
         let config = McpServerConfig::stdio("fs", "server", &["a"]);
         assert_eq!(names(&cache.load(&config)), None);
         let list = List { items: vec![tool("read"), tool("write")], ..List::default() };
-        let cached =
-            CachedTools { list: Some(Arc::new(list)), version: DetectedVersion::parse("2025-11-25") };
+        let cached = CachedTools {
+            list: Some(Arc::new(list)),
+            version: DetectedVersion::parse("2025-11-25"),
+        };
         cache.save(&config, &cached).unwrap();
         let loaded = cache.load(&config);
         assert_eq!((names(&loaded), loaded.version), (names(&cached), cached.version));

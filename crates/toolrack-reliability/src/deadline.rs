@@ -9,8 +9,8 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use toolrack_testkit::{Event, Journal, Marker, zombies_of};
-use toolrack_transport::Line as _;
 use toolrack_transport::RawJson;
+use toolrack_transport::Transport as _;
 
 use crate::call_log::GRACE;
 use crate::fault_plans::{Act, Expected, PLANS, Plan, Seen, Step, Weight};

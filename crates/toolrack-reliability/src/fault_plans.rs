@@ -5,7 +5,7 @@
 mod table;
 
 use toolrack_transport::RawJson;
-use toolrack_transport::{Exit, LineError, TransportError};
+use toolrack_transport::{ExitStatus, RequestError, TransportError};
 
 pub(crate) use table::PLANS;
 
@@ -60,7 +60,7 @@ pub(crate) enum Expected {
     /// Some result.
     Result,
     Timeout,
-    Exited(Exit),
+    Exited(ExitStatus),
     /// The server is gone; whether its exit or its silence was seen first does not matter.
     Gone,
     OutputClosed,
@@ -76,7 +76,7 @@ pub(crate) enum Seen {
     Echo,
     Result,
     Timeout,
-    Exited(Exit),
+    Exited(ExitStatus),
     OutputClosed,
     InputClosed,
     Refused(i64),
@@ -88,7 +88,7 @@ pub(crate) enum Seen {
 impl Seen {
     /// `is_echo` says whether a result is the one that belongs to the call.
     pub(crate) fn of(
-        outcome: &Result<RawJson, LineError>,
+        outcome: &Result<RawJson, RequestError>,
         is_echo: impl FnOnce(&RawJson) -> bool,
     ) -> Self {
         let failure = match outcome {
@@ -98,7 +98,7 @@ impl Seen {
         };
         match &failure.error {
             TransportError::Timeout(_) => Self::Timeout,
-            TransportError::ProcessExited(server) => Self::Exited(server.exit),
+            TransportError::ProcessExited(server) => Self::Exited(server.status),
             TransportError::StdoutNotAvailable => Self::OutputClosed,
             TransportError::StdinNotAvailable => Self::InputClosed,
             TransportError::JsonRpc(error) => Self::Refused(error.code),
@@ -139,7 +139,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use toolrack_transport::JsonRpcError;
-    use toolrack_transport::ServerExit;
+    use toolrack_transport::ProcessExit;
 
     use super::*;
 
@@ -170,12 +170,12 @@ mod tests {
 
     /// Of all that can be expected, exactly these admit the outcome.
     #[track_caller]
-    fn check(outcome: Result<RawJson, LineError>, admitting: &[Expected]) {
+    fn check(outcome: Result<RawJson, RequestError>, admitting: &[Expected]) {
         let all = [
             Expected::Echo,
             Expected::Result,
             Expected::Timeout,
-            Expected::Exited(Exit::Code(3)),
+            Expected::Exited(ExitStatus::Code(3)),
             Expected::Gone,
             Expected::OutputClosed,
             Expected::InputClosed,
@@ -190,15 +190,16 @@ mod tests {
 
     #[test]
     fn only_the_expected_outcome_is_admitted() {
-        let failed = |error| Err(LineError::unknown(error));
-        let exited = |exit| TransportError::ProcessExited(ServerExit { exit, stderr: [].into() });
+        let failed = |error| Err(RequestError::unknown(error));
+        let exited =
+            |exit| TransportError::ProcessExited(ProcessExit { status: exit, stderr: [].into() });
         let refused = |code| TransportError::from(JsonRpcError::new(code, "no"));
         check(Ok(RawJson::new("{}")), &[Expected::Echo, Expected::Result]);
         check(Ok(RawJson::NULL), &[Expected::Result]);
         check(failed(TransportError::Timeout(5)), &[Expected::Timeout]);
-        let gone = [Expected::Exited(Exit::Code(3)), Expected::Gone];
-        check(failed(exited(Exit::Code(3))), &gone);
-        check(failed(exited(Exit::Signal(9))), &[Expected::Gone]);
+        let gone = [Expected::Exited(ExitStatus::Code(3)), Expected::Gone];
+        check(failed(exited(ExitStatus::Code(3))), &gone);
+        check(failed(exited(ExitStatus::Signal(9))), &[Expected::Gone]);
         let closed = [Expected::Gone, Expected::OutputClosed];
         check(failed(TransportError::StdoutNotAvailable), &closed);
         check(failed(TransportError::StdinNotAvailable), &[Expected::InputClosed]);

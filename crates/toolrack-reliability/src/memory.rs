@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolrack_testkit::Marker;
-use toolrack_transport::{Line as _, LineError, RawJson};
+use toolrack_transport::{RawJson, RequestError, Transport as _};
 
 use crate::findings::Findings;
 use crate::gate::Effort;
@@ -187,15 +187,15 @@ async fn suffer(peer: &Peer, flood: Flood) -> anyhow::Result<u64> {
             // The junk swallows the answer behind it, so the server is heard again one call later.
             ensure!(peer.echo("flood", "0", IN_VAIN).await.is_err(), "an answer without an end");
             ensure!(peer.echo("next", "0", IN_VAIN).await.is_err(), "an answer behind the junk");
-            Ok(peer.line.diagnosis().oversize)
+            Ok(peer.line.stats().oversize)
         }
         Flood::LongLine | Flood::HugeAnswer | Flood::HugeAnswerBack => {
             ensure!(peer.echo("flood", "0", PATIENCE).await.is_err(), "an answer over the limit");
-            Ok(peer.line.diagnosis().oversize)
+            Ok(peer.line.stats().oversize)
         }
         Flood::Stderr | Flood::StderrRaw => {
             peer.echo("flood", "0", PATIENCE).await?;
-            Ok(peer.line.diagnosis().stderr.len() as u64)
+            Ok(peer.line.stats().stderr.len() as u64)
         }
         Flood::Notifications => {
             peer.echo("flood", "0", PATIENCE).await?;
@@ -203,7 +203,7 @@ async fn suffer(peer: &Peer, flood: Flood) -> anyhow::Result<u64> {
         }
         Flood::Pings => {
             peer.echo("flood", "0", PATIENCE).await?;
-            Ok(peer.line.diagnosis().messages)
+            Ok(peer.line.stats().messages)
         }
         Flood::Tools | Flood::ToolPages => count_tools(peer).await,
     }
@@ -224,7 +224,7 @@ async fn count_tools(peer: &Peer) -> anyhow::Result<u64> {
     }
 }
 
-async fn list_page(peer: &Peer, params: &Value) -> Result<RawJson, LineError> {
+async fn list_page(peer: &Peer, params: &Value) -> Result<RawJson, RequestError> {
     peer.ask("tools/list", params, PATIENCE).await
 }
 

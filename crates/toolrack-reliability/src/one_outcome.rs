@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use toolrack_testkit::{Event, Journal, Marker};
-use toolrack_transport::{Delivery, Line as _, LineError, RawJson, TransportError};
+use toolrack_transport::{Delivery, RawJson, RequestError, Transport as _, TransportError};
 
 use crate::call_log::{Fault, Kind, Ledger, Outcome};
 use crate::findings::Findings;
@@ -142,7 +142,7 @@ fn is_over(error: &TransportError) -> bool {
 }
 
 /// How a call ended, and the nonce that came back. A result that lost its text lost its nonce, too.
-fn classify(outcome: &Result<RawJson, LineError>, text: &str) -> (Kind, Option<u64>) {
+fn classify(outcome: &Result<RawJson, RequestError>, text: &str) -> (Kind, Option<u64>) {
     match outcome {
         Ok(result) => {
             let nonce = texts(result).and_then(|texts| match &*texts {
@@ -151,9 +151,9 @@ fn classify(outcome: &Result<RawJson, LineError>, text: &str) -> (Kind, Option<u
             });
             (Kind::Ok, nonce)
         }
-        Err(LineError { delivery: Delivery::NotSent, .. }) => (Kind::NotSent, None),
-        Err(LineError { delivery: Delivery::Unknown, .. }) => (Kind::Unknown, None),
-        Err(LineError { delivery: Delivery::Answered, .. }) => (Kind::Answered, None),
+        Err(RequestError { delivery: Delivery::NotSent, .. }) => (Kind::NotSent, None),
+        Err(RequestError { delivery: Delivery::Unknown, .. }) => (Kind::Unknown, None),
+        Err(RequestError { delivery: Delivery::Answered, .. }) => (Kind::Answered, None),
     }
 }
 
@@ -308,7 +308,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(outcome: Result<RawJson, LineError>, expected: (Kind, Option<u64>)) {
+    fn check(outcome: Result<RawJson, RequestError>, expected: (Kind, Option<u64>)) {
         assert_eq!(classify(&outcome, "text"), expected, "{outcome:?}");
     }
 
@@ -323,8 +323,8 @@ mod tests {
         check(result("text", "x"), (Kind::Ok, None));
         check(Ok(RawJson::NULL), (Kind::Ok, None));
         let error = || TransportError::Shutdown;
-        check(Err(LineError::not_sent(error())), (Kind::NotSent, None));
-        check(Err(LineError::unknown(error())), (Kind::Unknown, None));
-        check(Err(LineError::answered(error())), (Kind::Answered, None));
+        check(Err(RequestError::not_sent(error())), (Kind::NotSent, None));
+        check(Err(RequestError::unknown(error())), (Kind::Unknown, None));
+        check(Err(RequestError::answered(error())), (Kind::Answered, None));
     }
 }

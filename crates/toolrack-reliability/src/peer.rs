@@ -9,10 +9,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolrack_stdio::{McpServerDef, StdioLine, StdioOptions};
+use toolrack_stdio::{McpServerDef, StdioClientTransport, StdioOptions};
 use toolrack_testkit::Marker;
 use toolrack_transport::{
-    Abandon, Ending, Inbox, Line, LineError, Outgoing, Patience, TransportError,
+    CloseReason, IncomingHandler, OnCancel, OutgoingRequest, RequestError, RequestTimeout,
+    Transport, TransportError,
 };
 use toolrack_transport::{JsonRpcError, RawJson, RequestId};
 
@@ -30,14 +31,14 @@ pub(crate) struct Script {
 /// A line and what came in on it unasked.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    pub(crate) line: Arc<StdioLine>,
+    pub(crate) line: Arc<StdioClientTransport>,
     inbox: Arc<Porter>,
 }
 
 /// Answers pings, counts notifications, notes the end.
 #[derive(Debug, Default)]
 struct Porter {
-    line: OnceLock<Weak<StdioLine>>,
+    line: OnceLock<Weak<StdioClientTransport>>,
     n_notifications: AtomicU64,
     ended: CancellationToken,
 }
@@ -59,8 +60,9 @@ impl Script {
     /// Starts the server, with this very program as its guardian.
     pub(crate) async fn open(&self) -> Result<Peer, TransportError> {
         let inbox = Arc::new(Porter::default());
-        let heard: Arc<dyn Inbox> = Arc::<Porter>::clone(&inbox);
-        let line = StdioLine::open(&self.definition, StdioOptions::default(), heard).await?;
+        let heard: Arc<dyn IncomingHandler> = Arc::<Porter>::clone(&inbox);
+        let line =
+            StdioClientTransport::spawn(&self.definition, StdioOptions::default(), heard).await?;
         let line = Arc::new(line);
         inbox.line.get_or_init(|| Arc::downgrade(&line));
         Ok(Peer { line, inbox })
@@ -76,17 +78,17 @@ impl Script {
 
 impl Peer {
     /// The handshake of the 2025-11-25 revision.
-    pub(crate) async fn greet(&self, patience: Duration) -> Result<(), LineError> {
+    pub(crate) async fn greet(&self, patience: Duration) -> Result<(), RequestError> {
         let params = json!({
             "protocolVersion": "2025-11-25",
             "capabilities": {},
             "clientInfo": { "name": "toolrack-reliability", "version": env!("CARGO_PKG_VERSION") },
         });
-        let outgoing = Outgoing {
+        let outgoing = OutgoingRequest {
             method: "initialize",
             params: &Some(params),
-            patience: Patience::exactly(patience),
-            abandon: Abandon::Quietly,
+            timeout: RequestTimeout::fixed(patience),
+            on_cancel: OnCancel::Silent,
         };
         self.line.request(outgoing).await?;
         self.line.notify("notifications/initialized", &None::<()>).await
@@ -98,12 +100,12 @@ impl Peer {
         method: &str,
         params: impl Serialize + Sync,
         patience: Duration,
-    ) -> Result<RawJson, LineError> {
-        let outgoing = Outgoing {
+    ) -> Result<RawJson, RequestError> {
+        let outgoing = OutgoingRequest {
             method,
             params: &Some(params),
-            patience: Patience::exactly(patience),
-            abandon: Abandon::Tell,
+            timeout: RequestTimeout::fixed(patience),
+            on_cancel: OnCancel::Notify,
         };
         self.line.request(outgoing).await
     }
@@ -113,7 +115,7 @@ impl Peer {
         tool: &str,
         arguments: Value,
         patience: Duration,
-    ) -> Result<RawJson, LineError> {
+    ) -> Result<RawJson, RequestError> {
         let params = json!({ "name": tool, "arguments": arguments });
         self.ask("tools/call", params, patience).await
     }
@@ -124,7 +126,7 @@ impl Peer {
         text: &str,
         nonce: &str,
         patience: Duration,
-    ) -> Result<RawJson, LineError> {
+    ) -> Result<RawJson, RequestError> {
         let params = EchoParams { name: "echo", arguments: EchoArguments { text, nonce } };
         self.ask("tools/call", params, patience).await
     }
@@ -165,24 +167,24 @@ pub(crate) fn texts(result: &RawJson) -> Option<Vec<String>> {
     Some(content.into_iter().map(|content| content.text).collect())
 }
 
-impl Inbox for Porter {
+impl IncomingHandler for Porter {
     /// A server that asks more than the line takes goes without an answer.
-    fn request(&self, id: RequestId, method: &str, _params: Option<RawJson>) {
+    fn on_request(&self, id: RequestId, method: &str, _params: Option<RawJson>) {
         let Some(line) = self.line.get().and_then(Weak::upgrade) else { return };
         let told = if method == "ping" {
             let nothing: Result<&RawValue, _> = serde_json::from_str("{}");
-            nothing.map_or(Ok(()), |nothing| line.answer(&id, Ok(nothing)))
+            nothing.map_or(Ok(()), |nothing| line.respond(&id, Ok(nothing)))
         } else {
-            line.answer(&id, Err(&JsonRpcError::new(-32601, "not offered here")))
+            line.respond(&id, Err(&JsonRpcError::new(-32601, "not offered here")))
         };
         told.unwrap_or_default();
     }
 
-    fn notification(&self, _method: &str, _params: Option<RawJson>) {
+    fn on_notification(&self, _method: &str, _params: Option<RawJson>) {
         self.n_notifications.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn ended(&self, _ending: &Ending) {
+    fn on_close(&self, _ending: &CloseReason) {
         self.ended.cancel();
     }
 }

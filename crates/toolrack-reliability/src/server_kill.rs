@@ -14,7 +14,7 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep, timeout};
 use toolrack_testkit::{Marker, open_fds, zombies_of};
 use toolrack_transport::{
-    Delivery, Exit, Line as _, LineError, RawJson, ServerExit, TransportError,
+    Delivery, ExitStatus, ProcessExit, RawJson, RequestError, Transport as _, TransportError,
 };
 
 use crate::findings::Findings;
@@ -280,7 +280,7 @@ struct Toll {
 struct Ended {
     issued: Instant,
     at: Instant,
-    outcome: Result<RawJson, LineError>,
+    outcome: Result<RawJson, RequestError>,
 }
 
 /// When the call was made.
@@ -323,10 +323,12 @@ impl Toll {
     }
 }
 
-fn is_right(made: Made, outcome: &Result<RawJson, LineError>) -> bool {
-    let Err(LineError { error, delivery }) = outcome else { return false };
-    let by_kill =
-        matches!(error, TransportError::ProcessExited(ServerExit { exit: Exit::Signal(9), .. }));
+fn is_right(made: Made, outcome: &Result<RawJson, RequestError>) -> bool {
+    let Err(RequestError { error, delivery }) = outcome else { return false };
+    let by_kill = matches!(
+        error,
+        TransportError::ProcessExited(ProcessExit { status: ExitStatus::Signal(9), .. })
+    );
     match (made, delivery) {
         (Made::Before, delivery) => by_kill && *delivery == Delivery::Unknown,
         (Made::Anytime, Delivery::NotSent) => {
@@ -342,16 +344,16 @@ mod tests {
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
-    fn exited(exit: Exit) -> TransportError {
-        TransportError::ProcessExited(ServerExit { exit, stderr: [].into() })
+    fn exited(exit: ExitStatus) -> TransportError {
+        TransportError::ProcessExited(ProcessExit { status: exit, stderr: [].into() })
     }
 
-    fn killed_outcome() -> Result<RawJson, LineError> {
-        Err(LineError::unknown(exited(Exit::Signal(9))))
+    fn killed_outcome() -> Result<RawJson, RequestError> {
+        Err(RequestError::unknown(exited(ExitStatus::Signal(9))))
     }
 
     #[track_caller]
-    fn check(outcome: Result<RawJson, LineError>, expected: [bool; 2]) {
+    fn check(outcome: Result<RawJson, RequestError>, expected: [bool; 2]) {
         let seen = [Made::Before, Made::Anytime].map(|made| is_right(made, &outcome));
         assert_eq!(seen, expected, "{outcome:?}");
     }
@@ -359,13 +361,13 @@ mod tests {
     #[test]
     fn only_the_kill_itself_is_the_right_outcome_of_a_waiting_call() {
         check(killed_outcome(), [true, true]);
-        check(Err(LineError::not_sent(exited(Exit::Signal(9)))), [false, true]);
-        check(Err(LineError::not_sent(TransportError::StdinNotAvailable)), [false, true]);
-        check(Err(LineError::unknown(TransportError::StdinNotAvailable)), [false, false]);
-        check(Err(LineError::not_sent(TransportError::Shutdown)), [false, false]);
-        check(Err(LineError::unknown(exited(Exit::Unknown))), [false, false]);
-        check(Err(LineError::unknown(exited(Exit::Signal(15)))), [false, false]);
-        check(Err(LineError::unknown(TransportError::Timeout(1))), [false, false]);
+        check(Err(RequestError::not_sent(exited(ExitStatus::Signal(9)))), [false, true]);
+        check(Err(RequestError::not_sent(TransportError::StdinNotAvailable)), [false, true]);
+        check(Err(RequestError::unknown(TransportError::StdinNotAvailable)), [false, false]);
+        check(Err(RequestError::not_sent(TransportError::Shutdown)), [false, false]);
+        check(Err(RequestError::unknown(exited(ExitStatus::Unknown))), [false, false]);
+        check(Err(RequestError::unknown(exited(ExitStatus::Signal(15)))), [false, false]);
+        check(Err(RequestError::unknown(TransportError::Timeout(1))), [false, false]);
         check(Ok(RawJson::NULL), [false, false]);
     }
 

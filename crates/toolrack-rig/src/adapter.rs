@@ -12,7 +12,7 @@ use rig_core::tool::{
 use rig_core::wasm_compat::WasmBoxedFuture;
 use serde_json::{Value, json};
 use toolrack_client::{CallError, McpToolDef};
-use toolrack_manager::{ConnectionState, McpManager, ManagerError, ToolWithServer, error_chain};
+use toolrack_manager::{ConnectionState, ManagerError, McpManager, ToolWithServer, error_chain};
 use toolrack_transport::{Delivery, TransportError, sanitize_text};
 
 /// One tool of one server as a rig tool. Cheap to clone.
@@ -184,7 +184,9 @@ pub(crate) fn call_error(error: ManagerError) -> ToolExecutionError {
 
 fn error_kind(error: &ManagerError) -> ToolErrorKind {
     match error {
-        ManagerError::NoSuchServer { .. } | ManagerError::NoSuchTool { .. } => ToolErrorKind::NotFound,
+        ManagerError::NoSuchServer { .. } | ManagerError::NoSuchTool { .. } => {
+            ToolErrorKind::NotFound
+        }
         ManagerError::Denied { .. } => ToolErrorKind::PermissionDenied,
         ManagerError::NotConnected { state: ConnectionState::NeedsAuth(_), .. } => {
             ToolErrorKind::PermissionDenied

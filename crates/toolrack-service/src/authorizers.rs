@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use toolrack_auth::{
-    AuthSettings, Authorizer, Browser, RedactingTokenStore, FileTokenStore, TokenStore,
+    AuthSettings, Authorizer, Browser, FileTokenStore, RedactingTokenStore, TokenStore,
 };
 use toolrack_config::{McpServerConfig, McpTransport, PackageKind, ResolvedTransport, interpolate};
 use toolrack_transport::{Credentials, Redactor};

@@ -18,7 +18,7 @@ pub use server_tables::ConfigScope;
 use server_tables::TablePos;
 use sha2::{Digest as _, Sha256};
 use toml_edit::{DocumentMut, TableLike};
-use toolrack_config::{ConfigFile, Dialect, Diagnostic, DiagnosticKind, Severity, read_as};
+use toolrack_config::{ConfigFile, Diagnostic, DiagnosticKind, Dialect, Severity, read_as};
 use uuid::{Builder, Uuid};
 
 use crate::error::{ErrorCode, ErrorDetail, ServiceError};

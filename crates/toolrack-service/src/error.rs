@@ -225,7 +225,9 @@ impl ErrorDetail {
             | ManagerError::NotReady { server, state, .. } => {
                 return Self::from_state(server, state);
             }
-            ManagerError::NoSuchServer { .. } | ManagerError::NoSuchTool { .. } => ErrorCode::NotFound,
+            ManagerError::NoSuchServer { .. } | ManagerError::NoSuchTool { .. } => {
+                ErrorCode::NotFound
+            }
             ManagerError::Ambiguous { .. } => ErrorCode::ValidationError,
             ManagerError::Denied { .. } => ErrorCode::Denied,
             ManagerError::Call { source, .. } => call_error_code(source),
@@ -323,7 +325,7 @@ mod mapping_tests {
     use std::time::Duration;
 
     use toolrack_transport::JsonRpcError;
-    use toolrack_transport::{AuthError, Delivery, ExitStatus, RequestError, ProcessExit};
+    use toolrack_transport::{AuthError, Delivery, ExitStatus, ProcessExit, RequestError};
 
     use super::*;
 

@@ -26,10 +26,12 @@ use toolrack_auth::{Authorizer, Browser};
 use toolrack_client::{CallOptions, ClientHandler, Limits};
 use toolrack_config::{McpServerConfig, ToolNaming};
 use toolrack_http::HttpOptions;
-use toolrack_manager::{CallTarget, FileWatch, McpManager, PackageInstaller, ManagerEvents, ToolWithServer};
+use toolrack_manager::{
+    CallTarget, FileWatch, ManagerEvents, McpManager, PackageInstaller, ToolWithServer,
+};
 use toolrack_mcp::{Implementation, Tool};
 use toolrack_stdio::StdioOptions;
-use toolrack_transport::{BoxFuture, Delivery, Redactor, RawJson, sanitize_text};
+use toolrack_transport::{BoxFuture, Delivery, RawJson, Redactor, sanitize_text};
 use uuid::Uuid;
 
 use crate::atomic_file::{create_private_dir, remove_other_access};

@@ -23,10 +23,12 @@ use install_plan::{AvailableTools, InstallLocation, InstallPlan, PackageInstall,
 use tokio::time::sleep;
 use toolrack_http::HttpServerDef;
 use toolrack_manager::{
-    Failure, FailureKind, Installation, PackageInstaller, PreparedServer, PackageRequest, error_chain,
+    Failure, FailureKind, Installation, PackageInstaller, PackageRequest, PreparedServer,
+    error_chain,
 };
 use toolrack_stdio::{
-    CommandOutput, EnvInheritance, McpServerDef, RunOptions, StdioOptions, find_program, new_process_tag, run_command,
+    CommandOutput, EnvInheritance, McpServerDef, RunOptions, StdioOptions, find_program,
+    new_process_tag, run_command,
 };
 use toolrack_transport::{BoxFuture, SpawnError, TransportError};
 
@@ -172,7 +174,10 @@ impl CommandRunner<'_> {
         args: &[String],
         cwd: Option<&Path>,
     ) -> Result<CommandOutput, Failure> {
-        self.execute(program, args, (cwd, MAX_DURATION), &|line| self.installation.report_output(line)).await
+        self.execute(program, args, (cwd, MAX_DURATION), &|line| {
+            self.installation.report_output(line)
+        })
+        .await
     }
 
     /// Runs a command that returns at once, without forwarding its output.

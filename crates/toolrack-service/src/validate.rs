@@ -2,7 +2,7 @@
 //!
 //! **Invariant:** no message repeats a value, because it may be a secret.
 
-use toolrack_config::{Dialect, Diagnostic, DiagnosticKind, Severity, join};
+use toolrack_config::{Diagnostic, DiagnosticKind, Dialect, Severity, join};
 
 use crate::document::{ConfigScope, Document};
 use crate::error::{ErrorCode, ErrorDetail, ServiceError};

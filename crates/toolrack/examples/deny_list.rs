@@ -8,7 +8,7 @@
 use std::error::Error;
 
 use serde_json::json;
-use toolrack::{McpServerConfig, ManagerError, Toolrack};
+use toolrack::{ManagerError, McpServerConfig, Toolrack};
 
 fn main() -> Result<(), Box<dyn Error>> {
     // Must come first: this program runs again as the guardian of its server.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use toolrack::{CallOptions, McpServerConfig, Progress, ManagerEvent, Toolrack};
+use toolrack::{CallOptions, ManagerEvent, McpServerConfig, Progress, Toolrack};
 
 fn main() -> Result<(), Box<dyn Error>> {
     // Must come first: this program runs again as the guardian of its server.

@@ -10,7 +10,7 @@ use tokio::runtime::Handle;
 use toolrack_client::ClientHandler;
 use toolrack_config::{ConfigFile, Diagnostic, Lookup, McpServerConfig, ToolNaming};
 use toolrack_http::HttpOptions;
-use toolrack_manager::{FileWatch, McpManager, ManagerBuilder, ManagerError};
+use toolrack_manager::{FileWatch, ManagerBuilder, ManagerError, McpManager};
 use toolrack_mcp::Implementation;
 use toolrack_stdio::{Guardian, StdioOptions};
 use toolrack_transport::Credentials;

@@ -199,7 +199,9 @@ pub use toolrack_auth::{
     AuthSettings, Authorizer, Browser, FileTokenStore, MemoryTokenStore, PastedRedirect, Secret,
     StaticBearer, SystemBrowser, TokenStore,
 };
-pub use toolrack_transport::{CachedCredential, AuthError, Authorization, BoxFuture, Credentials, AuthChallenge};
+pub use toolrack_transport::{
+    AuthChallenge, AuthError, Authorization, BoxFuture, CachedCredential, Credentials,
+};
 
 // One server.
 pub use toolrack_client::{
@@ -210,21 +212,24 @@ pub use toolrack_client::{
 };
 pub use toolrack_http::{HttpOptions, HttpServerDef, ProxySettings};
 pub use toolrack_stdio::{
-    CleanupCommand, Guardian, EnvInheritance, ShutdownTimeouts, McpServerDef, StdioOptions, init, kill_orphans,
+    CleanupCommand, EnvInheritance, Guardian, McpServerDef, ShutdownTimeouts, StdioOptions, init,
+    kill_orphans,
 };
 pub use toolrack_transport::{
-    Delivery, TransportStats, CloseReason, ExitStatus, RequestError, Redactor, ProcessExit, SpawnError, TransportError,
+    CloseReason, Delivery, ExitStatus, ProcessExit, Redactor, RequestError, SpawnError,
+    TransportError, TransportStats,
 };
 
 // Many servers.
 pub use toolrack_config::{
-    EnvValue, Diagnostic, DiagnosticKind, Lookup, McpServerConfig, McpTransport, ToolNaming, SourceLocation, Package,
-    PackageKind, Pin, ConfigDiff, Position, Sandbox, Severity, VariableSource, StartMode,
+    ConfigDiff, Diagnostic, DiagnosticKind, EnvValue, Lookup, McpServerConfig, McpTransport,
+    Package, PackageKind, Pin, Position, Sandbox, Severity, SourceLocation, StartMode, ToolNaming,
+    VariableSource,
 };
 pub use toolrack_manager::{
-    ClientGuard, CallOutcome, CallTarget, ConnectPhase, ConnectionState, CredentialsProvider, Failure,
-    FailureKind, McpConnection, McpManager, ManagerBuilder, ManagerError, ManagerEvent, ManagerEvents, FilterRule,
-    ToolWithServer, error_chain,
+    CallOutcome, CallTarget, ClientGuard, ConnectPhase, ConnectionState, CredentialsProvider,
+    Failure, FailureKind, FilterRule, ManagerBuilder, ManagerError, ManagerEvent, ManagerEvents,
+    McpConnection, McpManager, ToolWithServer, error_chain,
 };
 
 // Protocol types.

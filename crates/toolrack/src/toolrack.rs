@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use toolrack_client::{CallOptions, McpToolResult};
 use toolrack_config::Diagnostic;
 use toolrack_manager::{
-    FileWatch, McpConnection, McpManager, ManagerError, ManagerEvents, ToolWithServer,
+    FileWatch, ManagerError, ManagerEvents, McpConnection, McpManager, ToolWithServer,
 };
 use toolrack_mcp::ToolCallResult;
 use toolrack_transport::RawJson;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use toolrack_transport::{CachedCredential, AuthError, Authorization};
+use toolrack_transport::{AuthError, Authorization, CachedCredential};
 use url::Url;
 
 use super::LoginStatus;

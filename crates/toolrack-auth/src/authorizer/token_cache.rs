@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use toolrack_transport::{CachedCredential, Authorization};
+use toolrack_transport::{Authorization, CachedCredential};
 
 use crate::grants::now;
 use crate::stored_credentials::StoredGrant;
@@ -36,7 +36,9 @@ impl TokenCache {
         match &mut *self.state() {
             State::NotLoaded => CachedCredential::Obtain,
             State::Empty => CachedCredential::None,
-            State::Token(cached) if cached.grant.is_stale(now(), leeway) => CachedCredential::Obtain,
+            State::Token(cached) if cached.grant.is_stale(now(), leeway) => {
+                CachedCredential::Obtain
+            }
             State::Token(cached) => {
                 cached.n_sent += 1;
                 CachedCredential::Ready(cached.token.clone())

@@ -11,7 +11,9 @@ use toolrack_auth::{
     SystemBrowser, TokenStore,
 };
 use toolrack_testkit::oauth::{Fault, OAuthPlan, OAuthServer, Role, Seen, visit};
-use toolrack_transport::{CachedCredential, AuthError, Authorization, Credentials as _, AuthChallenge};
+use toolrack_transport::{
+    AuthChallenge, AuthError, Authorization, CachedCredential, Credentials as _,
+};
 use url::Url;
 
 /// A server and an authorizer for it.
@@ -114,7 +116,8 @@ pub(crate) async fn call(
             return Ok(());
         }
         let operation = (method, None);
-        let challenge = AuthChallenge { status, challenges: &challenges, sent: sent.as_ref(), operation };
+        let challenge =
+            AuthChallenge { status, challenges: &challenges, sent: sent.as_ref(), operation };
         authorizer.on_challenge(challenge).await?;
     }
     panic!("sent again without end");

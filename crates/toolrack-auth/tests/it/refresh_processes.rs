@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use toolrack_auth::{AuthSettings, Authorizer, Browser, FileTokenStore, TokenStore};
 use toolrack_testkit::eventually;
 use toolrack_testkit::oauth::{OAuthPlan, OAuthServer};
-use toolrack_transport::{CachedCredential, Credentials as _, AuthChallenge};
+use toolrack_transport::{AuthChallenge, CachedCredential, Credentials as _};
 use url::Url;
 
 use crate::fixture::{exchange, test_browser};

@@ -6,7 +6,7 @@ use toolrack_auth::{
     AuthSettings, MemoryTokenStore, StoreError, StoreLock, StoredCredentials, TokenStore,
 };
 use toolrack_testkit::oauth::Fault;
-use toolrack_transport::{CachedCredential, BoxFuture, Credentials as _};
+use toolrack_transport::{BoxFuture, CachedCredential, Credentials as _};
 
 use crate::fixture::{Fixture, authorizer, call, kind};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use toolrack_client::{CallOptions, McpClient};
 use toolrack_config::{EnvValue, McpServerConfig, McpTransport};
-use toolrack_manager::{McpConnection, McpManager, RackBuilder};
+use toolrack_manager::{ManagerBuilder, McpConnection, McpManager};
 use toolrack_stdio::{Guardian, StdioOptions};
 
 use super::toolrack_client::{raw_text_of, text_of};
@@ -57,7 +57,7 @@ pub(crate) fn configs(
 }
 
 /// A manager that waits until many servers have started on a busy machine too.
-pub(crate) fn builder() -> RackBuilder {
+pub(crate) fn builder() -> ManagerBuilder {
     McpManager::builder().ready_wait(READY)
 }
 

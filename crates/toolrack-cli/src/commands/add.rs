@@ -8,7 +8,7 @@ use toolrack_config::{
     EnvValue, McpTransport, Package, PackageKind, ServerEntry, Settings as ServerSettings,
 };
 use toolrack_service::{
-    ErrorCode, LocalService, McpConfig, McpService as _, ServiceError, ServiceFault,
+    ErrorCode, ErrorDetail, LocalService, McpConfig, McpService as _, ServiceError,
 };
 
 use crate::args::servers::{AddOptions, TransportKind};
@@ -35,7 +35,7 @@ pub(crate) enum Check {
 
 /// Adds a server to the config.
 pub(crate) async fn add(options: &AddOptions, context: &Context) -> Result<(), CliError> {
-    let config = McpConfig::of_entry(&build_entry(options)?);
+    let config = McpConfig::from_entry(&build_entry(options)?);
     let is_checked = !options.no_check && !options.disabled;
     let check = if is_checked { Check::Yes } else { Check::No };
     create(config, check, context).await
@@ -108,14 +108,14 @@ pub(crate) async fn create(
 fn create_error(name: &str, error: ServiceError) -> CliError {
     let typed = shell_quote(name);
     let is_about =
-        |field: &str| error.faults().iter().any(|fault| fault.field.as_deref() == Some(field));
+        |field: &str| error.details().iter().any(|fault| fault.field.as_deref() == Some(field));
     match error.code() {
         ErrorCode::Conflict if is_about("name") => CliError::from(error).with_hint(format!(
             "change the existing server with `toolrack edit {typed}`, remove it with `toolrack \
              remove {typed}`, or choose another name"
         )),
         ErrorCode::ValidationError if is_about("name") || is_about("transport.url") => {
-            let with_subject = |fault: &ServiceFault| {
+            let with_subject = |fault: &ErrorDetail| {
                 let message = match fault.field.as_deref() {
                     Some("name") if !name.trim().is_empty() => {
                         format!("the name `{name}` {}", fault.message)
@@ -124,9 +124,9 @@ fn create_error(name: &str, error: ServiceError) -> CliError {
                     Some("transport.url") => format!("the URL {}", fault.message),
                     _ => fault.message.clone(),
                 };
-                ServiceFault { message, ..fault.clone() }
+                ErrorDetail { message, ..fault.clone() }
             };
-            let faults = error.faults().iter().map(with_subject).collect();
+            let faults = error.details().iter().map(with_subject).collect();
             CliError::from_faults(ExitCode::Config, faults).with_hint(EXAMPLES_HINT)
         }
         _ => CliError::from_service(error, EXAMPLES_HINT),
@@ -343,7 +343,7 @@ mod tests {
 
     fn describe(options: &AddOptions) -> String {
         let config = match build_entry(options) {
-            Ok(entry) => McpConfig::of_entry(&entry),
+            Ok(entry) => McpConfig::from_entry(&entry),
             Err(failure) => return format!("error: {}", failure.faults()[0].message),
         };
         let (transport, target) =

@@ -7,9 +7,9 @@ use std::io::{self, Read as _};
 
 use serde_json::{Map, Value, json};
 use toolrack_config::{
-    ConfigFile, Dialect, Fault, Reading, ServerEntry, Severity, detect, join, read_as,
+    ConfigFile, Diagnostic, Dialect, Parsed, ServerEntry, Severity, detect, join, read_as,
 };
-use toolrack_service::{McpConfig, ServiceFault};
+use toolrack_service::{ErrorDetail, McpConfig};
 
 use crate::args::servers::AddJsonOptions;
 use crate::commands::add::{Check, create};
@@ -88,12 +88,12 @@ fn parse_native(name: &str, mut entry: Map<String, Value>) -> Result<PastedServe
 }
 
 /// Parses an entry without its list, in the dialect that its keys suggest.
-fn parse_bare_entry(name: &str, entry: &Map<String, Value>) -> Reading<ConfigFile> {
+fn parse_bare_entry(name: &str, entry: &Map<String, Value>) -> Parsed<ConfigFile> {
     let (dialect, list) = dialect_of(entry);
     let text = json!({ list: { name: entry } }).to_string();
     let mut reading = read_as(dialect, "", &text);
     let wrapper = join(list, name);
-    for fault in &mut reading.faults {
+    for fault in &mut reading.diagnostics {
         // The position refers to the wrapper, which the user has not typed.
         fault.at = None;
         let field = fault.field.strip_prefix(&wrapper).map(|field| field.trim_start_matches('.'));
@@ -118,7 +118,7 @@ fn dialect_of(entry: &Map<String, Value>) -> (Dialect, &'static str) {
     }
 }
 
-fn single_server(name: &str, reading: Reading<ConfigFile>) -> Result<PastedServer, CliError> {
+fn single_server(name: &str, reading: Parsed<ConfigFile>) -> Result<PastedServer, CliError> {
     let (file, warnings) = reading.accept().map_err(|faults| invalid_entry(&faults))?;
     let entry = match file.entries().collect::<Vec<_>>().as_slice() {
         [entry] => ServerEntry { name: name.to_owned(), ..(*entry).clone() },
@@ -137,18 +137,18 @@ fn single_server(name: &str, reading: Reading<ConfigFile>) -> Result<PastedServe
         },
     };
     let warnings = warnings.iter().map(ToString::to_string).collect();
-    Ok(PastedServer { config: McpConfig::of_entry(&entry), warnings })
+    Ok(PastedServer { config: McpConfig::from_entry(&entry), warnings })
 }
 
-fn invalid_entry(faults: &[Fault]) -> CliError {
-    let (errors, misspelled): (Vec<&Fault>, Vec<&Fault>) =
+fn invalid_entry(faults: &[Diagnostic]) -> CliError {
+    let (errors, misspelled): (Vec<&Diagnostic>, Vec<&Diagnostic>) =
         faults.iter().partition(|fault| fault.severity == Severity::Error);
     // A misspelled key is usually why a required one is missing.
-    let misspelled = misspelled.into_iter().filter(|fault| fault.nearest.is_some());
-    let fault = |diagnostic: &Fault| {
+    let misspelled = misspelled.into_iter().filter(|fault| fault.suggestion.is_some());
+    let fault = |diagnostic: &Diagnostic| {
         let fault =
-            ServiceFault::new(toolrack_service::ErrorCode::ValidationError, diagnostic.to_string());
-        fault.at(diagnostic.field.clone()).hint(ENTRY_HINT)
+            ErrorDetail::new(toolrack_service::ErrorCode::ValidationError, diagnostic.to_string());
+        fault.with_field(diagnostic.field.clone()).with_hint(ENTRY_HINT)
     };
     CliError::from_faults(
         ExitCode::Usage,

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use toolrack_client::CallOptions as ClientCallOptions;
 use toolrack_manager::{ToolWithServer, read_at_most};
 use toolrack_mcp::{Tool, ToolCallResult};
-use toolrack_service::{ErrorCode, ServiceFault};
-use toolrack_transport::{RawJson, plain_text};
+use toolrack_service::{ErrorCode, ErrorDetail};
+use toolrack_transport::{RawJson, sanitize_line};
 
 use crate::args::tools::{CallOptions, RequestOptions};
 use crate::context::Context;
@@ -245,7 +245,7 @@ impl Call<'_> {
         let similar = did_you_mean(&similar_names(item, names.iter().copied()));
         let hint = match names.as_slice() {
             [] => format!("`{server}` has no tools"),
-            names => format!("available tools: {}", plain_text(&names.join(", "), 500)),
+            names => format!("available tools: {}", sanitize_line(&names.join(", "), 500)),
         };
         CliError::unknown(format!("`{server}` has no tool `{item}`{similar}"), hint)
     }
@@ -300,16 +300,16 @@ impl Call<'_> {
 /// The timeouts of a request, from the options or the environment.
 pub(crate) fn call_options(options: &RequestOptions, context: &Context) -> ClientCallOptions {
     let timeout = options.timeout(&context.settings);
-    ClientCallOptions { timeout, at_most: timeout, ..ClientCallOptions::default() }
+    ClientCallOptions { timeout, total_timeout: timeout, ..ClientCallOptions::default() }
 }
 
 /// All invalid arguments, with the tool's signature as the hint.
-fn invalid_arguments(faults: Vec<ServiceFault>, tool: &Tool, schema: &Value) -> CliError {
-    let signature_text = plain_text(&signature(Schema::new(schema)), 500);
+fn invalid_arguments(faults: Vec<ErrorDetail>, tool: &Tool, schema: &Value) -> CliError {
+    let signature_text = sanitize_line(&signature(Schema::new(schema)), 500);
     let hint = match signature_text.as_str() {
         "" => format!("`{}` takes no arguments", tool.name),
         signature_text => format!("`{}` takes: {signature_text}", tool.name),
     };
-    let faults = faults.into_iter().map(|fault| fault.hint(hint.clone())).collect();
+    let faults = faults.into_iter().map(|fault| fault.with_hint(hint.clone())).collect();
     CliError::from_faults(ExitCode::Usage, faults)
 }

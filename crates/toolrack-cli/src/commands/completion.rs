@@ -10,7 +10,7 @@
 use clap::{Arg, Command, CommandFactory as _};
 use serde_json::Value;
 use toolrack_manager::ToolWithServer;
-use toolrack_transport::plain_text;
+use toolrack_transport::sanitize_line;
 
 use crate::args::servers::SourceTool;
 use crate::args::{Cli, CompleteOptions, Shell};
@@ -68,7 +68,7 @@ complete -c toolrack -f -a \\
 pub(crate) async fn complete(options: &CompleteOptions, context: &Context) {
     let known = load_known(context).await.unwrap_or_default();
     for candidate in candidates(&Cli::command(), &options.words, &known) {
-        let about = plain_text(&candidate.about, 80);
+        let about = sanitize_line(&candidate.about, 80);
         context.printer.line(format_args!("{}\t{about}", candidate.text));
     }
 }
@@ -144,7 +144,7 @@ pub(crate) fn candidates(root: &Command, words: &[String], known: &KnownNames) -
 /// Whether every shell takes the text literally.
 fn is_shell_safe(text: &str) -> bool {
     let is_plain = |c: char| c.is_alphanumeric() || "-_./:@%+=,".contains(c);
-    text.chars().all(is_plain) && plain_text(text, MAX_CHARS) == text
+    text.chars().all(is_plain) && sanitize_line(text, MAX_CHARS) == text
 }
 
 /// The words before the completed one.

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
-use toolrack_config::{Fault, Severity, detect, read};
+use toolrack_config::{Diagnostic, Severity, detect, read};
 use toolrack_manager::read_at_most;
-use toolrack_service::{ConfigStore, ErrorCode, ServiceError, ServiceFault, Stored};
+use toolrack_service::{ConfigStore, ErrorCode, ErrorDetail, ServiceError, StoredConfig};
 
 use crate::args::servers::{ConfigAction, EditOptions};
 use crate::config_service::count_servers;
@@ -61,16 +61,22 @@ fn check_config(file: &Path, hint: &str, context: &Context) -> Result<(), CliErr
     let text = read_config(file)?;
     let detection = detect(&path, &text);
     let reading = read(&path, &text);
-    let (errors, warnings): (Vec<Fault>, Vec<Fault>) =
-        reading.faults.into_iter().partition(|diagnostic| diagnostic.severity == Severity::Error);
+    let (errors, warnings): (Vec<Diagnostic>, Vec<Diagnostic>) = reading
+        .diagnostics
+        .into_iter()
+        .partition(|diagnostic| diagnostic.severity == Severity::Error);
     for warning in &warnings {
         context.printer.note(format_args!("warning: {warning}"));
     }
     if !errors.is_empty() {
-        let fault = |diagnostic: &Fault| {
-            let fault =
-                ServiceFault::new(ErrorCode::ValidationError, diagnostic.to_string()).hint(hint);
-            if diagnostic.field.is_empty() { fault } else { fault.at(diagnostic.field.clone()) }
+        let fault = |diagnostic: &Diagnostic| {
+            let fault = ErrorDetail::new(ErrorCode::ValidationError, diagnostic.to_string())
+                .with_hint(hint);
+            if diagnostic.field.is_empty() {
+                fault
+            } else {
+                fault.with_field(diagnostic.field.clone())
+            }
         };
         return Err(CliError::from_faults(ExitCode::Config, errors.iter().map(fault).collect()));
     }
@@ -114,7 +120,7 @@ pub(crate) async fn edit(options: &EditOptions, context: &Context) -> Result<(),
             servers.server(name)?.origin.at().map(|position| position.line)
         }
     };
-    let (text, generation) = store.text()?;
+    let (text, generation) = store.read_text()?;
     let draft = Draft::new(&home.dir().join("edit"), &text)?;
     let written = loop {
         let edited = external_program::edit(&draft.path, line);
@@ -146,7 +152,7 @@ pub(crate) async fn edit(options: &EditOptions, context: &Context) -> Result<(),
     Ok(())
 }
 
-fn report_saved(stored: &Stored, file: &Path, context: &Context) {
+fn report_saved(stored: &StoredConfig, file: &Path, context: &Context) {
     for warning in &stored.warnings {
         context.printer.note(format_args!("warning: {warning}"));
     }
@@ -160,7 +166,7 @@ async fn wants_to_retry(error: &ServiceError, context: &Context) -> bool {
     if !context.settings.streams.is_interactive() {
         return false;
     }
-    for fault in error.faults() {
+    for fault in error.details() {
         context.printer.prompt(format_args!("{}\n", fault.message));
     }
     context.printer.prompt("Not saved. Edit again? [Y]es, [n]o: ");

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use serde_json::json;
-use toolrack_auth::{Browser, Errand, PastedRedirect, Status, SystemBrowser};
-use toolrack_manager::with_causes;
+use toolrack_auth::{Browser, LoginRequest, LoginStatus, PastedRedirect, SystemBrowser};
+use toolrack_manager::error_chain;
 use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _, Secret};
-use toolrack_transport::{AuthError, BoxFuture, plain_text};
+use toolrack_transport::{AuthError, BoxFuture, sanitize_line};
 
 use crate::args::servers::{LoginOptions, SecretAction, SecretSetOptions};
 use crate::config_service::{ensure_exists, find_config, with_service};
@@ -47,7 +47,7 @@ pub(crate) async fn login(options: &LoginOptions, context: &Context) -> Result<(
 }
 
 fn login_failed(name: &str, error: &AuthError) -> CliError {
-    let message = format!("authentication with `{name}` failed: {}", with_causes(error));
+    let message = format!("authentication with `{name}` failed: {}", error_chain(error));
     let typed = shell_quote(name);
     let hint = match error {
         AuthError::Unregistered { .. } => format!(
@@ -62,8 +62,8 @@ fn login_failed(name: &str, error: &AuthError) -> CliError {
     CliError::new(ExitCode::Auth, ErrorCode::Unauthorized, message, hint)
 }
 
-fn login_report(name: &str, status: &Status) -> (String, serde_json::Value) {
-    let Status::LoggedIn { issuer, scopes, expires_at, renewable, .. } = status else {
+fn login_report(name: &str, status: &LoginStatus) -> (String, serde_json::Value) {
+    let LoginStatus::LoggedIn { issuer, scopes, expires_at, renewable, .. } = status else {
         return (
             format!("`{name}` does not require a login"),
             json!({ "name": name, "logged_in": false }),
@@ -75,7 +75,7 @@ fn login_report(name: &str, status: &Status) -> (String, serde_json::Value) {
         (Some(until), false) => format!("the token expires at {until}"),
         (None, false) => "the server does not say when the token expires".to_owned(),
     };
-    let issuer = plain_text(issuer, MAX_URL_CHARS);
+    let issuer = sanitize_line(issuer, MAX_URL_CHARS);
     let json = json!({
         "name": name, "logged_in": true, "issuer": issuer, "scopes": scopes,
         "expires_at": until, "renewable": renewable,
@@ -86,7 +86,7 @@ fn login_report(name: &str, status: &Status) -> (String, serde_json::Value) {
 /// Opens the login page in the user's browser, and prints the URL as a fallback.
 fn system_browser(printer: Arc<Printer>) -> Arc<dyn Browser> {
     let opener = move |url: &url::Url| {
-        let display_url = plain_text(url.as_str(), MAX_URL_CHARS);
+        let display_url = sanitize_line(url.as_str(), MAX_URL_CHARS);
         printer.prompt(format_args!(
             "Log in on this page, which should open in your browser:\n  {display_url}\n"
         ));
@@ -100,10 +100,10 @@ fn system_browser(printer: Arc<Printer>) -> Arc<dyn Browser> {
 
 /// Prints the login URL, and asks for the URL that the browser is redirected to.
 fn manual_browser(printer: Arc<Printer>) -> Arc<dyn Browser> {
-    let ask = move |request: Errand| -> BoxFuture<'static, io::Result<String>> {
+    let ask = move |request: LoginRequest| -> BoxFuture<'static, io::Result<String>> {
         let printer = Arc::clone(&printer);
         Box::pin(async move {
-            let display_url = plain_text(request.url.as_str(), MAX_URL_CHARS);
+            let display_url = sanitize_line(request.url.as_str(), MAX_URL_CHARS);
             printer.prompt(format_args!(
                 "Open this page in any browser and log in:\n  {display_url}\nYou will be redirected to \
                  a URL that cannot be displayed. Paste that URL here: "
@@ -120,7 +120,7 @@ pub(crate) async fn logout(name: &str, context: &Context) -> Result<(), CliError
     with_service(context, None, async |service: &LocalService| {
         let authorizer = service.authorizer(find_config(service, name)?.id)?;
         let logout_failed = |error: AuthError| {
-            let message = format!("cannot log out of `{name}`: {}", with_causes(&error));
+            let message = format!("cannot log out of `{name}`: {}", error_chain(&error));
             let hint = "check the permissions of the data directory and try again";
             CliError::new(ExitCode::Auth, ErrorCode::Unauthorized, message, hint)
         };
@@ -129,7 +129,7 @@ pub(crate) async fn logout(name: &str, context: &Context) -> Result<(), CliError
         context.run_cancellable(logout_request).await?;
         let json = json!({ "name": name, "logged_in": false });
         let text = match before {
-            Status::LoggedOut => format!("not logged in to `{name}`"),
+            LoginStatus::LoggedOut => format!("not logged in to `{name}`"),
             _ => format!("logged out of `{name}`"),
         };
         context.printer.done(text, &json);

@@ -12,7 +12,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use toolrack_daemon::{
-    DEFAULT_ADDR, Daemon as Host, DaemonOptions as HostOptions, Ending, Running, token_file,
+    DEFAULT_ADDR, Daemon as Host, DaemonInfo, DaemonOptions as HostOptions, ShutdownKind,
+    token_file,
 };
 use toolrack_service::{ErrorCode, McpStatus, ServiceOptions, SharedLookup};
 
@@ -77,7 +78,7 @@ fn requested_listen(options: &DaemonStartOptions, settings: &Settings) -> Option
 }
 
 /// Whether the daemon listens on the requested address. Port 0 matches any port.
-fn listens_on(running: &Running, listen: Listen) -> bool {
+fn listens_on(running: &DaemonInfo, listen: Listen) -> bool {
     match (listen, running.addr) {
         (Listen::None, addr) => addr.is_none(),
         (Listen::Addr(_), None) => false,
@@ -87,7 +88,7 @@ fn listens_on(running: &Running, listen: Listen) -> bool {
     }
 }
 
-fn listen_conflict(running: &Running, listen: Listen) -> CliError {
+fn listen_conflict(running: &DaemonInfo, listen: Listen) -> CliError {
     let current = location(running);
     let message =
         format!("a daemon is already running, but not with `--listen {listen}`: {current}");
@@ -125,8 +126,8 @@ pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(
     // Does not wait for blocking threads, which may hang on slow disks.
     runtime.shutdown_background();
     match ending? {
-        Ending::Orderly => Ok(()),
-        Ending::Forced => Err(CliError::interrupted()),
+        ShutdownKind::Graceful => Ok(()),
+        ShutdownKind::Forced => Err(CliError::interrupted()),
     }
 }
 
@@ -159,7 +160,7 @@ async fn stop(context: &Context) -> Result<(), CliError> {
     let pid = daemon.running.pid;
     daemon.post::<Value>("/api/daemon/stop").await?;
     let deadline = Instant::now() + STOP_TIMEOUT;
-    while Running::find(settings.home()?)?.is_some_and(|running| running.pid == pid) {
+    while DaemonInfo::find(settings.home()?)?.is_some_and(|running| running.pid == pid) {
         if Instant::now() >= deadline {
             let message = format!("the daemon (process {pid}) did not stop");
             let hint = format!("kill it with `kill {pid}`; its servers stop with it");
@@ -190,7 +191,7 @@ async fn status(context: &Context) -> Result<(), CliError> {
     let n_running =
         servers.iter().filter(|server| matches!(server.state, McpStatus::Running { .. }));
     let (n_running, n_servers) = (n_running.count(), servers.len());
-    let Running { pid, socket, addr, version, config, agent } = &daemon.running;
+    let DaemonInfo { pid, socket, addr, version, config, agent } = &daemon.running;
     let url = addr.map(|addr| format!("http://{addr}"));
     if printer.output() != Output::Table {
         let document = json!({
@@ -222,14 +223,14 @@ async fn status(context: &Context) -> Result<(), CliError> {
 }
 
 /// PID and address.
-fn location(running: &Running) -> String {
+fn location(running: &DaemonInfo) -> String {
     match running.addr {
         Some(addr) => format!("process {}, http://{addr}", running.pid),
         None => format!("process {}, {}", running.pid, running.socket.display()),
     }
 }
 
-fn state_json(running: &Running, state: &str) -> Value {
+fn state_json(running: &DaemonInfo, state: &str) -> Value {
     let url = running.addr.map(|addr| format!("http://{addr}"));
     json!({ "state": state, "pid": running.pid, "url": url, "socket": running.socket })
 }
@@ -383,7 +384,7 @@ mod tests {
     #[test]
     fn port_0_matches_any_port() {
         let check = |addr: Option<&str>, listen: &str, expected: bool| {
-            let running = Running {
+            let running = DaemonInfo {
                 pid: 7,
                 socket: "/s".into(),
                 addr: addr.map(|addr| addr.parse().unwrap()),

@@ -31,7 +31,7 @@ const COUNTDOWNS: &[(&str, u64, u64)] = &[("slow", 10, 150), ("medium", 20, 60),
 /// Starts the demo server, lists and calls its tools, and stops it.
 pub(crate) async fn demo(options: &DemoOptions, printer: &Printer) -> Result<(), CliError> {
     // Cleans up orphans of crashed runs first.
-    toolrack_stdio::sweep();
+    toolrack_stdio::kill_orphans();
     let server = McpServerDef {
         command: std::env::current_exe()?.display().to_string(),
         args: vec![SERVER_ARGUMENT.to_owned()],

@@ -11,12 +11,14 @@ use std::path::Path;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 use toolrack::Environment;
-use toolrack_auth::Status as LoginStatus;
-use toolrack_config::{Lookup as _, McpServerConfig, ResolvedTransport, Source, interpolate};
+use toolrack_auth::LoginStatus;
+use toolrack_config::{
+    Lookup as _, McpServerConfig, ResolvedTransport, VariableSource, interpolate,
+};
 use toolrack_manager::FailureKind;
-use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _, ServiceFault};
+use toolrack_service::{ErrorCode, ErrorDetail, LocalService, McpConfig, McpService as _};
 use toolrack_stdio::find_program;
-use toolrack_transport::plain_text;
+use toolrack_transport::sanitize_line;
 use uuid::Uuid;
 
 use crate::args::servers::DoctorOptions;
@@ -93,9 +95,11 @@ impl Finding {
             Some(server) => format!("{server}: {}", self.stage),
             None => self.stage.to_owned(),
         };
-        let detail = plain_text(&self.detail, MAX_CHARS);
-        let fix =
-            self.fix.as_ref().map(|fix| format!("\n         fix: {}", plain_text(fix, MAX_CHARS)));
+        let detail = sanitize_line(&self.detail, MAX_CHARS);
+        let fix = self
+            .fix
+            .as_ref()
+            .map(|fix| format!("\n         fix: {}", sanitize_line(fix, MAX_CHARS)));
         format!("{:<8} {what}: {detail}{}", self.outcome.as_str(), fix.unwrap_or_default())
     }
 }
@@ -122,7 +126,7 @@ pub(crate) async fn doctor(options: &DoctorOptions, context: &Context) -> Result
         .configs
         .iter()
         .filter(|server| options.server.as_deref().is_none_or(|name| name == server.name));
-    let environment = Environment::of_process().beginning_at(&servers.dir);
+    let environment = Environment::from_process().with_base_dir(&servers.dir);
     let server_findings = with_service(context, None, async |service: &LocalService| {
         let each = join_all(wanted.map(|server| check_server(service, server, &environment)));
         context.run_cancellable(async { Ok(each.await) }).await
@@ -291,8 +295,8 @@ fn check_values(
     server: &McpServerConfig,
     environment: &Environment,
 ) -> Result<ResolvedTransport, Vec<Finding>> {
-    let lookup = |source: Source, name: &str| match source {
-        Source::Secret => {
+    let lookup = |source: VariableSource, name: &str| match source {
+        VariableSource::Secret => {
             let found = service.secrets().get(name).map_err(|error| error.to_string())?;
             Ok(found.map(|secret| secret.reveal().to_owned()))
         }
@@ -353,10 +357,10 @@ async fn check_login(service: &LocalService, config: &McpConfig) -> Option<Findi
 async fn check_connection(service: &LocalService, id: Uuid, server: &McpServerConfig) -> Finding {
     let name = &server.name;
     let started = service.start(id).await;
-    let connection = service.rack().server(name).ok();
+    let connection = service.manager().server(name).ok();
     let Err(error) = started else {
         let (offered, total) = connection.map_or((0, 0), |connection| {
-            (connection.n_tools(), connection.listing().map_or(0, |listing| listing.items.len()))
+            (connection.n_tools(), connection.tool_list().map_or(0, |listing| listing.items.len()))
         });
         return Finding::ok("tools", format!("{offered} of {total} available"));
     };
@@ -451,7 +455,7 @@ fn healthy_servers(findings: &[Finding]) -> BTreeSet<&str> {
 
 /// The failure of a server in the daemon, if it has one.
 fn daemon_finding(status: &Status) -> Option<Finding> {
-    let ServiceFault { code, message, hint, .. } = status.problem.clone()?.in_detail();
+    let ErrorDetail { code, message, hint, .. } = status.problem.clone()?.with_reason_as_message();
     let name = &status.name;
     let typed = shell_quote(name);
     let exit_code = match code {

@@ -5,9 +5,9 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use toolrack_config::{ConfigFile, Dialect, Fault, detect, read_as};
-use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _, Secret, ServiceFault};
-use toolrack_transport::plain_text;
+use toolrack_config::{ConfigFile, Diagnostic, Dialect, detect, read_as};
+use toolrack_service::{ErrorCode, ErrorDetail, LocalService, McpConfig, McpService as _, Secret};
+use toolrack_transport::sanitize_line;
 
 use crate::args::servers::{ImportOptions, SourceTool};
 use crate::commands::config::read_config;
@@ -218,9 +218,9 @@ fn read_found(path: &Path, dialect: Option<Dialect>) -> Result<SourceFile, CliEr
     let dialect = dialect.unwrap_or_else(|| detect(&path_text, &text).dialect);
     let reading = read_as(dialect, &path_text, &text);
     let (file, warnings) = reading.accept().map_err(|faults| {
-        let fault = |diagnostic: &Fault| {
+        let fault = |diagnostic: &Diagnostic| {
             let hint = "fix the file or give another one; nothing was imported";
-            ServiceFault::new(ErrorCode::ValidationError, diagnostic.to_string()).hint(hint)
+            ErrorDetail::new(ErrorCode::ValidationError, diagnostic.to_string()).with_hint(hint)
         };
         CliError::from_faults(ExitCode::Config, faults.iter().map(fault).collect())
     })?;
@@ -277,7 +277,7 @@ struct SourceFile {
     dir: Option<PathBuf>,
     dialect: Dialect,
     file: ConfigFile,
-    warnings: Vec<Fault>,
+    warnings: Vec<Diagnostic>,
 }
 
 /// What happens to a server.
@@ -309,7 +309,7 @@ fn plan(found: &[SourceFile], present: &[McpConfig], cwd: &Path) -> Vec<Import> 
             .iter()
             .flat_map(|agent| agent.mcp.iter().map(|entry| (entry, Some(agent.id.as_str()))));
         for (entry, project) in shared.chain(per_project) {
-            let mut config = McpConfig::of_entry(entry);
+            let mut config = McpConfig::from_entry(entry);
             let note = match project {
                 Some(project) => set_project_dir(&mut config, project),
                 None => dir.as_ref().and_then(|dir| working_dir::set_if_relative(&mut config, dir)),
@@ -385,7 +385,7 @@ fn decide(config: &McpConfig, existing: Option<&McpConfig>) -> ImportOutcome {
 
 /// Why a name is rejected: it could be taken for an option, or look like another name.
 fn invalid_name(name: &str) -> Option<&'static str> {
-    if plain_text(name, usize::MAX) != name {
+    if sanitize_line(name, usize::MAX) != name {
         Some("its name contains invisible characters; rename it there")
     } else if name.starts_with('-') {
         Some("its name begins with `-` and would be read as an option; rename it there")

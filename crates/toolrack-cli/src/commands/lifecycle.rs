@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::timeout;
-use toolrack_auth::Status as LoginStatus;
+use toolrack_auth::LoginStatus;
 use toolrack_service::{Enabled, LocalService, McpConfig, McpService as _};
 
 use crate::args::servers::EnableOptions;
@@ -103,7 +103,7 @@ pub(crate) async fn stop(name: &str, context: &Context) -> Result<(), CliError> 
         context.printer.done(text, &json!({ "name": name, "state": "stopped" }));
         return Ok(());
     }
-    let n_orphans = context.blocking(|| Ok(toolrack_stdio::sweep())).await?;
+    let n_orphans = context.blocking(|| Ok(toolrack_stdio::kill_orphans())).await?;
     let cleanup = match n_orphans {
         0 => String::new(),
         n_orphans => format!("stopped {n_orphans} orphaned processes\n"),

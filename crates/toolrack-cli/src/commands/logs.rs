@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::sleep;
-use toolrack_daemon::{CallRecord, HistoryQuestion, read_call, read_history};
+use toolrack_daemon::{CallRecord, HistoryQuery, read_call, read_history};
 use toolrack_service::{LocalService, LogKind, LogLine, LogStore};
-use toolrack_transport::plain_text;
+use toolrack_transport::sanitize_line;
 
 use crate::args::daemon::{DaemonLogsOptions, HistoryOptions};
 use crate::args::servers::LogsOptions;
@@ -83,7 +83,7 @@ fn line_json(line: &LogLine) -> Value {
 }
 
 fn line_text(line: &LogLine) -> String {
-    plain_text(&line.text, MAX_LINE_CHARS)
+    sanitize_line(&line.text, MAX_LINE_CHARS)
 }
 
 /// A one-column mark of the line's kind.
@@ -169,7 +169,7 @@ fn read_lines(path: &Path, offset: u64) -> io::Result<(String, u64)> {
 
 fn print_daemon_lines(text: &str, printer: &Printer) {
     for line in text.lines() {
-        let line = plain_text(line, MAX_LINE_CHARS);
+        let line = sanitize_line(line, MAX_LINE_CHARS);
         match printer.output() {
             Output::Table | Output::Raw => printer.line(line),
             _ => printer.line(json!({ "text": line })),
@@ -202,12 +202,12 @@ pub(crate) async fn history(options: HistoryOptions, context: &Context) -> Resul
         let message = format!("`--limit` must be between 1 and {MAX_LIMIT}");
         return Err(CliError::usage(message, "omit it for the last 20").with_field("--limit"));
     }
-    let query = HistoryQuestion {
+    let query = HistoryQuery {
         server: options.server,
         tool: options.tool,
-        is_unsuccessful: options.failed,
+        unsuccessful_only: options.failed,
         limit: options.limit,
-        ..HistoryQuestion::default()
+        ..HistoryQuery::default()
     };
     let calls = context.blocking(move || Ok(read_history(&home, &query)?)).await?;
     if calls.is_empty() {
@@ -222,7 +222,7 @@ pub(crate) async fn history(options: HistoryOptions, context: &Context) -> Resul
 }
 
 fn display_name(text: &str) -> String {
-    plain_text(text, MAX_NAME_CHARS)
+    sanitize_line(text, MAX_NAME_CHARS)
 }
 
 fn call_row(call: &CallRecord) -> Vec<String> {

@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde_json::json;
 use toolrack_manager::McpConnection;
 use toolrack_mcp::{GetPromptResult, Prompt, Resource, ResourceTemplate};
-use toolrack_service::{ErrorCode, ServiceFault};
-use toolrack_transport::plain_text;
+use toolrack_service::{ErrorCode, ErrorDetail};
+use toolrack_transport::sanitize_line;
 
 use crate::args::tools::{
     PromptOptions, PromptsOptions, ReadOptions, RequestOptions, ResourcesOptions,
@@ -83,7 +83,7 @@ pub(crate) fn to_item<T: Serialize>(server: &str, item: &T) -> String {
 }
 
 fn resource_row(server: &str, cells: [Option<&str>; 4]) -> Vec<String> {
-    let cells = cells.map(|cell| plain_text(cell.unwrap_or_default(), MAX_CHARS));
+    let cells = cells.map(|cell| sanitize_line(cell.unwrap_or_default(), MAX_CHARS));
     std::iter::once(server.to_owned()).chain(cells).collect()
 }
 
@@ -203,7 +203,7 @@ pub(crate) async fn prompts(options: PromptsOptions, context: &Context) -> Resul
 
 fn prompt_row(server: &str, prompt: &Prompt) -> Vec<String> {
     let about = prompt.description.as_deref().or(prompt.title.as_deref()).unwrap_or_default();
-    let shown = |text: &str| plain_text(text, MAX_CHARS);
+    let shown = |text: &str| sanitize_line(text, MAX_CHARS);
     vec![server.to_owned(), shown(&prompt.name), shown(&prompt_signature(prompt)), shown(about)]
 }
 
@@ -278,7 +278,7 @@ fn check_prompt(
     let Some(prompt) = known.iter().find(|prompt| prompt.name == name) else {
         let names: Vec<&str> = known.iter().map(|prompt| prompt.name.as_str()).collect();
         let suggestion = did_you_mean(&similar_names(name, names.iter().copied()));
-        let hint = format!("available prompts: {}", plain_text(&names.join(", "), 500));
+        let hint = format!("available prompts: {}", sanitize_line(&names.join(", "), 500));
         return Err(CliError::unknown(format!("prompt `{name}` not found{suggestion}"), hint));
     };
     let listed = prompt.arguments.as_deref().unwrap_or_default();
@@ -287,7 +287,9 @@ fn check_prompt(
         takes => format!("`{name}` takes: {takes}"),
     };
     let fault = |field: &str, message: String| {
-        ServiceFault::new(ErrorCode::ValidationError, message).at(field).hint(hint.clone())
+        ErrorDetail::new(ErrorCode::ValidationError, message)
+            .with_field(field)
+            .with_hint(hint.clone())
     };
     let mut faults = Vec::new();
     for argument in listed.iter().filter(|argument| argument.required.unwrap_or_default()) {

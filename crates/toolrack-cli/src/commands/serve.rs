@@ -10,9 +10,11 @@ use std::time::Duration;
 use tokio::time::timeout;
 use toolrack_client::ClientHandler;
 use toolrack_config::{McpServerConfig, McpTransport};
-use toolrack_gateway::{Behind, Gateway, GatewayOptions, Scope, Switchboard, standard_streams};
+use toolrack_gateway::{
+    Gateway, GatewayOptions, Scope, ServerRequestRouter, Upstream, stdio_streams,
+};
 use toolrack_manager::McpManager;
-use toolrack_service::{Autostart, Follow, LocalService, ServiceOptions};
+use toolrack_service::{Autostart, LocalService, ServiceOptions, WatchConfig};
 
 use crate::args::daemon::ServeOptions;
 use crate::config_service::{ensure_exists, service_options};
@@ -54,12 +56,12 @@ pub(crate) async fn serve(options: ServeOptions, context: &Context) -> Result<()
 }
 
 async fn serve_directly(server: Option<String>, context: &Context) -> Result<(), CliError> {
-    let switchboard = Switchboard::for_one_client();
+    let switchboard = ServerRequestRouter::for_one_client();
     let options = ServiceOptions {
         handler: Some(Arc::clone(&switchboard) as Arc<dyn ClientHandler>),
-        limits: Switchboard::limits(),
-        autostart: if server.is_some() { Autostart::Nothing } else { Autostart::Enabled },
-        follow: Follow::Yes,
+        limits: ServerRequestRouter::limits(),
+        autostart: if server.is_some() { Autostart::None } else { Autostart::AllEnabled },
+        watch_config: WatchConfig::Yes,
         ready_wait: READY_WAIT,
         ..service_options(&context.settings)?
     };
@@ -68,14 +70,14 @@ async fn serve_directly(server: Option<String>, context: &Context) -> Result<(),
     if let Some(name) = &server {
         // A slow server keeps starting in the background; a failed one reports its error to the
         // calls.
-        let started = timeout(READY_WAIT, service.rack().start(name)).await;
+        let started = timeout(READY_WAIT, service.manager().start(name)).await;
         if let Ok(Err(error)) = started {
             tracing::debug!(%error, "server failed to start");
         }
     }
     let scope = server.map_or(Scope::All, Scope::Server);
-    let before = (scope, Behind::Servers);
-    let outcome = run_gateway(service.rack(), switchboard, before, context).await;
+    let before = (scope, Upstream::Servers);
+    let outcome = run_gateway(service.manager(), switchboard, before, context).await;
     service.close().await;
     outcome
 }
@@ -92,13 +94,13 @@ async fn bridge(daemon: &Daemon, server: Option<&str>, context: &Context) -> Res
         max_timeout: NO_TIMEOUT,
         ..McpServerConfig::new(DAEMON, transport)
     };
-    let switchboard = Switchboard::for_one_client();
+    let switchboard = ServerRequestRouter::for_one_client();
     let handler = Arc::clone(&switchboard) as Arc<dyn ClientHandler>;
-    let builder = McpManager::builder().handler(handler).limits(Switchboard::limits());
+    let builder = McpManager::builder().handler(handler).limits(ServerRequestRouter::limits());
     let manager = Arc::new(builder.build(vec![config]));
     manager.connect_all().await?;
     let scope = Scope::Server(DAEMON.to_owned());
-    let before = (scope, Behind::Gateway);
+    let before = (scope, Upstream::Gateway);
     let outcome = run_gateway(&manager, switchboard, before, context).await;
     manager.close().await;
     outcome
@@ -106,13 +108,13 @@ async fn bridge(daemon: &Daemon, server: Option<&str>, context: &Context) -> Res
 
 async fn run_gateway(
     manager: &Arc<McpManager>,
-    switchboard: Arc<Switchboard>,
-    (scope, behind): (Scope, Behind),
+    switchboard: Arc<ServerRequestRouter>,
+    (scope, behind): (Scope, Upstream),
     context: &Context,
 ) -> Result<(), CliError> {
-    let options = GatewayOptions { behind, ..GatewayOptions::default() };
+    let options = GatewayOptions { upstream: behind, ..GatewayOptions::default() };
     let gateway = Gateway::with_options(Arc::clone(manager), switchboard, scope, options);
-    let (input, output) = standard_streams();
+    let (input, output) = stdio_streams();
     let serving = gateway.serve_stdio(input, output);
     let outcome = tokio::select! {
         // Ctrl-C is a normal end, too.

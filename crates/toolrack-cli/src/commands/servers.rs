@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 use toolrack_config::McpServerConfig;
 use toolrack_service::{
-    ErrorCode, LocalService, LogKind, LogLine, McpConfig, McpService as _, McpStatus, ServiceFault,
+    ErrorCode, ErrorDetail, LocalService, LogKind, LogLine, McpConfig, McpService as _, McpStatus,
     StatusDetail,
 };
 
@@ -170,17 +170,20 @@ fn daemon_state_of(
         McpStatus::Starting => ("starting", status.phase.clone(), "logs -f"),
         McpStatus::Disabled => ("disabled", String::new(), "enable"),
         McpStatus::Stopped => ("stopped", String::new(), "start"),
-        McpStatus::Error { message } => match status.problem.clone().map(ServiceFault::in_detail) {
-            Some(problem) if problem.code == ErrorCode::Unauthorized => {
-                (unauthorized.0, problem.message, unauthorized.1)
+        McpStatus::Error { message } => {
+            match status.problem.clone().map(ErrorDetail::with_reason_as_message) {
+                Some(problem) if problem.code == ErrorCode::Unauthorized => {
+                    (unauthorized.0, problem.message, unauthorized.1)
+                }
+                problem => {
+                    let message =
+                        problem.map_or_else(|| message.clone(), |problem| problem.message);
+                    let retry =
+                        status.retry_in_ms.map(|ms| format!("; retry in {} s", ms.div_ceil(1000)));
+                    ("failed", format!("{message}{}", retry.unwrap_or_default()), "doctor")
+                }
             }
-            problem => {
-                let message = problem.map_or_else(|| message.clone(), |problem| problem.message);
-                let retry =
-                    status.retry_in_ms.map(|ms| format!("; retry in {} s", ms.div_ceil(1000)));
-                ("failed", format!("{message}{}", retry.unwrap_or_default()), "doctor")
-            }
-        },
+        }
     }
 }
 
@@ -399,7 +402,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_live(state: McpStatus, problem: Option<ServiceFault>, expected: [&str; 3]) {
+    fn check_live(state: McpStatus, problem: Option<ErrorDetail>, expected: [&str; 3]) {
         let status = Status {
             id: uuid::Uuid::nil(),
             name: "it".to_owned(),
@@ -423,16 +426,16 @@ mod tests {
         check_live(McpStatus::Stopped, None, ["stopped", "", "toolrack start it"]);
         let error = || McpStatus::Error { message: "exit 3".to_owned() };
         check_live(error(), None, ["failed", "exit 3; retry in 2 s", "toolrack doctor it"]);
-        let worded = ServiceFault {
+        let worded = ErrorDetail {
             reason: Some("no `npx`".to_owned()),
-            ..ServiceFault::new(ErrorCode::NotFound, "exit 3")
+            ..ErrorDetail::new(ErrorCode::NotFound, "exit 3")
         };
         check_live(
             error(),
             Some(worded),
             ["failed", "no `npx`; retry in 2 s", "toolrack doctor it"],
         );
-        let login = ServiceFault::new(ErrorCode::Unauthorized, "exit 3");
+        let login = ErrorDetail::new(ErrorCode::Unauthorized, "exit 3");
         check_live(error(), Some(login), ["needs login", "exit 3", "toolrack login it"]);
     }
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 use toolrack_manager::{McpConnection, ToolWithServer};
 use toolrack_mcp::Tool;
-use toolrack_transport::plain_text;
+use toolrack_transport::sanitize_line;
 
 use crate::args::TargetOptions;
 use crate::args::tools::{RequestOptions, SearchOptions, ToolsOptions};
@@ -32,7 +32,7 @@ pub(crate) async fn tools(options: ToolsOptions, context: &Context) -> Result<()
         }
         let results = fan_out::query_all(session, async |_: &McpConnection| Ok(())).await;
         for (connection, ()) in &results.responses {
-            if let Some(listing) = connection.listing() {
+            if let Some(listing) = connection.tool_list() {
                 fan_out::note_truncated(listing, "tools", connection.name(), printer);
             }
         }
@@ -173,7 +173,7 @@ fn tool_items(tools: &[ToolWithServer]) -> Vec<String> {
 
 /// The tool's name as it is typed in `toolrack call`.
 pub(crate) fn typed_name(tool: &ToolWithServer, source: ServerSource) -> String {
-    let name = plain_text(&tool.tool().name, MAX_CHARS);
+    let name = sanitize_line(&tool.tool().name, MAX_CHARS);
     match source {
         ServerSource::AdHoc => name,
         ServerSource::Configured => format!("{}.{name}", tool.server()),
@@ -183,7 +183,7 @@ pub(crate) fn typed_name(tool: &ToolWithServer, source: ServerSource) -> String 
 /// The first line of a tool's description.
 pub(crate) fn description(tool: &Tool) -> String {
     let text = tool.description.as_deref().or(tool.title.as_deref()).unwrap_or_default();
-    plain_text(text.trim().lines().next().unwrap_or_default(), MAX_CHARS)
+    sanitize_line(text.trim().lines().next().unwrap_or_default(), MAX_CHARS)
 }
 
 /// Each tool with its parameters.
@@ -196,16 +196,16 @@ fn render_schema(tool: &ToolWithServer, source: ServerSource) -> String {
     let schema: Value = serde_json::from_str(tool.tool().input_schema.get()).unwrap_or_default();
     let schema = Schema::new(&schema);
     let mut lines =
-        vec![format!("{}({})", typed_name(tool, source), plain_text(&signature(schema), 1000))];
+        vec![format!("{}({})", typed_name(tool, source), sanitize_line(&signature(schema), 1000))];
     let text = tool.tool().description.as_deref().unwrap_or_default();
-    lines.extend(text.trim().lines().map(|line| format!("    {}", plain_text(line, 1000))));
+    lines.extend(text.trim().lines().map(|line| format!("    {}", sanitize_line(line, 1000))));
     for name in schema.property_names() {
         let place = schema.property(name);
         if let Some(about) = place.and_then(Schema::description) {
             lines.push(format!(
                 "    {}: {}",
-                plain_text(name, MAX_CHARS),
-                plain_text(about, MAX_CHARS)
+                sanitize_line(name, MAX_CHARS),
+                sanitize_line(about, MAX_CHARS)
             ));
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Number, Value};
-use toolrack_service::{ErrorCode, ServiceFault};
+use toolrack_service::{ErrorCode, ErrorDetail};
 
 use super::schema::{ExtraProperties, JsonType, Schema};
 use super::{ArgValue, Argument};
@@ -28,7 +28,7 @@ pub(crate) fn build_arguments(
     arguments: Vec<Argument>,
     schema: Schema<'_>,
     check: Check,
-) -> Result<Map<String, Value>, Vec<ServiceFault>> {
+) -> Result<Map<String, Value>, Vec<ErrorDetail>> {
     let mut builder = ArgumentBuilder { faults: Vec::new(), check };
     let mut object = given;
     for (path, values) in group_by_path(arguments) {
@@ -105,7 +105,7 @@ fn insert_at(object: &mut Map<String, Value>, steps: &[String], value: Value) ->
 }
 
 struct ArgumentBuilder {
-    faults: Vec<ServiceFault>,
+    faults: Vec<ErrorDetail>,
     check: Check,
 }
 
@@ -208,7 +208,7 @@ impl ArgumentBuilder {
     }
 
     fn report(&mut self, path: &str, message: String) {
-        self.faults.push(ServiceFault::new(ErrorCode::ValidationError, message).at(path));
+        self.faults.push(ErrorDetail::new(ErrorCode::ValidationError, message).with_field(path));
     }
 }
 

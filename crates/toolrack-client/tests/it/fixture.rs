@@ -94,8 +94,10 @@ impl Fixture {
             "exit" => {
                 let code = args.word(1).parse().expect("a code");
                 let stderr = args.value("stderr").map(str::to_owned);
-                let exit =
-                    ProcessExit { status: ExitStatus::Code(code), stderr: stderr.into_iter().collect() };
+                let exit = ProcessExit {
+                    status: ExitStatus::Code(code),
+                    stderr: stderr.into_iter().collect(),
+                };
                 self.send_command(PeerCommand::Close(CloseReason::Exited(exit)));
             }
             "noise" => {

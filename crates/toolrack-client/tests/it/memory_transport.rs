@@ -7,8 +7,8 @@ use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 use toolrack_client::Connector;
 use toolrack_transport::{
-    BoxFuture, TransportStats, CloseReason, IncomingHandler, Transport, RequestError, InMemoryTransport, InMemoryPeer, OutgoingRequest,
-    SpawnError, TransportError, in_memory_pair,
+    BoxFuture, CloseReason, InMemoryPeer, InMemoryTransport, IncomingHandler, OutgoingRequest,
+    RequestError, SpawnError, Transport, TransportError, TransportStats, in_memory_pair,
 };
 use toolrack_transport::{JsonRpcError, Params, RawJson, RequestId};
 
@@ -140,7 +140,10 @@ struct LoggedTransport {
 }
 
 impl Transport for LoggedTransport {
-    fn request<'a>(&'a self, request: OutgoingRequest<'a>) -> BoxFuture<'a, Result<RawJson, RequestError>> {
+    fn request<'a>(
+        &'a self,
+        request: OutgoingRequest<'a>,
+    ) -> BoxFuture<'a, Result<RawJson, RequestError>> {
         self.inner.request(request)
     }
 

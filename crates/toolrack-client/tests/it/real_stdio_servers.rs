@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 use toolrack_client::{CallOptions, ClientBuilder, ClientHandler, McpClient};
 use toolrack_mcp::{
-    ClientCapabilities, Elicitation, ElicitationResult, ElicitationCapability, FieldKind,
+    ClientCapabilities, Elicitation, ElicitationCapability, ElicitationResult, FieldKind,
     FieldValue,
 };
 use toolrack_stdio::{Guardian, McpServerDef, StdioOptions};

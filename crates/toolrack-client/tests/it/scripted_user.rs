@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use tokio::sync::oneshot;
 use toolrack_client::{ClientHandler, SamplingError};
 use toolrack_mcp::{
-    ClientCapabilities, Content, Elicitation, ElicitationResult, ElicitationCapability, LogMessage,
+    ClientCapabilities, Content, Elicitation, ElicitationCapability, ElicitationResult, LogMessage,
     Role, Root, RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
 };
 use toolrack_transport::BoxFuture;

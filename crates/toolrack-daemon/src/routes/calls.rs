@@ -164,7 +164,11 @@ fn call_options(timeout_ms: Option<u64>) -> Result<CallOptions, Problem> {
     if timeout.is_zero() || timeout > MAX_TIMEOUT {
         return Err(Problem::invalid("timeout_ms", "must be between 1 and 3600000"));
     }
-    Ok(CallOptions { timeout: Some(timeout), total_timeout: Some(timeout), ..CallOptions::default() })
+    Ok(CallOptions {
+        timeout: Some(timeout),
+        total_timeout: Some(timeout),
+        ..CallOptions::default()
+    })
 }
 
 /// List calls

@@ -5,7 +5,7 @@ use axum::extract::{Path, State};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use toolrack_config::{Dialect, Diagnostic, Severity, read_as};
+use toolrack_config::{Diagnostic, Dialect, Severity, read_as};
 use toolrack_service::{ETag, Secret};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -88,7 +88,11 @@ pub(super) struct SaveResult {
 }
 
 fn diagnose(text: &str) -> Vec<ConfigDiagnostic> {
-    read_as(Dialect::Toolrack, "", text).diagnostics.into_iter().map(ConfigDiagnostic::from).collect()
+    read_as(Dialect::Toolrack, "", text)
+        .diagnostics
+        .into_iter()
+        .map(ConfigDiagnostic::from)
+        .collect()
 }
 
 impl From<Diagnostic> for ConfigDiagnostic {

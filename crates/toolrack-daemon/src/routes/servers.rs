@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 use toolrack_service::{
-    Enabled, ErrorCode, LocalService, McpConfig, McpService as _, McpStatus, ServiceError,
-    ErrorDetail, StatusDetail,
+    Enabled, ErrorCode, ErrorDetail, LocalService, McpConfig, McpService as _, McpStatus,
+    ServiceError, StatusDetail,
 };
 use utoipa::ToSchema;
 use uuid::Uuid;

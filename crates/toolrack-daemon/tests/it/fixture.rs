@@ -34,7 +34,7 @@ impl Fixture {
     }
 
     pub(crate) fn home(&self) -> Home {
-        Home::at(self.dir.path())
+        Home::in_dir(self.dir.path())
     }
 
     pub(crate) async fn start(&self) -> (Daemon, Client) {

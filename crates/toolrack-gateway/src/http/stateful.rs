@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::time::Instant;
 use toolrack_mcp::{Era, Revision};
-use toolrack_transport::{Message, JsonRpcError, split_batch};
+use toolrack_transport::{JsonRpcError, Message, split_batch};
 use uuid::Uuid;
 
 use super::HttpGateway;

@@ -26,7 +26,8 @@ async fn received(granted: SubscriptionFilter) -> Vec<String> {
 
 #[test]
 fn only_counted_subscriptions_are_uncounted() {
-    let new = || Subscriber::for_session(Arc::new(MessageQueue::new(Replay::No, &Redactor::default())));
+    let new =
+        || Subscriber::for_session(Arc::new(MessageQueue::new(Replay::No, &Redactor::default())));
     let subscriber = new();
     drop(subscriber.begin_subscribe("u:"));
     assert!(!subscriber.unsubscribe("u:"), "withdrawn before it was counted");

@@ -15,7 +15,7 @@ use toolrack_gateway::{Gateway, HttpGateway, HttpGatewayOptions, Scope, ServerRe
 use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_manager::McpManager;
 use toolrack_mcp::{
-    ClientCapabilities, Content, Elicitation, ElicitationResult, ElicitationCapability, LogMessage,
+    ClientCapabilities, Content, Elicitation, ElicitationCapability, ElicitationResult, LogMessage,
     Role, Root, RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
 };
 use toolrack_stdio::{Guardian, StdioOptions};

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use serde_json::json;
 use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_transport::{
-    CachedCredential, AuthError, Authorization, BoxFuture, Credentials, Delivery, Transport, AuthChallenge,
+    AuthChallenge, AuthError, Authorization, BoxFuture, CachedCredential, Credentials, Delivery,
+    Transport,
 };
 
 use crate::fixture::{Call, Fixture, SOON, STATELESS};
@@ -32,7 +33,10 @@ impl Credentials for RotatingTokens {
         Box::pin(async { Ok(Some(Authorization::bearer("t0"))) })
     }
 
-    fn on_challenge<'a>(&'a self, rebuff: AuthChallenge<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
+    fn on_challenge<'a>(
+        &'a self,
+        rebuff: AuthChallenge<'a>,
+    ) -> BoxFuture<'a, Result<(), AuthError>> {
         Box::pin(async move {
             let sent = rebuff.sent.map(Authorization::reveal);
             let text = format!(

@@ -8,7 +8,8 @@ use tokio::time::sleep;
 use toolrack_http::{HttpOptions, HttpServerDef, HttpTransport};
 use toolrack_testkit::eventually_async;
 use toolrack_transport::{
-    OnCancel, Delivery, ProtocolMode, CloseReason, IncomingHandler, Transport, RequestError, OutgoingRequest, RequestTimeout, TransportError,
+    CloseReason, Delivery, IncomingHandler, OnCancel, OutgoingRequest, ProtocolMode, RequestError,
+    RequestTimeout, Transport, TransportError,
 };
 use toolrack_transport::{NoParams, Params, RawJson, RequestId};
 
@@ -38,7 +39,13 @@ impl IncomingHandler for RecordingHandler {
         self.write(format!("request {id} {method}"));
     }
 
-    fn on_related_request(&self, about: u64, id: RequestId, method: &str, _params: Option<RawJson>) {
+    fn on_related_request(
+        &self,
+        about: u64,
+        id: RequestId,
+        method: &str,
+        _params: Option<RawJson>,
+    ) {
         self.write(format!("request {id} {method} about {about}"));
     }
 
@@ -111,7 +118,10 @@ impl Fixture {
     ) -> Result<Value, RequestError> {
         let patience = RequestTimeout::fixed(patience);
         let abandon = OnCancel::Notify;
-        let outcome = self.transport.request(OutgoingRequest { method, params, timeout: patience, on_cancel: abandon }).await;
+        let outcome = self
+            .transport
+            .request(OutgoingRequest { method, params, timeout: patience, on_cancel: abandon })
+            .await;
         outcome.map(|raw| raw.decode().unwrap())
     }
 

@@ -7,7 +7,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde_json::json;
 use toolrack_http::HttpOptions;
-use toolrack_transport::{OnCancel, Delivery, Transport, OutgoingRequest, RequestTimeout};
+use toolrack_transport::{Delivery, OnCancel, OutgoingRequest, RequestTimeout, Transport};
 
 use crate::fixture::{Fixture, SOON, STATELESS};
 use crate::server::{Reply, SeenRequest, Server, Step};

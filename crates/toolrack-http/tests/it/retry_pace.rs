@@ -9,7 +9,8 @@ use tokio::time::sleep;
 use toolrack_http::HttpOptions;
 use toolrack_transport::NoParams;
 use toolrack_transport::{
-    CachedCredential, AuthError, Authorization, BoxFuture, Credentials, ProtocolMode, Transport, AuthChallenge,
+    AuthChallenge, AuthError, Authorization, BoxFuture, CachedCredential, Credentials,
+    ProtocolMode, Transport,
 };
 
 use crate::fixture::{Fixture, VERSION, default_reply};
@@ -28,7 +29,10 @@ impl Credentials for AlwaysRetry {
         Box::pin(async { Ok(None) })
     }
 
-    fn on_challenge<'a>(&'a self, _rebuff: AuthChallenge<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
+    fn on_challenge<'a>(
+        &'a self,
+        _rebuff: AuthChallenge<'a>,
+    ) -> BoxFuture<'a, Result<(), AuthError>> {
         Box::pin(async { Ok(()) })
     }
 }

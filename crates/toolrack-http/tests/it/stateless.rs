@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use toolrack_http::HttpOptions;
 use toolrack_transport::NoParams;
-use toolrack_transport::{OnCancel, Delivery, Transport, OutgoingRequest, RequestTimeout};
+use toolrack_transport::{Delivery, OnCancel, OutgoingRequest, RequestTimeout, Transport};
 
 use crate::fixture::{Call, Fixture, SOON, STATELESS, wait_until};
 use crate::server::{Reply, SeenRequest, Server, Step};

@@ -72,7 +72,8 @@ async fn variables_are_resolved_for_each_connection() {
     env.insert("SETTING".to_owned(), EnvValue::from("value-${COUNT}"));
     let count = Arc::new(AtomicU32::new(0));
     let counted = Arc::clone(&count);
-    let lookup = move |_: VariableSource, name: &str| match counted.fetch_add(1, Ordering::Relaxed) {
+    let lookup = move |_: VariableSource, name: &str| match counted.fetch_add(1, Ordering::Relaxed)
+    {
         0 => Ok(None),
         number => Ok((name == "COUNT").then(|| number.to_string())),
     };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolrack_config::{EnvValue, McpTransport, PackageKind};
-use toolrack_manager::{ConnectPhase, FailureKind, McpManager, ManagerEvent};
+use toolrack_manager::{ConnectPhase, FailureKind, ManagerEvent, McpManager};
 use toolrack_service::Installer;
 use toolrack_testkit::{HttpServer, HttpServerKind, Marker, program, skipped};
 

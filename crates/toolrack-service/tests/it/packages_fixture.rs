@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolrack_config::{McpServerConfig, McpTransport, Package, PackageKind};
-use toolrack_manager::{Failure, McpConnection, McpManager, ManagerEvent, ManagerEvents};
+use toolrack_manager::{Failure, ManagerEvent, ManagerEvents, McpConnection, McpManager};
 use toolrack_service::Installer;
 use toolrack_stdio::{Guardian, StdioOptions};
 use toolrack_testkit::{Marker, eventually_async, program};
@@ -74,7 +74,10 @@ pub(crate) async fn failure(config: McpServerConfig, installer: Installer) -> Fa
 }
 
 /// Closes the manager and returns all its events. The caller must have dropped all connections.
-pub(crate) async fn everything(manager: McpManager, mut events: ManagerEvents) -> Vec<ManagerEvent> {
+pub(crate) async fn everything(
+    manager: McpManager,
+    mut events: ManagerEvents,
+) -> Vec<ManagerEvent> {
     manager.close().await;
     drop(manager);
     let mut received = Vec::new();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolrack_config::{McpServerConfig, PackageKind};
-use toolrack_manager::{ConnectPhase, ConnectionState, FailureKind, McpManager, ManagerEvent};
+use toolrack_manager::{ConnectPhase, ConnectionState, FailureKind, ManagerEvent, McpManager};
 use toolrack_service::Installer;
 use toolrack_testkit::{Kept, Marker, program};
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use toolrack::{
-    EnvValue, Guardian, McpServerConfig, McpTransport, ManagerEvent, ManagerEvents, Toolrack,
+    EnvValue, Guardian, ManagerEvent, ManagerEvents, McpServerConfig, McpTransport, Toolrack,
     ToolrackBuilder,
 };
 use toolrack_testkit::{Marker, eventually_async, program};

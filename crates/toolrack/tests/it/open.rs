@@ -8,8 +8,8 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 use toolrack::{
-    CallOptions, ConnectionState, EnvValue, McpServerConfig, McpTransport, OpenError, ManagerError,
-    VariableSource, Toolrack,
+    CallOptions, ConnectionState, EnvValue, ManagerError, McpServerConfig, McpTransport, OpenError,
+    Toolrack, VariableSource,
 };
 use toolrack_testkit::Marker;
 

@@ -3,20 +3,21 @@
 use std::sync::Arc;
 
 use toolrack::{
-    CachedCredential, AuthError, Authorization, BoxFuture, Credentials, HttpOptions, HttpServerDef, AuthChallenge,
-    Toolrack,
+    AuthChallenge, AuthError, Authorization, BoxFuture, CachedCredential, Credentials, HttpOptions,
+    HttpServerDef, Toolrack,
 };
 
 /// Fails to compile if a type is missing.
 mod exported {
     #[expect(unused_imports, reason = "importing them is the test")]
     use toolrack::{
-        ClientGuard, CallError, ConnectPhase, ConnectStep, Connector, DecodeError, DetectedVersion,
-        TransportStats, CloseReason, EraChoice, Event, Events, FailureKind, CleanupCommand, DiagnosticKind,
-        GetPromptResult, EnvInheritance, JsonRpcError, ShutdownTimeouts, Limits, RequestError, List, LogLevel,
-        Redactor, OnConnectStep, SourceLocation, Package, PackageKind, Pin, Position, Prompt, ManagerBuilder,
-        ReadResourceResult, Resource, ResourceContents, ResourceTemplate, Sandbox,
-        ServerCapabilities, StdioConnector, Timeouts, ToolAnnotations, TransportError, Url,
+        CallError, CleanupCommand, ClientGuard, CloseReason, ConnectPhase, ConnectStep, Connector,
+        DecodeError, DetectedVersion, DiagnosticKind, EnvInheritance, EraChoice, Event, Events,
+        FailureKind, GetPromptResult, JsonRpcError, Limits, List, LogLevel, ManagerBuilder,
+        OnConnectStep, Package, PackageKind, Pin, Position, Prompt, ReadResourceResult, Redactor,
+        RequestError, Resource, ResourceContents, ResourceTemplate, Sandbox, ServerCapabilities,
+        ShutdownTimeouts, SourceLocation, StdioConnector, Timeouts, ToolAnnotations,
+        TransportError, TransportStats, Url,
     };
 }
 
@@ -33,7 +34,10 @@ impl Credentials for CustomCredentials {
         Box::pin(async { Ok(None) })
     }
 
-    fn on_challenge<'a>(&'a self, rebuff: AuthChallenge<'a>) -> BoxFuture<'a, Result<(), AuthError>> {
+    fn on_challenge<'a>(
+        &'a self,
+        rebuff: AuthChallenge<'a>,
+    ) -> BoxFuture<'a, Result<(), AuthError>> {
         let reason = format!("status {}", rebuff.status);
         Box::pin(async { Err(AuthError::LoginRequired { reason }) })
     }
