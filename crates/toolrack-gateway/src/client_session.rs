@@ -32,7 +32,7 @@ use crate::gateway::Shared;
 use crate::lock;
 use crate::message_queue::{MessageQueue, StreamContent};
 use crate::params::{ClientInfo, Params};
-use crate::request::RequestContext;
+use crate::request_context::RequestContext;
 use crate::subscriptions::{LogFilter, Subscriber, log_notification};
 
 /// How long a request is queued before it is rejected.

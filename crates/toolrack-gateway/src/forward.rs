@@ -29,7 +29,7 @@ use crate::encode::{Outcome, internal_error, invalid_params, to_result};
 use crate::error_mapping;
 use crate::gateway::{Shared, Upstream, resource_not_found};
 use crate::params::Params;
-use crate::request::RequestContext;
+use crate::request_context::RequestContext;
 use crate::result_compat::{adapt_result, object_members};
 use crate::server_queue::{Completion, MAX_TURN};
 use crate::server_request_router::ActiveGuard;

@@ -36,7 +36,7 @@ use crate::encode::{invalid_params, invalid_request, response as encode_response
 use crate::gateway::{Gateway, Shared};
 use crate::message_queue::{MessageQueue, Replay};
 use crate::params::{ClientInfo, Params};
-use crate::request::RequestContext;
+use crate::request_context::RequestContext;
 use crate::subscriptions::response_loss_notice;
 
 /// Lower bound of the interval at which idle sessions are looked for.

@@ -80,7 +80,7 @@ mod http;
 mod list_cache;
 mod message_queue;
 mod params;
-mod request;
+mod request_context;
 mod result_compat;
 mod server_queue;
 mod server_request_router;

@@ -9,30 +9,30 @@ use toolrack_transport::RequestError;
 use super::*;
 
 #[track_caller]
-fn check(error: RackError, kind: ToolErrorKind, retryable: Option<bool>, text: &str) {
+fn check(error: ManagerError, kind: ToolErrorKind, retryable: Option<bool>, text: &str) {
     let failure = call_error(error);
     assert_eq!((failure.kind(), failure.retryable()), (kind, retryable), "{text}");
     assert_eq!(failure.model_feedback(), Some(text));
 }
 
-fn call(source: CallError) -> RackError {
-    RackError::Call { server: "s".to_owned(), tool: "t".to_owned(), source: Box::new(source) }
+fn call(source: CallError) -> ManagerError {
+    ManagerError::Call { server: "s".to_owned(), tool: "t".to_owned(), source: Box::new(source) }
 }
 
-fn transport(error: TransportError, delivery: Delivery) -> RackError {
+fn transport(error: TransportError, delivery: Delivery) -> ManagerError {
     call(CallError::Transport(RequestError { error, delivery }))
 }
 
 #[test]
 fn call_errors_map_to_kind_and_text() {
     check(
-        RackError::NoSuchTool { tool: "s_x".to_owned(), nearest: vec!["s_y".to_owned()] },
+        ManagerError::NoSuchTool { tool: "s_x".to_owned(), suggestions: vec!["s_y".to_owned()] },
         ToolErrorKind::NotFound,
         Some(false),
         "there is no tool `s_x`, but there is `s_y`",
     );
     check(
-        RackError::NotConnected { server: "s".to_owned(), state: ConnectionState::Disabled },
+        ManagerError::NotConnected { server: "s".to_owned(), state: ConnectionState::Disabled },
         ToolErrorKind::Other,
         Some(false),
         "the server `s` is not connected (disabled) (set `enabled = true` in the config to use it)",
@@ -50,7 +50,7 @@ fn call_errors_map_to_kind_and_text() {
     );
     assert_eq!(call_error(rejected(-32000, "no")).code(), Some("-32000"));
     check(
-        RackError::Closed,
+        ManagerError::Closed,
         ToolErrorKind::Cancelled,
         Some(false),
         "the manager is closed (it was shut down, or the runtime in which it was opened has ended)",
