@@ -233,7 +233,7 @@ mod static_bearer_tests {
 
     #[test]
     fn static_bearer_is_sent_and_not_refreshed() {
-        check(401, "Bearer", "login needed: the server rejected the configured token");
+        check(401, "Bearer", "login required: the server rejected the configured token");
         check(403, "", "not allowed: the server rejected the configured token with status 403");
         check(
             403,

@@ -134,7 +134,7 @@ pub enum ConnectError {
     /// The server process exited before the connection was established.
     #[error("the server {} before it responded", .exit.status)]
     Exited {
-        /// ExitStatus status and last lines of stderr.
+        /// Exit status and last lines of stderr.
         exit: ProcessExit,
         /// First line of stdout, if it was not a message.
         sample: Option<String>,
@@ -451,14 +451,14 @@ mod connect_error_tests {
         check(
             exited(&["a", "npm error", " "], Some("s")),
             exited_text,
-            Some("it exit_cause last: npm error"),
+            Some("last output: npm error"),
         );
         check(
             exited(&["npm error 404 no 'a@*' here", "npm error A complete log"], None),
             exited_text,
             Some("it said: npm error 404 no 'a@*' here"),
         );
-        check(exited(&[], Some("usage: x")), exited_text, Some("it exit_cause last: usage: x"));
+        check(exited(&[], Some("usage: x")), exited_text, Some("last output: usage: x"));
         check(
             exited(&[], None),
             exited_text,

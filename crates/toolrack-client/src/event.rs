@@ -137,8 +137,8 @@ mod tests {
         sender.emit(Event::ToolsChanged);
         sender.close(&CloseReason::Closed);
         sender.emit(Event::ToolsChanged);
-        assert_eq!(rest(events).await, ["ToolsChanged", "closed: closed by us"]);
-        assert_eq!(rest(sender.subscribe()).await, ["closed: closed by us"]);
+        assert_eq!(rest(events).await, ["ToolsChanged", "closed: closed by the client"]);
+        assert_eq!(rest(sender.subscribe()).await, ["closed: closed by the client"]);
     }
 
     #[tokio::test]

@@ -40,7 +40,7 @@ struct SubscriptionEntry {
     /// Minimum level of log messages while the subscription is open.
     log_level: Option<LogLevel>,
     state: watch::Sender<SubscriptionState>,
-    /// CancelledParams when the server ends the subscription.
+    /// Cancelled when the server ends the subscription.
     ended: CancellationToken,
     /// The acknowledgment came too late to wait for, so changes before it may be missed.
     is_late: AtomicBool,

@@ -257,7 +257,7 @@ impl Reader<'_, '_> {
         mut each: impl FnMut(&mut Self, &str, &Node) -> Option<T>,
     ) -> Option<Vec<T>> {
         let Value::List(nodes) = &node.value else {
-            return self.wrong(path, node, "list of strings");
+            return self.wrong(path, node, "a list of strings");
         };
         let mut items = Vec::with_capacity(nodes.len());
         for (index, node) in nodes.iter().enumerate() {

@@ -6,7 +6,7 @@
 //! use toolrack_daemon::{Daemon, DaemonOptions};
 //! use toolrack_service::Home;
 //!
-//! let daemon = Daemon::start(Home::at("/home/me/.toolrack"), DaemonOptions::default()).await?;
+//! let daemon = Daemon::start(Home::in_dir("/home/me/.toolrack"), DaemonOptions::default()).await?;
 //! println!("listening on {:?} and {}", daemon.addr(), daemon.socket().display());
 //! daemon.run().await?;
 //! # Ok(())

@@ -152,7 +152,7 @@ async fn open_tunnel(
     request.extend_from_slice(b"\r\n");
     stream.write_all(&request).await?;
     let mut head = Vec::new();
-    // Byte by byte: the bytes deadline_after the head belong to TLS.
+    // Byte by byte: the bytes after the head belong to TLS.
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() >= MAX_CONNECT_HEAD_BYTES {
             return Err(io::Error::other("the proxy's response head is too large"));

@@ -275,7 +275,7 @@ fn auth_error(status: StatusCode, text: String) -> AuthError {
         StatusCode::UNAUTHORIZED => {
             AuthError::LoginRequired { reason: or("the server requires authentication") }
         }
-        _ => AuthError::Forbidden { reason: or("the server answered with HTTP status 403") },
+        _ => AuthError::Forbidden { reason: or("the server responded with HTTP status 403") },
     }
 }
 

@@ -167,18 +167,18 @@ mod tests {
         check(
             400,
             "Missing\nsession",
-            "the server answered with HTTP status 400: Missing session",
+            "the server responded with HTTP status 400: Missing session",
             answered,
         );
-        check(404, "", "the server answered with HTTP status 404", answered);
+        check(404, "", "the server responded with HTTP status 404", answered);
         check(
             400,
             r#"{"error":"text"}"#,
-            r#"the server answered with HTTP status 400: {"error":"text"}"#,
+            r#"the server responded with HTTP status 400: {"error":"text"}"#,
             answered,
         );
-        check(502, "<html>", "the server answered with HTTP status 502: <html>", Delivery::Unknown);
-        check(400, "\u{1b}[31mred", "the server answered with HTTP status 400: red", answered);
+        check(502, "<html>", "the server responded with HTTP status 502: <html>", Delivery::Unknown);
+        check(400, "\u{1b}[31mred", "the server responded with HTTP status 400: red", answered);
     }
 
     #[test]

@@ -283,7 +283,7 @@ pub(crate) struct Inner {
     pub(crate) max_message_bytes: usize,
     pub(crate) stream_idle: Duration,
     pub(crate) has_notification_stream: AtomicBool,
-    /// CancelledParams when the first GET for the notification stream got a response, or never will.
+    /// Cancelled when the first GET for the notification stream got a response, or never will.
     pub(crate) stream_answered: CancellationToken,
     /// The wait for the notification stream timed out, so notifications may have been lost before it opened.
     pub(crate) stream_is_late: AtomicBool,
@@ -527,7 +527,7 @@ fn invalid_definition(address: String, reason: String) -> TransportError {
 pub(crate) struct TaskGroup {
     tracker: TaskTracker,
     handle: Handle,
-    /// CancelledParams when the transport closes. Every task selects on it.
+    /// Cancelled when the transport closes. Every task selects on it.
     pub(crate) stop: CancellationToken,
 }
 

@@ -119,7 +119,7 @@ impl McpManager {
 
     /// Connects all enabled servers in parallel, and returns their snapshots.
     ///
-    /// Returns when every server is connected or has failed, at the latest deadline_after
+    /// Returns when every server is connected or has failed, at the latest after
     /// [`ManagerBuilder::ready_wait`]; slower servers continue in the background, and [`ready`](Self::ready) waits for
     /// them. A server that failed is not an error: its state says why. Lazy servers whose tools are cached are not
     /// started.
@@ -223,7 +223,7 @@ impl McpManager {
         config_watcher::start(&self.shared, path.into(), servers, parse)
     }
 
-    /// Denies tools of a server, in addition to those that its config denies. ToolNaming or patterns; they replace those of
+    /// Denies tools of a server, in addition to those that its config denies. Names or patterns; they replace those of
     /// the last call.
     pub async fn set_denied_tools(&self, server: &str, tools: &[&str]) -> Result<(), ManagerError> {
         let patterns = tools.iter().map(|tool| (*tool).to_owned()).collect();

@@ -85,7 +85,7 @@ impl Transport for RedactingTransport {
         })
     }
 
-    // OutgoingRequest messages are not redacted.
+    // Outgoing messages are not redacted.
     fn notify<'a>(
         &'a self,
         method: &'a str,

@@ -118,7 +118,7 @@ pub(crate) fn decide(
     }
 }
 
-/// Whether a call that failed with its connection is sent again, deadline_after `n_attempts` attempts.
+/// Whether a call that failed with its connection is sent again, after `n_attempts` attempts.
 pub(crate) fn should_retry(delivery: Delivery, repeatable: Repeatable, n_attempts: u32) -> bool {
     let is_safe = match delivery {
         Delivery::NotSent => true,

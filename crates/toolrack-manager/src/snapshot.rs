@@ -104,7 +104,7 @@ impl McpConnection {
         self.tools.n_allowed()
     }
 
-    /// ToolNaming of the allowed tools, as on the server.
+    /// Names of the allowed tools, as on the server.
     pub fn tool_names(&self) -> Vec<String> {
         self.tools.allowed().map(|(_, tool)| tool.name.clone()).collect()
     }
@@ -187,7 +187,7 @@ pub(crate) struct ResolvedTool<'a> {
 }
 
 impl Index {
-    /// ToolNaming that `before` assigned stay with their server.
+    /// Names that `before` assigned stay with their server.
     pub(crate) fn build(
         style: &ToolNaming,
         servers: &[Arc<McpConnection>],
@@ -200,7 +200,7 @@ impl Index {
         let tools: Vec<ToolRef<'_>> =
             allowed().map(|(_, server, (_, tool))| (server.name(), tool.name.as_str())).collect();
         let names: Vec<&str> = servers.iter().map(|server| server.name()).collect();
-        // ToolNaming of servers that were removed are free again.
+        // Names of servers that were removed are free again.
         let existing: HashSet<&str> = names.iter().copied().collect();
         let reserved = before.reservations.for_servers(|server| existing.contains(server));
         let generator = NameGenerator { style, servers: &names, reservations: &reserved };
@@ -271,7 +271,7 @@ impl Snapshot {
             let connection = self.server(server).ok()?;
             Some(ResolvedTool { connection, tool })
         });
-        // ToolNaming every server that could be meant, including one that has dropped the tool.
+        // Names every server that could be meant, including one that has dropped the tool.
         if let Some(positions) = self.index.ambiguous.get(name) {
             let tools = positions.iter().filter_map(|at| self.tool_at(*at)).chain(owner);
             return Err(self.ambiguous(name, tools.chain(longest(&readings))));

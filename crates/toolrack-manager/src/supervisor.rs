@@ -40,7 +40,7 @@ type ReplySender = oneshot::Sender<Result<(), ManagerError>>;
 /// Command to the supervisor.
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Apply these operations in order; the reply comes deadline_after the result is published.
+    /// Apply these operations in order; the reply comes after the result is published.
     Apply(Vec<Operation>, ReplySender),
     /// A call waits for this server.
     Demand(Arc<str>),
@@ -224,7 +224,7 @@ impl Supervisor {
         self.step(name, Event::Stop);
     }
 
-    /// Updates order and positions deadline_after servers were added or removed.
+    /// Updates order and positions after servers were added or removed.
     fn update_order(&mut self) {
         let servers = &self.servers;
         self.order.retain(|name| servers.get(name).is_some_and(|record| !record.is_removed));
@@ -495,7 +495,7 @@ impl ServerRecord {
         Event::TransportChanged(policy)
     }
 
-    /// Filters the tools again, deadline_after the rules or the list changed.
+    /// Filters the tools again, after the rules or the list changed.
     fn refilter(&mut self) {
         self.tools = Arc::new(ServerTools::new(self.cached.list.clone(), &self.filter));
         self.published = None;

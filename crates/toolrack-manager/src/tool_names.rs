@@ -47,7 +47,7 @@ pub(crate) struct GeneratedName {
 }
 
 impl NameGenerator<'_> {
-    /// ToolNaming of `tools`, in their order. The same tool twice gets one name.
+    /// Names of `tools`, in their order. The same tool twice gets one name.
     pub(crate) fn name_all(&self, tools: &[ToolRef<'_>]) -> Vec<GeneratedName> {
         let rivals = self.rival_prefixes(tools);
         // Sorted, so that the result does not depend on the order of servers.

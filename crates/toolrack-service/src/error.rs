@@ -410,7 +410,7 @@ mod mapping_tests {
         });
         assert_eq!(
             (detail.code, detail.message.as_str()),
-            (ErrorCode::NotFound, "there is no tool `demo_great`, but there is `demo_greet`")
+            (ErrorCode::NotFound, "no tool named `demo_great`; did you mean `demo_greet`?")
         );
     }
 }

@@ -324,7 +324,7 @@ mod tests {
         );
         check(
             endpoint("example.com"),
-            &[("transport.url", "is no URL; write all of it, as in `https://example.com/mcp`")],
+            &[("transport.url", "is not a valid URL; write the full URL, such as `https://example.com/mcp`")],
         );
         check(
             variable(json!({ "value": "a", "secret_ref": "b" })),
@@ -348,11 +348,11 @@ mod tests {
         check(
             json!({ "config": { "timeout": "5 parsecs", "deny": "x", "args": [1] } }),
             &[
-                ("config.args[0]", "must be text; write `\"1\"`, not an integer"),
-                ("config.deny", "must be a list of texts, not text"),
+                ("config.args[0]", "must be a string; write `\"1\"`, not an integer"),
+                ("config.deny", "must be a list of strings, not a string"),
                 (
                     "config.timeout",
-                    "is no time; write a number and `ms`, `s`, `m`, `h` or `d`, as in `90s`",
+                    "is not a valid duration; write a number and `ms`, `s`, `m`, `h` or `d`, as in `90s`",
                 ),
             ],
         );

@@ -187,7 +187,7 @@ impl fmt::Debug for ToolrackBuilder {
     }
 }
 
-/// Why opening failed. [`with_causes`](crate::with_causes) joins the error and its causes in one line.
+/// Why opening failed. [`error_chain`](crate::error_chain) joins the error and its causes in one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {

@@ -58,7 +58,7 @@ fn check(status: u16, body: &str, expected: &str) {
 fn token_errors_are_classified_by_code() {
     check(400, r#"{"error":"invalid_grant"}"#, "invalid grant: invalid_grant");
     check(401, r#"{"error":"invalid_client"}"#, "invalid client: invalid_client");
-    let down = "the authorization server does not answer: ";
+    let down = "cannot reach the authorization server: ";
     check(
         503,
         r#"{"error":"invalid_grant"}"#,

@@ -211,10 +211,10 @@ mod tests {
             r#"{"mcpServers": {"a": {"command": "x"}, "b": {"command": "x"}}}"#,
             "error: several servers in this JSON: a, b",
         );
-        check(r#"{"command": 5}"#, "error: command: must be text; write `\"5\"`, not an integer");
+        check(r#"{"command": 5}"#, "error: command: must be a string; write `\"5\"`, not an integer");
         check(
             r#"{"mcpServers": {"a": {"command": 5}}}"#,
-            "error: 1:34: mcpServers.a.command: must be text; write `\"5\"`, not an integer",
+            "error: 1:34: mcpServers.a.command: must be a string; write `\"5\"`, not an integer",
         );
         let failure = parse_entry("it", r#"{"comand": "s3cret", "url": 7}"#).unwrap_err();
         assert!(!format!("{failure:?}").contains("s3cret"), "{failure:?}");

@@ -181,8 +181,8 @@ fn every_server_has_a_spinner() {
     let entry = |name: &str| format!("[[defaults.mcp]]\nname = \"{name}\"\n{slow}\n");
     fixture.put("home/toolrack.toml", &[entry("one"), entry("two")].concat());
     let Some(pty) = open(&fixture, &["search", "--live", "echo"]) else { return };
-    pty.shows("one: handshake");
-    pty.shows("two: handshake");
+    pty.shows("one: connecting");
+    pty.shows("two: connecting");
     let (code, text) = pty.end(LONG);
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("one.echo") && text.contains("two.echo"), "{text}");

@@ -57,7 +57,7 @@ async fn missing_program_is_named() {
         ..McpServerDef::default()
     })
     .await;
-    assert!(text.contains("program `no-such-server` was not found in PATH (/usr/bin)"), "{text}");
+    assert!(text.contains("program `no-such-server` not found in PATH (/usr/bin)"), "{text}");
 }
 
 #[tokio::test]

@@ -93,7 +93,7 @@ async fn rejected_request_is_sent_four_times_at_most() {
         let (text, delivery) = Fixture::failure(fixture.request("tools/call").await);
         assert_eq!(delivery, Delivery::Answered);
         assert!(
-            text.starts_with(if status == 401 { "login needed" } else { "not allowed" }),
+            text.starts_with(if status == 401 { "login required" } else { "permission denied" }),
             "{text}"
         );
         assert_eq!(server.seen().len(), 4);
@@ -105,15 +105,15 @@ async fn credentials_error_ends_the_retries() {
     let server = Server::start(|_| challenge()).await;
     let credentials = RotatingTokens { gives_up: true, ..RotatingTokens::default() };
     let fixture = open(&server, Some(Arc::new(credentials))).await;
-    assert_eq!(Fixture::failure(fixture.request("tools/call").await).0, "login needed: expired");
+    assert_eq!(Fixture::failure(fixture.request("tools/call").await).0, "login required: expired");
     assert_eq!(server.seen().len(), 1);
 }
 
 #[tokio::test]
 async fn challenge_without_credentials_needs_login() {
     for (status, expected) in [
-        (401, "login needed: the server requires authentication"),
-        (403, "not allowed: the server answered with HTTP status 403"),
+        (401, "login required: the server requires authentication"),
+        (403, "not allowed: the server responded with HTTP status 403"),
     ] {
         let server = Server::start(move |_| Reply::status(status)).await;
         let fixture = open(&server, None).await;
@@ -170,7 +170,7 @@ async fn retry_after_retries_idempotent_requests_once() {
             Server::start(|_| Reply::status(429).header("retry-after", "0").send("busy")).await;
         let fixture = open(&server, None).await;
         let (text, delivery) = Fixture::failure(fixture.request(method).await);
-        assert_eq!(text, "the server answered with HTTP status 429: busy");
+        assert_eq!(text, "the server responded with HTTP status 429: busy");
         assert_eq!((delivery, server.seen().len()), (Delivery::Answered, n_asked), "{method}");
     }
 }

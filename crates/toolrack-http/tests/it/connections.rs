@@ -56,7 +56,7 @@ async fn handler_is_told_when_the_server_is_absent() {
     let fixture = stateless(&server.url, HttpOptions::default()).await;
     fixture.request("tools/list").await.unwrap();
     server.stop().await;
-    let absent = format!("no connection to {}", server.url);
+    let absent = format!("cannot connect to {}", server.url);
     for _ in 0..2 {
         let failure = Fixture::failure(fixture.request("tools/list").await);
         assert_eq!(failure, (absent.clone(), Delivery::NotSent));
@@ -70,7 +70,7 @@ async fn handler_is_told_when_the_server_is_absent() {
     // A server that responds is there, even with an error status.
     fixture.request("tools/call").await.unwrap_err();
     fixture.transport.close().await;
-    assert_eq!(fixture.handler.events(), [&*absent, &*absent, "ended: closed by us"]);
+    assert_eq!(fixture.handler.events(), [&*absent, &*absent, "ended: closed by the client"]);
 }
 
 #[tokio::test]
@@ -88,7 +88,7 @@ async fn extra_root_certificate_is_trusted() {
         assert_eq!(server.n_connections(), 1);
         let untrusting = stateless(&server.url, HttpOptions::default()).await;
         let (text, delivery) = Fixture::failure(untrusting.request("tools/call").await);
-        assert_eq!(text, format!("no connection to {}", server.url));
+        assert_eq!(text, format!("cannot connect to {}", server.url));
         assert_eq!(delivery, Delivery::NotSent);
         assert_eq!(server.seen().len(), 3);
     }

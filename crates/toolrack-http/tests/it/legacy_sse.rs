@@ -83,7 +83,7 @@ async fn server_without_post_falls_back_to_sse() {
         server.seen().iter().skip(2).map(|request| request.path.clone()).collect();
     assert!(paths.iter().all(|path| path == "/messages?session=0"), "{paths:?}");
     fixture.transport.close().await;
-    assert_eq!(fixture.handler.events(), ["ended: closed by us"]);
+    assert_eq!(fixture.handler.events(), ["ended: closed by the client"]);
 }
 
 #[tokio::test]
@@ -122,7 +122,7 @@ async fn endpoint_of_another_origin_is_rejected() {
     let fixture = Fixture::open(&server.url, HttpOptions::default()).await;
     fixture.transport.set_protocol_mode(ProtocolMode::Initialize);
     let failure = Fixture::failure(fixture.request("initialize").await);
-    let expected = "the server answered with HTTP status 404: nothing here";
+    let expected = "the server responded with HTTP status 404: nothing here";
     assert_eq!(failure.0, expected, "the first error is the more telling one");
     assert_eq!(other_origin.request_log(), Vec::<String>::new());
     let fixture = Fixture::open(&server.url.replace("/mcp", "/sse"), HttpOptions::default()).await;

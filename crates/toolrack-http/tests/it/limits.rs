@@ -58,7 +58,7 @@ async fn oversize_response_fails_alone() {
         })
         .await;
         let fixture = small(&server).await;
-        let expected = "the answer is larger than the limit of 65536 bytes".to_owned();
+        let expected = "response exceeds the limit of 65536 bytes".to_owned();
         let failure = Fixture::failure(fixture.request("tools/call").await);
         assert_eq!(failure, (expected, Delivery::Answered));
         assert_eq!(fixture.transport.stats().oversize, 1);

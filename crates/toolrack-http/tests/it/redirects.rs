@@ -48,7 +48,7 @@ async fn redirects_are_limited() {
     let server = Server::start(|_| Reply::status(308).header("location", "/again")).await;
     let fixture = with_bearer_header(&server).await;
     let (text, _) = Fixture::failure(fixture.request("tools/call").await);
-    assert_eq!(text, "the server answered with HTTP status 308: too many redirects");
+    assert_eq!(text, "the server responded with HTTP status 308: too many redirects");
     assert_eq!(server.seen().len(), 6);
     for status in [301, 302, 303] {
         let server = Server::start(move |_| Reply::status(status).header("location", "/x")).await;

@@ -20,7 +20,7 @@ fn transport_closes_with_its_runtime() {
     let failure = second.block_on(fixture.request("tools/list")).unwrap_err();
     assert_eq!(failure.delivery, Delivery::NotSent);
     let reason = failure.source().unwrap().to_string();
-    assert_eq!(reason, "the runtime in which it was opened has ended");
+    assert_eq!(reason, "the Tokio runtime of this transport was dropped");
     assert_eq!(fixture.handler.events().len(), 1, "{:?}", fixture.handler.events());
     second.block_on(fixture.transport.close());
 }

@@ -47,7 +47,7 @@ async fn session_id_is_sent_with_every_message() {
     let expected =
         ["GET", "POST", "POST initialize", "POST notifications/initialized", "POST tools/list"];
     assert_eq!(request_log, expected);
-    assert_eq!(fixture.handler.events(), ["ended: closed by us"]);
+    assert_eq!(fixture.handler.events(), ["ended: closed by the client"]);
 }
 
 #[tokio::test]
@@ -140,7 +140,7 @@ async fn session_that_stays_unknown_is_lost() {
     let server = Server::start(script).await;
     let fixture = Fixture::with_session(&server).await;
     let failure = Fixture::failure(fixture.request("tools/call").await);
-    let expected = ("the server has ended the session".to_owned(), Delivery::NotSent);
+    let expected = ("the server ended the session".to_owned(), Delivery::NotSent);
     assert_eq!(failure, expected);
     assert_eq!(server.count("POST tools/call"), 2);
 }
@@ -159,7 +159,7 @@ async fn new_session_in_another_version_is_rejected() {
     let server = Server::start(script).await;
     let fixture = Fixture::with_session(&server).await;
     let failure = Fixture::failure(fixture.request("tools/call").await);
-    assert_eq!(failure.0, "the server has ended the session");
+    assert_eq!(failure.0, "the server ended the session");
     wait_until("the other session is deleted", || {
         server.seen().iter().any(|request| {
             request.http_method == "DELETE" && request.header("mcp-session-id") == Some("other")

@@ -70,12 +70,12 @@ async fn every_kind_of_response_has_its_outcome() {
         (Box::new(|_| Reply::error(200, -32603, "i")), "JSON-RPC error -32603: i", answered),
         (
             Box::new(|_| Reply::status(400).send("no\nsession")),
-            "the server answered with HTTP status 400: no session",
+            "the server responded with HTTP status 400: no session",
             answered,
         ),
         (
             Box::new(|_| Reply::status(502).send("<html>")),
-            "the server answered with HTTP status 502: <html>",
+            "the server responded with HTTP status 502: <html>",
             Delivery::Unknown,
         ),
         (
@@ -117,7 +117,7 @@ async fn every_kind_of_response_has_its_outcome() {
         fixture.request("tools/list").await.unwrap();
         fixture.transport.close().await;
         assert_eq!(server.count("POST tools/call"), 1, "{expected}");
-        assert_eq!(fixture.handler.events(), ["ended: closed by us"]);
+        assert_eq!(fixture.handler.events(), ["ended: closed by the client"]);
     }
 }
 
@@ -174,7 +174,7 @@ async fn absent_server_means_not_sent() {
     server.stop().await;
     let fixture = Fixture::stateless(&server).await;
     let (text, delivery) = Fixture::failure(fixture.request("tools/call").await);
-    assert_eq!(text, format!("no connection to {}", server.url));
+    assert_eq!(text, format!("cannot connect to {}", server.url));
     assert_eq!(delivery, Delivery::NotSent);
 }
 
@@ -191,7 +191,7 @@ async fn close_ends_open_requests() {
     let after = Fixture::failure(fixture.request("tools/call").await);
     assert_eq!(after, ("transport is shut down".to_owned(), Delivery::NotSent));
     fixture.transport.close().await;
-    assert_eq!(fixture.handler.events(), ["ended: closed by us"]);
+    assert_eq!(fixture.handler.events(), ["ended: closed by the client"]);
 }
 
 #[tokio::test]

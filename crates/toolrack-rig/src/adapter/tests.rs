@@ -53,7 +53,7 @@ fn call_errors_map_to_kind_and_text() {
         ManagerError::Closed,
         ToolErrorKind::Cancelled,
         Some(false),
-        "the manager is closed (it was shut down, or the runtime in which it was opened has ended)",
+        "the manager is closed (it was shut down, or the Tokio runtime of this transport was dropped)",
     );
 }
 

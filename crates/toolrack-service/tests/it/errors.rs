@@ -58,7 +58,7 @@ async fn failed_call_matches_spec_004() {
     let hangs = started(&service, hangs).await;
     let error = service.call_tool(hangs, "echo", &json!({ "text": "x" })).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::NetworkError, "{error}");
-    assert_eq!(error.hint(), Some("the server may have done it; look before calling again"));
+    assert_eq!(error.hint(), Some("the server may have run it; check before you retry"));
 
     let crashes =
         started(&service, fixture.scripted("crashes", &["--plan", "call:1=exit(7)"])).await;

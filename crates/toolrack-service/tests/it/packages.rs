@@ -184,7 +184,7 @@ async fn missing_tool_is_named_with_a_hint() {
     );
     let (kind, reason, hint) = look(PackageKind::Binary).await;
     assert_eq!(kind, FailureKind::PackageNotFound);
-    assert_eq!(reason, "program `x` was not found in PATH (/nowhere)");
+    assert_eq!(reason, "program `x` not found in PATH (/nowhere)");
     assert_eq!(hint, "install it, or give its full path");
 }
 
@@ -221,5 +221,5 @@ async fn missing_required_secret_is_missing_credentials() {
     }
     let failure = failure(config, installer(data.path(), &marker)).await;
     assert_eq!(failure.kind(), FailureKind::MissingCredentials, "{failure}");
-    assert!(failure.reason().contains("`git-token` is not stored"), "{failure}");
+    assert!(failure.reason().contains("`git-token` does not exist"), "{failure}");
 }

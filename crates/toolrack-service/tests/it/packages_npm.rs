@@ -156,7 +156,7 @@ async fn installation_has_its_own_timeout() {
     let config = McpServerConfig { install_timeout: Duration::from_millis(700), ..fake.config() };
     let failure = failure(config, fake.installer()).await;
     assert_eq!(failure.kind(), FailureKind::InstallTimedOut, "{failure}");
-    assert_eq!(failure.reason(), "the package was not installed within 700ms");
+    assert_eq!(failure.reason(), "package was not installed within 700ms");
     assert!(
         failure.hint().is_some_and(|hint| hint.contains("install_timeout")),
         "{:?}",

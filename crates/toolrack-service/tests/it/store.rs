@@ -192,5 +192,5 @@ fn debug_output_shows_no_values() {
     // Diagnostics do not show values either.
     write(store.path(), "[[defaults.mcp]]\nname = 'a'\nurl = 'https://u:canary@a.dev'\n");
     let refused = format!("{:?}", store.read().unwrap_err());
-    assert!(refused.contains("password") && !refused.contains("canary"), "{refused}");
+    assert!(refused.contains("credentials") && !refused.contains("canary"), "{refused}");
 }

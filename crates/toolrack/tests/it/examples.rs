@@ -53,7 +53,7 @@ fn many_servers() {
     let lines: Vec<&str> = stdout.lines().collect();
     assert_eq!(lines[..2], ["first: connected, 5 tools", "second: connected, 2 tools"]);
     assert!(lines[2].starts_with("broken: failed: "), "{stdout}");
-    assert!(lines[2].contains("`no-such-program-anywhere` was not found"), "{stdout}");
+    assert!(lines[2].contains("`no-such-program-anywhere` not found"), "{stdout}");
     assert_eq!(
         lines[3..],
         [
@@ -74,7 +74,7 @@ fn deny_list() {
     assert_eq!(
         run("deny_list", &[]),
         "demo_greet\ndemo_add\ndemo_word_count\n\
-         demo.countdown: the rule `deny = \"count*\"` matches it\n2 tools are left\n"
+         demo.countdown: it matches `deny = \"count*\"`\n2 tools are left\n"
     );
 }
 
@@ -94,7 +94,7 @@ fn progress_and_cancel() {
     assert_eq!(
         run("progress_and_cancel", &[]),
         "progress: 1\nprogress: 2\nprogress: 3\ndone: Lift-off!\ngave up on the second call\n\
-         countdown: Abandoned\nHello, again!\n"
+         countdown: Cancelled\nHello, again!\n"
     );
 }
 
@@ -129,6 +129,6 @@ fn rejected_token_is_reported() {
     let args = ["--plan", "http=status(401)"];
     let server = HttpServer::start(HttpServerKind::scripted(&args)).unwrap();
     let stdout = run("http_with_token", &[&server.url(), "t0ken"]);
-    assert!(stdout.contains("login needed: the server refused the configured token"), "{stdout}");
+    assert!(stdout.contains("login required: the server rejected the configured token"), "{stdout}");
     assert!(!stdout.contains("t0ken"));
 }

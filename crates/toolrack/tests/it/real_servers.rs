@@ -65,7 +65,7 @@ async fn real_servers_follow_the_config_file() {
     })
     .await;
     let reason = state(&rack, "broken").to_string();
-    assert!(reason.contains("`no-such-program-anywhere` was not found in PATH"), "{reason}");
+    assert!(reason.contains("`no-such-program-anywhere` not found in PATH"), "{reason}");
     eventually("the other servers connect", || {
         connected(&rack) == ["filesystem", "memory", "everything"]
     })
