@@ -305,7 +305,11 @@ mod tests {
 
     #[test]
     fn callback_error_is_shown_only_from_the_right_issuer() {
-        check(Promise::Absent, "state=s1&error=access_denied", Err("rejected the request: access_denied"));
+        check(
+            Promise::Absent,
+            "state=s1&error=access_denied",
+            Err("rejected the request: access_denied"),
+        );
         check(
             Promise::Given,
             &format!("state=s1&error=access_denied&error_description=not%1Btoday&{ISS}"),

@@ -234,11 +234,15 @@ mod static_bearer_tests {
     #[test]
     fn static_bearer_is_sent_and_not_refreshed() {
         check(401, "Bearer", "login required: the server rejected the configured token");
-        check(403, "", "not allowed: the server rejected the configured token with status 403");
+        check(
+            403,
+            "",
+            "permission denied: the server rejected the configured token with status 403",
+        );
         check(
             403,
             "Bearer error=\"insufficient_scope\", scope=\"a b\"",
-            "not allowed: the configured token lacks the scopes a b",
+            "permission denied: the configured token lacks the scopes a b",
         );
     }
 }

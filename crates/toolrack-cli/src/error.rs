@@ -378,14 +378,14 @@ mod tests {
         check(
             ManagerError::Denied { server: "fs".to_owned(), tool: "rm".to_owned(), rule }.into(),
             ExitCode::Denied,
-            r#"{"code":"DENIED","message":"the tool `rm` of `fs` is denied: the rule `deny = \"rm*\"` matches it","hint":"change `allow` or `deny` of the server to use it"}"#,
+            r#"{"code":"DENIED","message":"tool `rm` of server `fs` is denied: it matches `deny = \"rm*\"`","hint":"change `allow` or `deny` of the server to use it"}"#,
         );
         let late =
             CallError::TimedOut { waited: Duration::from_secs(3), delivery: Delivery::Unknown };
         check(
             late.into(),
             ExitCode::Unreachable,
-            r#"{"code":"NETWORK_ERROR","message":"no answer within 3s","hint":"the server may have acted; check before retrying, or allow more time with `--timeout`"}"#,
+            r#"{"code":"NETWORK_ERROR","message":"no response within 3s","hint":"the server may have acted; check before retrying, or allow more time with `--timeout`"}"#,
         );
         let large = RequestError::answered(TransportError::Oversize { limit_bytes: 10 });
         let large = CliError::from(CallError::Transport(large));

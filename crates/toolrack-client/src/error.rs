@@ -123,7 +123,7 @@ impl From<RequestError> for CallError {
 #[non_exhaustive]
 pub enum ConnectError {
     /// The transport could not be opened, or broke. For stdio: the process could not be started.
-    #[error("cannot connect to the server")]
+    #[error("connection failed")]
     Transport(#[source] TransportError),
     /// The server requires authentication, and there are no valid credentials.
     #[error("authentication failed")]
@@ -377,11 +377,11 @@ mod connect_error_tests {
         let missing = SpawnError::NotFound { program: "npx".to_owned(), path: "/bin".to_owned() };
         check(
             ConnectError::Transport(TransportError::Spawn(missing)),
-            "cannot connect to the server",
+            "connection failed",
             Some("install Node.js, which includes it"),
         );
         let spawn = |fault| ConnectError::Transport(TransportError::Spawn(fault));
-        let nothing = "cannot connect to the server";
+        let nothing = "connection failed";
         let folder = "this is a directory; use the path of the program in it";
         check(spawn(SpawnError::NotExecutable("/".into())), nothing, Some(folder));
         let chmod = "make it executable with `chmod +x /no/x`";
@@ -426,12 +426,12 @@ mod connect_error_tests {
         let status = |code| TransportError::Status { code, text: String::new() };
         check(
             ConnectError::Transport(status(404)),
-            "cannot connect to the server",
+            "connection failed",
             Some("check the path of the URL: many servers listen at `/mcp` or `/sse`"),
         );
         check(
             ConnectError::Transport(status(503)),
-            "cannot connect to the server",
+            "connection failed",
             Some("the server is out of service; try again later"),
         );
         let data = Some(json!({"requiredCapabilities": {"sampling": {}}}));
@@ -456,7 +456,7 @@ mod connect_error_tests {
         check(
             exited(&["npm error 404 no 'a@*' here", "npm error A complete log"], None),
             exited_text,
-            Some("it said: npm error 404 no 'a@*' here"),
+            Some("error output: npm error 404 no 'a@*' here"),
         );
         check(exited(&[], Some("usage: x")), exited_text, Some("last output: usage: x"));
         check(

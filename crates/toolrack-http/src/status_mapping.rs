@@ -177,7 +177,12 @@ mod tests {
             r#"the server responded with HTTP status 400: {"error":"text"}"#,
             answered,
         );
-        check(502, "<html>", "the server responded with HTTP status 502: <html>", Delivery::Unknown);
+        check(
+            502,
+            "<html>",
+            "the server responded with HTTP status 502: <html>",
+            Delivery::Unknown,
+        );
         check(400, "\u{1b}[31mred", "the server responded with HTTP status 400: red", answered);
     }
 

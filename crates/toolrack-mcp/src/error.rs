@@ -13,10 +13,10 @@ use crate::serde_lenient::{decode, or_absent};
 #[non_exhaustive]
 pub enum DecodeError {
     /// Invalid JSON, or another shape than the protocol defines.
-    #[error("the payload does not fit the protocol")]
+    #[error("invalid payload")]
     Shape(#[from] serde_json::Error),
     /// A required member is missing.
-    #[error("the payload has no `{member}`")]
+    #[error("missing member `{member}`")]
     Missing {
         /// Name on the wire.
         member: &'static str,

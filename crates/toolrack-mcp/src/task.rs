@@ -274,8 +274,8 @@ mod tests {
         check_report("failed", r#","error":{ }"#, r#"None Some("{ }") []"#);
         let asks = r#","inputRequests":{"z":{"method":"roots/list"},"b":{"method":"new/thing"}}"#;
         check_report("input_required", asks, r#"None None ["z", "b"]"#);
-        check_report("completed", "", "the payload has no `result`");
-        check_report("failed", "", "the payload has no `error`");
+        check_report("completed", "", "missing member `result`");
+        check_report("failed", "", "missing member `error`");
     }
 
     #[test]

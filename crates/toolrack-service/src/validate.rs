@@ -324,7 +324,10 @@ mod tests {
         );
         check(
             endpoint("example.com"),
-            &[("transport.url", "is not a valid URL; write the full URL, such as `https://example.com/mcp`")],
+            &[(
+                "transport.url",
+                "is not a valid URL; write the full URL, such as `https://example.com/mcp`",
+            )],
         );
         check(
             variable(json!({ "value": "a", "secret_ref": "b" })),

@@ -211,7 +211,10 @@ mod tests {
             r#"{"mcpServers": {"a": {"command": "x"}, "b": {"command": "x"}}}"#,
             "error: several servers in this JSON: a, b",
         );
-        check(r#"{"command": 5}"#, "error: command: must be a string; write `\"5\"`, not an integer");
+        check(
+            r#"{"command": 5}"#,
+            "error: command: must be a string; write `\"5\"`, not an integer",
+        );
         check(
             r#"{"mcpServers": {"a": {"command": 5}}}"#,
             "error: 1:34: mcpServers.a.command: must be a string; write `\"5\"`, not an integer",

@@ -117,8 +117,7 @@ async fn oversize_response_is_reported() {
     check(
         &scripted(),
         &["--plan", "initialize=huge(4MiB,front)"],
-        "invalid response to `initialize`: the payload does not fit the protocol: the \
-         answer is larger than the limit of 1048576 bytes",
+        "invalid response to `initialize`: invalid payload: response exceeds the limit of 1048576 bytes",
     )
     .await;
 }

@@ -113,7 +113,7 @@ async fn credentials_error_ends_the_retries() {
 async fn challenge_without_credentials_needs_login() {
     for (status, expected) in [
         (401, "login required: the server requires authentication"),
-        (403, "not allowed: the server responded with HTTP status 403"),
+        (403, "permission denied: the server responded with HTTP status 403"),
     ] {
         let server = Server::start(move |_| Reply::status(status)).await;
         let fixture = open(&server, None).await;

@@ -80,22 +80,22 @@ async fn every_kind_of_response_has_its_outcome() {
         ),
         (
             Box::new(|_| Reply::status(202)),
-            "malformed answer: status 202 without a JSON-RPC message",
+            "malformed response: status 202 without a JSON-RPC message",
             answered,
         ),
         (
             Box::new(move |_| body("text/html").send("<b>login</b>")),
-            "malformed answer: \"text/html\" instead of a JSON-RPC message: <b>login</b>",
+            "malformed response: \"text/html\" instead of a JSON-RPC message: <b>login</b>",
             answered,
         ),
         (
             Box::new(move |_| body("application/json").send("{\"jsonrpc\":")),
-            "malformed answer: \"application/json\" instead of a JSON-RPC message: {\"jsonrpc\":",
+            "malformed response: \"application/json\" instead of a JSON-RPC message: {\"jsonrpc\":",
             answered,
         ),
         (
             Box::new(|seen| Reply::json(&json!({"jsonrpc": "2.0", "id": seen.body["id"]}))),
-            "malformed answer: neither a request, a notification nor an answer",
+            "malformed response: neither a request, a notification nor an answer",
             answered,
         ),
         (Box::new(|_| Reply::events()), "input or output failed", Delivery::Unknown),

@@ -74,7 +74,7 @@ async fn failed_call_matches_spec_004() {
     let error = service.call_tool(fails, "fail", &json!({})).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::ServiceUnavailable, "{error}");
     let error = service.call_tool(fails, "ecko", &json!({})).await.unwrap_err();
-    assert_eq!(describe(&error), "NOT_FOUND there is no tool `fails.ecko`, but there is `echo`");
+    assert_eq!(describe(&error), "NOT_FOUND no tool named `fails.ecko`; did you mean `echo`?");
     let error = service.call_tool(fails, "add", &json!({})).await.unwrap_err();
     assert_eq!(error.code(), ErrorCode::Denied, "{error}");
     assert!(error.to_string().contains("deny = \"ad*\""), "{error}");

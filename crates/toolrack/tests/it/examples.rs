@@ -129,6 +129,9 @@ fn rejected_token_is_reported() {
     let args = ["--plan", "http=status(401)"];
     let server = HttpServer::start(HttpServerKind::scripted(&args)).unwrap();
     let stdout = run("http_with_token", &[&server.url(), "t0ken"]);
-    assert!(stdout.contains("login required: the server rejected the configured token"), "{stdout}");
+    assert!(
+        stdout.contains("login required: the server rejected the configured token"),
+        "{stdout}"
+    );
     assert!(!stdout.contains("t0ken"));
 }
