@@ -225,6 +225,8 @@ fn check_issuer(iss: Option<&str>, expected: &ExpectedCallback) -> Result<(), Au
 impl CallbackParams {
     fn parse(query: &str) -> Result<Self, AuthError> {
         let mut params = Self::default();
+        // RFC 6749 §3.1: a response must not repeat a parameter. Which value counts would depend on
+        // the parser.
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             let value = value.into_owned();
             let is_repeated = match name.as_ref() {
