@@ -179,6 +179,7 @@ impl Gateway {
             draining: stop.child_token(),
             stop,
         });
+        // Subscribed before the task starts, so that no event is lost in between.
         let events = shared.manager.subscribe();
         shared.tracker.spawn(change_notifier::run(Arc::clone(&shared), events));
         Self { shared, _stop: guard }
@@ -404,6 +405,7 @@ impl Shared {
     /// The tool list as JSON. Encoded once for each list of the manager.
     pub(crate) fn tools(&self, era: Era) -> Arc<[Bytes]> {
         let tools = self.manager.all_tools();
+        // Held while encoding: many clients that ask for a new list at once encode it only once.
         let mut cached = lock(&self.encoded_tools);
         // Compared by pointer: the manager publishes a new list with every change.
         let encoded = match cached.take() {
@@ -431,6 +433,7 @@ impl Shared {
     pub(crate) fn have_tools_changed(&self) -> bool {
         let tools = self.manager.all_tools();
         let encoded = lock(&self.encoded_tools);
+        // Without an encoded list no client has seen any tools, so there is no change to announce.
         encoded.as_ref().is_some_and(|encoded| !Arc::ptr_eq(&encoded.source, &tools))
     }
 

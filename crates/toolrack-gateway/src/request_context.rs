@@ -257,6 +257,7 @@ impl RequestContext {
         let acknowledged =
             json!({ "_meta": subscription_meta(&self.id), "notifications": granted });
         let method = Method::SubscriptionAcknowledged.as_str();
+        // Before the subscriber is added: the acknowledgement has to be the first message.
         self.queue.push(notification(method, &acknowledged));
         let (queue, id) = (Arc::clone(&self.queue), self.id.clone());
         let subscriber = Arc::new(Subscriber::for_listen(queue, id, granted));

@@ -400,8 +400,10 @@ impl Shared {
 
     async fn unsubscribe_at_server(&self, key: &(String, String)) {
         let (server, uri) = key;
+        // A server that is not connected has lost its subscriptions already.
         let Ok(connection) = self.manager.server(server) else { return };
         let Some(client) = connection.client() else { return };
+        // Counted again: another client may have subscribed since `release`.
         if self.subscriptions.count(key) == 0
             && let Err(error) = client.unsubscribe_resource(uri).await
         {

@@ -181,6 +181,7 @@ impl EventStream {
         if let Some(prefix) = self.prefix.take() {
             return Some(prefix);
         }
+        // `next` is cancel safe, so the timeout loses no message.
         match timeout(KEEP_ALIVE_INTERVAL, self.queue.next(&self.reader)).await {
             Ok(next) => {
                 next.map(|(number, message)| encode_event(self.name.as_deref(), number, &message))

@@ -59,6 +59,7 @@ impl HttpGateway {
         let Some((_, result)) = queue.next(&reader).await else {
             return error_response(StatusCode::BAD_REQUEST, &internal_error("no response"));
         };
+        // `initialize` failed, so there is no session to keep.
         if client.client().is_none() {
             return json(StatusCode::OK, result);
         }
@@ -189,6 +190,7 @@ impl HttpGateway {
                 let error = invalid_request("Bad Request: Unsupported protocol version");
                 Err(Box::new(error_response(StatusCode::BAD_REQUEST, &error)))
             }
+            // A missing header is fine: clients before 2025-06-18 send none.
             _ => Ok(session),
         }
     }
@@ -278,6 +280,7 @@ impl HttpSession {
         let queue = Arc::new(MessageQueue::new(Replay::Yes, redactor).with_content(content));
         queue.add_loss_notice(response_loss_notice());
         let mut streams = lock(&self.streams);
+        // Open streams are never dropped; the limit on requests in flight bounds them.
         if streams.len() >= MAX_STREAMS
             && let Some(index) = streams.iter().position(|(_, queue)| queue.is_finished())
         {
