@@ -66,6 +66,7 @@ fn member<'a>(members: &[(String, &'a RawValue)], name: &str) -> Option<&'a RawV
 }
 
 fn is_schema(raw: &RawValue) -> bool {
+    // `true` and `false` are schemas too.
     matches!(raw.get().as_bytes().first(), Some(b'{' | b't' | b'f'))
 }
 
