@@ -126,6 +126,7 @@ impl AuthorizationCodeFlow<'_> {
             .append_pair("state", state.reveal())
             .append_pair("code_challenge", &s256_challenge(verifier))
             .append_pair("code_challenge_method", "S256")
+            // Protocol facts §20.3: sent even to an authorization server that does not know it.
             .append_pair("resource", &self.source.resource);
         if let Some(scope) = scope_param(scopes) {
             query.append_pair("scope", &scope);

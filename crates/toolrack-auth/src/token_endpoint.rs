@@ -87,6 +87,7 @@ pub(crate) async fn request_token(
 pub(crate) fn authenticate_request(form: Form, auth: &TokenRequestAuth) -> (Form, Option<Secret>) {
     match auth {
         TokenRequestAuth::Assertion(statement) => {
+            // Protocol facts §20.8: without `client_id`, because the assertion names the client.
             let form = form.with("client_assertion_type", JWT_BEARER_ASSERTION);
             (form.with("client_assertion", statement.clone()), None)
         }
@@ -253,6 +254,7 @@ pub(crate) fn sign_assertion(
         "iss": client_id,
         "sub": client_id,
         "aud": audience,
+        // RFC 7523 §3: lets the authorization server reject a replayed assertion.
         "jti": random_token()?.reveal(),
         "iat": now,
         "exp": now + LIFETIME_SECONDS,

@@ -36,6 +36,7 @@ use crate::server_request_router::ActiveGuard;
 use crate::suspended::{CallFuture, SuspendedRequest, SuspendedRequests};
 
 /// How often a modern server may ask for input before it completes.
+// The TypeScript and Rust SDKs have the same limit.
 const MAX_ROUNDS: u32 = 10;
 /// How long after a request of a legacy server the next one still joins the same `input_required` result. A modern
 /// client is asked in rounds, so requests that a server sends together have to arrive together.
@@ -124,6 +125,8 @@ impl RequestContext {
             }
             n_rounds += 1;
             let (responses, state) = self.collect_input(session, &raw).await?;
+            // Only the responses of this round: the server keeps earlier ones in its
+            // `requestState`.
             call = start(forwarded_for.clone().with_input_responses(responses, state));
         }
     }

@@ -311,6 +311,7 @@ impl Shared {
             }
         };
         let subscribe = self.offers(Method::Subscribe);
+        // `listChanged` is always true: servers that connect and disconnect change every list.
         let resources = json!({ "subscribe": subscribe, "listChanged": true });
         offer("tools", Method::ListTools, json!({ "listChanged": true }));
         offer("resources", Method::ListResources, resources);
@@ -361,6 +362,7 @@ impl Shared {
     /// Notifies legacy servers that the roots of their only client changed.
     pub(crate) async fn roots_changed(&self) {
         for server in self.servers() {
+            // A modern server asks for the roots when it needs them.
             if let Some(client) = server.client().filter(|client| client.era() == Era::Legacy)
                 && let Err(error) = client.notify_roots_changed().await
             {
@@ -641,6 +643,7 @@ fn listed_tool(tool: &ToolWithServer, naming: Naming) -> Tool {
     };
     // Task support is between the server and us: clients call the tool like any other.
     let tool = tool.tool().clone();
+    // Strict clients reject the whole list because of one malformed schema.
     let input_schema = strict_schema(&tool.input_schema).into_owned();
     Tool { name, input_schema, execution: None, ..tool }
 }

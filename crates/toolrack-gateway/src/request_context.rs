@@ -314,6 +314,7 @@ impl RequestContext {
         if self.era() == Era::Modern {
             let info = self.shared.server_info(self.client.revision);
             let meta = json!({ MetaKey::SERVER_INFO: info });
+            // Modern results must have cache hints; these two values promise nothing.
             let members = r#","resultType":"complete","ttlMs":0,"cacheScope":"private","_meta":"#;
             out.extend_from_slice(format!("{members}{meta}").as_bytes());
         }

@@ -170,7 +170,7 @@ async fn open_tunnel(
 }
 
 fn parse_connect_status(head: &[u8]) -> Option<u16> {
-    // Only `1.`: some proxies answer CONNECT with HTTP/1.0.
+    // Any minor version: a proxy may answer CONNECT with HTTP/1.0.
     let line = head.strip_prefix(b"HTTP/1.")?;
     std::str::from_utf8(line.get(2..5)?).ok()?.parse().ok()
 }

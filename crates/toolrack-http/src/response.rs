@@ -249,6 +249,7 @@ impl HttpResponse {
         match chunk {
             Ok(Some(chunk)) => Poll::Ready(Ok(Some(chunk))),
             Ok(None) => {
+                // At the end of the body, not of the response: the caller may keep that for longer.
                 if let Some(BodySource::Http1(connection, pool)) = self.source.take() {
                     pool.return_connection(connection);
                 }

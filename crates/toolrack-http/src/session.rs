@@ -342,6 +342,7 @@ impl Inner {
         let (flavor, result) = match self.session.state().flavor {
             Flavor::StreamableHttp { .. } => {
                 let mut response = self
+                    // Spec 2025-11-25, transports §Session Management: without the old session id.
                     .post(&context, &self.sender.url, &RequestHeaders::default(), &body)
                     .await?;
                 let http_session_id =

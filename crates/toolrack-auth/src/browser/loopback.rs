@@ -95,6 +95,8 @@ impl Browser for SystemBrowser {
             };
             let listener = self.listen(preferred).await.map_err(no_port)?;
             let port = listener.local_addr().map_err(no_port)?.port();
+            // RFC 8252 §8.3: the address and not `localhost`, which may resolve to another
+            // interface.
             let redirect_uri = format!("http://127.0.0.1:{port}{}", self.path);
             let login = LoopbackLogin { listener, redirect_uri, browser: self.clone() };
             Ok(Box::new(login) as Box<dyn PreparedLogin>)

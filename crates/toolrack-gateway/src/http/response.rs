@@ -216,6 +216,7 @@ pub(crate) async fn respond(
     }
     let first = timeout(JSON_WAIT, events.queue.next(&events.reader)).await;
     match first {
+        // The stream ended without a message: a cancelled request has no response.
         Ok(None) => empty(StatusCode::ACCEPTED),
         Ok(Some((number, message)))
             if events.queue.is_last(number) && accepts != Accepts::EventStream =>
