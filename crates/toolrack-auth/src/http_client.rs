@@ -94,7 +94,7 @@ impl HttpClient {
         authorization: Option<&Secret>,
     ) -> Result<HttpResponse, AuthError> {
         // Also for the origin of the server, unlike in `get`: a form contains secrets, so it needs
-        // https.
+        // https or loopback.
         self.policy.check(url)?;
         let mut request = self.request(Method::POST, url)?;
         if let Some(secret) = authorization {

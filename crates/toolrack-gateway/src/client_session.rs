@@ -94,6 +94,8 @@ impl ResponseStream {
     /// Sends a response, and finishes the stream with it if no other request holds the stream. Message and end go
     /// together, so that the HTTP response can be a single JSON body.
     fn push_last(self, message: Bytes) {
+        // When the last two requests of a batch end together, neither may see 1. Then
+        // `FinishOnDrop` ends the stream.
         match self.finish.as_ref().map(Arc::strong_count) {
             Some(1) => self.queue.push_last(message),
             _ => self.queue.push(message),
@@ -208,6 +210,7 @@ impl ClientSession {
         if method == Method::Initialize.as_str() {
             return responses.push(response(&id, &self.initialize(params.as_deref())));
         }
+        // A child token, so that the end of the session cancels the request.
         let token = self.stop.child_token();
         let kind = RequestKind::from_method(&method);
         if let Err(error) = self.in_flight.register(&id, &token, kind) {

@@ -206,8 +206,8 @@ async fn reconnect(inner: &Arc<Inner>) {
                 tracing::debug!(%error, "could not reopen the SSE stream");
                 let failure = session_failure(error.error);
                 let is_hopeless = matches!(failure, SessionFailure::Unauthorized(_));
-                // Waiting callers get the error first. Then the task claims the renewal again,
-                // unless a request has claimed it in between.
+                // Gives up the claim. The task takes it again below, unless a request has taken it
+                // in between.
                 inner.session.fail(failure);
                 // Retrying does not help until the user logs in; the next request starts another attempt.
                 if is_hopeless || !inner.session.try_start_renewal(inner.session.state().epoch) {

@@ -36,6 +36,7 @@ impl RequestTimeout {
 
     /// The deadline of a request that starts now.
     pub fn start(&self) -> Deadline {
+        // Tokio's clock, which tests can pause.
         let started = Instant::now().into_std();
         let idle_timeout = self.idle.min(FOREVER);
         let hard_limit = started + self.total.min(FOREVER);

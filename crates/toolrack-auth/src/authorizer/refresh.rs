@@ -139,8 +139,7 @@ impl AuthFlow {
             return;
         };
         let Ok(auth) = self.requester().request_auth(credentials, grant) else { return };
-        // RFC 7009 §2.1: revoking the refresh token also revokes its access tokens, not the other
-        // way round.
+        // RFC 7009 §2.1: with the refresh token, the server should also revoke its access tokens.
         let secret = grant.refresh_token.as_ref().unwrap_or(&grant.access_token);
         let (form, header) =
             authenticate_request(Form::default().with("token", secret.clone()), &auth);

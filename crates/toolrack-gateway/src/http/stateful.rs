@@ -52,6 +52,7 @@ impl HttpGateway {
         let shared = &self.gateway.shared;
         let standalone = Arc::new(MessageQueue::new(Replay::Yes, shared.manager.redactor()));
         let client = ClientSession::new(Arc::clone(shared), standalone);
+        // No replay: the response is a JSON body, which cannot be resumed.
         let queue = Arc::new(MessageQueue::new(Replay::No, shared.manager.redactor()));
         let reader = queue.attach_reader(None);
         client.receive(message, &ResponseStream::closing(&queue));
@@ -363,6 +364,7 @@ impl Sessions {
         let ids: Vec<String> = expired.map(|(id, _)| id.clone()).collect();
         let removed: Vec<_> = ids.iter().filter_map(|id| sessions.remove(id)).collect();
         drop(sessions);
+        // Without the lock, as in `insert`.
         for session in removed {
             session.client.close();
         }

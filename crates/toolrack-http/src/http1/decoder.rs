@@ -94,8 +94,7 @@ enum Version {
 
 /// Parses the response head at the start of `bytes`.
 pub(crate) fn parse_head(bytes: &[u8]) -> Result<Parsed, Malformed> {
-    // Uninitialized: zeroing a hundred entries would cost every small response more than parsing
-    // it.
+    // Uninitialized, so that a small response does not pay for zeroing a hundred entries.
     let mut fields = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut []);
     let parser = httparse::ParserConfig::default();
