@@ -180,6 +180,7 @@ fn unreachable_from(
         _ => Ok(()),
     };
     match value {
+        // The keys are names, not keywords: a property may be called `x-mcp-header`.
         Value::Object(named) if MAPS.contains(&keyword) => named.values().try_for_each(inside),
         Value::Object(members) => no_annotation(members, path),
         Value::Array(items) => items.iter().try_for_each(inside),

@@ -121,6 +121,7 @@ where
     D: Deserializer<'de>,
 {
     let raw: Box<RawValue> = Deserialize::deserialize(deserializer)?;
+    // A raw value has no whitespace around it.
     if raw.get().starts_with('{') { Ok(raw) } else { Err(D::Error::custom("not an object")) }
 }
 

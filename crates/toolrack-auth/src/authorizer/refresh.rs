@@ -97,7 +97,7 @@ impl AuthFlow {
         if matches!(error, TokenError::InvalidClient(_)) {
             credentials.clients.remove(&expired.issuer);
         }
-        // The next login requests the scopes that the user has already granted.
+        // The next login requests the scopes of the lost grant again.
         credentials.pending_scopes = union_scopes(&credentials.pending_scopes, &expired.requested);
         Ok(lock.save(Some(&credentials)).await?)
     }
