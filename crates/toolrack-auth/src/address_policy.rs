@@ -49,6 +49,8 @@ impl AddressPolicy {
 
     pub(crate) fn allows(self, address: IpAddr) -> bool {
         let class = classify(address);
+        // Checked apart: a configured link-local server has this class itself and would allow all
+        // of it.
         class != AddressClass::Forbidden && class <= self.0
     }
 
@@ -93,6 +95,7 @@ fn classify_host(host: &Host<&str>) -> Option<AddressClass> {
         Host::Ipv4(address) => Some(classify(IpAddr::V4(*address))),
         Host::Ipv6(address) => Some(classify(IpAddr::V6(*address))),
         Host::Domain(name) => {
+            // `localhost.` is the same host.
             let name = name.strip_suffix('.').unwrap_or(name);
             let local = name == "localhost" || name.ends_with(".localhost");
             local.then_some(AddressClass::Loopback)
@@ -103,6 +106,7 @@ fn classify_host(host: &Host<&str>) -> Option<AddressClass> {
 pub(crate) fn classify(address: IpAddr) -> AddressClass {
     match address {
         IpAddr::V4(address) => classify_v4(address),
+        // The connection goes to the embedded address, so its class decides.
         IpAddr::V6(address) => match embedded_ipv4(address) {
             Some(inner) => classify_v4(inner),
             None => classify_v6(address),
@@ -135,6 +139,7 @@ fn classify_v6(address: Ipv6Addr) -> AddressClass {
     match (first, second) {
         (0xfc00..=0xfdff, _) => AddressClass::Private,
         (0x2001, 0xdb8) => AddressClass::Forbidden,
+        // The only block with global unicast addresses; the rest is special or unassigned.
         (0x2000..=0x3fff, _) => AddressClass::Public,
         _ => AddressClass::Forbidden,
     }

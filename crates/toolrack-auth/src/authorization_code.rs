@@ -126,6 +126,7 @@ impl AuthorizationCodeFlow<'_> {
             .append_pair("state", state.reveal())
             .append_pair("code_challenge", &s256_challenge(verifier))
             .append_pair("code_challenge_method", "S256")
+            // Protocol facts §20.3: sent even to an authorization server that does not know it.
             .append_pair("resource", &self.source.resource);
         if let Some(scope) = scope_param(scopes) {
             query.append_pair("scope", &scope);
@@ -225,6 +226,8 @@ fn check_issuer(iss: Option<&str>, expected: &ExpectedCallback) -> Result<(), Au
 impl CallbackParams {
     fn parse(query: &str) -> Result<Self, AuthError> {
         let mut params = Self::default();
+        // RFC 6749 §3.1: a response must not repeat a parameter. Which value counts would depend on
+        // the parser.
         for (name, value) in form_urlencoded::parse(query.as_bytes()) {
             let value = value.into_owned();
             let is_repeated = match name.as_ref() {

@@ -108,6 +108,7 @@ impl Authorizer {
     ///
     /// Dropping the future only stops waiting.
     pub async fn wait_idle(&self) {
+        // `wait` returns only on a closed tracker. It is reopened for later refreshes.
         self.tasks.close();
         self.tasks.wait().await;
         self.tasks.reopen();

@@ -68,6 +68,8 @@ impl Client {
     }
 
     fn is_usable(&self, redirect_uri: &str, now: u64) -> bool {
+        // Authorization servers may compare redirect URIs exactly, so another port needs another
+        // client.
         let matches = self.redirect_uri.as_deref() == Some(redirect_uri);
         matches && self.secret_expires_at.is_none_or(|end| now < end)
     }

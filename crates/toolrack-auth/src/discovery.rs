@@ -35,6 +35,7 @@ pub(crate) async fn discover(
     let fetcher = MetadataFetcher { http, protocol_version };
     match fetcher.resource_metadata(server, challenge.resource_metadata.as_deref()).await? {
         Some(published) => {
+            // RFC 9728 §3.3: otherwise a server could make us request a token for another one.
             if !resource_covers(&published.resource, server) {
                 return Err(untrusted(format_args!(
                     "the protected resource metadata is for another resource: {}",
@@ -129,6 +130,7 @@ impl MetadataFetcher<'_> {
     async fn fetch<T: DeserializeOwned>(&self, url: &Url) -> Result<Option<T>, AuthError> {
         let response: HttpResponse = self.http.get(url, self.protocol_version).await?;
         if response.is_success() {
+            // Protocol facts §20.2 step 3: a document that does not parse is ignored.
             return Ok(serde_json::from_slice(&response.body).ok());
         }
         if response.is_not_found() {

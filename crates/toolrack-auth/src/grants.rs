@@ -90,6 +90,7 @@ impl GrantSource {
         issued: TokenResponse,
         old: Option<&StoredGrant>,
     ) -> StoredGrant {
+        // RFC 6749 §6: without a new refresh token in the response, the old one stays valid.
         let previous = || old.and_then(|grant| grant.refresh_token.clone());
         let granted = old.map_or(&self.scopes, |grant| &grant.granted).clone();
         let received_at = now();
@@ -132,6 +133,7 @@ impl TokenRequester<'_> {
         credentials: &StoredCredentials,
     ) -> Result<Option<StoredGrant>, TokenError> {
         let Some(grant) = &credentials.grant else { return Ok(None) };
+        // These grants have no refresh token; a new request needs no user.
         if !matches!(self.settings.grant, Grant::AuthorizationCode) {
             let source = GrantSource::from_stored(self.http, grant).map_err(TokenError::Other)?;
             return self.request_unattended(source).await.map(Some);
@@ -139,6 +141,7 @@ impl TokenRequester<'_> {
         let Some(refresh_token) = grant.refresh_token.clone() else { return Ok(None) };
         let source = GrantSource::from_stored(self.http, grant).map_err(TokenError::Other)?;
         let auth = self.request_auth(credentials, grant).map_err(TokenError::Other)?;
+        // No `scope`: the new token then has the scopes of the old one (RFC 6749 §6).
         let form = Form::default()
             .with("grant_type", "refresh_token")
             .with("refresh_token", refresh_token)
@@ -316,9 +319,13 @@ pub(crate) fn select_scopes(inputs: ScopeInputs<'_>) -> Vec<String> {
     let mut scopes = union_scopes(inputs.previous, first);
     let has_offline_access =
         inputs.issuer.is_some_and(|list| list.iter().any(|scope| scope == OFFLINE_ACCESS));
+    // Not alone: an omitted parameter means the default scopes of the authorization server (RFC
+    // 6749 §3.3), which it would replace.
     if has_offline_access && !scopes.is_empty() {
         scopes = union_scopes(&scopes, &[OFFLINE_ACCESS.to_owned()]);
     }
+    // A server may list it although its authorization server does not know it. A configured one
+    // stays.
     if inputs.issuer.is_some() && !has_offline_access && inputs.settings.is_none() {
         scopes.retain(|scope| scope != OFFLINE_ACCESS);
     }

@@ -93,6 +93,8 @@ impl HttpClient {
         form: &Form,
         authorization: Option<&Secret>,
     ) -> Result<HttpResponse, AuthError> {
+        // Also for the origin of the server, unlike in `get`: a form contains secrets, so it needs
+        // https or loopback.
         self.policy.check(url)?;
         let mut request = self.request(Method::POST, url)?;
         if let Some(secret) = authorization {
@@ -159,6 +161,7 @@ impl HttpClient {
     }
 
     fn is_server_origin(&self, url: &Url) -> bool {
+        // `origin` does not include the user name.
         url.origin() == self.server.origin() && url.username().is_empty()
     }
 
@@ -185,6 +188,7 @@ fn client(
     let build_error = |error: reqwest::Error| unreachable(format_args!("no HTTP client: {error}"));
     let mut builder = Client::builder()
         .tls_backend_preconfigured(tls)
+        // A redirect would lead to a URL that the policy has not checked.
         .redirect(redirect::Policy::none())
         .timeout(REQUEST_TIMEOUT)
         .connect_timeout(REQUEST_TIMEOUT)
@@ -210,6 +214,7 @@ fn request_error(url: &Url, error: &reqwest::Error) -> AuthError {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     let mut last = String::new();
     while let Some(error) = cause {
+        // reqwest wraps the error of the resolver in its own.
         if error.is::<ForbiddenAddress>() {
             return untrusted(format_args!("{} leads to a private address", display_url(url)));
         }
@@ -230,6 +235,7 @@ impl HttpResponse {
     /// Whether the document is absent, so that the next URL may be tried. Redirects count: they are not
     /// followed, and many servers redirect every unknown path to a login page.
     pub(crate) fn is_not_found(&self) -> bool {
+        // 429 says nothing about whether the document exists.
         (300..500).contains(&self.status) && self.status != 429
     }
 }

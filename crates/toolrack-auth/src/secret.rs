@@ -51,6 +51,7 @@ impl From<String> for Secret {
 ///
 /// Some authorization servers quote the token that they reject.
 pub(crate) fn redact_secrets(text: &str, secrets: &[&Secret]) -> String {
+    // A very short secret would remove parts of ordinary words.
     let long_enough = secrets.iter().filter(|secret| secret.reveal().len() >= 4);
     long_enough.fold(text.to_owned(), |text, secret| text.replace(secret.reveal(), "…"))
 }

@@ -152,6 +152,7 @@ impl Default for AuthSettings {
 impl AuthSettings {
     /// Rejects settings that cannot work, before the first login.
     pub(crate) fn validate(&self) -> Result<(), AuthError> {
+        // Protocol facts §20.6: the URL is the client id, which must be https with a path.
         let is_document = |url: &Url| url.scheme() == "https" && url.path().len() > 1;
         if self.client_metadata_url.as_ref().is_some_and(|url| !is_document(url)) {
             return Err(refused("a client metadata URL must be https and have a path"));

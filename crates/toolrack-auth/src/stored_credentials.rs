@@ -18,6 +18,7 @@ pub struct StoredCredentials {
     #[serde(default)]
     pub(crate) clients: BTreeMap<String, Client>,
     /// The issuer that the configured client was first used with.
+    // The names in the file are those of earlier versions, whose logins must stay readable.
     #[serde(default, rename = "bound", skip_serializing_if = "Option::is_none")]
     pub(crate) client_binding: Option<ClientBinding>,
     /// Scopes that the server requested while no user was there to grant them; the next login requests them.

@@ -87,6 +87,7 @@ pub(crate) async fn request_token(
 pub(crate) fn authenticate_request(form: Form, auth: &TokenRequestAuth) -> (Form, Option<Secret>) {
     match auth {
         TokenRequestAuth::Assertion(statement) => {
+            // Protocol facts §20.8: without `client_id`, because the assertion names the client.
             let form = form.with("client_assertion_type", JWT_BEARER_ASSERTION);
             (form.with("client_assertion", statement.clone()), None)
         }
@@ -144,6 +145,7 @@ fn parse_response(
         TokenError::Other(unreachable(format_args!("{url} responded without a token")))
     })?;
     let token_type = body.token_type.unwrap_or_default();
+    // In a token exchange the type is `N_A` (RFC 8693 §2.2.1).
     let is_expected_type = kind == TokenKind::Exchange || token_type.eq_ignore_ascii_case("bearer");
     // Only visible ASCII: a token with a line break could inject headers.
     if !is_expected_type
@@ -164,6 +166,7 @@ fn parse_response(
 
 fn parse_error(response: &HttpResponse, url: &str, secrets: &[&Secret]) -> TokenError {
     let status = response.status;
+    // Before the body is read: an outage must not look like `invalid_grant`, which ends the login.
     let transient = status >= 500 || status == 429 || status == 408;
     if transient {
         return TokenError::Other(unreachable(format_args!(
@@ -251,6 +254,7 @@ pub(crate) fn sign_assertion(
         "iss": client_id,
         "sub": client_id,
         "aud": audience,
+        // RFC 7523 §3: lets the authorization server reject a replayed assertion.
         "jti": random_token()?.reveal(),
         "iat": now,
         "exp": now + LIFETIME_SECONDS,
@@ -265,10 +269,13 @@ fn signature(key: &Secret, algorithm: SigningAlgorithm, text: &[u8]) -> Result<V
     let key = PrivateKeyDer::from_pem_slice(key.reveal().as_bytes())
         .map_err(|_pem| refused("the private key is not valid PEM"))?;
     match algorithm {
+        // RFC 7518 §3.4: the fixed-length form, not ASN.1.
         SigningAlgorithm::Es256 => ecdsa(&ECDSA_P256_SHA256_FIXED_SIGNING, &key, text),
         SigningAlgorithm::Es384 => ecdsa(&ECDSA_P384_SHA384_FIXED_SIGNING, &key, text),
         SigningAlgorithm::Rs256 => rsa(&key, text),
         SigningAlgorithm::EdDsa => {
+            // Unchecked, because OpenSSL writes keys without the public part that `from_pkcs8`
+            // requires.
             let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(pkcs8(&key)?);
             Ok(pair.map_err(invalid_key)?.sign(text).as_ref().to_vec())
         }

@@ -196,21 +196,25 @@ fn replace(path: &Path, text: &Secret) -> io::Result<()> {
     let unique = format!("{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
     let temp_path = path.with_extension(format!("{unique}.tmp"));
     let written = write_temp(&temp_path, text).and_then(|()| fs::rename(&temp_path, path));
+    // A file with tokens must not stay behind.
     if written.is_err() {
         fs::remove_file(&temp_path).unwrap_or_default();
     }
     written?;
+    // The rename survives a power failure only after its directory is synced.
     sync_dir(path)
 }
 
 fn write_temp(path: &Path, text: &Secret) -> io::Result<()> {
     let mut file = private_file().create_new(true).open(path)?;
     file.write_all(text.reveal().as_bytes())?;
+    // Before the rename: otherwise a power failure could leave an empty file under the final name.
     file.sync_all()
 }
 
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
+        // Otherwise a power failure could bring a deleted login back.
         Ok(()) => sync_dir(path),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
@@ -223,12 +227,14 @@ fn sync_dir(path: &Path) -> io::Result<()> {
 
 fn private_file() -> OpenOptions {
     let mut options = OpenOptions::new();
+    // The mode is set at creation, so the file is never readable by others.
     options.write(true).mode(0o600);
     options
 }
 
 fn make_private_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    // `create` leaves an existing directory as it is.
     let mode = fs::metadata(dir)?.permissions().mode();
     if mode & 0o077 != 0 {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;

@@ -65,6 +65,8 @@ fn parse(value: &str) -> Vec<RawChallenge> {
             rest = characters.as_str();
             continue;
         }
+        // The grammar separates challenges and parameters by commas alike: only `=` tells them
+        // apart.
         match parameter(after) {
             Some((content, after)) => {
                 if let Some(challenge) = challenges.last_mut() {

@@ -200,6 +200,8 @@ impl ActiveRequest {
             ClientChannel::InputRequired(sender) => {
                 let (response, received) = oneshot::channel();
                 let (method, params) = (method.to_owned(), params.cloned());
+                // A full queue and a request that has ended look alike: the router tries another
+                // request.
                 sender.try_send(ServerRequest { method, params, response }).ok()?;
                 received.await.ok()
             }

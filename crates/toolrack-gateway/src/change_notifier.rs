@@ -61,6 +61,7 @@ async fn follow_events(shared: &Arc<Shared>, mut events: ManagerEvents) {
     loop {
         let deadline = notify_at.unwrap_or(expire_at);
         tokio::select! {
+            // The timer comes before the events, so that a flood of events cannot starve it.
             biased;
             () = shared.stop.cancelled() => return,
             () = sleep_until(deadline) => {
@@ -111,6 +112,8 @@ fn handle_event(shared: &Arc<Shared>, offered: &mut OfferedLists, event: Manager
             let connection = shared.manager.server(&server);
             let now = connection.map(|server| offered_lists(&server)).unwrap_or_default();
             let before = offered.insert(server, now).unwrap_or_default();
+            // Most state changes leave the tools as they are, so only an outdated list is
+            // announced.
             Lists { tools: shared.have_tools_changed(), ..now.or(before) }
         }
         // A removed server sends no other event.
@@ -123,6 +126,7 @@ fn handle_event(shared: &Arc<Shared>, offered: &mut OfferedLists, event: Manager
             lost.fold(none, Lists::or)
         }
         ManagerEvent::ServerEvent { server, event: Event::SubscriptionEnded { uris } } => {
+            // No check of the scope: a server outside of it has no subscriptions to renew.
             if !uris.is_empty() {
                 resubscribe(shared, &server);
             }

@@ -94,6 +94,8 @@ impl ResponseStream {
     /// Sends a response, and finishes the stream with it if no other request holds the stream. Message and end go
     /// together, so that the HTTP response can be a single JSON body.
     fn push_last(self, message: Bytes) {
+        // When the last two requests of a batch end together, neither may see 1. Then
+        // `FinishOnDrop` ends the stream.
         match self.finish.as_ref().map(Arc::strong_count) {
             Some(1) => self.queue.push_last(message),
             _ => self.queue.push(message),
@@ -203,9 +205,12 @@ impl ClientSession {
         params: Option<Bytes>,
         responses: &ResponseStream,
     ) {
+        // Handled here and not in a task, because the next message may already depend on the
+        // session.
         if method == Method::Initialize.as_str() {
             return responses.push(response(&id, &self.initialize(params.as_deref())));
         }
+        // A child token, so that the end of the session cancels the request.
         let token = self.stop.child_token();
         let kind = RequestKind::from_method(&method);
         if let Err(error) = self.in_flight.register(&id, &token, kind) {
@@ -214,6 +219,7 @@ impl ClientSession {
         let (this, responses) = (Arc::clone(self), responses.clone());
         self.shared.tracker.spawn(async move {
             let outcome = tokio::select! {
+                // A request that is cancelled while it completes gets no response.
                 biased;
                 () = token.cancelled() => None,
                 outcome = this.run_request(&id, &method, params, &responses.queue) => Some(outcome),
@@ -242,6 +248,7 @@ impl ClientSession {
                 self.mark_ready();
                 (Arc::clone(client), Some(Arc::clone(self)))
             }
+            // Spec 2025-11-25, lifecycle: a ping is allowed before `initialize`.
             None if !is_modern && method == Method::Ping.as_str() => return to_result(&json!({})),
             _ => (Arc::new(ClientInfo::from_meta(&parsed)?), None),
         };
@@ -439,6 +446,7 @@ impl InFlightRequests {
             return Ok(None);
         }
         match timeout(QUEUE_TIMEOUT, self.running.acquire()).await {
+            // The semaphore is never closed, so `ok` hides no error.
             Ok(permit) => Ok(permit.ok()),
             Err(_elapsed) => Err(GatewayErrorData::busy(format!(
                 "{} requests are open and none finished within {} s",
@@ -475,6 +483,7 @@ impl InFlightRequests {
     }
 
     fn cancel(&self, id: &RequestId) {
+        // Cancelled without the lock, which the woken task takes to remove its entry.
         let found = lock(&self.requests).get(id).cloned();
         found.inspect(|(token, _)| token.cancel());
     }

@@ -37,6 +37,7 @@ pub enum GatewayErrorCause {
     /// The server did not respond in time.
     TimedOut,
     /// The transport to the server failed.
+    // Clients and other gateways read these values, so they keep their first names.
     #[serde(rename = "line")]
     Transport,
     /// The response exceeds the configured size limit.

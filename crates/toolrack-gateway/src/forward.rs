@@ -36,6 +36,7 @@ use crate::server_request_router::ActiveGuard;
 use crate::suspended::{CallFuture, SuspendedRequest, SuspendedRequests};
 
 /// How often a modern server may ask for input before it completes.
+// The TypeScript and Rust SDKs have the same limit.
 const MAX_ROUNDS: u32 = 10;
 /// How long after a request of a legacy server the next one still joins the same `input_required` result. A modern
 /// client is asked in rounds, so requests that a server sends together have to arrive together.
@@ -89,6 +90,7 @@ impl RequestContext {
             return Ok(Target::Prompt { server, name, arguments });
         }
         let (server, tool) = self.shared.resolve_tool_refreshing(name).await?;
+        // Some servers reject a call without `arguments`, so an absent member becomes `{}`.
         let empty = || RawValue::from_string("{}".to_owned()).unwrap_or_default();
         let arguments = params.arguments.map_or_else(empty, ToOwned::to_owned);
         if !arguments.get().starts_with('{') {
@@ -123,6 +125,8 @@ impl RequestContext {
             }
             n_rounds += 1;
             let (responses, state) = self.collect_input(session, &raw).await?;
+            // Only the responses of this round: the server keeps earlier ones in its
+            // `requestState`.
             call = start(forwarded_for.clone().with_input_responses(responses, state));
         }
     }
@@ -251,6 +255,8 @@ impl RequestContext {
             outcome => return outcome,
         };
         let url_mode = RawJson::new(r#"{"mode":"url"}"#);
+        // After a response the error is final; otherwise the client would be asked for the same
+        // page forever.
         let has_responded = params.input_responses.is_some();
         if has_responded || !self.client.supports(Method::Elicit.as_str(), Some(&url_mode)) {
             return Err(error);
@@ -372,6 +378,8 @@ impl Target {
                         Ok(raw) => return Ok(raw),
                         Err(error) if may_be_elsewhere(&error) => {
                             let error = error_mapping::from_read_error(error, style, uri);
+                            // The first server is the likeliest to have the resource, so its error
+                            // says most.
                             first_error.get_or_insert(error);
                         }
                         Err(error) => {

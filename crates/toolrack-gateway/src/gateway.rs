@@ -179,6 +179,7 @@ impl Gateway {
             draining: stop.child_token(),
             stop,
         });
+        // Subscribed before the task starts, so that no event is lost in between.
         let events = shared.manager.subscribe();
         shared.tracker.spawn(change_notifier::run(Arc::clone(&shared), events));
         Self { shared, _stop: guard }
@@ -310,6 +311,7 @@ impl Shared {
             }
         };
         let subscribe = self.offers(Method::Subscribe);
+        // `listChanged` is always true: servers that connect and disconnect change every list.
         let resources = json!({ "subscribe": subscribe, "listChanged": true });
         offer("tools", Method::ListTools, json!({ "listChanged": true }));
         offer("resources", Method::ListResources, resources);
@@ -360,6 +362,7 @@ impl Shared {
     /// Notifies legacy servers that the roots of their only client changed.
     pub(crate) async fn roots_changed(&self) {
         for server in self.servers() {
+            // A modern server asks for the roots when it needs them.
             if let Some(client) = server.client().filter(|client| client.era() == Era::Legacy)
                 && let Err(error) = client.notify_roots_changed().await
             {
@@ -404,6 +407,7 @@ impl Shared {
     /// The tool list as JSON. Encoded once for each list of the manager.
     pub(crate) fn tools(&self, era: Era) -> Arc<[Bytes]> {
         let tools = self.manager.all_tools();
+        // Held while encoding: many clients that ask for a new list at once encode it only once.
         let mut cached = lock(&self.encoded_tools);
         // Compared by pointer: the manager publishes a new list with every change.
         let encoded = match cached.take() {
@@ -431,6 +435,7 @@ impl Shared {
     pub(crate) fn have_tools_changed(&self) -> bool {
         let tools = self.manager.all_tools();
         let encoded = lock(&self.encoded_tools);
+        // Without an encoded list no client has seen any tools, so there is no change to announce.
         encoded.as_ref().is_some_and(|encoded| !Arc::ptr_eq(&encoded.source, &tools))
     }
 
@@ -638,6 +643,7 @@ fn listed_tool(tool: &ToolWithServer, naming: Naming) -> Tool {
     };
     // Task support is between the server and us: clients call the tool like any other.
     let tool = tool.tool().clone();
+    // Strict clients reject the whole list because of one malformed schema.
     let input_schema = strict_schema(&tool.input_schema).into_owned();
     Tool { name, input_schema, execution: None, ..tool }
 }

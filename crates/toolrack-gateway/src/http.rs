@@ -186,6 +186,7 @@ impl HttpGateway {
             let error = invalid_request(&format!("message exceeds {limit} bytes"));
             error_response(StatusCode::PAYLOAD_TOO_LARGE, &error)
         };
+        // A declared length over the limit is rejected before any of the body is read.
         if usize::try_from(body.size_hint().lower()).map_or(true, |size| size > limit) {
             return Err(too_large());
         }
@@ -245,6 +246,7 @@ impl HttpGateway {
         let cancel = disconnected.clone().drop_guard();
         let reader = queue.attach_reader(None);
         let running = run_stateless(context, (method, params), disconnected, Arc::clone(&status));
+        // In a task, because a response that becomes a stream outlives this future.
         shared.tracker.spawn(running);
         let events = EventStream {
             queue,
@@ -357,6 +359,7 @@ fn classify(headers: &HeaderMap, message: &[u8]) -> Result<PostKind, JsonRpcErro
     let has_meta_version = params.is_some_and(|params| !matches!(params.meta_version(), Ok(None)));
     let is_initialize = method.as_deref() == Some(McpMethod::Initialize.as_str());
     Ok(match (session, version) {
+        // Spec 2026-07-28, transports: the body is authoritative, so `_meta` wins over the headers.
         _ if has_meta_version => PostKind::Stateless,
         (None, _) if is_initialize && !is_modern_version => PostKind::Initialize,
         (Some(session), _) if !is_modern_version => PostKind::Session(session),

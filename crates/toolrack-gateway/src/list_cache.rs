@@ -169,6 +169,7 @@ impl<T: Listable> CachedLists<T> {
         let Some(client) = server.client() else { return Ok(None) };
         let Some(announces) = T::announces_changes(client.capabilities()) else { return Ok(None) };
         let name = server.name().to_owned();
+        // A server that announces changes invalidates its list itself.
         let max_age = if announces { Duration::MAX } else { purpose.max_age() };
         if let Some(list) = self.cached(&name, server.launch(), max_age) {
             return Ok(Some((name, list)));

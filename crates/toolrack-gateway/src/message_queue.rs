@@ -111,6 +111,8 @@ impl MessageQueue {
 
     /// Queues a message that must not be lost.
     pub(crate) fn push(&self, message: Bytes) {
+        // Before the lock: a search through a large message would make readers and other writers
+        // wait.
         let message = self.redactor.redact_json(message);
         self.state().push(message);
         self.notify();
@@ -214,6 +216,7 @@ impl MessageQueue {
 
     /// Waits until fewer than `bytes` are unread.
     pub(crate) async fn wait_for_space(&self, bytes: usize) {
+        // Subscribed before the check, so that a read in between is not missed.
         let mut version = self.version.subscribe();
         while self.state().unread_bytes >= bytes {
             if version.changed().await.is_err() {
@@ -236,11 +239,13 @@ impl MessageQueue {
             for notice in notices {
                 state.push(self.redactor.redact_json(notice));
             }
+            // Returned now: the reader is about to wait, and the push above has not woken it.
             if matches!(read, Read::Pending) {
                 return state.take(self.replay);
             }
         }
         drop(state);
+        // Wakes writers that wait for space.
         if matches!(read, Read::Message(..)) {
             self.notify();
         }
@@ -295,6 +300,7 @@ impl State {
 
     /// Makes the messages from `number` on unread again. If they are no longer kept, starts at the oldest that is.
     fn rewind(&mut self, number: u64) {
+        // The number comes from the client and may be too old, or never issued.
         let number = number.clamp(self.first, self.unread);
         while self.unread > number {
             self.unread -= 1;

@@ -257,6 +257,7 @@ impl RequestContext {
         let acknowledged =
             json!({ "_meta": subscription_meta(&self.id), "notifications": granted });
         let method = Method::SubscriptionAcknowledged.as_str();
+        // Before the subscriber is added: the acknowledgement has to be the first message.
         self.queue.push(notification(method, &acknowledged));
         let (queue, id) = (Arc::clone(&self.queue), self.id.clone());
         let subscriber = Arc::new(Subscriber::for_listen(queue, id, granted));
@@ -313,6 +314,7 @@ impl RequestContext {
         if self.era() == Era::Modern {
             let info = self.shared.server_info(self.client.revision);
             let meta = json!({ MetaKey::SERVER_INFO: info });
+            // Modern results must have cache hints; these two values promise nothing.
             let members = r#","resultType":"complete","ttlMs":0,"cacheScope":"private","_meta":"#;
             out.extend_from_slice(format!("{members}{meta}").as_bytes());
         }

@@ -59,6 +59,7 @@ impl QueueEntry {
     /// is asked only the grace period remains.
     fn blocks_until(&self) -> Instant {
         let asked = self.request.awaiting_client_since().map(|since| since + GRACE);
+        // A client that is asked late does not prolong the turn.
         asked.unwrap_or(self.since + MAX_TURN).min(self.since + MAX_TURN)
     }
 }
@@ -113,6 +114,8 @@ impl ServerQueue {
     /// Whether the queue equals a new one and need not be kept.
     pub(crate) fn is_unused(&self) -> bool {
         let is_empty = self.active.is_empty() && self.waiting.is_empty();
+        // A server that sends unattributed requests keeps its queue, so that clients still take
+        // turns.
         !self.sends_unattributed && is_empty && self.cancelled.is_empty()
     }
 
@@ -173,6 +176,7 @@ impl ServerQueue {
     ) {
         self.active.retain(|entry| !Arc::ptr_eq(&entry.request, request));
         if completion == Completion::Unknown {
+            // One entry per client, with its latest cancellation.
             self.cancelled.retain(|(client_id, since)| {
                 *client_id != request.client_id && is_recent(*since, now)
             });

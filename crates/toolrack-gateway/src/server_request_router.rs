@@ -271,6 +271,7 @@ impl ServerRequestRouter {
     /// Waits until no active request at the server belongs to the recipient.
     async fn recipient_left(&self, server: &str, recipient: &Recipient) {
         loop {
+            // Subscribed before the check, as in `wait_for_turn`.
             let mut changes = self.changes.subscribe();
             let is_there =
                 self.active_requests(server).iter().any(|request| recipient.includes(request));
@@ -293,6 +294,7 @@ impl Drop for ActiveGuard {
         self.router.with_queue(&self.server, |queue| {
             queue.finish(&self.request, self.completion, Instant::now());
         });
+        // After the queue is unlocked, because every woken task locks it.
         self.router.notify();
     }
 }
@@ -300,6 +302,7 @@ impl Drop for ActiveGuard {
 impl Drop for QueueGuard<'_> {
     fn drop(&mut self) {
         self.router.with_queue(self.server, |queue| queue.dequeue(self.ticket));
+        // Requests behind this one may have waited only for it.
         self.router.notify();
     }
 }
@@ -341,6 +344,7 @@ impl ClientHandler for ServerRequestRouter {
         let forwarded = self.forwards_roots().then_some(RootsCapability { list_changed: true });
         ClientCapabilities {
             roots: forwarded.or(own),
+            // Declared before any client is known. A request that no client supports gets an error.
             sampling: Some(SamplingCapability { tools: true, context: true }),
             elicitation: Some(ElicitationCapability { form: true, url: true }),
             ..ClientCapabilities::default()
@@ -374,6 +378,7 @@ impl ClientHandler for ServerRequestRouter {
                 into_raw(self.forward(server, &recipient, request).await)
             }));
         }
+        // `None` passes the request on to the typed methods below, which use the fallback.
         if !is_roots {
             return None;
         }

@@ -254,6 +254,7 @@ fn fd_kind(descriptor: BorrowedFd<'_>) -> io::Result<FdKind> {
         return Ok(FdKind::Other);
     }
     let socket = StdUnixStream::from(OwnedFd::from(file));
+    // Unlike a pipe, a socket cannot be reopened through `/proc`, so the shared mode is changed.
     socket.set_nonblocking(true)?;
     Ok(FdKind::Socket(socket))
 }

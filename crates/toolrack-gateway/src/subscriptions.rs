@@ -123,6 +123,7 @@ impl Subscriber {
 
     /// Removes a resource. `true` if the client was counted for it and has to be uncounted.
     pub(crate) fn unsubscribe(&self, uri: &str) -> bool {
+        // A pending entry is removed too: `confirm` of its request then finds it gone.
         let removed = lock(&self.uris).as_mut().and_then(|uris| uris.remove(uri));
         removed == Some(SubscriptionState::Counted)
     }
@@ -130,12 +131,14 @@ impl Subscriber {
     /// Removes all resources for good, and returns those for which the client has to be uncounted.
     pub(crate) fn close(&self) -> Vec<String> {
         let uris = lock(&self.uris).take().unwrap_or_default();
+        // Pending ones are left out: their requests find the session closed in `confirm`.
         let counted = uris.into_iter().filter(|(_, state)| *state == SubscriptionState::Counted);
         counted.map(|(uri, _)| uri).collect()
     }
 
     fn list_changed(&self, kind: ListKind) {
         if includes_list(&self.lists, kind) {
+            // Lossy, because the loss notice repeats every change.
             self.queue.push_lossy(list_changed(kind, self.subscription.as_ref()));
         }
     }
@@ -362,6 +365,7 @@ impl ResourceSubscriptions {
     /// Uncounts one client. Returns server and URI if it was the last one.
     fn release(&self, uri: &str) -> Option<(String, String)> {
         let mut counts = lock(&self.counts);
+        // By URI alone: a client that unsubscribes does not name the server.
         let key = counts.keys().find(|(_, key_uri)| key_uri == uri)?.clone();
         let count = counts.get_mut(&key)?;
         *count -= 1;
@@ -400,8 +404,10 @@ impl Shared {
 
     async fn unsubscribe_at_server(&self, key: &(String, String)) {
         let (server, uri) = key;
+        // A server that is not connected has lost its subscriptions already.
         let Ok(connection) = self.manager.server(server) else { return };
         let Some(client) = connection.client() else { return };
+        // Counted again: another client may have subscribed since `release`.
         if self.subscriptions.count(key) == 0
             && let Err(error) = client.unsubscribe_resource(uri).await
         {

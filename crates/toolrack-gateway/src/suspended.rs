@@ -57,6 +57,7 @@ impl SuspendedRequests {
 
     /// Stores a request and returns the `requestState` that leads back to it.
     pub(crate) fn insert(&self, request: SuspendedRequest) -> Result<String, JsonRpcError> {
+        // Requests that have expired must not count against the limit.
         self.drop_expired();
         let mut requests = lock(&self.requests);
         let Some(requests) = requests.as_mut() else {
@@ -112,6 +113,7 @@ impl SuspendedRequests {
 
     /// Drops all requests and accepts no more.
     pub(crate) fn close(&self) {
+        // Taken out first and dropped without the lock, as in `drop_expired`.
         let dropped = lock(&self.requests).take();
         drop(dropped);
     }

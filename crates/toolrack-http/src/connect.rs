@@ -81,7 +81,9 @@ impl Connector {
             Some(proxy) => self.connect_tcp(&proxy.host, proxy.port).await,
             None => self.connect_tcp(&without_brackets(host), port).await,
         }?;
+        // Requests are written whole, so Nagle's algorithm could only delay their last segment.
         stream.set_nodelay(true)?;
+        // HTTP/2 is chosen by ALPN, which needs TLS.
         if security == Security::Plain {
             return Ok((NetStream::Tcp(stream), HttpVersion::Http1));
         }
@@ -89,6 +91,7 @@ impl Connector {
             Some(proxy) => open_tunnel(stream, proxy, host, port).await?,
             None => stream,
         };
+        // A failed load is not stored, so the next connection tries again.
         let connector = self.tls.get_or_try_init(|| tls_connector(&self.extra_roots)).await?;
         let name = ServerName::try_from(without_brackets(host)).map_err(io::Error::other)?;
         let stream = connector.connect(name, stream).await?;
@@ -167,6 +170,7 @@ async fn open_tunnel(
 }
 
 fn parse_connect_status(head: &[u8]) -> Option<u16> {
+    // Any minor version: a proxy may answer CONNECT with HTTP/1.0.
     let line = head.strip_prefix(b"HTTP/1.")?;
     std::str::from_utf8(line.get(2..5)?).ok()?.parse().ok()
 }
@@ -242,10 +246,13 @@ static PLATFORM_CERTS: OnceLock<Vec<CertificateDer<'static>>> = OnceLock::new();
 
 /// TLS connector that trusts the platform and `extra_roots`. Offers HTTP/2 and HTTP/1.1.
 pub(crate) async fn tls_connector(extra_roots: &[u8]) -> io::Result<TlsConnector> {
+    // Blocking: reads the certificate files of the platform.
     let platform_certs =
         tokio::task::spawn_blocking(|| PLATFORM_CERTS.get_or_init(load_platform_certs));
     let platform_certs = platform_certs.await.map_err(io::Error::other)?;
     let mut roots = RootCertStore::empty();
+    // An unreadable platform certificate is skipped, because platform stores have old ones. An
+    // unreadable extra root is an error, because the user named it.
     let (_n_added, n_ignored) = roots.add_parsable_certificates(platform_certs.iter().cloned());
     if n_ignored > 0 {
         tracing::debug!(n_ignored, "could not read platform certificates");
@@ -254,6 +261,7 @@ pub(crate) async fn tls_connector(extra_roots: &[u8]) -> io::Result<TlsConnector
         let certificate = certificate.map_err(io::Error::other)?;
         roots.add(certificate).map_err(io::Error::other)?;
     }
+    // Named here, because the process-wide default may be missing or set by another crate.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

@@ -148,6 +148,7 @@ impl ConnectionPool {
 
     /// Takes a connection back after its exchange.
     pub(crate) fn return_connection(self: &Arc<Self>, mut connection: Box<Http1Connection>) {
+        // After `close` a returned connection would stay open: the pool is emptied only once.
         if !connection.is_complete() || self.tasks.stop.is_cancelled() {
             return;
         }
@@ -173,11 +174,14 @@ impl ConnectionPool {
         let mut idle_connections = self.idle_connections();
         if let Some(sender) = &idle_connections.http2 {
             if !sender.is_closed() {
+                // Not taken out: an HTTP/2 connection carries many requests at once.
                 return Some(Connection::Http2(sender.clone()));
             }
             idle_connections.http2 = None;
         }
         while let Some(mut connection) = idle_connections.http1.pop() {
+            // The checks only avoid a likely failure: a server that closes right after them is
+            // handled in `exchange`.
             if connection.idle_since.elapsed() < MAX_IDLE && connection.is_usable() {
                 return Some(Connection::Http1(connection));
             }
@@ -198,6 +202,7 @@ impl ConnectionPool {
         self: &Arc<Self>,
         stream: NetStream,
     ) -> Result<Connection, hyper::Error> {
+        // hyper pings only while a stream is open, so an idle connection causes no traffic.
         let (sender, driver) = http2::Builder::new(self.tasks.clone())
             .timer(TokioTimer::new())
             .keep_alive_interval(PING_INTERVAL)
@@ -207,6 +212,7 @@ impl ConnectionPool {
         self.tasks.spawn(drive_http2(driver, self.tasks.stop.clone()));
         let mut idle_connections = self.idle_connections();
         match &idle_connections.http2 {
+            // Dropping the new sender closes the second connection.
             Some(sender) if !sender.is_closed() => Ok(Connection::Http2(sender.clone())),
             _ => {
                 idle_connections.http2 = Some(sender.clone());
@@ -226,6 +232,7 @@ async fn send_http2(
 ) -> Result<HttpResponse, AttemptError> {
     let response = sender.try_send_request(parts.to_request()).await;
     response.map(HttpResponse::from_http2).map_err(|mut failure| {
+        // hyper gives the message back only if it has not written any of it.
         let is_unsent = failure.take_message().is_some();
         AttemptError { error: to_io_error(failure.into_error()), is_unsent }
     })

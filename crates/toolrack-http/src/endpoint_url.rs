@@ -57,6 +57,7 @@ impl EndpointUrl {
     /// Resolves a reference from the server.
     pub(crate) fn join(&self, reference: &str) -> Result<Self, UrlError> {
         let url = self.base.join(reference).map_err(invalid)?;
+        // `origin()` leaves out user name and password, so they are checked as well.
         if url.origin() != self.base.origin() || has_userinfo(&url) {
             return Err(UrlError::CrossOrigin(url.origin().ascii_serialization()));
         }
@@ -161,6 +162,7 @@ pub(crate) fn is_loopback<S: AsRef<str>>(host: &Host<S>) -> bool {
     match host {
         Host::Domain(name) => {
             let name = name.as_ref();
+            // RFC 6761 §6.3: `localhost` and all names below it are loopback.
             name == "localhost" || name.ends_with(".localhost")
         }
         Host::Ipv4(address) => address.is_loopback(),

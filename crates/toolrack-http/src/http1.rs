@@ -110,6 +110,7 @@ impl Http1Connection {
 
     /// Whether the exchange has ended so that another one can follow.
     pub(crate) fn is_complete(&self) -> bool {
+        // Bytes left in the buffer belong to no request. The next response would start with them.
         self.is_reusable && self.framing == BodyFraming::Empty && self.input.is_empty()
     }
 
@@ -178,6 +179,7 @@ impl Http1Connection {
         {
             return Poll::Ready(Err(io::Error::new(error.kind(), error.to_string())));
         }
+        // Both polls register the waker, so progress in either direction wakes the caller.
         match self.poll_head(context) {
             // The write error says more than "closed".
             Poll::Ready(Err(closed)) => match written {
@@ -253,6 +255,8 @@ impl Http1Connection {
             if ready!(self.poll_fill(context))? == 0 {
                 return Poll::Ready(match self.framing {
                     BodyFraming::UntilClose => {
+                        // Does not bring the connection back to the pool: `is_reusable` is false
+                        // with this framing.
                         self.framing = BodyFraming::Empty;
                         Ok(None)
                     }
@@ -278,6 +282,7 @@ impl Http1Connection {
         if self.input.capacity() == 0 {
             self.input = SPARE_BUFFER.try_with(Cell::take).ok().flatten().unwrap_or_default();
         }
+        // One allocation for a body of known length: the buffer does not double its way up.
         if self.input.capacity() - self.input.len() < missing.max(MIN_READ_BYTES) {
             self.input.reserve(missing.max(self.read_size));
         }
@@ -297,6 +302,7 @@ impl RequestWriter<'_> {
             let n_body_sent = self.n_sent.saturating_sub(self.head.len());
             let body = self.body.get(n_body_sent..).unwrap_or_default();
             let stream = Pin::new(&mut *stream);
+            // Vectored, so that a large body is not copied behind its head.
             let n_bytes = ready!(if self.body.is_empty() {
                 stream.poll_write(context, head)
             } else {
@@ -308,6 +314,7 @@ impl RequestWriter<'_> {
             }
             self.n_sent += n_bytes;
         }
+        // TLS may hold back records until a flush.
         if !self.is_flushed {
             ready!(Pin::new(stream).poll_flush(context))?;
             self.is_flushed = true;

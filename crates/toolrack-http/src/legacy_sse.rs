@@ -77,6 +77,7 @@ impl Inner {
             if let Some(SseEvent::Other(_, reference)) = found.map(|index| events.remove(index)) {
                 break self.parse_endpoint(&reference)?;
             }
+            // Nothing was sent before the `endpoint` event, so an earlier event answers no request.
             events.clear();
         };
         let stream_closed = CancellationToken::new();
@@ -168,8 +169,10 @@ impl Inner {
     async fn serve_stream(self: &Arc<Self>, mut stream: LegacyStream) {
         tokio::select! {
             () = self.read_until_closed(&mut stream.response, &mut stream.parser) => {}
+            // `Session::open` cancels the token of the session that it replaces.
             () = stream.closed.cancelled() => return,
         }
+        // Fails the requests that wait for a response on this stream.
         stream.closed.cancel();
         let state = self.session.state();
         // This stream is that of the current session only if the token in the state is now cancelled too: a
@@ -203,6 +206,8 @@ async fn reconnect(inner: &Arc<Inner>) {
                 tracing::debug!(%error, "could not reopen the SSE stream");
                 let failure = session_failure(error.error);
                 let is_hopeless = matches!(failure, SessionFailure::Unauthorized(_));
+                // Gives up the claim. The task takes it again below, unless a request has taken it
+                // in between.
                 inner.session.fail(failure);
                 // Retrying does not help until the user logs in; the next request starts another attempt.
                 if is_hopeless || !inner.session.try_start_renewal(inner.session.state().epoch) {

@@ -72,6 +72,7 @@ async fn run(inner: &Arc<Inner>) {
             // Event ids are valid only within their session.
             parser = SseParser::new(inner.max_message_bytes);
         }
+        // The start of a broken event must not become part of the new stream.
         parser.restart();
         // The stream of a replaced session is dropped, and the loop opens one for the new session.
         let new_session = changes.wait_for(|now| now.epoch != state.epoch);
@@ -84,6 +85,8 @@ async fn run(inner: &Arc<Inner>) {
             // A server without this stream often responds 404 instead of 405. That is a lost session only if
             // this stream worked before.
             StreamOutcome::SessionUnknown if opened.is_none() => return,
+            // Only if this session had a stream. A renewed session without one is retried, not
+            // renewed again.
             StreamOutcome::SessionUnknown if opened == Some(epoch) => {
                 add_failures(&mut backoff, SHORT_SESSION_PENALTY);
                 inner.renew(epoch);

@@ -39,6 +39,7 @@ impl ProxySettings {
         let pairs: Vec<(String, String)> = pairs.into_iter().collect();
         let exact = |name: &str| pairs.iter().find(|(key, _)| key == name).map(|(_, value)| value);
         let find = |name: &str| {
+            // An empty lowercase variable hides the uppercase one, so it switches the proxy off.
             let found = exact(&name.to_ascii_lowercase()).or_else(|| exact(name));
             found.filter(|value| !value.trim().is_empty()).cloned()
         };
@@ -71,6 +72,7 @@ impl ProxySettings {
         no_proxy.split(',').map(str::trim).filter(|entry| !entry.is_empty()).any(|entry| {
             let entry = entry.to_ascii_lowercase();
             let entry = match entry.rsplit_once(':') {
+                // In an IPv6 address the part after the last colon is not a port.
                 Some((name, entry_port)) if !name.contains(':') => {
                     if entry_port.parse() == Ok(port) {
                         name
@@ -82,6 +84,7 @@ impl ProxySettings {
             };
             let name = entry.trim_start_matches("*.").trim_start_matches('.');
             let name = name.trim_start_matches('[').trim_end_matches(']');
+            // For names only: the address 10.1.2.3 is not below an entry `2.3`.
             let below = bare.strip_suffix(name).is_some_and(|rest| rest.ends_with('.'));
             name == "*" || name == bare || (below && matches!(host, Host::Domain(_)))
         })

@@ -39,6 +39,7 @@ impl<'a> RequestHeaders<'a> {
     /// Headers of every message in a session.
     pub(crate) fn for_session(mode: ProtocolMode, http_session_id: Option<HeaderValue>) -> Self {
         let version = match mode {
+            // Versions are dates, so they compare as text.
             ProtocolMode::Session(version) if version >= FIRST_WITH_VERSION_HEADER => Some(version),
             _ => None,
         };
@@ -157,6 +158,7 @@ pub(crate) fn parse_session_id(value: &HeaderValue) -> Option<HeaderValue> {
 
 /// An empty value is encoded too, because some proxies drop headers without a value.
 fn needs_no_encoding(value: &str) -> bool {
+    // A plain value that looks encoded would be decoded by the server.
     let looks_encoded = value.starts_with(SENTINEL_START) && value.ends_with(SENTINEL_END);
     let has_outer_space = value.starts_with(' ') || value.ends_with(' ');
     // No branch inside the loop, so that the compiler vectorizes it.

@@ -71,6 +71,7 @@ impl RequestSender {
         credentials: Option<Arc<dyn Credentials>>,
         mut headers: HeaderMap,
     ) -> Self {
+        // The only encoding that `response` can decode.
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         let get = CommonHeaders::new(headers.clone());
@@ -90,6 +91,7 @@ impl RequestSender {
         let (mut n_sends, mut n_redirects, mut has_waited) = (0, 0, false);
         loop {
             let url = redirected.as_deref().unwrap_or(request.url);
+            // In the loop: a challenge may have brought a new token.
             let authorization = match &self.credentials {
                 Some(credentials) => current_authorization(&**credentials).await?,
                 None => None,
@@ -100,6 +102,7 @@ impl RequestSender {
             let mut response =
                 exchange.await.map_err(|error| exchange_error(error, url, request.sent))?;
             let status = response.status;
+            // 403 too: with `insufficient_scope` it asks for a token with more scopes.
             if matches!(status.as_u16(), 401 | 403) {
                 // Boxed, like every rare branch, to keep the future of a normal call small.
                 let challenge = self.handle_auth_challenge(
@@ -125,6 +128,7 @@ impl RequestSender {
             }
             match retry_delay(&response, request).filter(|_| !has_waited && n_sends < MAX_SENDS) {
                 Some(wait) => {
+                    // Before the wait, so that other requests can use the connection meanwhile.
                     response.release(&self.tasks);
                     Box::pin(sleep(wait)).await;
                     has_waited = true;
@@ -193,6 +197,8 @@ impl RequestSender {
             .all(&WWW_AUTHENTICATE)
             .map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
             .collect();
+        // Before the credentials act: a login can take minutes, and the connection must not wait
+        // for it.
         let body = response.read_prefix(MAX_CHALLENGE_BYTES).await;
         response.release(&self.tasks);
         let text = sanitize_line(String::from_utf8_lossy(&body).trim(), MAX_CHALLENGE_CHARS);
@@ -224,6 +230,7 @@ impl RequestSender {
         let location = response.headers.get(&LOCATION).and_then(|value| value.to_str().ok());
         let location = location.unwrap_or_default().to_owned();
         response.release(&self.tasks);
+        // 301, 302 and 303 turn a POST into a GET, which would lose the message.
         let keeps_method = matches!(status.as_u16(), 307 | 308);
         if location.is_empty() || !(keeps_method || request.http_method == Method::GET) {
             return Err(fail("redirect cannot be followed".to_owned()));
@@ -240,6 +247,7 @@ impl RequestSender {
 async fn current_authorization(
     credentials: &dyn Credentials,
 ) -> Result<Option<Authorization>, RequestError> {
+    // The common case is synchronous; `obtain` allocates a boxed future.
     match credentials.cached() {
         CachedCredential::None => Ok(None),
         CachedCredential::Ready(authorization) => Ok(Some(authorization)),
@@ -250,6 +258,8 @@ async fn current_authorization(
 /// Delay before the single retry that a busy server asked for.
 fn retry_delay(response: &HttpResponse, request: &HttpRequest<'_>) -> Option<Duration> {
     let wait = retry_after(response.status, response.headers.get(&RETRY_AFTER), SystemTime::now())?;
+    // A 503 may come from a proxy after the server has acted, so only idempotent requests are
+    // repeated.
     let deadline = request.deadline.filter(|_| request.idempotency == Idempotency::Idempotent)?;
     // Jitter: clients that were rejected together do not come back together.
     let wait = wait + Duration::from_millis(fastrand::u64(0..250));
@@ -339,6 +349,7 @@ impl RequestParts<'_> {
         if let Some(value) = proxy.and_then(|proxy| proxy.authorization.as_ref()) {
             write_field(out, &PROXY_AUTHORIZATION, value.as_bytes());
         }
+        // RFC 9110 §8.6: a POST states its length even if it is zero.
         if *self.http_method == Method::POST || !self.body.is_empty() {
             // Writing to memory does not fail.
             let _written = write!(out, "content-length: {}\r\n", self.body.len());
@@ -349,6 +360,7 @@ impl RequestParts<'_> {
     /// Builds the request for HTTP/2.
     pub(crate) fn to_request(&self) -> Request<Full<Bytes>> {
         let mut parts = Parts::default();
+        // HTTP/2 is spoken only over TLS, where ALPN chose it.
         parts.scheme = Some(Scheme::HTTPS);
         parts.authority = Some(self.url.authority.clone());
         parts.path_and_query = Some(self.url.path.clone());
@@ -413,6 +425,7 @@ impl DerefMut for ScratchBuffer {
 
 impl Drop for ScratchBuffer {
     fn drop(&mut self) {
+        // One large request must not pin its memory on the thread.
         if self.0.capacity() > SPARE_BYTES {
             return;
         }

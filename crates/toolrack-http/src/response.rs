@@ -144,6 +144,7 @@ impl HttpResponse {
 
     /// Reads the whole body into one buffer. A body in one chunk is not copied, unless it is small.
     pub(crate) async fn read_all(&mut self, limit_bytes: usize) -> Result<Bytes, BodyError> {
+        // With gzip, the declared length says nothing about the decoded body.
         let declared =
             self.remaining_length().filter(|_| self.content.encoding == ContentEncoding::Identity);
         if declared.is_some_and(|declared| declared > limit_bytes as u64) {
@@ -210,6 +211,7 @@ impl HttpResponse {
 
     /// Returns the connection if the body has ended. Never waits.
     pub(crate) fn try_finish(&mut self) {
+        // The no-op waker loses no wake-up: each later poll brings the waker of its own task.
         let mut context = Context::from_waker(std::task::Waker::noop());
         // A few chunks may already be buffered; an endless body is not followed.
         for _ in 0..4 {
@@ -247,6 +249,7 @@ impl HttpResponse {
         match chunk {
             Ok(Some(chunk)) => Poll::Ready(Ok(Some(chunk))),
             Ok(None) => {
+                // At the end of the body, not of the response: the caller may keep that for longer.
                 if let Some(BodySource::Http1(connection, pool)) = self.source.take() {
                     pool.return_connection(connection);
                 }
@@ -302,6 +305,7 @@ impl GzipDecoder {
                 return Err(BodyError::TooLarge);
             }
         }
+        // Without a flush the decoder could hold back the end of an SSE event.
         self.decoder.flush().map_err(io_error)?;
         if self.decoder.get_ref().len() > limit_bytes {
             return Err(BodyError::TooLarge);

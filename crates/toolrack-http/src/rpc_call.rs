@@ -80,6 +80,7 @@ impl Inner {
         // A server of an older protocol may have created a session before it rejected the request.
         if let (Err(_), Some(unwanted)) = (&outcome, unwanted) {
             let inner = Arc::clone(self);
+            // `Initialize`, because no version was negotiated for that session.
             self.tasks.spawn(async move {
                 inner.delete_session(unwanted, ProtocolMode::Initialize).await
             });
@@ -168,17 +169,21 @@ impl Inner {
             return None;
         }
         self.router.counters().count_message();
+        // Copied, so that the read buffer can be recycled with its connection.
         Some(RawJson::new(Bytes::copy_from_slice(result)))
     }
 
     /// Finds the response in a body with one message or a batch.
     fn find_response(&self, body: &Bytes, id: u64) -> Option<Result<RawJson, RequestError>> {
+        // Batches exist only in 2025-03-26, but the parser does not depend on the version.
         if let Some(messages) = split_batch(body) {
             let mut found = None;
             for message in messages {
                 if let Matched::Response(response) =
                     self.match_message(&body.slice_ref(message), id)
                 {
+                    // The first response counts. The loop goes on, because the other messages must
+                    // be routed.
                     found.get_or_insert(response);
                 }
             }
@@ -209,6 +214,8 @@ impl Inner {
                 stats.count_message();
                 Matched::Response(Err(RequestError::answered(error)))
             }
+            // A response with our id but without a valid outcome: without this arm its caller would
+            // wait until the timeout.
             Err(MessageError::Shape { id: Some(message_id) })
                 if message_id.as_local_id() == Some(id) =>
             {
@@ -218,6 +225,8 @@ impl Inner {
                 ))))
             }
             _ => {
+                // A server request on this stream belongs to this call, so it is routed together
+                // with its id.
                 self.router.route_related(id, message);
                 Matched::Other
             }
@@ -227,6 +236,7 @@ impl Inner {
     pub(crate) fn body_error(&self, error: BodyError) -> RequestError {
         match error {
             BodyError::TooLarge => {
+                // `answered`: the server has processed the request, so no policy may send it again.
                 self.router.counters().count_oversize();
                 let limit_bytes = self.max_message_bytes;
                 RequestError::answered(TransportError::Oversize { limit_bytes })
@@ -247,6 +257,7 @@ impl Inner {
         loop {
             let end = match self.read_events(response, &mut parser, id).await {
                 Ok(found) => {
+                    // The server should end the stream now; draining it keeps the connection.
                     response.release(&self.tasks);
                     return found;
                 }
@@ -278,6 +289,8 @@ impl Inner {
                 Err(error) => return Err(self.body_error(error)),
             };
             let mut found = None;
+            // The whole chunk is parsed even after the response, so that its other messages are
+            // routed.
             parser.feed(&chunk, &mut |event| match self.match_event(&event, id) {
                 Matched::Response(response) => {
                     found.get_or_insert(response);
@@ -297,6 +310,8 @@ impl Inner {
                 tracing::trace!(name, "ignoring an SSE event");
                 Matched::Other
             }
+            // An oversize notification is dropped alone; only an oversize response fails the
+            // request.
             SseEvent::TooLarge(head)
                 if TruncatedMessage::identify(head, b"") == TruncatedMessage::Unsolicited =>
             {
@@ -315,9 +330,13 @@ impl Inner {
         backoff: &mut Backoff,
     ) -> Result<HttpResponse, RequestError> {
         loop {
+            // Also before the first attempt: a server that breaks every stream would be polled
+            // without a pause. The number of attempts has no limit, because the timeout of the
+            // caller ends the loop.
             let wait = backoff.record_failure(Instant::now(), fastrand::f64());
             sleep(wait.max(parser.retry().unwrap_or_default())).await;
             let headers = resume.0.clone().with_last_event_id(parser.last_id());
+            // GET without the id opens a notification stream, which never brings the response.
             if !headers.has_last_event_id() {
                 return Err(stream_ended());
             }
@@ -330,6 +349,8 @@ impl Inner {
                 }
                 Ok(mut response) if is_retryable(response.status) => response.release(&self.tasks),
                 Ok(mut response) => {
+                    // The server had accepted the request and only its response is lost, hence
+                    // `unknown`.
                     let rejected = error_from_response(response.status, b"");
                     response.release(&self.tasks);
                     return Err(RequestError::unknown(rejected.error));

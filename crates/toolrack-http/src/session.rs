@@ -142,6 +142,7 @@ impl Session {
             if let Flavor::StreamableHttp { http_session_id } = &mut state.flavor {
                 taken = http_session_id.take();
             }
+            // No receiver has to wake up: epoch and phase are unchanged.
             false
         });
         taken
@@ -165,6 +166,7 @@ impl Session {
 
     /// Claims the renewal. `false` if another task has it, or the session is no longer that of `epoch`.
     pub(crate) fn try_start_renewal(&self, epoch: u64) -> bool {
+        // Check and claim are one step under the lock of the channel, so two tasks cannot both win.
         self.state.send_if_modified(|state| {
             let is_free = !matches!(state.phase, Phase::Renewing);
             let is_ours = is_free && state.epoch == epoch;
@@ -184,6 +186,7 @@ impl Session {
         let mut handshake = self.handshake();
         let now = Instant::now();
         let wait = handshake.backoff.record_failure(now, fastrand::f64());
+        // Read before the penalty, which would delay the first attempt after a long session.
         let is_first = handshake.backoff.n_failures() == 1;
         if std::mem::take(&mut handshake.was_open) {
             add_failures(&mut handshake.backoff, SHORT_SESSION_PENALTY);
@@ -220,6 +223,8 @@ impl Inner {
             Phase::Renewing => self.session.retry_now.notify_one(),
             Phase::Lost(_) => self.renew(state.epoch),
         }
+        // `wait_for` checks the current value first, so a renewal that ends before this line is
+        // seen.
         let mut changes = self.session.subscribe();
         let settled = changes.wait_for(|state| !matches!(state.phase, Phase::Renewing)).await;
         let state = settled.map_err(|_closed| RequestError::not_sent(TransportError::Shutdown))?;
@@ -261,6 +266,8 @@ impl Inner {
             .write(id, &mut params)
             .map_err(|error| RequestError::not_sent(TransportError::Serialize(error)))?;
         self.session.save_initialize_params(Bytes::from(params));
+        // A second `initialize` replaces the session. The server would keep the old one until it
+        // expires.
         if let Some(previous_id) = self.session.take_session_id() {
             let inner = Arc::clone(self);
             self.tasks.spawn(async move {
@@ -289,9 +296,11 @@ impl Inner {
         let rejected =
             error_from_response(response.status, &response.read_prefix(MAX_ERROR_BODY_BYTES).await);
         response.release(&self.tasks);
+        // A stateless server also rejects `initialize` with 400, and it has no SSE stream to try.
         if is_stateless_error(&rejected.error) {
             return Err(rejected);
         }
+        // The server rejected the POST, so it is safe to send `initialize` again.
         context.sent.clear();
         match self.initialize_sse(&body, id, context).await {
             Ok(outcome) => Ok(outcome),
@@ -333,6 +342,7 @@ impl Inner {
         let (flavor, result) = match self.session.state().flavor {
             Flavor::StreamableHttp { .. } => {
                 let mut response = self
+                    // Spec 2025-11-25, transports §Session Management: without the old session id.
                     .post(&context, &self.sender.url, &RequestHeaders::default(), &body)
                     .await?;
                 let http_session_id =
@@ -368,11 +378,13 @@ impl Inner {
     ) -> Result<(), RequestError> {
         let decoded = result.decode::<InitializeResult<'_>>();
         if !decoded.is_ok_and(|decoded| decoded.protocol_version == version) {
+            // Otherwise the rejected session would stay on the server until it expires.
             if let Flavor::StreamableHttp { http_session_id: Some(id) } = flavor {
                 self.delete_session(id, ProtocolMode::Initialize).await;
             }
             return Err(RequestError::not_sent(TransportError::SessionLost));
         }
+        // Not published yet: waiting requests must not overtake `notifications/initialized`.
         let state = SessionState { flavor, ..self.session.state() };
         let sent = SentFlag::default();
         let context =

@@ -137,6 +137,8 @@ impl SseParser {
                 .extend_data(strip_space(part.get(DATA_PREFIX.len()..).unwrap_or_default()));
         }
         let room = MAX_FIELD_BYTES.saturating_sub(line_start.len());
+        // A possible `data` line is not cut here: `extend_data` applies the limit of the event to
+        // it.
         let kept = part.len().min(if may_be_data(line_start, part) { part.len() } else { room });
         line_start.extend_from_slice(part.get(..kept).unwrap_or_default());
         if line_start.len() > DATA_PREFIX.len() && line_start.starts_with(DATA_PREFIX) {
@@ -151,6 +153,7 @@ impl SseParser {
             self.data.extend_from_slice(part);
             return;
         }
+        // The memory is freed at once, because the rest of the event may be endless.
         if !std::mem::replace(&mut self.is_too_large, true) {
             self.data.truncate(MAX_HEAD_BYTES);
             self.data.shrink_to_fit();
@@ -178,8 +181,10 @@ impl SseParser {
             None => (line, &[][..]),
         };
         match field {
+            // Only reached by a `data` line without content, which still adds a line.
             b"data" => self.extend_data(b"\n"),
             b"event" => self.event_type = value.to_vec(),
+            // WHATWG: an id with a NUL is ignored.
             b"id" if !value.contains(&0) => self.next_id = Some(value.to_vec()),
             b"retry" => self.retry = parse_millis(value).or(self.retry),
             _ => {}
@@ -187,6 +192,8 @@ impl SseParser {
     }
 
     fn dispatch_event(&mut self) -> Option<SseEvent> {
+        // Also for an event without data: servers send one to make the stream resumable
+        // (2025-11-25).
         if let Some(id) = self.next_id.take() {
             self.last_id = Some(id.into());
         }

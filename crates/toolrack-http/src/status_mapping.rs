@@ -50,6 +50,7 @@ pub(crate) fn json_rpc_error_in(body: &[u8]) -> Option<JsonRpcError> {
 
 /// Error for a response with an error `status`.
 pub(crate) fn error_from_response(status: StatusCode, body: &[u8]) -> RequestError {
+    // An error status may carry a JSON-RPC error, which says more than the status.
     if let Some(error) = json_rpc_error_in(body) {
         return RequestError::answered(error);
     }

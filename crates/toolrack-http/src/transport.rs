@@ -217,6 +217,7 @@ impl Transport for HttpTransport {
             return Err(RequestError::not_sent(reason.to_error()));
         }
         let body = encode(|out| write_response(out, id, outcome))?;
+        // Rejected, not queued: a server that reads no responses must not fill our memory.
         let Ok(slot) = Arc::clone(&inner.response_slots).try_acquire_owned() else {
             let buffered_bytes = MAX_RESPONSES_IN_FLIGHT.saturating_mul(body.len());
             return Err(RequestError::not_sent(TransportError::QueueFull { buffered_bytes }));
@@ -409,7 +410,9 @@ impl Inner {
         let sent = SentFlag::default();
         let mut request = self.sender.background_request(Method::DELETE, &headers, "DELETE", &sent);
         request.idempotency = Idempotency::NotIdempotent;
+        // Half, so that the DELETE ends within `CLOSE_TIMEOUT`.
         match timeout(BACKGROUND_TIMEOUT / 2, self.sender.send(&request)).await {
+            // Not `tasks`, which has already stopped if the transport is closing.
             Ok(Ok(mut response)) => response.release(&self.connection_tasks),
             Ok(Err(error)) => tracing::debug!(%error, "could not delete the session on the server"),
             Err(_elapsed) => tracing::debug!("deleting the session on the server timed out"),
@@ -421,6 +424,7 @@ impl Inner {
         if self.tasks.stop.is_cancelled() {
             return;
         }
+        // First, so that callers get `Closed` and not the error of a stream that is torn down.
         self.router.close(&CloseReason::Closed);
         self.tasks.stop.cancel();
         // The connections stay open until the DELETE has been sent.
@@ -439,6 +443,7 @@ impl Inner {
     /// Closes a transport whose tasks are gone, without deleting the session: no task is left to send the
     /// DELETE.
     fn abort(&self) {
+        // Also reached after `close`, which ends the task that holds the guard.
         if self.tasks.stop.is_cancelled() {
             return;
         }
@@ -494,6 +499,8 @@ struct CancelGuard<'a> {
 
 impl Drop for CancelGuard<'_> {
     fn drop(&mut self) {
+        // Spec 2025-11-25, cancellation: a client must not cancel `initialize`, which is sent
+        // before the session.
         let is_in_session = matches!(self.inner.mode(), ProtocolMode::Session(_));
         // Stateless mode has no such message: dropping the response closes its stream, which is the cancellation.
         if self.on_cancel == OnCancel::Silent || !self.sent.get() || !is_in_session {
@@ -546,6 +553,7 @@ impl TaskGroup {
 
     /// Spawns a task, which must end soon after `stop`.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        // Not `tokio::spawn`, because `Drop` may run on a thread outside of the runtime.
         self.tracker.spawn_on(task, &self.handle);
     }
 

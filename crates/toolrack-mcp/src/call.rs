@@ -114,6 +114,7 @@ impl<'a> ToolCallResult<'a> {
             let is_error = only.is_error;
             return Ok(Self { content: vec![block], is_error, ..Self::default() });
         }
+        // Most results are sound, so the slow pass over every block runs only after a failure.
         match decode::<Sound<'a>>(raw) {
             Ok(sound) => Ok(sound.finish()),
             Err(_unsound) => decode::<Members<'a>>(raw).map(Members::read_lenient),
@@ -163,6 +164,7 @@ struct Sound<'a> {
 
 impl<'a> Sound<'a> {
     fn finish(self) -> ToolCallResult<'a> {
+        // The schema requires `content`, but legacy servers may omit it.
         let content = self.content.unwrap_or_default();
         ToolCallResult {
             content: content.into_iter().map(|block| block.0).collect(),
@@ -233,6 +235,7 @@ impl SingleText {
         let (tail, is_error) = TAILS.iter().find(|(tail, _)| rest.ends_with(tail))?;
         let text = rest.get(..rest.len() - tail.len())?;
         let range = HEAD.len()..HEAD.len() + text.len();
+        // A quote in the text would mean that the tail belongs to a later block.
         is_plain(text).then_some(Self { text: range, is_error: *is_error })
     }
 }

@@ -129,6 +129,7 @@ impl Serialize for ClientCapabilitiesWire<'_> {
         if let Some(modes) = elicitation.and_then(|elicitation| self.modes(elicitation)) {
             map.serialize_entry("elicitation", &modes)?;
         }
+        // The legacy schemas do not have this member.
         if !extensions.is_empty() && self.revision.era() == Era::Modern {
             map.serialize_entry("extensions", extensions)?;
         }

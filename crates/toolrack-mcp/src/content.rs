@@ -207,6 +207,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Plain<'a> {
 
 /// Reads any block.
 fn read_block(raw: &RawValue) -> Content<'_> {
+    // One malformed block must not lose the other blocks of its result.
     let Ok(block) = serde_json::from_str::<Block<'_>>(raw.get()) else {
         return unknown(raw);
     };

@@ -46,6 +46,7 @@ impl FormSchema {
 
     /// Sets every absent field that has a default.
     pub fn fill_defaults(&self, content: &mut FormContent) {
+        // SEP-1034: a client that accepts for the user sends the defaults of omitted fields.
         for field in &self.fields {
             if content.contains_key(&field.name) {
                 continue;

@@ -72,6 +72,7 @@ impl InputRequired {
             request_state: Option<String>,
         }
         let Members { input_requests, request_state } = decode(raw)?;
+        // Spec 2026-07-28: at least one of the two. A state alone means "try again later".
         if input_requests.is_none() && request_state.is_none() {
             return Err(DecodeError::Missing { member: "inputRequests" });
         }

@@ -47,6 +47,8 @@ pub struct SkippedEntry {
 impl<T: ListEntry> ListPage<T> {
     /// Reads a list result. Fails if it has no list.
     pub fn parse(raw: &[u8]) -> Result<Self, DecodeError> {
+        // serde_json skips raw values at any depth, so a deep schema would pass here and break a
+        // client.
         if depth(raw) <= DEEPEST
             && let Ok(sheet) = serde_json::from_slice::<Sheet<'_, T, Vec<T>>>(raw)
         {

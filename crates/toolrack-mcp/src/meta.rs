@@ -86,6 +86,7 @@ pub fn subscription_id(payload: &[u8]) -> Option<ProgressToken> {
     }
     #[derive(Default, Deserialize)]
     struct Meta {
+        // An attribute takes only a literal, so it repeats `MetaKey::SUBSCRIPTION_ID`.
         #[serde(
             default,
             rename = "io.modelcontextprotocol/subscriptionId",
@@ -105,6 +106,7 @@ pub fn related_task(params: &[u8]) -> Option<Box<RawValue>> {
     }
     #[derive(Default, Deserialize)]
     struct Meta {
+        // An attribute takes only a literal, so it repeats `MetaKey::RELATED_TASK`.
         #[serde(rename = "io.modelcontextprotocol/related-task")]
         task: Option<Box<RawValue>>,
     }

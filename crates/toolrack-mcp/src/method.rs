@@ -30,6 +30,7 @@ const LEGACY: &[Revision] = &[R2024_11_05, R2025_03_26, R2025_06_18, R2025_11_25
 const MODERN: &[Revision] = &[R2026_07_28];
 const FROM_THIRD: &[Revision] = &[R2025_06_18, R2025_11_25, R2026_07_28];
 const FOURTH: &[Revision] = &[R2025_11_25];
+// Part of no revision: only servers that declare the tasks extension have these methods.
 const EXTENSION: &[Revision] = &[];
 
 macro_rules! methods {

@@ -153,9 +153,11 @@ impl Walk {
         if !is_token {
             return Err(fault(path, "has a name that no header can have"));
         }
+        // Spec 2026-07-28: `number` is not allowed, although early clients accepted it.
         if !matches!(kind, Some("string" | "integer" | "boolean")) {
             return Err(fault(path, "is for a value that is no string, integer or boolean"));
         }
+        // Header names are case-insensitive.
         if !self.taken.insert(name.to_ascii_lowercase()) {
             return Err(fault(path, "is used twice"));
         }
@@ -178,6 +180,7 @@ fn unreachable_from(
         _ => Ok(()),
     };
     match value {
+        // The keys are names, not keywords: a property may be called `x-mcp-header`.
         Value::Object(named) if MAPS.contains(&keyword) => named.values().try_for_each(inside),
         Value::Object(members) => no_annotation(members, path),
         Value::Array(items) => items.iter().try_for_each(inside),

@@ -241,6 +241,7 @@ impl<'a> ReadResourceResult<'a> {
         let (contents, skipped) = match serde_json::from_str(listed.get()) {
             Ok(contents) => (contents, Vec::new()),
             Err(_unsound) => {
+                // Something is malformed. The second pass finds it and keeps the rest.
                 let entries: Vec<&RawValue> = serde_json::from_str(listed.get())?;
                 read_lenient(&entries)
             }

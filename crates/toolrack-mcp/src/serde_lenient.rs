@@ -61,6 +61,8 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Ordered<V> {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
                 let mut entries: Vec<(String, V)> = Vec::new();
+                // A map, because the server chooses the number of keys and a search per key would
+                // be quadratic.
                 let mut places: BTreeMap<String, usize> = BTreeMap::new();
                 while let Some((key, value)) = map.next_entry::<String, V>()? {
                     match places.get(&key).and_then(|&place| entries.get_mut(place)) {
@@ -93,6 +95,7 @@ where
     D: Deserializer<'de>,
     T: DeserializeOwned,
 {
+    // Raw first: a typed read that fails would leave the deserializer in the middle of the value.
     let raw: Box<RawValue> = Deserialize::deserialize(deserializer)?;
     Ok(serde_json::from_str(raw.get()).unwrap_or_default())
 }
@@ -118,6 +121,7 @@ where
     D: Deserializer<'de>,
 {
     let raw: Box<RawValue> = Deserialize::deserialize(deserializer)?;
+    // A raw value has no whitespace around it.
     if raw.get().starts_with('{') { Ok(raw) } else { Err(D::Error::custom("not an object")) }
 }
 

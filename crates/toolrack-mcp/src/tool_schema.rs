@@ -41,6 +41,7 @@ fn flaw(schema: &RawValue) -> Option<&'static str> {
     let members = outline(schema)?;
     // Servers in languages with nil lists write an empty list as `null`. It is omitted for clients.
     let given = |name: &str| member(&members, name).filter(|value| value.get() != "null");
+    // A missing type is repaired by `strict_schema`; another type cannot be.
     if given(TYPE).is_some_and(|value| value.get() != r#""object""#) {
         return Some("is not of the type `object`");
     }
@@ -66,6 +67,7 @@ fn member<'a>(members: &[(String, &'a RawValue)], name: &str) -> Option<&'a RawV
 }
 
 fn is_schema(raw: &RawValue) -> bool {
+    // `true` and `false` are schemas too.
     matches!(raw.get().as_bytes().first(), Some(b'{' | b't' | b'f'))
 }
 

@@ -87,6 +87,7 @@ impl InMemoryTransport {
         let id = response.id();
         let text = to_line(|out| write_request(out, id, request.method, request.params))?;
         let timed_out = |waited| TransportError::timed_out(waited);
+        // A permit, not `send`: if the wait for it times out, the message was certainly not sent.
         let Ok(permit) =
             timeout_at(Instant::from_std(deadline.expires_at), self.outgoing.reserve()).await
         else {
@@ -95,6 +96,7 @@ impl InMemoryTransport {
         permit
             .map_err(|_closed| RequestError::not_sent(TransportError::StdinNotAvailable))?
             .send(text);
+        // Armed after the send, because a request that the peer has not seen needs no cancellation.
         let mut cancel_guard = CancelGuard { transport: self, id, on_cancel: request.on_cancel };
         let outcome = await_response(&mut response, deadline)
             .await
@@ -172,6 +174,7 @@ impl Drop for CancelGuard<'_> {
         if self.on_cancel == OnCancel::Silent {
             return;
         }
+        // `drop` cannot wait, so a full queue loses the cancellation.
         let sent = to_line(|out| write_notification(out, CANCELLED, &CancelledParams(self.id)))
             .and_then(|text| self.transport.try_send(text));
         sent.unwrap_or_else(|error| tracing::trace!(%error, "cancel notification not sent"));

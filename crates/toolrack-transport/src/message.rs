@@ -208,6 +208,7 @@ fn leading_number(text: &[u8]) -> Option<(u64, &[u8])> {
 /// Rejects a result that is followed by further members, which the full parser has to see: either the brackets do not
 /// match (`"error":null`), or the members include an error object, and then this is not a success.
 fn is_single_value(text: &[u8]) -> bool {
+    // Only containers: the end of a string or number does not tell it from a member that follows.
     let ends = (text.first(), text.last());
     matches!(ends, (Some(b'{'), Some(b'}')) | (Some(b'['), Some(b']'))) && !may_contain_error(text)
 }

@@ -139,6 +139,8 @@ impl MessageRouter {
 
     /// Closes the router: fails every pending request, then calls the handler. Only the first reason counts.
     pub fn close(&self, reason: &CloseReason) {
+        // Set first, so that a line read during the close is dropped and not delivered after
+        // `on_close`.
         if self.closed.swap(true, Ordering::AcqRel) {
             return;
         }

@@ -123,7 +123,9 @@ impl<A, E: Clone> PendingRequests<A, E> {
         let mut table = self.table();
         let table = &mut *table;
         let mut wakers = Vec::new();
+        // Computed anew, because progress moves deadlines and requests end without a change here.
         table.next_expiry = None;
+        // A response that its caller has not polled yet is not replaced by a timeout.
         for entry in table.entries.values_mut().filter(|entry| entry.response.is_none()) {
             if entry.deadline.expires_at > now {
                 let expiry = table.next_expiry.get_or_insert(entry.deadline.expires_at);
@@ -143,6 +145,7 @@ impl<A, E: Clone> PendingRequests<A, E> {
     pub fn close(&self, reason: E) {
         let mut table = self.table();
         table.close_reason.get_or_insert(reason);
+        // Entries stay: each caller takes its response, or the reason, when it polls.
         let wakers: Vec<Waker> =
             table.entries.values_mut().filter_map(|entry| entry.waker.take()).collect();
         drop(table);
@@ -257,6 +260,8 @@ impl Hasher for IdHasher {
     }
 
     fn write_u64(&mut self, number: u64) {
+        // 2^64 divided by the golden ratio. The rotation moves the well-mixed high bits down to
+        // where the table takes its index from.
         self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(26);
     }
 

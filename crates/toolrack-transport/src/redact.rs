@@ -34,6 +34,7 @@ struct Secret {
 
 impl Secret {
     fn new(value: &str) -> Self {
+        // Trimmed, because a secret that was read from a file often ends with a line break.
         let (plain, mut escaped) = (value.trim().to_owned(), Vec::new());
         let once = escape_json(&plain);
         if once != plain {
@@ -80,6 +81,7 @@ impl Redactor {
     pub fn redact_json(&self, text: Bytes) -> Bytes {
         let secrets = self.secrets();
         let encodings = secrets.iter().flat_map(|(name, secret)| {
+            // Within a JSON string only the escaped forms can occur.
             let all = secret.escaped.iter().filter(|_| is_long_enough(secret));
             all.map(move |encoding| (name, encoding))
         });
@@ -123,6 +125,8 @@ fn replace_in_strings(text: &[u8], replacements: &[(&[u8], String)]) -> Option<V
     let (mut copied, mut at) = (0, 0);
     let mut in_string = false;
     while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
+        // Only within strings: a secret of digits can also be part of a number, and a placeholder
+        // there would not be JSON.
         let found = replacements
             .iter()
             .filter(|_| in_string)

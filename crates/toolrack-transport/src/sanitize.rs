@@ -45,6 +45,8 @@ fn sanitize_char(character: char) -> Option<char> {
 
 /// Strips ANSI escapes, control characters and invisible characters. Borrows the text if there are none.
 pub fn sanitize_text(text: &str) -> Cow<'_, str> {
+    // Most text has no suspect byte. In other scripts suspect bytes are common, and then `is_clean`
+    // decides, still without a copy.
     if !text.as_bytes().chunks(CHUNK_BYTES).any(has_suspect) || is_clean(text) {
         return Cow::Borrowed(text);
     }
@@ -139,6 +141,7 @@ fn is_always_invisible(character: char) -> bool {
 
 /// Scripts that join their letters contain no ASCII.
 fn takes_joiner(character: char) -> bool {
+    // A joiner after a joiner joins nothing, and runs of them can hide data.
     !character.is_ascii() && !matches!(character, '\u{200c}' | '\u{200d}')
 }
 

@@ -36,6 +36,7 @@ impl RequestTimeout {
 
     /// The deadline of a request that starts now.
     pub fn start(&self) -> Deadline {
+        // Tokio's clock, which tests can pause.
         let started = Instant::now().into_std();
         let idle_timeout = self.idle.min(FOREVER);
         let hard_limit = started + self.total.min(FOREVER);
@@ -56,6 +57,7 @@ pub async fn await_response<A, E: Clone>(
 ) -> Result<Result<A, E>, Duration> {
     let mut timer = pin!(sleep_until(Instant::from_std(deadline.expires_at)));
     poll_fn(|context| {
+        // Polled first: a response wins over a timer that fires at the same time.
         if let Poll::Ready(outcome) = Pin::new(&mut *response).poll(context) {
             return Poll::Ready(Ok(outcome));
         }
@@ -67,6 +69,7 @@ pub async fn await_response<A, E: Clone>(
             if Instant::from_std(expires_at) <= timer.deadline() {
                 return Poll::Ready(Err(expires_at - deadline.started));
             }
+            // The loop polls the timer again, because only a poll registers the waker.
             timer.as_mut().reset(Instant::from_std(expires_at));
         }
     })

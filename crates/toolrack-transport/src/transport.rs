@@ -253,6 +253,7 @@ impl TransportCounters {
         if before >= MAX_SAMPLES {
             return None;
         }
+        // A character has at most four bytes, so this part of a long line is enough for the sample.
         let start = line.get(..line.len().min(4 * SAMPLE_CHARS)).unwrap_or(line);
         let sample = sanitize_line(&redactor.redact(&String::from_utf8_lossy(start)), SAMPLE_CHARS);
         let mut first = self.sample.lock().unwrap_or_else(PoisonError::into_inner);

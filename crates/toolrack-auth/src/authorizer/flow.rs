@@ -86,6 +86,7 @@ impl AuthFlow {
 
     pub(super) async fn obtain(&self) -> Result<Option<Authorization>, AuthError> {
         let _guard = self.lock_flow().await?;
+        // Read after the permit: another task may have obtained the token during the wait.
         let mut credential = self.at_hand();
         if credential == CachedCredential::Obtain {
             let credentials = self.store.load(&self.key).await?.unwrap_or_default();
@@ -94,6 +95,8 @@ impl AuthFlow {
                     self.refresh(None).await?;
                 }
                 Some(grant) => self.token_cache.set(grant),
+                // Without a login the request goes out without a token; a challenge starts the
+                // login.
                 None => self.token_cache.clear(),
             }
             credential = self.at_hand();
@@ -114,21 +117,26 @@ impl AuthFlow {
         operation: Operation,
     ) -> Result<(), AuthError> {
         let _guard = self.lock_flow().await?;
+        // Of many concurrent 401 responses, only the first finds the token that it sent.
         if self.token_changed(sent.as_ref()).await? {
             return Ok(());
         }
         let now_and_lifetime = (Instant::now(), self.token_cache.lifetime());
+        // First in the condition, because the rejection must be counted in any case.
         if self.token_cache.record_rejection()
             && self.attempts().is_exhausted(&operation, sent.as_ref(), now_and_lifetime)
         {
             return Err(forbidden("the server rejects a token that was just issued"));
         }
         let found = self.discover(&challenge).await?;
+        // The server may now name another authorization server, which must not see the refresh
+        // token.
         if self.grant_matches(&found).await? {
             self.refresh(sent.as_ref()).await?;
         } else {
             self.token_cache.clear();
         }
+        // The refresh brought no other token, so only a login can help.
         if self.token_cache.token().is_none_or(|token| Some(&token) == sent.as_ref()) {
             self.authorize(&found, &challenge, LoginTrigger::Challenge).await?;
         }
@@ -154,6 +162,7 @@ impl AuthFlow {
                 "the server keeps requesting more scopes: {scope_list}"
             )));
         }
+        // Another login would bring the same scopes again.
         if !missing.is_empty()
             && self
                 .token_cache
@@ -304,6 +313,7 @@ impl AuthFlow {
         } else if let Some(client) = client.filter(|client| client.redirect_uri.is_some()) {
             credentials.clients.insert(issuer, client);
         }
+        // Before saving: if that fails, this process can still use the token.
         self.token_cache.set(&grant);
         credentials.pending_scopes.clear();
         credentials.grant = Some(grant);
@@ -335,6 +345,7 @@ impl AuthFlow {
 
     async fn discover(&self, challenge: &BearerChallenge) -> Result<Discovered, AuthError> {
         let credentials = self.store.load(&self.key).await?.unwrap_or_default();
+        // Known authorization servers first: a new one would need a registration and a login.
         let mut preferred: Vec<String> = credentials.clients.into_keys().collect();
         preferred.extend(credentials.grant.map(|grant| grant.issuer));
         preferred

@@ -93,9 +93,11 @@ impl AuthFlow {
         }
         tracing::info!(server = %self.key, "the login has expired");
         credentials.grant = None;
+        // The registration goes too, so that the next login registers anew.
         if matches!(error, TokenError::InvalidClient(_)) {
             credentials.clients.remove(&expired.issuer);
         }
+        // The next login requests the scopes of the lost grant again.
         credentials.pending_scopes = union_scopes(&credentials.pending_scopes, &expired.requested);
         Ok(lock.save(Some(&credentials)).await?)
     }
@@ -114,6 +116,7 @@ impl AuthFlow {
         credentials: &'a StoredCredentials,
     ) -> Option<&'a StoredGrant> {
         let grant = credentials.grant.as_ref()?;
+        // After a change of the configured client, the token of the old client must not be sent.
         let is_same_client = self.settings.pre_registered.as_ref().is_none_or(|client| {
             client.client_id == grant.client_id
                 && client.issuer.as_ref().is_none_or(|issuer| *issuer == grant.issuer)
@@ -136,6 +139,7 @@ impl AuthFlow {
             return;
         };
         let Ok(auth) = self.requester().request_auth(credentials, grant) else { return };
+        // RFC 7009 §2.1: with the refresh token, the server should also revoke its access tokens.
         let secret = grant.refresh_token.as_ref().unwrap_or(&grant.access_token);
         let (form, header) =
             authenticate_request(Form::default().with("token", secret.clone()), &auth);

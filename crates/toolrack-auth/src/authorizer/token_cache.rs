@@ -49,6 +49,7 @@ impl TokenCache {
     pub(super) fn set(&self, grant: &StoredGrant) {
         let token = Authorization::bearer(grant.access_token.reveal());
         let mut state = self.state();
+        // The same token keeps its counters; reset ones would hide that it never worked.
         if !matches!(&*state, State::Token(cached) if cached.token == token) {
             let cached = CachedToken { token, grant: grant.clone(), n_sent: 0, n_rejected: 0 };
             *state = State::Token(Box::new(cached));

@@ -73,6 +73,8 @@ impl SystemBrowser {
     async fn listen(&self, preferred: Option<&str>) -> io::Result<TcpListener> {
         let preferred_port =
             preferred.and_then(|uri| Url::parse(uri).ok()).and_then(|url| url.port());
+        // The same port as before lets the registration be used again. If it is taken, any port
+        // will do.
         if let (0, Some(port)) = (self.port, preferred_port)
             && let Ok(listener) = TcpListener::bind(("127.0.0.1", port)).await
         {
@@ -93,6 +95,8 @@ impl Browser for SystemBrowser {
             };
             let listener = self.listen(preferred).await.map_err(no_port)?;
             let port = listener.local_addr().map_err(no_port)?.port();
+            // RFC 8252 §8.3: the address and not `localhost`, which may resolve to another
+            // interface.
             let redirect_uri = format!("http://127.0.0.1:{port}{}", self.path);
             let login = LoopbackLogin { listener, redirect_uri, browser: self.clone() };
             Ok(Box::new(login) as Box<dyn PreparedLogin>)
@@ -110,6 +114,7 @@ impl PreparedLogin for LoopbackLogin {
         request: LoginRequest,
     ) -> BoxFuture<'static, Result<Box<dyn AuthorizationResponse>, AuthError>> {
         Box::pin(async move {
+            // The port is already open, so even an immediate redirect is received.
             (self.browser.opener)(&request.url).map_err(|error| {
                 login_needed(format_args!("could not open the browser: {error}"))
             })?;
@@ -136,6 +141,7 @@ impl LoopbackLogin {
                     Err(error) if is_transient(&error) => {}
                     Err(error) => return Err(error),
                 },
+                // An empty set yields `None`, which only disables this branch for the round.
                 Some(response) = connections.next() => if let Some(response) = response {
                     return Ok(response);
                 },
@@ -165,6 +171,7 @@ async fn read_request(
         Ok(query) if request.matches_redirect(query) => {
             return Some(LoopbackResponse { query: Secret::new(query), stream });
         }
+        // Does not end the login: any page in the browser can send a request with a wrong state.
         Ok(_) => "400 Bad Request",
         Err(status) => status,
     };

@@ -181,6 +181,7 @@ impl EventStream {
         if let Some(prefix) = self.prefix.take() {
             return Some(prefix);
         }
+        // `next` is cancel safe, so the timeout loses no message.
         match timeout(KEEP_ALIVE_INTERVAL, self.queue.next(&self.reader)).await {
             Ok(next) => {
                 next.map(|(number, message)| encode_event(self.name.as_deref(), number, &message))
@@ -215,6 +216,7 @@ pub(crate) async fn respond(
     }
     let first = timeout(JSON_WAIT, events.queue.next(&events.reader)).await;
     match first {
+        // The stream ended without a message: a cancelled request has no response.
         Ok(None) => empty(StatusCode::ACCEPTED),
         Ok(Some((number, message)))
             if events.queue.is_last(number) && accepts != Accepts::EventStream =>

@@ -52,6 +52,7 @@ impl HttpGateway {
         let shared = &self.gateway.shared;
         let standalone = Arc::new(MessageQueue::new(Replay::Yes, shared.manager.redactor()));
         let client = ClientSession::new(Arc::clone(shared), standalone);
+        // No replay: the response is a JSON body, which cannot be resumed.
         let queue = Arc::new(MessageQueue::new(Replay::No, shared.manager.redactor()));
         let reader = queue.attach_reader(None);
         client.receive(message, &ResponseStream::closing(&queue));
@@ -59,6 +60,7 @@ impl HttpGateway {
         let Some((_, result)) = queue.next(&reader).await else {
             return error_response(StatusCode::BAD_REQUEST, &internal_error("no response"));
         };
+        // `initialize` failed, so there is no session to keep.
         if client.client().is_none() {
             return json(StatusCode::OK, result);
         }
@@ -189,6 +191,7 @@ impl HttpGateway {
                 let error = invalid_request("Bad Request: Unsupported protocol version");
                 Err(Box::new(error_response(StatusCode::BAD_REQUEST, &error)))
             }
+            // A missing header is fine: clients before 2025-06-18 send none.
             _ => Ok(session),
         }
     }
@@ -278,6 +281,7 @@ impl HttpSession {
         let queue = Arc::new(MessageQueue::new(Replay::Yes, redactor).with_content(content));
         queue.add_loss_notice(response_loss_notice());
         let mut streams = lock(&self.streams);
+        // Open streams are never dropped; the limit on requests in flight bounds them.
         if streams.len() >= MAX_STREAMS
             && let Some(index) = streams.iter().position(|(_, queue)| queue.is_finished())
         {
@@ -360,6 +364,7 @@ impl Sessions {
         let ids: Vec<String> = expired.map(|(id, _)| id.clone()).collect();
         let removed: Vec<_> = ids.iter().filter_map(|id| sessions.remove(id)).collect();
         drop(sessions);
+        // Without the lock, as in `insert`.
         for session in removed {
             session.client.close();
         }

@@ -94,6 +94,7 @@ enum Version {
 
 /// Parses the response head at the start of `bytes`.
 pub(crate) fn parse_head(bytes: &[u8]) -> Result<Parsed, Malformed> {
+    // Uninitialized, so that a small response does not pay for zeroing a hundred entries.
     let mut fields = [const { MaybeUninit::uninit() }; MAX_HEADERS];
     let mut response = httparse::Response::new(&mut []);
     let parser = httparse::ParserConfig::default();
@@ -110,9 +111,11 @@ pub(crate) fn parse_head(bytes: &[u8]) -> Result<Parsed, Malformed> {
     };
     let status = response.code.and_then(|code| StatusCode::from_u16(code).ok());
     let status = status.ok_or(Malformed("the response has no status"))?;
+    // No request asks for an upgrade, and after 101 the connection does not speak HTTP.
     if status == StatusCode::SWITCHING_PROTOCOLS {
         return Err(Malformed("the server switched protocols"));
     }
+    // RFC 9110 §15.2: a client must accept 1xx responses even if it did not ask for them.
     if status.is_informational() {
         return Ok(Parsed::Interim { n_bytes });
     }
@@ -148,6 +151,7 @@ impl HeaderFields {
                 // The first value counts.
                 let kind =
                     *self.kind.get_or_insert_with(|| BodyKind::from_content_type(field.value));
+                // Kept only for error messages, which name an unexpected type.
                 if kind == BodyKind::Other {
                     self.keep(&CONTENT_TYPE, field.value);
                 }
@@ -159,11 +163,14 @@ impl HeaderFields {
             KnownHeader::ContentLength => {
                 let length =
                     parse_length(field.value).ok_or(Malformed("invalid Content-Length"))?;
+                // RFC 9112 §6.3: a repeated length is harmless, a different one makes the end of
+                // the body ambiguous.
                 if self.length.replace(length).is_some_and(|before| before != length) {
                     return Err(Malformed("two different Content-Length values"));
                 }
             }
             KnownHeader::TransferEncoding => {
+                // RFC 9112 §6.3: only the final coding decides how the body ends.
                 let is_chunked = list_items(field.value)
                     .last()
                     .is_some_and(|coding| is_token(coding, "chunked"));
@@ -172,6 +179,7 @@ impl HeaderFields {
             }
             KnownHeader::Connection => {
                 for token in list_items(field.value) {
+                    // `close` wins over `keep-alive`, in any order.
                     if is_token(token, "close") {
                         self.connection = Some(ConnectionOption::Close);
                     } else if is_token(token, "keep-alive") {
@@ -190,12 +198,15 @@ impl HeaderFields {
     }
 
     fn framing(&self, status: StatusCode, version: Version) -> BodyFraming {
+        // RFC 9112 §6.3: these have no body, even if a header declares one.
         if matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED) {
             return BodyFraming::Empty;
         }
         // RFC 9112 §6.3: `Transfer-Encoding` overrides `Content-Length`; without either, the body ends with the
         // connection.
         match (self.transfer_coding, self.length) {
+            // RFC 9112 §6.1: in an HTTP/1.0 message the coding is faulty framing, so it does not
+            // count.
             (Some(TransferCoding::Chunked), _) if version == Version::Http11 => {
                 BodyFraming::chunked()
             }
@@ -215,6 +226,7 @@ fn list_items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 fn parse_length(value: &[u8]) -> Option<u64> {
+    // Digits are checked first, because `parse` also accepts a leading `+`.
     let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     std::str::from_utf8(value).ok().filter(|_| is_number)?.parse().ok()
 }
@@ -316,6 +328,7 @@ impl BodyFraming {
                 }
                 BodyFraming::Chunked(ChunkState::Trailer { n_bytes }) => {
                     let Some(line) = take_line(input)? else { return Ok(Decoded::NeedMore) };
+                    // Trailers are discarded; the sum ends a trailer that never ends.
                     *n_bytes += line.len();
                     if line.is_empty() {
                         *self = BodyFraming::Empty;
@@ -371,6 +384,7 @@ fn take_line(input: &mut BytesMut) -> Result<Option<Bytes>, Malformed> {
 /// Parses the chunk size. Chunk extensions are ignored.
 fn chunk_size(line: &[u8]) -> Option<u64> {
     let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii_end();
+    // `from_str_radix` also accepts a leading `+`.
     let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
     let digits = std::str::from_utf8(digits).ok().filter(|_| is_number)?;
     u64::from_str_radix(digits, 16).ok()

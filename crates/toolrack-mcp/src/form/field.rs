@@ -169,8 +169,10 @@ struct Members {
 struct Options {
     #[serde(rename = "enum")]
     values: Option<Vec<String>>,
+    // Titles by position: the form before 2025-11-25, which stays valid.
     #[serde(default)]
     enum_names: Vec<String>,
+    // A single choice has `oneOf`, a multiple choice has `anyOf`.
     #[serde(alias = "anyOf")]
     one_of: Option<Vec<Titled>>,
 }
