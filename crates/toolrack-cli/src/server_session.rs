@@ -70,6 +70,7 @@ impl ServerSession {
         };
         let servers = match &daemon {
             Some(daemon) => {
+                // Before any request: from here on, all responses come through the gateway.
                 error::expect_relay();
                 daemon.via_daemon(servers, timeout)
             }
@@ -195,6 +196,8 @@ impl ServerSession {
         spinner.phase(&format!("{name}: {}", ConnectPhase::default().as_str()));
         let connecting = async {
             if let Some(daemon) = &self.daemon {
+                // The daemon starts it first: its own error says more than a failed connection
+                // to the gateway.
                 daemon.start_server(name).await?;
                 if self.has_no_tools(name) {
                     // Its empty list dates from when it was not running.

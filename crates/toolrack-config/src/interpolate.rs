@@ -189,6 +189,7 @@ impl Interpolator<'_> {
                 EnvValue::Text(text) => Some(self.fill(&field, text, TextRule::Value)),
                 EnvValue::Secret { secret_ref, required } => {
                     let value = self.find(&field, (VariableSource::Secret, secret_ref));
+                    // A failed lookup is an error of its own, even for an optional secret.
                     if *required && value == Some(None) {
                         self.missing(&field, VariableSource::Secret, secret_ref);
                     }
@@ -449,6 +450,7 @@ fn part(reference: &str) -> Part<'_> {
         },
     };
     match (known, default) {
+        // The reference ends at the first `}`, so a nested one would be cut in half.
         (Some(_), Some(default)) if default.contains("${") => {
             Part::Invalid(ReferenceError::NestedDefault)
         }

@@ -252,6 +252,7 @@ impl EventLog {
         let now = *changes.borrow();
         let (next, is_from_other_run) = match last_id.map(|id| parse_event_id(&self.run_id, id)) {
             None => (now, false),
+            // The event may have left the ring already; `try_next` then reports the gap.
             Some(Some(last)) if last < now => (last + 1, false),
             // An id of another run, or a number that was never issued.
             Some(_) => (0, true),

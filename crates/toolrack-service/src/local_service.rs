@@ -221,6 +221,7 @@ impl LocalService {
             &stored,
         )?);
         let (autostart, watch_config) = (options.autostart, options.watch_config);
+        // From here on, an early return drops the service, which stops everything that was started.
         let service = build(home, store, options, stored, Arc::clone(&snapshot));
         let inner = Arc::clone(&service.inner);
         service.inner.tasks.spawn(inner.reconcile(snapshot));
@@ -585,6 +586,7 @@ impl Inner {
             let text = sanitize_text(&result.content).into_owned();
             return Err(self.redacted(ErrorDetail::new(ErrorCode::ServiceUnavailable, text)));
         }
+        // Again, although the transport redacts: the redactor may have learned a secret since.
         Ok(self.redactor.redact(&result.content).into_owned())
     }
 

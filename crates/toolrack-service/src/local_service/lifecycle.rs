@@ -51,6 +51,8 @@ impl Inner {
         }
         // After the flag is written, because `start` refuses a disabled server.
         let started = self.start(id).await;
+        // A server that was enabled before stays enabled: its failure is not the fault
+        // of this call.
         if started.is_err() && !was_enabled {
             self.persist_enabled(id, Enabled::No).await?;
             self.wait_until_applied().await?;
