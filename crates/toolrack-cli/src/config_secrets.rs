@@ -49,6 +49,7 @@ pub(crate) enum Values {
 pub(crate) fn is_secret_name(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     let mut words = lower.split(|c: char| !c.is_ascii_alphanumeric());
+    // Whole words, so that `keyboard` or `monkey` is not taken for a key.
     words.any(|word| SECRET_WORDS.contains(&word))
         || SECRET_PARTS.iter().any(|part| lower.contains(part))
 }
@@ -154,6 +155,7 @@ pub(crate) struct SecretSpan {
 pub(crate) fn find_in_args(args: &[String]) -> Vec<Option<SecretSpan>> {
     let mut awaited: Option<String> = None;
     let each = args.iter().map(|arg| {
+        // `--token --verbose`: the second word is another option and not the value.
         let flag = awaited.take().filter(|_| !arg.starts_with('-'));
         if is_reference(arg) {
             return None;
@@ -182,6 +184,7 @@ pub(crate) fn find_in_url(arg: &str) -> Vec<SecretSpan> {
     let start = before.len() + "://".len();
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
     let authority = path.split(['/', '#']).next().unwrap_or_default();
+    // The last `@`, because a password may contain one.
     let userinfo = authority.rsplit_once('@').map_or("", |(userinfo, _)| userinfo);
     let password = userinfo.split_once(':').map(|(user, password)| SecretSpan {
         name: "password".to_owned(),
@@ -251,6 +254,7 @@ pub(crate) fn extract_secrets(mut config: McpConfig) -> ExtractedSecrets {
     if let McpTransport::Http { url } = &mut config.transport {
         let spans = find_in_url(url);
         *url = replace_secrets(std::mem::take(url), spans, &server, &mut secrets, &mut names);
+        // Both hold the URL; if they differed, the entry would be written as a package.
         config.package.identifier.clone_from(url);
     }
     ExtractedSecrets { config, secrets, names }
@@ -285,6 +289,7 @@ fn args_with_secrets(args: &mut [Value]) -> impl Iterator<Item = (&mut Value, Ve
         .into_iter()
         .zip(&texts)
         .map(|(named, text)| match named {
+            // Redaction may be generous, but a wrong extraction would break the server.
             Some(span) if !is_secret_flag(&span.name) => Vec::new(),
             Some(span) => vec![span],
             None => find_in_url(text),

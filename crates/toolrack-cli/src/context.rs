@@ -36,6 +36,7 @@ impl Context {
     ) -> Result<T, CliError> {
         tokio::select! {
             biased;
+            // First, so that Ctrl-C wins over a result that arrives at the same time.
             () = self.cancellation.cancelled() => Err(CliError::interrupted()),
             outcome = work => outcome,
         }

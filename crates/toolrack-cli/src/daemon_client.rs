@@ -123,6 +123,8 @@ pub(crate) async fn require(context: &Context) -> Result<Daemon, CliError> {
     if let Some(daemon) = find(settings)? {
         return Ok(daemon);
     }
+    // A daemon for another config is a clearer error than a failed start, because one home
+    // has one daemon.
     if settings.daemon != DaemonUse::Never {
         find_matching(settings)?;
     }
@@ -142,6 +144,7 @@ impl Daemon {
     /// Whether it has the same config file and agent.
     fn serves(&self, settings: &Settings) -> bool {
         let config = settings.home().ok().map(Home::config_file);
+        // The daemon writes an absolute path; `--config` may be relative to this directory.
         let config = config.and_then(|file| std::path::absolute(file).ok());
         let DaemonInfo { config: theirs, agent, .. } = &self.running;
         *agent == settings.agent && config.as_ref() == Some(theirs)
@@ -171,6 +174,7 @@ impl Daemon {
         if !answer.status.is_success() {
             return Err(api_error(answer.status, &answer.body));
         }
+        // Responses such as 202 have no body.
         let body: &[u8] = if answer.body.is_empty() { b"null" } else { &answer.body };
         serde_json::from_slice(body).map_err(|error| {
             let message = format!("cannot parse the daemon's response: {error}");
@@ -204,6 +208,7 @@ impl Daemon {
     /// Runs an action that starts a server, and waits until it is running. A server that was just
     /// added is waited for.
     pub(crate) async fn act_and_wait(&self, name: &str, verb: &str) -> Result<Status, CliError> {
+        // Once for all rounds: a server that never appears must not be waited for again and again.
         let deadline = Instant::now() + CONFIG_RELOAD_WAIT;
         let mut verb = verb;
         loop {
@@ -262,6 +267,7 @@ impl Daemon {
             max_message_bytes: config.max_message_bytes,
             allow: config.allow.clone(),
             deny: config.deny.clone(),
+            // The rest of the config applies in the daemon, which runs the real server.
             ..McpServerConfig::new(config.name.as_str(), transport)
         }
     }
@@ -276,6 +282,7 @@ impl Daemon {
 pub(crate) fn path(parts: &[&str]) -> String {
     let Ok(mut url) = Url::parse("http://localhost") else { return String::new() };
     if let Ok(mut segments) = url.path_segments_mut() {
+        // Segment by segment: a slash in a name must not become part of the path.
         segments.clear().extend(parts);
     }
     url.path().to_owned()

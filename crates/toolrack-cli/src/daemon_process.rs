@@ -47,12 +47,14 @@ pub(crate) async fn start(
     let log = log_file(home);
     make_home(home)?;
     let mut file = open_log(&log).map_err(|error| cannot_open(&log, &error))?;
+    // Errors of earlier runs in the same log must not be reported as those of this one.
     let begin = file.seek(SeekFrom::End(0))?;
     let mut child = spawn(daemon_args(options, settings)?, file)?;
     let mut deadline = Instant::now() + STARTUP_TIMEOUT;
     // The error of our daemon, if another one may have won the race for the instance lock.
     let mut lost_race = None;
     loop {
+        // Polls the lock file, which the daemon writes when its sockets are ready.
         let found = DaemonInfo::find(home)?;
         if let Some(running) =
             found.filter(|running| running.pid == child.id() || lost_race.is_some())
@@ -64,6 +66,7 @@ pub(crate) async fn start(
         {
             let failure = exit_error(status.code(), &log, begin);
             match failure.summary().code {
+                // Two commands started a daemon at once; the other one serves both.
                 ErrorCode::Conflict => {}
                 // Interleaved output of several daemons may be unreadable.
                 ErrorCode::ServiceUnavailable => deadline = Instant::now() + OTHER_DAEMON_WAIT,
@@ -99,6 +102,7 @@ fn exit_error(code: Option<i32>, log: &Path, begin: u64) -> CliError {
 }
 
 fn startup_timeout(child: &mut Child, log: &Path) -> CliError {
+    // Its servers end with it: their guardians notice.
     let killed = child.kill().and_then(|()| child.wait());
     let message = match killed {
         Ok(_) => "the daemon was not ready in time and was stopped".to_owned(),

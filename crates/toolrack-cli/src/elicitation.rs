@@ -51,6 +51,7 @@ impl ElicitationHandler {
     pub(crate) fn new(context: &Context, request: &RequestOptions) -> Self {
         let Context { settings, printer, .. } = context;
         let answer_source = match (request.yes, settings.streams.is_interactive()) {
+            // Also on a terminal: `--yes` promises not to ask.
             (true, _) => AnswerSource::Defaults,
             (false, true) => AnswerSource::Person,
             (false, false) => AnswerSource::None,
@@ -61,8 +62,10 @@ impl ElicitationHandler {
     async fn answer(&self, server: &str, question: Elicitation) -> ElicitationResult {
         // The semaphore is never closed, so this always succeeds.
         let _turn = self.turn.acquire().await;
+        // After the turn: the end of the other prompt's pause would show the progress lines again.
         let _pause = self.printer.pause_progress();
         match (self.answer_source, question) {
+            // First, and for every source: a suspicious URL is not even offered to the user.
             (_, Elicitation::Url(page)) if let Some(reason) = url_problem(&page.url) => {
                 let url = sanitize_line(&page.url, MAX_CHARS);
                 self.printer.note(format_args!(
@@ -89,6 +92,7 @@ impl ElicitationHandler {
                 ElicitationResult::Decline
             }
             (AnswerSource::Person, Elicitation::Form(form)) => {
+                // The end of the input is not a refusal: the user may have closed the terminal.
                 self.fill_form(server, &form).await.unwrap_or(ElicitationResult::Cancel)
             }
             (AnswerSource::Person, Elicitation::Url(page)) => {
@@ -116,6 +120,7 @@ impl ElicitationHandler {
         let message = sanitize_line(&form.message, MAX_CHARS);
         discard_typed_input();
         self.printer.prompt(format_args!("`{server}` asks: {message}\n"));
+        // Fields have defaults, so without this question Enter alone would submit the form.
         match self.ask_consent("Answer? [y]es, [N]o, [c]ancel: ").await? {
             Consent::Yes => {}
             Consent::No => return Some(ElicitationResult::Decline),
@@ -232,8 +237,11 @@ impl ClientHandler for ElicitationHandler {
 pub(crate) async fn read_line() -> Option<String> {
     let wanted = Arc::new(AtomicBool::new(true));
     let _unwanted = StopOnDrop(Arc::clone(&wanted));
+    // Not `tokio::io::stdin`: its thread cannot be stopped, and would take the next line
+    // that is typed.
     tokio::task::spawn_blocking(move || {
         while wanted.load(Ordering::Relaxed) {
+            // A blocking read could not notice that the server has withdrawn its request.
             if is_input_ready() {
                 let mut line = String::new();
                 let n_bytes = std::io::stdin().read_line(&mut line).unwrap_or_default();
@@ -322,6 +330,8 @@ pub(super) fn parse_answer(
     if let Some(value) = &answer {
         content.insert(field.name.clone(), value.clone());
     }
+    // The whole schema checks a form with one field, so errors about missing other fields
+    // are ignored below.
     let faults = form.validate(&content).err().unwrap_or_default();
     match faults.into_iter().find(|fault| fault.field == field.name) {
         Some(fault) => Err(sanitize_line(&fault.kind.to_string(), MAX_FIELD_CHARS)),
@@ -359,6 +369,7 @@ fn parse_choice(options: &[Choice], typed: &str) -> Result<String, String> {
     let numbered =
         typed.parse::<usize>().ok().and_then(|number| options.get(number.checked_sub(1)?));
     let named = || options.iter().find(|option| option.value == typed || option.title == typed);
+    // The value first: an option may be a number itself.
     let option = named().or(numbered);
     option
         .map(|option| option.value.clone())

@@ -131,6 +131,7 @@ impl CliError {
         let first = self.faults.first();
         ErrorDetail {
             code: first.map_or(ErrorCode::Internal, |fault| fault.code),
+            // One line, because scripts read a single JSON document from stderr.
             message: messages.join("; "),
             field: first.and_then(|fault| fault.field.clone()),
             hint: self.hint().map(str::to_owned),
@@ -167,6 +168,7 @@ impl From<ServiceError> for CliError {
 
 impl From<ManagerError> for CliError {
     fn from(error: ManagerError) -> Self {
+        // Behind the daemon, the error of the real server is inside the gateway's response.
         if let ManagerError::Call { source, .. } = &error
             && let Some(failure) = relayed(source)
         {
@@ -255,6 +257,7 @@ fn classify_call(error: &CallError) -> (ExitCode, ErrorCode) {
             TransportError::Unauthorized(_) => (ExitCode::Auth, ErrorCode::Unauthorized),
             _ => (ExitCode::Unreachable, ErrorCode::NetworkError),
         },
+        // A mistyped URI, not a failed tool.
         CallError::NoSuchResource { .. } => (ExitCode::Usage, ErrorCode::NotFound),
         _ => (ExitCode::ToolFailed, ErrorCode::ServiceUnavailable),
     }

@@ -29,6 +29,7 @@ pub(crate) fn edit(file: &Path, line: Option<usize>) -> Result<(), CliError> {
     let Some((program, args)) = editor_args.split_first() else {
         return Err(no_editor("`EDITOR` is blank"));
     };
+    // Waits on this thread: nothing else runs meanwhile, and the editor owns the terminal.
     let status = command(program).args(args).arg(file).status();
     match status {
         Ok(status) if status.success() => Ok(()),
@@ -57,12 +58,15 @@ fn editor_args(editor: &str, line: Option<usize>) -> Vec<String> {
 /// must not contain a secret.
 pub(crate) fn open_page(page: impl AsRef<OsStr>) -> io::Result<()> {
     let chosen = env_var(Variable::Browser).filter(|program| !program.is_empty());
+    // The first that is installed: Linux desktops, macOS, and WSL, where it opens the
+    // browser of Windows.
     let found =
         OPENERS.iter().find(|opener| find_program(opener, None).is_ok()).map(OsString::from);
     let Some(program) = chosen.or(found) else {
         return Err(io::Error::other("no program to open web pages found; set `BROWSER`"));
     };
     let mut browser = command(&program.to_string_lossy());
+    // Browsers write warnings to the terminal, and would keep a pipe of this program open.
     browser.arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     browser.spawn().map(drop)
 }

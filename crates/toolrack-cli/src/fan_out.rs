@@ -32,6 +32,7 @@ pub(crate) async fn query_all<T>(
     // A single named server is queried even if disabled, to get the error.
     let is_queried = |config: &&McpServerConfig| config.enabled || session.configs().len() == 1;
     let names = session.configs().iter().filter(is_queried).map(|config| config.name.as_str());
+    // In parallel: a hanging server delays the list by its own timeout only once.
     let queries = names.map(|name| async move {
         let connection =
             session.connect(name).await.map_err(|failure| (name.to_owned(), failure))?;
@@ -72,6 +73,7 @@ impl<T> FanOut<T> {
         let is_interrupted =
             |failure: &(String, CliError)| failure.1.exit_code() == ExitCode::Interrupted;
         if let Some(at) = self.failures.iter().position(is_interrupted) {
+            // Ctrl-C fails every query at once; one "interrupted" says it all.
             return Err(self.failures.swap_remove(at).1);
         }
         let n_queried = self.failures.len() + self.responses.len();

@@ -34,6 +34,7 @@ impl SourceTool {
         let plain = |name: &str| name.to_ascii_lowercase().replace(['-', '_', ' '], "");
         let is_meant = |tool: &&Self| plain(&tool.name()) == plain(word);
         let found = Self::ALL.iter().find(is_meant).copied();
+        // The product is named Claude Code, the option `claude`.
         found.or_else(|| (plain(word) == "claudecode").then_some(Self::Claude))
     }
 

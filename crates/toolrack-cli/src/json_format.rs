@@ -34,6 +34,7 @@ pub(crate) fn is_too_deep(json: &str) -> bool {
             b',' => {}
             _ => continue,
         }
+        // Counted before anything is written: deep nesting makes the indentation quadratic.
         indent_bytes += 2 * depth;
         if depth > MAX_DEPTH || indent_bytes > most_bytes {
             return true;
@@ -46,6 +47,7 @@ fn skip_string(bytes: &mut Bytes<'_>) {
     while let Some(byte) = bytes.next() {
         match byte {
             b'"' => return,
+            // The next byte may be a quote that does not end the string.
             b'\\' => drop(bytes.next()),
             _ => {}
         }
@@ -59,6 +61,7 @@ pub(crate) fn compact(json: &str) -> String {
 
 /// Adds a member, given as JSON, to an object. Other JSON is returned unchanged.
 pub(crate) fn with_member(json: &str, key: &str, value: &str) -> String {
+    // As text, because a parse would change the order of keys and the digits of numbers.
     let Some(start) = json.trim_end().strip_suffix('}') else { return json.to_owned() };
     let start = start.trim_end();
     let comma = if start.ends_with('{') { "" } else { "," };
@@ -74,6 +77,7 @@ pub(crate) fn repair_surrogates(json: &str) -> Option<String> {
         let (before, escape) = rest.split_at(at);
         out.push_str(before);
         let n_bytes = match (unit(escape), escape.get(6..).and_then(unit)) {
+            // A valid pair stays as it is.
             (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
             (Some(0xd800..=0xdfff), _) => {
                 is_repaired = true;
@@ -81,6 +85,7 @@ pub(crate) fn repair_surrogates(json: &str) -> Option<String> {
                 rest = escape.get(6..).unwrap_or_default();
                 continue;
             }
+            // Skips the escaped character, so that `\\ud800` is not taken for an escape.
             _ => 2,
         };
         let (same, behind) = escape.split_at_checked(n_bytes)?;
@@ -149,6 +154,8 @@ fn copy_string(characters: &mut Peekable<Chars<'_>>, out: &mut String) {
                 out.extend(characters.next());
                 previous = None;
             }
+            // Escaped and not removed: the value must stay the same, but the terminal must not
+            // act on it.
             hidden if is_invisible(previous.take(), hidden) => escape(hidden, out),
             plain => {
                 previous = Some(plain);

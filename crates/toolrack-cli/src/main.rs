@@ -150,6 +150,7 @@ fn run(command: Command, context: Context) -> Result<(), CliError> {
         Command::Edit(options) => runtime.block_on(commands::config::edit(&options, &context)),
         command => runtime.block_on(interruptible(context, command)),
     };
+    // Not a plain drop, which would wait for a blocking read of stdin until the user presses Enter.
     runtime.shutdown_timeout(EXIT_WAIT);
     outcome
 }

@@ -120,6 +120,8 @@ fn fit_columns(columns: &mut [Column], limit: usize) {
     let gaps = GAP.len() * columns.len().saturating_sub(1);
     while columns.iter().map(|column| column.width).sum::<usize>() + gaps > limit {
         let wide = columns.iter_mut().filter(|column| column.width > MIN_WIDTH);
+        // Columns that are typed again shrink last; `row_widths` then gives their cells
+        // the room back.
         match wide.max_by_key(|column| (!column.never_cut, column.width)) {
             Some(widest) => widest.width -= 1,
             None => break,
@@ -169,6 +171,7 @@ pub(crate) fn truncate(text: &str, width: usize) -> String {
     let mut shown = String::new();
     let mut room = width.saturating_sub(1);
     for character in text.chars() {
+        // Columns and not characters: CJK characters take two.
         let needs = character.width().unwrap_or_default();
         if needs > room {
             break;

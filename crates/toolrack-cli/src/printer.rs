@@ -119,6 +119,7 @@ impl Printer {
     pub(crate) fn data(&self, bytes: &[u8]) {
         let written = self.without_progress(|| {
             let mut stdout = io::stdout().lock();
+            // Data may end without a line break, and stdout would keep it in its buffer.
             stdout.write_all(bytes).and_then(|()| stdout.flush())
         });
         if let Err(error) = written
@@ -174,6 +175,7 @@ impl Printer {
     pub(crate) fn relay(&self, text: impl fmt::Display) {
         if self.defers_notes() {
             let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+            // A chatty server must not fill the memory.
             if notes.len() < MAX_NOTES {
                 notes.push(text.to_string());
             }
@@ -198,6 +200,7 @@ impl Printer {
     pub(crate) fn prompt(&self, text: impl fmt::Display) {
         self.without_progress(|| {
             let mut stderr = io::stderr().lock();
+            // There is no place left to report an error of stderr.
             let _result = write!(stderr, "{text}").and_then(|()| stderr.flush());
         });
     }

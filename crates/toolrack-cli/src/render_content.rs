@@ -168,6 +168,7 @@ impl<'d> Files<'d> {
 
 /// Decodes base64 and writes it to a new file. Returns the path.
 fn save_base64(dir: &Path, base64: &str, media_type: &str) -> Result<PathBuf, CliError> {
+    // Some encoders break lines after 76 characters, and some leave out the padding.
     let text: String = base64.chars().filter(|c| !c.is_ascii_whitespace()).collect();
     let decoded = STANDARD.decode(&text).or_else(|_padding| STANDARD_NO_PAD.decode(&text));
     let bytes = decoded.map_err(|error| {
@@ -184,6 +185,7 @@ fn write_new_file(dir: &Path, bytes: &[u8], ending: &str) -> io::Result<PathBuf>
     fs::create_dir_all(dir)?;
     for number in 1..=MAX_FILES {
         let path = dir.join(format!("result-{number}.{ending}"));
+        // Fails on an existing file and on a link, so nothing is overwritten.
         match File::create_new(&path) {
             Ok(mut file) => {
                 file.write_all(bytes)?;

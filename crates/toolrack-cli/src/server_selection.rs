@@ -317,6 +317,7 @@ pub(crate) fn parse_header(header: &str) -> Result<(String, String), CliError> {
 fn parse_variable(variable: &str) -> Result<(String, EnvValue), CliError> {
     let (name, value) = match variable.split_once('=') {
         Some((name, value)) => (name, escape_references(value)),
+        // As a reference: the value is read when the server starts and stays out of messages.
         None => (variable, format!("${{{variable}}}")),
     };
     if name.is_empty() {
@@ -367,6 +368,8 @@ fn split_name(typed: &str, servers: &Servers, separators: &[&str]) -> Option<Res
             .filter(|item| !item.is_empty())
     };
     let found = servers.names().filter_map(|name| Some((name, behind(name)?)));
+    // With servers `db` and `db.prod`, `db.prod.query` belongs to the longer one, as
+    // in the manager.
     found.max_by_key(|(name, _)| name.len()).map(|(name, rest)| ResolvedName::new(name, rest))
 }
 

@@ -65,10 +65,12 @@ impl ServerSession {
         let source = servers.source;
         let daemon = match source {
             ServerSource::Configured => daemon_client::find(settings)?,
+            // The daemon runs configured servers only.
             ServerSource::AdHoc => None,
         };
         let servers = match &daemon {
             Some(daemon) => {
+                // Before any request: from here on, all responses come through the gateway.
                 error::expect_relay();
                 daemon.via_daemon(servers, timeout)
             }
@@ -96,6 +98,7 @@ impl ServerSession {
             ..ServiceOptions::default()
         };
         let service = LocalService::open(home, options).await?;
+        // The file of this home does not describe these servers, so they are added by hand.
         if has_own_config {
             service.manager().upsert_servers(&servers.configs).await?;
         }
@@ -120,6 +123,7 @@ impl ServerSession {
             self.configs.iter().filter(|config| config.enabled && self.is_known(&config.name));
         // Lazy servers with cached tools are listed without being started.
         let lazy = known.map(|config| McpServerConfig { start: StartMode::Lazy, ..config.clone() });
+        // Lazy, so that connecting reads the cache and starts nothing.
         self.manager().reconcile(&[], &lazy.collect::<Vec<_>>()).await?;
         let enabled =
             self.configs.iter().filter(|config| config.enabled).map(|config| config.name.as_str());
@@ -192,6 +196,8 @@ impl ServerSession {
         spinner.phase(&format!("{name}: {}", ConnectPhase::default().as_str()));
         let connecting = async {
             if let Some(daemon) = &self.daemon {
+                // The daemon starts it first: its own error says more than a failed connection
+                // to the gateway.
                 daemon.start_server(name).await?;
                 if self.has_no_tools(name) {
                     // Its empty list dates from when it was not running.
@@ -329,6 +335,7 @@ impl ServerSession {
         loop {
             tokio::select! {
                 outcome = &mut work => {
+                    // The last output of the server belongs before the result or the error.
                     listener.drain(&mut events).await;
                     return outcome;
                 }
@@ -345,6 +352,7 @@ impl ServerSession {
                 return self.service.close().await;
             }
             let cleanup = tokio::task::spawn_blocking(toolrack_stdio::kill_orphans);
+            // At the same time, because the user waits for the prompt.
             let ((), result) = tokio::join!(self.service.close(), cleanup);
             result.map_or_else(|error| tracing::debug!(%error, "orphan cleanup failed"), drop);
         };
@@ -412,6 +420,7 @@ pub(crate) async fn with_session<T>(
     let timeout = request.timeout(&context.settings);
     let session = ServerSession::open(servers, Some(elicitation), timeout, context).await?;
     let outcome = work(&session).await;
+    // Also after an error, or servers would be left to their guardians.
     session.close().await;
     outcome
 }

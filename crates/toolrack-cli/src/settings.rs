@@ -266,6 +266,7 @@ pub(crate) fn resolve(
     variable: &dyn Fn(Variable) -> Option<OsString>,
     streams: StdStreams,
 ) -> Result<Settings, CliError> {
+    // An empty variable counts as unset, as `NO_COLOR` and the XDG specification say.
     let set = |name: Variable| variable(name).filter(|value| !value.is_empty());
     let text = |name: Variable| set(name).map(|value| value.to_string_lossy().into_owned());
     let is_dumb = text(Variable::Term).is_some_and(|term| term == "dumb");
@@ -357,6 +358,7 @@ impl StdStreams {
 
     /// Whether the user can be prompted.
     pub(crate) fn is_interactive(&self) -> bool {
+        // Prompts go to stderr, so stdout may be a pipe.
         self.stdin == StreamKind::Terminal && self.stderr == StreamKind::Terminal
     }
 }

@@ -70,6 +70,8 @@ impl EchoedFlags {
 
 /// Quotes a word for the shell, without control and invisible characters.
 pub(crate) fn shell_quote(text: &str) -> String {
+    // A name of a server may contain escape sequences, and users copy the command
+    // from the terminal.
     let text = sanitize_line(text, usize::MAX);
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {

@@ -51,6 +51,7 @@ pub(crate) enum ArgValue {
 
 /// Parses an argument.
 pub(crate) fn parse(word: &str) -> Result<KeyValue, CliError> {
+    // At the first `=`: values often contain more of them.
     let Some((name, value)) = word.split_once('=') else {
         return Err(CliError::usage(
             format!("`{word}` is not a valid argument"),

@@ -31,6 +31,7 @@ pub(crate) fn message(error: &Error) -> String {
 pub(crate) fn hint(error: &Error, typed: &[String]) -> String {
     let known = Cli::command();
     let help = see_help(&known, typed);
+    // Words after `--` belong to the server.
     let mut rest = typed.iter().map(String::as_str).take_while(|word| *word != "--");
     let subcommand = rest.find(|word| known.find_subcommand(word).is_some());
     let stray = first(error, ContextKind::InvalidArg).unwrap_or_default();

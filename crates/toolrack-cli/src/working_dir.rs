@@ -32,6 +32,7 @@ pub(crate) fn start_in(config: &mut McpConfig, dir: &Path) -> bool {
     }
     let Some(dir) = dir.to_str() else { return false };
     let Some(rest) = members(&mut config.config) else { return false };
+    // A directory may contain `${`, which the config would expand.
     rest.insert("cwd".to_owned(), json!(dir.replace("${", "$${")));
     true
 }
@@ -62,6 +63,7 @@ fn relative_path(config: &McpConfig, exists: impl Fn(&Path) -> bool) -> Option<S
     let is_path = config.package.package_type == McpPackageType::Binary && program.contains('/');
     let args = config.config.get("args").and_then(Value::as_array).into_iter().flatten();
     let args = args.filter_map(Value::as_str);
+    // Options such as `--config=./x.json`.
     let args = args.flat_map(|arg| [Some(arg), arg.split_once('=').map(|(_, value)| value)]);
     let mut words = is_path.then_some(program.as_str()).into_iter().chain(args.flatten());
     let is_found = |path: &Path| path.is_relative() && exists(path);

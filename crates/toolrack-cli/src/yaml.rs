@@ -85,6 +85,7 @@ fn is_plain(text: &str) -> bool {
     let lower = text.to_ascii_lowercase();
     let is_keyword = matches!(
         lower.as_str(),
+        // YAML 1.1 readers take `no` and `on` for booleans.
         "null" | "true" | "false" | "yes" | "no" | "on" | "off" | "y" | "n" | "nan" | "inf"
     );
     starts_plain && !is_keyword && !text.ends_with(' ') && text.chars().all(is_word)

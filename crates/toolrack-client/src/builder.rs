@@ -101,6 +101,7 @@ impl ClientBuilder {
 
     /// Sets the handler for server requests. Without one, no client capabilities are declared.
     pub fn handler(mut self, handler: Arc<dyn ClientHandler>) -> Self {
+        // Read once, so that every check compares with the capabilities that the server was told.
         self.options.capabilities = handler.capabilities();
         self.options.handler = Some(handler);
         self

@@ -203,6 +203,7 @@ impl McpClient {
         session.require(Feature::Tools)?;
         let params = CallToolParams::new(tool, Some(or_empty_object(arguments)));
         if session.needs_task(tool) {
+            // Boxed: few tools need a task, and the future of a plain call should stay small.
             return Box::pin(session.call_as_task(params, options)).await;
         }
         let call = session.send_multi_round_trip(params, options);
@@ -342,6 +343,7 @@ impl McpClient {
         session.require(Feature::ResourceSubscriptions)?;
         if session.era() == Era::Legacy {
             session.call(&SubscribeParams { uri }, session.default_timeout()).await?;
+            // After the response: a rejected subscription must not be renewed in a new session.
             lock(&session.legacy_subscriptions).insert(uri.to_owned());
             return Ok(());
         }
@@ -353,6 +355,7 @@ impl McpClient {
             ..SubscriptionFilter::default()
         };
         let mut subscription = Subscription::open(session, filter);
+        // An early return drops the handle, which ends the subscription.
         let missing = subscription.acknowledged(session.timeouts.call).await?;
         if !missing.resource_subscriptions.is_empty() {
             return Err(CallError::NotGranted { uri: uri.to_owned() });
@@ -394,6 +397,7 @@ impl McpClient {
         let replacement =
             subscription.as_ref().map(|current| current.with_log_level(session, level));
         if replacement.is_some() {
+            // Assigning drops the old subscription, which ends it.
             *subscription = replacement;
         }
     }
@@ -429,6 +433,8 @@ impl McpClient {
         // must not hold up the close.
         self.session.task_cancellations.close();
         drop(timeout(CANCEL_TIMEOUT, self.session.task_cancellations.wait()).await);
+        // Before the transport closes, so that subscriptions end quietly instead of
+        // being opened again.
         self.session.stop.cancel();
         self.session.tasks.close();
         let reason = self.session.transport.close().await;

@@ -32,6 +32,7 @@ pub(crate) async fn connect(
     let waited = options.timeouts.startup_for(connector.launcher());
     let deadline = deadline_after(waited);
     let mut handshake = Handshake::new(&options, &*connector, deadline);
+    // `run` borrows the handshake, so a timeout leaves the open transport here to be closed.
     let outcome =
         timeout_at(deadline, handshake.run()).await.unwrap_or(Err(HandshakeError::TimedOut));
     let (last_method, open) = (handshake.last_method, handshake.open);
@@ -183,6 +184,8 @@ impl FailedAttempt<'_> {
             HandshakeError::TimedOut => {
                 noise_error(&stats, 1).unwrap_or_else(|| self.timed_out(stats))
             }
+            // A failed write is often only the symptom of an exited process, so the exit
+            // status comes first.
             HandshakeError::Closed(error) => match (error, reason) {
                 (TransportError::ProcessExited(exit), _) | (_, CloseReason::Exited(exit)) => {
                     exit_error(exit, stats)

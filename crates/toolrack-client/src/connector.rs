@@ -81,6 +81,7 @@ impl Connector for StdioConnector {
 
 /// Returns the launcher behind `command`, such as `npx`, or `None` if `command` is no launcher.
 pub fn launcher_name(command: &str) -> Option<&str> {
+    // The stem, because Windows has `npx.cmd` and `uvx.exe`.
     let program = Path::new(command).file_stem()?.to_str()?;
     LAUNCHERS.contains(&program).then_some(program)
 }

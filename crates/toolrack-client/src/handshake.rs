@@ -115,6 +115,8 @@ impl FailedReply {
                 FailedReply::Malformed(DecodeError::from(error))
             }
             (
+                // A server that does not read its stdin fills the queue; that is as silent
+                // as no response.
                 TransportError::Timeout(_) | TransportError::QueueFull { .. },
                 TransportKind::Stream,
             ) => FailedReply::TimedOut,
@@ -122,6 +124,8 @@ impl FailedReply {
             (TransportError::Status { code, text }, TransportKind::RequestResponse)
                 if is_about_request(code) =>
             {
+                // Kept apart from `Malformed` for the error message only; for detection both
+                // mean "not modern".
                 FailedReply::Declined(TransportError::Status { code, text })
             }
             (error, TransportKind::RequestResponse) => FailedReply::Unavailable(error),
@@ -189,6 +193,7 @@ impl<'a> Handshake<'a> {
             .open(handler)
             .await
             .map_err(|error| HandshakeError::Failed(ConnectError::Transport(error)))?;
+        // The transport needs the router to open, so the router learns its transport only now.
         incoming.set_transport(&transport);
         self.open = Some(OpenTransport { transport, incoming });
         self.options.report_step(ConnectStep::Handshake);
@@ -222,6 +227,8 @@ impl<'a> Handshake<'a> {
                 self.options.timeouts.probe.max(LAUNCHER_PROBE_TIMEOUT).min(max_wait)
             }
         };
+        // Before the request: a message that arrives with the response must already find
+        // the new phase.
         self.set_phase(ProtocolPhase::Probing, ProtocolMode::Stateless(revision.as_str()));
         let response: Result<DiscoverResult, FailedReply> =
             self.request(&DiscoverParams {}, &meta, wait).await?;
@@ -263,6 +270,7 @@ impl<'a> Handshake<'a> {
             Ok(InitializeResult { server, capabilities, instructions, .. }) => {
                 self.server = ServerInfo { implementation: server, capabilities, instructions };
             }
+            // Kept apart from `failed`, which a second probe overwrites.
             Err(error @ FailedReply::Error(_)) => {
                 self.initialize_error = Some(error);
             }
@@ -383,6 +391,8 @@ async fn detect_non_server(transport: &dyn Transport, incoming: &IncomingRouter)
         if incoming.saw_echo() {
             return ConnectError::NotMcp(NotMcp::Echo);
         }
+        // Spec 2025-11-25, lifecycle: `ping` is the one request that a server may
+        // send before `initialized`.
         for id in incoming.take_pings() {
             respond(transport, &id, Ok(EmptyResult {}));
         }
@@ -403,6 +413,8 @@ async fn detect_non_server(transport: &dyn Transport, incoming: &IncomingRouter)
 
 /// The error for a program that wrote at least `min_lines` lines and no message.
 pub(crate) fn noise_error(stats: &TransportStats, min_lines: u64) -> Option<ConnectError> {
+    // A server that prints a banner and then speaks MCP is fine, so one message
+    // outweighs any noise.
     if stats.messages > 0 || stats.unreadable < min_lines {
         return None;
     }

@@ -155,6 +155,7 @@ impl IncomingRouter {
     /// Records that the user agreed to open a URL.
     pub(crate) fn url_opened(&self, id: String) {
         let mut open_urls = lock(&self.open_urls);
+        // Completion is optional for the server, so entries may stay forever.
         if open_urls.len() >= MAX_OPEN_URLS {
             open_urls.remove(0);
         }
@@ -164,6 +165,7 @@ impl IncomingRouter {
     fn enqueue(&self, request: IncomingRequest) {
         let mut requests = lock(&self.requests);
         if requests.len() >= CAPACITY {
+            // The lock ends before logging: the session task must not wait for a slow log writer.
             drop(requests);
             self.ignore("queue full");
             return;
@@ -201,6 +203,8 @@ impl IncomingRouter {
     fn on_progress(&self, progress: Progress) {
         let ProgressToken::Integer(token) = progress.token else { return };
         let Ok(id) = u64::try_from(token) else { return };
+        // Also without a callback: progress shows that the server works on the request, so it must
+        // not time out.
         if let Some(transport) = self.transport.get().and_then(Weak::upgrade) {
             transport.extend_deadline(id);
         }
@@ -311,6 +315,7 @@ impl IncomingHandler for IncomingRouter {
         // Spec 2026-07-28, subscriptions §Demultiplexing: ignore notifications of subscriptions that are
         // not open.
         let subscription = subscription_id(params);
+        // Legacy notifications carry no subscription id and always pass.
         if subscription.as_ref().is_some_and(|id| !self.subscriptions.contains(id)) {
             return;
         }
@@ -346,6 +351,7 @@ impl IncomingHandler for IncomingRouter {
     }
 
     fn on_close(&self, ending: &CloseReason) {
+        // Before the wake-up: the session task checks the close reason when it wakes.
         self.events.close(ending);
         self.wakeup.notify_one();
     }

@@ -91,6 +91,7 @@ impl Session {
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
         if let Some(forwarded) = options.forwarded_for.as_deref() {
+            // Boxed like the paths below: only a gateway forwards.
             return Box::pin(self.forward(&params, options, forwarded)).await;
         }
         let raw = match self.send_request(&params, options).await {
@@ -115,6 +116,7 @@ impl Session {
         options: &CallOptions,
         forwarded: &ForwardedFor,
     ) -> Result<RawJson, CallError> {
+        // A legacy server has no place for responses and state in its params.
         if self.era() == Era::Modern && forwarded.has_input() {
             let (responses, state) =
                 (forwarded.input_responses.as_ref(), forwarded.request_state.as_deref());
@@ -164,9 +166,13 @@ impl Session {
                     sleep(EMPTY_ROUND_DELAY).await;
                     None
                 }
+                // Only the answers of this round; the server keeps earlier ones in
+                // its request state.
                 Next::Answer => Some(self.answer_input_requests(input.input_requests).await?),
             };
             n_rounds += 1;
+            // From this round's result: without a state in it, the repeat must not send
+            // an older one.
             let state = input.request_state.as_deref();
             let round = InputRound { responses: responses.as_ref(), state, options };
             raw = params.resend(self, round).await?;
@@ -185,6 +191,7 @@ impl Session {
         requests: Vec<(String, InputRequest)>,
     ) -> Result<InputResponses, CallError> {
         let mut responses = InputResponses::default();
+        // One after the other, because the user can fill in one form at a time.
         for (key, request) in requests {
             let method = request.method().to_owned();
             let response = self.request_handler.handle(&self.incoming, request).await;
@@ -213,6 +220,8 @@ impl Session {
 
     fn required_urls(&self, error: &JsonRpcError) -> Option<Vec<UrlElicitation>> {
         let code = ErrorCode(error.code);
+        // The error code exists in this revision only; in the modern era URLs arrive
+        // as input requests.
         let expected =
             self.revision() == Revision::R2025_11_25 && self.request_handler.supports_urls();
         if code != ErrorCode::URL_ELICITATION_REQUIRED || !expected {
@@ -235,6 +244,8 @@ impl Session {
         for url in urls {
             let request = InputRequest::Elicitation(Elicitation::Url(url));
             let answer = self.request_handler.handle(&self.incoming, request).await;
+            // A URL that the user did not accept makes the same error certain, so it is not
+            // asked for again.
             let Ok(InputResponse::Elicitation(ElicitationResult::Accept { .. })) = answer else {
                 return Err(CallError::Refused(error));
             };

@@ -123,6 +123,7 @@ paginated! {
         if session.is_stateless() {
             session.param_headers.update(list);
         }
+        // After the headers, which may remove tools.
         session.update_task_tools(list);
     };
     Prompt ListPromptsParams Prompts prompts;
@@ -155,6 +156,7 @@ impl Session {
     pub(crate) async fn fetch_list<T: Paginated>(&self) -> Result<Arc<List<T>>, CallError> {
         // Read before the first request, so that a change during the fetch leaves the cached list stale.
         let changes = self.incoming.changes(T::KIND);
+        // One deadline for all pages: a timeout per page would let 1,000 slow pages take hours.
         let deadline = deadline_after(self.timeouts.call);
         let mut restart = Restart::Allowed;
         let builder = loop {
@@ -163,6 +165,7 @@ impl Session {
                 None => restart = Restart::Used,
             }
         };
+        // Limited, so that no server keeps its list in the cache for good.
         let ttl = builder.ttl.unwrap_or_default().min(MAX_TTL);
         let fresh_until = (!ttl.is_zero()).then(|| Instant::now() + ttl);
         let mut list = builder.list;
@@ -204,6 +207,7 @@ impl Session {
                 {
                     return Ok(None);
                 }
+                // The last page got only the rest of the time; the error names the whole.
                 Err(CallError::TimedOut { delivery, .. }) => {
                     return Err(CallError::TimedOut { waited: self.timeouts.call, delivery });
                 }
@@ -256,6 +260,7 @@ impl<T> ListBuilder<T> {
         let renumbered = skipped.map(|entry| SkippedEntry { index: before + entry.index, ..entry });
         self.list.skipped.extend(renumbered);
         self.n_pages += 1;
+        // The list is fresh only as long as its shortest-lived page.
         self.ttl = Some(self.ttl.map_or(page.cache.ttl, |ttl| ttl.min(page.cache.ttl)));
         let remaining = self.max_entries.saturating_sub(self.list.items.len());
         if self.list.items.len() > self.max_entries {
@@ -267,6 +272,7 @@ impl<T> ListBuilder<T> {
         if !self.cursors.insert(cursor.clone()) {
             return self.truncate(Truncated::RepeatedCursor);
         }
+        // Only with a next cursor: a list of exactly the maximum is complete.
         if remaining == 0 {
             return self.truncate(Truncated::TooManyEntries);
         }
@@ -305,6 +311,8 @@ impl ListDebounce {
             self.changed_meanwhile = true;
             return;
         }
+        // A server that announces changes in a loop gets one `tools/list` per interval,
+        // not a storm.
         let earliest = self.last_fetch.map_or(now, |last| last + MIN_INTERVAL);
         // The first change sets the time: a flood of changes must not postpone the fetch forever.
         self.next_fetch.get_or_insert((now + DEBOUNCE).max(earliest));

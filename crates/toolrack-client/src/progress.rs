@@ -73,6 +73,7 @@ impl ProgressReceiver<'_> {
     /// Delivers reports forever.
     async fn deliver(&self) -> std::convert::Infallible {
         loop {
+            // `notify_one` stores a permit, so a report between two waits is not lost.
             self.queue.wakeup.notified().await;
             self.deliver_queued();
         }

@@ -321,6 +321,8 @@ impl ToolParamHeaders {
                 }
             }
         });
+        // A call in between finds the flag without the entry and sends no headers; the server then
+        // reports a mismatch, and the call is retried.
         self.any.store(!by_tool.is_empty(), Ordering::Release);
         *lock(&self.by_tool) = by_tool;
     }

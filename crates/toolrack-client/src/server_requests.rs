@@ -140,6 +140,7 @@ impl ServerRequestError {
     /// The error response for a legacy server.
     pub(crate) fn to_error(&self) -> JsonRpcError {
         let code = match self {
+            // To the server, an undeclared capability is a method that does not exist.
             ServerRequestError::Undeclared => ErrorCode::METHOD_NOT_FOUND,
             // Spec 2025-11-25, elicitation §Error Handling and sampling §Tools.
             ServerRequestError::UndeclaredMode | ServerRequestError::Invalid(_) => {
@@ -208,6 +209,8 @@ impl ServerRequestHandler {
         let response = self
             .handler
             .as_ref()
+            // Checked here as well: the handler gets no request of an undeclared capability in
+            // raw form either.
             .filter(|_| is_declared)?
             .forward_request(&self.server_name, request)?;
         Some(Box::pin(async {
@@ -228,6 +231,7 @@ impl ServerRequestHandler {
         incoming: &IncomingRouter,
         request: Elicitation,
     ) -> Result<ElicitationResult, ServerRequestError> {
+        // The capabilities are the same for all revisions, but older ones have no elicitation.
         let declared = self.capabilities.elicitation.filter(|_| self.revision.has_elicitation());
         let Some(modes) = declared else { return Err(ServerRequestError::Undeclared) };
         let (form, url_id) = match &request {
@@ -244,8 +248,11 @@ impl ServerRequestHandler {
             (ElicitationResult::Accept { content }, Some(form)) => {
                 complete_form(&form, content.unwrap_or_default())
             }
+            // A URL has no content; a handler that returns some must not leak it to the server.
             (ElicitationResult::Accept { .. }, None) => {
                 if let Some(id) = url_id {
+                    // Only after consent: completion of a URL that the user did not open
+                    // is not reported.
                     incoming.url_opened(id);
                 }
                 Ok(ElicitationResult::Accept { content: None })
@@ -348,9 +355,11 @@ enum Admission {
 
 fn admit(method: &str, n_open: usize, n_user: usize, limits: &Limits) -> Admission {
     match Method::parse(method) {
+        // Before the limits: a busy client must still look alive.
         Some(Method::Ping) => Admission::Ping,
         Some(Method::ListRoots | Method::CreateMessage | Method::Elicit) => {
             let responder = if needs_user(method) { Responder::User } else { Responder::Client };
+            // A lower limit for the user, so that a flood of forms leaves room for `roots/list`.
             let too_many_user = responder == Responder::User && n_user >= limits.user_requests;
             if n_open >= limits.server_requests || too_many_user {
                 return Admission::Busy;
@@ -425,6 +434,7 @@ impl ServerRequests {
     /// Spec 2025-11-25, cancellation §Behavior Requirements: stop, and send no response.
     fn cancel(&mut self, id: &RequestId) {
         let Some(index) = self.open.iter().position(|open| open.id == *id) else { return };
+        // Removed from the table first: `finish` then finds no entry and sends no response.
         self.open.swap_remove(index).task.abort();
     }
 
@@ -457,6 +467,7 @@ impl ServerRequests {
                 (panic.id(), Err(error.to_error()))
             }
         };
+        // By task id, because a panic leaves nothing else.
         let Some(index) = self.open.iter().position(|open| open.task.id() == task) else { return };
         let open = self.open.swap_remove(index);
         match open.related_task {

@@ -243,6 +243,7 @@ impl Session {
         timeout: RequestTimeout,
         meta: PerRequestMeta<'_>,
     ) -> Result<RawJson, CallError> {
+        // Over stdio the table is always empty, and this is one atomic load.
         let mirror = self.param_headers.for_tool(params.subject());
         let meta = PerRequestMeta { param_headers: mirror.as_deref(), ..meta };
         let request = OutgoingRequest {
@@ -272,6 +273,7 @@ pub(crate) fn respond<T: Serialize>(
     outcome: Result<T, JsonRpcError>,
 ) {
     let written = outcome.and_then(|result| {
+        // The server waits for a response, so an unserializable result becomes an error response.
         to_raw_value(&result).map_err(|error| JsonRpcError::new(-32603, error.to_string()))
     });
     let sent = transport.respond(id, written.as_deref());
@@ -307,6 +309,8 @@ pub(crate) async fn run_session_task(session: Arc<Session>) {
         session,
     };
     task.run().await;
+    // These children are not in the session's tracker, so they must end before this task does:
+    // `close` waits for the tracker only.
     task.server_requests.shutdown().await;
     task.fetching.shutdown().await;
     task.restoring.shutdown().await;
@@ -380,6 +384,7 @@ impl SessionTask {
         let renewals = self.session.incoming.session_renewals();
         if renewals != self.renewals_seen {
             self.renewals_seen = renewals;
+            // Not awaited: `join_next` in the loop reaps the aborted task.
             self.restoring.abort_all();
             let session = Arc::clone(&self.session);
             self.restoring.spawn(async move { session.restore().await });
@@ -389,6 +394,7 @@ impl SessionTask {
     fn fetch(&mut self) {
         self.debounce.fetch_started(Instant::now());
         let session = Arc::clone(&self.session);
+        // In a task of its own: a slow `tools/list` must not delay the answers to server requests.
         self.fetching.spawn(async move { session.fetch_list::<Tool>().await.map(drop) });
     }
 
@@ -396,6 +402,8 @@ impl SessionTask {
     fn fetched(&mut self, outcome: Result<Result<(), CallError>, JoinError>) {
         self.debounce.fetch_finished(Instant::now());
         match outcome {
+            // After the fetch, so that a listener that reads `tools()` on this event sees
+            // the new list.
             Ok(Ok(())) => self.session.incoming.events.emit(Event::ToolsChanged),
             Ok(Err(error)) => tracing::warn!(%error, "cannot refresh tools"),
             Err(panic) => tracing::error!(%panic, "tool refresh panicked"),

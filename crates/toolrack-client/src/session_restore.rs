@@ -24,6 +24,7 @@ impl Session {
                 Ok(_) => renewed.push(uri),
                 Err(error) => {
                     tracing::warn!(uri, %error, "cannot restore subscription");
+                    // Otherwise each further session would try it and report its end again.
                     lock(&self.legacy_subscriptions).remove(&uri);
                     lost.push(uri);
                 }

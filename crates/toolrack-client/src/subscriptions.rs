@@ -92,6 +92,7 @@ impl Subscriptions {
             // It was granted before, so a subscriber relies on it and must get `SubscriptionEnded`.
             entry.ended.cancel();
         }
+        // Consumed here: a second acknowledgment must not report the same gap again.
         let is_late = entry.is_late.swap(false, Ordering::AcqRel);
         (before == SubscriptionState::Broken || is_late).then_some(granted)
     }
@@ -120,6 +121,7 @@ impl Subscription {
     /// as missed.
     pub(crate) fn with_log_level(&self, session: &Arc<Session>, log_level: LogLevel) -> Self {
         let replacement = Self::open_with(session, self.requested.clone(), Some(log_level));
+        // The caller drops the old subscription before this one is granted, which leaves a gap.
         replacement.entry.is_late.store(true, Ordering::Release);
         replacement
     }
@@ -164,6 +166,8 @@ impl Subscription {
         let is_settled = |state: &SubscriptionState| {
             matches!(state, SubscriptionState::Active(_) | SubscriptionState::Failed)
         };
+        // A short wait, because the user waits too. A failure ends it as well: a server whose
+        // subscriptions do not work still connects.
         if timeout(ACK_TIMEOUT, wait_for(&mut self.state, is_settled)).await.is_err() {
             self.entry.is_late.store(true, Ordering::Release);
         }
@@ -239,6 +243,8 @@ impl SubscriptionTask {
                 }
             }
             if matches!(*self.entry.state.borrow(), SubscriptionState::Active(_)) {
+                // `Backoff` forgets the failures only after a long uptime, so a server that grants
+                // and drops each request is asked less and less often.
                 backoff.record_success(began);
             }
             self.entry.state.send_replace(SubscriptionState::Broken);
@@ -256,6 +262,8 @@ impl SubscriptionTask {
     fn may_reopen(&self, error: &CallError) -> bool {
         let CallError::Transport(RequestError { error, .. }) = error else { return false };
         let is_transient = match error {
+            // The transient statuses. Other 4xx codes reject the request itself, and a repeat gets
+            // the same one.
             TransportError::Status { code, .. } => matches!(code, 408 | 425 | 429 | 500..),
             TransportError::Io(_)
             | TransportError::Unreachable { .. }
@@ -297,6 +305,7 @@ impl SubscriptionTask {
         let request = session.transport.request(OutgoingRequest {
             method: Method::Listen.as_str(),
             params: &params,
+            // The response comes when the subscription ends, so any timeout would cut it off.
             timeout: RequestTimeout::unlimited(),
             // A subscription that the server ended must not be cancelled, so this task sends the
             // cancellation itself when there is something to cancel.
@@ -333,6 +342,7 @@ impl SubscriptionTask {
         self.entry.state.send_replace(SubscriptionState::Failed);
         let uris = self.entry.requested.resource_subscriptions.clone();
         for uri in &uris {
+            // An ended subscription must not count against the limit.
             lock(&self.session.resource_subscriptions).remove(uri);
         }
         // `Closed` is the last event, so nothing follows a closed transport.

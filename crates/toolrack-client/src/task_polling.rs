@@ -44,6 +44,8 @@ const REASON_CHARS: usize = 200;
 fn poll_interval(task: &Task) -> Duration {
     task.poll_interval
         .unwrap_or(DEFAULT_POLL_INTERVAL)
+        // A server may suggest 0, which would be a busy loop, or hours, which would
+        // outlast the call.
         .clamp(*POLL_INTERVAL_RANGE.start(), *POLL_INTERVAL_RANGE.end())
 }
 
@@ -56,6 +58,7 @@ impl Session {
         let accepts_tasks =
             self.revision().has_core_tasks() && self.server.capabilities.tasks().calls;
         let any = accepts_tasks && list.items.iter().any(Tool::needs_task);
+        // A flag beside the list, so that a call to a server without such tools takes no lock.
         self.has_task_tools.store(any, Ordering::Release);
     }
 
@@ -98,6 +101,7 @@ impl Session {
         let total = self.timeout_for(options).total;
         // The server need not keep the task longer than the caller waits for it.
         let ttl = u64::try_from(total.as_millis()).unwrap_or(u64::MAX);
+        // Taken before the first request, so creation and polls share one total timeout.
         let deadline = deadline_after(total);
         let params = CallToolParams { task: Some(TaskParams { ttl }), ..*params };
         let raw = match receiver {
@@ -118,6 +122,8 @@ impl Session {
         raw: RawJson,
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
+        // Protocol facts §4.2: `task` is a valid result type only here; elsewhere the
+        // response is invalid.
         if P::METHOD != Method::CallTool || !self.may_create_tasks() {
             return self.require_complete(P::METHOD, raw);
         }
@@ -161,6 +167,8 @@ impl<'a> TaskPoller<'a> {
 
     /// Polls a 2025-11-25 task, then fetches its result.
     async fn poll_legacy(mut self) -> Result<RawJson, CallError> {
+        // The outer timeout also covers the sleeps and the user's answers, which no
+        // request timeout bounds.
         let outcome = timeout_at(self.deadline, self.legacy_result()).await;
         self.finish(outcome)
     }
@@ -172,6 +180,7 @@ impl<'a> TaskPoller<'a> {
             let reported = self.get_task(&GetTaskParams { task_id: &self.task.id }).await?;
             self.update(reported);
         }
+        // A failed task is not handled here: `tasks/result` returns its original error.
         if self.task.status == TaskStatus::Cancelled {
             return Err(self.cancelled_by_server());
         }
@@ -220,6 +229,8 @@ impl<'a> TaskPoller<'a> {
                         return Err(CallError::TooManyRounds { rounds: n_rounds });
                     }
                     n_rounds += 1;
+                    // Before the user answers: the acknowledgment is eventually consistent, and a
+                    // key asked for twice would prompt the user twice.
                     answered.extend(requests.iter().map(|(key, _)| key.clone()));
                     let input_responses = &self.session.answer_input_requests(requests).await?;
                     let params = UpdateTaskParams { task_id: &self.task.id, input_responses };
@@ -266,6 +277,8 @@ impl<'a> TaskPoller<'a> {
         outcome: Result<Result<RawJson, CallError>, Elapsed>,
     ) -> Result<RawJson, CallError> {
         let outcome = outcome.unwrap_or_else(|_elapsed| Err(self.timed_out()));
+        // A JSON-RPC error means that the task failed or that its id is unknown: nothing is
+        // left to cancel.
         self.is_finished |= matches!(outcome, Ok(_) | Err(CallError::Refused(_)));
         outcome
     }
@@ -273,6 +286,7 @@ impl<'a> TaskPoller<'a> {
     /// Whether another poll may succeed.
     fn is_transient(&self, error: &CallError) -> bool {
         let is_retryable = matches!(error, CallError::Transport(_) | CallError::TimedOut { .. });
+        // On a closed transport every further poll would fail at once.
         is_retryable && self.session.incoming.events.close_reason().is_none()
     }
 
@@ -299,6 +313,8 @@ impl<'a> TaskPoller<'a> {
         self.last_message = Some(message.clone());
         on_progress(&Progress {
             token: ProgressToken::from(self.task.id.as_str()),
+            // Progress must increase, and a task reports no number, so the count of
+            // messages stands in.
             progress: f64::from(self.n_messages),
             total: None,
             message: Some(message.clone()),
@@ -330,6 +346,8 @@ impl Drop for TaskPoller<'_> {
     /// task.
     fn drop(&mut self) {
         let session = self.session;
+        // In 2025-11-25 `tasks/cancel` is a capability of its own; the modern extension
+        // always has it.
         let can_cancel = session.era() == Era::Modern || session.server.capabilities.tasks().cancel;
         if self.is_finished || !can_cancel || session.stop.is_cancelled() {
             return;

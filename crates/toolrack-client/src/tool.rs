@@ -79,6 +79,7 @@ impl From<&ToolCallResult<'_>> for McpToolResult {
 pub fn parse_tools_list(result: &Value) -> Vec<McpToolDef> {
     let listed = result.get("tools").and_then(Value::as_array);
     let entries = listed.into_iter().flatten();
+    // One malformed tool must not cost the agent the whole list.
     entries.filter_map(|entry| McpToolDef::deserialize(entry).ok()).collect()
 }
 

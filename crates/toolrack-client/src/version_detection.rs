@@ -176,8 +176,11 @@ impl VersionDetection {
         let transport = TransportChoice::Current;
         let wait = match (self.choice, self.known_version.map(DetectedVersion::era)) {
             (EraChoice::Legacy, _) | (EraChoice::Auto, Some(Era::Legacy)) => {
+                // A remembered verdict saves the probe, which a legacy server may answer
+                // only with silence.
                 return Step::Initialize { revision: Revision::LATEST_LEGACY, transport };
             }
+            // No `initialize` is planned, so no time has to be kept back for it.
             (EraChoice::Modern, _) | (EraChoice::Auto, Some(Era::Modern)) => ProbeTimeout::Long,
             (EraChoice::Auto, None) => ProbeTimeout::Short,
         };
@@ -201,8 +204,12 @@ impl VersionDetection {
             }
             // Any other code: servers disagree on which one means "method not found".
             Reply::Error(_) => self.initialize_legacy(Failure::Error),
+            // Protocol facts §5.1: only a valid `DiscoverResult` or a modern error code proves
+            // a modern server.
             Reply::Malformed => self.initialize_legacy(Failure::Malformed),
             Reply::TimedOut => self.initialize_after_silence(self.after_silence, Failure::TimedOut),
+            // Servers on older rmcp exit on any first message other than `initialize`, so they need
+            // a fresh process.
             Reply::Closed => self.initialize_after_silence(TransportChoice::New, Failure::Closed),
             // Spec 2026-07-28, transports §Backward Compatibility: an outage does not indicate a legacy server.
             Reply::Unavailable => Step::Fail(Failure::Unavailable),
@@ -236,6 +243,8 @@ impl VersionDetection {
     fn retry_version(&mut self, error: &JsonRpcError) -> Step {
         let versions = supported(error);
         match Revision::newest_of(&versions, Era::Modern) {
+            // One correction only: a server that rejects a version from its own list
+            // would loop otherwise.
             Some(revision) if self.version_retry == OneTime::Available => {
                 self.version_retry = OneTime::Used;
                 Step::Probe {
@@ -245,6 +254,7 @@ impl VersionDetection {
                 }
             }
             Some(_) => Step::Fail(Failure::Error),
+            // The code alone proves a modern server; without a list there is no version to offer.
             None if versions.is_empty() => Step::Fail(Failure::Error),
             None => self.offer_listed(&versions),
         }
@@ -253,6 +263,8 @@ impl VersionDetection {
     /// Continues with a legacy version from a modern server's list, if any.
     fn offer_listed(&mut self, versions: &[String]) -> Step {
         match Revision::newest_of(versions, Era::Legacy) {
+            // A dual-era server without a common modern version. Its list proves that
+            // it accepts `initialize`.
             Some(revision) if self.choice != EraChoice::Modern => {
                 self.answered_as_legacy = true;
                 Step::Initialize { revision, transport: TransportChoice::Current }
@@ -288,6 +300,8 @@ impl VersionDetection {
 
     fn offer_other_version(&mut self, offered: Revision, error: &JsonRpcError) -> Step {
         let versions = supported(error);
+        // Some servers reject an unknown version with an error and `data.supported`, where the
+        // specification wants a counter-offer in the result.
         let common = Revision::newest_of(&versions, Era::Legacy);
         let other = common
             .filter(|revision| *revision != offered && self.second_offer == OneTime::Available);

@@ -147,6 +147,7 @@ impl ConfigFile {
 /// Replaces the entry of the same name, or appends it.
 fn lay<T: AsRef<ServerEntry>>(entries: &mut Vec<T>, entry: T) {
     match entries.iter_mut().find(|item| item.as_ref().name == entry.as_ref().name) {
+        // In place, so that an override does not change the order of tools.
         Some(place) => *place = entry,
         None => entries.push(entry),
     }

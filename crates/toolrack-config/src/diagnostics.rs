@@ -85,6 +85,7 @@ impl<'t> Diagnostics<'t> {
             Severity::Error => &mut self.n_errors,
             Severity::Warning => &mut self.n_warnings,
         };
+        // Counted beyond the limit: `n_errors` decides whether the file is usable.
         *count += 1;
         if *count > MAX_DIAGNOSTICS {
             return;

@@ -124,6 +124,7 @@ fn servers(
         if let Some(mut server) = each(diagnostics, &path, member) {
             server.name.clone_from(&member.key);
             server.at = member.at;
+            // The name is the key of the map, so a diagnostic about it points there.
             server.locations.insert("name".to_owned(), member.at);
             entries.extend(server.accept(diagnostics));
         }
@@ -154,6 +155,7 @@ fn transport_kind(
     word: Option<String>,
 ) -> Option<TransportKind> {
     let word = word?;
+    // Tools disagree about the spelling: `streamableHttp`, `streamable-http`, `streamable_http`.
     let known = WORDS.iter().find(|item| item.0.eq_ignore_ascii_case(&word));
     if known.is_none() {
         let message = format!("unknown transport `{word}`");

@@ -56,6 +56,7 @@ fn classify(
     old: Option<&McpServerConfig>,
     new: Option<&McpServerConfig>,
 ) {
+    // A disabled server has no connection, so it counts as absent.
     let was = old.filter(|old| old.enabled);
     let will = new.filter(|new| new.enabled);
     let list = match (was, will) {
@@ -92,6 +93,7 @@ pub struct Fingerprint([u8; 32]);
 /// Computes the fingerprint of transport, environment and sandbox.
 pub fn fingerprint(config: &McpServerConfig) -> Fingerprint {
     let mut hasher = FieldHasher(Sha256::new());
+    // A version, so that a change of the scheme cannot produce an old fingerprint by accident.
     hasher.text("toolrack-config 1");
     match &config.transport {
         McpTransport::Stdio { command, args, env, cwd } => {
@@ -170,6 +172,7 @@ impl FieldHasher {
     }
 
     fn option(&mut self, text: Option<&str>) {
+        // An unset value and an empty text are different.
         self.number(u64::from(text.is_some()));
         self.text(text.unwrap_or_default());
     }

@@ -23,6 +23,7 @@ pub fn parse_duration(text: &str) -> Result<Duration, &'static str> {
 /// Parses a number with a unit, or several in a row.
 pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
     let text = text.trim();
+    // Tools disagree about the unit of a bare number, so none is guessed.
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(DurationError::NoUnit);
     }

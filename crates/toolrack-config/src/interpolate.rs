@@ -189,6 +189,7 @@ impl Interpolator<'_> {
                 EnvValue::Text(text) => Some(self.fill(&field, text, TextRule::Value)),
                 EnvValue::Secret { secret_ref, required } => {
                     let value = self.find(&field, (VariableSource::Secret, secret_ref));
+                    // A failed lookup is an error of its own, even for an optional secret.
                     if *required && value == Some(None) {
                         self.missing(&field, VariableSource::Secret, secret_ref);
                     }
@@ -208,6 +209,7 @@ impl Interpolator<'_> {
     /// A path; a leading `~` is the home directory.
     fn path(&mut self, field: &str, template: &str) -> Resolved {
         match below_home(template) {
+            // As a reference, so that an unset `HOME` is reported like any other variable.
             Some(rest) => self.fill(field, &format!("${{{HOME}}}{rest}"), TextRule::Command),
             None => self.fill(field, template, TextRule::Command),
         }
@@ -226,6 +228,8 @@ impl Interpolator<'_> {
                 Part::Reference { source, name, default } => {
                     let filled = self.reference(field, (source, name), default);
                     value.push_str(&filled);
+                    // A default stands in the file and is no secret; redacting it would
+                    // damage ordinary text.
                     if default != Some(filled.as_str()) {
                         found.push((name.to_owned(), filled));
                     }
@@ -264,6 +268,7 @@ impl Interpolator<'_> {
                 self.missing(field, source, name);
                 String::new()
             }
+            // The failure was reported; the result is thrown away.
             (None, _) => String::new(),
         }
     }
@@ -284,6 +289,7 @@ impl Interpolator<'_> {
             None => None,
         };
         match self.lookup.look_up(source, home.as_deref().unwrap_or(name)) {
+            // Editors end a file with a line break, which is not part of a key or token.
             Ok(Some(text)) if source == VariableSource::File => {
                 let line = text.strip_suffix('\n').unwrap_or(&text);
                 Some(Some(line.strip_suffix('\r').unwrap_or(line).to_owned()))
@@ -436,6 +442,7 @@ fn part(reference: &str) -> Part<'_> {
         Some((word, name)) => match (VariableSource::from_word(word), name.trim()) {
             (_, "") => None,
             (Some(source), name) => Some((source, name)),
+            // Probably a misspelled source; the shell forms start with another character.
             (None, name) if is_variable(word) && !name.starts_with(shell_letter) => {
                 return Part::Invalid(ReferenceError::UnknownSource(word));
             }
@@ -443,10 +450,12 @@ fn part(reference: &str) -> Part<'_> {
         },
     };
     match (known, default) {
+        // The reference ends at the first `}`, so a nested one would be cut in half.
         (Some(_), Some(default)) if default.contains("${") => {
             Part::Invalid(ReferenceError::NestedDefault)
         }
         (Some((source, name)), default) => Part::Reference { source, name, default },
+        // Arguments such as `sh -c 'echo ${v%.*}'` must reach the shell as they are.
         (None, _) => Part::Verbatim(reference),
     }
 }

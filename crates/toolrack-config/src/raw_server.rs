@@ -75,6 +75,7 @@ impl RawServer {
         if let Some(kind) = kind {
             self.check_values(diagnostics, kind);
         }
+        // Errors of this entry only: the other entries of the file stay usable.
         let kind = kind.filter(|_| diagnostics.n_errors() == before)?;
         let fields =
             self.locations.iter().map(|(field, at)| (field.clone(), diagnostics.position(*at)));
@@ -129,6 +130,8 @@ impl RawServer {
             ("url", TransportKind::Http),
             ("package", TransportKind::Package),
         ] {
+            // By position and not by value: an invalid `command` still says that a
+            // process was meant.
             if self.locations.contains_key(field) {
                 given.push(kind);
             }
@@ -211,6 +214,8 @@ impl RawServer {
                     message,
                 );
             }
+            // RFC 9110 §5.1: names are case-insensitive, so two spellings would send
+            // one header twice.
             if !seen.insert(name.to_ascii_lowercase()) {
                 let message = "is a duplicate; header names are case-insensitive";
                 diagnostics.error(
@@ -237,6 +242,7 @@ impl RawServer {
     fn texts(&self, kind: TransportKind) -> Vec<(String, &str, validate::TextRule)> {
         let mut texts: Vec<(String, &str, validate::TextRule)> = Vec::new();
         if let (TransportKind::Stdio, Some(command)) = (kind, &self.command) {
+            // People copy a whole command line into `command`.
             let rule = if self.args.is_empty() {
                 validate::TextRule::LoneCommand
             } else {

@@ -287,6 +287,7 @@ pub fn without_secrets(url: &str) -> String {
     let (shown, _query) = url.split_at(end);
     let Some((scheme, rest)) = shown.split_once("://") else { return shown.to_owned() };
     let authority = rest.find('/').unwrap_or(rest.len());
+    // The last `@`: a password may contain others.
     match rest.split_at(authority).0.rfind('@') {
         Some(at) => format!("{scheme}://…{}", rest.split_at(at).1),
         None => shown.to_owned(),

@@ -55,6 +55,8 @@ pub(crate) fn read(
         if member.value.value == Value::Null && scope.unknown_keys == UnknownKeys::NotImported {
             continue;
         }
+        // Before the value is read: a key with an invalid value must not be reported as
+        // missing as well.
         fields.locations.insert(member.key.clone(), member.at);
         let path = join(path, &member.key);
         match scope.key(&member.key) {
@@ -79,6 +81,7 @@ fn report_unknown_key(
 ) {
     let near = suggest(key, scope.keys.iter().map(|key| key.name));
     match scope.unknown_keys {
+        // Other programs keep their own keys in these tables.
         UnknownKeys::WarnIfSimilar if near.is_none() => return,
         UnknownKeys::Warn | UnknownKeys::WarnIfSimilar => {
             diagnostics.warn(
@@ -102,6 +105,7 @@ fn report_unknown_key(
 
 /// Appends a key to a path such as `env.TOKEN.secret_ref`. Keys with special characters are quoted.
 pub fn join(path: &str, key: &str) -> String {
+    // These characters have a meaning in paths, or would break the one line of a message.
     let plain = !key.is_empty() && !key.contains(['.', '[', ']', '"', ' ', '\n']);
     match (path, plain) {
         ("", true) => key.to_owned(),
@@ -174,6 +178,7 @@ impl Reader<'_, '_> {
 
     fn scalar(&mut self, path: &str, node: &Node) -> Option<String> {
         match &node.value {
+            // Other tools accept `"PORT": 8080` in `env`.
             Value::Integer(number) => Some(number.to_string()),
             Value::Float(number) => Some(number.to_string()),
             Value::Flag(flag) => Some(flag.to_string()),
@@ -221,6 +226,8 @@ impl Reader<'_, '_> {
         match duration::from_number(number, unit) {
             Ok(time) => Some(Some(time)),
             Err(diagnostic) => {
+                // A warning only: the file works in its own tool, and the rest of the server
+                // can be imported.
                 let message = format!("{}; using the default", diagnostic.message());
                 self.diagnostics.warn(DiagnosticKind::Invalid, node.at, path, &message);
                 None
@@ -261,7 +268,10 @@ impl Reader<'_, '_> {
         };
         let mut items = Vec::with_capacity(nodes.len());
         for (index, node) in nodes.iter().enumerate() {
+            // Each item has a place of its own: diagnostics after interpolation look it up
+            // by this name.
             self.locations.insert(format!("{}[{index}]", self.name), node.at);
+            // An invalid item is reported and left out; the others are still checked.
             items.extend(each(self, &format!("{path}[{index}]"), node));
         }
         Some(items)
@@ -299,6 +309,7 @@ impl Reader<'_, '_> {
             }
             (Some(secret_ref), None) => Some(EnvValue::Secret { secret_ref, required }),
             (None, Some(value)) => Some(EnvValue::Text(value)),
+            // An invalid value was reported already, and an optional variable may stay unset.
             (None, None) if fields.has("secret_ref") || fields.has("value") || !required => None,
             (None, None) => {
                 let message = "must have `secret_ref`, the name of a secret";

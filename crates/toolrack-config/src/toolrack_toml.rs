@@ -45,6 +45,7 @@ fn agent(
     mut fields: TableReader,
     known: &mut HashMap<String, usize>,
 ) -> Option<Agent> {
+    // Before the id is checked, so that servers of an agent without an id are reported too.
     let mcp = servers(diagnostics, fields.tables("mcp"));
     let Some(id) = fields.text("id") else {
         if !fields.has("id") {

@@ -85,9 +85,11 @@ pub(crate) fn text(text: &str, rule: TextRule) -> Vec<TextCheck> {
         _ => value(text, rule),
     };
     checks.extend(message.map(|message| TextCheck::Invalid(message.to_owned())));
+    // Not for arguments, where spaces may be meant.
     if rule != TextRule::Any && text.trim() != text && !text.trim().is_empty() {
         checks.push(TextCheck::Suspicious("has surrounding spaces".to_owned()));
     }
+    // A path may contain spaces; a bare program name hardly does.
     if rule == TextRule::LoneCommand && text.trim().contains(' ') && !text.contains(['/', '\\']) {
         let message = "contains a space, and no shell splits it; put arguments into `args`";
         checks.push(TextCheck::Suspicious(message.to_owned()));
@@ -102,6 +104,7 @@ pub(crate) fn value(value: &str, rule: TextRule) -> Option<&'static str> {
             Some("must not be empty")
         }
         TextRule::Url => url(value),
+        // A line break would let a value add headers of its own.
         TextRule::Header if value.contains(|value: char| value.is_control() && value != '\t') => {
             Some("must not contain line breaks or other control characters")
         }

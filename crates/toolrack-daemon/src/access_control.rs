@@ -55,6 +55,7 @@ pub(crate) fn auth_requirement(method: &http::Method, path: &str) -> AuthRequire
     match path {
         "/healthz" if is_read => AuthRequirement::None,
         "/api/login" if method == http::Method::POST => AuthRequirement::None,
+        // An exact match against the list of files: a pattern could let `/api/..` through.
         path if is_read && crate::assets::is_asset(path) => AuthRequirement::None,
         _ => AuthRequirement::Token,
     }
@@ -67,6 +68,7 @@ pub(crate) fn check(
     tokens: &Tokens,
 ) -> Result<(), AccessDenied> {
     let ListenerKind::Tcp(own) = listener else { return Ok(()) };
+    // Before the token: a page behind DNS rebinding is refused in the same way with or without one.
     check_host(own, head)?;
     check_origin(own, head)?;
     match auth_requirement(&head.method, head.uri.path()) {
@@ -92,6 +94,7 @@ fn check_origin(own: SocketAddr, head: &Parts) -> Result<(), AccessDenied> {
     let headers = &head.headers;
     let denied = |_several| AccessDenied::Origin;
     if let Some(origin) = single_header(headers, &ORIGIN).map_err(denied)? {
+        // Fails for `null` too, which sandboxed frames and local files send.
         let authority = origin.strip_prefix("http://").ok_or(AccessDenied::Origin)?;
         if !is_own_authority(own, authority) {
             return Err(AccessDenied::Origin);
@@ -120,6 +123,7 @@ fn check_token(headers: &HeaderMap, tokens: &Tokens) -> Result<(), AccessDenied>
     let value =
         single_header(headers, &AUTHORIZATION).map_err(|_several| AccessDenied::InvalidToken)?;
     let Some(value) = value else { return Err(AccessDenied::MissingToken) };
+    // RFC 9110 §11.1: the scheme is case-insensitive.
     let token = value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
     match token {
         Some((_, token)) if tokens.is_valid(token.trim()) => Ok(()),
@@ -130,6 +134,8 @@ fn check_token(headers: &HeaderMap, tokens: &Tokens) -> Result<(), AccessDenied>
 /// Whether an authority is a name of this machine that does not depend on DNS, with this daemon's port. Exact match.
 fn is_own_authority(own: SocketAddr, authority: &str) -> bool {
     let Some((name, port)) = authority.rsplit_once(':') else { return false };
+    // Compared as text: `127.1`, `LOCALHOST` or a padded port are no names that this
+    // daemon hands out.
     matches!(name, "127.0.0.1" | "[::1]" | "localhost") && port == own.port().to_string()
 }
 
@@ -137,6 +143,7 @@ fn is_own_authority(own: SocketAddr, authority: &str) -> bool {
 fn single_header<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, ()> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
+    // Which of two values counts depends on the program that reads them, so two are refused.
     if values.next().is_some() {
         return Err(());
     }

@@ -104,6 +104,8 @@ impl Daemon {
             None => None,
         };
         let addr = tcp.as_ref().and_then(|listener| listener.local_addr().ok());
+        // Both sockets before any server starts: a taken port must not start and stop
+        // all servers first.
         let unix = bind_unix(instance.socket())?;
         let tokens = Tokens::new(instance.token()?);
         let history_file = home.history_file();
@@ -199,6 +201,7 @@ impl Daemon {
         }
         tokio::select! {
             biased;
+            // Biased: a shutdown that has just finished is not reported as forced.
             () = self.shutdown() => Ok(ShutdownKind::Graceful),
             () = signals.next() => Ok(ShutdownKind::Forced),
         }
@@ -210,6 +213,7 @@ impl Daemon {
     /// after the servers, so that it sees their last events; the history closes after the recorder that feeds it.
     pub async fn shutdown(self) {
         let app = &self.app;
+        // First, so that a request on an open connection is refused before the listeners close.
         app.drain();
         app.recorder.events.append(unix_time_ms(), ApiEvent::Stopping);
         self.shutdown.graceful.cancel();

@@ -236,6 +236,7 @@ impl EventLog {
         let next = ring.first + ring.events.len() as u64;
         // Readers take the ring lock as soon as they wake up.
         drop(ring);
+        // `send_replace`, because without readers `send` would keep the old number.
         self.next.send_replace(next);
     }
 
@@ -246,10 +247,12 @@ impl EventLog {
 
     /// A reader that resumes after the event `last_id`, or starts with the next event.
     pub(crate) fn reader(self: &Arc<Self>, last_id: Option<&str>) -> Reader {
+        // Subscribed before the number is read, so that an event in between wakes the reader.
         let changes = self.next.subscribe();
         let now = *changes.borrow();
         let (next, is_from_other_run) = match last_id.map(|id| parse_event_id(&self.run_id, id)) {
             None => (now, false),
+            // The event may have left the ring already; `try_next` then reports the gap.
             Some(Some(last)) if last < now => (last + 1, false),
             // An id of another run, or a number that was never issued.
             Some(_) => (0, true),
@@ -288,6 +291,8 @@ impl Reader {
         let ring = self.log.ring();
         if std::mem::take(&mut self.is_from_other_run) {
             self.next = ring.first;
+            // The number before the first event: a client that resumes with this id gets
+            // all that follow.
             return Some(StreamItem::Missed(ring.first.saturating_sub(1), None));
         }
         if self.next < ring.first {
@@ -296,6 +301,7 @@ impl Reader {
             return Some(StreamItem::Missed(ring.first - 1, Some(n_missed)));
         }
         let index = usize::try_from(self.next - ring.first).ok()?;
+        // Only the pointer is copied under the lock; each reader serializes the event on its own.
         let event = Arc::clone(ring.events.get(index)?);
         self.next += 1;
         Some(StreamItem::Event(self.next - 1, event))

@@ -122,6 +122,8 @@ impl EventRecorder {
             }
             _ => {}
         }
+        // After the running call is removed: a client that sees it in the history must not see it
+        // as running too.
         self.record_call(time_ms, &event, (self.agent.as_deref(), |number| self.call_id(number)));
         if let Some(event) = ApiEvent::from_manager_event(event, |number| self.call_id(number)) {
             self.events.append(time_ms, event);
@@ -225,6 +227,7 @@ impl EventRecorder {
     }
 
     pub(crate) fn render_metrics(&self, gauges: &Gauges) -> String {
+        // A copy, so that rendering the text does not hold the lock that each event takes.
         self.live().metrics.clone().render(gauges)
     }
 

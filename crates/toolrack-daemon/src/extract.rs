@@ -69,6 +69,7 @@ pub(crate) fn optional_integer<'de, D: Deserializer<'de>>(
     let Some(number) = Option::<Number>::deserialize(deserializer)? else { return Ok(None) };
     let from_float = || {
         let number = number.as_f64().filter(|number| number.fract() == 0.0)?;
+        // Through text: a cast would turn `1e300` and negative numbers into some integer.
         format!("{number:.0}").parse().ok()
     };
     let integer = number.as_u64().or_else(from_float);

@@ -253,6 +253,7 @@ impl History {
     /// Queues a call for writing. Never waits.
     pub(crate) fn record(&self, record: CallRecord) {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        // `try_send`, so that a slow disk never holds up the recorder, which serves all calls.
         let is_queued = queue.as_ref().is_some_and(|queue| queue.try_send(record).is_ok());
         if !is_queued {
             self.stats.n_dropped.fetch_add(1, Ordering::Relaxed);
@@ -285,6 +286,8 @@ impl History {
     pub(crate) fn close(&self) {
         // Set first, so that a writer that is retrying gives up.
         self.stats.is_closing.store(true, Ordering::Release);
+        // Dropping the sender disconnects the channel, which ends the writer after
+        // the queued records.
         drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
         let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
         if writer.is_some_and(|writer| writer.join().is_err()) {
@@ -398,9 +401,11 @@ impl Db {
     }
 
     fn try_open(path: &Path) -> Result<Self, rusqlite::Error> {
+        // Before SQLite opens it: a file that SQLite creates gets the mode of the umask.
         make_private(path);
         let connection = Connection::open(path)?;
         connection.busy_timeout(WRITE_BUSY_TIMEOUT)?;
+        // Before the first table, or it has no effect.
         connection.pragma_update(None, "auto_vacuum", "incremental")?;
         connection.pragma_update(None, "journal_mode", "wal")?;
         // In WAL mode a power failure loses the last transactions, but does not damage the database.
@@ -413,6 +418,7 @@ impl Db {
 
     /// Opens the database for reading. `None` if it does not exist yet.
     fn open_read_only(path: &Path) -> Result<Option<Self>, rusqlite::Error> {
+        // A read-only open of a missing file is an error, but a home without calls is not.
         if !path.exists() {
             return Ok(None);
         }
@@ -462,6 +468,7 @@ impl Db {
         let delete =
             "delete from calls where place in (select place from calls order by place limit ?)";
         self.connection.execute(delete, [to_i64(n)])?;
+        // Deleted rows leave free pages in the file; this gives them back to the disk.
         self.connection.execute_batch("pragma incremental_vacuum;")
     }
 
@@ -488,6 +495,7 @@ impl Db {
         let mut found: Vec<(i64, CallRecord)> = rows.collect::<Result<_, _>>()?;
         let has_more = found.len() > query.limit as usize;
         found.truncate(query.limit as usize);
+        // By place and not by offset, so that new calls do not shift the pages.
         let next = found.last().filter(|_| has_more).map(|(place, _)| *place);
         Ok(HistoryPage { calls: found.into_iter().map(|(_, record)| record).collect(), next })
     }
@@ -526,6 +534,7 @@ impl Db {
     }
 
     fn n_bytes(&self) -> Result<u64, rusqlite::Error> {
+        // Without free pages, or each full file would lose another batch until the vacuum has run.
         let query = "select (page_count - freelist_count) * page_size \
                      from pragma_page_count, pragma_freelist_count, pragma_page_size";
         self.connection.query_row(query, [], |row| row.get(0)).map(to_u64)

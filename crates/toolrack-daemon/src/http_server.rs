@@ -108,6 +108,7 @@ pub(crate) async fn serve(listener: impl Listener, router: Router, shutdown: Shu
         };
         let (slot, accepted) = tokio::select! {
             biased;
+            // The listener is dropped here, so new clients are refused instead of waiting.
             () = shutdown.graceful.cancelled() => return,
             next = next => next,
         };
@@ -116,6 +117,7 @@ pub(crate) async fn serve(listener: impl Listener, router: Router, shutdown: Shu
                 let connection = serve_connection(stream, router.clone(), shutdown.clone());
                 shutdown.connections.spawn(async move {
                     connection.await;
+                    // After the connection has ended, however it ended.
                     drop(slot);
                 });
             }
@@ -147,6 +149,8 @@ async fn serve_connection(
         () = shutdown.force.cancelled() => return,
         result = connection.as_mut() => result,
         () = shutdown.graceful.cancelled() => {
+            // Ends the connection after the current response; keep-alive would hold
+            // it open otherwise.
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 biased;
@@ -156,6 +160,7 @@ async fn serve_connection(
         }
     };
     if let Err(error) = result {
+        // Debug level: clients that disconnect in the middle of a request are normal.
         tracing::debug!(%error, "connection error");
     }
 }

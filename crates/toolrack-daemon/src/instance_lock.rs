@@ -67,6 +67,8 @@ impl DaemonInfo {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(read_error(error)),
         };
+        // A shared lock, so that several clients that look at the same time do not mistake each
+        // other for a daemon.
         match flock(&file, FlockOperation::NonBlockingLockShared) {
             // No daemon holds the lock; dropping the file releases ours.
             Ok(()) => Ok(None),
@@ -91,6 +93,7 @@ impl InstanceLock {
         let dir = home.run_dir();
         create_private_dir(&dir).map_err(|source| file_error("use", &dir, source))?;
         let (socket, token) = (dir.join(SOCKET_FILE), dir.join(TOKEN_FILE));
+        // Checked here for a clear error: `bind` would fail with a bare "invalid argument".
         if socket.as_os_str().len() > MAX_SOCKET_PATH {
             return Err(file_error("bind", &socket, io::ErrorKind::InvalidInput.into()));
         }
@@ -106,6 +109,7 @@ impl InstanceLock {
             Err(error) => return Err(file_error("lock", &lock_path, error.into())),
         }
         let instance = Self { lock, lock_path, socket, token };
+        // Only with the lock: without it, the socket may belong to a running daemon.
         instance.remove_stale_files();
         Ok(instance)
     }
@@ -127,6 +131,7 @@ impl InstanceLock {
         let token = Token::random()?;
         let written = file.set_len(0).and_then(|()| file.rewind());
         let written = written.and_then(|()| file.write_all(token.reveal().as_bytes()));
+        // On disk before the first client copies it into its config.
         written.and_then(|()| file.sync_all()).map_err(error)?;
         Ok(token)
     }
@@ -190,6 +195,7 @@ fn read_info(file: &File) -> Option<DaemonInfo> {
 /// Creates a directory that only its owner can enter. A directory of another user is an error.
 fn create_private_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    // Not through a link: a link of another user would lead to a directory of their choice.
     let metadata = fs::symlink_metadata(dir)?;
     if !metadata.is_dir() || metadata.uid() != rustix::process::geteuid().as_raw() {
         let reason = "not a directory owned by this user";
@@ -206,6 +212,7 @@ fn open_private(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(no_follow);
     let file = options.open(path)?;
+    // The mode of `open` counts only for a new file, and the umask reduces it.
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
 }

@@ -83,6 +83,7 @@ impl OpenService {
             limits: ServerRequestRouter::limits(),
             autostart: Autostart::AllEnabled,
             watch_config: WatchConfig::Yes,
+            // The daemon answers at once; a slow server must not delay its start.
             ready_wait: Duration::ZERO,
             ..options
         };
@@ -166,6 +167,7 @@ impl Endpoints {
             return Ok(self.all());
         }
         let cell = self.agent_cell(id)?;
+        // A failed open leaves the cell empty, so the next request tries again.
         let endpoints = cell.get_or_try_init(|| self.open_agent(id)).await?;
         Ok(endpoints.all.clone())
     }
@@ -178,6 +180,7 @@ impl Endpoints {
         let removed: Vec<String> =
             agents.keys().filter(|agent| is_removed(agent)).cloned().collect();
         for cell in removed.iter().filter_map(|agent| agents.remove(agent)) {
+            // In a task: the request of another agent must not wait for these servers to exit.
             self.tasks.spawn(async move { close_cell(&cell).await });
         }
         if !configured.iter().any(|agent| agent == id) {

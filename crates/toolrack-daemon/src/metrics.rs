@@ -67,6 +67,7 @@ impl Metrics {
 
     /// Records the launch number of a server. Zero if it is not running.
     pub(crate) fn record_launch(&mut self, server: &str, launch: u64) {
+        // A stopped server reports zero, but a Prometheus counter must never decrease.
         if let Some(last) = self.launches.get_mut(server) {
             *last = launch.max(*last);
         } else if self.launches.len() < MAX_SERVERS {

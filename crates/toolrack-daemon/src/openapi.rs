@@ -219,6 +219,7 @@ pub(crate) fn add_error_responses(document: &mut OpenApi) {
             operation.responses.responses.remove("default");
             for status in error_statuses(path, kind, operation) {
                 let response = RefOr::T(error_response(status));
+                // A status that the route describes itself keeps its description.
                 operation.responses.responses.entry(status.to_string()).or_insert(response);
             }
         }

@@ -111,6 +111,7 @@ impl From<ServiceError> for Problem {
         match (errors.len(), errors.first().cloned()) {
             (0, _) | (_, None) => Self::internal("unknown error"),
             (n, Some(first)) => {
+                // A single error is the top level itself; a list of one would repeat it.
                 if n == 1 {
                     errors.clear();
                 }

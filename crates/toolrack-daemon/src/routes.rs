@@ -122,6 +122,7 @@ pub(crate) fn router(app: &App, listener: ListenerKind) -> Router {
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         .with_state(Arc::clone(app))
+        // Inside the guard, so that the response to a panic also gets the security headers.
         .layer(CatchPanicLayer::custom(panic_response))
         .layer(from_fn_with_state(Arc::clone(app), guard))
         .layer(Extension(listener))
@@ -155,6 +156,7 @@ async fn guard(
         response = body_too_large().into_response();
     }
     for (name, value) in RESPONSE_HEADERS {
+        // `insert` replaces a header that a handler has set: no route can weaken these.
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     response

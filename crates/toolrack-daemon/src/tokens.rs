@@ -126,6 +126,7 @@ impl Tokens {
         let mut browsers = self.browsers();
         let expires_at = now + CODE_TTL;
         browsers.codes.push_back(LoginCode { code: code.clone(), expires_at, login_file: None });
+        // The oldest goes: only its own browser tab loses its login.
         if browsers.codes.len() > MAX_CODES {
             browsers.codes.pop_front();
         }
@@ -148,12 +149,16 @@ impl Tokens {
 
     /// Exchanges a code for a browser token. `None` if the code is unknown, used or expired.
     pub(crate) fn exchange(&self, code: &str, now: Instant) -> Result<Option<Token>, DaemonError> {
+        // Before the lock and before the code is consumed: a failed random generator must not use
+        // up the code.
         let token = Token::random()?;
         let mut browsers = self.browsers();
         browsers.codes.retain(|entry| entry.expires_at > now);
         let Some(index) = browsers.codes.iter().position(|entry| entry.code.matches(code)) else {
             return Ok(None);
         };
+        // Removed before the token is handed out: a code works once, even for two requests at
+        // the same time.
         browsers.codes.remove(index);
         browsers.tokens.push_back(token.clone());
         if browsers.tokens.len() > MAX_BROWSER_TOKENS {
@@ -178,6 +183,7 @@ impl LoginFile {
         let name = format!("{LOGIN_FILE_PREFIX}{}{LOGIN_FILE_SUFFIX}", Uuid::new_v4().simple());
         let path = dir.join(name);
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        // Before the write: if that fails, the drop removes the file.
         let login_file = Self(path);
         file.write_all(redirect_html(url).as_bytes())?;
         Ok(login_file)

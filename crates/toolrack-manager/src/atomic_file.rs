@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
     let Some(dir) = path.parent() else { return Err(io::ErrorKind::InvalidInput.into()) };
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    // An existing directory may have wider permissions, from an earlier version of the program.
     make_private(dir);
     let temporary = temporary_path(path);
     let outcome = write(&temporary, content).and_then(|()| fs::rename(&temporary, path));
@@ -64,6 +65,7 @@ fn temporary_path(path: &Path) -> PathBuf {
 }
 
 fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    // `create_new` does not follow a symlink, and the mode holds from the first byte on.
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(content)?;
     // Before the rename, or a crash of the system could leave an empty file under the final name.

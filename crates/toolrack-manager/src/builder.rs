@@ -199,6 +199,7 @@ impl ManagerBuilder {
             index: Arc::new(Index::default()),
             index_keys: None,
         };
+        // Reads the cache on this thread: the caller wants the cached tools when `build` returns.
         for config in configs {
             let load = |cache: &ToolCache| cache.load(&config);
             let cached = shared.tool_cache.as_ref().map_or_else(CachedTools::default, load);

@@ -270,6 +270,8 @@ impl Shared {
         call: &Call<'_>,
     ) -> Result<RawJson, ManagerError> {
         let span = telemetry::span(connection, call.tool);
+        // Before the await: if the caller drops the call, the guard's drop
+        // still emits `CallFinished`.
         let guard = CallEventGuard::start(self, connection, call.id, call.tool, call.arguments);
         let outcome = self.send(connection, call).instrument(span.clone()).await;
         telemetry::record_outcome(&span, &outcome);
@@ -285,6 +287,8 @@ impl Shared {
         connection: &McpConnection,
         call: &Call<'_>,
     ) -> Result<RawJson, ManagerError> {
+        // The first attempt uses the snapshot that the caller resolved the name with, and
+        // needs no lookup.
         match call.attempt(connection, None, 1).await {
             Ok(outcome) => outcome,
             Err(reason) => Box::pin(self.retry(connection, call, reason)).await,
@@ -366,6 +370,8 @@ impl Call<'_> {
         avoid: Option<Epoch>,
         number: u32,
     ) -> Result<Result<RawJson, ManagerError>, RetryReason> {
+        // On each attempt: a reconnected server may have another list, and the filter
+        // may have changed.
         if let Err(error) = self.check(connection) {
             return Ok(Err(error));
         }

@@ -48,6 +48,7 @@ pub(crate) fn start(
     servers: Vec<McpServerConfig>,
     parse: Arc<ParseServers>,
 ) -> io::Result<FileWatch> {
+    // The process may change its working directory while the watch runs.
     let path = std::path::absolute(path)?;
     let changes = Arc::new(Notify::new());
     let watcher = watch(&watched_paths(&path), &changes).map_err(io::Error::other)?;
@@ -136,10 +137,13 @@ impl WatchTask {
                 return;
             }
         };
+        // Editors and sync tools write files without a change, and an invalid file
+        // is reported once.
         if self.last_text.as_ref() == Some(&text) {
             return;
         }
         let parsed = (self.parse)(&self.path, &text);
+        // Stored for an invalid file too, or each touch would report the same errors again.
         self.last_text = Some(text);
         match parsed {
             Ok(servers) => self.apply(servers).await,
@@ -152,6 +156,8 @@ impl WatchTask {
             return;
         }
         match self.shared.reconcile(&self.servers, &servers).await {
+            // Only after success: the next change is compared with the servers that the
+            // manager really has.
             Ok(_plan) => self.servers = servers,
             Err(ManagerError::Closed) => {}
             Err(error) => self.reject(error.to_string()),

@@ -107,6 +107,8 @@ impl ConnectionTask {
                     ClosingConnector::new(inner, &self.server, &self.events, sender, redactor);
                 let connector = Arc::new(connector);
                 self.run_connection(&connector, unreachable).await;
+                // Also after an aborted connect, which may have left a transport that
+                // is still opening.
                 connector.close().await;
             }
         }
@@ -223,6 +225,7 @@ impl ConnectionTask {
     }
 
     async fn connect(&self, connector: &Arc<ClosingConnector>) -> Result<McpClient, ConnectError> {
+        // Starting fifty servers at once would be a CPU storm, in which healthy ones time out too.
         let permit = self.start_permits.acquire().await;
         let connector = Arc::clone(connector) as Arc<dyn Connector>;
         let mut connecting = pin!(self.client_builder().connect_with(connector));
@@ -271,6 +274,8 @@ impl ConnectionTask {
                 Some(ClientEvent::ToolsChanged | ClientEvent::Lagged(_)) => {
                     self.report(TaskEvent::ToolsChanged).await;
                 }
+                // Not rate limited, unlike the events below: without it the server would be shown
+                // as connected forever.
                 Some(ClientEvent::Closed(close_reason)) => {
                     let failure = Failure::from_close_reason(&close_reason);
                     return self.report(TaskEvent::Lost(failure)).await;
@@ -291,6 +296,7 @@ impl ConnectionTask {
     /// Waits for calls in flight, admits no other, and gives up after [`DRAIN_TIMEOUT`] or a stop.
     async fn drain(&self, active: &ActiveClient) {
         tokio::select! {
+            // The user wants the server gone, so calls in flight are not waited for.
             () = self.stop.cancelled() => {}
             drained = timeout(DRAIN_TIMEOUT, active.in_flight.drain()) => {
                 drained.unwrap_or_else(|_elapsed| tracing::debug!("calls in flight are cancelled"));

@@ -356,6 +356,7 @@ impl ClosingConnector {
 
     /// Closes all transports, including one that is still opening.
     pub(crate) async fn close(&self) {
+        // First the open in flight, whose transport would otherwise be added after `close_all`.
         self.opening.close();
         self.opening.wait().await;
         close_all(&self.transports).await;

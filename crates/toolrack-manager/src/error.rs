@@ -174,6 +174,7 @@ pub(crate) enum Remedy {
 impl Failure {
     /// A failure without a hint.
     pub fn new(kind: FailureKind, reason: impl Into<String>) -> Self {
+        // A reason may quote output of the server, which is shown in terminals and logs.
         let reason = sanitize_line(&reason.into(), MAX_REASON_CHARS);
         Self { text: Arc::new(Text { reason, hint: None }), kind }
     }
@@ -352,6 +353,7 @@ pub fn error_chain(error: &dyn Error) -> String {
     let mut source = error.source();
     while let Some(error) = source {
         let message = error.to_string();
+        // Some errors of libraries repeat their source in their own text.
         if !text.ends_with(&message) {
             text = format!("{text}: {message}");
         }

@@ -170,6 +170,8 @@ impl EventSender {
 
     pub(crate) fn subscribe(&self) -> ManagerEvents {
         let receiver = self.sender.subscribe();
+        // After the channel's own subscribe: an event that passes the count check
+        // finds the receiver.
         self.n_subscribers.fetch_add(1, Ordering::Relaxed);
         let (n_subscribers, closed) = (Arc::clone(&self.n_subscribers), self.closed.clone());
         ManagerEvents { receiver, n_subscribers, closed }
@@ -189,6 +191,7 @@ impl ManagerEvents {
     pub async fn next(&mut self) -> Option<ManagerEvent> {
         let event = tokio::select! {
             biased;
+            // First, so that queued events are delivered before the end of the stream.
             event = self.receiver.recv() => event,
             // An event may have arrived between the two polls.
             () = self.closed.cancelled() => match self.receiver.try_recv() {

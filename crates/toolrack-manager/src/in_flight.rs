@@ -80,6 +80,7 @@ impl InFlight {
 
     fn decrement(&self) {
         if self.count.fetch_sub(1, Ordering::AcqRel) == CLOSED + 1 {
+            // Only at zero of a closed counter: a connection that stays open has no waiter to wake.
             self.drained.notify_one();
         }
     }
@@ -96,8 +97,12 @@ impl Drop for InFlightGuard<'_> {
     fn drop(&mut self) {
         if self.0.idle_timer == IdleTimer::On {
             let since = u64::try_from(self.0.created.elapsed().as_millis()).unwrap_or(u64::MAX);
+            // The maximum, because two users may store their times in another order than
+            // they took them.
             self.0.last_finished_ms.fetch_max(since, Ordering::Relaxed);
         }
+        // After the time is stored: at count zero `idle_since` must not read an older time and
+        // close too early.
         self.0.decrement();
     }
 }

@@ -85,6 +85,7 @@ impl ConnectPhase {
 
 impl ConnectionState {
     pub(crate) fn from_lifecycle(lifecycle: &Lifecycle) -> Self {
+        // Before the phase: a launch of a server that was just disabled may still be ending.
         if lifecycle.policy().enabled == Enabled::No {
             return ConnectionState::Disabled;
         }
@@ -354,6 +355,8 @@ impl Lifecycle {
     }
 
     fn connect_all(&mut self, tools: Tools, now: Instant) -> Option<Effect> {
+        // Only a server that was stopped forgets its failures; others keep the backoff
+        // that they have.
         let before = std::mem::replace(&mut self.desired, DesiredState::Running);
         if before == DesiredState::Stopped {
             self.reset_failures();
@@ -381,6 +384,7 @@ impl Lifecycle {
 
     /// Connects, unless the server is connecting or connected.
     fn connect(&mut self, now: Instant) -> Option<Effect> {
+        // A second start in parallel must not add a launch, nor count towards the crash loop.
         let is_under_way = matches!(self.phase, Phase::Connecting | Phase::Connected { .. });
         if is_under_way || !self.is_wanted() {
             return None;
@@ -414,6 +418,7 @@ impl Lifecycle {
         if self.launch.is_some() {
             return None;
         }
+        // Never reused: reports of an earlier launch may still be queued.
         self.last_epoch.0 += 1;
         self.launch = Some(Launch { epoch: self.last_epoch, state: LaunchState::Open });
         self.starts.push_back(now);
@@ -422,6 +427,8 @@ impl Lifecycle {
         }
         // The oldest of the last starts tells how long they took together.
         let first = self.starts.front().filter(|_| self.starts.len() == CRASH_LOOP_STARTS);
+        // Sticky: a slower start in between does not end a crash loop, only a
+        // stable connection does.
         self.is_crash_loop |=
             first.is_some_and(|start| now.duration_since(*start) < CRASH_LOOP_WINDOW);
         Some(Effect::Launch(self.last_epoch))
@@ -462,6 +469,8 @@ impl Lifecycle {
         if before.enabled == Enabled::No {
             self.reset_failures();
         }
+        // An eager server that the idle timeout closed stays closed: this change is not a request
+        // to start it.
         let was_held_back = before.enabled == Enabled::No || before.start == StartMode::Lazy;
         if policy.start == StartMode::Eager && was_held_back && self.phase == Phase::Idle {
             return self.connect(now);
@@ -484,6 +493,7 @@ impl Lifecycle {
     }
 
     fn idle(&mut self, epoch: Epoch, now: Instant) -> Option<Effect> {
+        // The connection may have been lost or replaced since the timer was set.
         let is_current = self.is_open(epoch) && matches!(self.phase, Phase::Connected { .. });
         if is_current { self.go_idle(now) } else { None }
     }
@@ -554,6 +564,7 @@ impl Lifecycle {
             let failure = Failure::new(FailureKind::Internal, "connection closed without a reason");
             self.lost(epoch, failure, now, jitter);
         }
+        // After `lost`, which looks at the launch.
         self.launch = None;
         // A start was requested while this launch was ending.
         if self.phase == Phase::Connecting { self.launch_if_free(now) } else { None }

@@ -325,10 +325,12 @@ impl McpManager {
 
     /// Waits until a server is no longer connecting.
     async fn wait_until_settled(&self, name: &str) -> Result<Arc<McpConnection>, ManagerError> {
+        // Saturating: a config may set a timeout of `Duration::MAX`.
         let limit = start_timeout(&self.server(name)?.config).saturating_add(START_SLACK);
         let deadline = deadline_after(Instant::now(), limit);
         let is_done =
             |snapshot: &Snapshot| snapshot.server(name).map_or(true, |server| is_settled(server));
+        // A server that is still connecting after the deadline is not an error: its state says so.
         if !self.shared.wait_until(deadline, is_done).await && self.shared.stop.is_cancelled() {
             return Err(ManagerError::Closed);
         }
@@ -397,6 +399,7 @@ fn is_settled(server: &McpConnection) -> bool {
 }
 
 async fn wait_until_stopped(waiters: Vec<oneshot::Receiver<()>>) {
+    // One deadline for all: they end in parallel.
     let deadline = Instant::now() + STOP_TIMEOUT;
     for stopped in waiters {
         if timeout_at(deadline, stopped).await.is_err() {
@@ -454,6 +457,8 @@ impl Shared {
         // The manager may differ from `old`: servers are also added and removed by other callers.
         let is_known = |name: &String| self.snapshot.load().server(name).is_ok();
         let is_in_new = |name: &&String| new.iter().any(|config| config.name == **name);
+        // `keep` too: a disabled server that is missing from `new` needs no disconnect, so
+        // it is there.
         for name in plan.disconnect.iter().chain(&plan.keep) {
             if !is_in_new(&name) && is_known(name) {
                 let (sender, stopped) = oneshot::channel();
@@ -465,6 +470,7 @@ impl Shared {
         operations.extend(plan.connect.iter().chain(unknown).cloned().map(Operation::Connect));
         self.apply(operations).await?;
         wait_until_stopped(waiters).await;
+        // After the removed servers have ended, so that a listener sees no process of them.
         self.events.emit(|| ManagerEvent::ConfigApplied { plan: plan.clone() });
         Ok(plan)
     }
@@ -499,6 +505,7 @@ impl Shared {
             }
             match timeout_at(deadline, version.changed()).await {
                 Ok(Ok(())) => {}
+                // Once more: the last snapshot may have arrived together with the timeout.
                 Ok(Err(_)) | Err(_) => return is_done(&self.snapshot.load()),
             }
         }

@@ -52,6 +52,7 @@ impl Bucket {
         let n_new = now.duration_since(self.refilled).as_millis() * u128::from(PER_SECOND) / 1000;
         // Less than one token: the time is kept, or frequent events would never refill the bucket.
         if n_new > 0 {
+            // After months without an event the number does not fit, and the bucket is full anyway.
             let n_new = u32::try_from(n_new).unwrap_or(BURST);
             self.tokens = self.tokens.saturating_add(n_new).min(BURST);
             self.refilled = now;

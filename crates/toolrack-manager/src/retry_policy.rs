@@ -66,11 +66,15 @@ pub(crate) enum Repeatable {
 impl Availability {
     pub(crate) fn from_lifecycle(lifecycle: &Lifecycle) -> Self {
         match lifecycle.phase() {
+            // First the intent of the user, then the phase: a stopped server whose launch is still
+            // ending takes no calls.
             _ if lifecycle.policy().enabled == Enabled::No => Availability::Disabled,
             _ if !lifecycle.is_wanted() => Availability::Stopped,
             Phase::Idle => Availability::Idle,
             Phase::Connecting => Availability::Starting,
             Phase::Connected { .. } => match lifecycle.launch() {
+                // With the epoch, so that a call can tell this launch from the one on
+                // which it failed.
                 Some(epoch) => Availability::Ready(epoch),
                 None => Availability::Starting,
             },
@@ -104,6 +108,7 @@ pub(crate) fn decide(
         Availability::Ready(epoch) if avoid == Some(epoch) => {
             until(deadlines.retry, Decision::Wait(deadlines.retry))
         }
+        // No deadline: the wait is over, and the call has a timeout of its own.
         Availability::Ready(_) => Decision::Send,
         Availability::Idle => until(deadlines.start, Decision::StartAndWait(deadlines.start)),
         Availability::Starting => until(deadlines.start, Decision::Wait(deadlines.start)),
@@ -124,6 +129,7 @@ pub(crate) fn should_retry(delivery: Delivery, repeatable: Repeatable, n_attempt
         Delivery::NotSent => true,
         // The server may have run the tool, so only the config can say that a second run does no harm.
         Delivery::Unknown => repeatable == Repeatable::Yes,
+        // An answer is an outcome, even if it is an error.
         Delivery::Answered => false,
     };
     is_safe && n_attempts < MAX_ATTEMPTS

@@ -200,6 +200,8 @@ fn is_same_tool(one: &Tool, two: &Tool) -> bool {
     }
     one.title == two.title
         && one.description == two.description
+        // Annotations count: a tool that stops being read-only has changed for the user
+        // who allowed it.
         && one.annotations == two.annotations
         && one.input_schema.get() == two.input_schema.get()
         && raw(one.output_schema.as_deref()) == raw(two.output_schema.as_deref())
@@ -248,7 +250,10 @@ pub(crate) async fn refresh(
     server: Arc<McpConnection>,
     active: Arc<ActiveClient>,
 ) {
+    // Counts as a use, so that the idle timeout does not close the connection under the request.
     let Some(in_flight) = active.in_flight.acquire() else {
+        // Otherwise the limiter would stay in progress, and this connection would never
+        // be refreshed again.
         return active.refresh_limiter.finish(Instant::now());
     };
     // The client's call timeout bounds this. The client serves its cached list as long as the server allows.

@@ -172,6 +172,8 @@ impl IndexKey {
 
 impl PartialEq for IndexKey {
     fn eq(&self, other: &Self) -> bool {
+        // Lists are immutable, so the pointer suffices; comparing thousands of tools on each
+        // publish would not be cheap.
         Arc::ptr_eq(&self.offered, &other.offered) && Arc::ptr_eq(&self.known, &other.known)
     }
 }
@@ -210,6 +212,8 @@ impl Index {
         for ((at, server, (place, _)), generated) in allowed().zip(generated) {
             let Some(list) = server.tools.list() else { continue };
             let position = (index.known.len(), at);
+            // Reuses the allocation: the index is rebuilt on each change, and its
+            // names seldom change.
             let name = match reserved.existing(&generated.public) {
                 Some(existing) => Arc::clone(existing),
                 None => generated.public.into(),
@@ -219,6 +223,8 @@ impl Index {
             }
             index.by_name.insert(Arc::clone(&name), position);
             let tool = ToolWithServer::new(&server.name, name, list, place);
+            // A stopped server keeps its names in `known`, so that another server cannot
+            // take them meanwhile.
             if server.is_offered() {
                 listed.push(tool.clone());
             }
@@ -258,11 +264,13 @@ impl Snapshot {
     /// Resolves a public name, `server.tool` or `server/tool`. A name that could mean tools of several servers is an
     /// error: a call must never reach another server than the caller means.
     pub(crate) fn resolve<'a>(&'a self, name: &'a str) -> Result<ResolvedTool<'a>, ManagerError> {
+        // The exact public name first: agents use it, and it is one lookup.
         if let Some(tool) = self.index.by_name.get(name).and_then(|at| self.tool_at(*at)) {
             return Ok(tool);
         }
         // Some clients write `mcp__server__tool`.
         let name = match name.strip_prefix("mcp__") {
+            // With a server named `mcp`, the prefix may be its name.
             Some(rest) if !self.positions.contains_key("mcp") => rest,
             _ => name,
         };
@@ -359,6 +367,8 @@ impl Snapshot {
     /// All ways to split `name` into an existing server and a tool. Only the strictest notation that matches counts:
     /// `server/tool`, then `server.tool`, then the notations of public names.
     fn readings<'a>(&'a self, name: &'a str) -> Vec<ResolvedTool<'a>> {
+        // These two are written by people and never occur in public names, so a match is
+        // meant as such.
         for separator in ["/", "."] {
             let found: Vec<ResolvedTool<'a>> = name
                 .match_indices(separator)
@@ -393,6 +403,7 @@ impl Snapshot {
 /// The readings with the longest server name.
 fn longest<'a>(readings: &[ResolvedTool<'a>]) -> impl Iterator<Item = ResolvedTool<'a>> {
     let length = |reading: &ResolvedTool<'_>| reading.connection.name().chars().count();
+    // With servers `db` and `db_prod`, `db_prod_query` belongs to the longer one.
     let max = readings.iter().map(length).max();
     readings.iter().filter(move |reading| Some(length(reading)) == max).copied()
 }

@@ -101,6 +101,8 @@ impl Supervisor {
             // No arm awaits: both queues are always drained, so neither callers nor connection tasks can deadlock
             // with this loop.
             tokio::select! {
+                // Not biased: under a flood of reports, commands still get their turn, and the
+                // other way round.
                 () = stop.cancelled() => break,
                 _n_reports = reports.recv_many(&mut batch, REPORT_BATCH) => {
                     batch.drain(..).for_each(|report| self.handle_report(report));
@@ -126,6 +128,7 @@ impl Supervisor {
     ) -> Option<(ReplySender, Result<(), ManagerError>)> {
         match command {
             Command::Apply(operations, sender) => {
+                // The operations before a failed one stay applied; the caller gets the first error.
                 let outcome =
                     operations.into_iter().try_for_each(|operation| self.apply(operation));
                 Some((sender, outcome))
@@ -141,6 +144,7 @@ impl Supervisor {
         match operation {
             Operation::Upsert(config, cached) => self.upsert(config, cached),
             Operation::ConnectAll => {
+                // Cloned, because `connect` borrows all of `self`. Reference counts only.
                 for name in self.order.clone() {
                     self.connect(&name);
                 }
@@ -203,6 +207,8 @@ impl Supervisor {
                 self.servers.insert(Arc::clone(&name), ServerRecord::new(config, cached));
             }
         }
+        // A changed server keeps its place: a stable order of tools keeps the prompt caches
+        // of models valid.
         if !self.order.contains(&name) {
             self.order.push(Arc::clone(&name));
             self.update_order();
@@ -259,6 +265,8 @@ impl Supervisor {
                 tracing::warn!(server = &*server, %failure, "server connection lost");
                 self.step(&server, Event::Lost(epoch, failure));
             }
+            // The state machine ignores a stale epoch, so a late report of an old launch cannot end
+            // the new one.
             TaskEvent::Gone => self.step(&server, Event::Gone(epoch)),
         }
     }
@@ -289,6 +297,7 @@ impl Supervisor {
             let config = Arc::clone(&record.config);
             let write = CacheWrite { config, cached: record.cached.clone() };
             let skipped = |error| tracing::debug!(%error, "tool cache write skipped");
+            // `try_send`: a slow disk must not hold up this loop, which serves all servers.
             cache_writes.try_send(write).unwrap_or_else(skipped);
         }
         self.warn_unused_patterns(server);
@@ -303,6 +312,8 @@ impl Supervisor {
     /// Starts retries that are due and closes connections that are idle.
     fn handle_timer(&mut self) {
         let now = Instant::now();
+        // All servers, not only the one that was due: several deadlines may pass before
+        // this task runs.
         for name in self.servers.keys().cloned().collect::<Vec<_>>() {
             let Some(record) = self.servers.get_mut(&name) else { continue };
             let active =
@@ -328,6 +339,8 @@ impl Supervisor {
         }
         match effect {
             Some(Effect::Launch(epoch)) => self.launch(server, epoch),
+            // The token is that of the current launch: `launch` replaces it only after the old
+            // one is gone.
             Some(Effect::End(_epoch)) => record.stop.cancel(),
             None => {}
         }
@@ -359,6 +372,8 @@ impl Supervisor {
         let mut connections: Vec<Arc<McpConnection>> = Vec::with_capacity(self.order.len());
         for name in &self.order {
             let Some(record) = self.servers.get_mut(name) else { continue };
+            // Removed servers are not in `order`: they vanish from snapshots at once, although
+            // their processes still end.
             let connection = record.snapshot(now);
             if record.emitted_state != connection.state {
                 record.emitted_state = connection.state.clone();
@@ -390,6 +405,7 @@ impl Supervisor {
                 waiter.send(()).unwrap_or_else(dropped);
             }
         }
+        // After the waiters: `remove` returns only when the processes are gone.
         self.servers.retain(|_, record| !record.is_removed || record.lifecycle.launch().is_some());
     }
 
@@ -401,6 +417,7 @@ impl Supervisor {
         if self.index_keys.as_ref() == Some(&index_keys) {
             return;
         }
+        // Still the old snapshot: the new one is stored after the index is built.
         let before = self.shared.snapshot.load();
         for (connection, IndexKey { offered, .. }) in connections.iter().zip(&index_keys) {
             let old = before.server(connection.name()).ok().filter(|old| old.is_offered());
@@ -480,6 +497,8 @@ impl ServerRecord {
 
     /// Takes over a new config, and returns the matching lifecycle event.
     fn configure(&mut self, config: Arc<McpServerConfig>, cached: CachedTools) -> Event {
+        // A changed filter or timeout does not end the connection, so calls in flight
+        // survive the edit.
         let is_same_transport = fingerprint(&self.config) == fingerprint(&config);
         self.filter = self.filter.with_config(&config.allow, &config.deny);
         let policy = policy(&config);
@@ -490,6 +509,7 @@ impl ServerRecord {
             self.refilter();
             return Event::PolicyChanged(policy);
         }
+        // Another transport is another server, whose tools are not those that are known here.
         self.cached = cached;
         self.refilter();
         Event::TransportChanged(policy)

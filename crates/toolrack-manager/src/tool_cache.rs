@@ -105,6 +105,7 @@ impl ToolCache {
         // Again, although the transport redacts: the redactor may have learned a secret since the list arrived.
         let text = self.redactor.redact_json(Bytes::from(serde_json::to_vec(&file)?));
         if !u64::try_from(text.len()).is_ok_and(|length| length <= MAX_FILE_BYTES) {
+            // `load` refuses such a file, so it would only take up space.
             return Err(io::ErrorKind::FileTooLarge.into());
         }
         atomic_file::replace(&self.path(config), &text)?;
@@ -120,6 +121,7 @@ impl ToolCache {
         for entry in fs::read_dir(&self.dir)? {
             let entry = entry?;
             let path = entry.path();
+            // Temporary files of another process are not touched: it may be about to rename them.
             if path.extension().is_some_and(|extension| extension == "json") {
                 files.push((entry.metadata()?.modified()?, path));
             }
@@ -134,6 +136,7 @@ fn from_file(file: CacheFile, now: u64) -> CachedTools {
     // Saturates, because the system clock may have been set back.
     let age = Duration::from_secs(now.saturating_sub(file.saved_at));
     let version = file.version.as_deref().and_then(DetectedVersion::parse);
+    // The probe notices a stale modern version; a stale legacy one would be used forever.
     let version =
         version.filter(|version| version.era() == Era::Modern || age < LEGACY_VERSION_TTL);
     let list = List { items: file.tools, ..List::default() };
@@ -160,6 +163,7 @@ pub(crate) struct CacheWrite {
 pub(crate) async fn run_writer(cache: ToolCache, mut writes: mpsc::Receiver<CacheWrite>) {
     while let Some(CacheWrite { config, cached }) = writes.recv().await {
         let (cache, server) = (cache.clone(), config.name.clone());
+        // Awaited before the next write, so that an older list never replaces a newer one.
         let saved = tokio::task::spawn_blocking(move || cache.save(&config, &cached)).await;
         match saved {
             Ok(Ok(())) => {}

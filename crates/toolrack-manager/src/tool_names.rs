@@ -63,6 +63,8 @@ impl NameGenerator<'_> {
                 let has_no_rival = |prefixes: &Vec<String>| {
                     !prefixes.iter().any(|prefix| name.starts_with(prefix))
                 };
+                // Only base names must avoid the prefixes: they are what an agent composes from
+                // server and tool.
                 (n_digits > 0 || rivals.get(server).is_none_or(has_no_rival))
                     && self.reservations.is_available(name, server)
             };
@@ -76,6 +78,7 @@ impl NameGenerator<'_> {
         }
         let generated = |tool: &ToolRef<'_>| {
             let public = names.get(tool)?.clone();
+            // A base name over the limit was never offered, so it is not ambiguous but unknown.
             let base = Some(self.base_name(*tool)).filter(|base| base.len() <= self.limit());
             Some(GeneratedName { ambiguous: base.filter(|base| *base != public), public })
         };
@@ -86,6 +89,8 @@ impl NameGenerator<'_> {
     /// `db_prod`, the tool `prod_query` of `db` must not become `db_prod_query`.
     fn rival_prefixes<'a>(&'a self, tools: &[ToolRef<'a>]) -> HashMap<&'a str, Vec<String>> {
         let mut servers: Vec<&str> = tools.iter().map(|(server, _)| *server).collect();
+        // Also servers that do not run or list nothing yet: a name must not depend on which
+        // servers are up.
         servers.extend(self.servers);
         servers.sort_unstable();
         servers.dedup();
@@ -218,6 +223,8 @@ impl NameReservations {
         for tool in tools {
             let owner =
                 Owner { server: Arc::clone(tool.server()), tool: tool.tool().name.as_str().into() };
+            // Current names first: they are never dropped, only former ones count
+            // against the limit.
             owners.insert(Arc::clone(tool.name()), owner);
         }
         let mut n_former: foldhash::HashMap<&Arc<str>, usize> = foldhash::HashMap::new();

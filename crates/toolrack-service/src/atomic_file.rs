@@ -164,9 +164,11 @@ pub(crate) fn read_all(file: &File, max_bytes: usize) -> io::Result<Vec<u8>> {
     }
     // One allocation: a vector that grows would leave copies of a secret in freed memory.
     let expected = usize::try_from(metadata.len()).unwrap_or(max_bytes).min(max_bytes);
+    // The spare bytes let `read_to_end` find the end of the file without growing the vector.
     let mut bytes = Vec::with_capacity(expected + 64);
     let mut file = file;
     file.rewind()?;
+    // One byte more than allowed, to tell a file of the maximum size from a larger one.
     file.take(max_bytes as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > max_bytes {
         return Err(io::ErrorKind::FileTooLarge.into());
@@ -185,6 +187,7 @@ pub(crate) struct Lock {
 
 /// Takes the lock, polling for at most `timeout`; then the error is `TimedOut`.
 fn lock(dir: impl AsFd, name: &OsStr, timeout: Duration) -> io::Result<Lock> {
+    // CLOEXEC: a server that inherits the descriptor would hold the lock as long as it runs.
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
     let mut waited = Duration::ZERO;
@@ -192,6 +195,7 @@ fn lock(dir: impl AsFd, name: &OsStr, timeout: Duration) -> io::Result<Lock> {
         // `flock` belongs to the open file, so it excludes other threads of this process too.
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(Lock { _file: file }),
+            // Polled, because a blocking `flock` has no timeout.
             Err(Errno::WOULDBLOCK | Errno::INTR) => {}
             Err(other) => return Err(other.into()),
         }
@@ -267,6 +271,8 @@ impl Dir {
         // Before the first read, so that no later open goes unseen.
         let open_watch = OpenWatch::new(&file);
         let bytes = Zeroizing::new(read_all(&file, max_bytes)?);
+        // An editor that saves by rename gives the name another inode; one that writes in place is
+        // found by the content.
         let inode = file.metadata()?.ino();
         Ok(FileSnapshot(Some(OldFile { file, inode, open_watch, bytes })))
     }
@@ -277,6 +283,8 @@ impl Dir {
         snapshot: &FileSnapshot,
         new: Replacement<'_>,
     ) -> io::Result<ReplaceOutcome> {
+        // An earlier attempt of the same save may have left it, and `create_file` insists on
+        // a free name.
         self.remove_if_exists(new.temp_name)?;
         let old = snapshot.0.as_ref();
         let outcome = self.write_temp(new, old).and_then(|()| match old {
@@ -310,6 +318,8 @@ impl Dir {
     fn rename_into_empty(&self, new: Replacement<'_>) -> io::Result<ReplaceOutcome> {
         match self.rename(new.temp_name, new.name, RenameFlags::NOREPLACE) {
             Ok(()) => {}
+            // Another program has created the file since the snapshot; NOREPLACE leaves its
+            // version in place.
             Err(Errno::EXIST) => return Ok(ReplaceOutcome::Conflict),
             Err(error) if is_unsupported(error) => {
                 self.rename(new.temp_name, new.name, RenameFlags::empty())?;
@@ -330,6 +340,7 @@ impl Dir {
         let exchange = || self.rename(new.temp_name, new.name, RenameFlags::EXCHANGE);
         match exchange() {
             Ok(()) => {}
+            // A person has deleted the file meanwhile, and it must not come back.
             Err(Errno::NOENT) => return Ok(ReplaceOutcome::Conflict),
             // Without RENAME_EXCHANGE (some file systems) an edit between the check above and the rename is lost.
             Err(error) if is_unsupported(error) => {
@@ -415,6 +426,7 @@ fn watch_opens(file: &File) -> Option<OwnedFd> {
     // By descriptor: the path may already name another file.
     let events = init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    // `OPEN` does not tell readers from writers, so both kinds of close are counted against it.
     let flags = WatchFlags::OPEN | WatchFlags::CLOSE_WRITE | WatchFlags::CLOSE_NOWRITE;
     add_watch(&events, path, flags).ok()?;
     Some(events)

@@ -55,6 +55,7 @@ impl Authorizers {
         &self,
         server: &McpServerConfig,
     ) -> Result<Arc<Authorizer>, ServiceError> {
+        // Before the lock, because resolving the URL may read secrets from disk.
         let url = self.endpoint(server)?;
         // Held until the new authorizer is inserted: two of them for one server would refresh its token independently.
         let mut by_server = self.by_server.lock().unwrap_or_else(PoisonError::into_inner);

@@ -43,6 +43,8 @@ impl McpConfig {
             ServiceError::if_any(std::mem::take(&mut reader.details))?;
         }
         let config = reader.config(document);
+        // Two errors of the validator in one member are both shown; only those of the
+        // parser hide others.
         let n_parse_errors = reader.details.len();
         for detail in validate::find_errors(&config, None) {
             // One error per member is enough, and the parser's is closer to the cause.

@@ -143,6 +143,8 @@ impl ConfigStore {
         // Reject an invalid text before taking the lock.
         self.parse_stored(text.to_owned())?;
         let replaced = self.save(expected, |current| {
+            // Without a version the caller may never have seen the file, and an invalid file holds
+            // work of a person.
             if let (None, Some(current)) = (expected, current) {
                 self.parse_stored(current.to_owned())?;
             }
@@ -159,7 +161,10 @@ impl ConfigStore {
         let save_error = |error| io_error("save", &self.path, error);
         let target = Target::resolve(&self.path)?;
         let dir = Dir::create(&target.dir).map_err(save_error)?;
+        // Before the snapshot: between the two, another Toolrack process could save a version that
+        // this edit does not contain.
         let _lock = dir.lock(&target.lock, self.lock_timeout).map_err(save_error)?;
+        // Left over from a killed save. The lock is held, so no running save uses the name.
         dir.remove_if_exists(&target.temp_name).map_err(save_error)?;
         // Optimistic: `change` runs on a snapshot, and `replace` notices if the file has changed since. The lock keeps
         // other Toolrack processes out, but not editors.
@@ -172,6 +177,8 @@ impl ConfigStore {
                 return Err(self.conflict());
             }
             let (value, new) = next(text.as_deref())?;
+            // Parsed before it is written: an edit that would make the file invalid never
+            // reaches the disk.
             let stored = self.parse_stored(new)?;
             // Unchanged: do not touch the file, not even its modification time.
             if text.as_ref() == Some(&stored.text) || (text.is_none() && stored.text.is_empty()) {
@@ -181,6 +188,7 @@ impl ConfigStore {
                 name: &target.name,
                 temp_name: &target.temp_name,
                 bytes: stored.text.as_bytes(),
+                // The file belongs to the user, who may have made it readable for a group.
                 mode: FileMode::Preserve,
             };
             if dir.replace(&snapshot, replacement).map_err(save_error)? == ReplaceOutcome::Replaced
@@ -194,6 +202,7 @@ impl ConfigStore {
     fn decode(&self, bytes: &[u8]) -> Result<String, ServiceError> {
         let text = std::str::from_utf8(bytes).map(str::to_owned);
         text.map_err(|error| {
+            // Line and column by hand, because no TOML parser accepts these bytes.
             let (valid, _) = bytes.split_at(error.valid_up_to());
             let valid = String::from_utf8_lossy(valid);
             let line = valid.matches('\n').count() + 1;

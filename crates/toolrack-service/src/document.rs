@@ -59,7 +59,10 @@ impl Document {
     ///
     /// Every diagnostic of the text, each with file, line and column.
     pub fn parse(file: &str, text: &str) -> Result<Self, ServiceError> {
+        // Through the config reader first: its diagnostics have a field and a place, those of the
+        // editor have neither.
         read(file, text)?;
+        // Windows editors write a byte order mark; `text` puts it back.
         let bare = text.strip_prefix('\u{feff}').unwrap_or(text);
         match bare.parse() {
             Ok(edited) => Ok(Self { original: text.to_owned(), edited }),
@@ -308,11 +311,13 @@ fn preserve_lines(original: &str, edited: &str) -> String {
     let new: Vec<&str> = edited.split_inclusive('\n').collect();
     let is_same =
         |(left, right): &(&&str, &&str)| without_line_end(left) == without_line_end(right);
+    // Common lines at both ends are enough: one change touches one place of the file.
     let n_first = old.iter().zip(&new).take_while(is_same).count();
     let rest = old.len().min(new.len()) - n_first;
     let n_last = old.iter().rev().zip(new.iter().rev()).take(rest).take_while(is_same).count();
 
     let mut terminated = old.iter().filter(|line| line.ends_with('\n')).peekable();
+    // A file with mixed line endings gets the plain one for new lines.
     let is_crlf = terminated.peek().is_some() && terminated.all(|line| line.ends_with("\r\n"));
     let end = if is_crlf { "\r\n" } else { "\n" };
     let first = old.iter().take(n_first);

@@ -117,6 +117,7 @@ impl ErrorDetail {
     #[must_use]
     pub fn with_reason_as_message(self) -> Self {
         let Some(reason) = self.reason else { return self };
+        // `with_contract_message` has put the reason in front of the hint.
         let rest = self.hint.as_deref().and_then(|hint| hint.strip_prefix(reason.as_str()));
         let hint = rest.and_then(|hint| hint.strip_prefix("; ")).map(str::to_owned);
         Self { message: reason, hint, reason: None, ..self }

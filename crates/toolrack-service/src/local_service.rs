@@ -221,10 +221,12 @@ impl LocalService {
             &stored,
         )?);
         let (autostart, watch_config) = (options.autostart, options.watch_config);
+        // From here on, an early return drops the service, which stops everything that was started.
         let service = build(home, store, options, stored, Arc::clone(&snapshot));
         let inner = Arc::clone(&service.inner);
         service.inner.tasks.spawn(inner.reconcile(snapshot));
         let inner = Arc::clone(&service.inner);
+        // Subscribed before any server starts, so that the log has the first line of each.
         service.inner.tasks.spawn(inner.record_logs(service.subscribe()));
         if autostart == Autostart::AllEnabled {
             let connected = service.inner.manager.connect_all().await;
@@ -232,6 +234,8 @@ impl LocalService {
                 .map_err(|error| ServiceError::from(ErrorDetail::from_manager_error(&error)))?;
         }
         if watch_config == WatchConfig::Yes {
+            // Last: the watcher reads the file once more when it starts, which covers an
+            // edit since `read_config`.
             *service.watch.lock().unwrap_or_else(PoisonError::into_inner) = service.watch_file();
         }
         Ok(service)
@@ -496,6 +500,7 @@ fn build(
         applied_revision: watch::Sender::new(FIRST_REVISION),
         restarts: TaskTracker::new(),
         tasks: TaskTracker::new(),
+        // A child token: closing the service cancels the restarts too.
         restart_cancel: Mutex::new(stop.child_token()),
         stop,
     };
@@ -526,6 +531,7 @@ impl Inner {
 
     /// Waits until the manager has the current snapshot. A start or a call right after a config change then sees it.
     async fn wait_until_applied(&self) -> Result<(), ServiceError> {
+        // Read once: changes that come later do not prolong the wait.
         let revision = self.snapshot.load().revision;
         // Fast path of almost every call: nothing to wait for.
         if *self.applied_revision.borrow() >= revision {
@@ -571,6 +577,7 @@ impl Inner {
                 .into());
         }
         self.wait_until_applied().await?;
+        // Agents know the public name, which is all that `available_tools` shows.
         let raw = self.server_tool_name(&server, tool);
         let called = self.manager.call_tool(&server, raw.as_deref().unwrap_or(tool), arguments);
         let result =
@@ -579,6 +586,7 @@ impl Inner {
             let text = sanitize_text(&result.content).into_owned();
             return Err(self.redacted(ErrorDetail::new(ErrorCode::ServiceUnavailable, text)));
         }
+        // Again, although the transport redacts: the redactor may have learned a secret since.
         Ok(self.redactor.redact(&result.content).into_owned())
     }
 
@@ -586,6 +594,7 @@ impl Inner {
     fn server_tool_name(&self, server: &str, tool: &str) -> Option<String> {
         let connection = self.manager.server(server).ok()?;
         let listing = connection.tool_list()?;
+        // The server's own name wins: a tool may be named like the public name of another.
         if listing.items.iter().any(|own| own.name == tool) {
             return None;
         }

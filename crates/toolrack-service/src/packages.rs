@@ -61,6 +61,7 @@ impl Installer {
         let runner = CommandRunner { env: &self.env, installation: &installation };
         let path = self.env.get("PATH").map(OsStr::new);
         let tools = AvailableTools::detect(|program| find_program(program, path).is_ok());
+        // Names the owner of the attempt, so that two processes never write into one directory.
         let attempt = new_process_tag();
         match plan_install(&wanted, tools, InstallLocation { root: &self.dir, attempt: &attempt })?
         {
@@ -102,6 +103,8 @@ impl Installer {
         install_dir.create_attempt(&install.attempt_dir)?;
         let outcome = run_install(install, runner).await;
         match &outcome {
+            // Still under the lock: a waiting process checks for the marker as soon as it
+            // gets the lock.
             Ok(program) => install_dir.mark_complete(program)?,
             Err(_failure) => install_dir.remove_attempts().await,
         }
@@ -260,6 +263,8 @@ impl InstallDir {
     /// The executable, if the installation is complete.
     pub(super) fn executable(&self) -> Option<PathBuf> {
         let program = PathBuf::from(fs::read_to_string(self.dir.join(COMPLETE_FILE)).ok()?);
+        // The user may have cleared the directory, or moved the home: then the marker names
+        // a missing file.
         program.is_file().then_some(program)
     }
 
@@ -268,6 +273,7 @@ impl InstallDir {
         let parent = self.dir.parent().unwrap_or(&self.dir);
         let open = || {
             create_private_dir(parent)?;
+            // Beside the directory and not in it: removing old attempts must not remove the lock.
             File::create(self.dir.with_added_extension("lock"))
             // Not a blocking `lock`: the wait must end when the server is stopped.
         };

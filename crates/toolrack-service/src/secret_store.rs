@@ -76,6 +76,8 @@ impl SecretStore {
         let Some(dir) = self.open_dir()? else { return Ok(None) };
         let read_error = |error| io_error("read", &self.dir.join(&file_name), error);
         let Some(file) = dir.open_file(&file_name).map_err(read_error)? else { return Ok(None) };
+        // On the open descriptor and not on the path, which another process could
+        // exchange in between.
         self.check_file(&file, &file_name)?;
         // Two more bytes for a trailing `\r\n`.
         let bytes = read_all(&file, MAX_BYTES + 2).map_err(read_error)?;
@@ -84,6 +86,7 @@ impl SecretStore {
             error.into_bytes().zeroize();
             read_error(io::Error::new(io::ErrorKind::InvalidData, "not valid UTF-8"))
         })?;
+        // In place: a copy would leave the value in freed memory.
         text.truncate(without_line_break(&text).len());
         Ok(Some(Secret::new(text)))
     }
@@ -104,6 +107,7 @@ impl SecretStore {
         };
         let _lock = dir.lock(OsStr::new(LOCK_NAME), LOCK_TIMEOUT).map_err(save_error)?;
         for _attempt in 0..MAX_ATTEMPTS {
+            // Secrets are written by hand too, so an edit during the save has to be noticed.
             let snapshot = dir.snapshot(&file_name, MAX_BYTES + 2).map_err(save_error)?;
             let replacement = Replacement {
                 name: &file_name,
@@ -148,6 +152,7 @@ impl SecretStore {
             let name = file_name
                 .to_str()
                 .and_then(|file_name| file_name.strip_prefix("mcp_")?.strip_suffix(".key"));
+            // Other files in the directory, such as the lock, are skipped without an error.
             names.extend(name.filter(|name| is_name(name)).map(str::to_owned));
         }
         names.sort_unstable();

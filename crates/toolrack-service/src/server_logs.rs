@@ -122,6 +122,8 @@ impl LogStore {
     fn truncate_to_tail(&self, path: &Path) -> io::Result<()> {
         let file = OpenOptions::new().read(true).open(path)?;
         let bytes = read_all(&file, MAX_READ_BYTES)?;
+        // Half of it, so that the file is rewritten once per 128 KiB of output and not
+        // on each line.
         let (_, tail) = bytes.split_at(bytes.len().saturating_sub(MAX_BYTES / 2));
         let start = tail.iter().position(|byte| *byte == b'\n').map_or(tail.len(), |pos| pos + 1);
         let temp_path = self.dir.join(TEMP_NAME);

@@ -134,6 +134,7 @@ fn translate(
     config: &McpConfig,
     before: Option<&McpConfig>,
 ) -> Option<ErrorDetail> {
+    // Without `defaults.mcp[0].`, which names the throwaway document and not the caller's.
     let entry_field = diagnostic.field.split_once("].").map_or("", |(_, field)| field);
     let is_unknown = diagnostic.kind == DiagnosticKind::UnknownKey;
     if diagnostic.severity == Severity::Warning && !is_unknown {

@@ -129,6 +129,7 @@ impl ToolrackBuilder {
     /// # Cancel safety
     /// Dropping the future stops all servers.
     pub async fn open(self) -> Result<Toolrack, OpenError> {
+        // Otherwise `build` would panic.
         Handle::try_current().map_err(|_none| OpenError::NoRuntime)?;
         self.selection.check()?;
         let (file, warnings) = match self.path.clone() {

@@ -49,6 +49,7 @@ impl Selection {
             }
         }
         for server in &mut servers {
+            // Added to the rules of the file, never in place of them.
             server.deny.extend(self.deny.iter().cloned());
         }
         servers
@@ -109,6 +110,7 @@ impl Environment {
 
     fn variable(&self, name: &str) -> Result<Option<String>, String> {
         let Some(value) = self.variables.get(&OsString::from(name)) else { return Ok(None) };
+        // An error and not "unset": a default would hide the broken value.
         value.to_str().map(|text| Some(text.to_owned())).ok_or_else(|| "not valid UTF-8".to_owned())
     }
 }

@@ -42,6 +42,7 @@ fn add_description(definition: &mut Value, tool: &McpToolDef) {
 /// Makes the schema an object schema. Many servers omit `type` or `properties` for tools without arguments.
 fn object_schema(schema: &Value) -> Value {
     let mut members = schema.as_object().cloned().unwrap_or_default();
+    // The APIs reject a tool without an object schema, and with it the whole request.
     members.entry("type").or_insert_with(|| Value::from("object"));
     if members.get("type") == Some(&Value::from("object")) {
         members.entry("properties").or_insert_with(|| json!({}));

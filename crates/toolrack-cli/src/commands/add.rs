@@ -52,6 +52,7 @@ pub(crate) async fn create(
     let name = config.name.clone();
     let cwd_path = std::env::current_dir();
     let dir_note = cwd_path.ok().and_then(|dir| working_dir::set_if_relative(&mut config, &dir));
+    // Only the names, for a warning: the config is stored as typed.
     let secret_names = extract_secrets(config.clone()).names;
     let (file, mut json) = with_service(context, None, async |service: &LocalService| {
         prompt_missing_secrets(service, &config, context).await?;
@@ -282,6 +283,7 @@ fn packaged(
 /// Splits `name@1.2` and `name==1.2`. The tag of an image stays part of its identifier.
 fn split_version(kind: PackageKind, identifier: &str) -> (&str, Option<&str>) {
     let split = match kind {
+        // The last `@`: the first one may be that of a scope, as in `@scope/name@1.2`.
         PackageKind::Npm => identifier.rsplit_once('@').filter(|(name, _)| !name.is_empty()),
         PackageKind::Pypi => identifier.split_once("==").or_else(|| identifier.split_once('@')),
         _ => None,

@@ -63,6 +63,7 @@ pub(crate) fn parse_entry(name: &str, text: &str) -> Result<PastedServer, CliErr
         }
         Err(error) => {
             let (line, column) = (error.line(), error.column());
+            // Without the parser's message, which may quote a value.
             let message = format!("not valid JSON: line {line}, column {column}");
             return Err(CliError::usage(message, ENTRY_HINT).with_field("JSON"));
         }

@@ -51,9 +51,11 @@ pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), 
         context.printer.note("type the arguments as JSON, then press Ctrl-D");
     }
     let (args, words) = (options.args.clone(), options.arguments.clone());
+    // Before any server starts: a missing file or invalid JSON should not cost a start.
     let typed =
         context.blocking(move || collect_arguments(args.as_deref(), &words, members)).await?;
     let servers = Servers::find(&options.target, &context.settings, &context.printer)?;
+    // Only the named server, so that no other one is asked or started.
     let servers = match server_selection::resolve_typed(name, &servers) {
         Some(ResolvedName { server, .. }) => servers.filter(|candidate| candidate == server),
         None => servers,

@@ -81,6 +81,7 @@ async fn load_known(context: &Context) -> Option<KnownNames> {
     let session = ServerSession::open(servers, None, None, context).await.ok()?;
     session.list_cached().await.ok()?;
     let tools = session.tools().iter().map(known_tool).collect();
+    // Without `close`: no server was started, and the user waits for the completion.
     drop(session);
     Some(KnownNames { servers: names, tools })
 }

@@ -125,6 +125,7 @@ pub(crate) async fn edit(options: &EditOptions, context: &Context) -> Result<(),
     let written = loop {
         let edited = external_program::edit(&draft.path, line);
         let written = draft.text()?;
+        // Even if the editor failed: there is no text to keep.
         if written == text {
             draft.remove();
             edited?;
@@ -136,6 +137,7 @@ pub(crate) async fn edit(options: &EditOptions, context: &Context) -> Result<(),
             draft.note_kept(context);
             return Err(draft.add_path(failure, &context.printer));
         }
+        // With the version that was read: another program may have saved the file meanwhile.
         match store.replace_text(Some(generation), &written) {
             Ok(stored) => break stored,
             Err(error) if wants_to_retry(&error, context).await => {}

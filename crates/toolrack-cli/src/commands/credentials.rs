@@ -254,6 +254,7 @@ pub(crate) async fn read_secret(name: &str, context: &Context) -> Result<Secret,
 /// Prompts for the value with the echo off.
 async fn prompt_secret(name: &str, context: &Context) -> Result<Secret, CliError> {
     let printer = &context.printer;
+    // Before the prompt: keys that are pressed early must not be echoed.
     let echo_off = EchoOff::new()?;
     printer.prompt(format_args!("Value of `{name}` (hidden): "));
     let typed = context.run_cancellable(async { Ok(read_line().await) }).await;
@@ -293,6 +294,7 @@ impl EchoOff {
         let before = tcgetattr(io::stdin()).map_err(io::Error::from)?;
         let mut mode = before.clone();
         mode.local_modes.remove(LocalModes::ECHO);
+        // `Flush` discards input that was typed before the prompt.
         tcsetattr(io::stdin(), OptionalActions::Flush, &mode).map_err(io::Error::from)?;
         Ok(Self { before })
     }

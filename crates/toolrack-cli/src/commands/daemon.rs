@@ -160,6 +160,7 @@ async fn stop(context: &Context) -> Result<(), CliError> {
     let pid = daemon.running.pid;
     daemon.post::<Value>("/api/daemon/stop").await?;
     let deadline = Instant::now() + STOP_TIMEOUT;
+    // The instance lock is released last, so its absence means that all servers have ended.
     while DaemonInfo::find(settings.home()?)?.is_some_and(|running| running.pid == pid) {
         if Instant::now() >= deadline {
             let message = format!("the daemon (process {pid}) did not stop");

@@ -45,6 +45,7 @@ pub(crate) async fn demo(options: &DemoOptions, printer: &Printer) -> Result<(),
     let revision = client.revision().as_str();
     output.print(format_args!("Connected, protocol revision {revision}"));
     let tools: Vec<String> = client.tools().items.iter().map(|tool| tool.name.clone()).collect();
+    // Not `?` yet: the server is stopped after a failed call too.
     let outcome = output.run(&client).await;
     client.shutdown().await;
     outcome?;

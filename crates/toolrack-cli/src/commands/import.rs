@@ -119,6 +119,7 @@ async fn save_import(
             }
         }
     }
+    // The secrets were stored first, so that the config never refers to a missing one.
     if let Err(error) = service.create(config) {
         for name in added {
             service.remove_secret(&name).await?;
@@ -340,6 +341,7 @@ fn enclosing_project<'a>(cwd: &Path, projects: impl Iterator<Item = &'a str>) ->
     projects
         .filter(|name| Path::new(name).is_absolute())
         .filter(contains_cwd)
+        // Projects may be nested; the innermost has the longest path.
         .max_by_key(|name| name.len())
 }
 

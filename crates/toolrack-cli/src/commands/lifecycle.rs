@@ -194,6 +194,7 @@ pub(crate) async fn remove(name: &str, context: &Context) -> Result<(), CliError
     with_service(context, None, async |service: &LocalService| {
         let config = find_config(service, name)?;
         ensure_own_entry(service, &config, Change::Remove)?;
+        // Before the entry is deleted, which names the server whose token is revoked.
         let had_login = forget_login(service, &config).await;
         service.delete(config.id)?;
         let file = config_path(service);

@@ -161,6 +161,7 @@ fn read_lines(path: &Path, offset: u64) -> io::Result<(String, u64)> {
     file.seek(SeekFrom::Start(offset))?;
     let mut bytes = Vec::new();
     file.take(READ_BYTES).read_to_end(&mut bytes)?;
+    // The daemon may be in the middle of a line; its rest comes with the next poll.
     let n_whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |index| index + 1);
     bytes.truncate(n_whole);
     let end = offset + u64::try_from(n_whole).unwrap_or_default();

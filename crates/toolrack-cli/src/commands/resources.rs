@@ -220,6 +220,7 @@ pub(crate) fn prompt_signature(prompt: &Prompt) -> String {
 pub(crate) async fn prompt(options: PromptOptions, context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
     let words = options.arguments.clone();
+    // Arguments may come from stdin, so the read must be interruptible.
     let arguments = context.blocking(move || parse_prompt_args(&words)).await?;
     let servers = Servers::find(&options.target, &context.settings, printer)?;
     let target = server_selection::resolve_typed(&options.prompt, &servers)

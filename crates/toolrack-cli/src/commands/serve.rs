@@ -47,6 +47,7 @@ pub(crate) async fn serve(options: ServeOptions, context: &Context) -> Result<()
         Some(name) => ensure_exists(name, context)?,
         // A running daemon keeps its servers even if the file is invalid now.
         None if found.is_some() => {}
+        // Without a daemon, an invalid file is reported at once instead of as an empty tool list.
         None => drop(Servers::configured(&context.settings, &context.printer)?),
     }
     match found {

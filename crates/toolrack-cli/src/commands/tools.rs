@@ -37,6 +37,8 @@ pub(crate) async fn tools(options: ToolsOptions, context: &Context) -> Result<()
             }
         }
         if results.has_responses() {
+            // Without this, cached tools of servers that failed just now would be
+            // listed as available.
             let is_live = |tool: &&ToolWithServer| {
                 results
                     .responses

@@ -53,6 +53,7 @@ impl Reader<'_> {
                 return Err(format!("missing `:` after `{name}`"));
             }
             let value = self.value()?;
+            // JSON parsers keep the last one; here it is most likely a typo.
             if members.insert(name.clone(), value).is_some() {
                 return Err(format!("`{name}` is given more than once"));
             }
@@ -168,6 +169,7 @@ impl Reader<'_> {
                     return serde_json::from_str(&json)
                         .map_err(|error| format!("invalid string: {error}"));
                 }
+                // Inside single quotes; JSON needs the escape.
                 '"' => json.push_str("\\\""),
                 '\n' => json.push_str("\\n"),
                 '\t' => json.push_str("\\t"),

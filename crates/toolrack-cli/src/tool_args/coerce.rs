@@ -77,6 +77,7 @@ fn group_by_path(arguments: Vec<Argument>) -> Vec<(String, Vec<ArgValue>)> {
 
 /// Splits a path at its dots, unless the schema has a property of that name.
 fn steps(path: &str, schema: Schema<'_>) -> Vec<String> {
+    // Names with dots exist, and the schema knows them.
     if schema.property(path).is_some() {
         return vec![path.to_owned()];
     }
@@ -88,6 +89,7 @@ fn insert_at(object: &mut Map<String, Value>, steps: &[String], value: Value) ->
     match steps {
         [] => Err(value),
         [last] => match object.get(last) {
+            // Neither value wins silently: both were typed.
             Some(_) => Err(value),
             None => {
                 object.insert(last.clone(), value);
@@ -145,6 +147,7 @@ impl ArgumentBuilder {
     fn coerce_or_report(&mut self, path: &str, text: String, place: Schema<'_>) -> Option<Value> {
         match coerce(&text, place) {
             Ok(value) => Some(value),
+            // `--no-check` is for schemas that are wrong, so the server decides.
             Err(_why) if self.check == Check::No => Some(Value::String(text)),
             Err(reason) => {
                 self.report(path, format!("invalid value for `{path}`: {reason}"));
@@ -219,6 +222,7 @@ fn coerce(text: &str, place: Schema<'_>) -> Result<Value, String> {
             .ok_or_else(|| format!("expected {}, got `{text}`", place.describe()));
     }
     let types = place.types();
+    // Text first: `id=007` must stay `"007"` if the tool accepts a string.
     if types.is_empty() || types.contains(&JsonType::String) {
         return Ok(Value::String(text.to_owned()));
     }
@@ -227,6 +231,7 @@ fn coerce(text: &str, place: Schema<'_>) -> Result<Value, String> {
 }
 
 fn match_choice(text: &str, choices: &[&Value]) -> Option<Value> {
+    // A string before a number of the same spelling, as typed text is text.
     let is_text = |choice: &&&Value| choice.as_str() == Some(text);
     let is_written = |choice: &&&Value| !choice.is_string() && choice.to_string() == text;
     let found = choices.iter().find(is_text).or_else(|| choices.iter().find(is_written));
@@ -248,6 +253,7 @@ fn as_type(text: &str, json_type: JsonType, place: Schema<'_>) -> Option<Value> 
         }
         JsonType::Array => match json(text).filter(Value::is_array) {
             Some(list) => Some(list),
+            // Meant as JSON and invalid: as a list of one text it would hide the mistake.
             None if text.starts_with('[') => None,
             None => parse_list(text, place.items()),
         },
@@ -282,6 +288,7 @@ fn parse_list(text: &str, items: Option<Schema<'_>>) -> Option<Value> {
 
 fn integer(text: &str) -> Option<Number> {
     let signed = text.parse::<i64>().ok().map(Number::from);
+    // As integers, because a float would lose digits of large ids.
     signed.or_else(|| text.parse::<u64>().ok().map(Number::from))
 }
 

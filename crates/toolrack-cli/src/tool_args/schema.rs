@@ -49,6 +49,7 @@ impl<'a> Schema<'a> {
     }
 
     fn collect_layers(self, layers: &mut Vec<&'a Map<String, Value>>, depth: usize) {
+        // A schema may refer to itself.
         let Some(members) = self.node.as_object().filter(|_| depth < MAX_DEPTH) else { return };
         layers.push(members);
         let referred = members
@@ -62,6 +63,7 @@ impl<'a> Schema<'a> {
     }
 
     fn resolve_ref(self, reference: &str) -> Option<&'a Value> {
+        // Only within the schema: references to the network are never followed.
         self.root.pointer(reference.strip_prefix('#')?)
     }
 
@@ -171,6 +173,7 @@ impl<'a> Schema<'a> {
                     .get("additionalProperties")
                     .is_some_and(|extra| *extra != Value::Bool(false))
         };
+        // A schema without any properties says nothing, so every argument is passed on.
         let is_unspecified =
             self.property_names().is_empty() && self.member("additionalProperties").is_none();
         if is_unspecified

@@ -10,6 +10,7 @@ pub(super) fn format(file: &str, text: &str) -> Format {
         Some("toml") => Format::Toml,
         Some("json" | "jsonc" | "json5") => Format::Jsonc,
         Some("yaml" | "yml") => Format::Yaml,
+        // A slash starts a comment, as in settings files of editors.
         _ if text.trim_start().starts_with(['{', '/']) => Format::Jsonc,
         _ if text.lines().any(|line| line.trim_end() == "extensions:") => Format::Yaml,
         _ => Format::Toml,
@@ -96,6 +97,7 @@ const PLACES: [(&str, Dialect); 11] = [
 ];
 
 fn by_name(file: &str, root: &Node) -> Detection {
+    // Windows paths, and file systems that ignore case.
     let file = file.replace('\\', "/").to_lowercase();
     let (dialect, reason) = match PLACES.iter().find(|place| file.contains(place.0)) {
         Some((part, dialect)) => (*dialect, format!("the file name contains `{part}`")),

@@ -63,6 +63,8 @@ pub(super) fn read(diagnostics: &mut Diagnostics<'_>, root: &Node, dialect: Dial
     let projects = root.get("projects").map(Node::members).unwrap_or_default();
     let map = root.get("mcpServers");
     let defaults = match map {
+        // A file of Claude Code may have servers in projects only; the missing map is
+        // no mistake then.
         None if !projects.is_empty() => Vec::new(),
         _ => list(diagnostics, "mcpServers", map, dialect),
     };
@@ -123,6 +125,7 @@ fn server(
     };
     let settings = &mut server.settings;
     settings.timeout = fields.time("timeout").map(|timeout| match dialect {
+        // The key is read as milliseconds; Cline and Roo write seconds.
         Dialect::Cline => timeout * 1000,
         _ => timeout,
     });

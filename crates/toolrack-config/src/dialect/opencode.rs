@@ -41,6 +41,7 @@ static TIMEOUT: TableKeys = TableKeys {
 
 pub(super) fn read(diagnostics: &mut Diagnostics<'_>, root: &Node) -> ConfigFile {
     let mcp = root.get("mcp");
+    // With a `type` it is a server of the first format that is named `servers`.
     let second = mcp.and_then(|mcp| mcp.get("servers")).filter(|mcp| mcp.get("type").is_none());
     let (map, path) = match second {
         Some(servers) => (Some(servers), "mcp.servers"),
@@ -61,6 +62,7 @@ fn server(diagnostics: &mut Diagnostics<'_>, path: &str, node: &Node) -> RawServ
     server.transport =
         transport_kind(diagnostics, &fields.field("type"), fields.location("type"), word);
     let mut command = fields.texts("command").unwrap_or_default().into_iter();
+    // An empty list becomes an empty command, so that the diagnostic says so.
     server.command = command.next().or_else(|| fields.has("command").then(String::new));
     server.args = command.collect();
     for n in 0..server.args.len() {

@@ -74,6 +74,7 @@ fn dollars(text: &str, syntax: ReferenceSyntax<'_>) -> String {
     while let Some((before, tail)) = rest.split_once("${") {
         translated.push_str(before);
         let Some((inner, tail)) = tail.split_once('}') else {
+            // Without a closing brace it is no reference.
             translated.push_str(&escaped("${"));
             rest = tail;
             continue;
@@ -96,6 +97,7 @@ fn reference(inner: &str, syntax: ReferenceSyntax<'_>) -> String {
     match (inputs, inner.split_once(':')) {
         (Some(_), Some(("env", _))) => format!("${{{inner}}}"),
         (Some(inputs), Some(("input", id))) => match inputs.get(id) {
+            // A brace would end the reference.
             Some(Some(default)) => format!("${{secret:{id}:-{}}}", default.replace('}', "")),
             _ => format!("${{secret:{id}}}"),
         },

@@ -8,6 +8,8 @@ use crate::diagnostics::Diagnostics;
 
 pub(super) fn read(diagnostics: &mut Diagnostics<'_>) -> Node {
     let text = diagnostics.text();
+    // Recovers after an error, so that one run reports all of them and the other entries
+    // are still read.
     let (table, errors) = DeTable::parse_recoverable(text);
     for error in errors {
         let at = error.span().map_or(0, |span| span.start);

@@ -71,6 +71,7 @@ impl Builder {
             Event::MappingStart(anchor, _) => self.begin(at, anchor, Body::Table(Vec::new(), None)),
             Event::SequenceEnd | Event::MappingEnd => self.end(),
             Event::Scalar(text, style, anchor, tag) => {
+                // A quoted `"8080"` and `!!str 8080` are text.
                 let quoted = style != ScalarStyle::Plain || tag.is_some();
                 let value = if quoted { Value::Text(text.into_owned()) } else { plain(&text) };
                 self.put(Node { at, value }, anchor)
@@ -79,6 +80,8 @@ impl Builder {
                 let known = self.anchors.get(&anchor).ok_or("an unknown alias")?;
                 // Positions stay those of the anchor, where the reader has to look.
                 let copy = known.clone();
+                // Counted before the next alias: a few lines of nested aliases expand to billions
+                // of values otherwise.
                 self.n_nodes += size(&copy);
                 self.put(copy, 0)
             }
@@ -108,10 +111,12 @@ impl Builder {
         if self.n_nodes > MAX_NODES {
             return Err("too many values");
         }
+        // `begin` limits the text; an alias may add a deep tree at a deep place.
         if self.open.len() + depth(&node) > MAX_DEPTH {
             return Err("nested too deeply");
         }
         if anchor > 0 {
+            // The anchor keeps a copy of its own, which takes memory too.
             self.n_nodes += size(&node);
             self.anchors.insert(anchor, node.clone());
         }
@@ -135,6 +140,7 @@ fn plain(text: &str) -> Value {
         "false" | "False" | "FALSE" => Value::Flag(false),
         _ => match (text.parse(), text.parse::<f64>()) {
             (Ok(integer), _) => Value::Integer(integer),
+            // Rust also parses `inf`, `infinity` and `nan`, which are words in a config file.
             (_, Ok(float)) if text.contains(|value: char| value.is_ascii_digit()) => {
                 Value::Float(float)
             }

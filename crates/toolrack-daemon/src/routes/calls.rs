@@ -121,6 +121,7 @@ pub(super) async fn create(
         return Err(Problem::unavailable("the daemon is shutting down"));
     }
     let arguments = match &call.arguments {
+        // Looks at the first byte only: the arguments are forwarded as they are, without a parse.
         Some(arguments) if arguments.get().starts_with('{') => Some(&**arguments),
         Some(arguments) if arguments.get() != "null" => {
             return Err(Problem::invalid("arguments", "must be an object"));
@@ -128,6 +129,7 @@ pub(super) async fn create(
         _ => None,
     };
     let number = app.service.manager().reserve_call_id();
+    // Before the call starts, so that a cancel request that follows at once finds it.
     let registered = app.register_call(number);
     let target = match &call.server {
         Some(server) => CallTarget::OnServer { server, tool: &call.tool },
@@ -166,6 +168,7 @@ fn call_options(timeout_ms: Option<u64>) -> Result<CallOptions, Problem> {
     }
     Ok(CallOptions {
         timeout: Some(timeout),
+        // Both, so that progress of the server does not extend the time that the client asked for.
         total_timeout: Some(timeout),
         ..CallOptions::default()
     })
@@ -203,6 +206,7 @@ pub(super) async fn get(
     State(app): State<App>,
     Path(id): Path<String>,
 ) -> Result<Json<CallView>, Problem> {
+    // In the other order, a call that ends between the two lookups would be missed.
     if let Some(running) = app.recorder.running_call(&id) {
         return Ok(Json(CallView::Running(running)));
     }

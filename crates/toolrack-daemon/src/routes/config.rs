@@ -149,6 +149,7 @@ pub(super) async fn save(
         app.service.config_store().replace_text(Some(generation), &request.text)
     });
     let stored = stored.await?;
+    // Waits until the servers have the new config, so that the next request sees it.
     let warnings = app.service.reload().await?;
     Ok(Json(SaveResult { generation: stored.etag.to_string(), warnings }))
 }

@@ -99,6 +99,7 @@ pub(super) async fn status(State(app): State<App>) -> Json<DaemonStatus> {
 #[utoipa::path(post, path = "/api/daemon/stop", tag = "daemon",
     responses((status = 202, description = "The daemon is stopping"), (status = "default", body = Problem)))]
 pub(super) async fn stop(State(app): State<App>) -> StatusCode {
+    // Only a request: the shutdown waits for open connections, and this response is one of them.
     app.stop_requested.cancel();
     StatusCode::ACCEPTED
 }
@@ -127,6 +128,7 @@ pub(super) async fn create_login_file(
     let login_file = login_file.map_err(std::io::Error::from).flatten();
     let login_file = login_file.map_err(|error| Problem::internal(error.to_string()))?;
     let file = login_file.path().display().to_string();
+    // The file goes with its code: when the code is used or expires, the drop removes it.
     app.tokens.attach_login_file(&code, login_file);
     let cleanup = App::clone(&app);
     app.tasks.spawn(async move {

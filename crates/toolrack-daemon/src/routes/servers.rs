@@ -251,6 +251,7 @@ async fn edit_config(
     edit: impl FnOnce(Value) -> Result<Value, ServiceError> + Send + 'static,
 ) -> Result<Json<ServerView>, Problem> {
     run_blocking(app, move |app| {
+        // A poisoned lock still excludes others, and that is all it is for.
         let _guard = app.config_edit_lock.lock();
         let not_found = || ServiceError::new(ErrorCode::NotFound, "no server with this id or name");
         let current = app.service.get(id).ok_or_else(not_found)?;
@@ -395,6 +396,7 @@ async fn wait_for_status(
     };
     let detail = app.service.status_detail(id).ok_or_else(unknown_server)?;
     let view = StatusView::from(detail);
+    // The server may have become ready between the timeout and the status.
     let is_starting =
         status == StatusCode::ACCEPTED && !matches!(view.status, McpStatus::Running { .. });
     let status = if is_starting { status } else { StatusCode::OK };

@@ -64,6 +64,7 @@ pub(super) fn write(config: &McpConfig, present: &JsonMap) -> Result<JsonMap, Se
     let old = read(present);
     let mut row = present.clone();
     row.insert("name".to_owned(), json!(config.name));
+    // Always: from the first change on, the entry keeps its id even if it is renamed by hand.
     row.insert("id".to_owned(), json!(config.id));
     // Unchanged values keep their form, such as an explicit `enabled = true`.
     if config.enabled != old.enabled {
@@ -169,6 +170,7 @@ fn write_package(row: &mut JsonMap, config: &McpConfig) {
     let present = form(row);
     let form = wanted_form(config, present);
     let args = rest(config).get("args").filter(|args| !args.is_null()).cloned();
+    // Another form has other keys; a rest of the old one would make the entry ambiguous.
     if present != Some(form) {
         for key in ["command", "url", "package", "args", "transport"] {
             row.remove(key);

@@ -164,6 +164,7 @@ fn keep_comments(document: &mut DocumentMut, position: Option<isize>, above: &st
     let next = position.and_then(|removed| {
         let mut later = Vec::new();
         positions(document.as_table(), &mut later);
+        // By position in the file and not in the tree: the next table may belong to another agent.
         later.into_iter().filter(|position| *position > removed).min()
     });
     let join = |below: &str| format!("{kept}{}", below.strip_prefix('\n').unwrap_or(below));

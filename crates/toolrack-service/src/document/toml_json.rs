@@ -70,6 +70,7 @@ fn set_key(table: &mut dyn TableLike, key: &str, wanted: &Json) {
         table.insert(key, Item::Value(json_to_toml(wanted)));
         return;
     };
+    // Compared by value, so that `0x10` or a literal string keeps its spelling.
     if item_to_json(item).as_ref() == Some(wanted) {
         return;
     }
@@ -97,6 +98,7 @@ pub(super) fn push(array: &mut Array, mut value: Value) {
 }
 
 fn merge_array(array: &mut Array, items: &[Json]) {
+    // From the end: the items in front keep their comments.
     while array.len() > items.len() {
         array.remove(array.len() - 1);
     }

@@ -48,6 +48,7 @@ impl Inner {
                 tracing::debug!(%error, "keeping the last valid config");
             }
             let next = self.snapshot.load_full();
+            // The file was touched without a change, or an earlier round has applied it.
             if next.revision == last.revision {
                 continue;
             }
@@ -55,6 +56,7 @@ impl Inner {
                 tracing::debug!(%error, "the manager rejected a config change");
             }
             last = next;
+            // `send_replace`: `send` would change nothing while there is no waiter.
             self.applied_revision.send_replace(last.revision);
         }
     }
@@ -69,6 +71,7 @@ impl Inner {
         let (old, new) = (last.configs(), next.configs());
         match self.autostart {
             Autostart::AllEnabled => drop(self.manager.reconcile(&old, &new).await?),
+            // `reconcile` would start every new server.
             Autostart::None => self.adopt(&old, &new).await?,
         }
         for name in renamed {
@@ -133,6 +136,7 @@ impl Inner {
         loop {
             let first = tokio::select! {
                 biased;
+                // Events first, so that those that are queued at the stop are still written.
                 event = events.next() => event,
                 () = self.stop.cancelled() => None,
             };

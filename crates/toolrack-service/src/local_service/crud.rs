@@ -153,6 +153,8 @@ impl Inner {
         current: &mut MutexGuard<'_, ETag>,
         change: impl FnMut(&mut Document) -> Result<(), ServiceError>,
     ) -> Result<(), ServiceError> {
+        // No expected version: `change` works on one entry and can be repeated on any version
+        // of the file.
         let ((), stored) = self.store.edit(None, change)?;
         self.publish(current, &stored)
     }
@@ -166,6 +168,7 @@ impl Inner {
     ) -> Result<(), ServiceError> {
         let revision = self.snapshot.load().revision + 1;
         let snapshot = ConfigSnapshot::from_stored(revision, self.agent.as_deref(), stored)?;
+        // Before the wake-up: the reconcile task loads the snapshot as soon as it runs.
         self.snapshot.store(Arc::new(snapshot));
         **current = stored.etag;
         self.config_changed.notify_one();
@@ -179,6 +182,7 @@ impl Inner {
     ) -> Result<(McpConfig, Vec<ReplacedSecret>), ServiceError> {
         let mut moved = Vec::new();
         for (variable, entry) in &mut config.env_vars {
+            // The store rejects an empty secret.
             let is_hidden = |value: &mut String| entry.is_secret && !value.is_empty();
             let Some(value) = entry.value.take_if(is_hidden) else { continue };
             let name = owned_secret_name(config.id, variable);
@@ -228,6 +232,8 @@ impl Inner {
         };
         match self.secrets.list() {
             Ok(names) => {
+                // Only secrets with the server's id in their name; others may be shared
+                // with other servers.
                 let own = names.iter().filter(|name| name.starts_with(&owned_secret_name(id, "")));
                 own.filter(|name| !is_used(name)).for_each(|name| self.remove_secret_file(name));
             }
@@ -245,5 +251,6 @@ impl Inner {
 /// Name of a secret that belongs to one server: `{id}.{variable}`.
 fn owned_secret_name(id: Uuid, variable: &str) -> String {
     let safe = |char: char| if char.is_ascii_alphanumeric() || char == '_' { char } else { '-' };
+    // Cut off to stay within the length limit of secret names.
     format!("{id}.{}", variable.chars().map(safe).take(80).collect::<String>())
 }

@@ -49,7 +49,10 @@ impl Inner {
         if !was_enabled {
             self.persist_enabled(id, Enabled::Yes).await?;
         }
+        // After the flag is written, because `start` refuses a disabled server.
         let started = self.start(id).await;
+        // A server that was enabled before stays enabled: its failure is not the fault
+        // of this call.
         if started.is_err() && !was_enabled {
             self.persist_enabled(id, Enabled::No).await?;
             self.wait_until_applied().await?;
@@ -178,6 +181,7 @@ impl Inner {
 
     fn is_active(&self, name: &str) -> bool {
         let Ok(connection) = self.manager.server(name) else { return false };
+        // A failed server counts as active: the new secret may be what it was waiting for.
         !matches!(connection.state(), ConnectionState::Disabled | ConnectionState::Disconnected)
     }
 
@@ -185,6 +189,7 @@ impl Inner {
     pub(super) fn spawn_restart(self: &Arc<Self>, name: String) {
         let manager = Arc::clone(&self.manager);
         let cancel = self.restart_cancel.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        // In the background: the caller that sets a secret does not wait for slow servers.
         self.restarts.spawn(async move {
             tokio::select! {
                 biased;

@@ -34,6 +34,7 @@ pub(super) async fn prepare(
 ) -> Result<PreparedServer, Failure> {
     check_runtime_args(&wanted.runtime_args)?;
     check_docker_running(runner).await?;
+    // A killed process could not run its cleanup command, so its container still runs.
     remove_orphans(runner).await;
     let inspect = ["image", "inspect", "--format={{.Id}}", "--", image];
     if !runner.query("docker", &inspect, QUERY_TIMEOUT).await?.is_success() {
@@ -81,6 +82,7 @@ async fn remove_orphans(runner: &CommandRunner<'_>) {
     else {
         return;
     };
+    // By owner: a container of another Toolrack that still runs is not touched.
     let orphans = orphans(&listed.stdout, &is_orphaned);
     if orphans.is_empty() {
         return;

@@ -86,6 +86,7 @@ fn pypi(dir: &Path, name: &str) -> Result<Found, String> {
 /// Whether a directory such as `mcp_server_time-1.0.dist-info` describes the package.
 fn is_dist_info_of(dir: &OsStr, name: &str) -> bool {
     let stem = dir.to_str().and_then(|dir| dir.strip_suffix(".dist-info"));
+    // From the right: `-` separates the version, and a normalized name has `_` in its place.
     let found = stem.and_then(|stem| stem.rsplit_once('-')).map(|(name, _version)| name);
     found.is_some_and(|found| normalized(found) == normalized(name))
 }
@@ -155,6 +156,7 @@ fn names(dir: &Path) -> Vec<String> {
 
 /// Names within a small edit distance, closest first.
 fn similar_names(name: &str, names: impl Iterator<Item = String>) -> Vec<String> {
+    // Relative to the length: three wrong letters in `sh` would make every short name similar.
     let max_distance = (name.chars().count() / 4).clamp(1, 3);
     let mut similar: Vec<(usize, String)> = names
         .map(|other| (strsim::damerau_levenshtein(name, &other), other))

@@ -254,6 +254,7 @@ fn dir_name(spec: &str, program: Option<&str>) -> String {
     let readable: String = spec.chars().map(safe).take(60).collect();
     let mut hash = Sha256::new();
     hash.update(spec.as_bytes());
+    // Separates the two texts: without it, `ab` + `c` and `a` + `bc` would share a directory.
     hash.update([0]);
     hash.update(program.unwrap_or_default().as_bytes());
     let digest = hash.finalize();
