@@ -3,7 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 
 use crate::clients::ClientName;
-use crate::scenario::{Cores, Effort, Runtime, Scenario, Setup};
+use crate::scenario::{Cores, Preset, Runtime, Scenario, Setup};
 
 /// Measures MCP clients side by side
 #[derive(Debug, PartialEq, Parser)]
@@ -92,8 +92,8 @@ pub(crate) struct AfterArgs {
 }
 
 impl BenchArgs {
-    pub(crate) fn effort(&self) -> Effort {
-        if self.quick { Effort::Quick } else { Effort::Full }
+    pub(crate) fn preset(&self) -> Preset {
+        if self.quick { Preset::Quick } else { Preset::Full }
     }
 
     pub(crate) fn setups(&self, scenario: Scenario) -> Vec<Setup> {
@@ -106,8 +106,8 @@ impl BenchArgs {
 }
 
 impl ClientArgs {
-    pub(crate) fn effort(&self) -> Effort {
-        if self.quick { Effort::Quick } else { Effort::Full }
+    pub(crate) fn preset(&self) -> Preset {
+        if self.quick { Preset::Quick } else { Preset::Full }
     }
 
     /// The arguments that make these again, for the process that runs the client.
@@ -131,10 +131,7 @@ impl ClientArgs {
 
 /// What a value is called on the command line.
 pub(crate) fn value_name(value: &impl clap::ValueEnum) -> String {
-    value
-        .to_possible_value()
-        .map(|possible_value| possible_value.get_name().to_owned())
-        .unwrap_or_default()
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -143,7 +140,7 @@ mod tests {
     use crate::scenario::{CURRENT, MULTI, PINNED};
 
     #[track_caller]
-    fn parsed(line: &str) -> Command {
+    fn parse(line: &str) -> Command {
         let words = std::iter::once("toolrack-bench").chain(line.split_whitespace());
         Cli::try_parse_from(words).unwrap().command
     }
@@ -158,7 +155,7 @@ mod tests {
             quick: true,
             calls: 700,
         };
-        assert_eq!(parsed(&expected.to_args().join(" ")), Command::Client(expected));
+        assert_eq!(parse(&expected.to_args().join(" ")), Command::Client(expected));
         let plain = ClientArgs {
             client: ClientName::Tower,
             scenario: Scenario::Result8,
@@ -167,18 +164,18 @@ mod tests {
             quick: false,
             calls: 0,
         };
-        assert_eq!(parsed("client --client tower --scenario result-8"), Command::Client(plain));
+        assert_eq!(parse("client --client tower --scenario result-8"), Command::Client(plain));
     }
 
     #[test]
     fn a_server_has_ten_tools_unless_told() {
-        assert_eq!(parsed("serve"), Command::Serve(ServeArgs { tools: 10 }));
-        assert_eq!(parsed("serve --tools 5000"), Command::Serve(ServeArgs { tools: 5000 }));
+        assert_eq!(parse("serve"), Command::Serve(ServeArgs { tools: 10 }));
+        assert_eq!(parse("serve --tools 5000"), Command::Serve(ServeArgs { tools: 5000 }));
     }
 
     #[track_caller]
     fn check_setups(line: &str, expected: &[Setup]) {
-        let Command::Stdio(args) = parsed(line) else { panic!("not the stdio bench") };
+        let Command::Stdio(args) = parse(line) else { panic!("not the stdio bench") };
         assert_eq!(args.setups(Scenario::InFlight64), expected);
     }
 

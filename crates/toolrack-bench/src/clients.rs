@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 pub(crate) use self::bare_hyper::BareHyper;
 pub(crate) use self::rust_sdks::{Pmcp, PmcpHttp, Rmcp, Tower, Turbomcp};
 pub(crate) use self::toolrack_client::{Toolrack, ToolrackGuarded, ToolrackRaw, ToolrackSession};
-pub(crate) use self::toolrack_manager::{Rack, RackRaw};
+pub(crate) use self::toolrack_manager::{ManagerClient, ManagerClientRaw};
 use crate::scenario::Subject;
-use crate::server_process::{RemoteServer, ServerCommand};
+use crate::server_process::{HttpServer, ServerCommand};
 
 /// More than the largest result that is measured, for peers that let a caller say so.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
@@ -70,7 +70,7 @@ impl Call {
 }
 
 /// A connected client under measurement. A clone is another handle on the same line.
-pub(crate) trait Caller: Clone + Send + Sync + Sized + 'static {
+pub(crate) trait BenchClient: Clone + Send + Sync + Sized + 'static {
     /// Calls a tool and says how many bytes of text came back.
     fn call(&self, call: &Call) -> impl Future<Output = anyhow::Result<usize>> + Send;
 
@@ -79,13 +79,13 @@ pub(crate) trait Caller: Clone + Send + Sync + Sized + 'static {
 }
 
 /// A client of servers that it reaches over HTTP.
-pub(crate) trait HttpContender: Caller {
+pub(crate) trait HttpClient: BenchClient {
     /// Agrees on a revision with a server that is there already.
-    fn connect(server: &RemoteServer) -> impl Future<Output = anyhow::Result<Self>> + Send;
+    fn connect(server: &HttpServer) -> impl Future<Output = anyhow::Result<Self>> + Send;
 }
 
 /// A client of servers that it starts.
-pub(crate) trait Contender: Caller {
+pub(crate) trait StdioClient: BenchClient {
     /// Starts the server and agrees on a revision with it.
     fn connect(server: &ServerCommand) -> impl Future<Output = anyhow::Result<Self>> + Send;
 
@@ -93,7 +93,7 @@ pub(crate) trait Contender: Caller {
     fn list_tools(&self) -> impl Future<Output = anyhow::Result<usize>> + Send;
 
     /// The same, where a list that came with connecting will do.
-    fn known_tools(&self) -> impl Future<Output = anyhow::Result<usize>> + Send {
+    fn initial_tools(&self) -> impl Future<Output = anyhow::Result<usize>> + Send {
         self.list_tools()
     }
 }

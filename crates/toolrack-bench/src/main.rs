@@ -30,7 +30,7 @@ use anyhow::Context as _;
 use clap::Parser as _;
 
 use crate::cli::{BenchArgs, Cli, Command};
-use crate::report::Answer;
+use crate::report::ClientOutput;
 use crate::scenario::Subject;
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -43,8 +43,8 @@ fn main() -> anyhow::Result<ExitCode> {
             let answer = client_process::run_client(&args);
             system::print_line(serde_json::to_string(&answer)?);
             match answer {
-                Answer::Report(_) => Ok(ExitCode::SUCCESS),
-                Answer::Failure(_) => Ok(ExitCode::FAILURE),
+                ClientOutput::Report(_) => Ok(ExitCode::SUCCESS),
+                ClientOutput::Failure(_) => Ok(ExitCode::FAILURE),
             }
         }
         Command::Stdio(args) => measure(Subject::Stdio, &args),
@@ -57,16 +57,16 @@ fn main() -> anyhow::Result<ExitCode> {
 
 fn measure(subject: Subject, args: &BenchArgs) -> anyhow::Result<ExitCode> {
     let results = runner::run(subject, args)?;
-    let verdicts = targets::verdicts(subject, &results);
+    let targets = targets::evaluate(subject, &results);
     let mut sections = scenario_tables::tables(&results);
-    sections.push(targets::section(subject, &verdicts));
+    sections.push(targets::render(subject, &targets));
     let body = sections.join("\n");
     system::print_line(&body);
     if args.after.write {
         machine::write_benchmarks(subject, &results, &body)
             .context("cannot write the benchmark pages")?;
     }
-    if args.after.no_gate || targets::all_met(&verdicts) {
+    if args.after.no_gate || targets::all_met(&targets) {
         Ok(ExitCode::SUCCESS)
     } else {
         Ok(ExitCode::FAILURE)

@@ -22,16 +22,23 @@ pub(crate) enum Metric {
     OverIdleMegabytes,
     PeakMegabytes,
     /// The same when a list is asked for again and again, and the client may still have the last one.
-    AgainOverIdleMegabytes,
+    #[serde(rename = "again_over_idle_megabytes")]
+    RelistOverIdleMegabytes,
     AloneMicros,
-    LoadedMicros,
-    LoadedP99Micros,
+    #[serde(rename = "loaded_micros")]
+    BesideSlowMicros,
+    #[serde(rename = "loaded_p99_micros")]
+    BesideSlowP99Micros,
     /// Latency with slow calls in flight, in multiples of the latency alone.
-    LoadedOverAlone,
-    ResidentKibPerLine,
-    AnonymousKibPerLine,
+    #[serde(rename = "loaded_over_alone")]
+    BesideSlowOverAlone,
+    #[serde(rename = "resident_kib_per_line")]
+    ResidentKibPerConnection,
+    #[serde(rename = "anonymous_kib_per_line")]
+    AnonymousKibPerConnection,
     /// Of each process that a client puts between itself and a server.
-    PrivateKibPerGoBetween,
+    #[serde(rename = "private_kib_per_go_between")]
+    PrivateKibPerGuardian,
     Allocations,
     AllocatedBytes,
     Instructions,
@@ -48,20 +55,28 @@ pub(crate) enum Metric {
     /// The same, and then a look at the name, the description and the schema of each.
     ReadToolsMicros,
     /// From nothing to the list, with what is remembered of servers that do not run.
-    RecallMillis,
+    #[serde(rename = "recall_millis")]
+    CachedToolsMillis,
     ListKibPerServer,
     BeyondListKibPerServer,
     /// Beside the bad server outside of the rack.
-    OutsideP50Micros,
-    OutsideP99Micros,
+    #[serde(rename = "outside_p50_micros")]
+    UnmanagedP50Micros,
+    #[serde(rename = "outside_p99_micros")]
+    UnmanagedP99Micros,
     /// Beside the bad server in the same rack.
-    InsideP50Micros,
-    InsideP99Micros,
-    InsideOverQuiet,
-    InsideOverOutside,
+    #[serde(rename = "inside_p50_micros")]
+    ManagedP50Micros,
+    #[serde(rename = "inside_p99_micros")]
+    ManagedP99Micros,
+    #[serde(rename = "inside_over_quiet")]
+    ManagedOverQuiet,
+    #[serde(rename = "inside_over_outside")]
+    ManagedOverUnmanaged,
     FailedCalls,
     /// Of a program that is started for one call: until it says the first word.
-    AnswerMillis,
+    #[serde(rename = "answer_millis")]
+    FirstOutputMillis,
     /// Of the program alone.
     PeakMib,
     /// Of the program and all that it has started.
@@ -94,14 +109,14 @@ impl Metric {
             Self::CpuMillis => "CPU ms",
             Self::OverIdleMegabytes => "MB over idle",
             Self::PeakMegabytes => "peak MB",
-            Self::AgainOverIdleMegabytes => "MB over idle, listed again",
+            Self::RelistOverIdleMegabytes => "MB over idle, listed again",
             Self::AloneMicros => "alone p50 µs",
-            Self::LoadedMicros => "beside slow p50 µs",
-            Self::LoadedP99Micros => "beside slow p99 µs",
-            Self::LoadedOverAlone => "beside slow / alone",
-            Self::ResidentKibPerLine => "RSS KiB/line",
-            Self::AnonymousKibPerLine => "anonymous KiB/line",
-            Self::PrivateKibPerGoBetween => "private KiB/guardian",
+            Self::BesideSlowMicros => "beside slow p50 µs",
+            Self::BesideSlowP99Micros => "beside slow p99 µs",
+            Self::BesideSlowOverAlone => "beside slow / alone",
+            Self::ResidentKibPerConnection => "RSS KiB/line",
+            Self::AnonymousKibPerConnection => "anonymous KiB/line",
+            Self::PrivateKibPerGuardian => "private KiB/guardian",
             Self::Allocations => "allocations/call",
             Self::AllocatedBytes => "bytes/call",
             Self::Instructions => "instructions/call",
@@ -114,17 +129,17 @@ impl Metric {
             Self::AllToolsMicros => "all_tools: p50 µs",
             Self::AllToolsP99Micros => "all_tools: p99 µs",
             Self::ReadToolsMicros => "and read: p50 µs",
-            Self::RecallMillis => "recalled from disk: ms",
+            Self::CachedToolsMillis => "recalled from disk: ms",
             Self::ListKibPerServer => "tool list: KiB",
             Self::BeyondListKibPerServer => "RSS beyond the list: KiB",
-            Self::OutsideP50Micros => "outside: p50 µs",
-            Self::OutsideP99Micros => "outside: p99 µs",
-            Self::InsideP50Micros => "in the rack: p50 µs",
-            Self::InsideP99Micros => "in the rack: p99 µs",
-            Self::InsideOverQuiet => "its p99 / quiet",
-            Self::InsideOverOutside => "its p99 / outside",
+            Self::UnmanagedP50Micros => "outside: p50 µs",
+            Self::UnmanagedP99Micros => "outside: p99 µs",
+            Self::ManagedP50Micros => "in the rack: p50 µs",
+            Self::ManagedP99Micros => "in the rack: p99 µs",
+            Self::ManagedOverQuiet => "its p99 / quiet",
+            Self::ManagedOverUnmanaged => "its p99 / outside",
             Self::FailedCalls => "failed calls",
-            Self::AnswerMillis => "until the answer ms",
+            Self::FirstOutputMillis => "until the answer ms",
             Self::PeakMib => "peak MiB",
             Self::TreePeakMib => "with its children: MiB",
             Self::BuiltMib => "as built: MiB",
@@ -141,7 +156,7 @@ pub(crate) type Report = BTreeMap<Metric, f64>;
 /// The line on a client's stdout.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
+pub(crate) enum ClientOutput {
     Report(Report),
     Failure(String),
 }
@@ -152,9 +167,9 @@ mod tests {
 
     #[test]
     fn an_answer_survives_the_pipe() {
-        let answer = Answer::Report(Report::from([(Metric::P50Micros, 4.5)]));
+        let answer = ClientOutput::Report(Report::from([(Metric::P50Micros, 4.5)]));
         let line = serde_json::to_string(&answer).unwrap();
         assert_eq!(line, r#"{"report":{"p50_micros":4.5}}"#);
-        assert_eq!(serde_json::from_str::<Answer>(&line).unwrap(), answer);
+        assert_eq!(serde_json::from_str::<ClientOutput>(&line).unwrap(), answer);
     }
 }

@@ -13,9 +13,9 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// CPU time of all threads of this process so far, user and system.
 pub(crate) fn cpu_time() -> Duration {
-    let spent = clock_gettime(ClockId::ProcessCPUTime);
-    let nanos = u32::try_from(spent.tv_nsec).unwrap_or(0);
-    Duration::new(u64::try_from(spent.tv_sec).unwrap_or(0), nanos)
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
+    Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanos)
 }
 
 /// Memory of a process at one moment, in KiB.
@@ -27,20 +27,20 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn of_this_process() -> anyhow::Result<Self> {
-        Self::of("self")
+    pub(crate) fn of_current_process() -> anyhow::Result<Self> {
+        Self::for_pid("self")
     }
 
-    fn of(pid: &str) -> anyhow::Result<Self> {
+    fn for_pid(pid: &str) -> anyhow::Result<Self> {
         let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
         Self::parse(&text).context("smaps_rollup has another form than expected")
     }
 
     fn parse(text: &str) -> Option<Self> {
         Some(Self {
-            resident: kib(text, "Rss")?,
-            anonymous: kib(text, "Anonymous")?,
-            private: kib(text, "Private_Clean")? + kib(text, "Private_Dirty")?,
+            resident: parse_kib(text, "Rss")?,
+            anonymous: parse_kib(text, "Anonymous")?,
+            private: parse_kib(text, "Private_Clean")? + parse_kib(text, "Private_Dirty")?,
         })
     }
 }
@@ -53,26 +53,26 @@ pub(crate) fn reset_peak() -> anyhow::Result<()> {
 
 /// The highest resident size since [`reset_peak`], in KiB.
 pub(crate) fn peak_resident() -> anyhow::Result<u64> {
-    peak_of(std::process::id())
+    peak_resident_of(std::process::id())
 }
 
 /// The highest resident size that a process has had, in KiB.
-pub(crate) fn peak_of(pid: u32) -> anyhow::Result<u64> {
+pub(crate) fn peak_resident_of(pid: u32) -> anyhow::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    kib(&text, "VmHWM").context("status has no VmHWM")
+    parse_kib(&text, "VmHWM").context("status has no VmHWM")
 }
 
 /// Resident memory of a process, in KiB.
 pub(crate) fn resident_of(pid: u32) -> anyhow::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    kib(&text, "VmRSS").context("status has no VmRSS")
+    parse_kib(&text, "VmRSS").context("status has no VmRSS")
 }
 
 /// Lets this process, and what it starts from now on, open as many files as the machine allows.
-pub(crate) fn allow_many_files() -> anyhow::Result<()> {
+pub(crate) fn raise_open_file_limit() -> anyhow::Result<()> {
     let limit = getrlimit(Resource::Nofile);
-    let most = Rlimit { current: limit.maximum, ..limit };
-    setrlimit(Resource::Nofile, most).context("the limit of open files cannot be raised")
+    let raised = Rlimit { current: limit.maximum, ..limit };
+    setrlimit(Resource::Nofile, raised).context("the limit of open files cannot be raised")
 }
 
 /// Resident memory of a process and of all that descend from it, in KiB. One that has ended has none.
@@ -94,7 +94,7 @@ fn children_of(pid: u32) -> Vec<u32> {
 }
 
 /// Private memory of every child that is not a server itself, in KiB: what a client puts between.
-pub(crate) fn private_memory_of_go_betweens() -> anyhow::Result<Vec<u64>> {
+pub(crate) fn guardian_private_memory() -> anyhow::Result<Vec<u64>> {
     let mut found = Vec::new();
     for thread in fs::read_dir("/proc/self/task")? {
         let children = fs::read_to_string(thread?.path().join("children"))?;
@@ -102,7 +102,7 @@ pub(crate) fn private_memory_of_go_betweens() -> anyhow::Result<Vec<u64>> {
             let command = fs::read(format!("/proc/{pid}/cmdline"))?;
             // A child that is a zombie by now has no command and no memory.
             if !command.is_empty() && !is_server(&command) {
-                found.push(Memory::of(pid)?.private);
+                found.push(Memory::for_pid(pid)?.private);
             }
         }
     }
@@ -123,7 +123,7 @@ pub(crate) fn pin_to_one_core() -> anyhow::Result<()> {
     sched_setaffinity(None, &one).context("the process cannot be kept on one core")
 }
 
-fn kib(text: &str, field: &str) -> Option<u64> {
+fn parse_kib(text: &str, field: &str) -> Option<u64> {
     text.lines()
         .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
         .and_then(|value| value.trim().strip_suffix(" kB")?.parse().ok())
@@ -152,9 +152,9 @@ Anonymous:            96 kB
 
     #[test]
     fn a_field_is_found_by_its_whole_name() {
-        assert_eq!(kib("VmHWM:\t    2048 kB\n", "VmHWM"), Some(2048));
-        assert_eq!(kib("VmHWMX:\t    2048 kB\n", "VmHWM"), None);
-        assert_eq!(kib("VmHWM:\tmuch\n", "VmHWM"), None);
+        assert_eq!(parse_kib("VmHWM:\t    2048 kB\n", "VmHWM"), Some(2048));
+        assert_eq!(parse_kib("VmHWMX:\t    2048 kB\n", "VmHWM"), None);
+        assert_eq!(parse_kib("VmHWM:\tmuch\n", "VmHWM"), None);
     }
 
     #[test]

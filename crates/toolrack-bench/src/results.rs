@@ -1,6 +1,6 @@
 //! All that was measured, to be asked about.
 
-use crate::client_process::Outcome;
+use crate::client_process::RunOutcome;
 use crate::clients::{ClientName, Role};
 use crate::report::{Metric, Report};
 use crate::scenario::{Scenario, Setup};
@@ -16,44 +16,44 @@ pub(crate) struct Entry {
 
 /// The outcomes of one entry over all rounds.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Finding {
+pub(crate) enum EntryResult {
     Measured(Vec<Report>),
-    NeverFinished,
+    TimedOut,
     Failed(String),
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Results {
-    findings: Vec<(Entry, Finding)>,
+    results: Vec<(Entry, EntryResult)>,
     /// Scenarios that could not run here, and why.
     pub(crate) skipped: Vec<(Scenario, &'static str)>,
 }
 
 impl Results {
     /// Adds the outcome of a round. One that failed or hung spoils the entry for good.
-    pub(crate) fn add(&mut self, entry: Entry, outcome: Outcome) {
-        let known = self.findings.iter_mut().find(|(finding, _)| *finding == entry);
+    pub(crate) fn add(&mut self, entry: Entry, outcome: RunOutcome) {
+        let known = self.results.iter_mut().find(|(known, _)| *known == entry);
         match (known, outcome) {
-            (Some((_, Finding::Measured(reports))), Outcome::Measured(report)) => {
+            (Some((_, EntryResult::Measured(reports))), RunOutcome::Measured(report)) => {
                 reports.push(report);
             }
-            (Some((_, finding)), outcome) => *finding = Finding::from(outcome),
-            (None, outcome) => self.findings.push((entry, Finding::from(outcome))),
+            (Some((_, result)), outcome) => *result = EntryResult::from(outcome),
+            (None, outcome) => self.results.push((entry, EntryResult::from(outcome))),
         }
     }
 
     /// Whether another round of this entry can change anything.
-    pub(crate) fn is_open(&self, entry: Entry) -> bool {
-        matches!(self.finding(entry), None | Some(Finding::Measured(_)))
+    pub(crate) fn needs_more_rounds(&self, entry: Entry) -> bool {
+        matches!(self.get(entry), None | Some(EntryResult::Measured(_)))
     }
 
-    pub(crate) fn finding(&self, entry: Entry) -> Option<&Finding> {
-        self.findings.iter().find(|(finding, _)| *finding == entry).map(|(_, finding)| finding)
+    pub(crate) fn get(&self, entry: Entry) -> Option<&EntryResult> {
+        self.results.iter().find(|(known, _)| *known == entry).map(|(_, result)| result)
     }
 
     pub(crate) fn values(&self, entry: Entry, metric: Metric) -> Vec<f64> {
-        match self.finding(entry) {
-            Some(Finding::Measured(reports)) => {
+        match self.get(entry) {
+            Some(EntryResult::Measured(reports)) => {
                 reports.iter().filter_map(|report| report.get(&metric).copied()).collect()
             }
             _ => Vec::new(),
@@ -73,28 +73,23 @@ impl Results {
     ) -> Option<f64> {
         let medians: Vec<f64> = self
             .entries(scenario)
-            .filter(|entries| {
-                entries.client.role() == Role::Peer && setups.contains(&entries.setup)
-            })
+            .filter(|entry| entry.client.role() == Role::Peer && setups.contains(&entry.setup))
             .filter_map(|entry| self.median(entry, metric))
             .collect();
         metric.better().best(&medians)
     }
 
     pub(crate) fn entries(&self, scenario: Scenario) -> impl Iterator<Item = Entry> {
-        self.findings
-            .iter()
-            .map(|(entry, _)| *entry)
-            .filter(move |finding| finding.scenario == scenario)
+        self.results.iter().map(|(entry, _)| *entry).filter(move |entry| entry.scenario == scenario)
     }
 }
 
-impl From<Outcome> for Finding {
-    fn from(outcome: Outcome) -> Self {
+impl From<RunOutcome> for EntryResult {
+    fn from(outcome: RunOutcome) -> Self {
         match outcome {
-            Outcome::Measured(report) => Self::Measured(vec![report]),
-            Outcome::NeverFinished => Self::NeverFinished,
-            Outcome::Failed(why) => Self::Failed(why),
+            RunOutcome::Measured(report) => Self::Measured(vec![report]),
+            RunOutcome::TimedOut => Self::TimedOut,
+            RunOutcome::Failed(reason) => Self::Failed(reason),
         }
     }
 }
@@ -109,8 +104,8 @@ mod tests {
     const TOWER: Entry =
         Entry { scenario: Scenario::InFlight64, setup: CURRENT, client: ClientName::Tower };
 
-    fn calls(per_second: f64) -> Outcome {
-        Outcome::Measured(Report::from([(Metric::CallsPerSecond, per_second)]))
+    fn calls(per_second: f64) -> RunOutcome {
+        RunOutcome::Measured(Report::from([(Metric::CallsPerSecond, per_second)]))
     }
 
     #[test]
@@ -133,10 +128,10 @@ mod tests {
     fn one_hang_spoils_the_entry_for_good() {
         let mut results = Results::default();
         results.add(RMCP, calls(10.0));
-        assert!(results.is_open(RMCP));
-        results.add(RMCP, Outcome::NeverFinished);
-        assert!(!results.is_open(RMCP));
-        assert_eq!(results.finding(RMCP), Some(&Finding::NeverFinished));
+        assert!(results.needs_more_rounds(RMCP));
+        results.add(RMCP, RunOutcome::TimedOut);
+        assert!(!results.needs_more_rounds(RMCP));
+        assert_eq!(results.get(RMCP), Some(&EntryResult::TimedOut));
         assert_eq!(results.median(RMCP, Metric::CallsPerSecond), None);
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use self::http::Plan;
+use self::http::HttpWorkload;
 use crate::clients::{ClientName, Role};
 
 /// One thing to measure.
@@ -36,7 +36,7 @@ pub(crate) enum Scenario {
     Tools5000,
     /// Spawn, handshake and a list of ten tools, one at a time.
     Connect,
-    IdleLines,
+    IdleConnections,
     /// User-space instructions per call, counted by callgrind.
     Instructions,
     Allocations,
@@ -58,18 +58,18 @@ pub(crate) enum Scenario {
     HttpInstructions,
     HttpAllocations,
     /// One call of 100 B after another, through the manager and past it.
-    RackSequential,
-    #[value(name = "rack-in-flight-64")]
-    RackInFlight64,
-    RackInstructions,
-    RackAllocations,
+    ManagerSequential,
+    #[value(name = "manager-in-flight-64")]
+    ManagerInFlight64,
+    ManagerInstructions,
+    ManagerAllocations,
     /// One list of all tools of many servers.
-    RackTools,
-    RackMemory,
+    ManagerTools,
+    ManagerMemory,
     /// Many servers at once.
-    RackStart,
+    ManagerStart,
     /// Calls beside a server that floods, spins and does not read.
-    RackNeighbours,
+    ManagerBadNeighbor,
     /// One call by a program that starts a server on Node for it.
     CliNode,
     /// The same with a server that costs next to nothing.
@@ -132,14 +132,14 @@ pub(crate) const MULTI: Setup = Setup { runtime: Runtime::Multi, cores: Cores::A
 impl Scenario {
     pub(crate) fn subject(self) -> Subject {
         match self {
-            Self::RackSequential
-            | Self::RackInFlight64
-            | Self::RackInstructions
-            | Self::RackAllocations
-            | Self::RackTools
-            | Self::RackMemory
-            | Self::RackStart
-            | Self::RackNeighbours => Subject::Manager,
+            Self::ManagerSequential
+            | Self::ManagerInFlight64
+            | Self::ManagerInstructions
+            | Self::ManagerAllocations
+            | Self::ManagerTools
+            | Self::ManagerMemory
+            | Self::ManagerStart
+            | Self::ManagerBadNeighbor => Subject::Manager,
             Self::CliNode | Self::CliDemo | Self::CliWarm | Self::CliHelp | Self::CliSize => {
                 Subject::Cli
             }
@@ -148,7 +148,7 @@ impl Scenario {
             | Self::GatewayHttp64
             | Self::GatewayStdio64
             | Self::GatewayMemory => Subject::Gateway,
-            _ if Plan::of(self).is_some() => Subject::Http,
+            _ if HttpWorkload::for_scenario(self).is_some() => Subject::Http,
             _ => Subject::Stdio,
         }
     }
@@ -166,10 +166,10 @@ impl Scenario {
             | Self::HttpEventsMib
             | Self::HttpJsonMib64
             | Self::HttpEventsMib64
-            | Self::RackInFlight64
-            | Self::RackStart
-            | Self::RackNeighbours => &[MULTI, CURRENT],
-            Self::RackSequential => &[PINNED, MULTI],
+            | Self::ManagerInFlight64
+            | Self::ManagerStart
+            | Self::ManagerBadNeighbor => &[MULTI, CURRENT],
+            Self::ManagerSequential => &[PINNED, MULTI],
             // Across two cores a latency is mostly that of waking the other one, and jumps about.
             Self::HeadOfLine => &[PINNED],
             _ => &[CURRENT],
@@ -177,26 +177,26 @@ impl Scenario {
     }
 
     /// Whether this client can do it, in this setup.
-    pub(crate) fn fits(self, client: ClientName, setup: Setup) -> bool {
+    pub(crate) fn includes(self, client: ClientName, setup: Setup) -> bool {
         match self.subject() {
-            Subject::Manager => return self.contenders_of_rack().contains(&client),
-            Subject::Cli => return self.programs().contains(&client),
-            Subject::Gateway => return self.gateways().contains(&client),
+            Subject::Manager => return self.manager_clients().contains(&client),
+            Subject::Cli => return self.cli_clients().contains(&client),
+            Subject::Gateway => return self.gateway_clients().contains(&client),
             Subject::Stdio | Subject::Http => {}
         }
         if self.subject() == Subject::Http {
             let is_measured = client.speaks(Subject::Http);
             return is_measured && (client.has_runtime() || setup.runtime == Runtime::Current);
         }
-        let is_about_lines = matches!(self, Self::Connect | Self::IdleLines);
+        let is_about_connections = matches!(self, Self::Connect | Self::IdleConnections);
         match client {
             ClientName::BareFresh => {
                 matches!(self, Self::Result1Escaped | Self::Result8 | Self::Result16)
             }
-            ClientName::ToolrackGuarded => is_about_lines,
+            ClientName::ToolrackGuarded => is_about_connections,
             // Undecoded, a text is as long as it stands in JSON; and a list is decoded anyway.
             ClientName::ToolrackRaw => {
-                !is_about_lines && !matches!(self, Self::Result1Escaped | Self::Tools5000)
+                !is_about_connections && !matches!(self, Self::Result1Escaped | Self::Tools5000)
             }
             _ if !client.speaks(Subject::Stdio) => false,
             _ if client.role() == Role::Limit && self == Self::HeadOfLine => false,
@@ -205,21 +205,21 @@ impl Scenario {
     }
 
     /// Who is measured in a scenario about the manager.
-    fn contenders_of_rack(self) -> &'static [ClientName] {
+    fn manager_clients(self) -> &'static [ClientName] {
         use ClientName::{Manager, ManagerRaw, Rmcp, Toolrack, ToolrackRaw};
         match self {
-            Self::RackSequential | Self::RackInFlight64 => &[Manager, ManagerRaw],
-            Self::RackInstructions | Self::RackAllocations => {
+            Self::ManagerSequential | Self::ManagerInFlight64 => &[Manager, ManagerRaw],
+            Self::ManagerInstructions | Self::ManagerAllocations => {
                 &[Toolrack, ToolrackRaw, Manager, ManagerRaw]
             }
-            Self::RackStart => &[Manager, Rmcp],
-            Self::RackTools | Self::RackMemory | Self::RackNeighbours => &[Manager],
+            Self::ManagerStart => &[Manager, Rmcp],
+            Self::ManagerTools | Self::ManagerMemory | Self::ManagerBadNeighbor => &[Manager],
             _ => &[],
         }
     }
 
     /// Who is measured in a scenario about programs.
-    fn programs(self) -> &'static [ClientName] {
+    fn cli_clients(self) -> &'static [ClientName] {
         use ClientName::{BareBlock, Inspector, Mcporter, Toolrack};
         match self {
             Self::CliNode | Self::CliDemo => &[BareBlock, Toolrack, Mcporter, Inspector],
@@ -230,7 +230,7 @@ impl Scenario {
     }
 
     /// Who is measured in a scenario about gateways.
-    fn gateways(self) -> &'static [ClientName] {
+    fn gateway_clients(self) -> &'static [ClientName] {
         use ClientName::{Direct, FastMcp, Gateway};
         match self {
             Self::GatewayMemory => &[Gateway],
@@ -241,35 +241,35 @@ impl Scenario {
     pub(crate) fn n_tools(self) -> usize {
         match self {
             Self::Tools5000 => 5_000,
-            Self::RackTools => 50,
+            Self::ManagerTools => 50,
             // What a client keeps of a longer list says nothing about the line, and not all ask for it.
-            Self::IdleLines | Self::RackStart => 1,
+            Self::IdleConnections | Self::ManagerStart => 1,
             _ => 10,
         }
     }
 
-    pub(crate) fn how(self) -> How {
+    pub(crate) fn method(self) -> MeasurementMethod {
         match self {
             Self::Instructions
             | Self::Allocations
             | Self::HttpInstructions
             | Self::HttpAllocations
-            | Self::RackInstructions
-            | Self::RackAllocations => How::Difference,
-            _ => How::Rounds,
+            | Self::ManagerInstructions
+            | Self::ManagerAllocations => MeasurementMethod::Difference,
+            _ => MeasurementMethod::Rounds,
         }
     }
 
     pub(crate) fn counts_instructions(self) -> bool {
-        matches!(self, Self::Instructions | Self::HttpInstructions | Self::RackInstructions)
+        matches!(self, Self::Instructions | Self::HttpInstructions | Self::ManagerInstructions)
     }
 
     pub(crate) fn counts_allocations(self) -> bool {
-        matches!(self, Self::Allocations | Self::HttpAllocations | Self::RackAllocations)
+        matches!(self, Self::Allocations | Self::HttpAllocations | Self::ManagerAllocations)
     }
 
     /// A client that has not answered by then never will.
-    pub(crate) fn limit(self) -> Duration {
+    pub(crate) fn timeout(self) -> Duration {
         match self.subject() {
             Subject::Cli | Subject::Gateway => Duration::from_mins(2),
             _ if self.counts_instructions() => Duration::from_mins(2),
@@ -280,7 +280,7 @@ impl Scenario {
 
 /// How a scenario becomes numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum MeasurementMethod {
     /// Every client once per round; the median over the rounds counts.
     Rounds,
     /// Two run lengths; the difference is what the calls between them cost.
@@ -289,45 +289,45 @@ pub(crate) enum How {
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Effort {
+pub(crate) enum Preset {
     Quick,
     Full,
 }
 
-/// The sizes that an effort stands for.
+/// The sizes that an preset stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Size {
+pub(crate) struct RunSize {
     pub(crate) rounds: usize,
     /// How long calls are repeated in a scenario that counts calls.
     pub(crate) window: Duration,
     /// Repetitions of a large result or list.
     pub(crate) n_operations: usize,
     pub(crate) n_connects: usize,
-    pub(crate) n_lines: usize,
+    pub(crate) n_connections: usize,
     /// Starts of a program.
     pub(crate) n_starts: usize,
     /// The two run lengths of a difference.
     pub(crate) n_calls: (u32, u32),
 }
 
-impl Effort {
-    pub(crate) fn size(self) -> Size {
+impl Preset {
+    pub(crate) fn size(self) -> RunSize {
         match self {
-            Self::Quick => Size {
+            Self::Quick => RunSize {
                 rounds: 3,
                 window: Duration::from_millis(250),
                 n_operations: 5,
                 n_connects: 10,
-                n_lines: 50,
+                n_connections: 50,
                 n_starts: 3,
                 n_calls: (200, 700),
             },
-            Self::Full => Size {
+            Self::Full => RunSize {
                 rounds: 5,
                 window: Duration::from_millis(700),
                 n_operations: 10,
                 n_connects: 30,
-                n_lines: 200,
+                n_connections: 200,
                 n_starts: 5,
                 n_calls: (500, 2_500),
             },
@@ -342,10 +342,10 @@ mod tests {
     #[track_caller]
     fn check(scenario: Scenario, setup: Setup, expected: &[ClientName]) {
         let all = ClientName::value_variants().iter().copied();
-        let limits = all.filter(|value| value.role() == Role::Limit);
-        let fitting: Vec<ClientName> =
-            limits.filter(|limits| scenario.fits(*limits, setup)).collect();
-        assert_eq!(fitting, expected, "{scenario:?} {setup:?}");
+        let limits = all.filter(|client| client.role() == Role::Limit);
+        let included: Vec<ClientName> =
+            limits.filter(|client| scenario.includes(*client, setup)).collect();
+        assert_eq!(included, expected, "{scenario:?} {setup:?}");
     }
 
     #[test]
@@ -357,7 +357,7 @@ mod tests {
         check(Scenario::HeadOfLine, PINNED, &[]);
         check(Scenario::HttpJson, PINNED, &[ClientName::BareTcp, ClientName::BareHyper]);
         check(Scenario::HttpJsonMib, MULTI, &[ClientName::BareHyper]);
-        check(Scenario::RackStart, MULTI, &[]);
+        check(Scenario::ManagerStart, MULTI, &[]);
         check(Scenario::CliNode, CURRENT, &[BareBlock]);
         check(Scenario::CliHelp, CURRENT, &[]);
     }

@@ -41,12 +41,12 @@ impl ServerCommand {
 
 /// A server that listens on this machine.
 #[derive(Debug)]
-pub(crate) struct RemoteServer {
+pub(crate) struct HttpServer {
     pub(crate) port: u16,
     pub(crate) framing: Framing,
 }
 
-impl RemoteServer {
+impl HttpServer {
     pub(crate) fn url(&self, eras: Eras) -> String {
         format!("http://127.0.0.1:{}{}", self.port, path(self.framing, eras))
     }
@@ -54,30 +54,30 @@ impl RemoteServer {
 
 /// The process of a server.
 #[derive(Debug)]
-pub(crate) struct RemoteProcess {
+pub(crate) struct ServerProcess {
     child: Child,
     /// The server ends with its input, so this is what keeps it going.
     stdin: ChildStdin,
     /// The first line that it printed.
-    pub(crate) said: String,
+    pub(crate) first_line: String,
 }
 
-impl RemoteProcess {
+impl ServerProcess {
     pub(crate) fn start(server: &ServerCommand) -> anyhow::Result<Self> {
         let mut command = server.std();
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let stdin = child.stdin.take().context("no stdin")?;
-        let mut said = String::new();
-        BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut said)?;
-        Ok(Self { child, stdin, said: said.trim().to_owned() })
+        let mut first_line = String::new();
+        BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut first_line)?;
+        Ok(Self { child, stdin, first_line: first_line.trim().to_owned() })
     }
 
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    pub(crate) fn end(self) -> anyhow::Result<()> {
-        let Self { mut child, stdin, said: _ } = self;
+    pub(crate) fn stop(self) -> anyhow::Result<()> {
+        let Self { mut child, stdin, first_line: _ } = self;
         drop(stdin);
         child.wait()?;
         Ok(())

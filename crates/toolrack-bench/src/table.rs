@@ -36,7 +36,7 @@ impl Table {
             rows.filter_map(move |row| row.get(column))
         };
         columns
-            .map(|columns| cells(columns).map(|cell| cell.chars().count()).max().unwrap_or(0))
+            .map(|column| cells(column).map(|cell| cell.chars().count()).max().unwrap_or(0))
             .collect()
     }
 }
@@ -69,8 +69,8 @@ pub(crate) fn number(value: f64) -> String {
         None => ("", whole),
     };
     let mut grouped = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);

@@ -44,29 +44,29 @@ pub(crate) async fn sequential(
     mut call: impl AsyncFnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<Report> {
     warm_up(&mut call).await?;
-    let spent = Spent::start();
+    let stopwatch = Stopwatch::start();
     let micros = latencies(window, call).await?;
-    with_latencies(spent.per_call(micros.len()), &micros)
+    add_latencies(stopwatch.per_call(micros.len()), &micros)
 }
 
 /// The report, with what is to be said about latencies in µs.
-pub(crate) fn with_latencies(mut report: Report, micros: &[f64]) -> anyhow::Result<Report> {
+pub(crate) fn add_latencies(mut report: Report, micros: &[f64]) -> anyhow::Result<Report> {
     report.insert(Metric::P50Micros, median(micros).context("no call was made")?);
     report.insert(Metric::P99Micros, quantile(micros, 0.99).context("no call was made")?);
     Ok(report)
 }
 
 /// Time of a large operation that is repeated.
-pub(crate) async fn operations(
+pub(crate) async fn repeat_operation(
     n_operations: usize,
     mut operation: impl AsyncFnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<Report> {
     let mut millis = Vec::new();
     let mut cpu_millis = Vec::new();
     for _ in 0..n_operations {
-        let spent = Spent::start();
+        let stopwatch = Stopwatch::start();
         operation().await?;
-        let (elapsed, cpu) = spent.so_far();
+        let (elapsed, cpu) = stopwatch.elapsed();
         millis.push(elapsed.as_secs_f64() * 1e3);
         cpu_millis.push(cpu.as_secs_f64() * 1e3);
     }
@@ -77,18 +77,18 @@ pub(crate) async fn operations(
 }
 
 /// Memory from an idle moment on.
-pub(crate) struct Footprint {
+pub(crate) struct PeakMemory {
     idle: u64,
 }
 
-impl Footprint {
+impl PeakMemory {
     pub(crate) fn start() -> anyhow::Result<Self> {
         resource_usage::reset_peak()?;
-        Ok(Self { idle: resource_usage::Memory::of_this_process()?.resident })
+        Ok(Self { idle: resource_usage::Memory::of_current_process()?.resident })
     }
 
     /// The report, with the highest that memory has been since.
-    pub(crate) fn added_to(&self, mut report: Report) -> anyhow::Result<Report> {
+    pub(crate) fn add_to(&self, mut report: Report) -> anyhow::Result<Report> {
         report.insert(Metric::PeakMegabytes, megabytes(resource_usage::peak_resident()?));
         report.insert(Metric::OverIdleMegabytes, self.over_idle()?);
         Ok(report)
@@ -100,7 +100,7 @@ impl Footprint {
 }
 
 /// What `n_calls` allocate. The caller subtracts two of these, and with them all that is not a call.
-pub(crate) async fn counted(
+pub(crate) async fn fixed_calls(
     n_calls: u32,
     mut call: impl AsyncFnMut() -> anyhow::Result<()>,
 ) -> anyhow::Result<Report> {
@@ -117,7 +117,7 @@ pub(crate) async fn counted(
 }
 
 /// Times of connecting, of which each is given with the CPU time it took.
-pub(crate) fn connects(times: &[(Duration, Duration)]) -> anyhow::Result<Report> {
+pub(crate) fn connect_report(times: &[(Duration, Duration)]) -> anyhow::Result<Report> {
     let millis: Vec<f64> = times.iter().map(|(elapsed, _)| elapsed.as_secs_f64() * 1e3).collect();
     let cpu: Vec<f64> = times.iter().map(|(_, cpu)| cpu.as_secs_f64() * 1e3).collect();
     Ok(Report::from([
@@ -127,39 +127,43 @@ pub(crate) fn connects(times: &[(Duration, Duration)]) -> anyhow::Result<Report>
     ]))
 }
 
-/// What `n_lines` more idle lines added to a process that had `before`.
-pub(crate) fn idle_lines(before: resource_usage::Memory, n_lines: usize) -> anyhow::Result<Report> {
-    let after = resource_usage::Memory::of_this_process()?;
-    let per_line = |after: u64, before: u64| float(after.saturating_sub(before)) / count(n_lines);
+/// What `n_connections` more idle lines added to a process that had `before`.
+pub(crate) fn idle_connection_report(
+    before: resource_usage::Memory,
+    n_connections: usize,
+) -> anyhow::Result<Report> {
+    let after = resource_usage::Memory::of_current_process()?;
+    let per_connection =
+        |after: u64, before: u64| float(after.saturating_sub(before)) / count(n_connections);
     let mut report = Report::from([
-        (Metric::ResidentKibPerLine, per_line(after.resident, before.resident)),
-        (Metric::AnonymousKibPerLine, per_line(after.anonymous, before.anonymous)),
+        (Metric::ResidentKibPerConnection, per_connection(after.resident, before.resident)),
+        (Metric::AnonymousKibPerConnection, per_connection(after.anonymous, before.anonymous)),
     ]);
-    let go_betweens: Vec<f64> =
-        resource_usage::private_memory_of_go_betweens()?.into_iter().map(float).collect();
-    if let Some(private) = median(&go_betweens) {
-        report.insert(Metric::PrivateKibPerGoBetween, private);
+    let guardians: Vec<f64> =
+        resource_usage::guardian_private_memory()?.into_iter().map(float).collect();
+    if let Some(private) = median(&guardians) {
+        report.insert(Metric::PrivateKibPerGuardian, private);
     }
     Ok(report)
 }
 
 /// A stopwatch for time and CPU time.
-pub(crate) struct Spent {
+pub(crate) struct Stopwatch {
     started: std::time::Instant,
     cpu: Duration,
 }
 
-impl Spent {
+impl Stopwatch {
     pub(crate) fn start() -> Self {
         Self { started: system::now(), cpu: resource_usage::cpu_time() }
     }
 
-    pub(crate) fn so_far(&self) -> (Duration, Duration) {
+    pub(crate) fn elapsed(&self) -> (Duration, Duration) {
         (system::now() - self.started, resource_usage::cpu_time().saturating_sub(self.cpu))
     }
 
     pub(crate) fn per_call(&self, n_calls: usize) -> Report {
-        let (elapsed, cpu) = self.so_far();
+        let (elapsed, cpu) = self.elapsed();
         Report::from([
             (Metric::CallsPerSecond, count(n_calls) / elapsed.as_secs_f64()),
             (Metric::CpuMicrosPerCall, cpu.as_secs_f64() * 1e6 / count(n_calls)),

@@ -136,18 +136,18 @@ fn large_results_come_as_events_to_many_callers_at_once() {
 #[test]
 fn the_manager_gets_through_every_scenario() {
     for (scenario, metric) in [
-        ("rack-sequential", "p50_over_client"),
-        ("rack-in-flight-64", "time_over_client"),
-        ("rack-allocations", "allocations"),
-        ("rack-tools", "recall_millis"),
-        ("rack-memory", "beyond_list_kib_per_server"),
-        ("rack-start", "millis"),
-        ("rack-neighbours", "failed_calls"),
+        ("manager-sequential", "p50_over_client"),
+        ("manager-in-flight-64", "time_over_client"),
+        ("manager-allocations", "allocations"),
+        ("manager-tools", "recall_millis"),
+        ("manager-memory", "beyond_list_kib_per_server"),
+        ("manager-start", "millis"),
+        ("manager-bad-neighbor", "failed_calls"),
     ] {
         check_short_run("manager", scenario, metric);
     }
-    check_short_run("manager-raw", "rack-sequential", "p50_over_client");
-    check_short_run("rmcp", "rack-start", "millis");
+    check_short_run("manager-raw", "manager-sequential", "p50_over_client");
+    check_short_run("rmcp", "manager-start", "millis");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn every_gateway_gets_through_short_runs_on_both_fronts() {
 
 #[test]
 fn the_manager_is_not_compared_with_something_bare() {
-    let args = ["manager", "--quick", "--only", "rack-allocations", "--no-gate"];
+    let args = ["manager", "--quick", "--only", "manager-allocations", "--no-gate"];
     let output = bench(&args).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
