@@ -1,4 +1,4 @@
-//! Client process: started by the benchmark with a time limit, and its own entry point.
+//! Client process: started with a time limit by the benchmark, and entry point of the process itself.
 //!
 //! **Invariant:** when [`run`] returns, the client and everything it started have exited.
 
@@ -27,7 +27,7 @@ use crate::scenario::{MeasurementMethod, Runtime, Subject, cli, gateway, manager
 use crate::server_process::{HttpServer, ServerCommand, ServerProcess};
 use crate::{alloc, resource_usage, system};
 
-/// How a run of a client finished.
+/// Outcome of one client process.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum RunOutcome {
     Measured(Report),
@@ -35,23 +35,23 @@ pub(crate) enum RunOutcome {
     Failed(String),
 }
 
-/// Ending by itself, once the answer is there or the pipes are closed, takes no longer than this.
+/// Time to exit after the output is complete.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(8);
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// From now on whatever a client leaves behind becomes a child of this process.
+/// Makes this process the parent of orphaned descendants, so that it can reap them.
 pub(crate) fn become_subreaper() -> anyhow::Result<()> {
-    set_child_subreaper(Some(getpid())).context("orphans cannot be adopted")
+    set_child_subreaper(Some(getpid())).context("cannot become a subreaper")
 }
 
-/// Runs the client as a process of its own.
+/// Runs the client in its own process.
 pub(crate) fn run(args: &ClientArgs) -> anyhow::Result<RunOutcome> {
     let mut command = system::command(std::env::current_exe()?);
     command.args(args.to_args());
     Ok(run_with_timeout(command, args)?.outcome)
 }
 
-/// Runs the client under callgrind; the report has the instructions of the whole run.
+/// Runs the client under callgrind; the report contains the instructions of the whole run.
 pub(crate) fn run_counting_instructions(args: &ClientArgs) -> anyhow::Result<RunOutcome> {
     let mut command = system::command("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
@@ -69,12 +69,12 @@ pub(crate) fn run_counting_instructions(args: &ClientArgs) -> anyhow::Result<Run
     }
 }
 
-/// Whether a program can be started at all.
+/// Whether a program can be started.
 pub(crate) fn is_installed(program: &str) -> bool {
     first_line_of(program, &["--version"]).is_some()
 }
 
-/// The first line that a program prints.
+/// First line of the output of a program.
 pub(crate) fn first_line_of(program: &str, args: &[&str]) -> Option<String> {
     let output = system::command(program).args(args).stdin(Stdio::null()).output().ok()?;
     Some(String::from_utf8_lossy(&output.stdout).lines().next()?.to_owned())
@@ -90,18 +90,18 @@ fn run_with_timeout(
     args: &ClientArgs,
 ) -> anyhow::Result<Finished> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().context("the client process cannot be started")?;
+    let mut child = command.spawn().context("cannot start the client process")?;
     let stdout = read_in_background(child.stdout.take().context("no stdout")?);
     let stderr = read_in_background(child.stderr.take().context("no stderr")?);
 
-    // The output ends when the process does: waiting for it costs nobody any CPU.
+    // Wait for the end of the output instead of polling the process, which would take CPU time from the client.
     let printed = stdout.recv_timeout(args.scenario.timeout()).ok();
     if printed.is_none() {
         child.kill()?;
     }
     wait_or_kill(&mut child)?;
     reap_orphans()?;
-    // Servers share the client's stderr, so it ends only when they have.
+    // Servers inherit the client's stderr, so it ends only after they have exited.
     let stderr = stderr.recv_timeout(EXIT_TIMEOUT).unwrap_or_default();
     let outcome = match printed {
         None => RunOutcome::TimedOut,
@@ -110,12 +110,12 @@ fn run_with_timeout(
     Ok(Finished { outcome, stderr })
 }
 
-/// Reads to the end in a thread of its own. The channel holds the one message there is.
+/// Reads to the end in a thread, which sends one message; the channel never blocks.
 fn read_in_background(mut pipe: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = mpsc::sync_channel(1);
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What was read before an error is still worth showing; a late reader is worth nothing.
+        // Bytes before a read error are still useful. The receiver may have given up.
         if pipe.read_to_end(&mut bytes).is_ok() || !bytes.is_empty() {
             sender.send(String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
         }
@@ -136,7 +136,7 @@ fn wait_or_kill(child: &mut Child) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits for what the client left running; what does not end by itself is killed.
+/// Waits for orphans of the client and kills those that do not exit.
 fn reap_orphans() -> anyhow::Result<()> {
     let deadline = system::now() + EXIT_TIMEOUT;
     while let Ok(reaped) = wait(WaitOptions::NOHANG) {
@@ -144,11 +144,11 @@ fn reap_orphans() -> anyhow::Result<()> {
             continue;
         }
         if system::now() > deadline + EXIT_TIMEOUT {
-            bail!("a process that a client left behind cannot be killed");
+            bail!("cannot kill an orphan of a client");
         }
         if system::now() > deadline {
             for pid in children()? {
-                // One that finished in between needs no signal.
+                // The process may have exited meanwhile.
                 kill_process(pid, Signal::KILL).unwrap_or_default();
             }
         }
@@ -174,7 +174,7 @@ fn parse_outcome(printed: &str, stderr: &str) -> RunOutcome {
         Ok(ClientOutput::Failure(reason)) => RunOutcome::Failed(first_line(&reason)),
         Err(_) => {
             let last = stderr.lines().rfind(|line| !line.trim().is_empty());
-            RunOutcome::Failed(format!("no answer: {}", last.unwrap_or("it said nothing")))
+            RunOutcome::Failed(format!("no report: {}", last.unwrap_or("no output")))
         }
     }
 }
@@ -183,13 +183,13 @@ fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// The count in callgrind's closing words, `==123== Collected : 456`.
+/// Instruction count in the last lines of callgrind, `==123== Collected : 456`.
 fn parse_instruction_count(stderr: &str) -> Option<f64> {
     let (_, count) = stderr.lines().find_map(|line| line.split_once("Collected :"))?;
     count.trim().parse().ok()
 }
 
-/// Goes through the scenario; a failure is an answer like any other.
+/// Runs the scenario in this process; a failure is part of the output.
 pub(crate) fn run_client(args: &ClientArgs) -> ClientOutput {
     match run_scenario(args) {
         Ok(report) => ClientOutput::Report(report),
@@ -198,8 +198,9 @@ pub(crate) fn run_client(args: &ClientArgs) -> ClientOutput {
 }
 
 fn run_scenario(args: &ClientArgs) -> anyhow::Result<Report> {
-    // Whatever ends the bench, no client outlives it; and a server ends with its client.
-    set_parent_process_death_signal(Some(Signal::KILL)).context("the process cannot be tied")?;
+    // The client must not outlive the benchmark, however that ends; a server exits with its client.
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .context("cannot set the parent death signal")?;
     if args.scenario.subject() == Subject::Cli {
         return cli::run(args.client, args.scenario, args.preset().size());
     }
@@ -229,11 +230,11 @@ fn run_scenario(args: &ClientArgs) -> anyhow::Result<Report> {
         };
     };
     let process = ServerProcess::start(&ServerCommand::over_http()?)?;
-    let port = process.first_line.parse().context("the server did not say its port")?;
+    let port = process.first_line.parse().context("the server printed no port")?;
     let server = HttpServer { port, framing: workload.framing };
     let job = HttpJob { workload, size, n_calls, server };
     let report = runtime.block_on(run_http_client(args.client, &job));
-    // A client whose connections are still open does not keep the server.
+    // Closing stdin stops the server even while the client has open connections.
     process.stop()?;
     report
 }
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_printed_is_its_outcome() {
+    fn outcome_is_parsed_from_output() {
         let report = Report::from([(Metric::P50Micros, 4.5)]);
         check("{\"report\":{\"p50_micros\":4.5}}\n", "", &RunOutcome::Measured(report));
         check(
@@ -290,13 +291,13 @@ mod tests {
         check(
             "",
             "first\nthread main panicked\n\n",
-            &RunOutcome::Failed("no answer: thread main panicked".to_owned()),
+            &RunOutcome::Failed("no report: thread main panicked".to_owned()),
         );
-        check("", "", &RunOutcome::Failed("no answer: it said nothing".to_owned()));
+        check("", "", &RunOutcome::Failed("no report: no output".to_owned()));
     }
 
     #[test]
-    fn callgrind_says_how_many_instructions_it_saw() {
+    fn instruction_count_is_parsed() {
         let stderr = "==42== Events    : Ir\n==42== Collected : 123456\n==42==\n";
         assert_eq!(parse_instruction_count(stderr), Some(123_456.0));
         assert_eq!(parse_instruction_count("==42== Events : Ir\n"), None);

@@ -1,4 +1,4 @@
-//! All that was measured, to be asked about.
+//! Results of all rounds, with medians per entry.
 
 use crate::client_process::RunOutcome;
 use crate::clients::{ClientName, Role};
@@ -6,7 +6,7 @@ use crate::report::{Metric, Report};
 use crate::scenario::{Scenario, Setup};
 use crate::stats::median;
 
-/// Who ran what where.
+/// One client in one scenario and setup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) scenario: Scenario,
@@ -14,7 +14,7 @@ pub(crate) struct Entry {
     pub(crate) client: ClientName,
 }
 
-/// The outcomes of one entry over all rounds.
+/// Outcome of one entry over all rounds.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum EntryResult {
     Measured(Vec<Report>),
@@ -25,12 +25,12 @@ pub(crate) enum EntryResult {
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     results: Vec<(Entry, EntryResult)>,
-    /// Scenarios that could not run here, and why.
+    /// Scenarios that cannot run on this machine, with the reason.
     pub(crate) skipped: Vec<(Scenario, &'static str)>,
 }
 
 impl Results {
-    /// Adds the outcome of a round. One that failed or hung spoils the entry for good.
+    /// Adds the outcome of a round. A failure or timeout replaces all earlier rounds.
     pub(crate) fn add(&mut self, entry: Entry, outcome: RunOutcome) {
         let known = self.results.iter_mut().find(|(known, _)| *known == entry);
         match (known, outcome) {
@@ -42,7 +42,7 @@ impl Results {
         }
     }
 
-    /// Whether another round of this entry can change anything.
+    /// Returns false after a failure or timeout.
     pub(crate) fn needs_more_rounds(&self, entry: Entry) -> bool {
         matches!(self.get(entry), None | Some(EntryResult::Measured(_)))
     }
@@ -64,7 +64,7 @@ impl Results {
         median(&self.values(entry, metric))
     }
 
-    /// The best median that any peer reached in any of these setups.
+    /// Best median of any peer in any of these setups.
     pub(crate) fn best_peer(
         &self,
         scenario: Scenario,
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn medians_are_taken_over_the_rounds() {
+    fn median_is_over_the_rounds() {
         let mut results = Results::default();
         for per_second in [10.0, 30.0, 20.0] {
             results.add(RMCP, calls(per_second));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn one_hang_spoils_the_entry_for_good() {
+    fn timeout_discards_earlier_rounds() {
         let mut results = Results::default();
         results.add(RMCP, calls(10.0));
         assert!(results.needs_more_rounds(RMCP));

@@ -1,4 +1,4 @@
-//! The bench itself: who runs when, and what comes of it.
+//! Benchmark runner: runs the selected clients and scenarios in interleaved rounds.
 
 use anyhow::ensure;
 use clap::ValueEnum as _;
@@ -13,12 +13,12 @@ use crate::system;
 
 const VALGRIND_MISSING: &str = "valgrind is not installed";
 
-/// Runs everything that was asked for.
+/// Runs the selected scenarios.
 pub(crate) fn run(subject: Subject, args: &BenchArgs) -> anyhow::Result<Results> {
     client_process::become_subreaper()?;
     let mut results = Results::default();
     let scenarios = select_scenarios(subject, &args.only);
-    ensure!(!scenarios.is_empty(), "none of these scenarios belongs to this bench");
+    ensure!(!scenarios.is_empty(), "none of these scenarios belongs to this benchmark");
     for scenario in scenarios {
         system::print_progress(format_args!("{}", value_name(&scenario)));
         let entries = entries_for(args, scenario);
@@ -37,8 +37,8 @@ fn has_valgrind() -> bool {
     client_process::is_installed("valgrind")
 }
 
-/// Each round runs every entry once, and each starts with another one: what disturbs the machine for a
-/// while disturbs all alike.
+/// Each round runs every entry once and starts with a different one, so that temporary disturbances of the machine
+/// affect all entries alike.
 fn run_rounds(args: &BenchArgs, entries: &[Entry], results: &mut Results) -> anyhow::Result<()> {
     for round in 0..args.rounds.unwrap_or(args.preset().size().rounds) {
         for entry in rotated(entries, round) {
@@ -50,7 +50,7 @@ fn run_rounds(args: &BenchArgs, entries: &[Entry], results: &mut Results) -> any
     Ok(())
 }
 
-/// Counts do not vary as times do, so one pair of runs is enough.
+/// Counts vary much less than times, so one pair of runs is enough.
 fn run_differences(
     args: &BenchArgs,
     entries: &[Entry],
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn every_round_starts_with_another_client() {
+    fn every_round_starts_with_a_different_client() {
         check(0, &[ClientName::Rmcp, ClientName::Pmcp, ClientName::Tower]);
         check(1, &[ClientName::Pmcp, ClientName::Tower, ClientName::Rmcp]);
         check(2, &[ClientName::Tower, ClientName::Rmcp, ClientName::Pmcp]);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_costs_the_difference_of_two_runs() {
+    fn cost_per_call_is_the_difference_of_two_runs() {
         let short = Report::from([(Metric::Allocations, 500.0)]);
         let long = Report::from([(Metric::Allocations, 900.0), (Metric::Instructions, 7.0)]);
         assert_eq!(per_call(&short, &long, 100), Report::from([(Metric::Allocations, 4.0)]));

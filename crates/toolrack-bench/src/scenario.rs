@@ -1,4 +1,4 @@
-//! What is measured, in which surroundings, and how long.
+//! Scenarios: what is measured, with which clients and setups, and how long.
 
 pub(crate) mod cli;
 pub(crate) mod gateway;
@@ -14,16 +14,16 @@ use clap::ValueEnum;
 use self::http::HttpWorkload;
 use crate::clients::{ClientName, Role};
 
-/// One thing to measure.
+/// One measurement. Its value name on the command line is the variant in kebab case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Scenario {
-    /// One call of 100 B after another.
+    /// Sequential calls with results of 100 B.
     Sequential,
     #[value(name = "in-flight-64")]
     InFlight64,
     #[value(name = "in-flight-1024")]
     InFlight1024,
-    /// A fast call while four slow ones are in flight, and alone.
+    /// Latency of a fast call, alone and while four slow calls are in flight.
     HeadOfLine,
     /// A result of 1 MiB with JSON escapes.
     #[value(name = "result-1-escaped")]
@@ -34,15 +34,16 @@ pub(crate) enum Scenario {
     Result16,
     #[value(name = "tools-5000")]
     Tools5000,
-    /// Spawn, handshake and a list of ten tools, one at a time.
+    /// Spawn, handshake and a list of ten tools, one connection at a time.
     Connect,
+    /// Memory per idle connection.
     IdleConnections,
     /// User-space instructions per call, counted by callgrind.
     Instructions,
     Allocations,
-    /// Over HTTP, one call of 100 B after another; replies are JSON.
+    /// Sequential calls over HTTP with JSON responses of 100 B.
     HttpJson,
-    /// The same; replies are events.
+    /// The same with SSE responses.
     HttpEvents,
     #[value(name = "http-json-64")]
     HttpJson64,
@@ -57,28 +58,29 @@ pub(crate) enum Scenario {
     HttpEventsMib64,
     HttpInstructions,
     HttpAllocations,
-    /// One call of 100 B after another, through the manager and past it.
+    /// Sequential calls of 100 B, through the manager and directly on its client.
     ManagerSequential,
     #[value(name = "manager-in-flight-64")]
     ManagerInFlight64,
     ManagerInstructions,
     ManagerAllocations,
-    /// One list of all tools of many servers.
+    /// List of all tools of many servers.
     ManagerTools,
+    /// Memory per idle managed server.
     ManagerMemory,
-    /// Many servers at once.
+    /// Start of many servers at once.
     ManagerStart,
-    /// Calls beside a server that floods, spins and does not read.
+    /// Calls while another server floods its output, spins a core and does not read.
     ManagerBadNeighbor,
-    /// One call by a program that starts a server on Node for it.
+    /// One call by a program that starts a Node.js server for it.
     CliNode,
-    /// The same with a server that costs next to nothing.
+    /// The same with a very cheap server.
     CliDemo,
-    /// The same by way of a daemon that has the server running.
+    /// The same through a daemon that keeps the server running.
     CliWarm,
     CliHelp,
     CliSize,
-    /// One call of 100 B after another, through a gateway over HTTP.
+    /// Sequential calls of 100 B through a gateway over HTTP.
     GatewayHttp,
     GatewayStdio,
     #[value(name = "gateway-http-64")]
@@ -88,18 +90,18 @@ pub(crate) enum Scenario {
     GatewayMemory,
 }
 
-/// What is compared: a bench of its own for each.
+/// Subject of a benchmark; each has its own subcommand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// Clients of servers that they start.
+    /// Clients that start a stdio server.
     Stdio,
-    /// Clients of servers that they reach over HTTP.
+    /// Clients that connect to an HTTP server.
     Http,
     /// Many servers in one process.
     Manager,
-    /// Programs that start, call and end.
+    /// Command-line programs that start, make one call and exit.
     Cli,
-    /// Endpoints before servers.
+    /// Gateways in front of servers.
     Gateway,
 }
 
@@ -113,12 +115,12 @@ pub(crate) enum Runtime {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Cores {
-    /// Client and server share one core, so that only work counts and not luck of the scheduler.
+    /// Client and server share one core: the time is work, not luck of the scheduler.
     One,
     All,
 }
 
-/// Where a client runs.
+/// Runtime and cores of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Setup {
     pub(crate) runtime: Runtime,
@@ -170,13 +172,13 @@ impl Scenario {
             | Self::ManagerStart
             | Self::ManagerBadNeighbor => &[MULTI, CURRENT],
             Self::ManagerSequential => &[PINNED, MULTI],
-            // Across two cores a latency is mostly that of waking the other one, and jumps about.
+            // Across two cores, latency is dominated by waking the other core and varies a lot.
             Self::HeadOfLine => &[PINNED],
             _ => &[CURRENT],
         }
     }
 
-    /// Whether this client can do it, in this setup.
+    /// Whether this client is measured in this scenario and setup.
     pub(crate) fn includes(self, client: ClientName, setup: Setup) -> bool {
         match self.subject() {
             Subject::Manager => return self.manager_clients().contains(&client),
@@ -194,7 +196,7 @@ impl Scenario {
                 matches!(self, Self::Result1Escaped | Self::Result8 | Self::Result16)
             }
             ClientName::ToolrackGuarded => is_about_connections,
-            // Undecoded, a text is as long as it stands in JSON; and a list is decoded anyway.
+            // A raw result has the length of the escaped text, and a tool list is always decoded.
             ClientName::ToolrackRaw => {
                 !is_about_connections && !matches!(self, Self::Result1Escaped | Self::Tools5000)
             }
@@ -204,7 +206,7 @@ impl Scenario {
         }
     }
 
-    /// Who is measured in a scenario about the manager.
+    /// Clients measured in a manager scenario.
     fn manager_clients(self) -> &'static [ClientName] {
         use ClientName::{Manager, ManagerRaw, Rmcp, Toolrack, ToolrackRaw};
         match self {
@@ -218,7 +220,7 @@ impl Scenario {
         }
     }
 
-    /// Who is measured in a scenario about programs.
+    /// Clients measured in a command-line scenario.
     fn cli_clients(self) -> &'static [ClientName] {
         use ClientName::{BareBlock, Inspector, Mcporter, Toolrack};
         match self {
@@ -229,7 +231,7 @@ impl Scenario {
         }
     }
 
-    /// Who is measured in a scenario about gateways.
+    /// Clients measured in a gateway scenario.
     fn gateway_clients(self) -> &'static [ClientName] {
         use ClientName::{Direct, FastMcp, Gateway};
         match self {
@@ -242,7 +244,7 @@ impl Scenario {
         match self {
             Self::Tools5000 => 5_000,
             Self::ManagerTools => 50,
-            // What a client keeps of a longer list says nothing about the line, and not all ask for it.
+            // Clients differ in how much of a longer tool list they keep; that is not memory of the connection.
             Self::IdleConnections | Self::ManagerStart => 1,
             _ => 10,
         }
@@ -268,7 +270,7 @@ impl Scenario {
         matches!(self, Self::Allocations | Self::HttpAllocations | Self::ManagerAllocations)
     }
 
-    /// A client that has not answered by then never will.
+    /// Time limit of one client process.
     pub(crate) fn timeout(self) -> Duration {
         match self.subject() {
             Subject::Cli | Subject::Gateway => Duration::from_mins(2),
@@ -278,35 +280,35 @@ impl Scenario {
     }
 }
 
-/// How a scenario becomes numbers.
+/// How the figures of a scenario are obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MeasurementMethod {
-    /// Every client once per round; the median over the rounds counts.
+    /// Every client runs once per round; the figure is the median over the rounds.
     Rounds,
-    /// Two run lengths; the difference is what the calls between them cost.
+    /// Two runs of different length; the difference is the cost of the additional calls.
     Difference,
 }
 
-/// How much is measured.
+/// Size of a measurement, from `--quick`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Preset {
     Quick,
     Full,
 }
 
-/// The sizes that an preset stands for.
+/// Rounds, durations and repetitions of a preset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RunSize {
     pub(crate) rounds: usize,
-    /// How long calls are repeated in a scenario that counts calls.
+    /// Duration of a scenario that repeats calls.
     pub(crate) window: Duration,
     /// Repetitions of a large result or list.
     pub(crate) n_operations: usize,
     pub(crate) n_connects: usize,
     pub(crate) n_connections: usize,
-    /// Starts of a program.
+    /// Starts of a command-line program.
     pub(crate) n_starts: usize,
-    /// The two run lengths of a difference.
+    /// The two run lengths of [`MeasurementMethod::Difference`].
     pub(crate) n_calls: (u32, u32),
 }
 
@@ -349,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_measured_where_they_mean_something() {
+    fn limits_run_only_in_comparable_scenarios() {
         use ClientName::{BareBlock, BareFresh, BareTokio};
         check(Scenario::Sequential, PINNED, &[BareTokio, BareBlock]);
         check(Scenario::Sequential, MULTI, &[BareTokio]);

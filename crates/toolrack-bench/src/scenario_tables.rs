@@ -1,4 +1,4 @@
-//! Which tables there are, and what stands in their cells.
+//! Result tables: one per scenario and number of cores.
 
 use clap::ValueEnum as _;
 
@@ -10,7 +10,7 @@ use crate::scenario::{Cores, Runtime, Scenario, Setup, Subject};
 use crate::stats::Better;
 use crate::table::{Table, number};
 
-/// Every table of what was measured, and a line for what was not.
+/// All tables with results, and a line for each skipped scenario.
 pub(crate) fn tables(results: &Results) -> Vec<String> {
     let mut sections = Vec::new();
     for scenario in Scenario::value_variants().iter().copied() {
@@ -62,7 +62,7 @@ fn cells(results: &Results, entry: Entry, setups: &[Setup], columns: &[Column]) 
     let failure = match results.get(entry) {
         Some(EntryResult::Measured(_)) => None,
         Some(EntryResult::Failed(reason)) => Some(format!("fails: {reason}")),
-        Some(EntryResult::TimedOut) | None => Some("never finishes".to_owned()),
+        Some(EntryResult::TimedOut) | None => Some("timed out".to_owned()),
     };
     match failure {
         None => columns.iter().map(|column| cell(results, entry, setups, *column)).collect(),
@@ -103,7 +103,7 @@ fn cell(results: &Results, entry: Entry, setups: &[Setup], column: Column) -> St
 
 const NO_VALUE: &str = "–";
 
-/// The median, and the best round in brackets where rounds differ.
+/// The median, with the best round in brackets if there were several.
 fn value_cell(results: &Results, entry: Entry, metric: Metric) -> String {
     let values = results.values(entry, metric);
     match (results.median(entry, metric), metric.better().best(&values)) {
@@ -115,7 +115,7 @@ fn value_cell(results: &Results, entry: Entry, metric: Metric) -> String {
     }
 }
 
-/// The blocking limit has no runtime, and is measured where the others run on the current thread.
+/// Figure of the limit. It has no Tokio runtime and is measured with the current-thread setup.
 fn limit_figure(results: &Results, entry: Entry, metric: Metric) -> Option<f64> {
     let setup = Setup { runtime: Runtime::Current, ..entry.setup };
     let client = match entry.scenario.subject() {
@@ -137,47 +137,47 @@ fn title(scenario: Scenario, cores: Cores) -> String {
         Scenario::Result1Escaped => "One result of 1 MiB with JSON escapes",
         Scenario::Result8 => "One result of 8 MiB without escapes",
         Scenario::Result16 => "One result of 16 MiB without escapes",
-        Scenario::Tools5000 => "A list of 5,000 tools (7.1 MB of JSON)",
+        Scenario::Tools5000 => "List of 5,000 tools (7.1 MB of JSON)",
         Scenario::Connect => "Connect: spawn, handshake and a list of 10 tools, one at a time",
         Scenario::IdleConnections => {
-            "Idle lines to servers of one tool: memory of the client process"
+            "Idle connections to servers with one tool: memory of the client process"
         }
         Scenario::Instructions => "User-space instructions per sequential call",
         Scenario::Allocations => "Heap allocations per sequential call",
-        Scenario::HttpJson => "Sequential calls, JSON replies, 100 B",
-        Scenario::HttpEvents => "Sequential calls, SSE replies, 100 B",
-        Scenario::HttpJson64 => "64 calls in flight, JSON replies, 100 B",
-        Scenario::HttpEvents64 => "64 calls in flight, SSE replies, 100 B",
-        Scenario::HttpJsonMib => "Sequential calls, JSON replies, 1 MiB",
-        Scenario::HttpEventsMib => "Sequential calls, SSE replies, 1 MiB",
-        Scenario::HttpJsonMib64 => "64 calls in flight, JSON replies, 1 MiB",
-        Scenario::HttpEventsMib64 => "64 calls in flight, SSE replies, 1 MiB",
+        Scenario::HttpJson => "Sequential calls, JSON responses, 100 B",
+        Scenario::HttpEvents => "Sequential calls, SSE responses, 100 B",
+        Scenario::HttpJson64 => "64 calls in flight, JSON responses, 100 B",
+        Scenario::HttpEvents64 => "64 calls in flight, SSE responses, 100 B",
+        Scenario::HttpJsonMib => "Sequential calls, JSON responses, 1 MiB",
+        Scenario::HttpEventsMib => "Sequential calls, SSE responses, 1 MiB",
+        Scenario::HttpJsonMib64 => "64 calls in flight, JSON responses, 1 MiB",
+        Scenario::HttpEventsMib64 => "64 calls in flight, SSE responses, 1 MiB",
         Scenario::HttpInstructions => "User-space instructions per sequential call over HTTP",
         Scenario::HttpAllocations => "Heap allocations per sequential call over HTTP",
-        Scenario::ManagerSequential => "Sequential calls, 100 B, through the manager and past it",
-        Scenario::ManagerInFlight64 => "64 calls in flight, 100 B, through the manager and past it",
+        Scenario::ManagerSequential => "Sequential calls, 100 B, through the manager and directly",
+        Scenario::ManagerInFlight64 => {
+            "64 calls in flight, 100 B, through the manager and directly"
+        }
         Scenario::ManagerInstructions => {
             "User-space instructions per sequential call, with a manager"
         }
         Scenario::ManagerAllocations => "Heap allocations per sequential call, with a manager",
-        Scenario::ManagerTools => "One list of the 5,000 tools of 100 connected servers",
-        Scenario::ManagerMemory => "Idle servers of 10 tools: memory of our process for each more",
-        Scenario::ManagerStart => "Start: 100 servers at once, until all are connected",
+        Scenario::ManagerTools => "List of the 5,000 tools of 100 connected servers",
+        Scenario::ManagerMemory => "Idle servers with 10 tools: memory per additional server",
+        Scenario::ManagerStart => "Start of 100 servers at once, until all are connected",
         Scenario::ManagerBadNeighbor => {
-            "Calls on a healthy server beside one that floods, spins and does not read"
+            "Calls on a healthy server beside a bad neighbor that floods, spins and does not read"
         }
-        Scenario::CliNode => {
-            "A cold call of a server on Node: `echo` of server-everything 2026.8.31"
-        }
-        Scenario::CliDemo => "A cold call of a small server: `add` of toolrack's demonstration",
-        Scenario::CliWarm => "A warm call of the same server, by way of the daemon",
+        Scenario::CliNode => "Cold call of a Node.js server: `echo` of server-everything 2026.8.31",
+        Scenario::CliDemo => "Cold call of a small server: `add` of toolrack's demo server",
+        Scenario::CliWarm => "Warm call of the same server through the daemon",
         Scenario::CliHelp => "Help",
         Scenario::CliSize => "Size of the program",
         Scenario::GatewayHttp => "Sequential calls through a gateway over HTTP, 100 B",
-        Scenario::GatewayStdio => "Sequential calls through a gateway on stdio, 100 B",
+        Scenario::GatewayStdio => "Sequential calls through a gateway over stdio, 100 B",
         Scenario::GatewayHttp64 => "64 calls in flight through a gateway over HTTP, 100 B",
-        Scenario::GatewayStdio64 => "64 calls in flight through a gateway on stdio, 100 B",
-        Scenario::GatewayMemory => "A gateway with 100 servers of 10 tools and 1,000 sessions",
+        Scenario::GatewayStdio64 => "64 calls in flight through a gateway over stdio, 100 B",
+        Scenario::GatewayMemory => "Gateway with 100 servers of 10 tools and 1,000 sessions",
     };
     match cores {
         Cores::One => format!("{title}; client and server on one core"),
@@ -185,7 +185,7 @@ fn title(scenario: Scenario, cores: Cores) -> String {
     }
 }
 
-/// What a column shows of a row.
+/// Content of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     Value(Metric),
@@ -195,7 +195,7 @@ enum Column {
     AdvantageOverBestPeer(Metric),
     /// Throughput in percent of the blocking limit, time in multiples of it.
     RelativeToLimit(Metric),
-    /// What there is beyond the limit, in the unit of the metric.
+    /// Difference to the limit, in the unit of the metric.
     AddedToLimit(Metric),
 }
 
@@ -415,7 +415,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_compares_each_client_with_the_limit_and_the_peers() {
+    fn clients_are_compared_with_limit_and_peers() {
         let mut results = Results::default();
         let entry = |client, setup| Entry { scenario: Scenario::InFlight64, setup, client };
         results.add(entry(ClientName::Tower, MULTI), RunOutcome::TimedOut);
@@ -433,24 +433,24 @@ mod tests {
 | rmcp 3.8.0 [current] |           210.0 |           – |      20.00 |   1.00 |        1.00 |
 | rmcp 3.8.0 [multi]   |   105.0 [110.0] |           – |      10.00 |   1.00 |        0.50 |
 | pmcp 2.23.0 [multi]  |  fails: no text |             |            |        |             |
-| tower-mcp 0.25.0 [multi] |  never finishes |             |            |        |             |
+| tower-mcp 0.25.0 [multi] |  timed out |             |            |        |             |
 ";
-        let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let collapse_spaces = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let rendered = tables(&results).join("\n");
         let cells_only = |text: &str| {
             let rows = text.lines().filter(|line| !line.starts_with("|--"));
-            squeezed(&rows.collect::<Vec<_>>().join("\n"))
+            collapse_spaces(&rows.collect::<Vec<_>>().join("\n"))
         };
         assert_eq!(cells_only(&rendered), cells_only(expected));
     }
 
     #[test]
-    fn what_a_program_adds_to_its_server_has_a_column() {
+    fn added_time_has_a_column() {
         let mut results = Results::default();
         let entry = |client| Entry { scenario: Scenario::CliDemo, setup: CURRENT, client };
-        let ended = |millis| RunOutcome::Measured(Report::from([(Metric::Millis, millis)]));
-        results.add(entry(ClientName::Toolrack), ended(12.5));
-        results.add(entry(ClientName::BareBlock), ended(4.0));
+        let exited = |millis| RunOutcome::Measured(Report::from([(Metric::Millis, millis)]));
+        results.add(entry(ClientName::Toolrack), exited(12.5));
+        results.add(entry(ClientName::BareBlock), exited(4.0));
         let table = tables(&results).join("");
         let cells = |line: &str| -> Vec<String> {
             line.split('|').map(|part| part.trim().to_owned()).collect()
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_run_is_named() {
+    fn skipped_scenario_is_listed() {
         let mut results = Results::default();
         results.skipped.push((Scenario::Instructions, "valgrind is not installed"));
         let expected = vec!["instructions: SKIPPED: valgrind is not installed\n".to_owned()];

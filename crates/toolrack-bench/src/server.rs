@@ -25,20 +25,22 @@ use self::json_scan::{EchoMatcher, Request, member, number, unquote};
 use self::responses::Escapes;
 use crate::system;
 
-/// How long a call of `slow` takes.
+/// Duration of a call of `slow`.
 const SLOW: Duration = Duration::from_millis(400);
 
-/// One read takes at most what a pipe holds; a client that stops reading while it writes more than this
-/// and the two pipes hold is blocked, as it would be by any server that answers before it reads on.
+/// Capacity of a pipe. As with any server that responds before it reads on, a client that writes more than this plus
+/// both pipes without reading blocks.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Slow calls that may wait at once. When all are taken the server waits for the oldest.
+/// Slow calls that wait at the same time. When the queue is full, the server waits for the oldest.
 const MAX_SLOW_CALLS: usize = 1024;
 
-/// Serves until the input ends. `n_tools` is the length of its tool list.
+/// Serves until stdin closes. `n_tools` is the length of the tool list.
 pub(crate) fn serve(n_tools: usize) -> anyhow::Result<()> {
-    let mut input = File::from(io::stdin().as_fd().try_clone_to_owned().context("no input")?);
-    let output = File::from(io::stdout().as_fd().try_clone_to_owned().context("no output")?);
+    let mut input =
+        File::from(io::stdin().as_fd().try_clone_to_owned().context("cannot open stdin")?);
+    let output =
+        File::from(io::stdout().as_fd().try_clone_to_owned().context("cannot open stdout")?);
     let mut server = Server::new(output, n_tools);
 
     let mut buffer = vec![0; READ_BYTES];
@@ -71,11 +73,11 @@ struct Server {
     pending: Vec<u8>,
     echo_matcher: EchoMatcher,
     n_tools: usize,
-    /// Made by the first `tools/list`, so that starting is quick.
+    /// Created by the first `tools/list`, to start fast.
     tool_list: Option<Vec<u8>>,
-    /// The last large result and what it was asked for; a client asks for the same one again.
+    /// The last large result with its arguments; clients request the same one repeatedly.
     last_large_result: Option<((usize, Escapes), Vec<u8>)>,
-    /// The timer's queue, from the first slow call on.
+    /// Queue of the timer thread, which the first slow call starts.
     slow_calls: Option<SyncSender<SlowCall>>,
 }
 
@@ -156,7 +158,7 @@ impl Server {
         Ok(())
     }
 
-    /// A large result is written from where it is; copying it first would be time of the server.
+    /// Writes a large result without copying it first, to save time of the server.
     fn respond_with(&mut self, id: &[u8], result: &[u8]) -> io::Result<()> {
         if result.len() < READ_BYTES {
             responses::write_result(&mut self.pending, id, result);
@@ -166,7 +168,7 @@ impl Server {
         self.write_through(&[result, responses::RESULT_SUFFIX])
     }
 
-    /// Queues the answer with the timer, so that the calls behind it are not held up.
+    /// Queues the response for the timer thread, so that it does not delay later calls.
     fn slow_call(&mut self, id: &[u8]) -> anyhow::Result<()> {
         let mut line = Vec::new();
         responses::write_echo(&mut line, id);
@@ -176,7 +178,7 @@ impl Server {
             thread::spawn(move || respond_when_due(&calls, &output));
             queue
         });
-        queue.send(SlowCall { due: system::now() + SLOW, line }).context("the timer ended")
+        queue.send(SlowCall { due: system::now() + SLOW, line }).context("the timer thread exited")
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -186,7 +188,7 @@ impl Server {
         Ok(())
     }
 
-    /// Writes what is pending and then `pieces`, as one uninterrupted piece.
+    /// Writes the pending responses and then `pieces` under one lock.
     fn write_through(&mut self, pieces: &[&[u8]]) -> io::Result<()> {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         output.write_all(&self.pending)?;
@@ -195,27 +197,27 @@ impl Server {
     }
 }
 
-/// All slow calls take equally long, so the order of arrival is the order of answering.
+/// Sends slow responses when they are due. All take equally long, so they are due in order of arrival.
 fn respond_when_due(calls: &Receiver<SlowCall>, output: &Mutex<File>) {
     for call in calls {
         thread::sleep(call.due.saturating_duration_since(system::now()));
         let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
-        // A client that is gone has closed the pipe; the main loop sees it too, and ends.
+        // The client has closed the pipe; the main loop notices it too and exits.
         if output.write_all(&call.line).is_err() {
             return;
         }
     }
 }
 
-/// Well-formed, and of no use to anybody: a notification that nobody knows, and an answer that nobody waits for.
+/// Well-formed but useless: an unknown notification, and a response without a request.
 const FLOOD_MESSAGES: &[u8] = b"\
     {\"jsonrpc\":\"2.0\",\"method\":\"notifications/nonsense\",\"params\":{\"of\":\"no use to anybody\"}}\n\
     {\"jsonrpc\":\"2.0\",\"id\":999999999,\"result\":{\"content\":[]}}\n";
 
-/// How much is written at once: what a pipe holds.
+/// Size of one write: the capacity of a pipe.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// Goes on until nobody reads the output, or until whoever started the process is gone.
+/// Floods the output and spins a core until the pipe closes or the parent process exits.
 fn flood(output: &mut impl Write) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     thread::spawn(|| {

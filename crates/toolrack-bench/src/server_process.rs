@@ -1,4 +1,4 @@
-//! The HTTP server as the client process has it: started before the client, ended after it.
+//! Server processes that a client process starts.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use crate::server::http::{Eras, Framing, path};
 use crate::system;
 
-/// How to start a server: most often this same program.
+/// Command of a server; usually this program itself.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerCommand {
     pub(crate) program: PathBuf,
@@ -39,7 +39,7 @@ impl ServerCommand {
     }
 }
 
-/// A server that listens on this machine.
+/// Address of an HTTP benchmark server on this machine.
 #[derive(Debug)]
 pub(crate) struct HttpServer {
     pub(crate) port: u16,
@@ -52,13 +52,13 @@ impl HttpServer {
     }
 }
 
-/// The process of a server.
+/// A running server process that prints its address.
 #[derive(Debug)]
 pub(crate) struct ServerProcess {
     child: Child,
-    /// The server ends with its input, so this is what keeps it going.
+    /// The server exits when its stdin closes.
     stdin: ChildStdin,
-    /// The first line that it printed.
+    /// First line of its output.
     pub(crate) first_line: String,
 }
 

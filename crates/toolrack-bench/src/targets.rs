@@ -1,6 +1,6 @@
-//! Performance targets, and whether a run meets them.
+//! Performance targets, and whether a measurement meets them.
 //!
-//! A target without all of its figures was not run, and does not fail the benchmark.
+//! A target with missing figures was not run; it does not fail the benchmark.
 
 use std::fmt;
 
@@ -37,13 +37,13 @@ impl fmt::Display for Bound {
     }
 }
 
-/// One target beside what was measured.
+/// A target and its measured figure.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Target {
     name: &'static str,
     bound: Bound,
     measured: Option<f64>,
-    /// What a bare pipe or HTTP client reaches, with no MCP client at all. A bound beyond it cannot be met on this machine.
+    /// Figure of a bare pipe or HTTP client without MCP. A bound beyond it cannot be met on this machine.
     at_limit: Option<f64>,
 }
 
@@ -84,7 +84,7 @@ pub(crate) fn render(subject: Subject, targets: &[Target]) -> String {
     let bare = match subject {
         Subject::Stdio => Some("a bare tokio pipe"),
         Subject::Http => Some("a bare hyper-util client"),
-        // Nothing bare manages servers, is a program or stands before a server.
+        // These subjects have no bare counterpart.
         Subject::Manager | Subject::Cli | Subject::Gateway => None,
     };
     let rows = targets
@@ -98,11 +98,12 @@ pub(crate) fn render(subject: Subject, targets: &[Target]) -> String {
             row
         })
         .collect();
-    let headings = ["target", "bound", "measured", "verdict"].into_iter().chain(bare);
+    let headings = ["target", "bound", "measured", "status"].into_iter().chain(bare);
     let headings = headings.map(str::to_owned).collect();
     Table { title: "Targets".to_owned(), headings, rows }.render()
 }
 
+/// Computes targets from the results.
 struct Figures<'a> {
     results: &'a Results,
 }
@@ -148,14 +149,14 @@ impl Figures<'_> {
         let instructions = self.median(ToolrackRaw, Instructions, CURRENT, Metric::Instructions);
         let allocations = self.median(ToolrackRaw, Allocations, CURRENT, Metric::Allocations);
         vec![
-            target("head of line: beside slow calls / alone", AtMost(2.0), loaded),
+            target("head-of-line blocking: beside slow calls / alone", AtMost(2.0), loaded),
             target("instructions per call, raw result", AtMost(8_000.0), instructions),
             target("allocations per call, raw result", AtMost(4.0), allocations),
         ]
     }
 
-    /// Text that the caller owns is a copy of what came, which a bare reader does not make; so both ways
-    /// of taking a result are held to the bounds, and the table says which of them keeps within.
+    /// An owned text is a copy, which a bare reader does not make; so decoded and raw results are both compared
+    /// with the bounds.
     fn large_result_targets(&self) -> Vec<Target> {
         use Bound::AtMost;
         use Scenario::{Result8, Result16};
@@ -222,7 +223,7 @@ impl Figures<'_> {
                 AtMost(2.0),
                 under_guardian.zip(rmcp).map(|(ours, theirs)| ours - theirs),
             ),
-            compare_with_pipe("idle line: KiB of resident memory", AtMost(16.0), |client| {
+            compare_with_pipe("idle connection: KiB of resident memory", AtMost(16.0), |client| {
                 self.median(client, IdleConnections, CURRENT, Metric::ResidentKibPerConnection)
             }),
             target("guardian: KiB of private memory", AtMost(1024.0), private),
@@ -251,7 +252,7 @@ impl Figures<'_> {
         Some(metric.better().advantage(value, rmcp))
     }
 
-    /// Beside the best that any peer reached on as many cores, on whichever runtime suits it.
+    /// Advantage over the best peer with the same number of cores, on any runtime.
     fn advantage_over_best_peer(
         &self,
         client: ClientName,
@@ -275,7 +276,7 @@ fn target(name: &'static str, bound: Bound, measured: Option<f64>) -> Target {
     Target { name, bound, measured, at_limit: None }
 }
 
-/// A target on what can be said of our client and of a bare pipe alike.
+/// A target that applies to our client and to a bare pipe.
 fn compare_with_pipe(
     name: &'static str,
     bound: Bound,
@@ -289,7 +290,7 @@ fn ratio(value: Option<f64>, reference: Option<f64>) -> Option<f64> {
 }
 
 impl Figures<'_> {
-    /// Peers are compared with on the same runtime; the bare exchange has none.
+    /// Peers are compared on the same runtime; the bare TCP client has no runtime.
     fn http_targets(&self) -> Vec<Target> {
         use Bound::{AtLeast, AtMost};
         use Scenario::{HttpJson, HttpJson64};
@@ -347,7 +348,7 @@ fn compare_with_hyper(
     Target { name, bound, measured: of(Toolrack), at_limit: of(BareHyper) }
 }
 
-/// What the manager may add to a call of its client.
+/// Allowed overhead of the manager over its client.
 const MANAGER_OVERHEAD: Bound = Bound::AtMost(1.15);
 
 const MANAGER_NAMES: [&str; 4] = [
@@ -376,18 +377,26 @@ impl Figures<'_> {
         targets.extend([
             target("all_tools, 100 × 50: p99 in ms", AtMost(1.0), list),
             target("idle server: KiB beyond its tool list", AtMost(40.0), memory),
-            target("100 servers [multi]: time / rmcp's", AtMost(4.0), self.start_ratio(MULTI)),
-            target("100 servers [current]: time / rmcp's", AtMost(4.0), self.start_ratio(CURRENT)),
-            target("bad neighbour [multi]: p99 / outside", AtMost(2.0), p99(MULTI)),
-            target("bad neighbour [current]: p99 / outside", AtMost(2.0), p99(CURRENT)),
-            target("bad neighbour [multi]: failed calls", AtMost(0.0), failed(MULTI)),
-            target("bad neighbour [current]: failed calls", AtMost(0.0), failed(CURRENT)),
+            target(
+                "start of 100 servers [multi]: time / rmcp's",
+                AtMost(4.0),
+                self.start_ratio(MULTI),
+            ),
+            target(
+                "start of 100 servers [current]: time / rmcp's",
+                AtMost(4.0),
+                self.start_ratio(CURRENT),
+            ),
+            target("bad neighbor [multi]: p99 managed / unmanaged", AtMost(2.0), p99(MULTI)),
+            target("bad neighbor [current]: p99 managed / unmanaged", AtMost(2.0), p99(CURRENT)),
+            target("bad neighbor [multi]: failed calls", AtMost(0.0), failed(MULTI)),
+            target("bad neighbor [current]: failed calls", AtMost(0.0), failed(CURRENT)),
         ]);
         targets
     }
 
-    /// On one core a latency is work, and on two it is mostly waking the other one; with calls in flight on one
-    /// thread the CPU time of our process is work, and the rate depends on the server's core too.
+    /// Overhead of calls. On one core, latency is work; on two cores it is mostly waking the other core. In flight on
+    /// one thread, CPU time is work, while the throughput also depends on the server's core.
     fn manager_call_targets(&self) -> Vec<Target> {
         use Metric::{CpuOverClient, P50OverClient, TimeOverClient};
         use Scenario::{ManagerInFlight64, ManagerSequential};
@@ -428,14 +437,14 @@ impl Figures<'_> {
         let times_peer =
             |scenario| self.advantage_over_best_peer(Toolrack, scenario, CURRENT, Metric::Millis);
         vec![
-            target("answer, server on Node: ms added", AtMost(40.0), added(CliNode, answer)),
-            target("answer, small server: ms added", AtMost(40.0), added(CliDemo, answer)),
-            target("call, server on Node: ms added", AtMost(40.0), added(CliNode, end)),
+            target("first output, Node.js server: ms added", AtMost(40.0), added(CliNode, answer)),
+            target("first output, small server: ms added", AtMost(40.0), added(CliDemo, answer)),
+            target("call, Node.js server: ms added", AtMost(40.0), added(CliNode, end)),
             target("call, small server: ms added", AtMost(40.0), added(CliDemo, end)),
-            target("call, server on Node: × best peer", AtLeast(1.0), times_peer(CliNode)),
+            target("call, Node.js server: × best peer", AtLeast(1.0), times_peer(CliNode)),
             target("call, small server: × best peer", AtLeast(1.0), times_peer(CliDemo)),
             target("call: peak MiB", AtMost(20.0), of(CliNode, Metric::PeakMib)),
-            target("warm call by way of the daemon: ms", AtMost(15.0), of(CliWarm, end)),
+            target("warm call through the daemon: ms", AtMost(15.0), of(CliWarm, end)),
             target("help: ms", AtMost(10.0), of(CliHelp, Metric::Millis)),
             target("size, stripped: MiB", AtMost(25.0), of(CliSize, Metric::StrippedMib)),
         ]

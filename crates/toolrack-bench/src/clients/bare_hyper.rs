@@ -48,7 +48,7 @@ impl BenchClient for BareHyper {
         let response = self.client.request(request).await?;
         ensure!(response.status().is_success(), "status {}", response.status());
         let body = response.into_body().collect().await?.to_bytes();
-        result_text_bytes(&body).context("another answer than the server sends")
+        result_text_bytes(&body).context("unexpected response")
     }
 
     async fn close(self) -> anyhow::Result<()> {
@@ -56,7 +56,7 @@ impl BenchClient for BareHyper {
     }
 }
 
-/// The result is found, and looked at no further.
+/// Finds the result without decoding it.
 fn result_text_bytes(body: &[u8]) -> Option<usize> {
     const RESULT: &[u8] = br#""result":"#;
     let result = body.get(memmem::find(body, RESULT)? + RESULT.len()..)?;
@@ -65,7 +65,7 @@ fn result_text_bytes(body: &[u8]) -> Option<usize> {
 
 const SESSION_ID: &str = "mcp-session-id";
 
-/// An open session: a connection for requests, and another one with its stream.
+/// An open session: a connection for requests and one for its stream.
 #[derive(Debug)]
 pub(crate) struct Session {
     client: Client<HttpConnector, Full<Bytes>>,
@@ -75,7 +75,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Greets, lists all tools and opens the stream.
+    /// Initializes, lists all tools and opens the stream.
     pub(crate) async fn open(url: &str) -> anyhow::Result<Self> {
         let client = Client::builder(TokioExecutor::new()).build_http();
         let mut session = Self { client, uri: url.parse()?, id: None, stream: None };
@@ -96,12 +96,12 @@ impl Session {
         Ok(session)
     }
 
-    /// Whether the stream is there and the gateway has not ended it.
+    /// Whether the gateway has kept the stream open.
     pub(crate) fn is_open(&self) -> bool {
         self.stream.as_ref().is_some_and(|stream| !hyper::body::Body::is_end_stream(stream))
     }
 
-    /// Sends a message and reads the answer to its end.
+    /// Sends a message and reads the whole response.
     async fn post(&self, message: &Value) -> anyhow::Result<Response<Bytes>> {
         let response = self.request(Method::POST, Bytes::from(message.to_string())).await?;
         let (head, body) = response.into_parts();
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_is_found_in_either_framing() {
+    fn result_is_found_in_json_and_sse() {
         let message = r#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"hello"}],"isError":false}}"#;
         check(&format!("{message}\n"), Some(5));
         check(&format!("event: message\ndata: {message}\n\n"), Some(5));

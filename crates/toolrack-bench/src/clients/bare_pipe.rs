@@ -1,7 +1,7 @@
-//! The limit: the same bytes over the same pipes, with no JSON-RPC client at all.
+//! Limit on stdio: the same bytes over Tokio or blocking pipes, without any JSON-RPC client.
 //!
-//! A reply is found by its newline and looked at no further. One is on tokio's pipes, one on blocking
-//! ones; the blocking one never yields, so both are written once, as async code.
+//! A response ends at its newline and is not parsed. The blocking pipe never yields, so both variants share the same
+//! async code.
 
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -23,15 +23,15 @@ use crate::scenario::{MIB, Scenario};
 use crate::server_process::ServerCommand;
 use crate::system;
 
-/// One read takes what a pipe holds.
+/// Capacity of a pipe.
 const READ_BYTES: usize = 64 * 1024;
 
-/// What a server is reached through.
+/// Pipes of a server process.
 pub(crate) trait Pipe: Sized {
     fn start(server: &ServerCommand) -> anyhow::Result<Self>;
     fn input(&self) -> BorrowedFd<'_>;
     async fn send(&mut self, bytes: &[u8]) -> anyhow::Result<()>;
-    /// Appends what one read gives, into room that is there already.
+    /// Appends the bytes of one read, into reserved capacity.
     async fn receive(&mut self, bytes: &mut Vec<u8>) -> anyhow::Result<usize>;
     async fn close(self) -> anyhow::Result<()>;
 }
@@ -106,7 +106,7 @@ impl Pipe for BlockingPipe {
     }
 }
 
-/// What becomes of the memory that a reply was read into.
+/// Whether the receive buffer is reused for the next response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum BufferPolicy {
     Reused,
@@ -161,7 +161,7 @@ impl<P: Pipe> PipeClient<P> {
                 self.large_result(job, &request_line(&Call::big(16 * MIB)?), 16 * MIB).await
             }
             Scenario::Tools5000 => self.large_result(job, LIST_TOOLS, 6 * MIB).await,
-            other => bail!("a bare pipe cannot do {other:?}"),
+            other => bail!("{other:?} is not measured on a bare pipe"),
         }
     }
 
@@ -175,11 +175,11 @@ impl<P: Pipe> PipeClient<P> {
         Ok(())
     }
 
-    /// One read; what it brought.
+    /// Reads once and returns the new bytes.
     async fn receive(&mut self) -> anyhow::Result<&[u8]> {
         let start = self.received.len();
         self.received.reserve(READ_BYTES);
-        ensure!(self.pipe.receive(&mut self.received).await? > 0, "the server hung up");
+        ensure!(self.pipe.receive(&mut self.received).await? > 0, "the server closed the pipe");
         Ok(self.received.get(start..).unwrap_or_default())
     }
 
@@ -206,8 +206,8 @@ impl<P: Pipe> PipeClient<P> {
         n_in_flight: usize,
         window: Duration,
     ) -> anyhow::Result<Report> {
-        // Room for all requests at once: reading never has to wait for writing, which would be the
-        // end if the server waited to write. A client needs more than this; the limit does not.
+        // The pipe holds all requests at once, so a write never blocks. Otherwise client and server could
+        // deadlock, each waiting to write; a real client must read while it writes.
         fcntl_setpipe_size(self.pipe.input(), MIB)?;
         self.keep_in_flight(request, n_in_flight, window / 5).await?;
         let stopwatch = Stopwatch::start();
@@ -215,7 +215,7 @@ impl<P: Pipe> PipeClient<P> {
         Ok(stopwatch.per_call(n_calls))
     }
 
-    /// Every read is followed by one write of as many requests as it brought replies.
+    /// After every read, one write sends as many requests as responses were received.
     async fn keep_in_flight(
         &mut self,
         request: &[u8],
@@ -268,7 +268,7 @@ async fn idle_connections<P: Pipe>(job: &Job, policy: BufferPolicy) -> anyhow::R
     Ok(report)
 }
 
-/// An idle line needs no buffer, so only the pipe is kept.
+/// Keeps only the pipe: an idle connection needs no buffer.
 async fn connect_idle<P: Pipe>(job: &Job, policy: BufferPolicy) -> anyhow::Result<P> {
     let mut client = PipeClient::<P>::connect(job, policy).await?;
     client.round_trip(LIST_TOOLS).await?;

@@ -1,7 +1,7 @@
-//! The limit over HTTP: the same bytes over the same kind of socket, blocking, with no client at all.
+//! Limit over HTTP: the same bytes over blocking TCP, without any HTTP or MCP client.
 //!
-//! All replies to one request are equally long, because its id never changes. So the first response is read as
-//! HTTP wants it, and of all others only the length is looked at.
+//! The request id never changes, so all responses have the same length. The first response is parsed as HTTP; of the
+//! others only the length is checked.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -19,12 +19,12 @@ use crate::server::http::{Eras, Framing, path};
 use crate::server_process::HttpServer;
 use crate::system;
 
-/// What every client says it can read.
+/// `Accept` header of MCP clients.
 pub(super) const ACCEPT_TYPES: &str = "application/json, text/event-stream";
 
 const READ_BYTES: usize = 256 * 1024;
 
-/// Goes through one scenario.
+/// Runs one scenario.
 pub(crate) async fn run(job: &HttpJob) -> anyhow::Result<Report> {
     let request = http_request(&job.server, &job.call()?);
     let mut socket = Socket::connect(&job.server, &request)?;
@@ -39,8 +39,8 @@ pub(crate) async fn run(job: &HttpJob) -> anyhow::Result<Report> {
     }
 }
 
-/// One thread with a connection for each call in flight: it reads one response after the other, and sends the
-/// next request on the same connection.
+/// One thread with a connection per call in flight. It reads the responses in turn and sends the next request on the
+/// same connection.
 fn in_flight(job: &HttpJob, request: &[u8]) -> anyhow::Result<Report> {
     let mut sockets = Vec::new();
     for _ in 0..IN_FLIGHT {
@@ -82,7 +82,7 @@ struct Socket {
 }
 
 impl Socket {
-    /// Connects, and learns how long a response to this request is.
+    /// Connects, and determines the length of a response to this request.
     fn connect(server: &HttpServer, request: &[u8]) -> anyhow::Result<Self> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port))?;
         stream.set_nodelay(true)?;
@@ -92,10 +92,10 @@ impl Socket {
         let mut response = Vec::new();
         while !is_complete(&response, server.framing) {
             let n_bytes = socket.stream.read(&mut socket.buffer)?;
-            ensure!(n_bytes > 0, "the server hung up");
+            ensure!(n_bytes > 0, "the server closed the connection");
             response.extend_from_slice(socket.buffer.get(..n_bytes).unwrap_or_default());
         }
-        ensure!(response.starts_with(b"HTTP/1.1 200 "), "the server refused");
+        ensure!(response.starts_with(b"HTTP/1.1 200 "), "the server returned an error");
         socket.response_bytes = response.len();
         Ok(socket)
     }
@@ -110,15 +110,15 @@ impl Socket {
         Ok(self.stream.write_all(request)?)
     }
 
-    /// Reads a response and says how many µs after its request it was there.
+    /// Reads a response and returns its latency in µs.
     fn receive(&mut self) -> anyhow::Result<f64> {
         let mut n_received = 0;
         while n_received < self.response_bytes {
             let chunk_bytes = READ_BYTES.min(self.response_bytes - n_received);
             let chunk = self.buffer.get_mut(..chunk_bytes).unwrap_or_default();
-            // One call for each piece of this size, however many segments it comes in.
+            // `WAITALL`: one system call per chunk, independent of the number of TCP segments.
             let (_, n_bytes) = recv(&self.stream, chunk, RecvFlags::WAITALL)?;
-            ensure!(n_bytes == chunk_bytes, "the server hung up");
+            ensure!(n_bytes == chunk_bytes, "the server closed the connection");
             n_received += n_bytes;
         }
         Ok((system::now() - self.sent).as_secs_f64() * 1e6)
@@ -132,7 +132,7 @@ fn is_complete(response: &[u8], framing: Framing) -> bool {
     }
 }
 
-/// How long a response is that says its length.
+/// Total length of a response with `Content-Length`.
 fn response_len(response: &[u8]) -> Option<usize> {
     const LENGTH: &[u8] = b"Content-Length: ";
     let head_bytes = memmem::find(response, b"\r\n\r\n")? + 4;
@@ -154,7 +154,7 @@ fn http_request(server: &HttpServer, call: &Call) -> Vec<u8> {
     request
 }
 
-/// A call as a message, without what only a client knows.
+/// Minimal JSON-RPC message of a call.
 pub(super) fn call_message(call: &Call) -> Vec<u8> {
     let (tool, arguments) = (call.tool, call.raw_arguments.get());
     format!(
@@ -167,7 +167,7 @@ pub(super) fn call_message(call: &Call) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// A response is whole with its last byte and not before.
+    /// A response is complete with its last byte and not before.
     #[track_caller]
     fn check(response: &str, framing: Framing) {
         let complete =
@@ -176,13 +176,13 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_reply_is_known_by_its_framing() {
+    fn end_of_response_depends_on_framing() {
         check("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", Framing::Json);
         check("HTTP/1.1 200 OK\r\n\r\n2\r\n{}\r\n0\r\n\r\n", Framing::Events);
     }
 
     #[test]
-    fn a_message_is_json() {
+    fn call_message_is_json() {
         let value: serde_json::Value =
             serde_json::from_slice(&call_message(&Call::big(64).unwrap())).unwrap();
         assert_eq!(value["params"]["arguments"]["n"], 64);

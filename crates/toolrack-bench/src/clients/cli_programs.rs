@@ -1,6 +1,6 @@
-//! The programs that are measured: where each of them is, and how it is asked for one call.
+//! Measured command-line programs: their paths, and their arguments for one call.
 //!
-//! Every program is run the way its own help shows, in a home of its own, with nothing configured.
+//! Every program is run as its help shows, in an empty home without configuration.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,23 +12,23 @@ use super::ClientName;
 use crate::server_process::ServerCommand;
 use crate::{machine, system};
 
-/// Where `cargo xtask bench cli` puts the peers, and the Node that they and the server run on.
+/// Where `cargo xtask bench cli` installs the peers and Node.js.
 const PEERS_DIR: &str = "tests/bench/node_modules";
 const EVERYTHING: &str =
     "tests/servers/node/node_modules/@modelcontextprotocol/server-everything/dist/index.js";
 
-/// One call of one server that has to be started for it.
+/// One call of a server that the program starts.
 #[derive(Debug)]
 pub(crate) struct CliCall {
     pub(crate) server: ServerCommand,
     pub(crate) tool: &'static str,
     pub(crate) arguments: &'static [(&'static str, &'static str)],
-    /// Part of what the server answers.
+    /// Part of the result.
     pub(crate) expected_output: &'static str,
 }
 
 impl CliCall {
-    /// A server as most servers are: a Node program with a hundred modules.
+    /// A typical server: a Node.js program with a hundred modules.
     pub(crate) fn on_node_server() -> anyhow::Result<Self> {
         let script = installed_path(Path::new(EVERYTHING))?.display().to_string();
         let server =
@@ -41,7 +41,7 @@ impl CliCall {
         })
     }
 
-    /// A server that costs next to nothing, so that what is left is the program.
+    /// A very cheap server, so that the program dominates.
     pub(crate) fn on_demo_server() -> anyhow::Result<Self> {
         let server =
             ServerCommand { program: toolrack_path()?, args: vec!["__demo-server".to_owned()] };
@@ -58,7 +58,7 @@ impl CliCall {
     }
 }
 
-/// The program with the arguments that make it run this call.
+/// Command that makes this call.
 pub(crate) fn call_command(client: ClientName, call: &CliCall) -> anyhow::Result<Command> {
     let mut command = base_command(client)?;
     command.args(call_args(client, call)?);
@@ -74,11 +74,11 @@ pub(crate) fn help_command(client: ClientName) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// Our program, which is built beside this one.
+/// Path of `toolrack`, which is built beside this program.
 pub(crate) fn toolrack_path() -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("toolrack");
     if !path.exists() {
-        bail!("`toolrack` is not beside the bench: `cargo xtask bench cli` builds it");
+        bail!("`toolrack` is not built: run `cargo xtask bench cli`");
     }
     Ok(path)
 }
@@ -88,7 +88,7 @@ fn base_command(client: ClientName) -> anyhow::Result<Command> {
         ClientName::Toolrack => return Ok(system::command(toolrack_path()?)),
         ClientName::Mcporter => "mcporter/dist/cli.js",
         ClientName::Inspector => "@modelcontextprotocol/inspector/clients/launcher/build/index.js",
-        other => bail!("{other:?} is no program"),
+        other => bail!("{other:?} is not a program"),
     };
     let mut command = system::command(node_path()?);
     command.arg(installed_path(&Path::new(PEERS_DIR).join(script))?);
@@ -100,9 +100,14 @@ fn node_path() -> anyhow::Result<PathBuf> {
 }
 
 pub(super) fn installed_path(path: &Path) -> anyhow::Result<PathBuf> {
-    let path = machine::root().context("the programs are installed in the workspace")?.join(path);
+    let path = machine::root()
+        .context("cannot find the workspace with the installed programs")?
+        .join(path);
     if !path.exists() {
-        bail!("{} is missing: `cargo xtask bench` installs it", path.display());
+        bail!(
+            "{} is missing: run `cargo xtask bench cli` or `cargo xtask bench gateway`",
+            path.display()
+        );
     }
     Ok(path)
 }
@@ -132,7 +137,7 @@ fn call_args(client: ClientName, call: &CliCall) -> anyhow::Result<Vec<OsString>
             command_args
                 .extend(call.key_value_args().flat_map(|pair| ["--tool-arg".into(), pair.into()]));
         }
-        other => bail!("{other:?} is no program"),
+        other => bail!("{other:?} is not a program"),
     }
     Ok(command_args)
 }
@@ -155,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn each_program_is_asked_in_its_own_words() {
+    fn call_args_follow_each_program() {
         check(ClientName::Toolrack, "call add a=1 b=2 -- node index.js stdio");
         check(
             ClientName::Mcporter,

@@ -1,4 +1,4 @@
-//! Gateways before a server: how each is started, and a client that calls through it.
+//! Measured gateways: their commands, and a client that calls through them.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -16,18 +16,18 @@ use crate::server_process::ServerCommand;
 const PYTHON: &str = "tests/servers/python/fastmcp/venv/bin/python";
 const PROXY: &str = "tests/bench/proxy.py";
 
-/// The name that a server has behind our gateway, and what that makes of its tool.
+/// Name of the server behind our gateway, and the resulting public tool name.
 const SERVER: &str = "bench";
 const TOOL: &str = "bench_echo";
 
-/// What a gateway speaks with its clients.
+/// Transport between a gateway and its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum GatewayTransport {
     Stdio,
     Http,
 }
 
-/// The gateway with one server behind it.
+/// Command of a gateway with one server.
 pub(crate) fn with_one_server(
     client: ClientName,
     transport: GatewayTransport,
@@ -43,11 +43,11 @@ pub(crate) fn with_one_server(
             args.extend(server.args);
             Ok(ServerCommand { program: installed_path(Path::new(PYTHON))?, args })
         }
-        other => bail!("{other:?} is no gateway"),
+        other => bail!("{other:?} is not a gateway"),
     }
 }
 
-/// Our gateway over HTTP with so many servers behind it.
+/// Command of our gateway over HTTP with `n_servers`.
 pub(crate) fn with_servers(n_servers: usize) -> anyhow::Result<ServerCommand> {
     let server = ServerCommand::with_tools(10)?;
     let servers: Vec<_> =
@@ -70,13 +70,10 @@ fn toolrack_gateway(
     Ok(ServerCommand { program: endpoint_path()?, args })
 }
 
-/// Our gateway as a program, which is built beside this one.
+/// Path of `toolrack-endpoint`, which is built beside this program.
 fn endpoint_path() -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("toolrack-endpoint");
-    ensure!(
-        path.exists(),
-        "`toolrack-endpoint` is not beside the bench: `cargo xtask bench gateway` builds it"
-    );
+    ensure!(path.exists(), "`toolrack-endpoint` is not built: run `cargo xtask bench gateway`");
     Ok(path)
 }
 
@@ -85,7 +82,7 @@ fn path_to_string(path: &Path) -> anyhow::Result<String> {
     path.as_os_str().to_owned().into_string().map_err(not_utf8)
 }
 
-/// Our client of a gateway, or of the server itself.
+/// Our client, connected to a gateway or directly to the server.
 #[derive(Debug, Clone)]
 pub(crate) struct GatewayClient {
     client: Arc<McpClient>,
@@ -93,7 +90,7 @@ pub(crate) struct GatewayClient {
 }
 
 impl GatewayClient {
-    /// Starts a gateway, or the server itself, and speaks with it over pipes.
+    /// Starts a gateway or the server and connects over stdio.
     pub(crate) async fn start(name: ClientName, server: ServerCommand) -> anyhow::Result<Self> {
         let ServerCommand { program, args } = server;
         let definition =
@@ -103,7 +100,7 @@ impl GatewayClient {
         Ok(Self { client: Arc::new(client), tool: tool_name(name) })
     }
 
-    /// Speaks with a gateway that is there already.
+    /// Connects to a running gateway.
     pub(crate) async fn connect_http(name: ClientName, url: &str) -> anyhow::Result<Self> {
         let definition = HttpServerDef::new(url);
         let builder = McpClient::builder("bench");
@@ -127,7 +124,7 @@ impl BenchClient for GatewayClient {
     }
 }
 
-/// Only a gateway of many servers has to name them.
+/// Our gateway prefixes tool names with the server name.
 fn tool_name(name: ClientName) -> &'static str {
     if name == ClientName::Gateway { TOOL } else { "echo" }
 }

@@ -80,7 +80,7 @@ pub(crate) struct Pmcp {
 struct ChildPipes {
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
-    /// Survives a dropped `receive`, as the trait demands.
+    /// Partial message; the trait requires `receive` to be cancel safe.
     partial: Vec<u8>,
 }
 
@@ -217,7 +217,7 @@ impl BenchClient for Turbomcp {
     }
 }
 
-/// Its API wants a map of its own for every call.
+/// The API of `turbomcp-client` takes an owned map for every call.
 fn turbomcp_arguments(call: &Call) -> Option<HashMap<String, Value>> {
     let members = call.arguments.as_object()?;
     Some(members.iter().map(|(key, value)| (key.clone(), value.clone())).collect())

@@ -1,5 +1,4 @@
-//! Toolrack's own client: results decoded, results as they came, each server under a guardian, and in a
-//! session of the era before.
+//! Toolrack's client: with decoded results, with raw results, with a guardian, and in a legacy session.
 
 use std::sync::Arc;
 
@@ -12,19 +11,19 @@ use super::{BenchClient, Call, HttpClient, StdioClient, text_bytes};
 use crate::server::http::Eras;
 use crate::server_process::{HttpServer, ServerCommand};
 
-/// Servers are started directly, and a result is given as text.
+/// Decoded results, servers without guardian.
 #[derive(Debug, Clone)]
 pub(crate) struct Toolrack(Arc<McpClient>);
 
-/// The same, but a result is handed over undecoded.
+/// The same with raw results.
 #[derive(Debug, Clone)]
 pub(crate) struct ToolrackRaw(Arc<McpClient>);
 
-/// The same as [`Toolrack`], with a guardian between us and each server.
+/// [`Toolrack`] with a guardian for each server.
 #[derive(Debug, Clone)]
 pub(crate) struct ToolrackGuarded(Toolrack);
 
-/// The same as [`Toolrack`] over HTTP, with a server that knows nothing newer than sessions.
+/// [`Toolrack`] over HTTP with a legacy server.
 #[derive(Debug, Clone)]
 pub(crate) struct ToolrackSession(Toolrack);
 
@@ -32,7 +31,7 @@ async fn connect_stdio(
     server: &ServerCommand,
     guardian: Guardian,
 ) -> anyhow::Result<Arc<McpClient>> {
-    let command = server.program.to_str().context("the program has no name in UTF-8")?.to_owned();
+    let command = server.program.to_str().context("the program path is not UTF-8")?.to_owned();
     let args = server.args.clone();
     let definition = McpServerDef { command, args, ..McpServerDef::default() };
     let options = StdioOptions { guardian, ..StdioOptions::default() };
@@ -45,18 +44,18 @@ async fn connect_http(server: &HttpServer, eras: Eras) -> anyhow::Result<Arc<Mcp
     Ok(Arc::new(builder.connect_http(definition, HttpOptions::default()).await?))
 }
 
-/// Calls a tool and says how long the text is that the caller gets.
+/// Calls a tool and returns the length of the decoded text.
 pub(super) async fn call_text(client: &McpClient, call: &Call) -> anyhow::Result<usize> {
     let result = client.call_tool(call.tool, &call.arguments).await?;
     ensure!(!result.is_error, "the tool failed");
     Ok(result.content.len())
 }
 
-/// Calls a tool and says how long the text is that stands in the undecoded result.
+/// Calls a tool and returns the length of the text in the raw result.
 pub(super) async fn call_raw(client: &McpClient, call: &Call) -> anyhow::Result<usize> {
     let options = CallOptions::default();
     let result = client.call_tool_raw(call.tool, &call.raw_arguments, &options).await?;
-    text_bytes(result.as_bytes()).context("another result than the server sends")
+    text_bytes(result.as_bytes()).context("unexpected result")
 }
 
 async fn close_last(client: Arc<McpClient>) {

@@ -1,4 +1,4 @@
-//! Toolrack's manager, and the client of one of its servers as it is without the manager.
+//! Toolrack's manager, and the client that it has of one of its servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,38 +13,38 @@ use super::toolrack_client::{call_raw, call_text};
 use super::{BenchClient, Call, StdioClient, text_bytes};
 use crate::server_process::ServerCommand;
 
-/// A manager whose first server is called, and a result is given as text.
+/// Calls the first server through the manager, with decoded results.
 #[derive(Debug, Clone)]
 pub(crate) struct ManagerClient(pub(crate) Arc<McpManager>);
 
-/// The same, but a result is handed over undecoded.
+/// The same with raw results.
 #[derive(Debug, Clone)]
 pub(crate) struct ManagerClientRaw(Arc<McpManager>);
 
-/// The client that a manager has of a server, called past the manager.
+/// The manager's client of its first server, called directly.
 #[derive(Debug, Clone)]
 pub(crate) struct UnderlyingClient(Arc<McpConnection>);
 
-/// The same, but a result is handed over undecoded.
+/// The same with raw results.
 #[derive(Debug, Clone)]
 pub(crate) struct UnderlyingClientRaw(Arc<McpConnection>);
 
-/// What the manager calls its servers.
+/// Name of the server with this index.
 pub(crate) fn server_name(n: usize) -> String {
     format!("server-{n:03}")
 }
 
 const FIRST: &str = "server-000";
 
-/// Less than a scenario may take.
+/// Less than the time limit of a scenario.
 const READY_TIMEOUT: Duration = Duration::from_secs(12);
 
-/// The configs of servers that are started alike. Each is its own for the catalogue.
+/// Configs of equal servers. The environment variable gives each its own entry in the tool cache.
 pub(crate) fn configs(
     server: &ServerCommand,
     numbers: std::ops::Range<usize>,
 ) -> anyhow::Result<Vec<McpServerConfig>> {
-    let command = server.program.to_str().context("the program has no name in UTF-8")?;
+    let command = server.program.to_str().context("the program path is not UTF-8")?;
     let args: Vec<&str> = server.args.iter().map(String::as_str).collect();
     let config = |n| {
         let mut config = McpServerConfig::stdio(server_name(n), command, &args);
@@ -56,12 +56,12 @@ pub(crate) fn configs(
     Ok(numbers.map(config).collect())
 }
 
-/// A manager that waits until many servers have started on a busy machine too.
+/// Builder with a timeout that is long enough to start many servers on a busy machine.
 pub(crate) fn builder() -> RackBuilder {
     McpManager::builder().ready_wait(READY_TIMEOUT)
 }
 
-/// A manager of one server that is started directly, as the clients it is compared with start theirs.
+/// A manager with one server without guardian, like the clients it is compared with.
 async fn with_one_server(server: &ServerCommand) -> anyhow::Result<Arc<McpManager>> {
     let options = StdioOptions { guardian: Guardian::Nobody, ..StdioOptions::default() };
     let manager = builder().stdio(options).build(configs(server, 0..1)?);
@@ -69,7 +69,7 @@ async fn with_one_server(server: &ServerCommand) -> anyhow::Result<Arc<McpManage
     Ok(Arc::new(manager))
 }
 
-/// Connects all servers, or says that one is not.
+/// Connects all servers; fails if one is not connected.
 pub(crate) async fn connect_all(manager: &McpManager) -> anyhow::Result<()> {
     let servers = manager.connect_all().await?;
     if let Some(failed) = servers.iter().find(|server| !server.is_connected()) {
@@ -79,14 +79,14 @@ pub(crate) async fn connect_all(manager: &McpManager) -> anyhow::Result<()> {
 }
 
 impl ManagerClient {
-    /// The same server without the manager.
+    /// The manager's own client of the server.
     pub(crate) fn underlying_client(&self) -> anyhow::Result<UnderlyingClient> {
         Ok(UnderlyingClient(self.0.server(FIRST)?))
     }
 }
 
 impl ManagerClientRaw {
-    /// The same server without the manager.
+    /// The manager's own client of the server.
     pub(crate) fn underlying_client(&self) -> anyhow::Result<UnderlyingClientRaw> {
         Ok(UnderlyingClientRaw(self.0.server(FIRST)?))
     }
@@ -119,7 +119,7 @@ impl BenchClient for ManagerClientRaw {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
         let options = CallOptions::default();
         let result = self.0.call_tool_raw(FIRST, call.tool, &call.raw_arguments, &options).await?;
-        text_bytes(result.as_bytes()).context("another result than the server sends")
+        text_bytes(result.as_bytes()).context("unexpected result")
     }
 
     async fn close(self) -> anyhow::Result<()> {
@@ -128,7 +128,7 @@ impl BenchClient for ManagerClientRaw {
     }
 }
 
-/// The line belongs to the manager, which ends it.
+/// The manager owns the connection and closes it.
 impl BenchClient for UnderlyingClient {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
         call_text(client(&self.0)?, call).await
@@ -139,7 +139,7 @@ impl BenchClient for UnderlyingClient {
     }
 }
 
-/// The line belongs to the manager, which ends it.
+/// The manager owns the connection and closes it.
 impl BenchClient for UnderlyingClientRaw {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
         call_raw(client(&self.0)?, call).await

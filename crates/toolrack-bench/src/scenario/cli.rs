@@ -1,6 +1,6 @@
-//! One call by a program that starts for it and ends after it, beside the server with no program at all.
+//! Command-line scenarios: a program that starts, makes one call and exits, compared with the server alone.
 //!
-//! Time and memory are taken in different runs, because looking at memory takes time.
+//! Time and memory are measured in separate runs, because sampling memory takes time.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
@@ -19,10 +19,10 @@ use crate::scenario::measure::count;
 use crate::stats::median;
 use crate::{resource_usage, system};
 
-/// How often memory is looked at.
+/// Interval of memory samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How often a program is run whose memory was not seen, because it exited within a moment.
+/// Runs of a program that exits before the first memory sample.
 const MAX_ATTEMPTS: usize = 20;
 
 pub(crate) fn run(client: ClientName, scenario: Scenario, size: RunSize) -> anyhow::Result<Report> {
@@ -30,12 +30,12 @@ pub(crate) fn run(client: ClientName, scenario: Scenario, size: RunSize) -> anyh
         Scenario::CliNode => CliCall::on_node_server()?,
         Scenario::CliDemo => CliCall::on_demo_server()?,
         Scenario::CliHelp => {
-            // Some print it to stderr.
+            // Some programs print help to stderr, so no output is expected.
             return measure_program(size.n_starts, || cli_programs::help_command(client), "");
         }
         Scenario::CliSize => return measure_size(),
         Scenario::CliWarm => return measure_warm(size.n_starts),
-        other => bail!("{other:?} is not about programs"),
+        other => bail!("{other:?} is not a command-line scenario"),
     };
     if client == ClientName::BareBlock {
         return measure_server(size.n_starts, &call);
@@ -47,14 +47,14 @@ pub(crate) fn run(client: ClientName, scenario: Scenario, size: RunSize) -> anyh
     )
 }
 
-/// Runs the program often enough for its time, and once more for its memory.
+/// Runs the program several times for its time, and once more for its memory.
 fn measure_program(
     n_starts: usize,
     command: impl Fn() -> anyhow::Result<Command>,
     expected: &str,
 ) -> anyhow::Result<Report> {
     let mut runs = Vec::new();
-    // The first one brings the program into the page cache, and is not counted.
+    // The first run loads the program into the page cache and is not counted.
     for n in 0..=n_starts {
         let mut command = command()?;
         let home = tempfile::tempdir()?;
@@ -74,7 +74,7 @@ fn measure_program(
 fn times(runs: &[Run]) -> anyhow::Result<Report> {
     let millis = |duration: fn(&Run) -> Duration| {
         let values: Vec<f64> = runs.iter().map(|run| duration(run).as_secs_f64() * 1e3).collect();
-        median(&values).context("nothing was run")
+        median(&values).context("no run was made")
     };
     Ok(Report::from([
         (Metric::FirstOutputMillis, millis(|run| run.first_output)?),
@@ -82,12 +82,12 @@ fn times(runs: &[Run]) -> anyhow::Result<Report> {
     ]))
 }
 
-/// How long a program took.
+/// Times of one run, from its start.
 #[derive(Debug)]
 struct Run {
-    /// Until its first output.
+    /// Until the first output.
     first_output: Duration,
-    /// Until it was gone.
+    /// Until the exit.
     exited: Duration,
 }
 
@@ -107,17 +107,17 @@ impl Run {
         if !status.success() || !output.contains(expected) {
             let mut stderr = String::new();
             child.stderr.take().context("no stderr")?.read_to_string(&mut stderr)?;
-            bail!("{status}: {}", stderr.lines().next().unwrap_or("it said nothing"));
+            bail!("{status}: {}", stderr.lines().next().unwrap_or("no output"));
         }
         Ok(Self { first_output, exited })
     }
 }
 
-/// The most memory that was seen, in KiB.
+/// Peak resident memory in KiB.
 #[derive(Debug)]
 struct Peak {
     program: u64,
-    /// All that descend from the program, too, at the same moment.
+    /// Program and descendants at the same moment.
     tree: u64,
 }
 
@@ -129,7 +129,7 @@ impl Peak {
                 return Ok(peak);
             }
         }
-        bail!("the program exited before its memory was seen")
+        bail!("the program exited before its memory was sampled")
     }
 
     fn sample(mut command: Command) -> anyhow::Result<Self> {
@@ -137,7 +137,7 @@ impl Peak {
         let mut child = spawn(with_home(&mut command, home.path()))?;
         let mut peak = Self { program: 0, tree: 0 };
         while child.try_wait()?.is_none() {
-            // One that has just exited has no memory.
+            // A process that has just exited has no memory.
             peak.program =
                 peak.program.max(resource_usage::peak_resident_of(child.id()).unwrap_or(0));
             peak.tree = peak.tree.max(resource_usage::resident_of_tree(child.id()));
@@ -148,13 +148,13 @@ impl Peak {
     }
 }
 
-/// In an empty home the program finds neither a config nor anything that it remembers from before.
+/// Runs the program in an empty home: no config, no cache.
 fn with_home<'a>(command: &'a mut Command, home: &Path) -> &'a mut Command {
     let variables = ["HOME", "TOOLRACK_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"];
     command.current_dir(home).envs(variables.map(|name| (name, home)))
 }
 
-/// A call by way of a daemon that has the server running.
+/// A call through a daemon that keeps the server running.
 fn measure_warm(n_starts: usize) -> anyhow::Result<Report> {
     let call = CliCall::on_demo_server()?;
     let home = tempfile::tempdir()?;
@@ -172,17 +172,16 @@ fn measure_warm(n_starts: usize) -> anyhow::Result<Report> {
     let runs: anyhow::Result<Vec<Run>> =
         (0..=n_starts).map(|_| run(&args, call.expected_output)).collect();
     run(&["daemon", "stop"], "")?;
-    // The first one waits for the server to be there, and is not counted.
+    // The first call waits for the server to start and is not counted.
     times(runs?.get(1..).unwrap_or_default())
 }
 
 fn spawn(command: &mut Command) -> anyhow::Result<Child> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().context("the program cannot be started")
+    command.spawn().context("cannot start the program")
 }
 
-/// What the server itself takes, by as little of a client as can be: its start, the handshake and the call,
-/// and ending once its input has exited.
+/// Time of the server alone with a minimal client: start, handshake, call, and exit after stdin closes.
 fn measure_server(n_starts: usize, call: &CliCall) -> anyhow::Result<Report> {
     let (mut runs, mut peaks) = (Vec::new(), Vec::new());
     for n in 0..=n_starts {
@@ -205,7 +204,7 @@ fn measure_server(n_starts: usize, call: &CliCall) -> anyhow::Result<Report> {
         }
     }
     let mut report = times(&runs)?;
-    report.insert(Metric::TreePeakMib, median(&peaks).context("nothing was run")?);
+    report.insert(Metric::TreePeakMib, median(&peaks).context("no run was made")?);
     Ok(report)
 }
 
@@ -224,20 +223,20 @@ fn call_server(
     let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     let arguments: Value =
         call.arguments.iter().map(|(name, text)| (*name, to_json(text))).collect();
-    let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
+    let request = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
         "name": call.tool,
         "arguments": arguments,
     }});
-    write!(stdin, "{initialized}\n{call}\n")?;
+    write!(stdin, "{initialized}\n{request}\n")?;
     read_response(stdout, 2)
 }
 
-/// A number where it is one, as programs take it from a command line.
+/// Numbers become JSON numbers, as command-line programs convert them.
 fn to_json(text: &str) -> Value {
     text.parse::<u64>().map_or_else(|_text| Value::from(text), Value::from)
 }
 
-/// The answer with this id; what else the server has to say is passed over.
+/// Reads until the response with this id; other messages are ignored.
 fn read_response(stdout: &mut BufReader<ChildStdout>, id: u64) -> anyhow::Result<Value> {
     let mut line = String::new();
     while stdout.read_line(&mut line)? > 0 {
@@ -247,10 +246,10 @@ fn read_response(stdout: &mut BufReader<ChildStdout>, id: u64) -> anyhow::Result
         }
         line.clear();
     }
-    bail!("the server exited without an answer")
+    bail!("the server exited without a response")
 }
 
-/// What a user downloads: the program without symbols.
+/// Size of the program as built, and without symbols as users download it.
 fn measure_size() -> anyhow::Result<Report> {
     let built = cli_programs::toolrack_path()?;
     let dir = tempfile::tempdir()?;
@@ -284,15 +283,15 @@ mod tests {
     }
 
     #[test]
-    fn a_program_has_to_say_what_is_expected_and_to_end_well() {
+    fn run_requires_expected_output_and_success() {
         let run = check("echo early; exec 1>&-; sleep 0.2", "early").unwrap();
         assert!(run.exited >= run.first_output + Duration::from_millis(100), "{run:?}");
         assert_eq!(check("echo hi; echo why >&2", "hello").unwrap_err(), "exit status: 0: why");
-        assert_eq!(check("echo hi; exit 3", "hi").unwrap_err(), "exit status: 3: it said nothing");
+        assert_eq!(check("echo hi; exit 3", "hi").unwrap_err(), "exit status: 3: no output");
     }
 
     #[test]
-    fn memory_of_a_tree_is_more_than_that_of_its_root() {
+    fn process_tree_uses_more_memory_than_its_root() {
         let mut command = system::command("sh");
         command.args(["-c", "sleep 0.2 & sleep 0.2; wait"]);
         let peak = Peak::sample(command).unwrap();

@@ -1,4 +1,4 @@
-//! Calls through a gateway beside calls on the server itself, and the memory of a gateway with many of both.
+//! Gateway scenarios: calls through a gateway compared with direct calls, and memory with many servers and sessions.
 
 use std::net::TcpStream;
 use std::time::Duration;
@@ -20,9 +20,9 @@ use crate::server_process::{ServerCommand, ServerProcess};
 const IN_FLIGHT: usize = 64;
 const N_SERVERS: usize = 100;
 const N_SESSIONS: usize = 1_000;
-/// Sessions that are opened at the same time.
+/// Sessions that are opened concurrently.
 const MAX_OPENING: usize = 16;
-/// An interpreter takes its time before it listens.
+/// Python takes long to start.
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -35,7 +35,7 @@ pub(crate) async fn run(
         Scenario::GatewayHttp | Scenario::GatewayHttp64 => GatewayTransport::Http,
         Scenario::GatewayStdio | Scenario::GatewayStdio64 => GatewayTransport::Stdio,
         Scenario::GatewayMemory => return memory().await,
-        other => bail!("{other:?} is not about gateways"),
+        other => bail!("{other:?} is not a gateway scenario"),
     };
     if client == ClientName::Direct {
         let caller = GatewayClient::start(client, ServerCommand::with_tools(10)?).await?;
@@ -75,27 +75,29 @@ async fn call_and_check(caller: &GatewayClient, call: &Call) -> anyhow::Result<(
     Ok(())
 }
 
-/// The address that a gateway has said, once somebody answers there.
+/// Returns the URL that the gateway printed, once it accepts connections.
 async fn wait_listening(process: &ServerProcess) -> anyhow::Result<String> {
     let url =
-        process.first_line.strip_prefix("listening ").context("the gateway said no address")?;
+        process.first_line.strip_prefix("listening ").context("the gateway printed no address")?;
     let address = url.strip_prefix("http://").and_then(|rest| rest.split('/').next());
-    let address = address.context("the gateway said no address")?;
+    let address = address.context("the gateway printed no address")?;
     let reachable = async {
         while TcpStream::connect(address).is_err() {
             sleep(POLL_INTERVAL).await;
         }
     };
-    timeout(LISTEN_TIMEOUT, reachable).await.context("nobody listens")?;
+    timeout(LISTEN_TIMEOUT, reachable).await.context("the gateway does not accept connections")?;
     Ok(url.to_owned())
 }
 
-/// Of our process only: guardians and servers are others. Every session has listed the tools, and its stream is open.
+/// Resident memory of the gateway process, without guardians and servers.
+///
+/// Every session has listed the tools and keeps its stream open.
 async fn memory() -> anyhow::Result<Report> {
     resource_usage::raise_open_file_limit()?;
     let process = ServerProcess::start(&gateways::with_servers(N_SERVERS)?)?;
     let url = wait_listening(&process).await?;
-    // One session pays for what there is once for all.
+    // The first session includes one-time allocations.
     let mut sessions = vec![Session::open(&url).await?];
     sleep(SETTLE_DELAY).await;
     let before = resource_usage::resident_of(process.id())?;
@@ -118,7 +120,7 @@ async fn open_sessions(url: &str, n_sessions: usize) -> anyhow::Result<Vec<Sessi
     let (mut opening, mut open) = (JoinSet::new(), Vec::new());
     for _ in 0..n_sessions {
         if opening.len() >= MAX_OPENING {
-            open.push(opening.join_next().await.context("nothing opens")???);
+            open.push(opening.join_next().await.context("no session is being opened")???);
         }
         let url = url.to_owned();
         opening.spawn(async move { Session::open(&url).await });

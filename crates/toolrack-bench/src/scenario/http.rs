@@ -1,4 +1,4 @@
-//! What is measured over HTTP, and each scenario as a client goes through it.
+//! Scenarios on an HTTP server, generic over the client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,20 +17,20 @@ use crate::server::http::Framing;
 use crate::server_process::HttpServer;
 use crate::system;
 
-/// Calls in flight, where there are several.
+/// Number of calls in flight with [`Load::InFlight`].
 pub(crate) const IN_FLIGHT: usize = 64;
-/// The text of the small result.
+/// Text length of the small result.
 const SMALL_BYTES: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Load {
     Sequential,
     InFlight,
-    /// A run of a given length, to be compared with another one.
+    /// A fixed number of calls, for measuring by difference.
     Counted,
 }
 
-/// What a scenario over HTTP consists of.
+/// Load, response framing and result size of an HTTP scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HttpWorkload {
     pub(crate) load: Load,
@@ -39,7 +39,7 @@ pub(crate) struct HttpWorkload {
 }
 
 impl HttpWorkload {
-    /// The workload of a scenario, if that is about HTTP.
+    /// Returns `None` for scenarios of other subjects.
     pub(crate) fn for_scenario(scenario: Scenario) -> Option<Self> {
         use Framing::{Events, Json};
         use Load::{Counted, InFlight, Sequential};
@@ -59,12 +59,12 @@ impl HttpWorkload {
     }
 }
 
-/// What one client process is asked to do.
+/// Work of one client process.
 #[derive(Debug)]
 pub(crate) struct HttpJob {
     pub(crate) workload: HttpWorkload,
     pub(crate) size: RunSize,
-    /// The length of a run in a scenario that is measured by difference.
+    /// Run length of a scenario measured by difference.
     pub(crate) n_calls: u32,
     pub(crate) server: HttpServer,
 }
@@ -108,7 +108,7 @@ async fn in_flight<C: BenchClient>(job: &HttpJob, client: &C) -> anyhow::Result<
     measure::add_latencies(stopwatch.per_call(micros.len()), &micros)
 }
 
-/// Keeps calls in flight, a task for each, and says how long each took in µs.
+/// Keeps calls in flight, one task per call, and returns the latencies in µs.
 async fn keep_in_flight<C: BenchClient>(
     job: &HttpJob,
     client: &C,

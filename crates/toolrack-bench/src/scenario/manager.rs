@@ -32,9 +32,9 @@ use crate::server_process::ServerCommand;
 use crate::stats::{median, quantile};
 use crate::{resource_usage, system};
 
-/// Ending many servers may take as long as the slowest of them, and not longer.
+/// Servers are closed concurrently, so this is for the slowest of them.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Starting many servers takes no longer.
+/// Time limit for the start of many servers.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
@@ -54,7 +54,7 @@ async fn close(manager: McpManager) -> anyhow::Result<()> {
     Ok(timeout(CLOSE_TIMEOUT, manager.close()).await?)
 }
 
-/// Waits until so many servers are connected.
+/// Waits until `n_servers` are connected.
 async fn wait_connected(manager: &McpManager, n_servers: usize) -> anyhow::Result<()> {
     let all = async {
         while manager.servers().iter().filter(|server| server.is_connected()).count() < n_servers {
@@ -65,9 +65,9 @@ async fn wait_connected(manager: &McpManager, n_servers: usize) -> anyhow::Resul
 }
 
 const IN_FLIGHT: usize = 64;
-/// How long one of the two is called before it is the other's turn.
+/// Duration of the calls on one side before the other side has its turn.
 const TURN: Duration = Duration::from_millis(20);
-/// With many tasks a turn has to outweigh their beginning and their end.
+/// Longer, because with many tasks the start and the end of a turn take their time.
 const TURN_IN_FLIGHT: Duration = Duration::from_millis(50);
 
 async fn calls(name: ClientName, job: &Job) -> anyhow::Result<Report> {
@@ -84,10 +84,11 @@ async fn calls(name: ClientName, job: &Job) -> anyhow::Result<Report> {
             stdio::close(client).await?;
             Ok(report)
         }
-        other => bail!("{other:?} is no manager"),
+        other => bail!("{other:?} is not a manager"),
     }
 }
 
+/// Measures both sides in short alternating turns, so that disturbances of the machine affect both alike.
 async fn alternate<M: BenchClient, C: BenchClient>(
     job: &Job,
     manager: &M,
@@ -113,12 +114,12 @@ async fn alternate<M: BenchClient, C: BenchClient>(
     sequential_report(&through_manager, &direct)
 }
 
-/// Each of the two gets the whole window.
+/// Each side gets the whole window.
 fn n_turns(job: &Job, turn: Duration) -> u128 {
     job.size.window.as_nanos() / turn.as_nanos()
 }
 
-/// What one of the two has done in its turns.
+/// Figures of one side: through the manager, or directly on its client.
 #[derive(Debug, Default)]
 struct Side {
     micros: Vec<f64>,
@@ -185,13 +186,14 @@ fn cpu_report(through_manager: &Side, direct: &Side) -> anyhow::Result<Report> {
 }
 
 const N_SERVERS: usize = 100;
-/// Servers that are there before memory is looked at, so that what there is once for all has been paid for.
+/// Servers connected before the baseline, so that one-time allocations are not counted.
 const N_WARM_UP_SERVERS: usize = 20;
-/// How often the list is taken.
+/// Repetitions of `all_tools`.
 const N_LISTS: usize = 1_000;
-/// Starts of all servers, of which the first pays for what is lazy and is not counted.
+/// Counted starts of all servers; one more comes first, for lazy initialization.
 const N_STARTS: usize = 3;
 
+/// Time of `all_tools` on connected servers, and of a start with lazy servers from the tool cache.
 async fn all_tools(job: &Job) -> anyhow::Result<Report> {
     let cache_dir = tempfile::tempdir()?;
     let configs = configs(&job.server, 0..N_SERVERS)?;
@@ -223,19 +225,19 @@ async fn all_tools(job: &Job) -> anyhow::Result<Report> {
     manager.connect_all().await?;
     let n_cached = manager.all_tools().len();
     report.insert(Metric::CachedToolsMillis, (system::now() - before).as_secs_f64() * 1e3);
-    ensure!(n_cached == n_tools, "{n_cached} tools are remembered");
+    ensure!(n_cached == n_tools, "{n_cached} tools in the cache");
     close(manager).await?;
     Ok(report)
 }
 
-/// What an agent shows to its model.
+/// Bytes that an agent passes to its model.
 fn bytes_for_model(listed: &ToolWithServer) -> usize {
     let tool = listed.tool();
     let description = tool.description.as_ref().map_or(0, String::len);
     listed.name().len() + description + tool.input_schema.get().len()
 }
 
-/// Each server has its guardian. The first ones pay for what there is once for all.
+/// Memory per server, each under its guardian.
 async fn memory(job: &Job) -> anyhow::Result<Report> {
     let manager = builder().build(configs(&job.server, 0..N_WARM_UP_SERVERS)?);
     connect_all(&manager).await?;
@@ -256,7 +258,7 @@ async fn memory(job: &Job) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Each server has its guardian, and its tools are listed.
+/// Time until the manager has connected all servers, each under a guardian, and listed their tools.
 async fn start(job: &Job) -> anyhow::Result<Report> {
     let mut times = Vec::new();
     for n in 0..=N_STARTS {
@@ -272,7 +274,7 @@ async fn start(job: &Job) -> anyhow::Result<Report> {
     measure::connect_report(&times)
 }
 
-/// Nobody stands between client and server, and nothing is listed.
+/// The same with `rmcp`, which uses no guardians and does not list tools here.
 async fn start_rmcp(job: &Job) -> anyhow::Result<Report> {
     let mut times = Vec::new();
     for n in 0..=N_STARTS {
@@ -296,9 +298,9 @@ async fn start_rmcp(job: &Job) -> anyhow::Result<Report> {
     measure::connect_report(&times)
 }
 
-/// The number of the bad server; the healthy one is the first.
+/// Index of the bad server; the healthy one has index 0.
 const BAD_SERVER: usize = 1;
-/// After this the bad server is in full swing.
+/// Time after which the bad server floods and spins.
 const BAD_START_DELAY: Duration = Duration::from_millis(200);
 
 async fn bad_neighbor(job: &Job) -> anyhow::Result<Report> {
@@ -317,10 +319,10 @@ async fn bad_neighbor(job: &Job) -> anyhow::Result<Report> {
     make_bad(&client.0, &mut bad_calls)?;
     sleep(BAD_START_DELAY).await;
     let managed = calls.latencies(&client).await?;
-    ensure!(bad_calls.try_join_next().is_none(), "the bad server has come to an end");
+    ensure!(bad_calls.try_join_next().is_none(), "the bad server exited");
     bad_calls.shutdown().await;
 
-    let manager = Arc::into_inner(client.0).context("somebody still calls")?;
+    let manager = Arc::into_inner(client.0).context("a call is still in flight")?;
     close(manager).await?;
     let mut report = Report::new();
     for (p50, p99, micros) in [
@@ -338,7 +340,7 @@ async fn bad_neighbor(job: &Job) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Makes the bad server of the client bad, and leaves it more to read than its pipe holds.
+/// Makes the managed bad server flood, and sends it more than its pipe holds while it does not read.
 fn make_bad(manager: &Arc<McpManager>, bad_calls: &mut JoinSet<()>) -> anyhow::Result<()> {
     let flood = Call::flood()?;
     let unread = json!({ "text": "x".repeat(MIB) });
@@ -346,14 +348,14 @@ fn make_bad(manager: &Arc<McpManager>, bad_calls: &mut JoinSet<()>) -> anyhow::R
         let manager = Arc::clone(manager);
         bad_calls.spawn(async move {
             let result = manager.call_tool(&server_name(BAD_SERVER), flood.tool, &arguments).await;
-            // Whichever way it ends, it has ended, and that is looked for.
+            // Any result means that the bad server stopped; the caller checks for completed tasks.
             drop(result);
         });
     }
     Ok(())
 }
 
-/// Calls on the healthy server, in all phases.
+/// Calls on the healthy server.
 struct Calls {
     echo: Call,
     window: Duration,
@@ -365,7 +367,7 @@ impl Calls {
         measure::warm_up(async || client.call(&self.echo).await.map(drop)).await
     }
 
-    /// How long each call takes in µs. A failure is counted, and is no reason to end.
+    /// Latencies in µs. Failed calls are counted and do not stop the measurement.
     async fn latencies(&mut self, client: &ManagerClient) -> anyhow::Result<Vec<f64>> {
         let Self { echo, window, n_failed } = self;
         measure::latencies(*window, async || {
@@ -378,7 +380,7 @@ impl Calls {
     }
 }
 
-/// The bad server as somebody else's process: nobody reads what it writes.
+/// The bad server as an unmanaged process; its output goes to `/dev/null`.
 struct UnmanagedBadServer(Child);
 
 impl UnmanagedBadServer {
@@ -389,7 +391,7 @@ impl UnmanagedBadServer {
         let params = json!({ "name": flood.tool, "arguments": flood.arguments });
         let call = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
         let written = child.stdin.take().context("no stdin").and_then(|mut stdin| {
-            // It ends with its input as long as it reads it, which is until it has read this.
+            // Dropping stdin does not stop the server: it stops reading after this call.
             Ok(writeln!(stdin, "{call}")?)
         });
         let server = Self(child);
@@ -399,7 +401,7 @@ impl UnmanagedBadServer {
 
 impl Drop for UnmanagedBadServer {
     fn drop(&mut self) {
-        // One that has ended by itself needs no signal, and the bench clears away what is left.
+        // The process may have exited already; the benchmark reaps leftovers after the run.
         self.0.kill().unwrap_or_default();
         self.0.wait().map(drop).unwrap_or_default();
     }
@@ -410,7 +412,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_two_sides_are_compared_by_their_medians() {
+    fn sides_are_compared_by_median() {
         let side = |micros: &[f64], calls: f64, cpu: f64| Side {
             micros: micros.to_vec(),
             calls_per_second: vec![calls],

@@ -1,4 +1,4 @@
-//! The measuring itself: repeats an operation, and says what it cost. Knows no client.
+//! Measuring of repeated operations: latency, throughput, CPU time, memory and allocations. Independent of the client.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::report::{Metric, Report};
 use crate::stats::{median, quantile};
 use crate::{alloc, resource_usage, system};
 
-/// Before anything is measured it is done this often, so that lazy things have happened.
+/// Calls before a measurement, so that lazy initialization is done.
 const WARM_UPS: usize = 100;
 
 pub(crate) async fn warm_up(
@@ -20,7 +20,7 @@ pub(crate) async fn warm_up(
     Ok(())
 }
 
-/// Latencies in µs of one call after another, for at least one call and at most `window`.
+/// Latencies in µs of sequential calls; starts no call after `window` and makes at least one.
 pub(crate) async fn latencies(
     window: Duration,
     mut call: impl AsyncFnMut() -> anyhow::Result<()>,
@@ -49,14 +49,14 @@ pub(crate) async fn sequential(
     add_latencies(stopwatch.per_call(micros.len()), &micros)
 }
 
-/// The report, with what is to be said about latencies in µs.
+/// Adds the p50 and p99 of latencies in µs.
 pub(crate) fn add_latencies(mut report: Report, micros: &[f64]) -> anyhow::Result<Report> {
     report.insert(Metric::P50Micros, median(micros).context("no call was made")?);
     report.insert(Metric::P99Micros, quantile(micros, 0.99).context("no call was made")?);
     Ok(report)
 }
 
-/// Time of a large operation that is repeated.
+/// Median time and CPU time of a large operation.
 pub(crate) async fn repeat_operation(
     n_operations: usize,
     mut operation: impl AsyncFnMut() -> anyhow::Result<()>,
@@ -71,12 +71,12 @@ pub(crate) async fn repeat_operation(
         cpu_millis.push(cpu.as_secs_f64() * 1e3);
     }
     Ok(Report::from([
-        (Metric::Millis, median(&millis).context("no operation was made")?),
-        (Metric::CpuMillis, median(&cpu_millis).context("no operation was made")?),
+        (Metric::Millis, median(&millis).context("no operation was run")?),
+        (Metric::CpuMillis, median(&cpu_millis).context("no operation was run")?),
     ]))
 }
 
-/// Memory from an idle moment on.
+/// Peak resident memory, compared with an idle baseline.
 pub(crate) struct PeakMemory {
     idle: u64,
 }
@@ -87,7 +87,7 @@ impl PeakMemory {
         Ok(Self { idle: resource_usage::Memory::of_current_process()?.resident })
     }
 
-    /// The report, with the highest that memory has been since.
+    /// Adds the peak since the start, absolute and above idle.
     pub(crate) fn add_to(&self, mut report: Report) -> anyhow::Result<Report> {
         report.insert(Metric::PeakMegabytes, megabytes(resource_usage::peak_resident()?));
         report.insert(Metric::OverIdleMegabytes, self.over_idle()?);
@@ -99,7 +99,7 @@ impl PeakMemory {
     }
 }
 
-/// What `n_calls` allocate. The caller subtracts two of these, and with them all that is not a call.
+/// Allocations of `n_calls`. The difference of two runs leaves only the cost of calls.
 pub(crate) async fn fixed_calls(
     n_calls: u32,
     mut call: impl AsyncFnMut() -> anyhow::Result<()>,
@@ -116,18 +116,18 @@ pub(crate) async fn fixed_calls(
     ]))
 }
 
-/// Times of connecting, of which each is given with the CPU time it took.
+/// Report of connect times; each comes with its CPU time.
 pub(crate) fn connect_report(times: &[(Duration, Duration)]) -> anyhow::Result<Report> {
     let millis: Vec<f64> = times.iter().map(|(elapsed, _)| elapsed.as_secs_f64() * 1e3).collect();
     let cpu: Vec<f64> = times.iter().map(|(_, cpu)| cpu.as_secs_f64() * 1e3).collect();
     Ok(Report::from([
-        (Metric::Millis, median(&millis).context("nothing connected")?),
-        (Metric::P99Millis, quantile(&millis, 0.99).context("nothing connected")?),
-        (Metric::CpuMillis, median(&cpu).context("nothing connected")?),
+        (Metric::Millis, median(&millis).context("no connection was made")?),
+        (Metric::P99Millis, quantile(&millis, 0.99).context("no connection was made")?),
+        (Metric::CpuMillis, median(&cpu).context("no connection was made")?),
     ]))
 }
 
-/// What `n_connections` more idle lines added to a process that had `before`.
+/// Memory that `n_connections` more idle connections added to this process since `before`.
 pub(crate) fn idle_connection_report(
     before: resource_usage::Memory,
     n_connections: usize,
@@ -147,7 +147,7 @@ pub(crate) fn idle_connection_report(
     Ok(report)
 }
 
-/// A stopwatch for time and CPU time.
+/// Measures elapsed time and CPU time of this process.
 pub(crate) struct Stopwatch {
     started: std::time::Instant,
     cpu: Duration,

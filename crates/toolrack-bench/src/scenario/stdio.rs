@@ -1,4 +1,4 @@
-//! Each scenario as a client goes through it.
+//! Scenarios on a stdio server, generic over the client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,26 +16,26 @@ use crate::resource_usage;
 use crate::server_process::ServerCommand;
 use crate::stats::{median, quantile};
 
-/// Ending a line may take the peer's own patience with its child, but not longer.
+/// Longer than any measured client waits for its server to exit.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Slow calls in flight while a fast one is timed.
 const SLOW_CALLS: usize = 4;
-/// After this the slow calls have been sent.
+/// Time after which the slow calls have been sent.
 const SEND_DELAY: Duration = Duration::from_millis(20);
-/// How long fast calls are timed beside the slow ones, which take longer than this.
+/// Duration of the fast calls; shorter than a slow call, so the slow ones are in flight all the time.
 const SLOW_WINDOW: Duration = Duration::from_millis(300);
 const SLOW_ROUNDS: usize = 3;
 
-/// After this an idle line has given back what it gives back.
+/// Time for idle connections to release temporary memory.
 pub(super) const SETTLE_DELAY: Duration = Duration::from_millis(300);
 
-/// What one client process is asked to do.
+/// Work of one client process.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) scenario: Scenario,
     pub(crate) size: RunSize,
-    /// The length of a run in a scenario that is measured by difference.
+    /// Run length of a scenario measured by difference.
     pub(crate) n_calls: u32,
     pub(crate) server: ServerCommand,
 }
@@ -71,7 +71,7 @@ async fn run_connected<C: StdioClient>(job: &Job, client: &C) -> anyhow::Result<
         }
         Scenario::Result8 => large_result(job, client, Call::big(8 * MIB)?, 8 * MIB).await,
         Scenario::Result16 => large_result(job, client, Call::big(16 * MIB)?, 16 * MIB).await,
-        other => bail!("{other:?} is not about one line on stdio"),
+        other => bail!("{other:?} is not a scenario of one stdio connection"),
     }
 }
 
@@ -90,7 +90,7 @@ async fn in_flight<C: StdioClient>(
     Ok(stopwatch.per_call(n_calls))
 }
 
-/// Keeps calls in flight, a task for each, and says how many were answered.
+/// Keeps calls in flight, one task per call, and returns how many completed.
 pub(super) async fn keep_in_flight<C: BenchClient>(
     client: &C,
     n_in_flight: usize,
@@ -168,8 +168,9 @@ async fn large_result<C: StdioClient>(
     peak_memory.add_to(report)
 }
 
-/// Some clients list the tools when they connect. So what is idle is a client of a small server, and the
-/// memory is that of connecting to the large one and having its list once. The time is that of asking.
+/// Time of `tools/list`, and memory of connecting and holding the list once.
+///
+/// Some clients list the tools while they connect, so the idle baseline is a client of a server with one tool.
 async fn tool_list<C: StdioClient>(job: &Job) -> anyhow::Result<Report> {
     let small = C::connect(&ServerCommand::with_tools(1)?).await?;
     let echo = Call::echo()?;
@@ -196,7 +197,7 @@ fn check_tool_count(job: &Job, n_tools: usize) -> anyhow::Result<()> {
 
 async fn connect<C: StdioClient>(job: &Job) -> anyhow::Result<Report> {
     let mut times = Vec::new();
-    // The first one pays for what is lazy, and is not counted.
+    // The first connect includes lazy initialization and is not counted.
     for n in 0..=job.size.n_connects {
         let stopwatch = Stopwatch::start();
         let client = C::connect(&job.server).await?;
@@ -226,7 +227,7 @@ async fn idle_connections<C: StdioClient>(job: &Job) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// A line that has listed and called, and now does nothing.
+/// A connection that has listed tools and made a call, and is now idle.
 async fn connect_idle<C: StdioClient>(job: &Job) -> anyhow::Result<C> {
     let client = C::connect(&job.server).await?;
     check_tool_count(job, client.initial_tools().await?)?;

@@ -24,17 +24,19 @@ use super::json_scan::{self, EchoMatcher, member, number, unquote};
 use super::responses::{self, Escapes};
 use crate::system;
 
+// Epoll tokens. Connections count up from `FIRST_CONNECTION`.
 const INPUT: u64 = 0;
 const LISTENER: u64 = 1;
 const FIRST_CONNECTION: u64 = 2;
 
-/// More than any request of the bench takes, so that one read brings all of it.
+/// More than any request of the benchmark, so that one read gets all of it.
 const READ_BYTES: usize = 16 * 1024;
 const EVENTS: usize = 256;
 
-/// Serves until the input ends.
+/// Serves until stdin closes.
 pub(crate) fn serve() -> anyhow::Result<()> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no port to listen on")?;
+    let listener =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on loopback")?;
     listener.set_nonblocking(true)?;
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
     let input = io::stdin();
@@ -57,7 +59,7 @@ pub(crate) fn serve() -> anyhow::Result<()> {
             match event.data.u64() {
                 INPUT => return Ok(()),
                 LISTENER => event_loop.accept()?,
-                connection => event_loop.handle_event(connection)?,
+                token => event_loop.handle_event(token)?,
             }
         }
     }
@@ -71,7 +73,7 @@ struct EventLoop {
     responder: Responder,
 }
 
-/// One connection.
+/// A client connection.
 struct Connection {
     stream: TcpStream,
     received: Vec<u8>,
@@ -85,29 +87,29 @@ impl EventLoop {
             let stream = match self.listener.accept() {
                 Ok((stream, _)) => stream,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error).context("nobody can be let in"),
+                Err(error) => return Err(error).context("cannot accept a connection"),
             };
             stream.set_nonblocking(true)?;
             stream.set_nodelay(true)?;
-            let name = FIRST_CONNECTION + self.n_accepted;
+            let token = FIRST_CONNECTION + self.n_accepted;
             self.n_accepted += 1;
-            epoll::add(&self.epoll, &stream, EventData::new_u64(name), EventFlags::IN)?;
+            epoll::add(&self.epoll, &stream, EventData::new_u64(token), EventFlags::IN)?;
             let (received, response) = (Vec::with_capacity(READ_BYTES), ResponseBuffer::default());
             self.connections
-                .insert(name, Connection { stream, received, response, interest: EventFlags::IN });
+                .insert(token, Connection { stream, received, response, interest: EventFlags::IN });
         }
     }
 
-    /// Closing the connection also ends what epoll knows of it.
-    fn handle_event(&mut self, name: u64) -> anyhow::Result<()> {
-        let Some(connection) = self.connections.get_mut(&name) else { return Ok(()) };
-        // A client may hang up in the middle of anything.
+    /// Serves a connection. Closing it also removes it from epoll.
+    fn handle_event(&mut self, token: u64) -> anyhow::Result<()> {
+        let Some(connection) = self.connections.get_mut(&token) else { return Ok(()) };
+        // A client may disconnect at any point.
         let Ok(Some(interest)) = connection.serve(&mut self.responder) else {
-            self.connections.remove(&name);
+            self.connections.remove(&token);
             return Ok(());
         };
         if interest != connection.interest {
-            epoll::modify(&self.epoll, &connection.stream, EventData::new_u64(name), interest)?;
+            epoll::modify(&self.epoll, &connection.stream, EventData::new_u64(token), interest)?;
             connection.interest = interest;
         }
         Ok(())
@@ -115,7 +117,8 @@ impl EventLoop {
 }
 
 impl Connection {
-    /// Does what can be done now, and says what to wait for; nothing after the end.
+    /// Reads, responds and writes as far as possible without blocking. Returns the next event to wait for, or `None`
+    /// at the end of the stream.
     fn serve(&mut self, responder: &mut Responder) -> anyhow::Result<Option<EventFlags>> {
         if !self.response.is_empty() {
             self.response.send(&self.stream)?;
@@ -125,7 +128,7 @@ impl Connection {
         while self.response.is_empty() {
             let Some((request, n_bytes)) = Request::parse_first(&self.received) else { break };
             responder.respond(&request, &mut self.response)?;
-            // What is left is nearly always nothing.
+            // Clients rarely pipeline, so usually nothing is left to move.
             self.received.drain(..n_bytes);
             self.response.send(&self.stream)?;
         }
@@ -133,7 +136,7 @@ impl Connection {
         Ok(Some(if is_waiting { EventFlags::IN } else { EventFlags::OUT }))
     }
 
-    /// Whether there was anything to receive but the end.
+    /// Returns false at the end of the stream.
     fn receive(&mut self) -> anyhow::Result<bool> {
         self.received.reserve(READ_BYTES);
         match rustix::io::read(&self.stream, spare_capacity(&mut self.received)) {
@@ -144,13 +147,14 @@ impl Connection {
     }
 }
 
-/// How replies are framed, and which eras are spoken; the address says it.
+/// Framing of responses, selected by the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Framing {
     Json,
     Events,
 }
 
+/// Eras that the server supports, selected by the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Eras {
     Both,
@@ -172,7 +176,7 @@ struct Request<'a> {
     body: &'a [u8],
 }
 
-/// The path under which a server frames and speaks like this.
+/// Path that selects this framing and these eras.
 pub(crate) fn path(framing: Framing, eras: Eras) -> &'static str {
     match (framing, eras) {
         (Framing::Json, Eras::Both) => "/json",
@@ -183,7 +187,7 @@ pub(crate) fn path(framing: Framing, eras: Eras) -> &'static str {
 }
 
 impl<'a> Request<'a> {
-    /// The first request, if all of it is there, and how many bytes it takes.
+    /// Parses the first request and returns its length; `None` if it is incomplete.
     fn parse_first(received: &'a [u8]) -> Option<(Self, usize)> {
         let head_bytes = memmem::find(received, b"\r\n\r\n")? + 4;
         let (head, rest) = received.split_at_checked(head_bytes)?;
@@ -201,7 +205,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// No client under measurement sends a body in chunks.
+/// Value of `Content-Length`; no measured client sends a chunked body.
 fn body_bytes(head: &[u8]) -> usize {
     const NAME: &[u8] = b"content-length:";
     let value = head.split(|byte| *byte == b'\n').find_map(|line| {
@@ -211,7 +215,7 @@ fn body_bytes(head: &[u8]) -> usize {
     value.map_or(0, number)
 }
 
-/// A result is copied behind its head up to this size; a larger one is sent from where it is.
+/// Results up to this size are copied behind the head; larger ones are sent without copying.
 const COPY_BYTES: usize = 64 * 1024;
 const N_TOOLS: usize = 10;
 
@@ -227,7 +231,7 @@ const METHOD_NOT_ALLOWED: &[u8] =
 const NO_HEADER: &str = "";
 const SESSION_HEADER: &str = "Mcp-Session-Id: toolrack-bench-session\r\n";
 
-/// Bytes on their way to a client.
+/// A response that is being sent.
 #[derive(Debug, Default)]
 struct ResponseBuffer {
     prefix: Vec<u8>,
@@ -241,7 +245,7 @@ impl ResponseBuffer {
         self.prefix.is_empty()
     }
 
-    /// Sends what the connection takes.
+    /// Sends as much as the socket accepts.
     fn send(&mut self, mut stream: &TcpStream) -> io::Result<()> {
         while !self.is_empty() {
             let result = self.result.as_deref().unwrap_or_default();
@@ -269,7 +273,7 @@ impl ResponseBuffer {
     }
 }
 
-/// Makes responder, and keeps what is request for again and again.
+/// Creates responses, and caches results that are requested repeatedly.
 #[derive(Debug)]
 struct Responder {
     echo_matcher: EchoMatcher,
@@ -322,7 +326,7 @@ impl Responder {
         write_framed(out, request.framing, header, &self.message)
     }
 
-    /// Every tool but `echo` gives as much text as it is request for.
+    /// `big` returns as much text as requested.
     fn large_result(
         &mut self,
         framing: Framing,
@@ -369,7 +373,7 @@ fn write_framed(
 }
 
 const EVENT_PREFIX: &str = "event: message\ndata: ";
-/// The message ends its own line; an empty line ends the event.
+/// A message includes its newline; the empty line after it ends the event.
 const EVENT_SUFFIX_BYTES: usize = 1;
 
 fn write_prefix(
@@ -422,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_framed_as_the_address_says() {
+    fn path_selects_response_framing() {
         let ping = r#"{"id":7,"method":"ping"}"#;
         check(
             Framing::Json,
@@ -440,13 +444,13 @@ mod tests {
     }
 
     #[test]
-    fn a_notification_is_accepted_without_a_word() {
+    fn notification_gets_202() {
         let notification = r#"{"method":"notifications/initialized"}"#;
         check(Framing::Json, notification, "HTTP/1.1 202 Accepted\r\nContent-Length: 0", "");
     }
 
     #[test]
-    fn a_large_result_is_as_long_as_its_head_says() {
+    fn large_result_matches_content_length() {
         let mut out = ResponseBuffer::default();
         let body =
             br#"{"id":1,"method":"tools/call","params":{"name":"big","arguments":{"n":1048576}}}"#;
@@ -471,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_found_when_all_of_it_is_there() {
+    fn incomplete_request_is_not_parsed() {
         use {Eras::Both, Framing::Json, HttpMethod::Post};
         check_request("POST /json HTTP/1.1\r\nContent-Length: 2\r\n\r", None);
         check_request("POST /json HTTP/1.1\r\nContent-Length: 2\r\n\r\n{", None);
@@ -480,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_says_how_to_answer() {
+    fn path_and_method_are_parsed() {
         let request = |line: &str| format!("{line} HTTP/1.1\r\n\r\n");
         let check = |line, method, framing, eras| {
             let received = request(line);
@@ -492,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn every_path_is_understood() {
+    fn every_path_is_parsed() {
         for framing in [Framing::Json, Framing::Events] {
             for eras in [Eras::Both, Eras::Legacy] {
                 let received = format!("POST {} HTTP/1.1\r\n\r\n", path(framing, eras));

@@ -1,11 +1,11 @@
-//! Finds members of a JSON object without decoding it, at the cost of one walk over the bytes.
+//! JSON scanner that finds members of an object in one pass, without decoding.
 //!
-//! The input is trusted to be JSON: the bench writes it. What is not JSON yields no members.
+//! The input is trusted, because measured clients write it; invalid JSON yields no members.
 
 use memchr::memchr;
 use memchr::memmem::Finder;
 
-/// What the server needs to know of a line. Values are raw JSON.
+/// A JSON-RPC request or notification. Values are raw JSON.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Request<'a> {
     pub(crate) id: Option<&'a [u8]>,
@@ -28,10 +28,10 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Finds the id of a call of `echo` without walking the line.
+/// Finds the id of a call of `echo` by substring search.
 ///
-/// No client under measurement has another member called `id` in a request. One that had would get an
-/// answer with the wrong id, and its run would fail for all to see.
+/// No measured client has another member named `id` in a request. Otherwise the response would carry the wrong id and
+/// the run would fail visibly.
 #[derive(Debug)]
 pub(crate) struct EchoMatcher {
     echo: Finder<'static>,
@@ -52,17 +52,17 @@ impl EchoMatcher {
     }
 }
 
-/// The raw value of one member, if the object has it.
+/// Raw value of a member.
 pub(crate) fn member<'a>(object: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
     members(object).find(|(key, _)| *key == wanted).map(|(_, value)| value)
 }
 
-/// A string value without its quotes; escapes stay as they are.
+/// String value without its quotes; escapes stay.
 pub(crate) fn unquote(value: &[u8]) -> &[u8] {
     value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value)
 }
 
-/// A number value, or 0 for what is none.
+/// Number value, or 0.
 pub(crate) fn number(value: &[u8]) -> usize {
     std::str::from_utf8(value).ok().and_then(|utf8| utf8.parse().ok()).unwrap_or(0)
 }
@@ -90,7 +90,7 @@ impl<'a> Iterator for Members<'a> {
     }
 }
 
-/// How long the value at the start of `text` is.
+/// Length of the value at the start of `text`.
 fn value_len(text: &[u8]) -> usize {
     let mut depth = 0usize;
     let mut in_string = false;
@@ -148,19 +148,19 @@ mod tests {
     }
 
     #[test]
-    fn a_notification_has_no_id() {
+    fn notification_has_no_id() {
         check(r#"{"method":"notifications/initialized"}"#, None, "notifications/initialized", "");
     }
 
     #[test]
-    fn what_is_not_an_object_has_no_members() {
+    fn non_object_has_no_members() {
         check("", None, "", "");
         check("[1,2]", None, "", "");
         check(r#"{"id"#, None, "", "");
     }
 
     #[test]
-    fn a_call_of_echo_is_told_by_its_name() {
+    fn echo_call_is_matched_by_name() {
         let echo_matcher = EchoMatcher::new();
         let echo = br#"{"id":"a,1","method":"tools/call","params":{"name":"echo"}}"#;
         assert_eq!(echo_matcher.echo_id(echo), Some(br#""a,1""#.as_slice()));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_reached_member_by_member() {
+    fn nested_members_are_found() {
         let params = br#"{"_meta":{"progressToken":0},"name":"big","arguments":{"n":64}}"#;
         let n =
             member(params, b"arguments").and_then(|arguments| member(arguments, b"n")).map(number);

@@ -1,4 +1,4 @@
-//! What the bench server answers: bytes made once, into which an id is put.
+//! JSON-RPC responses of the benchmark servers: constant bytes around the request id.
 
 /// Text of every small result: 100 bytes.
 const ECHO: &str = concat!(
@@ -9,17 +9,17 @@ const ECHO: &str = concat!(
 /// Text is repeated in units of this many decoded bytes.
 const UNIT_BYTES: usize = 64;
 const PLAIN_UNIT: &str = "Sphinx of black quartz, judge my vow; pack five dozen big jugs. ";
-/// Two of the escapes that real results are full of, in as many decoded bytes as the plain unit.
+/// Has quotes and a newline to unescape, and as many decoded bytes as the plain unit.
 const ESCAPED_UNIT: &str = r#"Sphinx of \"black quartz\", judge my vow: pack five dozen jugs.\n  "#;
 
-/// Whether a large text must be unescaped by who reads it.
+/// Whether a large text contains JSON escapes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Escapes {
     Without,
     With,
 }
 
-/// A result whose text has `text_bytes` once decoded.
+/// A result whose decoded text has `text_bytes`.
 pub(crate) fn large_result(text_bytes: usize, escapes: Escapes) -> Vec<u8> {
     let unit = match escapes {
         Escapes::Without => PLAIN_UNIT,
@@ -57,7 +57,7 @@ pub(crate) fn write_result(out: &mut Vec<u8>, id: &[u8], result: &[u8]) {
     out.extend_from_slice(RESULT_SUFFIX);
 }
 
-// Spec 2025-11-25, lifecycle §Initialization: version, capabilities and name of the server.
+// Spec 2025-11-25, lifecycle §Initialization: version, capabilities and server info.
 pub(crate) const INITIALIZE_RESULT: &[u8] = br#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"toolrack-bench","version":"1.0.0"}}"#;
 
 pub(crate) fn write_method_not_found(out: &mut Vec<u8>, id: &[u8]) {
@@ -67,7 +67,7 @@ pub(crate) fn write_method_not_found(out: &mut Vec<u8>, id: &[u8]) {
     out.push(b'\n');
 }
 
-/// A `tools/list` result of `n_tools`, each of the size that servers with real schemas have.
+/// A `tools/list` result with `n_tools` of realistic size.
 pub(crate) fn tool_list(n_tools: usize) -> Vec<u8> {
     let mut list = br#"{"tools":["#.to_vec();
     for n in 0..n_tools {
@@ -80,7 +80,7 @@ pub(crate) fn tool_list(n_tools: usize) -> Vec<u8> {
     list
 }
 
-/// A manager lets only calls of listed tools through, so the first ones are those that it is measured with.
+/// The manager rejects calls of unlisted tools, so the tools it is measured with come first.
 fn tool_name(n: usize) -> String {
     match n {
         0 => "echo".to_owned(),
@@ -127,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn large_texts_decode_to_the_size_asked_for() {
+    fn large_text_has_requested_size() {
         assert_eq!(decoded_text(Escapes::Without, 1_000), 1_000);
         assert_eq!(decoded_text(Escapes::Without, 1 << 20), 1 << 20);
         assert_eq!(decoded_text(Escapes::With, (1 << 20) + 7), (1 << 20) + 7);
     }
 
     #[test]
-    fn echo_is_one_line_with_a_hundred_bytes_of_text() {
+    fn echo_is_one_line_with_100_bytes_of_text() {
         let mut line = Vec::new();
         write_echo(&mut line, br#""a-1""#);
         let value: Value = serde_json::from_slice(&line).unwrap();
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn five_thousand_tools_are_about_seven_megabytes() {
+    fn list_of_5000_tools_is_about_7_mb() {
         let list = tool_list(5_000);
         let value: Value = serde_json::from_slice(&list).unwrap();
         assert_eq!(value["tools"].as_array().map(Vec::len), Some(5_000));

@@ -21,7 +21,7 @@ fn check(targets: &[Target], name: &str, measured: Option<f64>, status: &str) {
 }
 
 #[test]
-fn calls_are_judged_by_their_advantage() {
+fn call_targets_use_the_advantage() {
     use Metric::{CallsPerSecond, P50Micros};
     use Scenario::{InFlight64, Sequential};
     let results = measured(&[
@@ -44,7 +44,7 @@ fn calls_are_judged_by_their_advantage() {
 }
 
 #[test]
-fn sizes_are_judged_beside_the_bare_reader_and_the_payload() {
+fn large_result_targets_use_bare_reader_and_payload() {
     use Scenario::{Result8, Result16};
     let results = measured(&[
         (ToolrackRaw, Result16, CURRENT, Metric::Millis, 24.0),
@@ -60,7 +60,7 @@ fn sizes_are_judged_beside_the_bare_reader_and_the_payload() {
 }
 
 #[test]
-fn memory_is_judged_in_multiples_of_the_payload() {
+fn memory_target_is_relative_to_payload() {
     let over_idle = 8.0 * 1.048_576 * 2.0;
     let results = measured(&[(
         ToolrackRaw,
@@ -74,7 +74,7 @@ fn memory_is_judged_in_multiples_of_the_payload() {
 }
 
 #[test]
-fn a_guardian_may_cost_two_milliseconds() {
+fn guardian_may_add_two_milliseconds() {
     use Scenario::Connect;
     let results = measured(&[
         (Toolrack, Connect, CURRENT, Metric::Millis, 1.0),
@@ -88,7 +88,7 @@ fn a_guardian_may_cost_two_milliseconds() {
 }
 
 #[test]
-fn targets_are_judged_on_each_runtime() {
+fn http_targets_apply_to_each_runtime() {
     use Metric::{CallsPerSecond, CpuMicrosPerCall, P50Micros};
     let mut results = Results::default();
     let mut add = |client, scenario, setup, metric, value| {
@@ -123,7 +123,7 @@ fn targets_are_judged_on_each_runtime() {
 }
 
 #[test]
-fn the_manager_is_judged_beside_its_own_client_and_rmcp() {
+fn manager_targets_use_own_client_and_rmcp() {
     let mut results = Results::default();
     let mut add = |client, scenario, setup, metric, value| {
         let report = Report::from([(metric, value)]);
@@ -145,14 +145,14 @@ fn the_manager_is_judged_beside_its_own_client_and_rmcp() {
         ("sequential, one core, raw result: p50 / client's", Some(1.2), "MISSED"),
         ("all_tools, 100 × 50: p99 in ms", Some(0.5), "ok"),
         ("idle server: KiB beyond its tool list", Some(41.0), "MISSED"),
-        ("100 servers [multi]: time / rmcp's", Some(3.0), "ok"),
-        ("bad neighbour [current]: failed calls", Some(1.0), "MISSED"),
+        ("start of 100 servers [multi]: time / rmcp's", Some(3.0), "ok"),
+        ("bad neighbor [current]: failed calls", Some(1.0), "MISSED"),
     ];
     assert_eq!(shown, expected);
 }
 
 #[test]
-fn the_program_is_judged_by_what_it_adds_to_its_server() {
+fn cli_targets_use_added_time() {
     let mut results = Results::default();
     let mut add = |client, scenario, metric, value| {
         let report = Report::from([(metric, value)]);
@@ -169,9 +169,9 @@ fn the_program_is_judged_by_what_it_adds_to_its_server() {
     let shown: Vec<_> =
         run.iter().map(|target| (target.name, target.measured, target.status())).collect();
     let expected = [
-        ("call, server on Node: ms added", Some(50.0), "MISSED"),
-        ("call, server on Node: × best peer", Some(3.0), "ok"),
-        ("warm call by way of the daemon: ms", Some(16.0), "MISSED"),
+        ("call, Node.js server: ms added", Some(50.0), "MISSED"),
+        ("call, Node.js server: × best peer", Some(3.0), "ok"),
+        ("warm call through the daemon: ms", Some(16.0), "MISSED"),
         ("help: ms", Some(3.0), "ok"),
         ("size, stripped: MiB", Some(26.0), "MISSED"),
     ];
@@ -179,7 +179,7 @@ fn the_program_is_judged_by_what_it_adds_to_its_server() {
 }
 
 #[test]
-fn the_gateway_is_judged_beside_the_server_and_the_peer() {
+fn gateway_targets_use_direct_calls_and_peer() {
     let mut results = Results::default();
     let mut add = |client, scenario, metric, value| {
         let report = Report::from([(metric, value)]);
