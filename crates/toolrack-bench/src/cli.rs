@@ -78,11 +78,11 @@ pub(crate) struct BenchArgs {
     #[arg(long)]
     pub(crate) pin: bool,
     #[command(flatten)]
-    pub(crate) after: AfterArgs,
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, PartialEq, Args)]
-pub(crate) struct AfterArgs {
+pub(crate) struct OutputArgs {
     /// Exit with success even if targets are missed
     #[arg(long)]
     pub(crate) no_gate: bool,

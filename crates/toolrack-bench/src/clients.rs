@@ -8,9 +8,9 @@ pub(crate) mod bare_pipe;
 pub(crate) mod bare_tcp;
 pub(crate) mod cli_programs;
 pub(crate) mod gateways;
+pub(crate) mod manager;
 mod rust_sdks;
-mod toolrack_client;
-pub(crate) mod toolrack_manager;
+mod toolrack;
 
 use std::future::Future;
 
@@ -19,9 +19,9 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 pub(crate) use self::bare_hyper::BareHyper;
+pub(crate) use self::manager::{ManagerClient, ManagerClientRaw};
 pub(crate) use self::rust_sdks::{Pmcp, PmcpHttp, Rmcp, Tower, Turbomcp};
-pub(crate) use self::toolrack_client::{Toolrack, ToolrackGuarded, ToolrackRaw, ToolrackSession};
-pub(crate) use self::toolrack_manager::{ManagerClient, ManagerClientRaw};
+pub(crate) use self::toolrack::{Toolrack, ToolrackGuarded, ToolrackRaw, ToolrackSession};
 use crate::scenario::Subject;
 use crate::server_process::{HttpServer, ServerCommand};
 

@@ -84,11 +84,11 @@ fn measure(subject: Subject, args: &BenchArgs) -> anyhow::Result<ExitCode> {
     sections.push(targets::render(subject, &targets));
     let body = sections.join("\n");
     system::print_line(&body);
-    if args.after.write {
+    if args.output.write {
         machine::write_benchmarks(subject, &results, &body)
             .context("cannot write the benchmark pages")?;
     }
-    if args.after.no_gate || targets::all_met(&targets) {
+    if args.output.no_gate || targets::all_met(&targets) {
         Ok(ExitCode::SUCCESS)
     } else {
         Ok(ExitCode::FAILURE)

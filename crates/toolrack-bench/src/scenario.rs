@@ -1,4 +1,4 @@
-//! Scenarios: what is measured, with which clients and setups, and how long.
+//! Scenarios: the measurements, with their clients, setups and sizes.
 
 pub(crate) mod cli;
 pub(crate) mod gateway;
@@ -14,7 +14,7 @@ use clap::ValueEnum;
 use self::http::HttpWorkload;
 use crate::clients::{ClientName, Role};
 
-/// One measurement. Its value name on the command line is the variant in kebab case.
+/// One measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Scenario {
     /// Sequential calls with results of 100 B.

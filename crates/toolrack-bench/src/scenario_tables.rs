@@ -132,7 +132,7 @@ fn title(scenario: Scenario, cores: Cores) -> String {
         Scenario::InFlight64 => "64 calls in flight, 100 B",
         Scenario::InFlight1024 => "1,024 calls in flight, 100 B",
         Scenario::HeadOfLine => {
-            "Head of line: a fast call while 4 slow ones (400 ms) are in flight"
+            "Head-of-line blocking: a fast call while 4 slow ones (400 ms) are in flight"
         }
         Scenario::Result1Escaped => "One result of 1 MiB with JSON escapes",
         Scenario::Result8 => "One result of 8 MiB without escapes",

@@ -1,7 +1,7 @@
 //! Stdio benchmark server: `toolrack-bench serve`.
 //!
 //! A legacy server (2025-11-25) on blocking pipes. It answers all requests of one read with one write to spend as
-//! little CPU time as possible, because the client is what is measured. It exits when stdin closes.
+//! little CPU time as possible: only the client is of interest. It exits when stdin closes.
 //!
 //! **Invariant:** the output consists of whole lines, each written under the output lock.
 
@@ -111,7 +111,7 @@ impl Server {
             b"tools/call" => self.call(id, params)?,
             b"tools/list" => self.list(id)?,
             b"initialize" => {
-                responses::write_result(&mut self.pending, id, responses::INITIALIZE_RESULT)
+                responses::write_result(&mut self.pending, id, responses::INITIALIZE_RESULT);
             }
             b"ping" => responses::write_result(&mut self.pending, id, b"{}"),
             _ => responses::write_method_not_found(&mut self.pending, id),
@@ -122,7 +122,7 @@ impl Server {
     fn call(&mut self, id: &[u8], params: &[u8]) -> anyhow::Result<()> {
         match member(params, b"name").map(unquote) {
             Some(b"big") => {
-                self.large_result(id, member(params, b"arguments").unwrap_or_default())?
+                self.large_result(id, member(params, b"arguments").unwrap_or_default())?;
             }
             Some(b"slow") => self.slow_call(id)?,
             Some(b"flood") => {

@@ -57,6 +57,7 @@ impl Target {
     }
 }
 
+/// Evaluates the targets of a subject.
 pub(crate) fn evaluate(subject: Subject, results: &Results) -> Vec<Target> {
     let figures = Figures { results };
     match subject {
@@ -79,11 +80,12 @@ pub(crate) fn all_met(targets: &[Target]) -> bool {
     targets.iter().all(|target| target.status() != "MISSED")
 }
 
+/// The table of targets.
 pub(crate) fn render(subject: Subject, targets: &[Target]) -> String {
     let cell = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), number);
     let bare = match subject {
-        Subject::Stdio => Some("a bare tokio pipe"),
-        Subject::Http => Some("a bare hyper-util client"),
+        Subject::Stdio => Some("bare Tokio pipe"),
+        Subject::Http => Some("bare hyper-util client"),
         // These subjects have no bare counterpart.
         Subject::Manager | Subject::Cli | Subject::Gateway => None,
     };
@@ -145,11 +147,11 @@ impl Figures<'_> {
     fn cost_targets(&self) -> Vec<Target> {
         use Bound::AtMost;
         use Scenario::{Allocations, HeadOfLine, Instructions};
-        let loaded = self.median(Toolrack, HeadOfLine, PINNED, Metric::BesideSlowOverAlone);
+        let beside_slow = self.median(Toolrack, HeadOfLine, PINNED, Metric::BesideSlowOverAlone);
         let instructions = self.median(ToolrackRaw, Instructions, CURRENT, Metric::Instructions);
         let allocations = self.median(ToolrackRaw, Allocations, CURRENT, Metric::Allocations);
         vec![
-            target("head-of-line blocking: beside slow calls / alone", AtMost(2.0), loaded),
+            target("head-of-line blocking: beside slow calls / alone", AtMost(2.0), beside_slow),
             target("instructions per call, raw result", AtMost(8_000.0), instructions),
             target("allocations per call, raw result", AtMost(4.0), allocations),
         ]
@@ -280,9 +282,9 @@ fn target(name: &'static str, bound: Bound, measured: Option<f64>) -> Target {
 fn compare_with_pipe(
     name: &'static str,
     bound: Bound,
-    of: impl Fn(ClientName) -> Option<f64>,
+    figure: impl Fn(ClientName) -> Option<f64>,
 ) -> Target {
-    Target { name, bound, measured: of(Toolrack), at_limit: of(BareTokio) }
+    Target { name, bound, measured: figure(Toolrack), at_limit: figure(BareTokio) }
 }
 
 fn ratio(value: Option<f64>, reference: Option<f64>) -> Option<f64> {
@@ -315,13 +317,14 @@ impl Figures<'_> {
     }
 
     fn calls_over(&self, client: ClientName, peer: ClientName, setup: Setup) -> Option<f64> {
-        let of = |client| self.median(client, Scenario::HttpJson64, setup, Metric::CallsPerSecond);
-        ratio(of(client), of(peer))
+        let figure =
+            |client| self.median(client, Scenario::HttpJson64, setup, Metric::CallsPerSecond);
+        ratio(figure(client), figure(peer))
     }
 
     fn cpu_over_rmcp(&self, client: ClientName, scenario: Scenario, setup: Setup) -> Option<f64> {
-        let of = |client| self.median(client, scenario, setup, Metric::CpuMicrosPerCall);
-        ratio(of(client), of(Rmcp))
+        let figure = |client| self.median(client, scenario, setup, Metric::CpuMicrosPerCall);
+        ratio(figure(client), figure(Rmcp))
     }
 }
 
@@ -343,9 +346,9 @@ const HTTP_NAMES_CURRENT: [&str; 5] = [
 fn compare_with_hyper(
     name: &'static str,
     bound: Bound,
-    of: impl Fn(ClientName) -> Option<f64>,
+    figure: impl Fn(ClientName) -> Option<f64>,
 ) -> Target {
-    Target { name, bound, measured: of(Toolrack), at_limit: of(BareHyper) }
+    Target { name, bound, measured: figure(Toolrack), at_limit: figure(BareHyper) }
 }
 
 /// Allowed overhead of the manager over its client.
@@ -369,11 +372,12 @@ impl Figures<'_> {
         use Bound::AtMost;
         use Scenario::{ManagerBadNeighbor, ManagerMemory, ManagerTools};
         let mut targets = self.manager_call_targets();
-        let of = |scenario, setup, metric| self.median(Manager, scenario, setup, metric);
-        let list = of(ManagerTools, CURRENT, Metric::AllToolsP99Micros).map(|micros| micros / 1e3);
-        let memory = of(ManagerMemory, CURRENT, Metric::BeyondListKibPerServer);
-        let p99 = |setup| of(ManagerBadNeighbor, setup, Metric::ManagedOverUnmanaged);
-        let failed = |setup| of(ManagerBadNeighbor, setup, Metric::FailedCalls);
+        let figure = |scenario, setup, metric| self.median(Manager, scenario, setup, metric);
+        let list =
+            figure(ManagerTools, CURRENT, Metric::AllToolsP99Micros).map(|micros| micros / 1e3);
+        let memory = figure(ManagerMemory, CURRENT, Metric::BeyondListKibPerServer);
+        let p99 = |setup| figure(ManagerBadNeighbor, setup, Metric::ManagedOverUnmanaged);
+        let failed = |setup| figure(ManagerBadNeighbor, setup, Metric::FailedCalls);
         targets.extend([
             target("all_tools, 100 × 50: p99 in ms", AtMost(1.0), list),
             target("idle server: KiB beyond its tool list", AtMost(40.0), memory),
@@ -403,16 +407,24 @@ impl Figures<'_> {
         let mut targets = Vec::new();
         for (client, names) in [(Manager, MANAGER_NAMES), (ManagerRaw, MANAGER_NAMES_RAW)] {
             let [one_core, multi, in_flight_multi, in_flight] = names;
-            let of = |scenario, setup, metric| self.median(client, scenario, setup, metric);
+            let figure = |scenario, setup, metric| self.median(client, scenario, setup, metric);
             targets.extend([
-                target(one_core, MANAGER_OVERHEAD, of(ManagerSequential, PINNED, P50OverClient)),
-                target(multi, MANAGER_OVERHEAD, of(ManagerSequential, MULTI, P50OverClient)),
+                target(
+                    one_core,
+                    MANAGER_OVERHEAD,
+                    figure(ManagerSequential, PINNED, P50OverClient),
+                ),
+                target(multi, MANAGER_OVERHEAD, figure(ManagerSequential, MULTI, P50OverClient)),
                 target(
                     in_flight_multi,
                     MANAGER_OVERHEAD,
-                    of(ManagerInFlight64, MULTI, TimeOverClient),
+                    figure(ManagerInFlight64, MULTI, TimeOverClient),
                 ),
-                target(in_flight, MANAGER_OVERHEAD, of(ManagerInFlight64, CURRENT, CpuOverClient)),
+                target(
+                    in_flight,
+                    MANAGER_OVERHEAD,
+                    figure(ManagerInFlight64, CURRENT, CpuOverClient),
+                ),
             ]);
         }
         targets
@@ -428,25 +440,33 @@ impl Figures<'_> {
     fn cli_targets(&self) -> Vec<Target> {
         use Bound::{AtLeast, AtMost};
         use Scenario::{CliDemo, CliHelp, CliNode, CliSize, CliWarm};
-        let of = |scenario, metric| self.median(Toolrack, scenario, CURRENT, metric);
+        let figure = |scenario, metric| self.median(Toolrack, scenario, CURRENT, metric);
         let added = |scenario, metric| {
             let alone = self.median(BareBlock, scenario, CURRENT, metric);
-            of(scenario, metric).zip(alone).map(|(ours, alone)| ours - alone)
+            figure(scenario, metric).zip(alone).map(|(ours, alone)| ours - alone)
         };
-        let (answer, end) = (Metric::FirstOutputMillis, Metric::Millis);
+        let (first_output, exit) = (Metric::FirstOutputMillis, Metric::Millis);
         let times_peer =
             |scenario| self.advantage_over_best_peer(Toolrack, scenario, CURRENT, Metric::Millis);
         vec![
-            target("first output, Node.js server: ms added", AtMost(40.0), added(CliNode, answer)),
-            target("first output, small server: ms added", AtMost(40.0), added(CliDemo, answer)),
-            target("call, Node.js server: ms added", AtMost(40.0), added(CliNode, end)),
-            target("call, small server: ms added", AtMost(40.0), added(CliDemo, end)),
+            target(
+                "first output, Node.js server: ms added",
+                AtMost(40.0),
+                added(CliNode, first_output),
+            ),
+            target(
+                "first output, small server: ms added",
+                AtMost(40.0),
+                added(CliDemo, first_output),
+            ),
+            target("call, Node.js server: ms added", AtMost(40.0), added(CliNode, exit)),
+            target("call, small server: ms added", AtMost(40.0), added(CliDemo, exit)),
             target("call, Node.js server: × best peer", AtLeast(1.0), times_peer(CliNode)),
             target("call, small server: × best peer", AtLeast(1.0), times_peer(CliDemo)),
-            target("call: peak MiB", AtMost(20.0), of(CliNode, Metric::PeakMib)),
-            target("warm call through the daemon: ms", AtMost(15.0), of(CliWarm, end)),
-            target("help: ms", AtMost(10.0), of(CliHelp, Metric::Millis)),
-            target("size, stripped: MiB", AtMost(25.0), of(CliSize, Metric::StrippedMib)),
+            target("call: peak MiB", AtMost(20.0), figure(CliNode, Metric::PeakMib)),
+            target("warm call through the daemon: ms", AtMost(15.0), figure(CliWarm, exit)),
+            target("help: ms", AtMost(10.0), figure(CliHelp, Metric::Millis)),
+            target("size, stripped: MiB", AtMost(25.0), figure(CliSize, Metric::StrippedMib)),
         ]
     }
 }

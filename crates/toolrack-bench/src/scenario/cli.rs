@@ -15,7 +15,7 @@ use super::{RunSize, Scenario};
 use crate::clients::ClientName;
 use crate::clients::cli_programs::{self, CliCall};
 use crate::report::{Metric, Report};
-use crate::scenario::measure::count;
+use crate::scenario::measure::to_f64;
 use crate::stats::median;
 use crate::{resource_usage, system};
 
@@ -268,7 +268,7 @@ fn measure_size() -> anyhow::Result<Report> {
 }
 
 fn mib(kib: u64) -> f64 {
-    count(usize::try_from(kib).unwrap_or(usize::MAX)) / 1024.0
+    to_f64(usize::try_from(kib).unwrap_or(usize::MAX)) / 1024.0
 }
 
 #[cfg(test)]

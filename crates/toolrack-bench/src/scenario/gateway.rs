@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail, ensure};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use super::measure::{self, Stopwatch, count};
+use super::measure::{self, Stopwatch, to_f64};
 use super::stdio::{SETTLE_DELAY, close, keep_in_flight};
 use super::{RunSize, Scenario};
 use crate::clients::bare_hyper::Session;
@@ -27,7 +27,7 @@ const LISTEN_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(crate) async fn run(
-    client: ClientName,
+    name: ClientName,
     scenario: Scenario,
     size: RunSize,
 ) -> anyhow::Result<Report> {
@@ -37,40 +37,40 @@ pub(crate) async fn run(
         Scenario::GatewayMemory => return memory().await,
         other => bail!("{other:?} is not a gateway scenario"),
     };
-    if client == ClientName::Direct {
-        let caller = GatewayClient::start(client, ServerCommand::with_tools(10)?).await?;
-        return calls(caller, scenario, size).await;
+    if name == ClientName::Direct {
+        let client = GatewayClient::start(name, ServerCommand::with_tools(10)?).await?;
+        return calls(client, scenario, size).await;
     }
-    let command = gateways::with_one_server(client, transport)?;
+    let command = gateways::with_one_server(name, transport)?;
     if transport == GatewayTransport::Stdio {
-        return calls(GatewayClient::start(client, command).await?, scenario, size).await;
+        return calls(GatewayClient::start(name, command).await?, scenario, size).await;
     }
     let process = ServerProcess::start(&command)?;
     let url = wait_listening(&process).await?;
-    let report = calls(GatewayClient::connect_http(client, &url).await?, scenario, size).await;
+    let report = calls(GatewayClient::connect_http(name, &url).await?, scenario, size).await;
     process.stop()?;
     report
 }
 
-async fn calls(caller: GatewayClient, scenario: Scenario, size: RunSize) -> anyhow::Result<Report> {
+async fn calls(client: GatewayClient, scenario: Scenario, size: RunSize) -> anyhow::Result<Report> {
     let report = match scenario {
         Scenario::GatewayHttp64 | Scenario::GatewayStdio64 => {
-            keep_in_flight(&caller, IN_FLIGHT, size.window / 5).await?;
+            keep_in_flight(&client, IN_FLIGHT, size.window / 5).await?;
             let stopwatch = Stopwatch::start();
-            let n_calls = keep_in_flight(&caller, IN_FLIGHT, size.window).await?;
+            let n_calls = keep_in_flight(&client, IN_FLIGHT, size.window).await?;
             stopwatch.per_call(n_calls)
         }
         _ => {
             let echo = Call::echo()?;
-            measure::sequential(size.window, async || call_and_check(&caller, &echo).await).await?
+            measure::sequential(size.window, async || call_and_check(&client, &echo).await).await?
         }
     };
-    close(caller).await?;
+    close(client).await?;
     Ok(report)
 }
 
-async fn call_and_check(caller: &GatewayClient, call: &Call) -> anyhow::Result<()> {
-    let received = caller.call(call).await?;
+async fn call_and_check(client: &GatewayClient, call: &Call) -> anyhow::Result<()> {
+    let received = client.call(call).await?;
     ensure!(received == 100, "{received} B of text instead of 100");
     Ok(())
 }
@@ -108,11 +108,11 @@ async fn memory() -> anyhow::Result<Report> {
     ensure!(n_open == N_SESSIONS, "{n_open} of {N_SESSIONS} sessions are open");
     drop(sessions);
     process.stop()?;
-    let float = |kib: u64| count(usize::try_from(kib).unwrap_or(usize::MAX));
+    let kib_to_f64 = |kib: u64| to_f64(usize::try_from(kib).unwrap_or(usize::MAX));
     Ok(Report::from([
-        (Metric::ServersMib, float(before) / 1024.0),
-        (Metric::SessionsMib, float(after) / 1024.0),
-        (Metric::KibPerSession, float(after.saturating_sub(before)) / count(N_SESSIONS)),
+        (Metric::ServersMib, kib_to_f64(before) / 1024.0),
+        (Metric::SessionsMib, kib_to_f64(after) / 1024.0),
+        (Metric::KibPerSession, kib_to_f64(after.saturating_sub(before)) / to_f64(N_SESSIONS)),
     ]))
 }
 

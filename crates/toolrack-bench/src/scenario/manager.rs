@@ -1,6 +1,6 @@
-//! Manager scenarios: overhead of a call through_manager the manager, cost of many servers, isolation from a bad neighbor.
+//! Manager scenarios: overhead of a call through the manager, cost of many servers, isolation from a bad neighbor.
 //!
-//! Calls through_manager the manager alternate with the same calls on the manager's own client of that server. Both use the
+//! Calls through the manager alternate with the same calls on the manager's own client of that server. Both use the
 //! same process, server and connection, in turns shorter than a typical disturbance of the machine, so the difference
 //! is the manager.
 //!
@@ -19,10 +19,10 @@ use tokio::time::{sleep, timeout};
 use toolrack_config::{McpServerConfig, StartMode};
 use toolrack_manager::{McpManager, ToolWithServer};
 
-use super::measure::{self, Stopwatch, count};
+use super::measure::{self, Stopwatch, to_f64};
 use super::stdio::{self, Job, SETTLE_DELAY, keep_in_flight};
 use super::{MIB, Scenario};
-use crate::clients::toolrack_manager::{builder, configs, connect_all, server_name};
+use crate::clients::manager::{builder, configs, connect_all, server_name};
 use crate::clients::{
     BenchClient, Call, ClientName, ManagerClient, ManagerClientRaw, Rmcp, StdioClient as _,
 };
@@ -56,12 +56,12 @@ async fn close(manager: McpManager) -> anyhow::Result<()> {
 
 /// Waits until `n_servers` are connected.
 async fn wait_connected(manager: &McpManager, n_servers: usize) -> anyhow::Result<()> {
-    let all = async {
+    let all_connected = async {
         while manager.servers().iter().filter(|server| server.is_connected()).count() < n_servers {
             sleep(POLL_INTERVAL).await;
         }
     };
-    Ok(timeout(CONNECT_TIMEOUT, all).await?)
+    Ok(timeout(CONNECT_TIMEOUT, all_connected).await?)
 }
 
 const IN_FLIGHT: usize = 64;
@@ -128,17 +128,17 @@ struct Side {
 }
 
 impl Side {
-    async fn sequential<C: BenchClient>(&mut self, caller: &C, call: &Call) -> anyhow::Result<()> {
+    async fn sequential<C: BenchClient>(&mut self, client: &C, call: &Call) -> anyhow::Result<()> {
         let stopwatch = Stopwatch::start();
-        let micros = measure::latencies(TURN, async || caller.call(call).await.map(drop)).await?;
+        let micros = measure::latencies(TURN, async || client.call(call).await.map(drop)).await?;
         self.add(&stopwatch.per_call(micros.len()));
         self.micros.extend(micros);
         Ok(())
     }
 
-    async fn in_flight<C: BenchClient>(&mut self, caller: &C) -> anyhow::Result<()> {
+    async fn in_flight<C: BenchClient>(&mut self, client: &C) -> anyhow::Result<()> {
         let stopwatch = Stopwatch::start();
-        let n_calls = keep_in_flight(caller, IN_FLIGHT, TURN_IN_FLIGHT).await?;
+        let n_calls = keep_in_flight(client, IN_FLIGHT, TURN_IN_FLIGHT).await?;
         self.add(&stopwatch.per_call(n_calls));
         Ok(())
     }
@@ -250,10 +250,10 @@ async fn memory(job: &Job) -> anyhow::Result<Report> {
     sleep(SETTLE_DELAY).await;
     let mut report = measure::idle_connection_report(before, N_SERVERS)?;
     close(manager).await?;
-    let list = count(responses::tool_list(job.scenario.n_tools()).len()) / 1024.0;
-    report.insert(Metric::ListKibPerServer, list);
+    let list_kib = to_f64(responses::tool_list(job.scenario.n_tools()).len()) / 1024.0;
+    report.insert(Metric::ListKibPerServer, list_kib);
     if let Some(resident) = report.get(&Metric::ResidentKibPerConnection).copied() {
-        report.insert(Metric::BeyondListKibPerServer, resident - list);
+        report.insert(Metric::BeyondListKibPerServer, resident - list_kib);
     }
     Ok(report)
 }
@@ -312,13 +312,13 @@ async fn bad_neighbor(job: &Job) -> anyhow::Result<Report> {
 
     let unmanaged_server = UnmanagedBadServer::start(&job.server)?;
     sleep(BAD_START_DELAY).await;
-    let unmanaged = calls.latencies(&client).await?;
+    let with_unmanaged = calls.latencies(&client).await?;
     drop(unmanaged_server);
 
     let mut bad_calls = JoinSet::new();
     make_bad(&client.0, &mut bad_calls)?;
     sleep(BAD_START_DELAY).await;
-    let managed = calls.latencies(&client).await?;
+    let with_managed = calls.latencies(&client).await?;
     ensure!(bad_calls.try_join_next().is_none(), "the bad server exited");
     bad_calls.shutdown().await;
 
@@ -327,16 +327,16 @@ async fn bad_neighbor(job: &Job) -> anyhow::Result<Report> {
     let mut report = Report::new();
     for (p50, p99, micros) in [
         (Metric::P50Micros, Metric::P99Micros, &quiet),
-        (Metric::UnmanagedP50Micros, Metric::UnmanagedP99Micros, &unmanaged),
-        (Metric::ManagedP50Micros, Metric::ManagedP99Micros, &managed),
+        (Metric::UnmanagedP50Micros, Metric::UnmanagedP99Micros, &with_unmanaged),
+        (Metric::ManagedP50Micros, Metric::ManagedP99Micros, &with_managed),
     ] {
         report.insert(p50, median(micros).context("no call was made")?);
         report.insert(p99, quantile(micros, 0.99).context("no call was made")?);
     }
     let p99 = |micros: &[f64]| quantile(micros, 0.99).context("no call was made");
-    report.insert(Metric::ManagedOverQuiet, p99(&managed)? / p99(&quiet)?);
-    report.insert(Metric::ManagedOverUnmanaged, p99(&managed)? / p99(&unmanaged)?);
-    report.insert(Metric::FailedCalls, count(calls.n_failed));
+    report.insert(Metric::ManagedOverQuiet, p99(&with_managed)? / p99(&quiet)?);
+    report.insert(Metric::ManagedOverUnmanaged, p99(&with_managed)? / p99(&with_unmanaged)?);
+    report.insert(Metric::FailedCalls, to_f64(calls.n_failed));
     Ok(report)
 }
 
@@ -348,7 +348,7 @@ fn make_bad(manager: &Arc<McpManager>, bad_calls: &mut JoinSet<()>) -> anyhow::R
         let manager = Arc::clone(manager);
         bad_calls.spawn(async move {
             let result = manager.call_tool(&server_name(BAD_SERVER), flood.tool, &arguments).await;
-            // Any result means that the bad server stopped; the caller checks for completed tasks.
+            // Any result means that the bad server stopped; the scenario checks for completed tasks.
             drop(result);
         });
     }

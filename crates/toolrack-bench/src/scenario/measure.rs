@@ -111,8 +111,8 @@ pub(crate) async fn fixed_calls(
     }
     let after = alloc::counted();
     Ok(Report::from([
-        (Metric::Allocations, float(after.count - before.count)),
-        (Metric::AllocatedBytes, float(after.bytes - before.bytes)),
+        (Metric::Allocations, u64_to_f64(after.count - before.count)),
+        (Metric::AllocatedBytes, u64_to_f64(after.bytes - before.bytes)),
     ]))
 }
 
@@ -134,13 +134,13 @@ pub(crate) fn idle_connection_report(
 ) -> anyhow::Result<Report> {
     let after = resource_usage::Memory::of_current_process()?;
     let per_connection =
-        |after: u64, before: u64| float(after.saturating_sub(before)) / count(n_connections);
+        |after: u64, before: u64| u64_to_f64(after.saturating_sub(before)) / to_f64(n_connections);
     let mut report = Report::from([
         (Metric::ResidentKibPerConnection, per_connection(after.resident, before.resident)),
         (Metric::AnonymousKibPerConnection, per_connection(after.anonymous, before.anonymous)),
     ]);
     let guardians: Vec<f64> =
-        resource_usage::guardian_private_memory()?.into_iter().map(float).collect();
+        resource_usage::guardian_private_memory()?.into_iter().map(u64_to_f64).collect();
     if let Some(private) = median(&guardians) {
         report.insert(Metric::PrivateKibPerGuardian, private);
     }
@@ -165,21 +165,21 @@ impl Stopwatch {
     pub(crate) fn per_call(&self, n_calls: usize) -> Report {
         let (elapsed, cpu) = self.elapsed();
         Report::from([
-            (Metric::CallsPerSecond, count(n_calls) / elapsed.as_secs_f64()),
-            (Metric::CpuMicrosPerCall, cpu.as_secs_f64() * 1e6 / count(n_calls)),
+            (Metric::CallsPerSecond, to_f64(n_calls) / elapsed.as_secs_f64()),
+            (Metric::CpuMicrosPerCall, cpu.as_secs_f64() * 1e6 / to_f64(n_calls)),
         ])
     }
 }
 
 fn megabytes(kib: u64) -> f64 {
-    float(kib) * 1024.0 / 1e6
+    u64_to_f64(kib) * 1024.0 / 1e6
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts of this size are exact in an f64")]
-fn float(value: u64) -> f64 {
+fn u64_to_f64(value: u64) -> f64 {
     value as f64
 }
 
-pub(crate) fn count(value: usize) -> f64 {
-    float(value as u64)
+pub(crate) fn to_f64(value: usize) -> f64 {
+    u64_to_f64(value as u64)
 }

@@ -84,6 +84,7 @@ async fn in_flight<C: StdioClient>(
     n_in_flight: usize,
     window: Duration,
 ) -> anyhow::Result<Report> {
+    // Warm-up.
     keep_in_flight(client, n_in_flight, window / 5).await?;
     let stopwatch = Stopwatch::start();
     let n_calls = keep_in_flight(client, n_in_flight, window).await?;

@@ -1,7 +1,7 @@
 //! HTTP benchmark server: `toolrack-bench serve-http`.
 //!
-//! It runs on one thread with epoll: a thread per connection would spend most of its time waking up, and the client is
-//! what is measured. It prints its port and exits when stdin closes. The results are those of the stdio server, sent
+//! It runs on one thread with epoll: a thread per connection would spend most of its time waking up, which
+//! would distort the measurement of the client. It prints its port and exits when stdin closes. The results are those of the stdio server, sent
 //! as JSON or as an SSE event; the path selects the framing and the eras.
 //!
 //! Departs from spec 2026-07-28, results: `resultType` is left out of calls and lists, where it means `complete`, so

@@ -5,7 +5,7 @@ use crate::client_process::RunOutcome;
 use crate::clients::ClientName::{FastMcp, Mcporter};
 use crate::report::Report;
 
-fn measured(values: &[(ClientName, Scenario, Setup, Metric, f64)]) -> Results {
+fn results_from(values: &[(ClientName, Scenario, Setup, Metric, f64)]) -> Results {
     let mut results = Results::default();
     for (client, scenario, setup, metric, value) in values.iter().copied() {
         let report = Report::from([(metric, value)]);
@@ -24,7 +24,7 @@ fn check(targets: &[Target], name: &str, measured: Option<f64>, status: &str) {
 fn call_targets_use_the_advantage() {
     use Metric::{CallsPerSecond, P50Micros};
     use Scenario::{InFlight64, Sequential};
-    let results = measured(&[
+    let results = results_from(&[
         (Toolrack, Sequential, PINNED, P50Micros, 4.0),
         (Rmcp, Sequential, PINNED, P50Micros, 16.0),
         (BareTokio, Sequential, PINNED, P50Micros, 3.2),
@@ -46,7 +46,7 @@ fn call_targets_use_the_advantage() {
 #[test]
 fn large_result_targets_use_bare_reader_and_payload() {
     use Scenario::{Result8, Result16};
-    let results = measured(&[
+    let results = results_from(&[
         (ToolrackRaw, Result16, CURRENT, Metric::Millis, 24.0),
         (BareBlock, Result16, CURRENT, Metric::Millis, 20.0),
         (Toolrack, Result8, CURRENT, Metric::CpuMillis, 4.0),
@@ -62,7 +62,7 @@ fn large_result_targets_use_bare_reader_and_payload() {
 #[test]
 fn memory_target_is_relative_to_payload() {
     let over_idle = 8.0 * 1.048_576 * 2.0;
-    let results = measured(&[(
+    let results = results_from(&[(
         ToolrackRaw,
         Scenario::Result8,
         CURRENT,
@@ -76,7 +76,7 @@ fn memory_target_is_relative_to_payload() {
 #[test]
 fn guardian_may_add_two_milliseconds() {
     use Scenario::Connect;
-    let results = measured(&[
+    let results = results_from(&[
         (Toolrack, Connect, CURRENT, Metric::Millis, 1.0),
         (Rmcp, Connect, CURRENT, Metric::Millis, 2.0),
         (ToolrackGuarded, Connect, CURRENT, Metric::Millis, 4.5),
@@ -104,7 +104,7 @@ fn http_targets_apply_to_each_runtime() {
     add(Toolrack, Scenario::HttpJson, CURRENT, CpuMicrosPerCall, 30.0);
     add(Rmcp, Scenario::HttpJson, CURRENT, CpuMicrosPerCall, 60.0);
     let targets = Figures { results: &results }.http_targets();
-    let shown: Vec<_> =
+    let found: Vec<_> =
         targets.iter().map(|target| (target.measured, target.at_limit, target.status())).collect();
     let not_run = (None, None, "not run");
     let expected = [
@@ -119,7 +119,7 @@ fn http_targets_apply_to_each_runtime() {
         not_run,
         (Some(0.5), None, "MISSED"),
     ];
-    assert_eq!(shown, expected);
+    assert_eq!(found, expected);
 }
 
 #[test]
@@ -137,9 +137,9 @@ fn manager_targets_use_own_client_and_rmcp() {
     add(Rmcp, Scenario::ManagerStart, MULTI, Metric::Millis, 100.0);
     add(Manager, Scenario::ManagerBadNeighbor, CURRENT, Metric::FailedCalls, 1.0);
     let targets = Figures { results: &results }.manager_targets();
-    let run: Vec<_> = targets.iter().filter(|target| target.measured.is_some()).collect();
-    let shown: Vec<_> =
-        run.iter().map(|target| (target.name, target.measured, target.status())).collect();
+    let measured: Vec<_> = targets.iter().filter(|target| target.measured.is_some()).collect();
+    let found: Vec<_> =
+        measured.iter().map(|target| (target.name, target.measured, target.status())).collect();
     let expected = [
         ("sequential, one core: p50 / client's", Some(1.1), "ok"),
         ("sequential, one core, raw result: p50 / client's", Some(1.2), "MISSED"),
@@ -148,7 +148,7 @@ fn manager_targets_use_own_client_and_rmcp() {
         ("start of 100 servers [multi]: time / rmcp's", Some(3.0), "ok"),
         ("bad neighbor [current]: failed calls", Some(1.0), "MISSED"),
     ];
-    assert_eq!(shown, expected);
+    assert_eq!(found, expected);
 }
 
 #[test]
@@ -165,9 +165,9 @@ fn cli_targets_use_added_time() {
     add(Toolrack, Scenario::CliHelp, Metric::Millis, 3.0);
     add(Toolrack, Scenario::CliSize, Metric::StrippedMib, 26.0);
     let targets = Figures { results: &results }.cli_targets();
-    let run: Vec<_> = targets.iter().filter(|target| target.measured.is_some()).collect();
-    let shown: Vec<_> =
-        run.iter().map(|target| (target.name, target.measured, target.status())).collect();
+    let measured: Vec<_> = targets.iter().filter(|target| target.measured.is_some()).collect();
+    let found: Vec<_> =
+        measured.iter().map(|target| (target.name, target.measured, target.status())).collect();
     let expected = [
         ("call, Node.js server: ms added", Some(50.0), "MISSED"),
         ("call, Node.js server: × best peer", Some(3.0), "ok"),
@@ -175,7 +175,7 @@ fn cli_targets_use_added_time() {
         ("help: ms", Some(3.0), "ok"),
         ("size, stripped: MiB", Some(26.0), "MISSED"),
     ];
-    assert_eq!(shown, expected);
+    assert_eq!(found, expected);
 }
 
 #[test]
@@ -191,13 +191,13 @@ fn gateway_targets_use_direct_calls_and_peer() {
     add(Direct, Scenario::GatewayStdio, Metric::P50Micros, 20.0);
     add(Gateway, Scenario::GatewayMemory, Metric::SessionsMib, 90.0);
     let targets = Figures { results: &results }.gateway_targets();
-    let run: Vec<_> = targets.iter().filter(|target| target.measured.is_some()).collect();
-    let shown: Vec<_> =
-        run.iter().map(|target| (target.name, target.measured, target.status())).collect();
+    let measured: Vec<_> = targets.iter().filter(|target| target.measured.is_some()).collect();
+    let found: Vec<_> =
+        measured.iter().map(|target| (target.name, target.measured, target.status())).collect();
     let expected = [
         ("64 in flight, HTTP: × peer", Some(9.0), "ok"),
         ("sequential, stdio: µs added (p50)", Some(230.0), "MISSED"),
         ("100 servers and 1,000 sessions: MiB", Some(90.0), "ok"),
     ];
-    assert_eq!(shown, expected);
+    assert_eq!(found, expected);
 }

@@ -9,7 +9,7 @@ use toolrack_config::{EnvValue, McpServerConfig, McpTransport};
 use toolrack_manager::{McpConnection, McpManager, RackBuilder};
 use toolrack_stdio::{Guardian, StdioOptions};
 
-use super::toolrack_client::{call_raw, call_text};
+use super::toolrack::{call_raw, call_text};
 use super::{BenchClient, Call, StdioClient, text_bytes};
 use crate::server_process::ServerCommand;
 
