@@ -36,25 +36,29 @@ pub(crate) enum Command {
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct ServeArgs {
     /// Number of tools
-    #[arg(long, default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) tools: usize,
 }
 
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct ClientArgs {
+    /// Client to run
     #[arg(long)]
     pub(crate) client: ClientName,
+    /// Scenario to run
     #[arg(long)]
     pub(crate) scenario: Scenario,
-    #[arg(long, default_value = "current")]
+    /// Tokio runtime
+    #[arg(long, value_name = "RUNTIME", default_value = "current")]
     pub(crate) rt: Runtime,
     /// Pin client and server to one core
     #[arg(long)]
     pub(crate) pin: bool,
+    /// Use smaller sizes
     #[arg(long)]
     pub(crate) quick: bool,
     /// Number of calls, for scenarios measured by difference
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) calls: u32,
 }
 
@@ -63,16 +67,17 @@ pub(crate) struct BenchArgs {
     /// Use smaller sizes and fewer rounds
     #[arg(long)]
     pub(crate) quick: bool,
-    #[arg(long)]
+    /// Number of rounds
+    #[arg(long, value_name = "N")]
     pub(crate) rounds: Option<usize>,
     /// Run only these scenarios
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_name = "SCENARIO")]
     pub(crate) only: Vec<Scenario>,
     /// Run only these clients
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_name = "CLIENT")]
     pub(crate) clients: Vec<ClientName>,
     /// Run every scenario on this runtime instead of its usual setups
-    #[arg(long)]
+    #[arg(long, value_name = "RUNTIME")]
     pub(crate) rt: Option<Runtime>,
     /// Pin client and server to one core in every scenario
     #[arg(long)]

@@ -19,19 +19,24 @@ use crate::clients::{ClientName, Role};
 pub(crate) enum Scenario {
     /// Sequential calls with results of 100 B.
     Sequential,
+    /// 64 calls in flight.
     #[value(name = "in-flight-64")]
     InFlight64,
+    /// 1,024 calls in flight.
     #[value(name = "in-flight-1024")]
     InFlight1024,
-    /// Latency of a fast call, alone and while four slow calls are in flight.
+    /// A fast call, alone and while four slow calls are in flight.
     HeadOfLine,
-    /// A result of 1 MiB with JSON escapes.
+    /// Result of 1 MiB with JSON escapes.
     #[value(name = "result-1-escaped")]
     Result1Escaped,
+    /// Result of 8 MiB.
     #[value(name = "result-8")]
     Result8,
+    /// Result of 16 MiB.
     #[value(name = "result-16")]
     Result16,
+    /// List of 5,000 tools.
     #[value(name = "tools-5000")]
     Tools5000,
     /// Spawn, handshake and a list of ten tools, one connection at a time.
@@ -40,53 +45,70 @@ pub(crate) enum Scenario {
     IdleConnections,
     /// User-space instructions per call, counted by callgrind.
     Instructions,
+    /// Heap allocations per call.
     Allocations,
-    /// Sequential calls over HTTP with JSON responses of 100 B.
+    /// Sequential calls over HTTP, JSON responses of 100 B.
     HttpJson,
-    /// The same with SSE responses.
+    /// Sequential calls over HTTP, SSE responses of 100 B.
     HttpEvents,
+    /// 64 calls in flight over HTTP, JSON responses of 100 B.
     #[value(name = "http-json-64")]
     HttpJson64,
+    /// 64 calls in flight over HTTP, SSE responses of 100 B.
     #[value(name = "http-events-64")]
     HttpEvents64,
-    /// The same with results of 1 MiB.
+    /// Sequential calls over HTTP, JSON responses of 1 MiB.
     HttpJsonMib,
+    /// Sequential calls over HTTP, SSE responses of 1 MiB.
     HttpEventsMib,
+    /// 64 calls in flight over HTTP, JSON responses of 1 MiB.
     #[value(name = "http-json-mib-64")]
     HttpJsonMib64,
+    /// 64 calls in flight over HTTP, SSE responses of 1 MiB.
     #[value(name = "http-events-mib-64")]
     HttpEventsMib64,
+    /// User-space instructions per call over HTTP.
     HttpInstructions,
+    /// Heap allocations per call over HTTP.
     HttpAllocations,
-    /// Sequential calls of 100 B, through the manager and directly on its client.
+    /// Sequential calls through the manager and directly on its client.
     ManagerSequential,
+    /// 64 calls in flight through the manager and directly on its client.
     #[value(name = "manager-in-flight-64")]
     ManagerInFlight64,
+    /// User-space instructions per call through the manager.
     ManagerInstructions,
+    /// Heap allocations per call through the manager.
     ManagerAllocations,
-    /// List of all tools of many servers.
+    /// List of all tools of 100 servers.
     ManagerTools,
-    /// Memory per idle managed server.
+    /// Memory per idle server.
     ManagerMemory,
-    /// Start of many servers at once.
+    /// Start of 100 servers at once.
     ManagerStart,
     /// Calls while another server floods its output, spins a core and does not read.
     ManagerBadNeighbor,
-    /// One call by a program that starts a Node.js server for it.
+    /// One call by a program that starts a Node.js server.
     CliNode,
-    /// The same with a very cheap server.
+    /// One call by a program that starts a very cheap server.
     CliDemo,
-    /// The same through a daemon that keeps the server running.
+    /// One call through a daemon that keeps the server running.
     CliWarm,
+    /// Help of a program.
     CliHelp,
+    /// Size of the program file.
     CliSize,
-    /// Sequential calls of 100 B through a gateway over HTTP.
+    /// Sequential calls through a gateway over HTTP.
     GatewayHttp,
+    /// Sequential calls through a gateway over stdio.
     GatewayStdio,
+    /// 64 calls in flight through a gateway over HTTP.
     #[value(name = "gateway-http-64")]
     GatewayHttp64,
+    /// 64 calls in flight through a gateway over stdio.
     #[value(name = "gateway-stdio-64")]
     GatewayStdio64,
+    /// Memory of a gateway with 100 servers and 1,000 sessions.
     GatewayMemory,
 }
 
