@@ -1,6 +1,6 @@
-//! Counts heap allocations, when asked to.
+//! Global allocator that counts heap allocations.
 //!
-//! The counting is off except in the runs that report allocations; then it costs one load per allocation.
+//! Counting is enabled only in runs that report allocations; otherwise it costs one atomic load per allocation.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,19 +14,19 @@ static BYTES: AtomicU64 = AtomicU64::new(0);
 
 struct Counting;
 
-/// Allocations and the bytes they asked for, growth of a block included.
+/// Number of allocations and requested bytes, including reallocations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Allocations {
     pub(crate) count: u64,
     pub(crate) bytes: u64,
 }
 
-/// Counts from here on, in all threads.
+/// Starts counting, in all threads.
 pub(crate) fn start_counting() {
     COUNTING.store(true, Ordering::Relaxed);
 }
 
-/// What has been counted so far.
+/// Counts so far.
 pub(crate) fn counted() -> Allocations {
     Allocations { count: ALLOCATIONS.load(Ordering::Relaxed), bytes: BYTES.load(Ordering::Relaxed) }
 }
@@ -40,9 +40,9 @@ fn count(bytes: usize) {
 
 #[expect(
     unsafe_code,
-    reason = "an allocator cannot be written without; this one only counts and passes on"
+    reason = "an allocator needs unsafe code; this one only counts and delegates"
 )]
-// SAFETY: every method passes its arguments to `System` unchanged and returns what `System` returned.
+// SAFETY: every method passes its arguments to `System` unchanged and returns its result.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());

@@ -1,11 +1,11 @@
-//! The command line: `serve`, `serve-http`, `client`, `stdio`, `http`, `manager`, `cli` and `gateway`.
+//! Command-line arguments.
 
 use clap::{Args, Parser, Subcommand};
 
 use crate::clients::ClientName;
-use crate::scenario::{Cores, Effort, Runtime, Scenario, Setup};
+use crate::scenario::{Cores, Preset, Runtime, Scenario, Setup};
 
-/// Measures MCP clients side by side
+/// Benchmark MCP clients side by side
 #[derive(Debug, PartialEq, Parser)]
 #[command(name = "toolrack-bench")]
 pub(crate) struct Cli {
@@ -15,85 +15,90 @@ pub(crate) struct Cli {
 
 #[derive(Debug, PartialEq, Subcommand)]
 pub(crate) enum Command {
-    /// Be the server that clients are measured against
+    /// Run the stdio benchmark server
     Serve(ServeArgs),
-    /// Be the server that clients are measured against over HTTP; its port goes to stdout
+    /// Run the HTTP benchmark server; prints its port
     ServeHttp,
-    /// Be one client in one scenario, and print one line of JSON
+    /// Run one client in one scenario and print one line of JSON
     Client(ClientArgs),
-    /// Measure all clients on stdio servers, and print tables and verdicts
+    /// Benchmark clients on stdio servers
     Stdio(BenchArgs),
-    /// Measure all clients on a server over HTTP, and print tables and verdicts
+    /// Benchmark clients on an HTTP server
     Http(BenchArgs),
-    /// Measure the manager beside single clients, and print tables and verdicts
+    /// Benchmark the manager of many servers
     Manager(BenchArgs),
-    /// Measure `toolrack` beside other programs, from its start to its end, and print tables and verdicts
+    /// Benchmark `toolrack` and other command-line programs, from start to exit
     Cli(BenchArgs),
-    /// Measure calls through the gateway beside the server itself and a peer, and print tables and verdicts
+    /// Benchmark calls through gateways
     Gateway(BenchArgs),
 }
 
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct ServeArgs {
-    /// How many tools the server has
-    #[arg(long, default_value_t = 10)]
+    /// Number of tools
+    #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) tools: usize,
 }
 
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct ClientArgs {
+    /// Client to run
     #[arg(long)]
     pub(crate) client: ClientName,
+    /// Scenario to run
     #[arg(long)]
     pub(crate) scenario: Scenario,
-    #[arg(long, default_value = "current")]
+    /// Tokio runtime
+    #[arg(long, value_name = "RUNTIME", default_value = "current")]
     pub(crate) rt: Runtime,
-    /// Keep client and server on one core
+    /// Pin client and server to one core
     #[arg(long)]
     pub(crate) pin: bool,
+    /// Use smaller sizes
     #[arg(long)]
     pub(crate) quick: bool,
-    /// The length of the run, where a scenario is measured by difference
-    #[arg(long, default_value_t = 0)]
+    /// Number of calls, for scenarios measured by difference
+    #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) calls: u32,
 }
 
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct BenchArgs {
-    /// Smaller sizes and fewer rounds: a first look in a minute or two
+    /// Use smaller sizes and fewer rounds
     #[arg(long)]
     pub(crate) quick: bool,
-    #[arg(long)]
+    /// Number of rounds
+    #[arg(long, value_name = "N")]
     pub(crate) rounds: Option<usize>,
-    /// Only these scenarios
-    #[arg(long, value_delimiter = ',')]
+    /// Run only these scenarios
+    #[arg(long, value_delimiter = ',', value_name = "SCENARIO")]
     pub(crate) only: Vec<Scenario>,
-    /// Only these clients
-    #[arg(long, value_delimiter = ',')]
+    /// Run only these clients
+    #[arg(long, value_delimiter = ',', value_name = "CLIENT")]
     pub(crate) clients: Vec<ClientName>,
-    /// Run every scenario on this runtime, instead of where its targets are set
-    #[arg(long)]
+    /// Run every scenario on this runtime instead of its usual setups
+    #[arg(long, value_name = "RUNTIME")]
     pub(crate) rt: Option<Runtime>,
-    /// Run every scenario with client and server on one core
+    /// Pin client and server to one core in every scenario
     #[arg(long)]
     pub(crate) pin: bool,
     #[command(flatten)]
-    pub(crate) after: AfterArgs,
+    pub(crate) output: OutputArgs,
 }
 
 #[derive(Debug, PartialEq, Args)]
-pub(crate) struct AfterArgs {
-    /// Print the verdicts, but end well whatever they are
+pub(crate) struct OutputArgs {
+    /// Exit with success even if targets are missed
     #[arg(long)]
     pub(crate) no_gate: bool,
-    /// Rewrite the section of BENCHMARKS.md that is about this, from what was measured
+    /// Write the results to BENCHMARKS.md and docs/benchmarks/
     #[arg(long)]
     pub(crate) write: bool,
 }
 
 impl BenchArgs {
-    pub(crate) fn effort(&self) -> Effort {
-        if self.quick { Effort::Quick } else { Effort::Full }
+    pub(crate) fn preset(&self) -> Preset {
+        if self.quick { Preset::Quick } else { Preset::Full }
     }
 
     pub(crate) fn setups(&self, scenario: Scenario) -> Vec<Setup> {
@@ -106,11 +111,11 @@ impl BenchArgs {
 }
 
 impl ClientArgs {
-    pub(crate) fn effort(&self) -> Effort {
-        if self.quick { Effort::Quick } else { Effort::Full }
+    pub(crate) fn preset(&self) -> Preset {
+        if self.quick { Preset::Quick } else { Preset::Full }
     }
 
-    /// The arguments that make these again, for the process that runs the client.
+    /// Arguments for the client process, from which it parses the same values.
     pub(crate) fn to_args(&self) -> Vec<String> {
         let mut args = vec![
             "client".to_owned(),
@@ -129,12 +134,9 @@ impl ClientArgs {
     }
 }
 
-/// What a value is called on the command line.
+/// Name of a value on the command line.
 pub(crate) fn value_name(value: &impl clap::ValueEnum) -> String {
-    value
-        .to_possible_value()
-        .map(|possible_value| possible_value.get_name().to_owned())
-        .unwrap_or_default()
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -143,13 +145,13 @@ mod tests {
     use crate::scenario::{CURRENT, MULTI, PINNED};
 
     #[track_caller]
-    fn parsed(line: &str) -> Command {
+    fn parse(line: &str) -> Command {
         let words = std::iter::once("toolrack-bench").chain(line.split_whitespace());
         Cli::try_parse_from(words).unwrap().command
     }
 
     #[test]
-    fn a_client_process_gets_the_arguments_it_was_meant_to_get() {
+    fn client_args_round_trip() {
         let expected = ClientArgs {
             client: ClientName::BareBlock,
             scenario: Scenario::InFlight1024,
@@ -158,8 +160,8 @@ mod tests {
             quick: true,
             calls: 700,
         };
-        assert_eq!(parsed(&expected.to_args().join(" ")), Command::Client(expected));
-        let plain = ClientArgs {
+        assert_eq!(parse(&expected.to_args().join(" ")), Command::Client(expected));
+        let defaults = ClientArgs {
             client: ClientName::Tower,
             scenario: Scenario::Result8,
             rt: Runtime::Current,
@@ -167,23 +169,23 @@ mod tests {
             quick: false,
             calls: 0,
         };
-        assert_eq!(parsed("client --client tower --scenario result-8"), Command::Client(plain));
+        assert_eq!(parse("client --client tower --scenario result-8"), Command::Client(defaults));
     }
 
     #[test]
-    fn a_server_has_ten_tools_unless_told() {
-        assert_eq!(parsed("serve"), Command::Serve(ServeArgs { tools: 10 }));
-        assert_eq!(parsed("serve --tools 5000"), Command::Serve(ServeArgs { tools: 5000 }));
+    fn server_has_ten_tools_by_default() {
+        assert_eq!(parse("serve"), Command::Serve(ServeArgs { tools: 10 }));
+        assert_eq!(parse("serve --tools 5000"), Command::Serve(ServeArgs { tools: 5000 }));
     }
 
     #[track_caller]
     fn check_setups(line: &str, expected: &[Setup]) {
-        let Command::Stdio(args) = parsed(line) else { panic!("not the stdio bench") };
+        let Command::Stdio(args) = parse(line) else { panic!("not the stdio benchmark") };
         assert_eq!(args.setups(Scenario::InFlight64), expected);
     }
 
     #[test]
-    fn a_runtime_or_a_core_replaces_the_usual_setups() {
+    fn options_replace_the_usual_setups() {
         check_setups("stdio", &[PINNED, MULTI, CURRENT]);
         check_setups("stdio --rt multi", &[MULTI]);
         check_setups("stdio --pin", &[PINNED]);

@@ -1,4 +1,4 @@
-//! Client process: started by the benchmark with a time limit, and its own entry point.
+//! Client process: started with a time limit by the benchmark, and entry point of the process itself.
 //!
 //! **Invariant:** when [`run`] returns, the client and everything it started have exited.
 
@@ -15,141 +15,144 @@ use rustix::process::{
 };
 
 use crate::cli::ClientArgs;
-use crate::clients::bare_pipe::{self, BlockingPipe, Buffer, TokioPipe};
+use crate::clients::bare_pipe::{self, BlockingPipe, BufferPolicy, TokioPipe};
 use crate::clients::{
-    BareHyper, ClientName, Pmcp, PmcpHttp, Rack, RackRaw, Rmcp, Toolrack, ToolrackGuarded,
-    ToolrackRaw, ToolrackSession, Tower, Turbomcp, bare_tcp,
+    BareHyper, ClientName, ManagerClient, ManagerClientRaw, Pmcp, PmcpHttp, Rmcp, Toolrack,
+    ToolrackGuarded, ToolrackRaw, ToolrackSession, Tower, Turbomcp, bare_tcp,
 };
-use crate::report::{Answer, Metric, Report};
-use crate::scenario::http::{self, HttpJob, Plan};
-use crate::scenario::stdio::{Job, drive};
-use crate::scenario::{How, Runtime, Subject, cli, gateway, manager};
-use crate::server_process::{RemoteProcess, RemoteServer, ServerCommand};
+use crate::report::{ClientOutput, Metric, Report};
+use crate::scenario::http::{self, HttpJob, HttpWorkload};
+use crate::scenario::stdio::{self, Job};
+use crate::scenario::{MeasurementMethod, Runtime, Subject, cli, gateway, manager};
+use crate::server_process::{HttpServer, ServerCommand, ServerProcess};
 use crate::{alloc, resource_usage, system};
 
-/// How a run of a client ended.
+/// Outcome of one client process.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Outcome {
+pub(crate) enum RunOutcome {
     Measured(Report),
-    NeverFinished,
+    TimedOut,
     Failed(String),
 }
 
-/// Ending by itself, once the answer is there or the pipes are closed, takes no longer than this.
-const ENDING: Duration = Duration::from_secs(8);
-const POLLING: Duration = Duration::from_millis(2);
+/// Time to exit after the output is complete.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(8);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
-/// From now on whatever a client leaves behind becomes a child of this process.
-pub(crate) fn adopt_orphans() -> anyhow::Result<()> {
-    set_child_subreaper(Some(getpid())).context("orphans cannot be adopted")
+/// Makes this process the parent of orphaned descendants, so that it can reap them.
+pub(crate) fn become_subreaper() -> anyhow::Result<()> {
+    set_child_subreaper(Some(getpid())).context("cannot become a subreaper")
 }
 
-/// Runs the client as a process of its own.
-pub(crate) fn run(args: &ClientArgs) -> anyhow::Result<Outcome> {
+/// Runs the client in its own process.
+pub(crate) fn run(args: &ClientArgs) -> anyhow::Result<RunOutcome> {
     let mut command = system::command(std::env::current_exe()?);
     command.args(args.to_args());
-    Ok(within_limit(command, args)?.outcome)
+    Ok(run_with_timeout(command, args)?.outcome)
 }
 
-/// Runs the client under callgrind; the report has the instructions of the whole run.
-pub(crate) fn run_counting_instructions(args: &ClientArgs) -> anyhow::Result<Outcome> {
+/// Runs the client under callgrind; the report contains the instructions of the whole run.
+pub(crate) fn run_counting_instructions(args: &ClientArgs) -> anyhow::Result<RunOutcome> {
     let mut command = system::command("valgrind");
     command.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
     command.arg(std::env::current_exe()?).args(args.to_args());
-    let ended = within_limit(command, args)?;
-    let Outcome::Measured(mut report) = ended.outcome else {
-        return Ok(ended.outcome);
+    let finished = run_with_timeout(command, args)?;
+    let RunOutcome::Measured(mut report) = finished.outcome else {
+        return Ok(finished.outcome);
     };
-    match collected(&ended.stderr) {
+    match parse_instruction_count(&finished.stderr) {
         Some(instructions) => {
             report.insert(Metric::Instructions, instructions);
-            Ok(Outcome::Measured(report))
+            Ok(RunOutcome::Measured(report))
         }
-        None => Ok(Outcome::Failed("callgrind counted nothing".to_owned())),
+        None => Ok(RunOutcome::Failed("callgrind counted nothing".to_owned())),
     }
 }
 
-/// Whether a program can be started at all.
+/// Whether a program can be started.
 pub(crate) fn is_installed(program: &str) -> bool {
     first_line_of(program, &["--version"]).is_some()
 }
 
-/// The first line that a program prints.
+/// First line of the output of a program.
 pub(crate) fn first_line_of(program: &str, args: &[&str]) -> Option<String> {
     let output = system::command(program).args(args).stdin(Stdio::null()).output().ok()?;
     Some(String::from_utf8_lossy(&output.stdout).lines().next()?.to_owned())
 }
 
-struct Ended {
-    outcome: Outcome,
+struct Finished {
+    outcome: RunOutcome,
     stderr: String,
 }
 
-fn within_limit(mut command: std::process::Command, args: &ClientArgs) -> anyhow::Result<Ended> {
+fn run_with_timeout(
+    mut command: std::process::Command,
+    args: &ClientArgs,
+) -> anyhow::Result<Finished> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().context("the client process cannot be started")?;
-    let stdout = read_aside(child.stdout.take().context("no stdout")?);
-    let stderr = read_aside(child.stderr.take().context("no stderr")?);
+    let mut child = command.spawn().context("cannot start the client process")?;
+    let stdout = read_in_background(child.stdout.take().context("no stdout")?);
+    let stderr = read_in_background(child.stderr.take().context("no stderr")?);
 
-    // The output ends when the process does: waiting for it costs nobody any CPU.
-    let printed = stdout.recv_timeout(args.scenario.limit()).ok();
+    // Wait for the end of the output instead of polling the process, which would take CPU time from the client.
+    let printed = stdout.recv_timeout(args.scenario.timeout()).ok();
     if printed.is_none() {
         child.kill()?;
     }
-    end(&mut child)?;
-    clear_away_orphans()?;
-    // Servers share the client's stderr, so it ends only when they have.
-    let stderr = stderr.recv_timeout(ENDING).unwrap_or_default();
+    wait_or_kill(&mut child)?;
+    reap_orphans()?;
+    // Servers inherit the client's stderr, so it ends only after they have exited.
+    let stderr = stderr.recv_timeout(EXIT_TIMEOUT).unwrap_or_default();
     let outcome = match printed {
-        None => Outcome::NeverFinished,
-        Some(printed) => outcome(&printed, &stderr),
+        None => RunOutcome::TimedOut,
+        Some(printed) => parse_outcome(&printed, &stderr),
     };
-    Ok(Ended { outcome, stderr })
+    Ok(Finished { outcome, stderr })
 }
 
-/// Reads to the end in a thread of its own. The channel holds the one message there is.
-fn read_aside(mut pipe: impl Read + Send + 'static) -> Receiver<String> {
-    let (text, whole) = mpsc::sync_channel(1);
+/// Reads to the end in a thread, which sends one message; the channel never blocks.
+fn read_in_background(mut pipe: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = mpsc::sync_channel(1);
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        // What was read before an error is still worth showing; a late reader is worth nothing.
+        // Bytes before a read error are still useful. The receiver may have given up.
         if pipe.read_to_end(&mut bytes).is_ok() || !bytes.is_empty() {
-            text.send(String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
+            sender.send(String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
         }
     });
-    whole
+    receiver
 }
 
-fn end(child: &mut Child) -> anyhow::Result<()> {
-    let deadline = system::now() + ENDING;
+fn wait_or_kill(child: &mut Child) -> anyhow::Result<()> {
+    let deadline = system::now() + EXIT_TIMEOUT;
     while child.try_wait()?.is_none() {
         if system::now() > deadline {
             child.kill()?;
             child.wait()?;
             return Ok(());
         }
-        thread::sleep(POLLING);
+        thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }
 
-/// Waits for what the client left running; what does not end by itself is killed.
-fn clear_away_orphans() -> anyhow::Result<()> {
-    let deadline = system::now() + ENDING;
+/// Waits for orphans of the client and kills those that do not exit.
+fn reap_orphans() -> anyhow::Result<()> {
+    let deadline = system::now() + EXIT_TIMEOUT;
     while let Ok(reaped) = wait(WaitOptions::NOHANG) {
         if reaped.is_some() {
             continue;
         }
-        if system::now() > deadline + ENDING {
-            bail!("a process that a client left behind cannot be killed");
+        if system::now() > deadline + EXIT_TIMEOUT {
+            bail!("cannot kill an orphan of a client");
         }
         if system::now() > deadline {
             for pid in children()? {
-                // One that ended in between needs no signal.
+                // The process may have exited meanwhile.
                 kill_process(pid, Signal::KILL).unwrap_or_default();
             }
         }
-        thread::sleep(POLLING);
+        thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }
@@ -158,20 +161,20 @@ fn children() -> anyhow::Result<Vec<Pid>> {
     let mut found = Vec::new();
     for task in std::fs::read_dir("/proc/self/task")? {
         let text = std::fs::read_to_string(task?.path().join("children"))?;
-        found.extend(text.split_ascii_whitespace().filter_map(|split_ascii_whitespace| {
-            Pid::from_raw(split_ascii_whitespace.parse().ok()?)
-        }));
+        found.extend(
+            text.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)),
+        );
     }
     Ok(found)
 }
 
-fn outcome(printed: &str, stderr: &str) -> Outcome {
+fn parse_outcome(printed: &str, stderr: &str) -> RunOutcome {
     match serde_json::from_str(printed.trim()) {
-        Ok(Answer::Report(report)) => Outcome::Measured(report),
-        Ok(Answer::Failure(why)) => Outcome::Failed(first_line(&why)),
+        Ok(ClientOutput::Report(report)) => RunOutcome::Measured(report),
+        Ok(ClientOutput::Failure(reason)) => RunOutcome::Failed(first_line(&reason)),
         Err(_) => {
             let last = stderr.lines().rfind(|line| !line.trim().is_empty());
-            Outcome::Failed(format!("no answer: {}", last.unwrap_or("it said nothing")))
+            RunOutcome::Failed(format!("no report: {}", last.unwrap_or("no output")))
         }
     }
 }
@@ -180,25 +183,26 @@ fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_owned()
 }
 
-/// The count in callgrind's closing words, `==123== Collected : 456`.
-fn collected(stderr: &str) -> Option<f64> {
+/// Instruction count in the last lines of callgrind, `==123== Collected : 456`.
+fn parse_instruction_count(stderr: &str) -> Option<f64> {
     let (_, count) = stderr.lines().find_map(|line| line.split_once("Collected :"))?;
     count.trim().parse().ok()
 }
 
-/// Goes through the scenario; a failure is an answer like any other.
-pub(crate) fn run_client(args: &ClientArgs) -> Answer {
-    match measured(args) {
-        Ok(report) => Answer::Report(report),
-        Err(error) => Answer::Failure(format!("{error:#}")),
+/// Runs the scenario in this process; a failure is part of the output.
+pub(crate) fn run_client(args: &ClientArgs) -> ClientOutput {
+    match run_scenario(args) {
+        Ok(report) => ClientOutput::Report(report),
+        Err(error) => ClientOutput::Failure(format!("{error:#}")),
     }
 }
 
-fn measured(args: &ClientArgs) -> anyhow::Result<Report> {
-    // Whatever ends the bench, no client outlives it; and a server ends with its client.
-    set_parent_process_death_signal(Some(Signal::KILL)).context("the process cannot be tied")?;
+fn run_scenario(args: &ClientArgs) -> anyhow::Result<Report> {
+    // The client must not outlive the benchmark, however that ends; a server exits with its client.
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .context("cannot set the parent death signal")?;
     if args.scenario.subject() == Subject::Cli {
-        return cli::drive(args.client, args.scenario, args.effort().size());
+        return cli::run(args.client, args.scenario, args.preset().size());
     }
     if args.pin {
         resource_usage::pin_to_one_core()?;
@@ -211,55 +215,57 @@ fn measured(args: &ClientArgs) -> anyhow::Result<Report> {
         Runtime::Multi => tokio::runtime::Builder::new_multi_thread(),
     };
     let runtime = builder.enable_all().build()?;
-    let (size, n_calls) = (args.effort().size(), args.calls);
-    let Some(plan) = Plan::of(args.scenario) else {
+    let (size, n_calls) = (args.preset().size(), args.calls);
+    let Some(workload) = HttpWorkload::for_scenario(args.scenario) else {
         let server = ServerCommand::with_tools(args.scenario.n_tools())?;
         let job = Job { scenario: args.scenario, size, n_calls, server };
-        return match (args.scenario.subject(), args.scenario.how()) {
+        return match (args.scenario.subject(), args.scenario.method()) {
             (Subject::Gateway, _) => {
-                runtime.block_on(gateway::drive(args.client, args.scenario, size))
+                runtime.block_on(gateway::run(args.client, args.scenario, size))
             }
-            (Subject::Manager, How::Rounds) => runtime.block_on(manager::drive(args.client, &job)),
-            _ => runtime.block_on(chosen(args.client, &job)),
+            (Subject::Manager, MeasurementMethod::Rounds) => {
+                runtime.block_on(manager::run(args.client, &job))
+            }
+            _ => runtime.block_on(run_stdio_client(args.client, &job)),
         };
     };
-    let process = RemoteProcess::start(&ServerCommand::over_http()?)?;
-    let port = process.said.parse().context("the server did not say its port")?;
-    let server = RemoteServer { port, framing: plan.framing };
-    let job = HttpJob { plan, size, n_calls, server };
-    let report = runtime.block_on(chosen_over_http(args.client, &job));
-    // A client whose connections are still open does not keep the server.
-    process.end()?;
+    let process = ServerProcess::start(&ServerCommand::over_http()?)?;
+    let port = process.first_line.parse().context("the server printed no port")?;
+    let server = HttpServer { port, framing: workload.framing };
+    let job = HttpJob { workload, size, n_calls, server };
+    let report = runtime.block_on(run_http_client(args.client, &job));
+    // Closing stdin stops the server even while the client has open connections.
+    process.stop()?;
     report
 }
 
-async fn chosen_over_http(client: ClientName, job: &HttpJob) -> anyhow::Result<Report> {
+async fn run_http_client(client: ClientName, job: &HttpJob) -> anyhow::Result<Report> {
     match client {
-        ClientName::BareTcp => bare_tcp::drive(job).await,
-        ClientName::BareHyper => http::drive::<BareHyper>(job).await,
-        ClientName::Toolrack => http::drive::<Toolrack>(job).await,
-        ClientName::ToolrackRaw => http::drive::<ToolrackRaw>(job).await,
-        ClientName::ToolrackSession => http::drive::<ToolrackSession>(job).await,
-        ClientName::Rmcp => http::drive::<Rmcp>(job).await,
-        ClientName::Pmcp => http::drive::<PmcpHttp>(job).await,
+        ClientName::BareTcp => bare_tcp::run(job).await,
+        ClientName::BareHyper => http::run::<BareHyper>(job).await,
+        ClientName::Toolrack => http::run::<Toolrack>(job).await,
+        ClientName::ToolrackRaw => http::run::<ToolrackRaw>(job).await,
+        ClientName::ToolrackSession => http::run::<ToolrackSession>(job).await,
+        ClientName::Rmcp => http::run::<Rmcp>(job).await,
+        ClientName::Pmcp => http::run::<PmcpHttp>(job).await,
         other => bail!("{other:?} is not measured over HTTP"),
     }
 }
 
-async fn chosen(client: ClientName, job: &Job) -> anyhow::Result<Report> {
+async fn run_stdio_client(client: ClientName, job: &Job) -> anyhow::Result<Report> {
     match client {
-        ClientName::BareTokio => bare_pipe::drive::<TokioPipe>(job, Buffer::Reused).await,
-        ClientName::BareBlock => bare_pipe::drive::<BlockingPipe>(job, Buffer::Reused).await,
-        ClientName::BareFresh => bare_pipe::drive::<BlockingPipe>(job, Buffer::Fresh).await,
-        ClientName::Toolrack => drive::<Toolrack>(job).await,
-        ClientName::ToolrackRaw => drive::<ToolrackRaw>(job).await,
-        ClientName::ToolrackGuarded => drive::<ToolrackGuarded>(job).await,
-        ClientName::Manager => drive::<Rack>(job).await,
-        ClientName::ManagerRaw => drive::<RackRaw>(job).await,
-        ClientName::Rmcp => drive::<Rmcp>(job).await,
-        ClientName::Pmcp => drive::<Pmcp>(job).await,
-        ClientName::Turbomcp => drive::<Turbomcp>(job).await,
-        ClientName::Tower => drive::<Tower>(job).await,
+        ClientName::BareTokio => bare_pipe::run::<TokioPipe>(job, BufferPolicy::Reused).await,
+        ClientName::BareBlock => bare_pipe::run::<BlockingPipe>(job, BufferPolicy::Reused).await,
+        ClientName::BareFresh => bare_pipe::run::<BlockingPipe>(job, BufferPolicy::Fresh).await,
+        ClientName::Toolrack => stdio::run::<Toolrack>(job).await,
+        ClientName::ToolrackRaw => stdio::run::<ToolrackRaw>(job).await,
+        ClientName::ToolrackGuarded => stdio::run::<ToolrackGuarded>(job).await,
+        ClientName::Manager => stdio::run::<ManagerClient>(job).await,
+        ClientName::ManagerRaw => stdio::run::<ManagerClientRaw>(job).await,
+        ClientName::Rmcp => stdio::run::<Rmcp>(job).await,
+        ClientName::Pmcp => stdio::run::<Pmcp>(job).await,
+        ClientName::Turbomcp => stdio::run::<Turbomcp>(job).await,
+        ClientName::Tower => stdio::run::<Tower>(job).await,
         other => bail!("{other:?} is not measured on stdio"),
     }
 }
@@ -269,27 +275,31 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(printed: &str, stderr: &str, expected: &Outcome) {
-        assert_eq!(outcome(printed, stderr), *expected);
+    fn check(printed: &str, stderr: &str, expected: &RunOutcome) {
+        assert_eq!(parse_outcome(printed, stderr), *expected);
     }
 
     #[test]
-    fn what_a_client_printed_is_its_outcome() {
+    fn outcome_is_parsed_from_output() {
         let report = Report::from([(Metric::P50Micros, 4.5)]);
-        check("{\"report\":{\"p50_micros\":4.5}}\n", "", &Outcome::Measured(report));
-        check(r#"{"failure":"no text\nat all"}"#, "noise", &Outcome::Failed("no text".to_owned()));
+        check("{\"report\":{\"p50_micros\":4.5}}\n", "", &RunOutcome::Measured(report));
+        check(
+            r#"{"failure":"no text\nat all"}"#,
+            "noise",
+            &RunOutcome::Failed("no text".to_owned()),
+        );
         check(
             "",
             "first\nthread main panicked\n\n",
-            &Outcome::Failed("no answer: thread main panicked".to_owned()),
+            &RunOutcome::Failed("no report: thread main panicked".to_owned()),
         );
-        check("", "", &Outcome::Failed("no answer: it said nothing".to_owned()));
+        check("", "", &RunOutcome::Failed("no report: no output".to_owned()));
     }
 
     #[test]
-    fn callgrind_says_how_many_instructions_it_saw() {
-        let said = "==42== Events    : Ir\n==42== Collected : 123456\n==42==\n";
-        assert_eq!(collected(said), Some(123_456.0));
-        assert_eq!(collected("==42== Events : Ir\n"), None);
+    fn instruction_count_is_parsed() {
+        let stderr = "==42== Events    : Ir\n==42== Collected : 123456\n==42==\n";
+        assert_eq!(parse_instruction_count(stderr), Some(123_456.0));
+        assert_eq!(parse_instruction_count("==42== Events : Ir\n"), None);
     }
 }

@@ -1,16 +1,16 @@
-//! The clients that are measured, behind one seam: a file per client, and bare pipes and sockets for the limit.
+//! Measured clients behind common traits, and bare pipes and sockets as the limit.
 //!
-//! Every client is used the way its own documentation shows, with its defaults; only limits on the size of
-//! a message are raised where its child-process transport has a setting for them.
+//! Every client is used as its documentation shows, with its defaults. Only message size limits are raised where
+//! the child-process transport has a setting for them.
 
 pub(crate) mod bare_hyper;
 pub(crate) mod bare_pipe;
 pub(crate) mod bare_tcp;
 pub(crate) mod cli_programs;
 pub(crate) mod gateways;
+pub(crate) mod manager;
 mod rust_sdks;
-mod toolrack_client;
-pub(crate) mod toolrack_manager;
+mod toolrack;
 
 use std::future::Future;
 
@@ -19,21 +19,21 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 pub(crate) use self::bare_hyper::BareHyper;
+pub(crate) use self::manager::{ManagerClient, ManagerClientRaw};
 pub(crate) use self::rust_sdks::{Pmcp, PmcpHttp, Rmcp, Tower, Turbomcp};
-pub(crate) use self::toolrack_client::{Toolrack, ToolrackGuarded, ToolrackRaw, ToolrackSession};
-pub(crate) use self::toolrack_manager::{Rack, RackRaw};
+pub(crate) use self::toolrack::{Toolrack, ToolrackGuarded, ToolrackRaw, ToolrackSession};
 use crate::scenario::Subject;
-use crate::server_process::{RemoteServer, ServerCommand};
+use crate::server_process::{HttpServer, ServerCommand};
 
-/// More than the largest result that is measured, for peers that let a caller say so.
+/// More than the largest measured result, for peers with a configurable limit.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
 
-/// A tool call, made once and used for every repetition.
+/// A tool call, prepared once and used for every repetition.
 #[derive(Debug, Clone)]
 pub(crate) struct Call {
     pub(crate) tool: &'static str,
     pub(crate) arguments: Value,
-    /// The same, for a client that takes them as they are.
+    /// The same arguments for clients that take raw JSON.
     pub(crate) raw_arguments: Box<RawValue>,
 }
 
@@ -43,68 +43,68 @@ impl Call {
         Ok(Self { tool, arguments, raw_arguments })
     }
 
-    /// Answered at once with 100 bytes of text.
+    /// Returns 100 bytes of text at once.
     pub(crate) fn echo() -> anyhow::Result<Self> {
         Self::new("echo", json!({ "text": "hello" }))
     }
 
-    /// Answered after 400 ms.
+    /// Returns after 400 ms.
     pub(crate) fn slow() -> anyhow::Result<Self> {
         Self::new("slow", json!({ "text": "hello" }))
     }
 
-    /// Not answered: the server floods its output, spins a core and reads no more.
+    /// Gets no response: the server floods its output, spins a core and stops reading.
     pub(crate) fn flood() -> anyhow::Result<Self> {
         Self::new("flood", json!({}))
     }
 
-    /// Answered with `text_bytes` of text.
+    /// Returns `text_bytes` of text.
     pub(crate) fn big(text_bytes: usize) -> anyhow::Result<Self> {
         Self::new("big", json!({ "n": text_bytes }))
     }
 
-    /// The same, in text that has escapes in JSON.
+    /// The same with JSON escapes in the text.
     pub(crate) fn big_with_escapes(text_bytes: usize) -> anyhow::Result<Self> {
         Self::new("big", json!({ "n": text_bytes, "escapes": true }))
     }
 }
 
-/// A connected client under measurement. A clone is another handle on the same line.
-pub(crate) trait Caller: Clone + Send + Sync + Sized + 'static {
-    /// Calls a tool and says how many bytes of text came back.
+/// A connected client. Clones share the connection.
+pub(crate) trait BenchClient: Clone + Send + Sync + Sized + 'static {
+    /// Calls a tool and returns the length of the text in its result.
     fn call(&self, call: &Call) -> impl Future<Output = anyhow::Result<usize>> + Send;
 
-    /// Ends the line and waits for a server that was started for it. Only the last handle ends it.
+    /// Closes the connection and waits for the exit of a started server. Only the last clone does this.
     fn close(self) -> impl Future<Output = anyhow::Result<()>> + Send;
 }
 
-/// A client of servers that it reaches over HTTP.
-pub(crate) trait HttpContender: Caller {
-    /// Agrees on a revision with a server that is there already.
-    fn connect(server: &RemoteServer) -> impl Future<Output = anyhow::Result<Self>> + Send;
+/// A client that connects over HTTP.
+pub(crate) trait HttpClient: BenchClient {
+    /// Connects to a running server and negotiates the protocol version.
+    fn connect(server: &HttpServer) -> impl Future<Output = anyhow::Result<Self>> + Send;
 }
 
-/// A client of servers that it starts.
-pub(crate) trait Contender: Caller {
-    /// Starts the server and agrees on a revision with it.
+/// A client that starts a stdio server.
+pub(crate) trait StdioClient: BenchClient {
+    /// Starts the server and negotiates the protocol version.
     fn connect(server: &ServerCommand) -> impl Future<Output = anyhow::Result<Self>> + Send;
 
-    /// Asks for all tools and says how many there are.
+    /// Requests all tools and returns their number.
     fn list_tools(&self) -> impl Future<Output = anyhow::Result<usize>> + Send;
 
-    /// The same, where a list that came with connecting will do.
-    fn known_tools(&self) -> impl Future<Output = anyhow::Result<usize>> + Send {
+    /// Number of tools; may use the list that was fetched while connecting.
+    fn initial_tools(&self) -> impl Future<Output = anyhow::Result<usize>> + Send {
         self.list_tools()
     }
 }
 
-/// How long the text in a result is, for those who do not decode it.
+/// Length of the text in an undecoded result.
 fn text_bytes(result: &[u8]) -> Option<usize> {
     let text = result.strip_prefix(br#"{"content":[{"type":"text","text":""#)?;
     Some(text.strip_suffix(br#""}],"isError":false}"#)?.len())
 }
 
-/// Every client by the name it has on the command line.
+/// Measured client, as named on the command line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum)]
 pub(crate) enum ClientName {
     BareTokio,
@@ -129,10 +129,10 @@ pub(crate) enum ClientName {
     FastMcp,
 }
 
-/// What a client is in a comparison.
+/// Role of a client in a comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// The same bytes with no client at all.
+    /// The same bytes without any MCP client.
     Limit,
     Ours,
     Peer,
@@ -189,7 +189,7 @@ impl ClientName {
         }
     }
 
-    /// Whether the client is measured in the scenarios about single servers.
+    /// Whether the client is measured in scenarios with a single server.
     pub(crate) fn speaks(self, subject: Subject) -> bool {
         match self {
             Self::Toolrack | Self::ToolrackRaw | Self::Rmcp | Self::Pmcp => true,
@@ -205,7 +205,7 @@ impl ClientName {
         }
     }
 
-    /// A blocking client has no runtime to choose.
+    /// Blocking clients run without Tokio.
     pub(crate) fn has_runtime(self) -> bool {
         !matches!(self, Self::BareBlock | Self::BareFresh | Self::BareTcp)
     }
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_text_of_a_raw_result_is_measured_where_it_stands() {
+    fn raw_result_text_is_measured() {
         let result = br#"{"content":[{"type":"text","text":"hello"}],"isError":false}"#;
         assert_eq!(text_bytes(result), Some(5));
         assert_eq!(text_bytes(br#"{"content":[]}"#), None);

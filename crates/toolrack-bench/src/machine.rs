@@ -44,20 +44,20 @@ pub(crate) fn write_benchmarks(
     replace(&path, &pages::with_section(&before, subject, &section))
 }
 
-/// The workspace that the bench was started in.
+/// The workspace that contains the current directory.
 pub(crate) fn root() -> anyhow::Result<PathBuf> {
     let here = std::env::current_dir()?;
     let root = here.ancestors().find(|ancestor| ancestor.join("Cargo.lock").exists());
     Ok(root.context("not inside a workspace")?.to_owned())
 }
 
-/// A reader never sees half a file.
+/// Replaces a file atomically, so that a reader never sees half of it.
 fn replace(path: &Path, text: &str) -> anyhow::Result<()> {
-    let beside = path.with_extension("md.new");
-    let mut file = File::create(&beside)?;
+    let temporary = path.with_extension("md.new");
+    let mut file = File::create(&temporary)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
-    fs::rename(&beside, path)?;
+    fs::rename(&temporary, path)?;
     Ok(())
 }
 

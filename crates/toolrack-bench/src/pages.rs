@@ -103,7 +103,7 @@ fn headlines(subject: Subject) -> &'static [Headline] {
             ("sequential, one core, p50 µs", S::Sequential, PINNED, M::P50Micros),
             ("instructions per call", S::Instructions, CURRENT, M::Instructions),
             ("list of 5,000 tools, ms", S::Tools5000, CURRENT, M::Millis),
-            ("idle connection, KiB", S::IdleLines, CURRENT, M::ResidentKibPerLine),
+            ("idle connection, KiB", S::IdleConnections, CURRENT, M::ResidentKibPerConnection),
         ],
         Subject::Http => &[
             ("64 in flight, calls/s", S::HttpJson64, MULTI, M::CallsPerSecond),
@@ -111,9 +111,9 @@ fn headlines(subject: Subject) -> &'static [Headline] {
             ("instructions per call", S::HttpInstructions, CURRENT, M::Instructions),
         ],
         Subject::Manager => &[
-            ("100 servers connected, ms", S::RackStart, MULTI, M::Millis),
-            ("64 in flight, calls/s", S::RackInFlight64, MULTI, M::CallsPerSecond),
-            ("memory per idle server, KiB", S::RackMemory, CURRENT, M::BeyondListKibPerServer),
+            ("100 servers connected, ms", S::ManagerStart, MULTI, M::Millis),
+            ("64 in flight, calls/s", S::ManagerInFlight64, MULTI, M::CallsPerSecond),
+            ("memory per idle server, KiB", S::ManagerMemory, CURRENT, M::BeyondListKibPerServer),
         ],
         Subject::Cli => &[
             ("cold call of a Node.js server, ms", S::CliNode, CURRENT, M::Millis),
@@ -245,7 +245,7 @@ fn section_of(document: &str, subject: Subject) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client_process::Outcome;
+    use crate::client_process::RunOutcome;
     use crate::report::Report;
 
     #[track_caller]
@@ -287,7 +287,7 @@ mod tests {
         ] {
             let report = Report::from([(Metric::CallsPerSecond, per_second)]);
             let entry = Entry { scenario: Scenario::InFlight64, setup, client };
-            results.add(entry, Outcome::Measured(report));
+            results.add(entry, RunOutcome::Measured(report));
         }
         results
     }

@@ -1,4 +1,4 @@
-//! What one client process measured, as the one line of JSON it prints.
+//! Metrics, and the report that a client process prints as one line of JSON.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::stats::Better;
 
-/// A quantity, with its unit in its name.
+/// A measured quantity with its unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Metric {
@@ -14,63 +14,78 @@ pub(crate) enum Metric {
     P50Micros,
     P99Micros,
     CpuMicrosPerCall,
-    /// Of one operation: a large result, a list, a connect.
+    /// Time of one operation: a large result, a list, a connect.
     Millis,
     P99Millis,
     CpuMillis,
-    /// Peak resident memory above what the connected, idle client had.
+    /// Peak resident memory above that of the connected, idle client.
     OverIdleMegabytes,
     PeakMegabytes,
-    /// The same when a list is asked for again and again, and the client may still have the last one.
-    AgainOverIdleMegabytes,
+    /// The same after repeated listing, when the client may still hold the previous list.
+    #[serde(rename = "again_over_idle_megabytes")]
+    RelistOverIdleMegabytes,
     AloneMicros,
-    LoadedMicros,
-    LoadedP99Micros,
-    /// Latency with slow calls in flight, in multiples of the latency alone.
-    LoadedOverAlone,
-    ResidentKibPerLine,
-    AnonymousKibPerLine,
-    /// Of each process that a client puts between itself and a server.
-    PrivateKibPerGoBetween,
+    #[serde(rename = "loaded_micros")]
+    BesideSlowMicros,
+    #[serde(rename = "loaded_p99_micros")]
+    BesideSlowP99Micros,
+    /// Latency with slow calls in flight, divided by the latency alone.
+    #[serde(rename = "loaded_over_alone")]
+    BesideSlowOverAlone,
+    #[serde(rename = "resident_kib_per_line")]
+    ResidentKibPerConnection,
+    #[serde(rename = "anonymous_kib_per_line")]
+    AnonymousKibPerConnection,
+    /// Memory of each guardian process between client and server.
+    #[serde(rename = "private_kib_per_go_between")]
+    PrivateKibPerGuardian,
     Allocations,
     AllocatedBytes,
     Instructions,
-    /// The client of the manager's server, called past the manager.
+    /// Calls directly on the manager's client of the server.
     ClientP50Micros,
     ClientCallsPerSecond,
     ClientCpuMicrosPerCall,
-    /// Through the manager, in multiples of past it.
+    /// Through the manager, divided by direct.
     P50OverClient,
     TimeOverClient,
     CpuOverClient,
     AllToolsMicros,
     AllToolsP99Micros,
-    /// The same, and then a look at the name, the description and the schema of each.
+    /// The same including a read of name, description and schema of each tool.
     ReadToolsMicros,
-    /// From nothing to the list, with what is remembered of servers that do not run.
-    RecallMillis,
+    /// From the start of the manager to the list, with lazy servers and the tool cache on disk.
+    #[serde(rename = "recall_millis")]
+    CachedToolsMillis,
     ListKibPerServer,
     BeyondListKibPerServer,
-    /// Beside the bad server outside of the rack.
-    OutsideP50Micros,
-    OutsideP99Micros,
-    /// Beside the bad server in the same rack.
-    InsideP50Micros,
-    InsideP99Micros,
-    InsideOverQuiet,
-    InsideOverOutside,
+    /// Calls beside an unmanaged bad server.
+    #[serde(rename = "outside_p50_micros")]
+    UnmanagedP50Micros,
+    #[serde(rename = "outside_p99_micros")]
+    UnmanagedP99Micros,
+    /// Calls beside a bad server of the same manager.
+    #[serde(rename = "inside_p50_micros")]
+    ManagedP50Micros,
+    #[serde(rename = "inside_p99_micros")]
+    ManagedP99Micros,
+    #[serde(rename = "inside_over_quiet")]
+    ManagedOverQuiet,
+    #[serde(rename = "inside_over_outside")]
+    ManagedOverUnmanaged,
     FailedCalls,
-    /// Of a program that is started for one call: until it says the first word.
-    AnswerMillis,
-    /// Of the program alone.
+    /// Time from the start of a program to its first output.
+    #[serde(rename = "answer_millis")]
+    FirstOutputMillis,
+    /// Memory of the program alone.
     PeakMib,
-    /// Of the program and all that it has started.
+    /// Memory of the program and its descendants.
     TreePeakMib,
     BuiltMib,
     StrippedMib,
-    /// Of a gateway before many servers.
+    /// Memory of a gateway with many servers.
     ServersMib,
-    /// The same, with many clients.
+    /// The same with many sessions.
     SessionsMib,
     KibPerSession,
 }
@@ -94,14 +109,14 @@ impl Metric {
             Self::CpuMillis => "CPU ms",
             Self::OverIdleMegabytes => "MB over idle",
             Self::PeakMegabytes => "peak MB",
-            Self::AgainOverIdleMegabytes => "MB over idle, listed again",
-            Self::AloneMicros => "alone p50 µs",
-            Self::LoadedMicros => "beside slow p50 µs",
-            Self::LoadedP99Micros => "beside slow p99 µs",
-            Self::LoadedOverAlone => "beside slow / alone",
-            Self::ResidentKibPerLine => "RSS KiB/line",
-            Self::AnonymousKibPerLine => "anonymous KiB/line",
-            Self::PrivateKibPerGoBetween => "private KiB/guardian",
+            Self::RelistOverIdleMegabytes => "MB over idle, repeated",
+            Self::AloneMicros => "alone: p50 µs",
+            Self::BesideSlowMicros => "beside slow calls: p50 µs",
+            Self::BesideSlowP99Micros => "beside slow calls: p99 µs",
+            Self::BesideSlowOverAlone => "beside slow calls / alone",
+            Self::ResidentKibPerConnection => "RSS KiB/connection",
+            Self::AnonymousKibPerConnection => "anonymous KiB/connection",
+            Self::PrivateKibPerGuardian => "private KiB/guardian",
             Self::Allocations => "allocations/call",
             Self::AllocatedBytes => "bytes/call",
             Self::Instructions => "instructions/call",
@@ -113,20 +128,20 @@ impl Metric {
             Self::CpuOverClient => "CPU / client's",
             Self::AllToolsMicros => "all_tools: p50 µs",
             Self::AllToolsP99Micros => "all_tools: p99 µs",
-            Self::ReadToolsMicros => "and read: p50 µs",
-            Self::RecallMillis => "recalled from disk: ms",
+            Self::ReadToolsMicros => "all_tools and read: p50 µs",
+            Self::CachedToolsMillis => "from cache on disk: ms",
             Self::ListKibPerServer => "tool list: KiB",
             Self::BeyondListKibPerServer => "RSS beyond the list: KiB",
-            Self::OutsideP50Micros => "outside: p50 µs",
-            Self::OutsideP99Micros => "outside: p99 µs",
-            Self::InsideP50Micros => "in the rack: p50 µs",
-            Self::InsideP99Micros => "in the rack: p99 µs",
-            Self::InsideOverQuiet => "its p99 / quiet",
-            Self::InsideOverOutside => "its p99 / outside",
+            Self::UnmanagedP50Micros => "unmanaged: p50 µs",
+            Self::UnmanagedP99Micros => "unmanaged: p99 µs",
+            Self::ManagedP50Micros => "managed: p50 µs",
+            Self::ManagedP99Micros => "managed: p99 µs",
+            Self::ManagedOverQuiet => "managed p99 / quiet",
+            Self::ManagedOverUnmanaged => "managed p99 / unmanaged",
             Self::FailedCalls => "failed calls",
-            Self::AnswerMillis => "until the answer ms",
+            Self::FirstOutputMillis => "first output ms",
             Self::PeakMib => "peak MiB",
-            Self::TreePeakMib => "with its children: MiB",
+            Self::TreePeakMib => "with children: MiB",
             Self::BuiltMib => "as built: MiB",
             Self::StrippedMib => "stripped: MiB",
             Self::ServersMib => "100 servers: MiB",
@@ -138,10 +153,10 @@ impl Metric {
 
 pub(crate) type Report = BTreeMap<Metric, f64>;
 
-/// The line on a client's stdout.
+/// Output of a client process.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
+pub(crate) enum ClientOutput {
     Report(Report),
     Failure(String),
 }
@@ -151,10 +166,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_survives_the_pipe() {
-        let answer = Answer::Report(Report::from([(Metric::P50Micros, 4.5)]));
-        let line = serde_json::to_string(&answer).unwrap();
+    fn output_round_trips_through_json() {
+        let output = ClientOutput::Report(Report::from([(Metric::P50Micros, 4.5)]));
+        let line = serde_json::to_string(&output).unwrap();
         assert_eq!(line, r#"{"report":{"p50_micros":4.5}}"#);
-        assert_eq!(serde_json::from_str::<Answer>(&line).unwrap(), answer);
+        assert_eq!(serde_json::from_str::<ClientOutput>(&line).unwrap(), output);
     }
 }

@@ -1,12 +1,12 @@
-//! All that was measured, to be asked about.
+//! Results of all rounds, with medians per entry.
 
-use crate::client_process::Outcome;
+use crate::client_process::RunOutcome;
 use crate::clients::{ClientName, Role};
 use crate::report::{Metric, Report};
 use crate::scenario::{Scenario, Setup};
 use crate::stats::median;
 
-/// Who ran what where.
+/// One client in one scenario and setup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Entry {
     pub(crate) scenario: Scenario,
@@ -14,46 +14,46 @@ pub(crate) struct Entry {
     pub(crate) client: ClientName,
 }
 
-/// The outcomes of one entry over all rounds.
+/// Outcome of one entry over all rounds.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Finding {
+pub(crate) enum EntryResult {
     Measured(Vec<Report>),
-    NeverFinished,
+    TimedOut,
     Failed(String),
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Results {
-    findings: Vec<(Entry, Finding)>,
-    /// Scenarios that could not run here, and why.
+    results: Vec<(Entry, EntryResult)>,
+    /// Scenarios that cannot run on this machine, with the reason.
     pub(crate) skipped: Vec<(Scenario, &'static str)>,
 }
 
 impl Results {
-    /// Adds the outcome of a round. One that failed or hung spoils the entry for good.
-    pub(crate) fn add(&mut self, entry: Entry, outcome: Outcome) {
-        let known = self.findings.iter_mut().find(|(finding, _)| *finding == entry);
+    /// Adds the outcome of a round. A failure or timeout replaces all earlier rounds.
+    pub(crate) fn add(&mut self, entry: Entry, outcome: RunOutcome) {
+        let known = self.results.iter_mut().find(|(known, _)| *known == entry);
         match (known, outcome) {
-            (Some((_, Finding::Measured(reports))), Outcome::Measured(report)) => {
+            (Some((_, EntryResult::Measured(reports))), RunOutcome::Measured(report)) => {
                 reports.push(report);
             }
-            (Some((_, finding)), outcome) => *finding = Finding::from(outcome),
-            (None, outcome) => self.findings.push((entry, Finding::from(outcome))),
+            (Some((_, result)), outcome) => *result = EntryResult::from(outcome),
+            (None, outcome) => self.results.push((entry, EntryResult::from(outcome))),
         }
     }
 
-    /// Whether another round of this entry can change anything.
-    pub(crate) fn is_open(&self, entry: Entry) -> bool {
-        matches!(self.finding(entry), None | Some(Finding::Measured(_)))
+    /// Returns false after a failure or timeout.
+    pub(crate) fn needs_more_rounds(&self, entry: Entry) -> bool {
+        matches!(self.get(entry), None | Some(EntryResult::Measured(_)))
     }
 
-    pub(crate) fn finding(&self, entry: Entry) -> Option<&Finding> {
-        self.findings.iter().find(|(finding, _)| *finding == entry).map(|(_, finding)| finding)
+    pub(crate) fn get(&self, entry: Entry) -> Option<&EntryResult> {
+        self.results.iter().find(|(known, _)| *known == entry).map(|(_, result)| result)
     }
 
     pub(crate) fn values(&self, entry: Entry, metric: Metric) -> Vec<f64> {
-        match self.finding(entry) {
-            Some(Finding::Measured(reports)) => {
+        match self.get(entry) {
+            Some(EntryResult::Measured(reports)) => {
                 reports.iter().filter_map(|report| report.get(&metric).copied()).collect()
             }
             _ => Vec::new(),
@@ -64,7 +64,7 @@ impl Results {
         median(&self.values(entry, metric))
     }
 
-    /// The best median that any peer reached in any of these setups.
+    /// Best median of any peer in any of these setups.
     pub(crate) fn best_peer(
         &self,
         scenario: Scenario,
@@ -73,28 +73,23 @@ impl Results {
     ) -> Option<f64> {
         let medians: Vec<f64> = self
             .entries(scenario)
-            .filter(|entries| {
-                entries.client.role() == Role::Peer && setups.contains(&entries.setup)
-            })
+            .filter(|entry| entry.client.role() == Role::Peer && setups.contains(&entry.setup))
             .filter_map(|entry| self.median(entry, metric))
             .collect();
         metric.better().best(&medians)
     }
 
     pub(crate) fn entries(&self, scenario: Scenario) -> impl Iterator<Item = Entry> {
-        self.findings
-            .iter()
-            .map(|(entry, _)| *entry)
-            .filter(move |finding| finding.scenario == scenario)
+        self.results.iter().map(|(entry, _)| *entry).filter(move |entry| entry.scenario == scenario)
     }
 }
 
-impl From<Outcome> for Finding {
-    fn from(outcome: Outcome) -> Self {
+impl From<RunOutcome> for EntryResult {
+    fn from(outcome: RunOutcome) -> Self {
         match outcome {
-            Outcome::Measured(report) => Self::Measured(vec![report]),
-            Outcome::NeverFinished => Self::NeverFinished,
-            Outcome::Failed(why) => Self::Failed(why),
+            RunOutcome::Measured(report) => Self::Measured(vec![report]),
+            RunOutcome::TimedOut => Self::TimedOut,
+            RunOutcome::Failed(reason) => Self::Failed(reason),
         }
     }
 }
@@ -109,12 +104,12 @@ mod tests {
     const TOWER: Entry =
         Entry { scenario: Scenario::InFlight64, setup: CURRENT, client: ClientName::Tower };
 
-    fn calls(per_second: f64) -> Outcome {
-        Outcome::Measured(Report::from([(Metric::CallsPerSecond, per_second)]))
+    fn calls(per_second: f64) -> RunOutcome {
+        RunOutcome::Measured(Report::from([(Metric::CallsPerSecond, per_second)]))
     }
 
     #[test]
-    fn medians_are_taken_over_the_rounds() {
+    fn median_is_over_the_rounds() {
         let mut results = Results::default();
         for per_second in [10.0, 30.0, 20.0] {
             results.add(RMCP, calls(per_second));
@@ -130,13 +125,13 @@ mod tests {
     }
 
     #[test]
-    fn one_hang_spoils_the_entry_for_good() {
+    fn timeout_discards_earlier_rounds() {
         let mut results = Results::default();
         results.add(RMCP, calls(10.0));
-        assert!(results.is_open(RMCP));
-        results.add(RMCP, Outcome::NeverFinished);
-        assert!(!results.is_open(RMCP));
-        assert_eq!(results.finding(RMCP), Some(&Finding::NeverFinished));
+        assert!(results.needs_more_rounds(RMCP));
+        results.add(RMCP, RunOutcome::TimedOut);
+        assert!(!results.needs_more_rounds(RMCP));
+        assert_eq!(results.get(RMCP), Some(&EntryResult::TimedOut));
         assert_eq!(results.median(RMCP, Metric::CallsPerSecond), None);
     }
 }

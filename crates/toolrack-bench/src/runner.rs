@@ -1,48 +1,48 @@
-//! The bench itself: who runs when, and what comes of it.
+//! Benchmark runner: runs the selected clients and scenarios in interleaved rounds.
 
 use anyhow::ensure;
 use clap::ValueEnum as _;
 
 use crate::cli::{BenchArgs, ClientArgs, value_name};
-use crate::client_process::{self, Outcome};
+use crate::client_process::{self, RunOutcome};
 use crate::clients::ClientName;
 use crate::report::Report;
 use crate::results::{Entry, Results};
-use crate::scenario::{Cores, How, Scenario, Subject};
+use crate::scenario::{Cores, MeasurementMethod, Scenario, Subject};
 use crate::system;
 
-const VALGRIND_IS_MISSING: &str = "valgrind is not installed";
+const VALGRIND_MISSING: &str = "valgrind is not installed";
 
-/// Runs everything that was asked for.
+/// Runs the selected scenarios.
 pub(crate) fn run(subject: Subject, args: &BenchArgs) -> anyhow::Result<Results> {
-    client_process::adopt_orphans()?;
+    client_process::become_subreaper()?;
     let mut results = Results::default();
-    let scenarios = chosen(subject, &args.only);
-    ensure!(!scenarios.is_empty(), "none of these scenarios belongs to this bench");
+    let scenarios = select_scenarios(subject, &args.only);
+    ensure!(!scenarios.is_empty(), "none of these scenarios belongs to this benchmark");
     for scenario in scenarios {
         system::print_progress(format_args!("{}", value_name(&scenario)));
-        let entries = entries(args, scenario);
-        match scenario.how() {
-            How::Rounds => rounds(args, &entries, &mut results)?,
-            How::Difference if scenario.counts_instructions() && !valgrind_is_there() => {
-                results.skipped.push((scenario, VALGRIND_IS_MISSING));
+        let entries = entries_for(args, scenario);
+        match scenario.method() {
+            MeasurementMethod::Rounds => run_rounds(args, &entries, &mut results)?,
+            MeasurementMethod::Difference if scenario.counts_instructions() && !has_valgrind() => {
+                results.skipped.push((scenario, VALGRIND_MISSING));
             }
-            How::Difference => differences(args, &entries, &mut results)?,
+            MeasurementMethod::Difference => run_differences(args, &entries, &mut results)?,
         }
     }
     Ok(results)
 }
 
-fn valgrind_is_there() -> bool {
+fn has_valgrind() -> bool {
     client_process::is_installed("valgrind")
 }
 
-/// Each round runs every entry once, and each starts with another one: what disturbs the machine for a
-/// while disturbs all alike.
-fn rounds(args: &BenchArgs, entries: &[Entry], results: &mut Results) -> anyhow::Result<()> {
-    for round in 0..args.rounds.unwrap_or(args.effort().size().rounds) {
+/// Each round runs every entry once and starts with a different one, so that temporary disturbances of the machine
+/// affect all entries alike.
+fn run_rounds(args: &BenchArgs, entries: &[Entry], results: &mut Results) -> anyhow::Result<()> {
+    for round in 0..args.rounds.unwrap_or(args.preset().size().rounds) {
         for entry in rotated(entries, round) {
-            if results.is_open(entry) {
+            if results.needs_more_rounds(entry) {
                 results.add(entry, client_process::run(&client_args(args, entry, 0))?);
             }
         }
@@ -50,11 +50,15 @@ fn rounds(args: &BenchArgs, entries: &[Entry], results: &mut Results) -> anyhow:
     Ok(())
 }
 
-/// Counts do not vary as times do, so one pair of runs is enough.
-fn differences(args: &BenchArgs, entries: &[Entry], results: &mut Results) -> anyhow::Result<()> {
-    let (fewer, more) = args.effort().size().n_calls;
+/// Counts vary much less than times, so one pair of runs is enough.
+fn run_differences(
+    args: &BenchArgs,
+    entries: &[Entry],
+    results: &mut Results,
+) -> anyhow::Result<()> {
+    let (fewer, more) = args.preset().size().n_calls;
     for entry in entries.iter().copied() {
-        let counted = |n_calls| {
+        let run = |n_calls| {
             let args = client_args(args, entry, n_calls);
             if entry.scenario.counts_instructions() {
                 client_process::run_counting_instructions(&args)
@@ -62,11 +66,11 @@ fn differences(args: &BenchArgs, entries: &[Entry], results: &mut Results) -> an
                 client_process::run(&args)
             }
         };
-        let outcome = match (counted(fewer)?, counted(more)?) {
-            (Outcome::Measured(short), Outcome::Measured(long)) => {
-                Outcome::Measured(per_call(&short, &long, more - fewer))
+        let outcome = match (run(fewer)?, run(more)?) {
+            (RunOutcome::Measured(short), RunOutcome::Measured(long)) => {
+                RunOutcome::Measured(per_call(&short, &long, more - fewer))
             }
-            (Outcome::Measured(_), other) | (other, _) => other,
+            (RunOutcome::Measured(_), other) | (other, _) => other,
         };
         results.add(entry, outcome);
     }
@@ -81,23 +85,20 @@ fn per_call(short: &Report, long: &Report, n_calls: u32) -> Report {
         .collect()
 }
 
-fn chosen(subject: Subject, only: &[Scenario]) -> Vec<Scenario> {
-    let all = Scenario::value_variants()
-        .iter()
-        .copied()
-        .filter(|value_variant| value_variant.subject() == subject);
-    all.filter(|value| only.is_empty() || only.contains(value)).collect()
+fn select_scenarios(subject: Subject, only: &[Scenario]) -> Vec<Scenario> {
+    let all =
+        Scenario::value_variants().iter().copied().filter(|scenario| scenario.subject() == subject);
+    all.filter(|scenario| only.is_empty() || only.contains(scenario)).collect()
 }
 
-fn entries(args: &BenchArgs, scenario: Scenario) -> Vec<Entry> {
+fn entries_for(args: &BenchArgs, scenario: Scenario) -> Vec<Entry> {
     let clients = ClientName::value_variants().iter().copied();
-    let clients: Vec<ClientName> = clients
-        .filter(|clients| args.clients.is_empty() || args.clients.contains(clients))
-        .collect();
+    let clients: Vec<ClientName> =
+        clients.filter(|client| args.clients.is_empty() || args.clients.contains(client)).collect();
     let mut entries = Vec::new();
     for setup in args.setups(scenario) {
-        let fitting = clients.iter().copied().filter(|client| scenario.fits(*client, setup));
-        entries.extend(fitting.map(|client| Entry { scenario, setup, client }));
+        let included = clients.iter().copied().filter(|client| scenario.includes(*client, setup));
+        entries.extend(included.map(|client| Entry { scenario, setup, client }));
     }
     entries
 }
@@ -130,13 +131,12 @@ mod tests {
         let clients = [ClientName::Rmcp, ClientName::Pmcp, ClientName::Tower];
         let entries =
             clients.map(|client| Entry { scenario: Scenario::Connect, setup: CURRENT, client });
-        let order: Vec<ClientName> =
-            rotated(&entries, round).map(|rotated| rotated.client).collect();
+        let order: Vec<ClientName> = rotated(&entries, round).map(|entry| entry.client).collect();
         assert_eq!(order, expected);
     }
 
     #[test]
-    fn every_round_starts_with_another_client() {
+    fn every_round_starts_with_a_different_client() {
         check(0, &[ClientName::Rmcp, ClientName::Pmcp, ClientName::Tower]);
         check(1, &[ClientName::Pmcp, ClientName::Tower, ClientName::Rmcp]);
         check(2, &[ClientName::Tower, ClientName::Rmcp, ClientName::Pmcp]);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_costs_the_difference_of_two_runs() {
+    fn cost_per_call_is_the_difference_of_two_runs() {
         let short = Report::from([(Metric::Allocations, 500.0)]);
         let long = Report::from([(Metric::Allocations, 900.0), (Metric::Instructions, 7.0)]);
         assert_eq!(per_call(&short, &long, 100), Report::from([(Metric::Allocations, 4.0)]));

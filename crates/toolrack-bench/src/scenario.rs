@@ -1,4 +1,4 @@
-//! What is measured, in which surroundings, and how long.
+//! Scenarios: the measurements, with their clients, setups and sizes.
 
 pub(crate) mod cli;
 pub(crate) mod gateway;
@@ -11,95 +11,119 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use self::http::Plan;
+use self::http::HttpWorkload;
 use crate::clients::{ClientName, Role};
 
-/// One thing to measure.
+/// One measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Scenario {
-    /// One call of 100 B after another.
+    /// Sequential calls with results of 100 B.
     Sequential,
+    /// 64 calls in flight.
     #[value(name = "in-flight-64")]
     InFlight64,
+    /// 1,024 calls in flight.
     #[value(name = "in-flight-1024")]
     InFlight1024,
-    /// A fast call while four slow ones are in flight, and alone.
+    /// A fast call, alone and while four slow calls are in flight.
     HeadOfLine,
-    /// A result of 1 MiB with JSON escapes.
+    /// Result of 1 MiB with JSON escapes.
     #[value(name = "result-1-escaped")]
     Result1Escaped,
+    /// Result of 8 MiB.
     #[value(name = "result-8")]
     Result8,
+    /// Result of 16 MiB.
     #[value(name = "result-16")]
     Result16,
+    /// List of 5,000 tools.
     #[value(name = "tools-5000")]
     Tools5000,
-    /// Spawn, handshake and a list of ten tools, one at a time.
+    /// Spawn, handshake and a list of ten tools, one connection at a time.
     Connect,
-    IdleLines,
+    /// Memory per idle connection.
+    IdleConnections,
     /// User-space instructions per call, counted by callgrind.
     Instructions,
+    /// Heap allocations per call.
     Allocations,
-    /// Over HTTP, one call of 100 B after another; replies are JSON.
+    /// Sequential calls over HTTP, JSON responses of 100 B.
     HttpJson,
-    /// The same; replies are events.
+    /// Sequential calls over HTTP, SSE responses of 100 B.
     HttpEvents,
+    /// 64 calls in flight over HTTP, JSON responses of 100 B.
     #[value(name = "http-json-64")]
     HttpJson64,
+    /// 64 calls in flight over HTTP, SSE responses of 100 B.
     #[value(name = "http-events-64")]
     HttpEvents64,
-    /// The same with results of 1 MiB.
+    /// Sequential calls over HTTP, JSON responses of 1 MiB.
     HttpJsonMib,
+    /// Sequential calls over HTTP, SSE responses of 1 MiB.
     HttpEventsMib,
+    /// 64 calls in flight over HTTP, JSON responses of 1 MiB.
     #[value(name = "http-json-mib-64")]
     HttpJsonMib64,
+    /// 64 calls in flight over HTTP, SSE responses of 1 MiB.
     #[value(name = "http-events-mib-64")]
     HttpEventsMib64,
+    /// User-space instructions per call over HTTP.
     HttpInstructions,
+    /// Heap allocations per call over HTTP.
     HttpAllocations,
-    /// One call of 100 B after another, through the manager and past it.
-    RackSequential,
-    #[value(name = "rack-in-flight-64")]
-    RackInFlight64,
-    RackInstructions,
-    RackAllocations,
-    /// One list of all tools of many servers.
-    RackTools,
-    RackMemory,
-    /// Many servers at once.
-    RackStart,
-    /// Calls beside a server that floods, spins and does not read.
-    RackNeighbours,
-    /// One call by a program that starts a server on Node for it.
+    /// Sequential calls through the manager and directly on its client.
+    ManagerSequential,
+    /// 64 calls in flight through the manager and directly on its client.
+    #[value(name = "manager-in-flight-64")]
+    ManagerInFlight64,
+    /// User-space instructions per call through the manager.
+    ManagerInstructions,
+    /// Heap allocations per call through the manager.
+    ManagerAllocations,
+    /// List of all tools of 100 servers.
+    ManagerTools,
+    /// Memory per idle server.
+    ManagerMemory,
+    /// Start of 100 servers at once.
+    ManagerStart,
+    /// Calls while another server floods its output, spins a core and does not read.
+    ManagerBadNeighbor,
+    /// One call by a program that starts a Node.js server.
     CliNode,
-    /// The same with a server that costs next to nothing.
+    /// One call by a program that starts a very cheap server.
     CliDemo,
-    /// The same by way of a daemon that has the server running.
+    /// One call through a daemon that keeps the server running.
     CliWarm,
+    /// Help of a program.
     CliHelp,
+    /// Size of the program file.
     CliSize,
-    /// One call of 100 B after another, through a gateway over HTTP.
+    /// Sequential calls through a gateway over HTTP.
     GatewayHttp,
+    /// Sequential calls through a gateway over stdio.
     GatewayStdio,
+    /// 64 calls in flight through a gateway over HTTP.
     #[value(name = "gateway-http-64")]
     GatewayHttp64,
+    /// 64 calls in flight through a gateway over stdio.
     #[value(name = "gateway-stdio-64")]
     GatewayStdio64,
+    /// Memory of a gateway with 100 servers and 1,000 sessions.
     GatewayMemory,
 }
 
-/// What is compared: a bench of its own for each.
+/// Subject of a benchmark; each has its own subcommand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Subject {
-    /// Clients of servers that they start.
+    /// Clients that start a stdio server.
     Stdio,
-    /// Clients of servers that they reach over HTTP.
+    /// Clients that connect to an HTTP server.
     Http,
     /// Many servers in one process.
     Manager,
-    /// Programs that start, call and end.
+    /// Command-line programs that start, make one call and exit.
     Cli,
-    /// Endpoints before servers.
+    /// Gateways in front of servers.
     Gateway,
 }
 
@@ -113,12 +137,12 @@ pub(crate) enum Runtime {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Cores {
-    /// Client and server share one core, so that only work counts and not luck of the scheduler.
+    /// Client and server share one core: the time is work, not luck of the scheduler.
     One,
     All,
 }
 
-/// Where a client runs.
+/// Runtime and cores of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Setup {
     pub(crate) runtime: Runtime,
@@ -132,14 +156,14 @@ pub(crate) const MULTI: Setup = Setup { runtime: Runtime::Multi, cores: Cores::A
 impl Scenario {
     pub(crate) fn subject(self) -> Subject {
         match self {
-            Self::RackSequential
-            | Self::RackInFlight64
-            | Self::RackInstructions
-            | Self::RackAllocations
-            | Self::RackTools
-            | Self::RackMemory
-            | Self::RackStart
-            | Self::RackNeighbours => Subject::Manager,
+            Self::ManagerSequential
+            | Self::ManagerInFlight64
+            | Self::ManagerInstructions
+            | Self::ManagerAllocations
+            | Self::ManagerTools
+            | Self::ManagerMemory
+            | Self::ManagerStart
+            | Self::ManagerBadNeighbor => Subject::Manager,
             Self::CliNode | Self::CliDemo | Self::CliWarm | Self::CliHelp | Self::CliSize => {
                 Subject::Cli
             }
@@ -148,7 +172,7 @@ impl Scenario {
             | Self::GatewayHttp64
             | Self::GatewayStdio64
             | Self::GatewayMemory => Subject::Gateway,
-            _ if Plan::of(self).is_some() => Subject::Http,
+            _ if HttpWorkload::for_scenario(self).is_some() => Subject::Http,
             _ => Subject::Stdio,
         }
     }
@@ -166,37 +190,37 @@ impl Scenario {
             | Self::HttpEventsMib
             | Self::HttpJsonMib64
             | Self::HttpEventsMib64
-            | Self::RackInFlight64
-            | Self::RackStart
-            | Self::RackNeighbours => &[MULTI, CURRENT],
-            Self::RackSequential => &[PINNED, MULTI],
-            // Across two cores a latency is mostly that of waking the other one, and jumps about.
+            | Self::ManagerInFlight64
+            | Self::ManagerStart
+            | Self::ManagerBadNeighbor => &[MULTI, CURRENT],
+            Self::ManagerSequential => &[PINNED, MULTI],
+            // Across two cores, latency is dominated by waking the other core and varies a lot.
             Self::HeadOfLine => &[PINNED],
             _ => &[CURRENT],
         }
     }
 
-    /// Whether this client can do it, in this setup.
-    pub(crate) fn fits(self, client: ClientName, setup: Setup) -> bool {
+    /// Whether this client is measured in this scenario and setup.
+    pub(crate) fn includes(self, client: ClientName, setup: Setup) -> bool {
         match self.subject() {
-            Subject::Manager => return self.contenders_of_rack().contains(&client),
-            Subject::Cli => return self.programs().contains(&client),
-            Subject::Gateway => return self.gateways().contains(&client),
+            Subject::Manager => return self.manager_clients().contains(&client),
+            Subject::Cli => return self.cli_clients().contains(&client),
+            Subject::Gateway => return self.gateway_clients().contains(&client),
             Subject::Stdio | Subject::Http => {}
         }
         if self.subject() == Subject::Http {
             let is_measured = client.speaks(Subject::Http);
             return is_measured && (client.has_runtime() || setup.runtime == Runtime::Current);
         }
-        let is_about_lines = matches!(self, Self::Connect | Self::IdleLines);
+        let is_about_connections = matches!(self, Self::Connect | Self::IdleConnections);
         match client {
             ClientName::BareFresh => {
                 matches!(self, Self::Result1Escaped | Self::Result8 | Self::Result16)
             }
-            ClientName::ToolrackGuarded => is_about_lines,
-            // Undecoded, a text is as long as it stands in JSON; and a list is decoded anyway.
+            ClientName::ToolrackGuarded => is_about_connections,
+            // A raw result has the length of the escaped text, and a tool list is always decoded.
             ClientName::ToolrackRaw => {
-                !is_about_lines && !matches!(self, Self::Result1Escaped | Self::Tools5000)
+                !is_about_connections && !matches!(self, Self::Result1Escaped | Self::Tools5000)
             }
             _ if !client.speaks(Subject::Stdio) => false,
             _ if client.role() == Role::Limit && self == Self::HeadOfLine => false,
@@ -204,22 +228,22 @@ impl Scenario {
         }
     }
 
-    /// Who is measured in a scenario about the manager.
-    fn contenders_of_rack(self) -> &'static [ClientName] {
+    /// Clients measured in a manager scenario.
+    fn manager_clients(self) -> &'static [ClientName] {
         use ClientName::{Manager, ManagerRaw, Rmcp, Toolrack, ToolrackRaw};
         match self {
-            Self::RackSequential | Self::RackInFlight64 => &[Manager, ManagerRaw],
-            Self::RackInstructions | Self::RackAllocations => {
+            Self::ManagerSequential | Self::ManagerInFlight64 => &[Manager, ManagerRaw],
+            Self::ManagerInstructions | Self::ManagerAllocations => {
                 &[Toolrack, ToolrackRaw, Manager, ManagerRaw]
             }
-            Self::RackStart => &[Manager, Rmcp],
-            Self::RackTools | Self::RackMemory | Self::RackNeighbours => &[Manager],
+            Self::ManagerStart => &[Manager, Rmcp],
+            Self::ManagerTools | Self::ManagerMemory | Self::ManagerBadNeighbor => &[Manager],
             _ => &[],
         }
     }
 
-    /// Who is measured in a scenario about programs.
-    fn programs(self) -> &'static [ClientName] {
+    /// Clients measured in a command-line scenario.
+    fn cli_clients(self) -> &'static [ClientName] {
         use ClientName::{BareBlock, Inspector, Mcporter, Toolrack};
         match self {
             Self::CliNode | Self::CliDemo => &[BareBlock, Toolrack, Mcporter, Inspector],
@@ -229,8 +253,8 @@ impl Scenario {
         }
     }
 
-    /// Who is measured in a scenario about gateways.
-    fn gateways(self) -> &'static [ClientName] {
+    /// Clients measured in a gateway scenario.
+    fn gateway_clients(self) -> &'static [ClientName] {
         use ClientName::{Direct, FastMcp, Gateway};
         match self {
             Self::GatewayMemory => &[Gateway],
@@ -241,35 +265,35 @@ impl Scenario {
     pub(crate) fn n_tools(self) -> usize {
         match self {
             Self::Tools5000 => 5_000,
-            Self::RackTools => 50,
-            // What a client keeps of a longer list says nothing about the line, and not all ask for it.
-            Self::IdleLines | Self::RackStart => 1,
+            Self::ManagerTools => 50,
+            // Clients differ in how much of a longer tool list they keep; that is not memory of the connection.
+            Self::IdleConnections | Self::ManagerStart => 1,
             _ => 10,
         }
     }
 
-    pub(crate) fn how(self) -> How {
+    pub(crate) fn method(self) -> MeasurementMethod {
         match self {
             Self::Instructions
             | Self::Allocations
             | Self::HttpInstructions
             | Self::HttpAllocations
-            | Self::RackInstructions
-            | Self::RackAllocations => How::Difference,
-            _ => How::Rounds,
+            | Self::ManagerInstructions
+            | Self::ManagerAllocations => MeasurementMethod::Difference,
+            _ => MeasurementMethod::Rounds,
         }
     }
 
     pub(crate) fn counts_instructions(self) -> bool {
-        matches!(self, Self::Instructions | Self::HttpInstructions | Self::RackInstructions)
+        matches!(self, Self::Instructions | Self::HttpInstructions | Self::ManagerInstructions)
     }
 
     pub(crate) fn counts_allocations(self) -> bool {
-        matches!(self, Self::Allocations | Self::HttpAllocations | Self::RackAllocations)
+        matches!(self, Self::Allocations | Self::HttpAllocations | Self::ManagerAllocations)
     }
 
-    /// A client that has not answered by then never will.
-    pub(crate) fn limit(self) -> Duration {
+    /// Time limit of one client process.
+    pub(crate) fn timeout(self) -> Duration {
         match self.subject() {
             Subject::Cli | Subject::Gateway => Duration::from_mins(2),
             _ if self.counts_instructions() => Duration::from_mins(2),
@@ -278,56 +302,56 @@ impl Scenario {
     }
 }
 
-/// How a scenario becomes numbers.
+/// How the figures of a scenario are obtained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum How {
-    /// Every client once per round; the median over the rounds counts.
+pub(crate) enum MeasurementMethod {
+    /// Every client runs once per round; the figure is the median over the rounds.
     Rounds,
-    /// Two run lengths; the difference is what the calls between them cost.
+    /// Two runs of different length; the difference is the cost of the additional calls.
     Difference,
 }
 
-/// How much is measured.
+/// Size of a measurement, from `--quick`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Effort {
+pub(crate) enum Preset {
     Quick,
     Full,
 }
 
-/// The sizes that an effort stands for.
+/// Rounds, durations and repetitions of a preset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Size {
+pub(crate) struct RunSize {
     pub(crate) rounds: usize,
-    /// How long calls are repeated in a scenario that counts calls.
+    /// Duration of a scenario that repeats calls.
     pub(crate) window: Duration,
     /// Repetitions of a large result or list.
     pub(crate) n_operations: usize,
     pub(crate) n_connects: usize,
-    pub(crate) n_lines: usize,
-    /// Starts of a program.
+    pub(crate) n_connections: usize,
+    /// Starts of a command-line program.
     pub(crate) n_starts: usize,
-    /// The two run lengths of a difference.
+    /// The two run lengths of [`MeasurementMethod::Difference`].
     pub(crate) n_calls: (u32, u32),
 }
 
-impl Effort {
-    pub(crate) fn size(self) -> Size {
+impl Preset {
+    pub(crate) fn size(self) -> RunSize {
         match self {
-            Self::Quick => Size {
+            Self::Quick => RunSize {
                 rounds: 3,
                 window: Duration::from_millis(250),
                 n_operations: 5,
                 n_connects: 10,
-                n_lines: 50,
+                n_connections: 50,
                 n_starts: 3,
                 n_calls: (200, 700),
             },
-            Self::Full => Size {
+            Self::Full => RunSize {
                 rounds: 5,
                 window: Duration::from_millis(700),
                 n_operations: 10,
                 n_connects: 30,
-                n_lines: 200,
+                n_connections: 200,
                 n_starts: 5,
                 n_calls: (500, 2_500),
             },
@@ -342,14 +366,14 @@ mod tests {
     #[track_caller]
     fn check(scenario: Scenario, setup: Setup, expected: &[ClientName]) {
         let all = ClientName::value_variants().iter().copied();
-        let limits = all.filter(|value| value.role() == Role::Limit);
-        let fitting: Vec<ClientName> =
-            limits.filter(|limits| scenario.fits(*limits, setup)).collect();
-        assert_eq!(fitting, expected, "{scenario:?} {setup:?}");
+        let limits = all.filter(|client| client.role() == Role::Limit);
+        let included: Vec<ClientName> =
+            limits.filter(|client| scenario.includes(*client, setup)).collect();
+        assert_eq!(included, expected, "{scenario:?} {setup:?}");
     }
 
     #[test]
-    fn limits_are_measured_where_they_mean_something() {
+    fn limits_run_only_in_comparable_scenarios() {
         use ClientName::{BareBlock, BareFresh, BareTokio};
         check(Scenario::Sequential, PINNED, &[BareTokio, BareBlock]);
         check(Scenario::Sequential, MULTI, &[BareTokio]);
@@ -357,7 +381,7 @@ mod tests {
         check(Scenario::HeadOfLine, PINNED, &[]);
         check(Scenario::HttpJson, PINNED, &[ClientName::BareTcp, ClientName::BareHyper]);
         check(Scenario::HttpJsonMib, MULTI, &[ClientName::BareHyper]);
-        check(Scenario::RackStart, MULTI, &[]);
+        check(Scenario::ManagerStart, MULTI, &[]);
         check(Scenario::CliNode, CURRENT, &[BareBlock]);
         check(Scenario::CliHelp, CURRENT, &[]);
     }

@@ -1,29 +1,29 @@
-//! Which tables there are, and what stands in their cells.
+//! Result tables: one per scenario and number of cores.
 
 use clap::ValueEnum as _;
 
 use crate::cli::value_name;
 use crate::clients::ClientName;
 use crate::report::Metric;
-use crate::results::{Entry, Finding, Results};
+use crate::results::{Entry, EntryResult, Results};
 use crate::scenario::{Cores, Runtime, Scenario, Setup, Subject};
 use crate::stats::Better;
 use crate::table::{Table, number};
 
-/// Every table of what was measured, and a line for what was not.
+/// All tables with results, and a line for each skipped scenario.
 pub(crate) fn tables(results: &Results) -> Vec<String> {
     let mut sections = Vec::new();
     for scenario in Scenario::value_variants().iter().copied() {
         for cores in [Cores::One, Cores::All] {
             let entries: Vec<Entry> =
-                results.entries(scenario).filter(|entries| entries.setup.cores == cores).collect();
+                results.entries(scenario).filter(|entry| entry.setup.cores == cores).collect();
             if !entries.is_empty() {
                 sections.push(table(results, scenario, cores, entries).render());
             }
         }
     }
-    for (scenario, why) in &results.skipped {
-        sections.push(format!("{}: SKIPPED: {why}\n", value_name(scenario)));
+    for (scenario, reason) in &results.skipped {
+        sections.push(format!("{}: SKIPPED: {reason}\n", value_name(scenario)));
     }
     sections
 }
@@ -59,17 +59,17 @@ fn label(entry: Entry, setups: &[Setup]) -> String {
 }
 
 fn cells(results: &Results, entry: Entry, setups: &[Setup], columns: &[Column]) -> Vec<String> {
-    let instead = match results.finding(entry) {
-        Some(Finding::Measured(_)) => None,
-        Some(Finding::Failed(why)) => Some(format!("fails: {why}")),
-        Some(Finding::NeverFinished) | None => Some("never finishes".to_owned()),
+    let failure = match results.get(entry) {
+        Some(EntryResult::Measured(_)) => None,
+        Some(EntryResult::Failed(reason)) => Some(format!("fails: {reason}")),
+        Some(EntryResult::TimedOut) | None => Some("timed out".to_owned()),
     };
-    match instead {
+    match failure {
         None => columns.iter().map(|column| cell(results, entry, setups, *column)).collect(),
-        Some(instead) => {
+        Some(failure) => {
             let mut cells = vec![String::new(); columns.len()];
             if let Some(first) = cells.first_mut() {
-                *first = instead;
+                *first = failure;
             }
             cells
         }
@@ -79,31 +79,31 @@ fn cells(results: &Results, entry: Entry, setups: &[Setup], columns: &[Column]) 
 fn cell(results: &Results, entry: Entry, setups: &[Setup], column: Column) -> String {
     let (metric, reference) = match column {
         Column::Value(metric) => return value_cell(results, entry, metric),
-        Column::TimesRmcp(metric) => {
+        Column::AdvantageOverRmcp(metric) => {
             (metric, results.median(Entry { client: ClientName::Rmcp, ..entry }, metric))
         }
-        Column::TimesBestPeer(metric) => {
+        Column::AdvantageOverBestPeer(metric) => {
             (metric, results.best_peer(entry.scenario, setups, metric))
         }
-        Column::OfLimit(metric) | Column::BeyondLimit(metric) => {
-            (metric, limit(results, entry, metric))
+        Column::RelativeToLimit(metric) | Column::AddedToLimit(metric) => {
+            (metric, limit_figure(results, entry, metric))
         }
     };
     let (Some(value), Some(reference)) = (results.median(entry, metric), reference) else {
-        return NOTHING.to_owned();
+        return NO_VALUE.to_owned();
     };
     let ratio = match (column, metric.better()) {
-        (Column::OfLimit(_), Better::Higher) => 100.0 * value / reference,
-        (Column::OfLimit(_), Better::Lower) => value / reference,
-        (Column::BeyondLimit(_), _) => value - reference,
+        (Column::RelativeToLimit(_), Better::Higher) => 100.0 * value / reference,
+        (Column::RelativeToLimit(_), Better::Lower) => value / reference,
+        (Column::AddedToLimit(_), _) => value - reference,
         (_, better) => better.advantage(value, reference),
     };
-    if ratio.is_finite() { number(ratio) } else { NOTHING.to_owned() }
+    if ratio.is_finite() { number(ratio) } else { NO_VALUE.to_owned() }
 }
 
-const NOTHING: &str = "–";
+const NO_VALUE: &str = "–";
 
-/// The median, and the best round in brackets where rounds differ.
+/// The median, with the best round in brackets if there were several.
 fn value_cell(results: &Results, entry: Entry, metric: Metric) -> String {
     let values = results.values(entry, metric);
     match (results.median(entry, metric), metric.better().best(&values)) {
@@ -111,12 +111,12 @@ fn value_cell(results: &Results, entry: Entry, metric: Metric) -> String {
             format!("{} [{}]", number(median), number(best))
         }
         (Some(median), _) => number(median),
-        _ => NOTHING.to_owned(),
+        _ => NO_VALUE.to_owned(),
     }
 }
 
-/// The blocking limit has no runtime, and is measured where the others run on the current thread.
-fn limit(results: &Results, entry: Entry, metric: Metric) -> Option<f64> {
+/// Figure of the limit. It has no Tokio runtime and is measured with the current-thread setup.
+fn limit_figure(results: &Results, entry: Entry, metric: Metric) -> Option<f64> {
     let setup = Setup { runtime: Runtime::Current, ..entry.setup };
     let client = match entry.scenario.subject() {
         Subject::Stdio | Subject::Manager | Subject::Cli => ClientName::BareBlock,
@@ -127,100 +127,104 @@ fn limit(results: &Results, entry: Entry, metric: Metric) -> Option<f64> {
 }
 
 fn title(scenario: Scenario, cores: Cores) -> String {
-    let what = match scenario {
+    let title = match scenario {
         Scenario::Sequential => "Sequential calls, 100 B",
         Scenario::InFlight64 => "64 calls in flight, 100 B",
         Scenario::InFlight1024 => "1,024 calls in flight, 100 B",
         Scenario::HeadOfLine => {
-            "Head of line: a fast call while 4 slow ones (400 ms) are in flight"
+            "Head-of-line blocking: a fast call while 4 slow ones (400 ms) are in flight"
         }
         Scenario::Result1Escaped => "One result of 1 MiB with JSON escapes",
         Scenario::Result8 => "One result of 8 MiB without escapes",
         Scenario::Result16 => "One result of 16 MiB without escapes",
-        Scenario::Tools5000 => "A list of 5,000 tools (7.1 MB of JSON)",
+        Scenario::Tools5000 => "List of 5,000 tools (7.1 MB of JSON)",
         Scenario::Connect => "Connect: spawn, handshake and a list of 10 tools, one at a time",
-        Scenario::IdleLines => "Idle lines to servers of one tool: memory of the client process",
+        Scenario::IdleConnections => {
+            "Idle connections to servers with one tool: memory of the client process"
+        }
         Scenario::Instructions => "User-space instructions per sequential call",
         Scenario::Allocations => "Heap allocations per sequential call",
-        Scenario::HttpJson => "Sequential calls, JSON replies, 100 B",
-        Scenario::HttpEvents => "Sequential calls, SSE replies, 100 B",
-        Scenario::HttpJson64 => "64 calls in flight, JSON replies, 100 B",
-        Scenario::HttpEvents64 => "64 calls in flight, SSE replies, 100 B",
-        Scenario::HttpJsonMib => "Sequential calls, JSON replies, 1 MiB",
-        Scenario::HttpEventsMib => "Sequential calls, SSE replies, 1 MiB",
-        Scenario::HttpJsonMib64 => "64 calls in flight, JSON replies, 1 MiB",
-        Scenario::HttpEventsMib64 => "64 calls in flight, SSE replies, 1 MiB",
+        Scenario::HttpJson => "Sequential calls, JSON responses, 100 B",
+        Scenario::HttpEvents => "Sequential calls, SSE responses, 100 B",
+        Scenario::HttpJson64 => "64 calls in flight, JSON responses, 100 B",
+        Scenario::HttpEvents64 => "64 calls in flight, SSE responses, 100 B",
+        Scenario::HttpJsonMib => "Sequential calls, JSON responses, 1 MiB",
+        Scenario::HttpEventsMib => "Sequential calls, SSE responses, 1 MiB",
+        Scenario::HttpJsonMib64 => "64 calls in flight, JSON responses, 1 MiB",
+        Scenario::HttpEventsMib64 => "64 calls in flight, SSE responses, 1 MiB",
         Scenario::HttpInstructions => "User-space instructions per sequential call over HTTP",
         Scenario::HttpAllocations => "Heap allocations per sequential call over HTTP",
-        Scenario::RackSequential => "Sequential calls, 100 B, through the manager and past it",
-        Scenario::RackInFlight64 => "64 calls in flight, 100 B, through the manager and past it",
-        Scenario::RackInstructions => "User-space instructions per sequential call, with a manager",
-        Scenario::RackAllocations => "Heap allocations per sequential call, with a manager",
-        Scenario::RackTools => "One list of the 5,000 tools of 100 connected servers",
-        Scenario::RackMemory => "Idle servers of 10 tools: memory of our process for each more",
-        Scenario::RackStart => "Start: 100 servers at once, until all are connected",
-        Scenario::RackNeighbours => {
-            "Calls on a healthy server beside one that floods, spins and does not read"
+        Scenario::ManagerSequential => "Sequential calls, 100 B, through the manager and directly",
+        Scenario::ManagerInFlight64 => {
+            "64 calls in flight, 100 B, through the manager and directly"
         }
-        Scenario::CliNode => {
-            "A cold call of a server on Node: `echo` of server-everything 2026.8.31"
+        Scenario::ManagerInstructions => {
+            "User-space instructions per sequential call, with a manager"
         }
-        Scenario::CliDemo => "A cold call of a small server: `add` of toolrack's demonstration",
-        Scenario::CliWarm => "A warm call of the same server, by way of the daemon",
+        Scenario::ManagerAllocations => "Heap allocations per sequential call, with a manager",
+        Scenario::ManagerTools => "List of the 5,000 tools of 100 connected servers",
+        Scenario::ManagerMemory => "Idle servers with 10 tools: memory per additional server",
+        Scenario::ManagerStart => "Start of 100 servers at once, until all are connected",
+        Scenario::ManagerBadNeighbor => {
+            "Calls on a healthy server beside a bad neighbor that floods, spins and does not read"
+        }
+        Scenario::CliNode => "Cold call of a Node.js server: `echo` of server-everything 2026.8.31",
+        Scenario::CliDemo => "Cold call of a small server: `add` of toolrack's demo server",
+        Scenario::CliWarm => "Warm call of the same server through the daemon",
         Scenario::CliHelp => "Help",
         Scenario::CliSize => "Size of the program",
         Scenario::GatewayHttp => "Sequential calls through a gateway over HTTP, 100 B",
-        Scenario::GatewayStdio => "Sequential calls through a gateway on stdio, 100 B",
+        Scenario::GatewayStdio => "Sequential calls through a gateway over stdio, 100 B",
         Scenario::GatewayHttp64 => "64 calls in flight through a gateway over HTTP, 100 B",
-        Scenario::GatewayStdio64 => "64 calls in flight through a gateway on stdio, 100 B",
-        Scenario::GatewayMemory => "A gateway with 100 servers of 10 tools and 1,000 sessions",
+        Scenario::GatewayStdio64 => "64 calls in flight through a gateway over stdio, 100 B",
+        Scenario::GatewayMemory => "Gateway with 100 servers of 10 tools and 1,000 sessions",
     };
     match cores {
-        Cores::One => format!("{what}; client and server on one core"),
-        Cores::All => what.to_owned(),
+        Cores::One => format!("{title}; client and server on one core"),
+        Cores::All => title.to_owned(),
     }
 }
 
-/// What a column shows of a row.
+/// Content of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     Value(Metric),
     /// How many times better than rmcp in the same setup.
-    TimesRmcp(Metric),
+    AdvantageOverRmcp(Metric),
     /// How many times better than the best peer of the table.
-    TimesBestPeer(Metric),
+    AdvantageOverBestPeer(Metric),
     /// Throughput in percent of the blocking limit, time in multiples of it.
-    OfLimit(Metric),
-    /// What there is beyond the limit, in the unit of the metric.
-    BeyondLimit(Metric),
+    RelativeToLimit(Metric),
+    /// Difference to the limit, in the unit of the metric.
+    AddedToLimit(Metric),
 }
 
 impl Column {
     fn heading(self) -> String {
         match self {
             Self::Value(metric) => metric.heading().to_owned(),
-            Self::TimesRmcp(_) => "× rmcp".to_owned(),
-            Self::TimesBestPeer(_) => "× best peer".to_owned(),
-            Self::OfLimit(metric) => match metric.better() {
+            Self::AdvantageOverRmcp(_) => "× rmcp".to_owned(),
+            Self::AdvantageOverBestPeer(_) => "× best peer".to_owned(),
+            Self::RelativeToLimit(metric) => match metric.better() {
                 Better::Higher => "% of limit".to_owned(),
                 Better::Lower => "/ limit".to_owned(),
             },
-            Self::BeyondLimit(metric) => format!("added {}", metric.heading()),
+            Self::AddedToLimit(metric) => format!("added {}", metric.heading()),
         }
     }
 }
 
 fn columns(scenario: Scenario) -> &'static [Column] {
     match scenario.subject() {
-        Subject::Stdio | Subject::Http => columns_of_clients(scenario),
-        Subject::Manager => columns_of_rack(scenario),
-        Subject::Cli => columns_of_programs(scenario),
-        Subject::Gateway => columns_of_gateways(scenario),
+        Subject::Stdio | Subject::Http => client_columns(scenario),
+        Subject::Manager => manager_columns(scenario),
+        Subject::Cli => cli_columns(scenario),
+        Subject::Gateway => gateway_columns(scenario),
     }
 }
 
-fn columns_of_clients(scenario: Scenario) -> &'static [Column] {
-    use Column::{OfLimit, TimesBestPeer, TimesRmcp, Value};
+fn client_columns(scenario: Scenario) -> &'static [Column] {
+    use Column::{AdvantageOverBestPeer, AdvantageOverRmcp, RelativeToLimit, Value};
     use Metric as M;
     match scenario {
         Scenario::Sequential
@@ -231,16 +235,16 @@ fn columns_of_clients(scenario: Scenario) -> &'static [Column] {
             Value(M::P50Micros),
             Value(M::P99Micros),
             Value(M::CpuMicrosPerCall),
-            OfLimit(M::P50Micros),
-            TimesRmcp(M::P50Micros),
-            TimesBestPeer(M::P50Micros),
+            RelativeToLimit(M::P50Micros),
+            AdvantageOverRmcp(M::P50Micros),
+            AdvantageOverBestPeer(M::P50Micros),
         ],
         Scenario::InFlight64 | Scenario::InFlight1024 => &[
             Value(M::CallsPerSecond),
             Value(M::CpuMicrosPerCall),
-            OfLimit(M::CallsPerSecond),
-            TimesRmcp(M::CallsPerSecond),
-            TimesBestPeer(M::CallsPerSecond),
+            RelativeToLimit(M::CallsPerSecond),
+            AdvantageOverRmcp(M::CallsPerSecond),
+            AdvantageOverBestPeer(M::CallsPerSecond),
         ],
         Scenario::HttpJson64
         | Scenario::HttpEvents64
@@ -250,61 +254,63 @@ fn columns_of_clients(scenario: Scenario) -> &'static [Column] {
             Value(M::P50Micros),
             Value(M::P99Micros),
             Value(M::CpuMicrosPerCall),
-            OfLimit(M::CallsPerSecond),
-            TimesRmcp(M::CallsPerSecond),
-            TimesBestPeer(M::CallsPerSecond),
+            RelativeToLimit(M::CallsPerSecond),
+            AdvantageOverRmcp(M::CallsPerSecond),
+            AdvantageOverBestPeer(M::CallsPerSecond),
         ],
         Scenario::HeadOfLine => &[
-            Value(M::LoadedMicros),
-            Value(M::LoadedP99Micros),
+            Value(M::BesideSlowMicros),
+            Value(M::BesideSlowP99Micros),
             Value(M::AloneMicros),
-            Value(M::LoadedOverAlone),
+            Value(M::BesideSlowOverAlone),
         ],
         Scenario::Result1Escaped | Scenario::Result8 | Scenario::Result16 => &[
             Value(M::Millis),
             Value(M::CpuMillis),
             Value(M::PeakMegabytes),
             Value(M::OverIdleMegabytes),
-            OfLimit(M::Millis),
-            TimesRmcp(M::Millis),
-            TimesBestPeer(M::Millis),
+            RelativeToLimit(M::Millis),
+            AdvantageOverRmcp(M::Millis),
+            AdvantageOverBestPeer(M::Millis),
         ],
         Scenario::Tools5000 => &[
             Value(M::Millis),
             Value(M::CpuMillis),
             Value(M::OverIdleMegabytes),
-            Value(M::AgainOverIdleMegabytes),
-            OfLimit(M::Millis),
-            TimesRmcp(M::Millis),
-            TimesBestPeer(M::Millis),
+            Value(M::RelistOverIdleMegabytes),
+            RelativeToLimit(M::Millis),
+            AdvantageOverRmcp(M::Millis),
+            AdvantageOverBestPeer(M::Millis),
         ],
         Scenario::Connect => &[
             Value(M::Millis),
             Value(M::P99Millis),
             Value(M::CpuMillis),
-            OfLimit(M::Millis),
-            TimesRmcp(M::Millis),
+            RelativeToLimit(M::Millis),
+            AdvantageOverRmcp(M::Millis),
         ],
-        Scenario::IdleLines => &[
-            Value(M::ResidentKibPerLine),
-            Value(M::AnonymousKibPerLine),
-            Value(M::PrivateKibPerGoBetween),
+        Scenario::IdleConnections => &[
+            Value(M::ResidentKibPerConnection),
+            Value(M::AnonymousKibPerConnection),
+            Value(M::PrivateKibPerGuardian),
         ],
-        Scenario::Instructions | Scenario::HttpInstructions => {
-            &[Value(M::Instructions), TimesRmcp(M::Instructions), TimesBestPeer(M::Instructions)]
-        }
+        Scenario::Instructions | Scenario::HttpInstructions => &[
+            Value(M::Instructions),
+            AdvantageOverRmcp(M::Instructions),
+            AdvantageOverBestPeer(M::Instructions),
+        ],
         Scenario::Allocations | Scenario::HttpAllocations => {
-            &[Value(M::Allocations), Value(M::AllocatedBytes), TimesRmcp(M::Allocations)]
+            &[Value(M::Allocations), Value(M::AllocatedBytes), AdvantageOverRmcp(M::Allocations)]
         }
         _ => &[],
     }
 }
 
-fn columns_of_rack(scenario: Scenario) -> &'static [Column] {
-    use Column::{TimesRmcp, Value};
+fn manager_columns(scenario: Scenario) -> &'static [Column] {
+    use Column::{AdvantageOverRmcp, Value};
     use Metric as M;
     match scenario {
-        Scenario::RackSequential => &[
+        Scenario::ManagerSequential => &[
             Value(M::ClientP50Micros),
             Value(M::P50Micros),
             Value(M::P50OverClient),
@@ -312,7 +318,7 @@ fn columns_of_rack(scenario: Scenario) -> &'static [Column] {
             Value(M::CpuMicrosPerCall),
             Value(M::CpuOverClient),
         ],
-        Scenario::RackInFlight64 => &[
+        Scenario::ManagerInFlight64 => &[
             Value(M::ClientCallsPerSecond),
             Value(M::CallsPerSecond),
             Value(M::TimeOverClient),
@@ -320,71 +326,75 @@ fn columns_of_rack(scenario: Scenario) -> &'static [Column] {
             Value(M::CpuMicrosPerCall),
             Value(M::CpuOverClient),
         ],
-        Scenario::RackInstructions => &[Value(M::Instructions)],
-        Scenario::RackAllocations => &[Value(M::Allocations), Value(M::AllocatedBytes)],
-        Scenario::RackTools => &[
+        Scenario::ManagerInstructions => &[Value(M::Instructions)],
+        Scenario::ManagerAllocations => &[Value(M::Allocations), Value(M::AllocatedBytes)],
+        Scenario::ManagerTools => &[
             Value(M::AllToolsMicros),
             Value(M::AllToolsP99Micros),
             Value(M::ReadToolsMicros),
-            Value(M::RecallMillis),
+            Value(M::CachedToolsMillis),
         ],
-        Scenario::RackMemory => &[
-            Value(M::ResidentKibPerLine),
-            Value(M::AnonymousKibPerLine),
+        Scenario::ManagerMemory => &[
+            Value(M::ResidentKibPerConnection),
+            Value(M::AnonymousKibPerConnection),
             Value(M::ListKibPerServer),
             Value(M::BeyondListKibPerServer),
-            Value(M::PrivateKibPerGoBetween),
+            Value(M::PrivateKibPerGuardian),
         ],
-        Scenario::RackStart => &[Value(M::Millis), Value(M::CpuMillis), TimesRmcp(M::Millis)],
-        Scenario::RackNeighbours => &[
+        Scenario::ManagerStart => {
+            &[Value(M::Millis), Value(M::CpuMillis), AdvantageOverRmcp(M::Millis)]
+        }
+        Scenario::ManagerBadNeighbor => &[
             Value(M::P50Micros),
             Value(M::P99Micros),
-            Value(M::OutsideP50Micros),
-            Value(M::OutsideP99Micros),
-            Value(M::InsideP50Micros),
-            Value(M::InsideP99Micros),
-            Value(M::InsideOverQuiet),
-            Value(M::InsideOverOutside),
+            Value(M::UnmanagedP50Micros),
+            Value(M::UnmanagedP99Micros),
+            Value(M::ManagedP50Micros),
+            Value(M::ManagedP99Micros),
+            Value(M::ManagedOverQuiet),
+            Value(M::ManagedOverUnmanaged),
             Value(M::FailedCalls),
         ],
         _ => &[],
     }
 }
 
-fn columns_of_programs(scenario: Scenario) -> &'static [Column] {
-    use Column::{BeyondLimit, TimesBestPeer, Value};
+fn cli_columns(scenario: Scenario) -> &'static [Column] {
+    use Column::{AddedToLimit, AdvantageOverBestPeer, Value};
     use Metric as M;
     match scenario {
         Scenario::CliNode | Scenario::CliDemo => &[
-            Value(M::AnswerMillis),
-            BeyondLimit(M::AnswerMillis),
+            Value(M::FirstOutputMillis),
+            AddedToLimit(M::FirstOutputMillis),
             Value(M::Millis),
-            BeyondLimit(M::Millis),
+            AddedToLimit(M::Millis),
             Value(M::PeakMib),
             Value(M::TreePeakMib),
-            TimesBestPeer(M::Millis),
+            AdvantageOverBestPeer(M::Millis),
         ],
-        Scenario::CliWarm => &[Value(M::AnswerMillis), Value(M::Millis)],
-        Scenario::CliHelp => &[Value(M::Millis), Value(M::PeakMib), TimesBestPeer(M::Millis)],
+        Scenario::CliWarm => &[Value(M::FirstOutputMillis), Value(M::Millis)],
+        Scenario::CliHelp => {
+            &[Value(M::Millis), Value(M::PeakMib), AdvantageOverBestPeer(M::Millis)]
+        }
         Scenario::CliSize => &[Value(M::BuiltMib), Value(M::StrippedMib)],
         _ => &[],
     }
 }
 
-fn columns_of_gateways(scenario: Scenario) -> &'static [Column] {
-    use Column::{BeyondLimit, OfLimit, TimesBestPeer, Value};
+fn gateway_columns(scenario: Scenario) -> &'static [Column] {
+    use Column::{AddedToLimit, AdvantageOverBestPeer, RelativeToLimit, Value};
     use Metric as M;
     match scenario {
         Scenario::GatewayHttp | Scenario::GatewayStdio => &[
             Value(M::P50Micros),
-            BeyondLimit(M::P50Micros),
+            AddedToLimit(M::P50Micros),
             Value(M::P99Micros),
-            TimesBestPeer(M::P50Micros),
+            AdvantageOverBestPeer(M::P50Micros),
         ],
         Scenario::GatewayHttp64 | Scenario::GatewayStdio64 => &[
             Value(M::CallsPerSecond),
-            OfLimit(M::CallsPerSecond),
-            TimesBestPeer(M::CallsPerSecond),
+            RelativeToLimit(M::CallsPerSecond),
+            AdvantageOverBestPeer(M::CallsPerSecond),
         ],
         Scenario::GatewayMemory => {
             &[Value(M::ServersMib), Value(M::SessionsMib), Value(M::KibPerSession)]
@@ -396,20 +406,20 @@ fn columns_of_gateways(scenario: Scenario) -> &'static [Column] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::client_process::Outcome;
+    use crate::client_process::RunOutcome;
     use crate::report::Report;
     use crate::scenario::{CURRENT, MULTI};
 
-    fn calls(per_second: f64) -> Outcome {
-        Outcome::Measured(Report::from([(Metric::CallsPerSecond, per_second)]))
+    fn calls(per_second: f64) -> RunOutcome {
+        RunOutcome::Measured(Report::from([(Metric::CallsPerSecond, per_second)]))
     }
 
     #[test]
-    fn a_table_compares_each_client_with_the_limit_and_the_peers() {
+    fn clients_are_compared_with_limit_and_peers() {
         let mut results = Results::default();
         let entry = |client, setup| Entry { scenario: Scenario::InFlight64, setup, client };
-        results.add(entry(ClientName::Tower, MULTI), Outcome::NeverFinished);
-        results.add(entry(ClientName::Pmcp, MULTI), Outcome::Failed("no text".to_owned()));
+        results.add(entry(ClientName::Tower, MULTI), RunOutcome::TimedOut);
+        results.add(entry(ClientName::Pmcp, MULTI), RunOutcome::Failed("no text".to_owned()));
         results.add(entry(ClientName::Rmcp, MULTI), calls(100.0));
         results.add(entry(ClientName::Rmcp, MULTI), calls(110.0));
         results.add(entry(ClientName::Rmcp, CURRENT), calls(210.0));
@@ -423,35 +433,35 @@ mod tests {
 | rmcp 3.8.0 [current] |           210.0 |           – |      20.00 |   1.00 |        1.00 |
 | rmcp 3.8.0 [multi]   |   105.0 [110.0] |           – |      10.00 |   1.00 |        0.50 |
 | pmcp 2.23.0 [multi]  |  fails: no text |             |            |        |             |
-| tower-mcp 0.25.0 [multi] |  never finishes |             |            |        |             |
+| tower-mcp 0.25.0 [multi] |  timed out |             |            |        |             |
 ";
-        let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let collapse_spaces = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         let rendered = tables(&results).join("\n");
         let cells_only = |text: &str| {
             let rows = text.lines().filter(|line| !line.starts_with("|--"));
-            squeezed(&rows.collect::<Vec<_>>().join("\n"))
+            collapse_spaces(&rows.collect::<Vec<_>>().join("\n"))
         };
         assert_eq!(cells_only(&rendered), cells_only(expected));
     }
 
     #[test]
-    fn what_a_program_adds_to_its_server_has_a_column() {
+    fn added_time_has_a_column() {
         let mut results = Results::default();
         let entry = |client| Entry { scenario: Scenario::CliDemo, setup: CURRENT, client };
-        let ended = |millis| Outcome::Measured(Report::from([(Metric::Millis, millis)]));
-        results.add(entry(ClientName::Toolrack), ended(12.5));
-        results.add(entry(ClientName::BareBlock), ended(4.0));
+        let exited = |millis| RunOutcome::Measured(Report::from([(Metric::Millis, millis)]));
+        results.add(entry(ClientName::Toolrack), exited(12.5));
+        results.add(entry(ClientName::BareBlock), exited(4.0));
         let table = tables(&results).join("");
         let cells = |line: &str| -> Vec<String> {
             line.split('|').map(|part| part.trim().to_owned()).collect()
         };
         let rows: Vec<Vec<String>> = table.lines().map(cells).collect();
-        let at = rows[2].iter().position(|row| row == "added ms").unwrap();
-        assert_eq!((rows[4][at].as_str(), rows[5][at].as_str()), ("0.00", "8.50"));
+        let column = rows[2].iter().position(|heading| heading == "added ms").unwrap();
+        assert_eq!((rows[4][column].as_str(), rows[5][column].as_str()), ("0.00", "8.50"));
     }
 
     #[test]
-    fn what_could_not_run_is_named() {
+    fn skipped_scenario_is_listed() {
         let mut results = Results::default();
         results.skipped.push((Scenario::Instructions, "valgrind is not installed"));
         let expected = vec!["instructions: SKIPPED: valgrind is not installed\n".to_owned()];

@@ -1,7 +1,7 @@
 //! Stdio benchmark server: `toolrack-bench serve`.
 //!
 //! A legacy server (2025-11-25) on blocking pipes. It answers all requests of one read with one write to spend as
-//! little CPU time as possible, because the client is what is measured. It exits when stdin closes.
+//! little CPU time as possible: only the client is of interest. It exits when stdin closes.
 //!
 //! **Invariant:** the output consists of whole lines, each written under the output lock.
 
@@ -21,24 +21,26 @@ use anyhow::Context as _;
 use memchr::memchr;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use self::json_scan::{Request, Shortcut, member, number, unquoted};
+use self::json_scan::{EchoMatcher, Request, member, number, unquote};
 use self::responses::Escapes;
 use crate::system;
 
-/// How long a call of `slow` takes.
+/// Duration of a call of `slow`.
 const SLOW: Duration = Duration::from_millis(400);
 
-/// One read takes at most what a pipe holds; a client that stops reading while it writes more than this
-/// and the two pipes hold is blocked, as it would be by any server that answers before it reads on.
+/// Capacity of a pipe. As with any server that responds before it reads on, a client that writes more than this plus
+/// both pipes without reading blocks.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Slow calls that may wait at once. When all are taken the server waits for the oldest.
-const SLOW_CALLS: usize = 1024;
+/// Slow calls that wait at the same time. When the queue is full, the server waits for the oldest.
+const MAX_SLOW_CALLS: usize = 1024;
 
-/// Serves until the input ends. `n_tools` is the length of its tool list.
+/// Serves until stdin closes. `n_tools` is the length of the tool list.
 pub(crate) fn serve(n_tools: usize) -> anyhow::Result<()> {
-    let mut input = File::from(io::stdin().as_fd().try_clone_to_owned().context("no input")?);
-    let output = File::from(io::stdout().as_fd().try_clone_to_owned().context("no output")?);
+    let mut input =
+        File::from(io::stdin().as_fd().try_clone_to_owned().context("cannot open stdin")?);
+    let output =
+        File::from(io::stdout().as_fd().try_clone_to_owned().context("cannot open stdout")?);
     let mut server = Server::new(output, n_tools);
 
     let mut buffer = vec![0; READ_BYTES];
@@ -53,7 +55,7 @@ pub(crate) fn serve(n_tools: usize) -> anyhow::Result<()> {
         let mut rest = buffer.get(..filled).unwrap_or_default();
         while let Some(newline) = memchr(b'\n', rest) {
             let (line, after) = rest.split_at(newline);
-            server.answer(line)?;
+            server.respond(line)?;
             rest = after.get(1..).unwrap_or_default();
         }
         server.flush()?;
@@ -68,15 +70,15 @@ pub(crate) fn serve(n_tools: usize) -> anyhow::Result<()> {
 
 struct Server {
     output: Arc<Mutex<File>>,
-    out: Vec<u8>,
-    shortcut: Shortcut,
+    pending: Vec<u8>,
+    echo_matcher: EchoMatcher,
     n_tools: usize,
-    /// Made by the first `tools/list`, so that starting is quick.
+    /// Created by the first `tools/list`, to start fast.
     tool_list: Option<Vec<u8>>,
-    /// The last large result and what it was asked for; a client asks for the same one again.
-    big: Option<((usize, Escapes), Vec<u8>)>,
-    /// The timer's queue, from the first slow call on.
-    slow: Option<SyncSender<SlowCall>>,
+    /// The last large result with its arguments; clients request the same one repeatedly.
+    last_large_result: Option<((usize, Escapes), Vec<u8>)>,
+    /// Queue of the timer thread, which the first slow call starts.
+    slow_calls: Option<SyncSender<SlowCall>>,
 }
 
 struct SlowCall {
@@ -88,130 +90,134 @@ impl Server {
     fn new(output: File, n_tools: usize) -> Self {
         Self {
             output: Arc::new(Mutex::new(output)),
-            out: Vec::with_capacity(READ_BYTES),
-            shortcut: Shortcut::new(),
+            pending: Vec::with_capacity(READ_BYTES),
+            echo_matcher: EchoMatcher::new(),
             n_tools,
             tool_list: None,
-            big: None,
-            slow: None,
+            last_large_result: None,
+            slow_calls: None,
         }
     }
 
-    fn answer(&mut self, line: &[u8]) -> anyhow::Result<()> {
-        if let Some(id) = self.shortcut.id_of_echo(line) {
-            responses::echo(&mut self.out, id);
+    fn respond(&mut self, line: &[u8]) -> anyhow::Result<()> {
+        if let Some(id) = self.echo_matcher.echo_id(line) {
+            responses::write_echo(&mut self.pending, id);
             return Ok(());
         }
-        let Request { id: Some(id), method, params } = Request::of(line) else {
+        let Request { id: Some(id), method, params } = Request::parse(line) else {
             return Ok(());
         };
         match method {
             b"tools/call" => self.call(id, params)?,
             b"tools/list" => self.list(id)?,
-            b"initialize" => responses::whole_result(&mut self.out, id, responses::INITIALIZED),
-            b"ping" => responses::whole_result(&mut self.out, id, b"{}"),
-            _ => responses::method_not_found(&mut self.out, id),
+            b"initialize" => {
+                responses::write_result(&mut self.pending, id, responses::INITIALIZE_RESULT);
+            }
+            b"ping" => responses::write_result(&mut self.pending, id, b"{}"),
+            _ => responses::write_method_not_found(&mut self.pending, id),
         }
         Ok(())
     }
 
     fn call(&mut self, id: &[u8], params: &[u8]) -> anyhow::Result<()> {
-        match member(params, b"name").map(unquoted) {
-            Some(b"big") => self.big(id, member(params, b"arguments").unwrap_or_default())?,
-            Some(b"slow") => self.slow(id)?,
+        match member(params, b"name").map(unquote) {
+            Some(b"big") => {
+                self.large_result(id, member(params, b"arguments").unwrap_or_default())?;
+            }
+            Some(b"slow") => self.slow_call(id)?,
             Some(b"flood") => {
                 let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
                 flood(&mut *output)?;
             }
-            _ => responses::echo(&mut self.out, id),
+            _ => responses::write_echo(&mut self.pending, id),
         }
         Ok(())
     }
 
     fn list(&mut self, id: &[u8]) -> io::Result<()> {
         let list = self.tool_list.take().unwrap_or_else(|| responses::tool_list(self.n_tools));
-        self.answer_with(id, &list)?;
+        self.respond_with(id, &list)?;
         self.tool_list = Some(list);
         Ok(())
     }
 
-    fn big(&mut self, id: &[u8], arguments: &[u8]) -> io::Result<()> {
+    fn large_result(&mut self, id: &[u8], arguments: &[u8]) -> io::Result<()> {
         let text_bytes = member(arguments, b"n").map_or(0, number);
         let escapes = match member(arguments, b"escapes") {
             Some(b"true") => Escapes::With,
             _ => Escapes::Without,
         };
-        let asked = (text_bytes, escapes);
+        let requested = (text_bytes, escapes);
         let (_, result) = self
-            .big
+            .last_large_result
             .take()
-            .filter(|(made, _)| *made == asked)
-            .unwrap_or_else(|| (asked, responses::big(text_bytes, escapes)));
-        self.answer_with(id, &result)?;
-        self.big = Some((asked, result));
+            .filter(|(cached, _)| *cached == requested)
+            .unwrap_or_else(|| (requested, responses::large_result(text_bytes, escapes)));
+        self.respond_with(id, &result)?;
+        self.last_large_result = Some((requested, result));
         Ok(())
     }
 
-    /// A large result is written from where it is; copying it first would be time of the server.
-    fn answer_with(&mut self, id: &[u8], result: &[u8]) -> io::Result<()> {
+    /// Writes a large result without copying it first, to save time of the server.
+    fn respond_with(&mut self, id: &[u8], result: &[u8]) -> io::Result<()> {
         if result.len() < READ_BYTES {
-            responses::whole_result(&mut self.out, id, result);
+            responses::write_result(&mut self.pending, id, result);
             return Ok(());
         }
-        responses::result_opening(&mut self.out, id);
-        self.write_through(&[result, responses::RESULT_CLOSING])
+        responses::write_result_prefix(&mut self.pending, id);
+        self.write_through(&[result, responses::RESULT_SUFFIX])
     }
 
-    /// Queues the answer with the timer, so that the calls behind it are not held up.
-    fn slow(&mut self, id: &[u8]) -> anyhow::Result<()> {
+    /// Queues the response for the timer thread, so that it does not delay later calls.
+    fn slow_call(&mut self, id: &[u8]) -> anyhow::Result<()> {
         let mut line = Vec::new();
-        responses::echo(&mut line, id);
+        responses::write_echo(&mut line, id);
         let output = Arc::clone(&self.output);
-        let queue = self.slow.get_or_insert_with(|| {
-            let (queue, calls) = mpsc::sync_channel(SLOW_CALLS);
-            thread::spawn(move || answer_when_due(&calls, &output));
+        let queue = self.slow_calls.get_or_insert_with(|| {
+            let (queue, calls) = mpsc::sync_channel(MAX_SLOW_CALLS);
+            thread::spawn(move || respond_when_due(&calls, &output));
             queue
         });
-        queue.send(SlowCall { due: system::now() + SLOW, line }).context("the timer ended")
+        queue.send(SlowCall { due: system::now() + SLOW, line }).context("the timer thread exited")
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        if !self.out.is_empty() {
+        if !self.pending.is_empty() {
             self.write_through(&[])?;
         }
         Ok(())
     }
 
-    /// Writes what is pending and then `pieces`, as one uninterrupted piece.
+    /// Writes the pending responses and then `pieces` under one lock.
     fn write_through(&mut self, pieces: &[&[u8]]) -> io::Result<()> {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        output.write_all(&self.out)?;
-        self.out.clear();
+        output.write_all(&self.pending)?;
+        self.pending.clear();
         pieces.iter().try_for_each(|piece| output.write_all(piece))
     }
 }
 
-/// All slow calls take equally long, so the order of arrival is the order of answering.
-fn answer_when_due(calls: &Receiver<SlowCall>, output: &Mutex<File>) {
+/// Sends slow responses when they are due. All take equally long, so they are due in order of arrival.
+fn respond_when_due(calls: &Receiver<SlowCall>, output: &Mutex<File>) {
     for call in calls {
         thread::sleep(call.due.saturating_duration_since(system::now()));
         let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
-        // A client that is gone has closed the pipe; the main loop sees it too, and ends.
+        // The client has closed the pipe; the main loop notices it too and exits.
         if output.write_all(&call.line).is_err() {
             return;
         }
     }
 }
 
-/// Well-formed, and of no use to anybody: a notification that nobody knows, and an answer that nobody waits for.
-const NONSENSE: &[u8] = b"\
+/// Well-formed but useless: an unknown notification, and a response without a request.
+const FLOOD_MESSAGES: &[u8] = b"\
     {\"jsonrpc\":\"2.0\",\"method\":\"notifications/nonsense\",\"params\":{\"of\":\"no use to anybody\"}}\n\
     {\"jsonrpc\":\"2.0\",\"id\":999999999,\"result\":{\"content\":[]}}\n";
 
-/// How much is written at once: what a pipe holds.
+/// Size of one write: the capacity of a pipe.
 const WRITE_BYTES: usize = 64 * 1024;
 
-/// Goes on until nobody reads the output, or until whoever started the process is gone.
+/// Floods the output and spins a core until the pipe closes or the parent process exits.
 fn flood(output: &mut impl Write) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     thread::spawn(|| {
@@ -219,8 +225,8 @@ fn flood(output: &mut impl Write) -> io::Result<()> {
             std::hint::spin_loop();
         }
     });
-    let nonsense = NONSENSE.repeat(WRITE_BYTES / NONSENSE.len());
+    let messages = FLOOD_MESSAGES.repeat(WRITE_BYTES / FLOOD_MESSAGES.len());
     loop {
-        output.write_all(&nonsense)?;
+        output.write_all(&messages)?;
     }
 }

@@ -1,4 +1,4 @@
-//! The HTTP server as the client process has it: started before the client, ended after it.
+//! Server processes that a client process starts.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use crate::server::http::{Eras, Framing, path};
 use crate::system;
 
-/// How to start a server: most often this same program.
+/// Command of a server; usually this program itself.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerCommand {
     pub(crate) program: PathBuf,
@@ -39,45 +39,45 @@ impl ServerCommand {
     }
 }
 
-/// A server that listens on this machine.
+/// Address of an HTTP benchmark server on this machine.
 #[derive(Debug)]
-pub(crate) struct RemoteServer {
+pub(crate) struct HttpServer {
     pub(crate) port: u16,
     pub(crate) framing: Framing,
 }
 
-impl RemoteServer {
+impl HttpServer {
     pub(crate) fn url(&self, eras: Eras) -> String {
         format!("http://127.0.0.1:{}{}", self.port, path(self.framing, eras))
     }
 }
 
-/// The process of a server.
+/// A running server process that prints its address.
 #[derive(Debug)]
-pub(crate) struct RemoteProcess {
+pub(crate) struct ServerProcess {
     child: Child,
-    /// The server ends with its input, so this is what keeps it going.
+    /// The server exits when its stdin closes.
     stdin: ChildStdin,
-    /// The first line that it printed.
-    pub(crate) said: String,
+    /// First line of its output.
+    pub(crate) first_line: String,
 }
 
-impl RemoteProcess {
+impl ServerProcess {
     pub(crate) fn start(server: &ServerCommand) -> anyhow::Result<Self> {
         let mut command = server.std();
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let stdin = child.stdin.take().context("no stdin")?;
-        let mut said = String::new();
-        BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut said)?;
-        Ok(Self { child, stdin, said: said.trim().to_owned() })
+        let mut first_line = String::new();
+        BufReader::new(child.stdout.take().context("no stdout")?).read_line(&mut first_line)?;
+        Ok(Self { child, stdin, first_line: first_line.trim().to_owned() })
     }
 
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    pub(crate) fn end(self) -> anyhow::Result<()> {
-        let Self { mut child, stdin, said: _ } = self;
+    pub(crate) fn stop(self) -> anyhow::Result<()> {
+        let Self { mut child, stdin, first_line: _ } = self;
         drop(stdin);
         child.wait()?;
         Ok(())

@@ -1,6 +1,6 @@
-//! What many measurements come to.
+//! Quantiles, and comparison of figures.
 
-/// The value below which `share` of the values lie (0.5 is the median). Nothing has no quantile.
+/// Interpolated quantile (0.5 is the median); `None` without values.
 pub(crate) fn quantile(values: &[f64], share: f64) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -9,7 +9,7 @@ pub(crate) fn quantile(values: &[f64], share: f64) -> Option<f64> {
         clippy::cast_precision_loss,
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
-        reason = "an index into what fits in memory, from a share between 0 and 1"
+        reason = "an index into a vector, from a share between 0 and 1"
     )]
     let (below, fraction) = {
         let exact = last as f64 * share.clamp(0.0, 1.0);
@@ -24,7 +24,7 @@ pub(crate) fn median(values: &[f64]) -> Option<f64> {
     quantile(values, 0.5)
 }
 
-/// Which end of the scale is the good one.
+/// Whether higher or lower figures are better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Better {
     Higher,
@@ -39,7 +39,7 @@ impl Better {
         }
     }
 
-    /// How many times better `value` is than `reference`: above 1 is better, whichever way is good.
+    /// How many times better `value` is than `reference`; above 1 is better.
     pub(crate) fn advantage(self, value: f64, reference: f64) -> f64 {
         match self {
             Self::Higher => value / reference,
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_lie_between_their_neighbours() {
+    fn quantiles_are_interpolated() {
         check(&[], 0.5, None);
         check(&[4.0], 0.5, Some(4.0));
         check(&[3.0, 1.0, 2.0], 0.5, Some(2.0));
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn advantage_is_above_one_for_the_better_value() {
+    fn better_value_has_advantage_above_one() {
         assert_eq!(Some(Better::Higher.advantage(300.0, 100.0)), Some(3.0));
         assert_eq!(Some(Better::Lower.advantage(2.0, 8.0)), Some(4.0));
         assert_eq!(Better::Higher.best(&[1.0, 3.0, 2.0]), Some(3.0));

@@ -1,6 +1,6 @@
-//! Tables that line up in a terminal and are Markdown as they stand.
+//! Markdown tables with aligned columns, readable in a terminal too.
 
-/// A titled table. Every row has as many cells as there are headings.
+/// A table with a title. Every row has as many cells as there are headings.
 #[derive(Debug)]
 pub(crate) struct Table {
     pub(crate) title: String,
@@ -9,7 +9,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// The first column is text and starts at the left; the others are numbers and end at the right.
+    /// The first column is left-aligned text; the others are right-aligned numbers.
     pub(crate) fn render(&self) -> String {
         let widths = self.widths();
         let rule: Vec<String> = widths
@@ -36,7 +36,7 @@ impl Table {
             rows.filter_map(move |row| row.get(column))
         };
         columns
-            .map(|columns| cells(columns).map(|cell| cell.chars().count()).max().unwrap_or(0))
+            .map(|column| cells(column).map(|cell| cell.chars().count()).max().unwrap_or(0))
             .collect()
     }
 }
@@ -52,25 +52,25 @@ fn push_row(text: &mut String, cells: &[String], widths: &[usize]) {
     text.push_str("|\n");
 }
 
-/// A number with as many digits as a reader needs: 1,234,567 · 123.4 · 12.34.
+/// Formats a number with digit groups and few decimals: 1,234,567 · 123.4 · 12.34.
 pub(crate) fn number(value: f64) -> String {
     let decimals = match value.abs() {
         size if size >= 1000.0 => 0,
         size if size >= 100.0 => 1,
         _ => 2,
     };
-    let plain = format!("{value:.decimals$}");
-    let (whole, fraction) = match plain.split_once('.') {
+    let rounded = format!("{value:.decimals$}");
+    let (whole, fraction) = match rounded.split_once('.') {
         Some((whole, fraction)) => (whole, format!(".{fraction}")),
-        None => (plain.as_str(), String::new()),
+        None => (rounded.as_str(), String::new()),
     };
     let (sign, digits) = match whole.strip_prefix('-') {
         Some(digits) => ("-", digits),
         None => ("", whole),
     };
     let mut grouped = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             grouped.push(',');
         }
         grouped.push(digit);
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_line_up_and_are_markdown() {
+    fn table_is_aligned_markdown() {
         let table = Table {
             title: "Calls".to_owned(),
             headings: vec!["client".to_owned(), "p50 µs".to_owned()],
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_have_the_digits_a_reader_needs() {
+    fn numbers_are_grouped_and_rounded() {
         check(0.0, "0.00");
         check(4.456, "4.46");
         check(99.999, "100.00");

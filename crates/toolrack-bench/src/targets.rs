@@ -1,6 +1,6 @@
-//! Performance targets, and whether a run meets them.
+//! Performance targets, and whether a measurement meets them.
 //!
-//! A target without all of its figures was not run, and does not fail the benchmark.
+//! A target with missing figures was not run; it does not fail the benchmark.
 
 use std::fmt;
 
@@ -37,18 +37,18 @@ impl fmt::Display for Bound {
     }
 }
 
-/// One target beside what was measured.
+/// A target and its measured figure.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Verdict {
-    target: &'static str,
+pub(crate) struct Target {
+    name: &'static str,
     bound: Bound,
     measured: Option<f64>,
-    /// What a bare pipe or HTTP client reaches, with no MCP client at all. A bound beyond it cannot be met on this machine.
+    /// Figure of a bare pipe or HTTP client without MCP. A bound beyond it cannot be met on this machine.
     at_limit: Option<f64>,
 }
 
-impl Verdict {
-    fn word(&self) -> &'static str {
+impl Target {
+    fn status(&self) -> &'static str {
         match self.measured {
             None => "not run",
             Some(value) if self.bound.is_met(value) => "ok",
@@ -57,122 +57,125 @@ impl Verdict {
     }
 }
 
-pub(crate) fn verdicts(subject: Subject, results: &Results) -> Vec<Verdict> {
-    let asked = Asked { results };
+/// Evaluates the targets of a subject.
+pub(crate) fn evaluate(subject: Subject, results: &Results) -> Vec<Target> {
+    let figures = Figures { results };
     match subject {
-        Subject::Http => asked.about_http(),
-        Subject::Manager => asked.about_rack(),
-        Subject::Cli => asked.about_programs(),
-        Subject::Gateway => asked.about_gateways(),
+        Subject::Http => figures.http_targets(),
+        Subject::Manager => figures.manager_targets(),
+        Subject::Cli => figures.cli_targets(),
+        Subject::Gateway => figures.gateway_targets(),
         Subject::Stdio => {
-            let mut verdicts = asked.about_calls();
-            verdicts.extend(asked.about_costs());
-            verdicts.extend(asked.about_results());
-            verdicts.extend(asked.about_tools());
-            verdicts.extend(asked.about_lines());
-            verdicts
+            let mut targets = figures.call_targets();
+            targets.extend(figures.cost_targets());
+            targets.extend(figures.large_result_targets());
+            targets.extend(figures.tool_list_targets());
+            targets.extend(figures.connection_targets());
+            targets
         }
     }
 }
 
-pub(crate) fn all_met(verdicts: &[Verdict]) -> bool {
-    verdicts.iter().all(|verdict| verdict.word() != "MISSED")
+pub(crate) fn all_met(targets: &[Target]) -> bool {
+    targets.iter().all(|target| target.status() != "MISSED")
 }
 
-pub(crate) fn section(subject: Subject, verdicts: &[Verdict]) -> String {
-    let shown = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), number);
+/// The table of targets.
+pub(crate) fn render(subject: Subject, targets: &[Target]) -> String {
+    let cell = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), number);
     let bare = match subject {
-        Subject::Stdio => Some("a bare tokio pipe"),
-        Subject::Http => Some("a bare hyper-util client"),
-        // Nothing bare manages servers, is a program or stands before a server.
+        Subject::Stdio => Some("bare Tokio pipe"),
+        Subject::Http => Some("bare hyper-util client"),
+        // These subjects have no bare counterpart.
         Subject::Manager | Subject::Cli | Subject::Gateway => None,
     };
-    let rows = verdicts
+    let rows = targets
         .iter()
-        .map(|verdict| {
-            let Verdict { target, bound, measured, at_limit } = verdict;
-            let cells = [bound.to_string(), shown(*measured), verdict.word().to_owned()];
-            let mut row = vec![(*target).to_owned()];
+        .map(|target| {
+            let Target { name, bound, measured, at_limit } = target;
+            let cells = [bound.to_string(), cell(*measured), target.status().to_owned()];
+            let mut row = vec![(*name).to_owned()];
             row.extend(cells);
-            row.extend(bare.map(|_| shown(*at_limit)));
+            row.extend(bare.map(|_| cell(*at_limit)));
             row
         })
         .collect();
-    let headings = ["target", "bound", "measured", "verdict"].into_iter().chain(bare);
+    let headings = ["target", "bound", "measured", "status"].into_iter().chain(bare);
     let headings = headings.map(str::to_owned).collect();
     Table { title: "Targets".to_owned(), headings, rows }.render()
 }
 
-struct Asked<'a> {
+/// Computes targets from the results.
+struct Figures<'a> {
     results: &'a Results,
 }
 
-impl Asked<'_> {
-    fn about_calls(&self) -> Vec<Verdict> {
+impl Figures<'_> {
+    fn call_targets(&self) -> Vec<Target> {
         use Bound::AtLeast;
         use Scenario::{InFlight64, InFlight1024, Sequential};
         let (p50, calls) = (Metric::P50Micros, Metric::CallsPerSecond);
         vec![
-            compared("sequential, one core: × rmcp (p50)", AtLeast(3.3), |client| {
-                self.times_rmcp(client, Sequential, PINNED, p50)
+            compare_with_pipe("sequential, one core: × rmcp (p50)", AtLeast(3.3), |client| {
+                self.advantage_over_rmcp(client, Sequential, PINNED, p50)
             }),
-            compared("sequential, one core: × best peer (p50)", AtLeast(2.2), |client| {
-                self.times_best_peer(client, Sequential, PINNED, p50)
+            compare_with_pipe("sequential, one core: × best peer (p50)", AtLeast(2.2), |client| {
+                self.advantage_over_best_peer(client, Sequential, PINNED, p50)
             }),
-            compared("64 in flight [multi]: × rmcp", AtLeast(6.0), |client| {
-                self.times_rmcp(client, InFlight64, MULTI, calls)
+            compare_with_pipe("64 in flight [multi]: × rmcp", AtLeast(6.0), |client| {
+                self.advantage_over_rmcp(client, InFlight64, MULTI, calls)
             }),
-            compared(
+            compare_with_pipe(
                 "64 in flight [multi]: × best peer on either runtime",
                 AtLeast(2.2),
-                |client| self.times_best_peer(client, InFlight64, MULTI, calls),
+                |client| self.advantage_over_best_peer(client, InFlight64, MULTI, calls),
             ),
-            compared(
+            compare_with_pipe(
                 "64 in flight [current]: × best peer on either runtime",
                 AtLeast(2.2),
-                |client| self.times_best_peer(client, InFlight64, CURRENT, calls),
+                |client| self.advantage_over_best_peer(client, InFlight64, CURRENT, calls),
             ),
-            compared("1,024 in flight [multi]: × rmcp", AtLeast(10.0), |client| {
-                self.times_rmcp(client, InFlight1024, MULTI, calls)
+            compare_with_pipe("1,024 in flight [multi]: × rmcp", AtLeast(10.0), |client| {
+                self.advantage_over_rmcp(client, InFlight1024, MULTI, calls)
             }),
-            compared("1,024 in flight [current]: × rmcp", AtLeast(10.0), |client| {
-                self.times_rmcp(client, InFlight1024, CURRENT, calls)
+            compare_with_pipe("1,024 in flight [current]: × rmcp", AtLeast(10.0), |client| {
+                self.advantage_over_rmcp(client, InFlight1024, CURRENT, calls)
             }),
         ]
     }
 
-    fn about_costs(&self) -> Vec<Verdict> {
+    fn cost_targets(&self) -> Vec<Target> {
         use Bound::AtMost;
         use Scenario::{Allocations, HeadOfLine, Instructions};
-        let loaded = self.of(Toolrack, HeadOfLine, PINNED, Metric::LoadedOverAlone);
-        let instructions = self.of(ToolrackRaw, Instructions, CURRENT, Metric::Instructions);
-        let allocations = self.of(ToolrackRaw, Allocations, CURRENT, Metric::Allocations);
+        let beside_slow = self.median(Toolrack, HeadOfLine, PINNED, Metric::BesideSlowOverAlone);
+        let instructions = self.median(ToolrackRaw, Instructions, CURRENT, Metric::Instructions);
+        let allocations = self.median(ToolrackRaw, Allocations, CURRENT, Metric::Allocations);
         vec![
-            verdict("head of line: beside slow calls / alone", AtMost(2.0), loaded),
-            verdict("instructions per call, raw result", AtMost(8_000.0), instructions),
-            verdict("allocations per call, raw result", AtMost(4.0), allocations),
+            target("head-of-line blocking: beside slow calls / alone", AtMost(2.0), beside_slow),
+            target("instructions per call, raw result", AtMost(8_000.0), instructions),
+            target("allocations per call, raw result", AtMost(4.0), allocations),
         ]
     }
 
-    /// Text that the caller owns is a copy of what came, which a bare reader does not make; so both ways
-    /// of taking a result are held to the bounds, and the table says which of them keeps within.
-    fn about_results(&self) -> Vec<Verdict> {
+    /// An owned text is a copy, which a bare reader does not make; so decoded and raw results are both compared
+    /// with the bounds.
+    fn large_result_targets(&self) -> Vec<Target> {
         use Bound::AtMost;
         use Scenario::{Result8, Result16};
         let time = |client, scenario| {
-            let limit = self.of(BareBlock, scenario, CURRENT, Metric::Millis);
-            over(self.of(client, scenario, CURRENT, Metric::Millis), limit)
+            let limit = self.median(BareBlock, scenario, CURRENT, Metric::Millis);
+            ratio(self.median(client, scenario, CURRENT, Metric::Millis), limit)
         };
         let memory = |client, scenario, payload_bytes| {
-            let megabytes = self.of(client, scenario, CURRENT, Metric::OverIdleMegabytes);
-            over(megabytes, Some(payload_bytes / 1e6))
+            let megabytes = self.median(client, scenario, CURRENT, Metric::OverIdleMegabytes);
+            ratio(megabytes, Some(payload_bytes / 1e6))
         };
-        let cpu = over(
-            self.of(Toolrack, Result8, CURRENT, Metric::CpuMillis),
-            self.of(Rmcp, Result8, CURRENT, Metric::CpuMillis),
+        let cpu = ratio(
+            self.median(Toolrack, Result8, CURRENT, Metric::CpuMillis),
+            self.median(Rmcp, Result8, CURRENT, Metric::CpuMillis),
         );
         let (small, large) = (8.0 * MIB_AS_FLOAT, 16.0 * MIB_AS_FLOAT);
-        let at_most = |target, bound, measured| verdict(target, AtMost(bound), measured);
+        let at_most = |name, bound, measured| target(name, AtMost(bound), measured);
         vec![
             at_most("8 MiB result: time / bare reader's", 1.3, time(Toolrack, Result8)),
             at_most("8 MiB result, raw: time / bare reader's", 1.3, time(ToolrackRaw, Result8)),
@@ -194,41 +197,42 @@ impl Asked<'_> {
         ]
     }
 
-    fn about_tools(&self) -> Vec<Verdict> {
+    fn tool_list_targets(&self) -> Vec<Target> {
         use Bound::{AtLeast, AtMost};
         use Scenario::Tools5000;
-        let over_idle = self.of(Toolrack, Tools5000, CURRENT, Metric::OverIdleMegabytes);
+        let over_idle = self.median(Toolrack, Tools5000, CURRENT, Metric::OverIdleMegabytes);
         vec![
-            compared("5,000 tools: × rmcp", AtLeast(4.0), |client| {
-                self.times_rmcp(client, Tools5000, CURRENT, Metric::Millis)
+            compare_with_pipe("5,000 tools: × rmcp", AtLeast(4.0), |client| {
+                self.advantage_over_rmcp(client, Tools5000, CURRENT, Metric::Millis)
             }),
-            verdict("5,000 tools: MB over idle", AtMost(25.0), over_idle),
+            target("5,000 tools: MB over idle", AtMost(25.0), over_idle),
         ]
     }
 
-    fn about_lines(&self) -> Vec<Verdict> {
+    fn connection_targets(&self) -> Vec<Target> {
         use Bound::AtMost;
-        use Scenario::{Connect, IdleLines};
-        let rmcp = self.of(Rmcp, Connect, CURRENT, Metric::Millis);
-        let under_guardian = self.of(ToolrackGuarded, Connect, CURRENT, Metric::Millis);
-        let private = self.of(ToolrackGuarded, IdleLines, CURRENT, Metric::PrivateKibPerGoBetween);
+        use Scenario::{Connect, IdleConnections};
+        let rmcp = self.median(Rmcp, Connect, CURRENT, Metric::Millis);
+        let under_guardian = self.median(ToolrackGuarded, Connect, CURRENT, Metric::Millis);
+        let private =
+            self.median(ToolrackGuarded, IdleConnections, CURRENT, Metric::PrivateKibPerGuardian);
         vec![
-            compared("connect without guardian: time / rmcp's", AtMost(1.0), |client| {
-                over(self.of(client, Connect, CURRENT, Metric::Millis), rmcp)
+            compare_with_pipe("connect without guardian: time / rmcp's", AtMost(1.0), |client| {
+                ratio(self.median(client, Connect, CURRENT, Metric::Millis), rmcp)
             }),
-            verdict(
+            target(
                 "connect with guardian: ms more than rmcp",
                 AtMost(2.0),
                 under_guardian.zip(rmcp).map(|(ours, theirs)| ours - theirs),
             ),
-            compared("idle line: KiB of resident memory", AtMost(16.0), |client| {
-                self.of(client, IdleLines, CURRENT, Metric::ResidentKibPerLine)
+            compare_with_pipe("idle connection: KiB of resident memory", AtMost(16.0), |client| {
+                self.median(client, IdleConnections, CURRENT, Metric::ResidentKibPerConnection)
             }),
-            verdict("guardian: KiB of private memory", AtMost(1024.0), private),
+            target("guardian: KiB of private memory", AtMost(1024.0), private),
         ]
     }
 
-    fn of(
+    fn median(
         &self,
         client: ClientName,
         scenario: Scenario,
@@ -238,20 +242,20 @@ impl Asked<'_> {
         self.results.median(Entry { scenario, setup, client }, metric)
     }
 
-    fn times_rmcp(
+    fn advantage_over_rmcp(
         &self,
         client: ClientName,
         scenario: Scenario,
         setup: Setup,
         metric: Metric,
     ) -> Option<f64> {
-        let value = self.of(client, scenario, setup, metric)?;
-        let rmcp = self.of(Rmcp, scenario, setup, metric)?;
+        let value = self.median(client, scenario, setup, metric)?;
+        let rmcp = self.median(Rmcp, scenario, setup, metric)?;
         Some(metric.better().advantage(value, rmcp))
     }
 
-    /// Beside the best that any peer reached on as many cores, on whichever runtime suits it.
-    fn times_best_peer(
+    /// Advantage over the best peer with the same number of cores, on any runtime.
+    fn advantage_over_best_peer(
         &self,
         client: ClientName,
         scenario: Scenario,
@@ -260,9 +264,9 @@ impl Asked<'_> {
     ) -> Option<f64> {
         let same_cores: Vec<Setup> = [PINNED, MULTI, CURRENT]
             .into_iter()
-            .filter(|value| value.cores == setup.cores)
+            .filter(|candidate| candidate.cores == setup.cores)
             .collect();
-        let value = self.of(client, scenario, setup, metric)?;
+        let value = self.median(client, scenario, setup, metric)?;
         let peer = self.results.best_peer(scenario, &same_cores, metric)?;
         Some(metric.better().advantage(value, peer))
     }
@@ -270,63 +274,68 @@ impl Asked<'_> {
 
 const MIB_AS_FLOAT: f64 = 1_048_576.0;
 
-fn verdict(target: &'static str, bound: Bound, measured: Option<f64>) -> Verdict {
-    Verdict { target, bound, measured, at_limit: None }
+fn target(name: &'static str, bound: Bound, measured: Option<f64>) -> Target {
+    Target { name, bound, measured, at_limit: None }
 }
 
-/// A verdict on what can be said of our client and of a bare pipe alike.
-fn compared(target: &'static str, bound: Bound, of: impl Fn(ClientName) -> Option<f64>) -> Verdict {
-    Verdict { target, bound, measured: of(Toolrack), at_limit: of(BareTokio) }
+/// A target that applies to our client and to a bare pipe.
+fn compare_with_pipe(
+    name: &'static str,
+    bound: Bound,
+    figure: impl Fn(ClientName) -> Option<f64>,
+) -> Target {
+    Target { name, bound, measured: figure(Toolrack), at_limit: figure(BareTokio) }
 }
 
-fn over(value: Option<f64>, reference: Option<f64>) -> Option<f64> {
+fn ratio(value: Option<f64>, reference: Option<f64>) -> Option<f64> {
     Some(value? / reference?)
 }
 
-impl Asked<'_> {
-    /// Peers are compared with on the same runtime; the bare exchange has none.
-    fn about_http(&self) -> Vec<Verdict> {
+impl Figures<'_> {
+    /// Peers are compared on the same runtime; the bare TCP client has no runtime.
+    fn http_targets(&self) -> Vec<Target> {
         use Bound::{AtLeast, AtMost};
         use Scenario::{HttpJson, HttpJson64};
-        let mut verdicts = Vec::new();
-        for (setup, names) in [(MULTI, NAMES_MULTI), (CURRENT, NAMES_CURRENT)] {
+        let mut targets = Vec::new();
+        for (setup, names) in [(MULTI, HTTP_NAMES_MULTI), (CURRENT, HTTP_NAMES_CURRENT)] {
             let calls = |client, peer| self.calls_over(client, peer, setup);
             let cpu = |client, scenario| self.cpu_over_rmcp(client, scenario, setup);
             let latency = |client| {
-                let limit = self.of(BareTcp, HttpJson, CURRENT, Metric::P50Micros);
-                over(self.of(client, HttpJson, setup, Metric::P50Micros), limit)
+                let limit = self.median(BareTcp, HttpJson, CURRENT, Metric::P50Micros);
+                ratio(self.median(client, HttpJson, setup, Metric::P50Micros), limit)
             };
             let [rmcp, pmcp, p50, cpu_64, cpu_1] = names;
-            verdicts.extend([
-                compared_with_hyper(rmcp, AtLeast(7.0), |client| calls(client, Rmcp)),
-                compared_with_hyper(pmcp, AtLeast(1.8), |client| calls(client, Pmcp)),
-                compared_with_hyper(p50, AtMost(1.35), latency),
-                compared_with_hyper(cpu_64, AtMost(0.25), |client| cpu(client, HttpJson64)),
-                compared_with_hyper(cpu_1, AtMost(0.25), |client| cpu(client, HttpJson)),
+            targets.extend([
+                compare_with_hyper(rmcp, AtLeast(7.0), |client| calls(client, Rmcp)),
+                compare_with_hyper(pmcp, AtLeast(1.8), |client| calls(client, Pmcp)),
+                compare_with_hyper(p50, AtMost(1.35), latency),
+                compare_with_hyper(cpu_64, AtMost(0.25), |client| cpu(client, HttpJson64)),
+                compare_with_hyper(cpu_1, AtMost(0.25), |client| cpu(client, HttpJson)),
             ]);
         }
-        verdicts
+        targets
     }
 
     fn calls_over(&self, client: ClientName, peer: ClientName, setup: Setup) -> Option<f64> {
-        let of = |client| self.of(client, Scenario::HttpJson64, setup, Metric::CallsPerSecond);
-        over(of(client), of(peer))
+        let figure =
+            |client| self.median(client, Scenario::HttpJson64, setup, Metric::CallsPerSecond);
+        ratio(figure(client), figure(peer))
     }
 
     fn cpu_over_rmcp(&self, client: ClientName, scenario: Scenario, setup: Setup) -> Option<f64> {
-        let of = |client| self.of(client, scenario, setup, Metric::CpuMicrosPerCall);
-        over(of(client), of(Rmcp))
+        let figure = |client| self.median(client, scenario, setup, Metric::CpuMicrosPerCall);
+        ratio(figure(client), figure(Rmcp))
     }
 }
 
-const NAMES_MULTI: [&str; 5] = [
+const HTTP_NAMES_MULTI: [&str; 5] = [
     "64 in flight, JSON 100 B [multi]: × rmcp",
     "64 in flight, JSON 100 B [multi]: × pmcp",
     "sequential, JSON 100 B [multi]: p50 / bare TCP's",
     "64 in flight, JSON 100 B [multi]: CPU / rmcp's",
     "sequential, JSON 100 B [multi]: CPU / rmcp's",
 ];
-const NAMES_CURRENT: [&str; 5] = [
+const HTTP_NAMES_CURRENT: [&str; 5] = [
     "64 in flight, JSON 100 B [current]: × rmcp",
     "64 in flight, JSON 100 B [current]: × pmcp",
     "sequential, JSON 100 B [current]: p50 / bare TCP's",
@@ -334,122 +343,152 @@ const NAMES_CURRENT: [&str; 5] = [
     "sequential, JSON 100 B [current]: CPU / rmcp's",
 ];
 
-fn compared_with_hyper(
-    target: &'static str,
+fn compare_with_hyper(
+    name: &'static str,
     bound: Bound,
-    of: impl Fn(ClientName) -> Option<f64>,
-) -> Verdict {
-    Verdict { target, bound, measured: of(Toolrack), at_limit: of(BareHyper) }
+    figure: impl Fn(ClientName) -> Option<f64>,
+) -> Target {
+    Target { name, bound, measured: figure(Toolrack), at_limit: figure(BareHyper) }
 }
 
-/// What the manager may add to a call of its client.
-const CALL: Bound = Bound::AtMost(1.15);
+/// Allowed overhead of the manager over its client.
+const MANAGER_OVERHEAD: Bound = Bound::AtMost(1.15);
 
-const NAMES: [&str; 4] = [
+const MANAGER_NAMES: [&str; 4] = [
     "sequential, one core: p50 / client's",
     "sequential [multi]: p50 / client's",
     "64 in flight [multi]: time / client's",
     "64 in flight [current]: CPU / client's",
 ];
-const NAMES_RAW: [&str; 4] = [
+const MANAGER_NAMES_RAW: [&str; 4] = [
     "sequential, one core, raw result: p50 / client's",
     "sequential [multi], raw result: p50 / client's",
     "64 in flight [multi], raw result: time / client's",
     "64 in flight [current], raw result: CPU / client's",
 ];
 
-impl Asked<'_> {
-    fn about_rack(&self) -> Vec<Verdict> {
+impl Figures<'_> {
+    fn manager_targets(&self) -> Vec<Target> {
         use Bound::AtMost;
-        use Scenario::{RackMemory, RackNeighbours, RackTools};
-        let mut verdicts = self.about_calls_of_rack();
-        let of = |scenario, setup, metric| self.of(Manager, scenario, setup, metric);
-        let list = of(RackTools, CURRENT, Metric::AllToolsP99Micros).map(|micros| micros / 1e3);
-        let memory = of(RackMemory, CURRENT, Metric::BeyondListKibPerServer);
-        let troubled = |setup| of(RackNeighbours, setup, Metric::InsideOverOutside);
-        let failed = |setup| of(RackNeighbours, setup, Metric::FailedCalls);
-        verdicts.extend([
-            verdict("all_tools, 100 × 50: p99 in ms", AtMost(1.0), list),
-            verdict("idle server: KiB beyond its tool list", AtMost(40.0), memory),
-            verdict("100 servers [multi]: time / rmcp's", AtMost(4.0), self.start(MULTI)),
-            verdict("100 servers [current]: time / rmcp's", AtMost(4.0), self.start(CURRENT)),
-            verdict("bad neighbour [multi]: p99 / outside", AtMost(2.0), troubled(MULTI)),
-            verdict("bad neighbour [current]: p99 / outside", AtMost(2.0), troubled(CURRENT)),
-            verdict("bad neighbour [multi]: failed calls", AtMost(0.0), failed(MULTI)),
-            verdict("bad neighbour [current]: failed calls", AtMost(0.0), failed(CURRENT)),
+        use Scenario::{ManagerBadNeighbor, ManagerMemory, ManagerTools};
+        let mut targets = self.manager_call_targets();
+        let figure = |scenario, setup, metric| self.median(Manager, scenario, setup, metric);
+        let list =
+            figure(ManagerTools, CURRENT, Metric::AllToolsP99Micros).map(|micros| micros / 1e3);
+        let memory = figure(ManagerMemory, CURRENT, Metric::BeyondListKibPerServer);
+        let p99 = |setup| figure(ManagerBadNeighbor, setup, Metric::ManagedOverUnmanaged);
+        let failed = |setup| figure(ManagerBadNeighbor, setup, Metric::FailedCalls);
+        targets.extend([
+            target("all_tools, 100 × 50: p99 in ms", AtMost(1.0), list),
+            target("idle server: KiB beyond its tool list", AtMost(40.0), memory),
+            target(
+                "start of 100 servers [multi]: time / rmcp's",
+                AtMost(4.0),
+                self.start_ratio(MULTI),
+            ),
+            target(
+                "start of 100 servers [current]: time / rmcp's",
+                AtMost(4.0),
+                self.start_ratio(CURRENT),
+            ),
+            target("bad neighbor [multi]: p99 managed / unmanaged", AtMost(2.0), p99(MULTI)),
+            target("bad neighbor [current]: p99 managed / unmanaged", AtMost(2.0), p99(CURRENT)),
+            target("bad neighbor [multi]: failed calls", AtMost(0.0), failed(MULTI)),
+            target("bad neighbor [current]: failed calls", AtMost(0.0), failed(CURRENT)),
         ]);
-        verdicts
+        targets
     }
 
-    /// On one core a latency is work, and on two it is mostly waking the other one; with calls in flight on one
-    /// thread the CPU time of our process is work, and the rate depends on the server's core too.
-    fn about_calls_of_rack(&self) -> Vec<Verdict> {
+    /// Overhead of calls. On one core, latency is work; on two cores it is mostly waking the other core. In flight on
+    /// one thread, CPU time is work, while the throughput also depends on the server's core.
+    fn manager_call_targets(&self) -> Vec<Target> {
         use Metric::{CpuOverClient, P50OverClient, TimeOverClient};
-        use Scenario::{RackInFlight64, RackSequential};
-        let mut verdicts = Vec::new();
-        for (client, names) in [(Manager, NAMES), (ManagerRaw, NAMES_RAW)] {
+        use Scenario::{ManagerInFlight64, ManagerSequential};
+        let mut targets = Vec::new();
+        for (client, names) in [(Manager, MANAGER_NAMES), (ManagerRaw, MANAGER_NAMES_RAW)] {
             let [one_core, multi, in_flight_multi, in_flight] = names;
-            let of = |scenario, setup, metric| self.of(client, scenario, setup, metric);
-            verdicts.extend([
-                verdict(one_core, CALL, of(RackSequential, PINNED, P50OverClient)),
-                verdict(multi, CALL, of(RackSequential, MULTI, P50OverClient)),
-                verdict(in_flight_multi, CALL, of(RackInFlight64, MULTI, TimeOverClient)),
-                verdict(in_flight, CALL, of(RackInFlight64, CURRENT, CpuOverClient)),
+            let figure = |scenario, setup, metric| self.median(client, scenario, setup, metric);
+            targets.extend([
+                target(
+                    one_core,
+                    MANAGER_OVERHEAD,
+                    figure(ManagerSequential, PINNED, P50OverClient),
+                ),
+                target(multi, MANAGER_OVERHEAD, figure(ManagerSequential, MULTI, P50OverClient)),
+                target(
+                    in_flight_multi,
+                    MANAGER_OVERHEAD,
+                    figure(ManagerInFlight64, MULTI, TimeOverClient),
+                ),
+                target(
+                    in_flight,
+                    MANAGER_OVERHEAD,
+                    figure(ManagerInFlight64, CURRENT, CpuOverClient),
+                ),
             ]);
         }
-        verdicts
+        targets
     }
 
-    fn start(&self, setup: Setup) -> Option<f64> {
-        let time = |client| self.of(client, Scenario::RackStart, setup, Metric::Millis);
-        over(time(Manager), time(Rmcp))
+    fn start_ratio(&self, setup: Setup) -> Option<f64> {
+        let time = |client| self.median(client, Scenario::ManagerStart, setup, Metric::Millis);
+        ratio(time(Manager), time(Rmcp))
     }
 }
 
-impl Asked<'_> {
-    fn about_programs(&self) -> Vec<Verdict> {
+impl Figures<'_> {
+    fn cli_targets(&self) -> Vec<Target> {
         use Bound::{AtLeast, AtMost};
         use Scenario::{CliDemo, CliHelp, CliNode, CliSize, CliWarm};
-        let of = |scenario, metric| self.of(Toolrack, scenario, CURRENT, metric);
+        let figure = |scenario, metric| self.median(Toolrack, scenario, CURRENT, metric);
         let added = |scenario, metric| {
-            let alone = self.of(BareBlock, scenario, CURRENT, metric);
-            of(scenario, metric).zip(alone).map(|(ours, alone)| ours - alone)
+            let alone = self.median(BareBlock, scenario, CURRENT, metric);
+            figure(scenario, metric).zip(alone).map(|(ours, alone)| ours - alone)
         };
-        let (answer, end) = (Metric::AnswerMillis, Metric::Millis);
+        let (first_output, exit) = (Metric::FirstOutputMillis, Metric::Millis);
         let times_peer =
-            |scenario| self.times_best_peer(Toolrack, scenario, CURRENT, Metric::Millis);
+            |scenario| self.advantage_over_best_peer(Toolrack, scenario, CURRENT, Metric::Millis);
         vec![
-            verdict("answer, server on Node: ms added", AtMost(40.0), added(CliNode, answer)),
-            verdict("answer, small server: ms added", AtMost(40.0), added(CliDemo, answer)),
-            verdict("call, server on Node: ms added", AtMost(40.0), added(CliNode, end)),
-            verdict("call, small server: ms added", AtMost(40.0), added(CliDemo, end)),
-            verdict("call, server on Node: × best peer", AtLeast(1.0), times_peer(CliNode)),
-            verdict("call, small server: × best peer", AtLeast(1.0), times_peer(CliDemo)),
-            verdict("call: peak MiB", AtMost(20.0), of(CliNode, Metric::PeakMib)),
-            verdict("warm call by way of the daemon: ms", AtMost(15.0), of(CliWarm, end)),
-            verdict("help: ms", AtMost(10.0), of(CliHelp, Metric::Millis)),
-            verdict("size, stripped: MiB", AtMost(25.0), of(CliSize, Metric::StrippedMib)),
+            target(
+                "first output, Node.js server: ms added",
+                AtMost(40.0),
+                added(CliNode, first_output),
+            ),
+            target(
+                "first output, small server: ms added",
+                AtMost(40.0),
+                added(CliDemo, first_output),
+            ),
+            target("call, Node.js server: ms added", AtMost(40.0), added(CliNode, exit)),
+            target("call, small server: ms added", AtMost(40.0), added(CliDemo, exit)),
+            target("call, Node.js server: × best peer", AtLeast(1.0), times_peer(CliNode)),
+            target("call, small server: × best peer", AtLeast(1.0), times_peer(CliDemo)),
+            target("call: peak MiB", AtMost(20.0), figure(CliNode, Metric::PeakMib)),
+            target("warm call through the daemon: ms", AtMost(15.0), figure(CliWarm, exit)),
+            target("help: ms", AtMost(10.0), figure(CliHelp, Metric::Millis)),
+            target("size, stripped: MiB", AtMost(25.0), figure(CliSize, Metric::StrippedMib)),
         ]
     }
 }
 
-impl Asked<'_> {
-    fn about_gateways(&self) -> Vec<Verdict> {
+impl Figures<'_> {
+    fn gateway_targets(&self) -> Vec<Target> {
         use Bound::{AtLeast, AtMost};
         use Scenario::{GatewayHttp, GatewayHttp64, GatewayMemory, GatewayStdio, GatewayStdio64};
-        let times_peer =
-            |scenario| self.times_best_peer(Gateway, scenario, CURRENT, Metric::CallsPerSecond);
+        let times_peer = |scenario| {
+            self.advantage_over_best_peer(Gateway, scenario, CURRENT, Metric::CallsPerSecond)
+        };
         let added = |scenario| {
-            let p50 = |client| self.of(client, scenario, CURRENT, Metric::P50Micros);
+            let p50 = |client| self.median(client, scenario, CURRENT, Metric::P50Micros);
             p50(Gateway).zip(p50(Direct)).map(|(through, direct)| through - direct)
         };
-        let memory = self.of(Gateway, GatewayMemory, CURRENT, Metric::SessionsMib);
+        let memory = self.median(Gateway, GatewayMemory, CURRENT, Metric::SessionsMib);
         vec![
-            verdict("64 in flight, HTTP: × peer", AtLeast(5.0), times_peer(GatewayHttp64)),
-            verdict("64 in flight, stdio: × peer", AtLeast(5.0), times_peer(GatewayStdio64)),
-            verdict("sequential, HTTP: µs added (p50)", AtMost(200.0), added(GatewayHttp)),
-            verdict("sequential, stdio: µs added (p50)", AtMost(200.0), added(GatewayStdio)),
-            verdict("100 servers and 1,000 sessions: MiB", AtMost(150.0), memory),
+            target("64 in flight, HTTP: × peer", AtLeast(5.0), times_peer(GatewayHttp64)),
+            target("64 in flight, stdio: × peer", AtLeast(5.0), times_peer(GatewayStdio64)),
+            target("sequential, HTTP: µs added (p50)", AtMost(200.0), added(GatewayHttp)),
+            target("sequential, stdio: µs added (p50)", AtMost(200.0), added(GatewayStdio)),
+            target("100 servers and 1,000 sessions: MiB", AtMost(150.0), memory),
         ]
     }
 }

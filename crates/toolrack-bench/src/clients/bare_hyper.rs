@@ -15,10 +15,10 @@ use hyper_util::rt::TokioExecutor;
 use memchr::memmem;
 use serde_json::{Value, json};
 
-use super::bare_tcp::{ACCEPTED, message};
-use super::{Call, Caller, HttpContender, text_bytes};
+use super::bare_tcp::{ACCEPT_TYPES, call_message};
+use super::{BenchClient, Call, HttpClient, text_bytes};
 use crate::server::http::Eras;
-use crate::server_process::RemoteServer;
+use crate::server_process::HttpServer;
 
 #[derive(Debug, Clone)]
 pub(crate) struct BareHyper {
@@ -27,28 +27,28 @@ pub(crate) struct BareHyper {
     headers: HeaderMap,
 }
 
-impl HttpContender for BareHyper {
-    async fn connect(server: &RemoteServer) -> anyhow::Result<Self> {
+impl HttpClient for BareHyper {
+    async fn connect(server: &HttpServer) -> anyhow::Result<Self> {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         let client = Client::builder(TokioExecutor::new()).build(connector);
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(ACCEPT, HeaderValue::from_static(ACCEPTED));
+        headers.insert(ACCEPT, HeaderValue::from_static(ACCEPT_TYPES));
         Ok(Self { client, uri: server.url(Eras::Both).parse()?, headers })
     }
 }
 
-impl Caller for BareHyper {
+impl BenchClient for BareHyper {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
-        let mut request = Request::new(Full::new(Bytes::from(message(call))));
+        let mut request = Request::new(Full::new(Bytes::from(call_message(call))));
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.uri.clone();
         *request.headers_mut() = self.headers.clone();
         let response = self.client.request(request).await?;
         ensure!(response.status().is_success(), "status {}", response.status());
         let body = response.into_body().collect().await?.to_bytes();
-        text_in(&body).context("another answer than the server sends")
+        result_text_bytes(&body).context("unexpected response")
     }
 
     async fn close(self) -> anyhow::Result<()> {
@@ -56,8 +56,8 @@ impl Caller for BareHyper {
     }
 }
 
-/// The result is found, and looked at no further.
-fn text_in(body: &[u8]) -> Option<usize> {
+/// Finds the result without decoding it.
+fn result_text_bytes(body: &[u8]) -> Option<usize> {
     const RESULT: &[u8] = br#""result":"#;
     let result = body.get(memmem::find(body, RESULT)? + RESULT.len()..)?;
     text_bytes(result.trim_ascii_end().strip_suffix(b"}")?)
@@ -65,7 +65,7 @@ fn text_in(body: &[u8]) -> Option<usize> {
 
 const SESSION_ID: &str = "mcp-session-id";
 
-/// An open session: a connection for requests, and another one with its stream.
+/// An open session: a connection for requests and one for its stream.
 #[derive(Debug)]
 pub(crate) struct Session {
     client: Client<HttpConnector, Full<Bytes>>,
@@ -75,7 +75,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Greets, lists all tools and opens the stream.
+    /// Initializes, lists all tools and opens the stream.
     pub(crate) async fn open(url: &str) -> anyhow::Result<Self> {
         let client = Client::builder(TokioExecutor::new()).build_http();
         let mut session = Self { client, uri: url.parse()?, id: None, stream: None };
@@ -84,24 +84,24 @@ impl Session {
             "capabilities": {},
             "clientInfo": { "name": "bare", "version": "1" },
         });
-        let greeting =
+        let initialize =
             json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params });
-        let id = session.post(&greeting).await?.headers().get(SESSION_ID).cloned();
+        let id = session.post(&initialize).await?.headers().get(SESSION_ID).cloned();
         session.id = Some(id.context("the gateway opened no session")?);
-        let greeted = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-        session.post(&greeted).await?;
+        let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        session.post(&initialized).await?;
         session.post(&json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" })).await?;
         let stream = session.request(Method::GET, Bytes::new()).await?;
         session.stream = Some(stream.into_body());
         Ok(session)
     }
 
-    /// Whether the stream is there and the gateway has not ended it.
+    /// Whether the gateway has kept the stream open.
     pub(crate) fn is_open(&self) -> bool {
         self.stream.as_ref().is_some_and(|stream| !hyper::body::Body::is_end_stream(stream))
     }
 
-    /// Sends a message and reads the answer to its end.
+    /// Sends a message and reads the whole response.
     async fn post(&self, message: &Value) -> anyhow::Result<Response<Bytes>> {
         let response = self.request(Method::POST, Bytes::from(message.to_string())).await?;
         let (head, body) = response.into_parts();
@@ -114,7 +114,7 @@ impl Session {
         *request.uri_mut() = self.uri.clone();
         let headers = request.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(ACCEPT, HeaderValue::from_static(ACCEPTED));
+        headers.insert(ACCEPT, HeaderValue::from_static(ACCEPT_TYPES));
         if let Some(id) = &self.id {
             headers.insert(SESSION_ID, id.clone());
         }
@@ -130,11 +130,11 @@ mod tests {
 
     #[track_caller]
     fn check(body: &str, expected: Option<usize>) {
-        assert_eq!(text_in(body.as_bytes()), expected);
+        assert_eq!(result_text_bytes(body.as_bytes()), expected);
     }
 
     #[test]
-    fn a_result_is_found_in_either_framing() {
+    fn result_is_found_in_json_and_sse() {
         let message = r#"{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"hello"}],"isError":false}}"#;
         check(&format!("{message}\n"), Some(5));
         check(&format!("event: message\ndata: {message}\n\n"), Some(5));

@@ -1,7 +1,7 @@
-//! The limit: the same bytes over the same pipes, with no JSON-RPC client at all.
+//! Limit on stdio: the same bytes over Tokio or blocking pipes, without any JSON-RPC client.
 //!
-//! A reply is found by its newline and looked at no further. One is on tokio's pipes, one on blocking
-//! ones; the blocking one never yields, so both are written once, as async code.
+//! A response ends at its newline and is not parsed. The blocking pipe never yields, so both variants share the same
+//! async code.
 
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -17,21 +17,21 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use super::Call;
 use crate::report::Report;
 use crate::resource_usage;
-use crate::scenario::measure::{self, Footprint, Spent};
+use crate::scenario::measure::{self, PeakMemory, Stopwatch};
 use crate::scenario::stdio::Job;
 use crate::scenario::{MIB, Scenario};
 use crate::server_process::ServerCommand;
 use crate::system;
 
-/// One read takes what a pipe holds.
+/// Capacity of a pipe.
 const READ_BYTES: usize = 64 * 1024;
 
-/// What a server is reached through.
-pub(crate) trait Wire: Sized {
+/// Pipes of a server process.
+pub(crate) trait Pipe: Sized {
     fn start(server: &ServerCommand) -> anyhow::Result<Self>;
     fn input(&self) -> BorrowedFd<'_>;
     async fn send(&mut self, bytes: &[u8]) -> anyhow::Result<()>;
-    /// Appends what one read gives, into room that is there already.
+    /// Appends the bytes of one read, into reserved capacity.
     async fn receive(&mut self, bytes: &mut Vec<u8>) -> anyhow::Result<usize>;
     async fn close(self) -> anyhow::Result<()>;
 }
@@ -42,7 +42,7 @@ pub(crate) struct TokioPipe {
     stdout: tokio::process::ChildStdout,
 }
 
-impl Wire for TokioPipe {
+impl Pipe for TokioPipe {
     fn start(server: &ServerCommand) -> anyhow::Result<Self> {
         let mut command = server.tokio();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
@@ -78,7 +78,7 @@ pub(crate) struct BlockingPipe {
     stdout: std::process::ChildStdout,
 }
 
-impl Wire for BlockingPipe {
+impl Pipe for BlockingPipe {
     fn start(server: &ServerCommand) -> anyhow::Result<Self> {
         let mut child = server.std().stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let stdin = child.stdin.take().context("no stdin")?;
@@ -106,184 +106,188 @@ impl Wire for BlockingPipe {
     }
 }
 
-/// What becomes of the memory that a reply was read into.
+/// Whether the receive buffer is reused for the next response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Buffer {
+pub(crate) enum BufferPolicy {
     Reused,
     Fresh,
 }
 
-pub(crate) async fn drive<W: Wire>(job: &Job, buffer: Buffer) -> anyhow::Result<Report> {
+pub(crate) async fn run<P: Pipe>(job: &Job, policy: BufferPolicy) -> anyhow::Result<Report> {
     match job.scenario {
-        Scenario::Connect => return connect::<W>(job, buffer).await,
-        Scenario::IdleLines => return idle_lines::<W>(job, buffer).await,
+        Scenario::Connect => return connect::<P>(job, policy).await,
+        Scenario::IdleConnections => return idle_connections::<P>(job, policy).await,
         _ => {}
     }
-    let mut bare = Bare::<W>::connect(job, buffer).await?;
-    let report = bare.on_one_line(job).await?;
-    bare.wire.close().await?;
+    let mut client = PipeClient::<P>::connect(job, policy).await?;
+    let report = client.run_connected(job).await?;
+    client.pipe.close().await?;
     Ok(report)
 }
 
-struct Bare<W> {
-    wire: W,
-    line: Vec<u8>,
-    buffer: Buffer,
+struct PipeClient<P> {
+    pipe: P,
+    received: Vec<u8>,
+    policy: BufferPolicy,
 }
 
-impl<W: Wire> Bare<W> {
-    async fn connect(job: &Job, buffer: Buffer) -> anyhow::Result<Self> {
-        let mut bare = Self { wire: W::start(&job.server)?, line: Vec::new(), buffer };
-        bare.exchange(INITIALIZE).await?;
-        bare.wire.send(INITIALIZED).await?;
-        Ok(bare)
+impl<P: Pipe> PipeClient<P> {
+    async fn connect(job: &Job, policy: BufferPolicy) -> anyhow::Result<Self> {
+        let mut client = Self { pipe: P::start(&job.server)?, received: Vec::new(), policy };
+        client.round_trip(INITIALIZE).await?;
+        client.pipe.send(INITIALIZED).await?;
+        Ok(client)
     }
 
-    async fn on_one_line(&mut self, job: &Job) -> anyhow::Result<Report> {
+    async fn run_connected(&mut self, job: &Job) -> anyhow::Result<Report> {
         let window = job.size.window;
-        let echo = frame(&Call::echo()?);
+        let echo = request_line(&Call::echo()?);
         match job.scenario {
             Scenario::Sequential => {
-                measure::sequential(window, async || self.exchange(&echo).await).await
+                measure::sequential(window, async || self.round_trip(&echo).await).await
             }
             Scenario::Instructions | Scenario::Allocations => {
-                measure::counted(job.n_calls, async || self.exchange(&echo).await).await
+                measure::fixed_calls(job.n_calls, async || self.round_trip(&echo).await).await
             }
             Scenario::InFlight64 => self.in_flight(&echo, 64, window).await,
             Scenario::InFlight1024 => self.in_flight(&echo, 1024, window).await,
             Scenario::Result1Escaped => {
-                self.large(job, &frame(&Call::big_with_escapes(MIB)?), MIB).await
+                self.large_result(job, &request_line(&Call::big_with_escapes(MIB)?), MIB).await
             }
-            Scenario::Result8 => self.large(job, &frame(&Call::big(8 * MIB)?), 8 * MIB).await,
-            Scenario::Result16 => self.large(job, &frame(&Call::big(16 * MIB)?), 16 * MIB).await,
-            Scenario::Tools5000 => self.large(job, LIST_TOOLS, 6 * MIB).await,
-            other => bail!("a bare pipe cannot do {other:?}"),
+            Scenario::Result8 => {
+                self.large_result(job, &request_line(&Call::big(8 * MIB)?), 8 * MIB).await
+            }
+            Scenario::Result16 => {
+                self.large_result(job, &request_line(&Call::big(16 * MIB)?), 16 * MIB).await
+            }
+            Scenario::Tools5000 => self.large_result(job, LIST_TOOLS, 6 * MIB).await,
+            other => bail!("{other:?} is not measured on a bare pipe"),
         }
     }
 
-    async fn exchange(&mut self, frame: &[u8]) -> anyhow::Result<()> {
-        match self.buffer {
-            Buffer::Reused => self.line.clear(),
-            Buffer::Fresh => self.line = Vec::new(),
+    async fn round_trip(&mut self, request: &[u8]) -> anyhow::Result<()> {
+        match self.policy {
+            BufferPolicy::Reused => self.received.clear(),
+            BufferPolicy::Fresh => self.received = Vec::new(),
         }
-        self.wire.send(frame).await?;
+        self.pipe.send(request).await?;
         while memchr(b'\n', self.receive().await?).is_none() {}
         Ok(())
     }
 
-    /// One read; what it brought.
+    /// Reads once and returns the new bytes.
     async fn receive(&mut self) -> anyhow::Result<&[u8]> {
-        let from = self.line.len();
-        self.line.reserve(READ_BYTES);
-        ensure!(self.wire.receive(&mut self.line).await? > 0, "the server hung up");
-        Ok(self.line.get(from..).unwrap_or_default())
+        let start = self.received.len();
+        self.received.reserve(READ_BYTES);
+        ensure!(self.pipe.receive(&mut self.received).await? > 0, "the server closed the pipe");
+        Ok(self.received.get(start..).unwrap_or_default())
     }
 
-    async fn large(
+    async fn large_result(
         &mut self,
         job: &Job,
-        frame: &[u8],
-        at_least_bytes: usize,
+        request: &[u8],
+        min_bytes: usize,
     ) -> anyhow::Result<Report> {
-        let footprint = Footprint::start()?;
-        let report = measure::operations(job.size.n_operations, async || {
-            self.exchange(frame).await?;
-            let received = self.line.len();
-            ensure!(received > at_least_bytes, "only {received} B");
+        let peak_memory = PeakMemory::start()?;
+        let report = measure::repeat_operation(job.size.n_operations, async || {
+            self.round_trip(request).await?;
+            let received = self.received.len();
+            ensure!(received > min_bytes, "only {received} B");
             Ok(())
         })
         .await?;
-        footprint.added_to(report)
+        peak_memory.add_to(report)
     }
 
     async fn in_flight(
         &mut self,
-        frame: &[u8],
+        request: &[u8],
         n_in_flight: usize,
         window: Duration,
     ) -> anyhow::Result<Report> {
-        // Room for all requests at once: reading never has to wait for writing, which would be the
-        // end if the server waited to write. A client needs more than this; the limit does not.
-        fcntl_setpipe_size(self.wire.input(), MIB)?;
-        self.flood(frame, n_in_flight, window / 5).await?;
-        let spent = Spent::start();
-        let n_calls = self.flood(frame, n_in_flight, window).await?;
-        Ok(spent.per_call(n_calls))
+        // The pipe holds all requests at once, so a write never blocks. Otherwise client and server could
+        // deadlock, each waiting to write; a real client must read while it writes.
+        fcntl_setpipe_size(self.pipe.input(), MIB)?;
+        self.keep_in_flight(request, n_in_flight, window / 5).await?;
+        let stopwatch = Stopwatch::start();
+        let n_calls = self.keep_in_flight(request, n_in_flight, window).await?;
+        Ok(stopwatch.per_call(n_calls))
     }
 
-    /// Every read is followed by one write of as many requests as it brought replies.
-    async fn flood(
+    /// After every read, one write sends as many requests as responses were received.
+    async fn keep_in_flight(
         &mut self,
-        frame: &[u8],
+        request: &[u8],
         n_in_flight: usize,
         window: Duration,
     ) -> anyhow::Result<usize> {
-        let frames = frame.repeat(n_in_flight);
+        let requests = request.repeat(n_in_flight);
         let started = system::now();
-        self.wire.send(&frames).await?;
+        self.pipe.send(&requests).await?;
         let mut n_sent = n_in_flight;
         let mut n_received = 0;
         while n_received < n_sent {
-            self.line.clear();
-            let n_replies = memchr_iter(b'\n', self.receive().await?).count();
-            n_received += n_replies;
-            if n_replies > 0 && system::now() - started < window {
-                let again = frames.get(..n_replies * frame.len()).unwrap_or_default();
-                self.wire.send(again).await?;
-                n_sent += n_replies;
+            self.received.clear();
+            let n_responses = memchr_iter(b'\n', self.receive().await?).count();
+            n_received += n_responses;
+            if n_responses > 0 && system::now() - started < window {
+                let next = requests.get(..n_responses * request.len()).unwrap_or_default();
+                self.pipe.send(next).await?;
+                n_sent += n_responses;
             }
         }
         Ok(n_received)
     }
 }
 
-async fn connect<W: Wire>(job: &Job, buffer: Buffer) -> anyhow::Result<Report> {
+async fn connect<P: Pipe>(job: &Job, policy: BufferPolicy) -> anyhow::Result<Report> {
     let mut times = Vec::new();
     for n in 0..=job.size.n_connects {
-        let spent = Spent::start();
-        let mut bare = Bare::<W>::connect(job, buffer).await?;
-        bare.exchange(LIST_TOOLS).await?;
+        let stopwatch = Stopwatch::start();
+        let mut client = PipeClient::<P>::connect(job, policy).await?;
+        client.round_trip(LIST_TOOLS).await?;
         if n > 0 {
-            times.push(spent.so_far());
+            times.push(stopwatch.elapsed());
         }
-        bare.wire.close().await?;
+        client.pipe.close().await?;
     }
-    measure::connects(&times)
+    measure::connect_report(&times)
 }
 
-async fn idle_lines<W: Wire>(job: &Job, buffer: Buffer) -> anyhow::Result<Report> {
-    let mut lines = vec![idle_line::<W>(job, buffer).await?];
-    let before = resource_usage::Memory::of_this_process()?;
-    for _ in 0..job.size.n_lines {
-        lines.push(idle_line::<W>(job, buffer).await?);
+async fn idle_connections<P: Pipe>(job: &Job, policy: BufferPolicy) -> anyhow::Result<Report> {
+    let mut pipes = vec![connect_idle::<P>(job, policy).await?];
+    let before = resource_usage::Memory::of_current_process()?;
+    for _ in 0..job.size.n_connections {
+        pipes.push(connect_idle::<P>(job, policy).await?);
     }
-    let report = measure::idle_lines(before, job.size.n_lines)?;
-    for wire in lines {
-        wire.close().await?;
+    let report = measure::idle_connection_report(before, job.size.n_connections)?;
+    for pipe in pipes {
+        pipe.close().await?;
     }
     Ok(report)
 }
 
-/// An idle line needs no buffer, so only the pipe is kept.
-async fn idle_line<W: Wire>(job: &Job, buffer: Buffer) -> anyhow::Result<W> {
-    let mut bare = Bare::<W>::connect(job, buffer).await?;
-    bare.exchange(LIST_TOOLS).await?;
-    bare.exchange(&frame(&Call::echo()?)).await?;
-    Ok(bare.wire)
+/// Keeps only the pipe: an idle connection needs no buffer.
+async fn connect_idle<P: Pipe>(job: &Job, policy: BufferPolicy) -> anyhow::Result<P> {
+    let mut client = PipeClient::<P>::connect(job, policy).await?;
+    client.round_trip(LIST_TOOLS).await?;
+    client.round_trip(&request_line(&Call::echo()?)).await?;
+    Ok(client.pipe)
 }
 
 const INITIALIZE: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-11-25\",\"capabilities\":{},\"clientInfo\":{\"name\":\"bare\",\"version\":\"1.0.0\"}}}\n";
 const INITIALIZED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n";
 const LIST_TOOLS: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"tools/list\"}\n";
 
-fn frame(call: &Call) -> Vec<u8> {
+fn request_line(call: &Call) -> Vec<u8> {
     let message = serde_json::json!({
         "jsonrpc": "2.0",
         "id": 100_007,
         "method": "tools/call",
         "params": { "name": call.tool, "arguments": call.arguments },
     });
-    let mut frame = message.to_string().into_bytes();
-    frame.push(b'\n');
-    frame
+    let mut request = message.to_string().into_bytes();
+    request.push(b'\n');
+    request
 }

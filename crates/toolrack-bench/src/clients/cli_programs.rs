@@ -1,6 +1,6 @@
-//! The programs that are measured: where each of them is, and how it is asked for one call.
+//! Measured command-line programs: their paths, and their arguments for one call.
 //!
-//! Every program is run the way its own help shows, in a home of its own, with nothing configured.
+//! Every program is run as its help shows, in an empty home without configuration.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -12,49 +12,61 @@ use super::ClientName;
 use crate::server_process::ServerCommand;
 use crate::{machine, system};
 
-/// Where `cargo xtask bench cli` puts the peers, and the Node that they and the server run on.
+/// Where `cargo xtask bench cli` installs the peers and Node.js.
 const PEERS_DIR: &str = "tests/bench/node_modules";
 const EVERYTHING: &str =
     "tests/servers/node/node_modules/@modelcontextprotocol/server-everything/dist/index.js";
 
-/// One call of one server that has to be started for it.
+/// One call of a server that the program starts.
 #[derive(Debug)]
-pub(crate) struct Errand {
+pub(crate) struct CliCall {
     pub(crate) server: ServerCommand,
     pub(crate) tool: &'static str,
     pub(crate) arguments: &'static [(&'static str, &'static str)],
-    /// Part of what the server answers.
-    pub(crate) answer: &'static str,
+    /// Part of the result.
+    pub(crate) expected_output: &'static str,
 }
 
-impl Errand {
-    /// A server as most servers are: a Node program with a hundred modules.
-    pub(crate) fn on_node() -> anyhow::Result<Self> {
-        let script = installed(Path::new(EVERYTHING))?.display().to_string();
-        let server = ServerCommand { program: node()?, args: vec![script, "stdio".to_owned()] };
-        Ok(Self { server, tool: "echo", arguments: &[("message", "hello")], answer: "Echo: hello" })
+impl CliCall {
+    /// A typical server: a Node.js program with a hundred modules.
+    pub(crate) fn on_node_server() -> anyhow::Result<Self> {
+        let script = installed_path(Path::new(EVERYTHING))?.display().to_string();
+        let server =
+            ServerCommand { program: node_path()?, args: vec![script, "stdio".to_owned()] };
+        Ok(Self {
+            server,
+            tool: "echo",
+            arguments: &[("message", "hello")],
+            expected_output: "Echo: hello",
+        })
     }
 
-    /// A server that costs next to nothing, so that what is left is the program.
-    pub(crate) fn on_demo() -> anyhow::Result<Self> {
-        let server = ServerCommand { program: toolrack()?, args: vec!["__demo-server".to_owned()] };
-        Ok(Self { server, tool: "add", arguments: &[("a", "1200"), ("b", "34")], answer: "1234" })
+    /// A very cheap server, so that the program dominates.
+    pub(crate) fn on_demo_server() -> anyhow::Result<Self> {
+        let server =
+            ServerCommand { program: toolrack_path()?, args: vec!["__demo-server".to_owned()] };
+        Ok(Self {
+            server,
+            tool: "add",
+            arguments: &[("a", "1200"), ("b", "34")],
+            expected_output: "1234",
+        })
     }
 
-    pub(crate) fn pairs(&self) -> impl Iterator<Item = String> {
+    pub(crate) fn key_value_args(&self) -> impl Iterator<Item = String> {
         self.arguments.iter().map(|(name, value)| format!("{name}={value}"))
     }
 }
 
-/// The program with the arguments that make it run this errand.
-pub(crate) fn calling(client: ClientName, errand: &Errand) -> anyhow::Result<Command> {
-    let mut command = program(client)?;
-    command.args(words(client, errand)?);
+/// Command that makes this call.
+pub(crate) fn call_command(client: ClientName, call: &CliCall) -> anyhow::Result<Command> {
+    let mut command = base_command(client)?;
+    command.args(call_args(client, call)?);
     Ok(command)
 }
 
-pub(crate) fn help(client: ClientName) -> anyhow::Result<Command> {
-    let mut command = program(client)?;
+pub(crate) fn help_command(client: ClientName) -> anyhow::Result<Command> {
+    let mut command = base_command(client)?;
     if client == ClientName::Inspector {
         command.arg("--cli");
     }
@@ -62,66 +74,72 @@ pub(crate) fn help(client: ClientName) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// Our program, which is built beside this one.
-pub(crate) fn toolrack() -> anyhow::Result<PathBuf> {
+/// Path of `toolrack`, which is built beside this program.
+pub(crate) fn toolrack_path() -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("toolrack");
     if !path.exists() {
-        bail!("`toolrack` is not beside the bench: `cargo xtask bench cli` builds it");
+        bail!("`toolrack` is not built: run `cargo xtask bench cli`");
     }
     Ok(path)
 }
 
-fn program(client: ClientName) -> anyhow::Result<Command> {
+fn base_command(client: ClientName) -> anyhow::Result<Command> {
     let script = match client {
-        ClientName::Toolrack => return Ok(system::command(toolrack()?)),
+        ClientName::Toolrack => return Ok(system::command(toolrack_path()?)),
         ClientName::Mcporter => "mcporter/dist/cli.js",
         ClientName::Inspector => "@modelcontextprotocol/inspector/clients/launcher/build/index.js",
-        other => bail!("{other:?} is no program"),
+        other => bail!("{other:?} is not a program"),
     };
-    let mut command = system::command(node()?);
-    command.arg(installed(&Path::new(PEERS_DIR).join(script))?);
+    let mut command = system::command(node_path()?);
+    command.arg(installed_path(&Path::new(PEERS_DIR).join(script))?);
     Ok(command)
 }
 
-fn node() -> anyhow::Result<PathBuf> {
-    installed(&Path::new(PEERS_DIR).join("node/bin/node"))
+fn node_path() -> anyhow::Result<PathBuf> {
+    installed_path(&Path::new(PEERS_DIR).join("node/bin/node"))
 }
 
-pub(super) fn installed(path: &Path) -> anyhow::Result<PathBuf> {
-    let path = machine::root().context("the programs are installed in the workspace")?.join(path);
+pub(super) fn installed_path(path: &Path) -> anyhow::Result<PathBuf> {
+    let path = machine::root()
+        .context("cannot find the workspace with the installed programs")?
+        .join(path);
     if !path.exists() {
-        bail!("{} is missing: `cargo xtask bench` installs it", path.display());
+        bail!(
+            "{} is missing: run `cargo xtask bench cli` or `cargo xtask bench gateway`",
+            path.display()
+        );
     }
     Ok(path)
 }
 
-fn words(client: ClientName, errand: &Errand) -> anyhow::Result<Vec<OsString>> {
-    let ServerCommand { program, args } = &errand.server;
+fn call_args(client: ClientName, call: &CliCall) -> anyhow::Result<Vec<OsString>> {
+    let ServerCommand { program, args } = &call.server;
     let program = program.as_os_str().to_owned();
-    let mut words: Vec<OsString> = Vec::new();
+    let mut command_args: Vec<OsString> = Vec::new();
     match client {
         ClientName::Toolrack => {
-            words.extend(["call", errand.tool].map(OsString::from));
-            words.extend(errand.pairs().map(OsString::from));
-            words.extend(["--".into(), program]);
-            words.extend(args.iter().map(OsString::from));
+            command_args.extend(["call", call.tool].map(OsString::from));
+            command_args.extend(call.key_value_args().map(OsString::from));
+            command_args.extend(["--".into(), program]);
+            command_args.extend(args.iter().map(OsString::from));
         }
         ClientName::Mcporter => {
-            words.extend(["call".into(), "--stdio".into(), program]);
-            words.extend(args.iter().flat_map(|arg| ["--stdio-arg".into(), arg.into()]));
-            words.push(errand.tool.into());
-            words.extend(errand.pairs().map(OsString::from));
+            command_args.extend(["call".into(), "--stdio".into(), program]);
+            command_args.extend(args.iter().flat_map(|arg| ["--stdio-arg".into(), arg.into()]));
+            command_args.push(call.tool.into());
+            command_args.extend(call.key_value_args().map(OsString::from));
         }
         ClientName::Inspector => {
-            words.extend(["--cli".into(), program]);
-            words.extend(args.iter().map(OsString::from));
-            let call = ["--method", "tools/call", "--tool-name", errand.tool];
-            words.extend(call.map(OsString::from));
-            words.extend(errand.pairs().flat_map(|pair| ["--tool-arg".into(), pair.into()]));
+            command_args.extend(["--cli".into(), program]);
+            command_args.extend(args.iter().map(OsString::from));
+            let method = ["--method", "tools/call", "--tool-name", call.tool];
+            command_args.extend(method.map(OsString::from));
+            command_args
+                .extend(call.key_value_args().flat_map(|pair| ["--tool-arg".into(), pair.into()]));
         }
-        other => bail!("{other:?} is no program"),
+        other => bail!("{other:?} is not a program"),
     }
-    Ok(words)
+    Ok(command_args)
 }
 
 #[cfg(test)]
@@ -131,18 +149,18 @@ mod tests {
     #[track_caller]
     fn check(client: ClientName, expected: &str) {
         let args = vec!["index.js".to_owned(), "stdio".to_owned()];
-        let errand = Errand {
+        let call = CliCall {
             server: ServerCommand { program: "node".into(), args },
             tool: "add",
             arguments: &[("a", "1"), ("b", "2")],
-            answer: "3",
+            expected_output: "3",
         };
-        let words = words(client, &errand).unwrap();
-        assert_eq!(words.join(" ".as_ref()), expected);
+        let command_args = call_args(client, &call).unwrap();
+        assert_eq!(command_args.join(" ".as_ref()), expected);
     }
 
     #[test]
-    fn each_program_is_asked_in_its_own_words() {
+    fn call_args_follow_each_program() {
         check(ClientName::Toolrack, "call add a=1 b=2 -- node index.js stdio");
         check(
             ClientName::Mcporter,

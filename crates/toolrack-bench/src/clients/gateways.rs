@@ -1,4 +1,4 @@
-//! Gateways before a server: how each is started, and a client that calls through it.
+//! Measured gateways: their commands, and a client that calls through them.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,102 +9,107 @@ use toolrack_client::McpClient;
 use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_stdio::{Guardian, McpServerDef, StdioOptions};
 
-use super::cli_programs::installed;
-use super::{Call, Caller, ClientName};
+use super::cli_programs::installed_path;
+use super::{BenchClient, Call, ClientName};
 use crate::server_process::ServerCommand;
 
 const PYTHON: &str = "tests/servers/python/fastmcp/venv/bin/python";
 const PROXY: &str = "tests/bench/proxy.py";
 
-/// The name that a server has behind our gateway, and what that makes of its tool.
+/// Name of the server behind our gateway, and the resulting public tool name.
 const SERVER: &str = "bench";
 const TOOL: &str = "bench_echo";
 
-/// What a gateway speaks with its clients.
+/// Transport between a gateway and its clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Front {
+pub(crate) enum GatewayTransport {
     Stdio,
     Http,
 }
 
-/// The gateway with one server behind it.
-pub(crate) fn before_one(client: ClientName, front: Front) -> anyhow::Result<ServerCommand> {
+/// Command of a gateway with one server.
+pub(crate) fn with_one_server(
+    client: ClientName,
+    transport: GatewayTransport,
+) -> anyhow::Result<ServerCommand> {
     let server = ServerCommand::with_tools(10)?;
     match client {
-        ClientName::Gateway => Ok(ours(front, &[(SERVER.to_owned(), server)])?),
+        ClientName::Gateway => Ok(toolrack_gateway(transport, &[(SERVER.to_owned(), server)])?),
         ClientName::FastMcp => {
-            let front = if front == Front::Http { "http" } else { "stdio" };
-            let mut args = vec![text(&installed(Path::new(PROXY))?)?, front.to_owned()];
-            args.push(text(&server.program)?);
+            let transport = if transport == GatewayTransport::Http { "http" } else { "stdio" };
+            let mut args =
+                vec![path_to_string(&installed_path(Path::new(PROXY))?)?, transport.to_owned()];
+            args.push(path_to_string(&server.program)?);
             args.extend(server.args);
-            Ok(ServerCommand { program: installed(Path::new(PYTHON))?, args })
+            Ok(ServerCommand { program: installed_path(Path::new(PYTHON))?, args })
         }
-        other => bail!("{other:?} is no gateway"),
+        other => bail!("{other:?} is not a gateway"),
     }
 }
 
-/// Our gateway over HTTP with so many servers behind it.
-pub(crate) fn before_many(n_servers: usize) -> anyhow::Result<ServerCommand> {
+/// Command of our gateway over HTTP with `n_servers`.
+pub(crate) fn with_servers(n_servers: usize) -> anyhow::Result<ServerCommand> {
     let server = ServerCommand::with_tools(10)?;
     let servers: Vec<_> =
         (0..n_servers).map(|n| (format!("{SERVER}-{n}"), server.clone())).collect();
-    ours(Front::Http, &servers)
+    toolrack_gateway(GatewayTransport::Http, &servers)
 }
 
-fn ours(front: Front, servers: &[(String, ServerCommand)]) -> anyhow::Result<ServerCommand> {
+fn toolrack_gateway(
+    transport: GatewayTransport,
+    servers: &[(String, ServerCommand)],
+) -> anyhow::Result<ServerCommand> {
     let mut args = Vec::new();
-    if front == Front::Http {
+    if transport == GatewayTransport::Http {
         args.extend(["--http", "127.0.0.1:0"].map(str::to_owned));
     }
     for (name, server) in servers {
-        args.extend(["--server".to_owned(), name.clone(), text(&server.program)?]);
+        args.extend(["--server".to_owned(), name.clone(), path_to_string(&server.program)?]);
         args.extend(server.args.iter().cloned());
     }
-    Ok(ServerCommand { program: endpoint()?, args })
+    Ok(ServerCommand { program: endpoint_path()?, args })
 }
 
-/// Our gateway as a program, which is built beside this one.
-fn endpoint() -> anyhow::Result<PathBuf> {
+/// Path of `toolrack-endpoint`, which is built beside this program.
+fn endpoint_path() -> anyhow::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("toolrack-endpoint");
-    ensure!(
-        path.exists(),
-        "`toolrack-endpoint` is not beside the bench: `cargo xtask bench gateway` builds it"
-    );
+    ensure!(path.exists(), "`toolrack-endpoint` is not built: run `cargo xtask bench gateway`");
     Ok(path)
 }
 
-fn text(path: &Path) -> anyhow::Result<String> {
-    let unreadable = |path: OsString| anyhow::anyhow!("{} is not UTF-8", path.display());
-    path.as_os_str().to_owned().into_string().map_err(unreadable)
+fn path_to_string(path: &Path) -> anyhow::Result<String> {
+    let not_utf8 = |path: OsString| anyhow::anyhow!("{} is not UTF-8", path.display());
+    path.as_os_str().to_owned().into_string().map_err(not_utf8)
 }
 
-/// Our client of a gateway, or of the server itself.
+/// Our client, connected to a gateway or directly to the server.
 #[derive(Debug, Clone)]
-pub(crate) struct Behind {
+pub(crate) struct GatewayClient {
     client: Arc<McpClient>,
     tool: &'static str,
 }
 
-impl Behind {
-    /// Starts a gateway, or the server itself, and speaks with it over pipes.
+impl GatewayClient {
+    /// Starts a gateway or the server and connects over stdio.
     pub(crate) async fn start(name: ClientName, server: ServerCommand) -> anyhow::Result<Self> {
         let ServerCommand { program, args } = server;
-        let definition = McpServerDef { command: text(&program)?, args, ..McpServerDef::default() };
+        let definition =
+            McpServerDef { command: path_to_string(&program)?, args, ..McpServerDef::default() };
         let options = StdioOptions { guardian: Guardian::Nobody, ..StdioOptions::default() };
         let client = McpClient::builder("bench").connect_stdio(definition, options).await?;
-        Ok(Self { client: Arc::new(client), tool: tool(name) })
+        Ok(Self { client: Arc::new(client), tool: tool_name(name) })
     }
 
-    /// Speaks with a gateway that is there already.
-    pub(crate) async fn reach(name: ClientName, url: &str) -> anyhow::Result<Self> {
+    /// Connects to a running gateway.
+    pub(crate) async fn connect_http(name: ClientName, url: &str) -> anyhow::Result<Self> {
         let definition = HttpServerDef::new(url);
         let builder = McpClient::builder("bench");
         let client = builder.connect_http(definition, HttpOptions::default()).await?;
-        Ok(Self { client: Arc::new(client), tool: tool(name) })
+        Ok(Self { client: Arc::new(client), tool: tool_name(name) })
     }
 }
 
-impl Caller for Behind {
+impl BenchClient for GatewayClient {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
         let result = self.client.call_tool(self.tool, &call.arguments).await?;
         ensure!(!result.is_error, "the tool failed: {}", result.content);
@@ -119,7 +124,7 @@ impl Caller for Behind {
     }
 }
 
-/// Only a gateway of many servers has to name them.
-fn tool(name: ClientName) -> &'static str {
+/// Our gateway prefixes tool names with the server name.
+fn tool_name(name: ClientName) -> &'static str {
     if name == ClientName::Gateway { TOOL } else { "echo" }
 }

@@ -28,14 +28,14 @@ use turbomcp_transport::{
     ChildProcessConfig, ChildProcessTransport, LimitsConfig, TransportConfig,
 };
 
-use super::{Call, Caller, Contender, HttpContender, MAX_MESSAGE_BYTES};
+use super::{BenchClient, Call, HttpClient, MAX_MESSAGE_BYTES, StdioClient};
 use crate::server::http::Eras;
-use crate::server_process::{RemoteServer, ServerCommand};
+use crate::server_process::{HttpServer, ServerCommand};
 
 #[derive(Debug, Clone)]
 pub(crate) struct Rmcp(Arc<RunningService<RoleClient, ()>>);
 
-impl Contender for Rmcp {
+impl StdioClient for Rmcp {
     async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
         let transport = TokioChildProcess::new(server.tokio())?;
         Ok(Self(Arc::new(().serve(transport).await?)))
@@ -46,7 +46,7 @@ impl Contender for Rmcp {
     }
 }
 
-impl Caller for Rmcp {
+impl BenchClient for Rmcp {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
         let mut params = CallToolRequestParams::new(call.tool);
         params.arguments = call.arguments.as_object().cloned();
@@ -63,8 +63,8 @@ impl Caller for Rmcp {
     }
 }
 
-impl HttpContender for Rmcp {
-    async fn connect(server: &RemoteServer) -> anyhow::Result<Self> {
+impl HttpClient for Rmcp {
+    async fn connect(server: &HttpServer) -> anyhow::Result<Self> {
         let transport = StreamableHttpClientTransport::from_uri(server.url(Eras::Both));
         Ok(Self(Arc::new(().serve(transport).await?)))
     }
@@ -80,7 +80,7 @@ pub(crate) struct Pmcp {
 struct ChildPipes {
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
-    /// Survives a dropped `receive`, as the trait demands.
+    /// Partial message; the trait requires `receive` to be cancel safe.
     partial: Vec<u8>,
 }
 
@@ -89,14 +89,14 @@ impl Transport for ChildPipes {
     async fn send(&mut self, message: TransportMessage) -> pmcp::Result<()> {
         let mut line = StdioTransport::serialize_message(&message)?;
         line.push(b'\n');
-        let stdin = self.stdin.as_mut().ok_or_else(closed)?;
+        let stdin = self.stdin.as_mut().ok_or_else(pipe_closed)?;
         stdin.write_all(&line).await?;
         Ok(())
     }
 
     async fn receive(&mut self) -> pmcp::Result<TransportMessage> {
         if self.stdout.read_until(b'\n', &mut self.partial).await? == 0 {
-            return Err(closed());
+            return Err(pipe_closed());
         }
         let line = std::mem::take(&mut self.partial);
         StdioTransport::parse_message(line.trim_ascii_end())
@@ -108,11 +108,11 @@ impl Transport for ChildPipes {
     }
 }
 
-fn closed() -> pmcp::Error {
+fn pipe_closed() -> pmcp::Error {
     pmcp::Error::internal("the pipe is closed")
 }
 
-impl Contender for Pmcp {
+impl StdioClient for Pmcp {
     async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
         let mut command = server.tokio();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
@@ -132,9 +132,9 @@ impl Contender for Pmcp {
     }
 }
 
-impl Caller for Pmcp {
+impl BenchClient for Pmcp {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
-        called(&self.client, call).await
+        call_pmcp(&self.client, call).await
     }
 
     async fn close(self) -> anyhow::Result<()> {
@@ -150,8 +150,8 @@ impl Caller for Pmcp {
 #[derive(Debug, Clone)]
 pub(crate) struct PmcpHttp(pmcp::Client<StreamableHttpTransport>);
 
-impl HttpContender for PmcpHttp {
-    async fn connect(server: &RemoteServer) -> anyhow::Result<Self> {
+impl HttpClient for PmcpHttp {
+    async fn connect(server: &HttpServer) -> anyhow::Result<Self> {
         let url = server.url(Eras::Both).parse()?;
         let config = StreamableHttpTransportConfigBuilder::new(url).build();
         let mut client = pmcp::Client::new(StreamableHttpTransport::new(config));
@@ -160,9 +160,9 @@ impl HttpContender for PmcpHttp {
     }
 }
 
-impl Caller for PmcpHttp {
+impl BenchClient for PmcpHttp {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
-        called(&self.0, call).await
+        call_pmcp(&self.0, call).await
     }
 
     async fn close(self) -> anyhow::Result<()> {
@@ -171,7 +171,7 @@ impl Caller for PmcpHttp {
     }
 }
 
-async fn called<T: Transport>(client: &pmcp::Client<T>, call: &Call) -> anyhow::Result<usize> {
+async fn call_pmcp<T: Transport>(client: &pmcp::Client<T>, call: &Call) -> anyhow::Result<usize> {
     let result = client.call_tool(call.tool.to_owned(), call.arguments.clone()).await?;
     match result.content.first() {
         Some(Content::Text { text }) => Ok(text.len()),
@@ -182,7 +182,7 @@ async fn called<T: Transport>(client: &pmcp::Client<T>, call: &Call) -> anyhow::
 #[derive(Clone)]
 pub(crate) struct Turbomcp(turbomcp_client::Client<ChildProcessTransport>);
 
-impl Contender for Turbomcp {
+impl StdioClient for Turbomcp {
     async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
         let transport = ChildProcessTransport::new(ChildProcessConfig {
             command: server.program.to_string_lossy().into_owned(),
@@ -202,9 +202,9 @@ impl Contender for Turbomcp {
     }
 }
 
-impl Caller for Turbomcp {
+impl BenchClient for Turbomcp {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
-        let result = self.0.call_tool(call.tool, arguments(call), None).await?;
+        let result = self.0.call_tool(call.tool, turbomcp_arguments(call), None).await?;
         match result.content.first() {
             Some(ContentBlock::Text(text)) => Ok(text.text.len()),
             _ => anyhow::bail!("no text"),
@@ -217,8 +217,8 @@ impl Caller for Turbomcp {
     }
 }
 
-/// Its API wants a map of its own for every call.
-fn arguments(call: &Call) -> Option<HashMap<String, Value>> {
+/// The API of `turbomcp-client` takes an owned map for every call.
+fn turbomcp_arguments(call: &Call) -> Option<HashMap<String, Value>> {
     let members = call.arguments.as_object()?;
     Some(members.iter().map(|(key, value)| (key.clone(), value.clone())).collect())
 }
@@ -226,7 +226,7 @@ fn arguments(call: &Call) -> Option<HashMap<String, Value>> {
 #[derive(Clone)]
 pub(crate) struct Tower(Arc<McpClient>);
 
-impl Contender for Tower {
+impl StdioClient for Tower {
     async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
         let transport = StdioClientTransport::spawn_command(&mut server.tokio()).await?;
         let client = McpClient::connect(transport.max_frame_len(MAX_MESSAGE_BYTES)).await?;
@@ -239,7 +239,7 @@ impl Contender for Tower {
     }
 }
 
-impl Caller for Tower {
+impl BenchClient for Tower {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
         let result = self.0.call_tool(call.tool, call.arguments.clone()).await?;
         Ok(result.first_text().context("no text")?.len())

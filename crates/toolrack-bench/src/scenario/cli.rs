@@ -1,6 +1,6 @@
-//! One call by a program that starts for it and ends after it, beside the server with no program at all.
+//! Command-line scenarios: a program that starts, makes one call and exits, compared with the server alone.
 //!
-//! Time and memory are taken in different runs, because looking at memory takes time.
+//! Time and memory are measured in separate runs, because sampling memory takes time.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::path::Path;
@@ -11,56 +11,60 @@ use std::{fs, thread};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
-use super::{Scenario, Size};
+use super::{RunSize, Scenario};
 use crate::clients::ClientName;
-use crate::clients::cli_programs::{self, Errand};
+use crate::clients::cli_programs::{self, CliCall};
 use crate::report::{Metric, Report};
-use crate::scenario::measure::count;
+use crate::scenario::measure::to_f64;
 use crate::stats::median;
 use crate::{resource_usage, system};
 
-/// How often memory is looked at.
-const SAMPLING: Duration = Duration::from_millis(1);
+/// Interval of memory samples.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How often a program is run whose memory was not seen, because it ended within a moment.
-const LOOKS: usize = 20;
+/// Runs of a program that exits before the first memory sample.
+const MAX_ATTEMPTS: usize = 20;
 
-pub(crate) fn drive(client: ClientName, scenario: Scenario, size: Size) -> anyhow::Result<Report> {
-    let errand = match scenario {
-        Scenario::CliNode => Errand::on_node()?,
-        Scenario::CliDemo => Errand::on_demo()?,
+pub(crate) fn run(client: ClientName, scenario: Scenario, size: RunSize) -> anyhow::Result<Report> {
+    let call = match scenario {
+        Scenario::CliNode => CliCall::on_node_server()?,
+        Scenario::CliDemo => CliCall::on_demo_server()?,
         Scenario::CliHelp => {
-            // Some print it to stderr.
-            return repeated(size.n_starts, || cli_programs::help(client), "");
+            // Some programs print help to stderr, so no output is expected.
+            return measure_program(size.n_starts, || cli_programs::help_command(client), "");
         }
-        Scenario::CliSize => return sizes(),
-        Scenario::CliWarm => return warm(size.n_starts),
-        other => bail!("{other:?} is not about programs"),
+        Scenario::CliSize => return measure_size(),
+        Scenario::CliWarm => return measure_warm(size.n_starts),
+        other => bail!("{other:?} is not a command-line scenario"),
     };
     if client == ClientName::BareBlock {
-        return alone(size.n_starts, &errand);
+        return measure_server(size.n_starts, &call);
     }
-    repeated(size.n_starts, || cli_programs::calling(client, &errand), errand.answer)
+    measure_program(
+        size.n_starts,
+        || cli_programs::call_command(client, &call),
+        call.expected_output,
+    )
 }
 
-/// Runs the program often enough for its time, and once more for its memory.
-fn repeated(
+/// Runs the program several times for its time, and once more for its memory.
+fn measure_program(
     n_starts: usize,
     command: impl Fn() -> anyhow::Result<Command>,
     expected: &str,
 ) -> anyhow::Result<Report> {
     let mut runs = Vec::new();
-    // The first one brings the program into the page cache, and is not counted.
+    // The first run loads the program into the page cache and is not counted.
     for n in 0..=n_starts {
         let mut command = command()?;
         let home = tempfile::tempdir()?;
-        let run = Run::timed(at_home(&mut command, home.path()), expected)?;
+        let run = Run::timed(with_home(&mut command, home.path()), expected)?;
         home.close()?;
         if n > 0 {
             runs.push(run);
         }
     }
-    let peak = Peak::of(&command)?;
+    let peak = Peak::measure(&command)?;
     let mut report = times(&runs)?;
     report.insert(Metric::PeakMib, mib(peak.program));
     report.insert(Metric::TreePeakMib, mib(peak.tree));
@@ -68,146 +72,146 @@ fn repeated(
 }
 
 fn times(runs: &[Run]) -> anyhow::Result<Report> {
-    let millis = |of: fn(&Run) -> Duration| {
-        let values: Vec<f64> = runs.iter().map(|run| of(run).as_secs_f64() * 1e3).collect();
-        median(&values).context("nothing was run")
+    let millis = |duration: fn(&Run) -> Duration| {
+        let values: Vec<f64> = runs.iter().map(|run| duration(run).as_secs_f64() * 1e3).collect();
+        median(&values).context("no run was made")
     };
     Ok(Report::from([
-        (Metric::AnswerMillis, millis(|value| value.answered)?),
-        (Metric::Millis, millis(|value| value.ended)?),
+        (Metric::FirstOutputMillis, millis(|run| run.first_output)?),
+        (Metric::Millis, millis(|run| run.exited)?),
     ]))
 }
 
-/// How long a program took.
+/// Times of one run, from its start.
 #[derive(Debug)]
 struct Run {
-    /// Until its first output.
-    answered: Duration,
-    /// Until it was gone.
-    ended: Duration,
+    /// Until the first output.
+    first_output: Duration,
+    /// Until the exit.
+    exited: Duration,
 }
 
 impl Run {
     fn timed(command: &mut Command, expected: &str) -> anyhow::Result<Self> {
         let before = system::now();
-        let mut child = spawned(command)?;
+        let mut child = spawn(command)?;
         let mut output = vec![0; 4096];
         let mut stdout = child.stdout.take().context("no stdout")?;
         let n_read = stdout.read(&mut output)?;
-        let answered = system::now() - before;
+        let first_output = system::now() - before;
         let status = child.wait()?;
-        let ended = system::now() - before;
+        let exited = system::now() - before;
         output.truncate(n_read);
         stdout.read_to_end(&mut output)?;
         let output = String::from_utf8_lossy(&output);
         if !status.success() || !output.contains(expected) {
-            let mut said = String::new();
-            child.stderr.take().context("no stderr")?.read_to_string(&mut said)?;
-            bail!("{status}: {}", said.lines().next().unwrap_or("it said nothing"));
+            let mut stderr = String::new();
+            child.stderr.take().context("no stderr")?.read_to_string(&mut stderr)?;
+            bail!("{status}: {}", stderr.lines().next().unwrap_or("no output"));
         }
-        Ok(Self { answered, ended })
+        Ok(Self { first_output, exited })
     }
 }
 
-/// The most memory that was seen, in KiB.
+/// Peak resident memory in KiB.
 #[derive(Debug)]
 struct Peak {
     program: u64,
-    /// All that descend from the program, too, at the same moment.
+    /// Program and descendants at the same moment.
     tree: u64,
 }
 
 impl Peak {
-    fn of(command: &impl Fn() -> anyhow::Result<Command>) -> anyhow::Result<Self> {
-        for _ in 0..LOOKS {
-            let peak = Self::once(command()?)?;
+    fn measure(command: &impl Fn() -> anyhow::Result<Command>) -> anyhow::Result<Self> {
+        for _ in 0..MAX_ATTEMPTS {
+            let peak = Self::sample(command()?)?;
             if peak.program > 0 {
                 return Ok(peak);
             }
         }
-        bail!("the program ended before its memory was seen")
+        bail!("the program exited before its memory was sampled")
     }
 
-    fn once(mut command: Command) -> anyhow::Result<Self> {
+    fn sample(mut command: Command) -> anyhow::Result<Self> {
         let home = tempfile::tempdir()?;
-        let mut child = spawned(at_home(&mut command, home.path()))?;
+        let mut child = spawn(with_home(&mut command, home.path()))?;
         let mut peak = Self { program: 0, tree: 0 };
         while child.try_wait()?.is_none() {
-            // One that has just ended has no memory.
-            peak.program = peak.program.max(resource_usage::peak_of(child.id()).unwrap_or(0));
+            // A process that has just exited has no memory.
+            peak.program =
+                peak.program.max(resource_usage::peak_resident_of(child.id()).unwrap_or(0));
             peak.tree = peak.tree.max(resource_usage::resident_of_tree(child.id()));
-            thread::sleep(SAMPLING);
+            thread::sleep(SAMPLE_INTERVAL);
         }
         home.close()?;
         Ok(peak)
     }
 }
 
-/// In an empty home the program finds neither a config nor anything that it remembers from before.
-fn at_home<'a>(command: &'a mut Command, home: &Path) -> &'a mut Command {
-    let places = ["HOME", "TOOLRACK_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"];
-    command.current_dir(home).envs(places.map(|name| (name, home)))
+/// Runs the program in an empty home: no config, no cache.
+fn with_home<'a>(command: &'a mut Command, home: &Path) -> &'a mut Command {
+    let variables = ["HOME", "TOOLRACK_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"];
+    command.current_dir(home).envs(variables.map(|name| (name, home)))
 }
 
-/// A call by way of a daemon that has the server running.
-fn warm(n_starts: usize) -> anyhow::Result<Report> {
-    let errand = Errand::on_demo()?;
+/// A call through a daemon that keeps the server running.
+fn measure_warm(n_starts: usize) -> anyhow::Result<Report> {
+    let call = CliCall::on_demo_server()?;
     let home = tempfile::tempdir()?;
-    let run = |words: &[&str], expected: &str| {
-        let mut command = system::command(cli_programs::toolrack()?);
-        Run::timed(at_home(&mut command, home.path()).args(words), expected)
+    let run = |args: &[&str], expected: &str| {
+        let mut command = system::command(cli_programs::toolrack_path()?);
+        Run::timed(with_home(&mut command, home.path()).args(args), expected)
     };
-    let server = errand.server.program.display().to_string();
+    let server = call.server.program.display().to_string();
     run(&["add", "demo", "--", &server, "__demo-server"], "")?;
     run(&["daemon", "start", "--listen", "none"], "")?;
-    let tool = format!("demo.{}", errand.tool);
-    let pairs: Vec<String> = errand.pairs().collect();
-    let mut words = vec!["call", tool.as_str()];
-    words.extend(pairs.iter().map(String::as_str));
+    let tool = format!("demo.{}", call.tool);
+    let arguments: Vec<String> = call.key_value_args().collect();
+    let mut args = vec!["call", tool.as_str()];
+    args.extend(arguments.iter().map(String::as_str));
     let runs: anyhow::Result<Vec<Run>> =
-        (0..=n_starts).map(|_| run(&words, errand.answer)).collect();
+        (0..=n_starts).map(|_| run(&args, call.expected_output)).collect();
     run(&["daemon", "stop"], "")?;
-    // The first one waits for the server to be there, and is not counted.
+    // The first call waits for the server to start and is not counted.
     times(runs?.get(1..).unwrap_or_default())
 }
 
-fn spawned(command: &mut Command) -> anyhow::Result<Child> {
+fn spawn(command: &mut Command) -> anyhow::Result<Child> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.spawn().context("the program cannot be started")
+    command.spawn().context("cannot start the program")
 }
 
-/// What the server itself takes, by as little of a client as can be: its start, the handshake and the call,
-/// and ending once its input has ended.
-fn alone(n_starts: usize, errand: &Errand) -> anyhow::Result<Report> {
+/// Time of the server alone with a minimal client: start, handshake, call, and exit after stdin closes.
+fn measure_server(n_starts: usize, call: &CliCall) -> anyhow::Result<Report> {
     let (mut runs, mut peaks) = (Vec::new(), Vec::new());
     for n in 0..=n_starts {
         let before = system::now();
-        let mut command = errand.server.std();
+        let mut command = call.server.std();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut server = command.spawn()?;
         let mut stdin = server.stdin.take().context("no stdin")?;
         let mut stdout = BufReader::new(server.stdout.take().context("no stdout")?);
-        let answer = answer(&mut stdin, &mut stdout, errand)?;
-        let answered = system::now() - before;
-        let peak = resource_usage::peak_of(server.id())?;
+        let response = call_server(&mut stdin, &mut stdout, call)?;
+        let first_output = system::now() - before;
+        let peak = resource_usage::peak_resident_of(server.id())?;
         drop(stdin);
         server.wait()?;
-        let ended = system::now() - before;
-        ensure!(answer.to_string().contains(errand.answer), "{answer}");
+        let exited = system::now() - before;
+        ensure!(response.to_string().contains(call.expected_output), "{response}");
         if n > 0 {
-            runs.push(Run { answered, ended });
+            runs.push(Run { first_output, exited });
             peaks.push(mib(peak));
         }
     }
     let mut report = times(&runs)?;
-    report.insert(Metric::TreePeakMib, median(&peaks).context("nothing was run")?);
+    report.insert(Metric::TreePeakMib, median(&peaks).context("no run was made")?);
     Ok(report)
 }
 
-fn answer(
+fn call_server(
     stdin: &mut ChildStdin,
     stdout: &mut BufReader<ChildStdout>,
-    errand: &Errand,
+    call: &CliCall,
 ) -> anyhow::Result<Value> {
     let initialize = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
         "protocolVersion": "2025-11-25",
@@ -215,25 +219,25 @@ fn answer(
         "clientInfo": { "name": "bare", "version": "1" },
     }});
     writeln!(stdin, "{initialize}")?;
-    reply(stdout, 1)?;
+    read_response(stdout, 1)?;
     let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
     let arguments: Value =
-        errand.arguments.iter().map(|(name, text)| (*name, typed(text))).collect();
-    let call = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
-        "name": errand.tool,
+        call.arguments.iter().map(|(name, text)| (*name, to_json(text))).collect();
+    let request = json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {
+        "name": call.tool,
         "arguments": arguments,
     }});
-    write!(stdin, "{initialized}\n{call}\n")?;
-    reply(stdout, 2)
+    write!(stdin, "{initialized}\n{request}\n")?;
+    read_response(stdout, 2)
 }
 
-/// A number where it is one, as programs take it from a command line.
-fn typed(text: &str) -> Value {
+/// Numbers become JSON numbers, as command-line programs convert them.
+fn to_json(text: &str) -> Value {
     text.parse::<u64>().map_or_else(|_text| Value::from(text), Value::from)
 }
 
-/// The answer with this id; what else the server has to say is passed over.
-fn reply(stdout: &mut BufReader<ChildStdout>, id: u64) -> anyhow::Result<Value> {
+/// Reads until the response with this id; other messages are ignored.
+fn read_response(stdout: &mut BufReader<ChildStdout>, id: u64) -> anyhow::Result<Value> {
     let mut line = String::new();
     while stdout.read_line(&mut line)? > 0 {
         let message: Value = serde_json::from_str(&line)?;
@@ -242,21 +246,21 @@ fn reply(stdout: &mut BufReader<ChildStdout>, id: u64) -> anyhow::Result<Value> 
         }
         line.clear();
     }
-    bail!("the server ended without an answer")
+    bail!("the server exited without a response")
 }
 
-/// What a user downloads: the program without symbols.
-fn sizes() -> anyhow::Result<Report> {
-    let built = cli_programs::toolrack()?;
+/// Size of the program as built, and without symbols as users download it.
+fn measure_size() -> anyhow::Result<Report> {
+    let built = cli_programs::toolrack_path()?;
     let dir = tempfile::tempdir()?;
     let copy = dir.path().join("toolrack");
     fs::copy(&built, &copy)?;
-    let stripped = system::command("strip").arg(&copy).status();
-    match stripped {
+    let status = system::command("strip").arg(&copy).status();
+    match status {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             bail!("`strip` is missing: install binutils");
         }
-        stripped => ensure!(stripped?.success(), "`strip` failed"),
+        status => ensure!(status?.success(), "`strip` failed"),
     }
     let mib = |path| anyhow::Ok(mib(fs::metadata(path)?.len() / 1024));
     let report = [(Metric::BuiltMib, mib(built)?), (Metric::StrippedMib, mib(copy)?)];
@@ -264,7 +268,7 @@ fn sizes() -> anyhow::Result<Report> {
 }
 
 fn mib(kib: u64) -> f64 {
-    count(usize::try_from(kib).unwrap_or(usize::MAX)) / 1024.0
+    to_f64(usize::try_from(kib).unwrap_or(usize::MAX)) / 1024.0
 }
 
 #[cfg(test)]
@@ -279,18 +283,18 @@ mod tests {
     }
 
     #[test]
-    fn a_program_has_to_say_what_is_expected_and_to_end_well() {
+    fn run_requires_expected_output_and_success() {
         let run = check("echo early; exec 1>&-; sleep 0.2", "early").unwrap();
-        assert!(run.ended >= run.answered + Duration::from_millis(100), "{run:?}");
+        assert!(run.exited >= run.first_output + Duration::from_millis(100), "{run:?}");
         assert_eq!(check("echo hi; echo why >&2", "hello").unwrap_err(), "exit status: 0: why");
-        assert_eq!(check("echo hi; exit 3", "hi").unwrap_err(), "exit status: 3: it said nothing");
+        assert_eq!(check("echo hi; exit 3", "hi").unwrap_err(), "exit status: 3: no output");
     }
 
     #[test]
-    fn memory_of_a_tree_is_more_than_that_of_its_root() {
+    fn process_tree_uses_more_memory_than_its_root() {
         let mut command = system::command("sh");
         command.args(["-c", "sleep 0.2 & sleep 0.2; wait"]);
-        let peak = Peak::once(command).unwrap();
+        let peak = Peak::sample(command).unwrap();
         assert!(peak.tree > peak.program, "{peak:?}");
     }
 }

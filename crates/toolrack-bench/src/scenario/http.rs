@@ -1,4 +1,4 @@
-//! What is measured over HTTP, and each scenario as a client goes through it.
+//! Scenarios on an HTTP server, generic over the client.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,39 +8,39 @@ use anyhow::ensure;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use super::measure::{self, Spent};
+use super::measure::{self, Stopwatch};
 use super::stdio::close;
-use super::{MIB, Scenario, Size};
-use crate::clients::{Call, Caller, HttpContender};
+use super::{MIB, RunSize, Scenario};
+use crate::clients::{BenchClient, Call, HttpClient};
 use crate::report::Report;
 use crate::server::http::Framing;
-use crate::server_process::RemoteServer;
+use crate::server_process::HttpServer;
 use crate::system;
 
-/// Calls in flight, where there are several.
+/// Number of calls in flight with [`Load::InFlight`].
 pub(crate) const IN_FLIGHT: usize = 64;
-/// The text of the small result.
+/// Text length of the small result.
 const SMALL_BYTES: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Load {
     Sequential,
     InFlight,
-    /// A run of a given length, to be compared with another one.
+    /// A fixed number of calls, for measuring by difference.
     Counted,
 }
 
-/// What a scenario over HTTP consists of.
+/// Load, response framing and result size of an HTTP scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Plan {
+pub(crate) struct HttpWorkload {
     pub(crate) load: Load,
     pub(crate) framing: Framing,
     pub(crate) text_bytes: usize,
 }
 
-impl Plan {
-    /// The plan of a scenario, if that is about HTTP.
-    pub(crate) fn of(scenario: Scenario) -> Option<Self> {
+impl HttpWorkload {
+    /// Returns `None` for scenarios of other subjects.
+    pub(crate) fn for_scenario(scenario: Scenario) -> Option<Self> {
         use Framing::{Events, Json};
         use Load::{Counted, InFlight, Sequential};
         let (load, framing, text_bytes) = match scenario {
@@ -59,63 +59,71 @@ impl Plan {
     }
 }
 
-/// What one client process is asked to do.
+/// Work of one client process.
 #[derive(Debug)]
 pub(crate) struct HttpJob {
-    pub(crate) plan: Plan,
-    pub(crate) size: Size,
-    /// The length of a run in a scenario that is measured by difference.
+    pub(crate) workload: HttpWorkload,
+    pub(crate) size: RunSize,
+    /// Run length of a scenario measured by difference.
     pub(crate) n_calls: u32,
-    pub(crate) server: RemoteServer,
+    pub(crate) server: HttpServer,
 }
 
 impl HttpJob {
     pub(crate) fn call(&self) -> anyhow::Result<Call> {
-        match self.plan.text_bytes {
+        match self.workload.text_bytes {
             SMALL_BYTES => Call::echo(),
             text_bytes => Call::big(text_bytes),
         }
     }
 }
 
-pub(crate) async fn drive<C: HttpContender>(job: &HttpJob) -> anyhow::Result<Report> {
+pub(crate) async fn run<C: HttpClient>(job: &HttpJob) -> anyhow::Result<Report> {
     let client = C::connect(&job.server).await?;
-    let call = job.call()?;
-    let checked = async || checked(&client, &call, job.plan.text_bytes).await;
-    let report = match job.plan.load {
-        Load::Sequential => measure::sequential(job.size.window, checked).await?,
-        Load::Counted => measure::counted(job.n_calls, checked).await?,
+    let prepared = job.call()?;
+    let call = async || call_and_check(&client, &prepared, job.workload.text_bytes).await;
+    let report = match job.workload.load {
+        Load::Sequential => measure::sequential(job.size.window, call).await?,
+        Load::Counted => measure::fixed_calls(job.n_calls, call).await?,
         Load::InFlight => in_flight(job, &client).await?,
     };
     close(client).await?;
     Ok(report)
 }
 
-async fn checked<C: Caller>(client: &C, call: &Call, text_bytes: usize) -> anyhow::Result<()> {
+async fn call_and_check<C: BenchClient>(
+    client: &C,
+    call: &Call,
+    text_bytes: usize,
+) -> anyhow::Result<()> {
     let received = client.call(call).await?;
     ensure!(received == text_bytes, "{received} B of text instead of {text_bytes}");
     Ok(())
 }
 
-async fn in_flight<C: Caller>(job: &HttpJob, client: &C) -> anyhow::Result<Report> {
-    flood(job, client, job.size.window / 5).await?;
-    let spent = Spent::start();
-    let micros = flood(job, client, job.size.window).await?;
-    measure::with_latencies(spent.per_call(micros.len()), &micros)
+async fn in_flight<C: BenchClient>(job: &HttpJob, client: &C) -> anyhow::Result<Report> {
+    keep_in_flight(job, client, job.size.window / 5).await?;
+    let stopwatch = Stopwatch::start();
+    let micros = keep_in_flight(job, client, job.size.window).await?;
+    measure::add_latencies(stopwatch.per_call(micros.len()), &micros)
 }
 
-/// Keeps calls in flight, a task for each, and says how long each took in µs.
-async fn flood<C: Caller>(job: &HttpJob, client: &C, window: Duration) -> anyhow::Result<Vec<f64>> {
+/// Keeps calls in flight, one task per call, and returns the latencies in µs.
+async fn keep_in_flight<C: BenchClient>(
+    job: &HttpJob,
+    client: &C,
+    window: Duration,
+) -> anyhow::Result<Vec<f64>> {
     let stop = Arc::new(AtomicBool::new(false));
-    let mut callers = JoinSet::new();
+    let mut tasks = JoinSet::new();
     for _ in 0..IN_FLIGHT {
         let (client, stop) = (client.clone(), Arc::clone(&stop));
-        let (call, text_bytes) = (job.call()?, job.plan.text_bytes);
-        callers.spawn(async move {
+        let (call, text_bytes) = (job.call()?, job.workload.text_bytes);
+        tasks.spawn(async move {
             let mut micros = Vec::new();
             while !stop.load(Ordering::Relaxed) {
                 let before = system::now();
-                checked(&client, &call, text_bytes).await?;
+                call_and_check(&client, &call, text_bytes).await?;
                 micros.push((system::now() - before).as_secs_f64() * 1e6);
             }
             anyhow::Ok(micros)
@@ -124,8 +132,8 @@ async fn flood<C: Caller>(job: &HttpJob, client: &C, window: Duration) -> anyhow
     sleep(window).await;
     stop.store(true, Ordering::Relaxed);
     let mut micros = Vec::new();
-    while let Some(caller) = callers.join_next().await {
-        micros.extend(caller??);
+    while let Some(latencies) = tasks.join_next().await {
+        micros.extend(latencies??);
     }
     Ok(micros)
 }

@@ -1,11 +1,11 @@
-//! Finds members of a JSON object without decoding it, at the cost of one walk over the bytes.
+//! JSON scanner that finds members of an object in one pass, without decoding.
 //!
-//! The input is trusted to be JSON: the bench writes it. What is not JSON yields no members.
+//! The input is trusted, because measured clients write it; invalid JSON yields no members.
 
 use memchr::memchr;
 use memchr::memmem::Finder;
 
-/// What the server needs to know of a line. Values are raw JSON.
+/// A JSON-RPC request or notification. Values are raw JSON.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Request<'a> {
     pub(crate) id: Option<&'a [u8]>,
@@ -14,12 +14,12 @@ pub(crate) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    pub(crate) fn of(line: &'a [u8]) -> Self {
+    pub(crate) fn parse(line: &'a [u8]) -> Self {
         let mut request = Self::default();
         for (key, value) in members(line) {
             match key {
                 b"id" => request.id = Some(value),
-                b"method" => request.method = unquoted(value),
+                b"method" => request.method = unquote(value),
                 b"params" => request.params = value,
                 _ => {}
             }
@@ -28,41 +28,41 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Finds the id of a call of `echo` without walking the line.
+/// Finds the id of a call of `echo` by substring search.
 ///
-/// No client under measurement has another member called `id` in a request. One that had would get an
-/// answer with the wrong id, and its run would fail for all to see.
+/// No measured client has another member named `id` in a request. Otherwise the response would carry the wrong id and
+/// the run would fail visibly.
 #[derive(Debug)]
-pub(crate) struct Shortcut {
+pub(crate) struct EchoMatcher {
     echo: Finder<'static>,
     id: Finder<'static>,
 }
 
-impl Shortcut {
+impl EchoMatcher {
     const ID: &[u8] = br#""id":"#;
 
     pub(crate) fn new() -> Self {
         Self { echo: Finder::new(br#""name":"echo""#), id: Finder::new(Self::ID) }
     }
 
-    pub(crate) fn id_of_echo<'a>(&self, line: &'a [u8]) -> Option<&'a [u8]> {
+    pub(crate) fn echo_id<'a>(&self, line: &'a [u8]) -> Option<&'a [u8]> {
         self.echo.find(line)?;
         let id = line.get(self.id.find(line)? + Self::ID.len()..)?.trim_ascii_start();
-        id.get(..value_bytes(id))
+        id.get(..value_len(id))
     }
 }
 
-/// The raw value of one member, if the object has it.
+/// Raw value of a member.
 pub(crate) fn member<'a>(object: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
     members(object).find(|(key, _)| *key == wanted).map(|(_, value)| value)
 }
 
-/// A string value without its quotes; escapes stay as they are.
-pub(crate) fn unquoted(value: &[u8]) -> &[u8] {
+/// String value without its quotes; escapes stay.
+pub(crate) fn unquote(value: &[u8]) -> &[u8] {
     value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value)
 }
 
-/// A number value, or 0 for what is none.
+/// Number value, or 0.
 pub(crate) fn number(value: &[u8]) -> usize {
     std::str::from_utf8(value).ok().and_then(|utf8| utf8.parse().ok()).unwrap_or(0)
 }
@@ -81,34 +81,34 @@ impl<'a> Iterator for Members<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let quote = memchr(b'"', self.rest)?;
         let from_key = self.rest.get(quote..)?;
-        let (key, after_key) = from_key.split_at_checked(value_bytes(from_key))?;
+        let (key, after_key) = from_key.split_at_checked(value_len(from_key))?;
         let colon = memchr(b':', after_key)?;
         let from_value = after_key.get(colon + 1..)?.trim_ascii_start();
-        let (value, rest) = from_value.split_at_checked(value_bytes(from_value))?;
+        let (value, rest) = from_value.split_at_checked(value_len(from_value))?;
         self.rest = rest;
-        Some((unquoted(key), value))
+        Some((unquote(key), value))
     }
 }
 
-/// How long the value at the start of `text` is.
-fn value_bytes(text: &[u8]) -> usize {
+/// Length of the value at the start of `text`.
+fn value_len(text: &[u8]) -> usize {
     let mut depth = 0usize;
     let mut in_string = false;
     let mut escaped = false;
-    for (at, byte) in text.iter().enumerate() {
+    for (index, byte) in text.iter().enumerate() {
         match (in_string, byte) {
             (true, _) if escaped => escaped = false,
             (true, b'\\') => escaped = true,
             (true, b'"') => {
                 in_string = false;
                 if depth == 0 {
-                    return at + 1;
+                    return index + 1;
                 }
             }
             (false, b'"') => in_string = true,
             (false, b'{' | b'[') => depth += 1,
-            (false, b'}' | b']' | b',' | b' ') if depth == 0 => return at,
-            (false, b'}' | b']') if depth == 1 => return at + 1,
+            (false, b'}' | b']' | b',' | b' ') if depth == 0 => return index,
+            (false, b'}' | b']') if depth == 1 => return index + 1,
             (false, b'}' | b']') => depth -= 1,
             _ => {}
         }
@@ -127,7 +127,7 @@ mod tests {
             method: method.as_bytes(),
             params: params.as_bytes(),
         };
-        assert_eq!(Request::of(line.as_bytes()), expected);
+        assert_eq!(Request::parse(line.as_bytes()), expected);
     }
 
     #[test]
@@ -148,32 +148,33 @@ mod tests {
     }
 
     #[test]
-    fn a_notification_has_no_id() {
+    fn notification_has_no_id() {
         check(r#"{"method":"notifications/initialized"}"#, None, "notifications/initialized", "");
     }
 
     #[test]
-    fn what_is_not_an_object_has_no_members() {
+    fn non_object_has_no_members() {
         check("", None, "", "");
         check("[1,2]", None, "", "");
         check(r#"{"id"#, None, "", "");
     }
 
     #[test]
-    fn a_call_of_echo_is_told_by_its_name() {
-        let shortcut = Shortcut::new();
+    fn echo_call_is_matched_by_name() {
+        let echo_matcher = EchoMatcher::new();
         let echo = br#"{"id":"a,1","method":"tools/call","params":{"name":"echo"}}"#;
-        assert_eq!(shortcut.id_of_echo(echo), Some(br#""a,1""#.as_slice()));
+        assert_eq!(echo_matcher.echo_id(echo), Some(br#""a,1""#.as_slice()));
         let numbered = br#"{"params":{"name":"echo"},"id":17}"#;
-        assert_eq!(shortcut.id_of_echo(numbered), Some(b"17".as_slice()));
+        assert_eq!(echo_matcher.echo_id(numbered), Some(b"17".as_slice()));
         let slow = br#"{"id":1,"method":"tools/call","params":{"name":"slow"}}"#;
-        assert_eq!(shortcut.id_of_echo(slow), None);
+        assert_eq!(echo_matcher.echo_id(slow), None);
     }
 
     #[test]
-    fn arguments_are_reached_member_by_member() {
+    fn nested_members_are_found() {
         let params = br#"{"_meta":{"progressToken":0},"name":"big","arguments":{"n":64}}"#;
-        let n = member(params, b"arguments").and_then(|item| member(item, b"n")).map(number);
+        let n =
+            member(params, b"arguments").and_then(|arguments| member(arguments, b"n")).map(number);
         assert_eq!(n, Some(64));
         assert_eq!(member(params, b"missing"), None);
     }

@@ -1,4 +1,4 @@
-//! What the bench server answers: bytes made once, into which an id is put.
+//! JSON-RPC responses of the benchmark servers: constant bytes around the request id.
 
 /// Text of every small result: 100 bytes.
 const ECHO: &str = concat!(
@@ -9,65 +9,65 @@ const ECHO: &str = concat!(
 /// Text is repeated in units of this many decoded bytes.
 const UNIT_BYTES: usize = 64;
 const PLAIN_UNIT: &str = "Sphinx of black quartz, judge my vow; pack five dozen big jugs. ";
-/// Two of the escapes that real results are full of, in as many decoded bytes as the plain unit.
+/// Has quotes and a newline to unescape, and as many decoded bytes as the plain unit.
 const ESCAPED_UNIT: &str = r#"Sphinx of \"black quartz\", judge my vow: pack five dozen jugs.\n  "#;
 
-/// Whether a large text must be unescaped by who reads it.
+/// Whether a large text contains JSON escapes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Escapes {
     Without,
     With,
 }
 
-/// A result whose text has `text_bytes` once decoded.
-pub(crate) fn big(text_bytes: usize, escapes: Escapes) -> Vec<u8> {
+/// A result whose decoded text has `text_bytes`.
+pub(crate) fn large_result(text_bytes: usize, escapes: Escapes) -> Vec<u8> {
     let unit = match escapes {
         Escapes::Without => PLAIN_UNIT,
         Escapes::With => ESCAPED_UNIT,
     };
-    let mut result = Vec::from(TEXT_OPENING);
+    let mut result = Vec::from(TEXT_PREFIX);
     result.extend(unit.as_bytes().repeat(text_bytes / UNIT_BYTES));
     result.extend(b".".repeat(text_bytes % UNIT_BYTES));
-    result.extend_from_slice(TEXT_CLOSING);
+    result.extend_from_slice(TEXT_SUFFIX);
     result
 }
 
-pub(crate) fn echo(out: &mut Vec<u8>, id: &[u8]) {
-    result_opening(out, id);
-    out.extend_from_slice(TEXT_OPENING);
+pub(crate) fn write_echo(out: &mut Vec<u8>, id: &[u8]) {
+    write_result_prefix(out, id);
+    out.extend_from_slice(TEXT_PREFIX);
     out.extend_from_slice(ECHO.as_bytes());
-    out.extend_from_slice(TEXT_CLOSING);
-    out.extend_from_slice(RESULT_CLOSING);
+    out.extend_from_slice(TEXT_SUFFIX);
+    out.extend_from_slice(RESULT_SUFFIX);
 }
 
-const TEXT_OPENING: &[u8] = br#"{"content":[{"type":"text","text":""#;
-const TEXT_CLOSING: &[u8] = br#""}],"isError":false}"#;
+const TEXT_PREFIX: &[u8] = br#"{"content":[{"type":"text","text":""#;
+const TEXT_SUFFIX: &[u8] = br#""}],"isError":false}"#;
 
-pub(crate) fn result_opening(out: &mut Vec<u8>, id: &[u8]) {
+pub(crate) fn write_result_prefix(out: &mut Vec<u8>, id: &[u8]) {
     out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
     out.extend_from_slice(id);
     out.extend_from_slice(br#","result":"#);
 }
 
-pub(crate) const RESULT_CLOSING: &[u8] = b"}\n";
+pub(crate) const RESULT_SUFFIX: &[u8] = b"}\n";
 
-pub(crate) fn whole_result(out: &mut Vec<u8>, id: &[u8], result: &[u8]) {
-    result_opening(out, id);
+pub(crate) fn write_result(out: &mut Vec<u8>, id: &[u8], result: &[u8]) {
+    write_result_prefix(out, id);
     out.extend_from_slice(result);
-    out.extend_from_slice(RESULT_CLOSING);
+    out.extend_from_slice(RESULT_SUFFIX);
 }
 
-// Spec 2025-11-25, lifecycle §Initialization: version, capabilities and name of the server.
-pub(crate) const INITIALIZED: &[u8] = br#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"toolrack-bench","version":"1.0.0"}}"#;
+// Spec 2025-11-25, lifecycle §Initialization: version, capabilities and server info.
+pub(crate) const INITIALIZE_RESULT: &[u8] = br#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"toolrack-bench","version":"1.0.0"}}"#;
 
-pub(crate) fn method_not_found(out: &mut Vec<u8>, id: &[u8]) {
+pub(crate) fn write_method_not_found(out: &mut Vec<u8>, id: &[u8]) {
     out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
     out.extend_from_slice(id);
     out.extend_from_slice(br#","error":{"code":-32601,"message":"Method not found"}}"#);
     out.push(b'\n');
 }
 
-/// A `tools/list` result of `n_tools`, each of the size that servers with real schemas have.
+/// A `tools/list` result with `n_tools` of realistic size.
 pub(crate) fn tool_list(n_tools: usize) -> Vec<u8> {
     let mut list = br#"{"tools":["#.to_vec();
     for n in 0..n_tools {
@@ -80,8 +80,8 @@ pub(crate) fn tool_list(n_tools: usize) -> Vec<u8> {
     list
 }
 
-/// A manager lets only calls of listed tools through, so the first ones are those that it is measured with.
-fn name(n: usize) -> String {
+/// The manager rejects calls of unlisted tools, so the tools it is measured with come first.
+fn tool_name(n: usize) -> String {
     match n {
         0 => "echo".to_owned(),
         1 => "flood".to_owned(),
@@ -91,7 +91,7 @@ fn name(n: usize) -> String {
 
 fn tool(n: usize) -> serde_json::Value {
     serde_json::json!({
-        "name": name(n),
+        "name": tool_name(n),
         "title": format!("Search repository {n}"),
         "description": "Searches the files of a repository for a pattern and returns the matching lines \
             with their paths and line numbers. Binary files are skipped. Results come in the order of the \
@@ -122,21 +122,21 @@ mod tests {
     use super::*;
 
     fn decoded_text(escapes: Escapes, text_bytes: usize) -> usize {
-        let value: Value = serde_json::from_slice(&big(text_bytes, escapes)).unwrap();
+        let value: Value = serde_json::from_slice(&large_result(text_bytes, escapes)).unwrap();
         value["content"][0]["text"].as_str().unwrap().len()
     }
 
     #[test]
-    fn large_texts_decode_to_the_size_asked_for() {
+    fn large_text_has_requested_size() {
         assert_eq!(decoded_text(Escapes::Without, 1_000), 1_000);
         assert_eq!(decoded_text(Escapes::Without, 1 << 20), 1 << 20);
         assert_eq!(decoded_text(Escapes::With, (1 << 20) + 7), (1 << 20) + 7);
     }
 
     #[test]
-    fn echo_is_one_line_with_a_hundred_bytes_of_text() {
+    fn echo_is_one_line_with_100_bytes_of_text() {
         let mut line = Vec::new();
-        echo(&mut line, br#""a-1""#);
+        write_echo(&mut line, br#""a-1""#);
         let value: Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(value["id"], "a-1");
         assert_eq!(value["result"]["content"][0]["text"].as_str().map(str::len), Some(100));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn five_thousand_tools_are_about_seven_megabytes() {
+    fn list_of_5000_tools_is_about_7_mb() {
         let list = tool_list(5_000);
         let value: Value = serde_json::from_slice(&list).unwrap();
         assert_eq!(value["tools"].as_array().map(Vec::len), Some(5_000));

@@ -1,30 +1,30 @@
 //! Targets computed from given figures.
 
 use super::*;
-use crate::client_process::Outcome;
+use crate::client_process::RunOutcome;
 use crate::clients::ClientName::{FastMcp, Mcporter};
 use crate::report::Report;
 
-fn measured(values: &[(ClientName, Scenario, Setup, Metric, f64)]) -> Results {
+fn results_from(values: &[(ClientName, Scenario, Setup, Metric, f64)]) -> Results {
     let mut results = Results::default();
     for (client, scenario, setup, metric, value) in values.iter().copied() {
         let report = Report::from([(metric, value)]);
-        results.add(Entry { scenario, setup, client }, Outcome::Measured(report));
+        results.add(Entry { scenario, setup, client }, RunOutcome::Measured(report));
     }
     results
 }
 
 #[track_caller]
-fn check(verdicts: &[Verdict], target: &str, measured: Option<f64>, word: &str) {
-    let found = verdicts.iter().find(|verdict| verdict.target == target).expect("no such target");
-    assert_eq!((found.measured, found.word()), (measured, word), "{target}");
+fn check(targets: &[Target], name: &str, measured: Option<f64>, status: &str) {
+    let found = targets.iter().find(|target| target.name == name).expect("no such target");
+    assert_eq!((found.measured, found.status()), (measured, status), "{name}");
 }
 
 #[test]
-fn calls_are_judged_by_their_advantage() {
+fn call_targets_use_the_advantage() {
     use Metric::{CallsPerSecond, P50Micros};
     use Scenario::{InFlight64, Sequential};
-    let results = measured(&[
+    let results = results_from(&[
         (Toolrack, Sequential, PINNED, P50Micros, 4.0),
         (Rmcp, Sequential, PINNED, P50Micros, 16.0),
         (BareTokio, Sequential, PINNED, P50Micros, 3.2),
@@ -32,69 +32,68 @@ fn calls_are_judged_by_their_advantage() {
         (Rmcp, InFlight64, MULTI, CallsPerSecond, 100.0),
         (ClientName::Turbomcp, InFlight64, CURRENT, CallsPerSecond, 1000.0),
     ]);
-    let verdicts = Asked { results: &results }.about_calls();
-    check(&verdicts, "sequential, one core: × rmcp (p50)", Some(4.0), "ok");
-    check(&verdicts, "64 in flight [multi]: × rmcp", Some(5.0), "MISSED");
+    let targets = Figures { results: &results }.call_targets();
+    check(&targets, "sequential, one core: × rmcp (p50)", Some(4.0), "ok");
+    check(&targets, "64 in flight [multi]: × rmcp", Some(5.0), "MISSED");
     let either = "64 in flight [multi]: × best peer on either runtime";
-    check(&verdicts, either, Some(0.5), "MISSED");
-    check(&verdicts, "1,024 in flight [multi]: × rmcp", None, "not run");
-    assert!(!all_met(&verdicts));
-    let at_limit: Vec<Option<f64>> =
-        verdicts.iter().take(2).map(|verdict| verdict.at_limit).collect();
+    check(&targets, either, Some(0.5), "MISSED");
+    check(&targets, "1,024 in flight [multi]: × rmcp", None, "not run");
+    assert!(!all_met(&targets));
+    let at_limit: Vec<Option<f64>> = targets.iter().take(2).map(|target| target.at_limit).collect();
     assert_eq!(at_limit, [Some(5.0), Some(5.0)]);
 }
 
 #[test]
-fn sizes_are_judged_beside_the_bare_reader_and_the_payload() {
+fn large_result_targets_use_bare_reader_and_payload() {
     use Scenario::{Result8, Result16};
-    let results = measured(&[
+    let results = results_from(&[
         (ToolrackRaw, Result16, CURRENT, Metric::Millis, 24.0),
         (BareBlock, Result16, CURRENT, Metric::Millis, 20.0),
         (Toolrack, Result8, CURRENT, Metric::CpuMillis, 4.0),
         (Rmcp, Result8, CURRENT, Metric::CpuMillis, 16.0),
     ]);
-    let verdicts = Asked { results: &results }.about_results();
-    check(&verdicts, "16 MiB result, raw: time / bare reader's", Some(1.2), "ok");
-    check(&verdicts, "8 MiB result: CPU / rmcp's", Some(0.25), "ok");
-    check(&verdicts, "8 MiB result, raw: memory / payload", None, "not run");
-    assert!(all_met(&verdicts));
+    let targets = Figures { results: &results }.large_result_targets();
+    check(&targets, "16 MiB result, raw: time / bare reader's", Some(1.2), "ok");
+    check(&targets, "8 MiB result: CPU / rmcp's", Some(0.25), "ok");
+    check(&targets, "8 MiB result, raw: memory / payload", None, "not run");
+    assert!(all_met(&targets));
 }
 
 #[test]
-fn memory_is_judged_in_multiples_of_the_payload() {
+fn memory_target_is_relative_to_payload() {
     let over_idle = 8.0 * 1.048_576 * 2.0;
-    let results = measured(&[(
+    let results = results_from(&[(
         ToolrackRaw,
         Scenario::Result8,
         CURRENT,
         Metric::OverIdleMegabytes,
         over_idle,
     )]);
-    let verdicts = Asked { results: &results }.about_results();
-    check(&verdicts, "8 MiB result, raw: memory / payload", Some(2.0), "MISSED");
+    let targets = Figures { results: &results }.large_result_targets();
+    check(&targets, "8 MiB result, raw: memory / payload", Some(2.0), "MISSED");
 }
 
 #[test]
-fn a_guardian_may_cost_two_milliseconds() {
+fn guardian_may_add_two_milliseconds() {
     use Scenario::Connect;
-    let results = measured(&[
+    let results = results_from(&[
         (Toolrack, Connect, CURRENT, Metric::Millis, 1.0),
         (Rmcp, Connect, CURRENT, Metric::Millis, 2.0),
         (ToolrackGuarded, Connect, CURRENT, Metric::Millis, 4.5),
     ]);
-    let verdicts = Asked { results: &results }.about_lines();
-    check(&verdicts, "connect without guardian: time / rmcp's", Some(0.5), "ok");
-    check(&verdicts, "connect with guardian: ms more than rmcp", Some(2.5), "MISSED");
-    check(&verdicts, "guardian: KiB of private memory", None, "not run");
+    let targets = Figures { results: &results }.connection_targets();
+    check(&targets, "connect without guardian: time / rmcp's", Some(0.5), "ok");
+    check(&targets, "connect with guardian: ms more than rmcp", Some(2.5), "MISSED");
+    check(&targets, "guardian: KiB of private memory", None, "not run");
 }
 
 #[test]
-fn targets_are_judged_on_each_runtime() {
+fn http_targets_apply_to_each_runtime() {
     use Metric::{CallsPerSecond, CpuMicrosPerCall, P50Micros};
     let mut results = Results::default();
     let mut add = |client, scenario, setup, metric, value| {
         let report = Report::from([(metric, value)]);
-        results.add(Entry { scenario, setup, client }, Outcome::Measured(report));
+        results.add(Entry { scenario, setup, client }, RunOutcome::Measured(report));
     };
     add(Toolrack, Scenario::HttpJson64, MULTI, CallsPerSecond, 800.0);
     add(Rmcp, Scenario::HttpJson64, MULTI, CallsPerSecond, 100.0);
@@ -104,11 +103,9 @@ fn targets_are_judged_on_each_runtime() {
     add(BareTcp, Scenario::HttpJson, CURRENT, P50Micros, 56.0);
     add(Toolrack, Scenario::HttpJson, CURRENT, CpuMicrosPerCall, 30.0);
     add(Rmcp, Scenario::HttpJson, CURRENT, CpuMicrosPerCall, 60.0);
-    let verdicts = Asked { results: &results }.about_http();
-    let shown: Vec<_> = verdicts
-        .iter()
-        .map(|verdict| (verdict.measured, verdict.at_limit, verdict.word()))
-        .collect();
+    let targets = Figures { results: &results }.http_targets();
+    let found: Vec<_> =
+        targets.iter().map(|target| (target.measured, target.at_limit, target.status())).collect();
     let not_run = (None, None, "not run");
     let expected = [
         (Some(8.0), Some(9.0), "ok"),
@@ -122,43 +119,44 @@ fn targets_are_judged_on_each_runtime() {
         not_run,
         (Some(0.5), None, "MISSED"),
     ];
-    assert_eq!(shown, expected);
+    assert_eq!(found, expected);
 }
 
 #[test]
-fn the_manager_is_judged_beside_its_own_client_and_rmcp() {
+fn manager_targets_use_own_client_and_rmcp() {
     let mut results = Results::default();
     let mut add = |client, scenario, setup, metric, value| {
         let report = Report::from([(metric, value)]);
-        results.add(Entry { scenario, setup, client }, Outcome::Measured(report));
+        results.add(Entry { scenario, setup, client }, RunOutcome::Measured(report));
     };
-    add(Manager, Scenario::RackSequential, PINNED, Metric::P50OverClient, 1.1);
-    add(ManagerRaw, Scenario::RackSequential, PINNED, Metric::P50OverClient, 1.2);
-    add(Manager, Scenario::RackTools, CURRENT, Metric::AllToolsP99Micros, 500.0);
-    add(Manager, Scenario::RackMemory, CURRENT, Metric::BeyondListKibPerServer, 41.0);
-    add(Manager, Scenario::RackStart, MULTI, Metric::Millis, 300.0);
-    add(Rmcp, Scenario::RackStart, MULTI, Metric::Millis, 100.0);
-    add(Manager, Scenario::RackNeighbours, CURRENT, Metric::FailedCalls, 1.0);
-    let verdicts = Asked { results: &results }.about_rack();
-    let run: Vec<_> = verdicts.iter().filter(|verdict| verdict.measured.is_some()).collect();
-    let shown: Vec<_> = run.iter().map(|run| (run.target, run.measured, run.word())).collect();
+    add(Manager, Scenario::ManagerSequential, PINNED, Metric::P50OverClient, 1.1);
+    add(ManagerRaw, Scenario::ManagerSequential, PINNED, Metric::P50OverClient, 1.2);
+    add(Manager, Scenario::ManagerTools, CURRENT, Metric::AllToolsP99Micros, 500.0);
+    add(Manager, Scenario::ManagerMemory, CURRENT, Metric::BeyondListKibPerServer, 41.0);
+    add(Manager, Scenario::ManagerStart, MULTI, Metric::Millis, 300.0);
+    add(Rmcp, Scenario::ManagerStart, MULTI, Metric::Millis, 100.0);
+    add(Manager, Scenario::ManagerBadNeighbor, CURRENT, Metric::FailedCalls, 1.0);
+    let targets = Figures { results: &results }.manager_targets();
+    let measured: Vec<_> = targets.iter().filter(|target| target.measured.is_some()).collect();
+    let found: Vec<_> =
+        measured.iter().map(|target| (target.name, target.measured, target.status())).collect();
     let expected = [
         ("sequential, one core: p50 / client's", Some(1.1), "ok"),
         ("sequential, one core, raw result: p50 / client's", Some(1.2), "MISSED"),
         ("all_tools, 100 × 50: p99 in ms", Some(0.5), "ok"),
         ("idle server: KiB beyond its tool list", Some(41.0), "MISSED"),
-        ("100 servers [multi]: time / rmcp's", Some(3.0), "ok"),
-        ("bad neighbour [current]: failed calls", Some(1.0), "MISSED"),
+        ("start of 100 servers [multi]: time / rmcp's", Some(3.0), "ok"),
+        ("bad neighbor [current]: failed calls", Some(1.0), "MISSED"),
     ];
-    assert_eq!(shown, expected);
+    assert_eq!(found, expected);
 }
 
 #[test]
-fn the_program_is_judged_by_what_it_adds_to_its_server() {
+fn cli_targets_use_added_time() {
     let mut results = Results::default();
     let mut add = |client, scenario, metric, value| {
         let report = Report::from([(metric, value)]);
-        results.add(Entry { scenario, setup: CURRENT, client }, Outcome::Measured(report));
+        results.add(Entry { scenario, setup: CURRENT, client }, RunOutcome::Measured(report));
     };
     add(Toolrack, Scenario::CliNode, Metric::Millis, 460.0);
     add(BareBlock, Scenario::CliNode, Metric::Millis, 410.0);
@@ -166,38 +164,40 @@ fn the_program_is_judged_by_what_it_adds_to_its_server() {
     add(Toolrack, Scenario::CliWarm, Metric::Millis, 16.0);
     add(Toolrack, Scenario::CliHelp, Metric::Millis, 3.0);
     add(Toolrack, Scenario::CliSize, Metric::StrippedMib, 26.0);
-    let verdicts = Asked { results: &results }.about_programs();
-    let run: Vec<_> = verdicts.iter().filter(|verdict| verdict.measured.is_some()).collect();
-    let shown: Vec<_> = run.iter().map(|run| (run.target, run.measured, run.word())).collect();
+    let targets = Figures { results: &results }.cli_targets();
+    let measured: Vec<_> = targets.iter().filter(|target| target.measured.is_some()).collect();
+    let found: Vec<_> =
+        measured.iter().map(|target| (target.name, target.measured, target.status())).collect();
     let expected = [
-        ("call, server on Node: ms added", Some(50.0), "MISSED"),
-        ("call, server on Node: × best peer", Some(3.0), "ok"),
-        ("warm call by way of the daemon: ms", Some(16.0), "MISSED"),
+        ("call, Node.js server: ms added", Some(50.0), "MISSED"),
+        ("call, Node.js server: × best peer", Some(3.0), "ok"),
+        ("warm call through the daemon: ms", Some(16.0), "MISSED"),
         ("help: ms", Some(3.0), "ok"),
         ("size, stripped: MiB", Some(26.0), "MISSED"),
     ];
-    assert_eq!(shown, expected);
+    assert_eq!(found, expected);
 }
 
 #[test]
-fn the_gateway_is_judged_beside_the_server_and_the_peer() {
+fn gateway_targets_use_direct_calls_and_peer() {
     let mut results = Results::default();
     let mut add = |client, scenario, metric, value| {
         let report = Report::from([(metric, value)]);
-        results.add(Entry { scenario, setup: CURRENT, client }, Outcome::Measured(report));
+        results.add(Entry { scenario, setup: CURRENT, client }, RunOutcome::Measured(report));
     };
     add(Gateway, Scenario::GatewayHttp64, Metric::CallsPerSecond, 900.0);
     add(FastMcp, Scenario::GatewayHttp64, Metric::CallsPerSecond, 100.0);
     add(Gateway, Scenario::GatewayStdio, Metric::P50Micros, 250.0);
     add(Direct, Scenario::GatewayStdio, Metric::P50Micros, 20.0);
     add(Gateway, Scenario::GatewayMemory, Metric::SessionsMib, 90.0);
-    let verdicts = Asked { results: &results }.about_gateways();
-    let run: Vec<_> = verdicts.iter().filter(|verdict| verdict.measured.is_some()).collect();
-    let shown: Vec<_> = run.iter().map(|run| (run.target, run.measured, run.word())).collect();
+    let targets = Figures { results: &results }.gateway_targets();
+    let measured: Vec<_> = targets.iter().filter(|target| target.measured.is_some()).collect();
+    let found: Vec<_> =
+        measured.iter().map(|target| (target.name, target.measured, target.status())).collect();
     let expected = [
         ("64 in flight, HTTP: × peer", Some(9.0), "ok"),
         ("sequential, stdio: µs added (p50)", Some(230.0), "MISSED"),
         ("100 servers and 1,000 sessions: MiB", Some(90.0), "ok"),
     ];
-    assert_eq!(shown, expected);
+    assert_eq!(found, expected);
 }

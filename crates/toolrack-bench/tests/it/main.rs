@@ -1,9 +1,9 @@
-//! The bench as a program: its server in a dialogue, every client in a short run, and the tables.
+//! Tests of the program: its servers, a short run of every client, and the tables.
 
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
-    reason = "a test ends at the first thing that is not as it should be, in its helpers too"
+    reason = "tests and their helpers fail at the first surprise"
 )]
 
 use std::io::Write as _;
@@ -27,15 +27,15 @@ const CLIENTS: [&str; 9] = [
 const HTTP_CLIENTS: [&str; 7] =
     ["bare-tcp", "bare-hyper", "toolrack", "toolrack-raw", "toolrack-session", "rmcp", "pmcp"];
 
-#[expect(clippy::disallowed_methods, reason = "the program under test is run as a user runs it")]
+#[expect(clippy::disallowed_methods, reason = "the tests run the program like a user")]
 fn bench(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_toolrack-bench"));
     command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     command
 }
 
-/// What the server answers to these lines before its input ends.
-fn dialogue(requests: &[Value]) -> anyhow::Result<Vec<Value>> {
+/// Sends requests to the stdio server, closes its stdin and returns the responses.
+fn responses(requests: &[Value]) -> anyhow::Result<Vec<Value>> {
     let mut server = bench(&["serve", "--tools", "2"]).stdin(Stdio::piped()).spawn()?;
     let mut input = server.stdin.take().context("no stdin")?;
     for request in requests {
@@ -49,8 +49,8 @@ fn dialogue(requests: &[Value]) -> anyhow::Result<Vec<Value>> {
 }
 
 #[test]
-fn the_server_is_a_legacy_server_that_ends_with_its_input() {
-    let answers = dialogue(&[
+fn server_is_legacy_and_exits_with_stdin() {
+    let received = responses(&[
         json!({"jsonrpc": "2.0", "id": 0, "method": "server/discover"}),
         json!({"jsonrpc": "2.0", "id": "a", "method": "initialize", "params": {}}),
         json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
@@ -66,26 +66,26 @@ fn the_server_is_a_legacy_server_that_ends_with_its_input() {
         }}),
         json!({"jsonrpc": "2.0", "id": 2, "result": {}}),
     ];
-    assert_eq!(answers, expected);
+    assert_eq!(received, expected);
 }
 
 #[test]
-fn the_server_answers_calls_with_as_much_text_as_was_asked_for() {
+fn server_returns_requested_amount_of_text() {
     let call = |id: u32, name: &str, arguments: Value| {
         let params = json!({"name": name, "arguments": arguments});
         json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})
     };
-    let answers = dialogue(&[
+    let received = responses(&[
         call(1, "echo", json!({"text": "hello"})),
         call(2, "big", json!({"n": 100_000})),
         call(3, "big", json!({"n": 100_001, "escapes": true})),
     ])
     .unwrap();
-    let texts: Vec<(u64, usize)> = answers
+    let texts: Vec<(u64, usize)> = received
         .iter()
-        .map(|answer| {
-            let text = answer["result"]["content"][0]["text"].as_str().unwrap();
-            (answer["id"].as_u64().unwrap(), text.len())
+        .map(|response| {
+            let text = response["result"]["content"][0]["text"].as_str().unwrap();
+            (response["id"].as_u64().unwrap(), text.len())
         })
         .collect();
     assert_eq!(texts, [(1, 100), (2, 100_000), (3, 100_001)]);
@@ -99,59 +99,59 @@ fn short_run(client: &str, scenario: &str) -> Value {
 
 #[track_caller]
 fn check_short_run(client: &str, scenario: &str, metric: &str) {
-    let answer = short_run(client, scenario);
-    assert!(answer["report"][metric].is_f64(), "{client}, {scenario}: {answer}");
+    let output = short_run(client, scenario);
+    assert!(output["report"][metric].is_f64(), "{client}, {scenario}: {output}");
 }
 
-/// What is measured may not be built or installed here; then the answer says which command does it.
+/// The program may not be built or installed here; then the failure names the command that does it.
 #[track_caller]
 fn check_where_installed(client: &str, scenario: &str, metric: &str) {
-    let answer = short_run(client, scenario);
+    let output = short_run(client, scenario);
     let is_missing =
-        answer["failure"].as_str().is_some_and(|failure| failure.contains("`cargo xtask bench"));
-    assert!(is_missing || answer["report"][metric].is_f64(), "{client}, {scenario}: {answer}");
+        output["failure"].as_str().is_some_and(|failure| failure.contains("`cargo xtask bench"));
+    assert!(is_missing || output["report"][metric].is_f64(), "{client}, {scenario}: {output}");
 }
 
 #[test]
-fn every_client_gets_through_a_short_run() {
+fn every_client_completes_a_short_run() {
     for client in CLIENTS {
         check_short_run(client, "allocations", "allocations");
     }
 }
 
 #[test]
-fn every_client_gets_through_a_short_run_over_http() {
+fn every_client_completes_a_short_http_run() {
     for client in HTTP_CLIENTS {
         check_short_run(client, "http-allocations", "allocations");
     }
 }
 
 #[test]
-fn large_results_come_as_events_to_many_callers_at_once() {
+fn every_client_receives_large_sse_results_concurrently() {
     for client in HTTP_CLIENTS {
         check_short_run(client, "http-events-mib-64", "calls_per_second");
     }
 }
 
 #[test]
-fn the_manager_gets_through_every_scenario() {
+fn manager_completes_every_scenario() {
     for (scenario, metric) in [
-        ("rack-sequential", "p50_over_client"),
-        ("rack-in-flight-64", "time_over_client"),
-        ("rack-allocations", "allocations"),
-        ("rack-tools", "recall_millis"),
-        ("rack-memory", "beyond_list_kib_per_server"),
-        ("rack-start", "millis"),
-        ("rack-neighbours", "failed_calls"),
+        ("manager-sequential", "p50_over_client"),
+        ("manager-in-flight-64", "time_over_client"),
+        ("manager-allocations", "allocations"),
+        ("manager-tools", "recall_millis"),
+        ("manager-memory", "beyond_list_kib_per_server"),
+        ("manager-start", "millis"),
+        ("manager-bad-neighbor", "failed_calls"),
     ] {
         check_short_run("manager", scenario, metric);
     }
-    check_short_run("manager-raw", "rack-sequential", "p50_over_client");
-    check_short_run("rmcp", "rack-start", "millis");
+    check_short_run("manager-raw", "manager-sequential", "p50_over_client");
+    check_short_run("rmcp", "manager-start", "millis");
 }
 
 #[test]
-fn every_program_gets_through_a_call() {
+fn every_program_completes_a_call() {
     check_where_installed("bare-block", "cli-demo", "tree_peak_mib");
     for client in ["toolrack", "mcporter", "inspector"] {
         check_where_installed(client, "cli-demo", "peak_mib");
@@ -161,7 +161,7 @@ fn every_program_gets_through_a_call() {
 }
 
 #[test]
-fn every_gateway_gets_through_short_runs_on_both_fronts() {
+fn every_gateway_completes_short_runs_on_both_transports() {
     check_short_run("direct", "gateway-stdio", "p50_micros");
     for client in ["gateway", "fast-mcp"] {
         check_where_installed(client, "gateway-stdio", "p50_micros");
@@ -170,8 +170,8 @@ fn every_gateway_gets_through_short_runs_on_both_fronts() {
 }
 
 #[test]
-fn the_manager_is_not_compared_with_something_bare() {
-    let args = ["manager", "--quick", "--only", "rack-allocations", "--no-gate"];
+fn manager_targets_have_no_limit_column() {
+    let args = ["manager", "--quick", "--only", "manager-allocations", "--no-gate"];
     let output = bench(&args).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
@@ -182,11 +182,11 @@ fn the_manager_is_not_compared_with_something_bare() {
     for client in ["toolrack", "toolrack, raw result", "toolrack manager"] {
         assert!(text.contains(&format!("| {client} ")), "{client}: {text}");
     }
-    assert!(text.lines().any(|line| line.ends_with(" verdict |")), "{text}");
+    assert!(text.lines().any(|line| line.ends_with(" status |")), "{text}");
 }
 
 #[test]
-fn what_was_asked_for_is_measured_and_shown() {
+fn selected_scenario_and_client_are_measured() {
     let args =
         ["stdio", "--quick", "--only", "allocations", "--clients", "bare-block", "--no-gate"];
     let output = bench(&args).output().unwrap();
@@ -198,7 +198,7 @@ fn what_was_asked_for_is_measured_and_shown() {
 }
 
 #[test]
-fn a_bench_knows_only_its_own_scenarios() {
+fn benchmark_rejects_scenarios_of_other_subjects() {
     let output = bench(&["stdio", "--only", "http-json", "--no-gate"]).output().unwrap();
     assert!(!output.status.success());
     let args =
@@ -208,5 +208,5 @@ fn a_bench_knows_only_its_own_scenarios() {
     assert!(output.status.success(), "{text}");
     assert!(text.starts_with("## Heap allocations per sequential call over HTTP\n"), "{text}");
     assert!(text.contains("| limit: blocking TCP |"), "{text}");
-    assert!(text.contains("| a bare hyper-util client |"), "{text}");
+    assert!(text.contains("| bare hyper-util client |"), "{text}");
 }

@@ -1,4 +1,4 @@
-//! Toolrack's manager, and the client of one of its servers as it is without the manager.
+//! Toolrack's manager, and the client that it has of one of its servers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,45 +6,45 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use toolrack_client::{CallOptions, McpClient};
 use toolrack_config::{EnvValue, McpServerConfig, McpTransport};
-use toolrack_manager::{ManagerBuilder, McpConnection, McpManager};
+use toolrack_manager::{McpConnection, McpManager, RackBuilder};
 use toolrack_stdio::{Guardian, StdioOptions};
 
-use super::toolrack_client::{raw_text_of, text_of};
-use super::{Call, Caller, Contender, text_bytes};
+use super::toolrack::{call_raw, call_text};
+use super::{BenchClient, Call, StdioClient, text_bytes};
 use crate::server_process::ServerCommand;
 
-/// A manager whose first server is called, and a result is given as text.
+/// Calls the first server through the manager, with decoded results.
 #[derive(Debug, Clone)]
-pub(crate) struct Rack(pub(crate) Arc<McpManager>);
+pub(crate) struct ManagerClient(pub(crate) Arc<McpManager>);
 
-/// The same, but a result is handed over undecoded.
+/// The same with raw results.
 #[derive(Debug, Clone)]
-pub(crate) struct RackRaw(Arc<McpManager>);
+pub(crate) struct ManagerClientRaw(Arc<McpManager>);
 
-/// The client that a manager has of a server, called past the manager.
+/// The manager's client of its first server, called directly.
 #[derive(Debug, Clone)]
-pub(crate) struct PastRack(Arc<McpConnection>);
+pub(crate) struct UnderlyingClient(Arc<McpConnection>);
 
-/// The same, but a result is handed over undecoded.
+/// The same with raw results.
 #[derive(Debug, Clone)]
-pub(crate) struct PastRackRaw(Arc<McpConnection>);
+pub(crate) struct UnderlyingClientRaw(Arc<McpConnection>);
 
-/// What the manager calls its servers.
+/// Name of the server with this index.
 pub(crate) fn server_name(n: usize) -> String {
     format!("server-{n:03}")
 }
 
 const FIRST: &str = "server-000";
 
-/// Less than a scenario may take.
-const READY: Duration = Duration::from_secs(12);
+/// Less than the time limit of a scenario.
+const READY_TIMEOUT: Duration = Duration::from_secs(12);
 
-/// The configs of servers that are started alike. Each is its own for the catalogue.
+/// Configs of equal servers. The environment variable gives each its own entry in the tool cache.
 pub(crate) fn configs(
     server: &ServerCommand,
     numbers: std::ops::Range<usize>,
 ) -> anyhow::Result<Vec<McpServerConfig>> {
-    let command = server.program.to_str().context("the program has no name in UTF-8")?;
+    let command = server.program.to_str().context("the program path is not UTF-8")?;
     let args: Vec<&str> = server.args.iter().map(String::as_str).collect();
     let config = |n| {
         let mut config = McpServerConfig::stdio(server_name(n), command, &args);
@@ -56,20 +56,20 @@ pub(crate) fn configs(
     Ok(numbers.map(config).collect())
 }
 
-/// A manager that waits until many servers have started on a busy machine too.
-pub(crate) fn builder() -> ManagerBuilder {
-    McpManager::builder().ready_wait(READY)
+/// Builder with a timeout that is long enough to start many servers on a busy machine.
+pub(crate) fn builder() -> RackBuilder {
+    McpManager::builder().ready_wait(READY_TIMEOUT)
 }
 
-/// A manager of one server that is started directly, as the clients it is compared with start theirs.
-async fn of_one(server: &ServerCommand) -> anyhow::Result<Arc<McpManager>> {
+/// A manager with one server without guardian, like the clients it is compared with.
+async fn with_one_server(server: &ServerCommand) -> anyhow::Result<Arc<McpManager>> {
     let options = StdioOptions { guardian: Guardian::Nobody, ..StdioOptions::default() };
     let manager = builder().stdio(options).build(configs(server, 0..1)?);
     connect_all(&manager).await?;
     Ok(Arc::new(manager))
 }
 
-/// Connects all servers, or says that one is not.
+/// Connects all servers; fails if one is not connected.
 pub(crate) async fn connect_all(manager: &McpManager) -> anyhow::Result<()> {
     let servers = manager.connect_all().await?;
     if let Some(failed) = servers.iter().find(|server| !server.is_connected()) {
@@ -78,17 +78,17 @@ pub(crate) async fn connect_all(manager: &McpManager) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl Rack {
-    /// The same server without the manager.
-    pub(crate) fn past(&self) -> anyhow::Result<PastRack> {
-        Ok(PastRack(self.0.server(FIRST)?))
+impl ManagerClient {
+    /// The manager's own client of the server.
+    pub(crate) fn underlying_client(&self) -> anyhow::Result<UnderlyingClient> {
+        Ok(UnderlyingClient(self.0.server(FIRST)?))
     }
 }
 
-impl RackRaw {
-    /// The same server without the manager.
-    pub(crate) fn past(&self) -> anyhow::Result<PastRackRaw> {
-        Ok(PastRackRaw(self.0.server(FIRST)?))
+impl ManagerClientRaw {
+    /// The manager's own client of the server.
+    pub(crate) fn underlying_client(&self) -> anyhow::Result<UnderlyingClientRaw> {
+        Ok(UnderlyingClientRaw(self.0.server(FIRST)?))
     }
 }
 
@@ -96,13 +96,13 @@ fn client(connection: &McpConnection) -> anyhow::Result<&McpClient> {
     connection.client().context("the server is not connected")
 }
 
-async fn closed(manager: Arc<McpManager>) {
+async fn close_last(manager: Arc<McpManager>) {
     if let Some(manager) = Arc::into_inner(manager) {
         manager.close().await;
     }
 }
 
-impl Caller for Rack {
+impl BenchClient for ManagerClient {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
         let result = self.0.call_tool(FIRST, call.tool, &call.arguments).await?;
         ensure!(!result.is_error, "the tool failed");
@@ -110,28 +110,28 @@ impl Caller for Rack {
     }
 
     async fn close(self) -> anyhow::Result<()> {
-        closed(self.0).await;
+        close_last(self.0).await;
         Ok(())
     }
 }
 
-impl Caller for RackRaw {
+impl BenchClient for ManagerClientRaw {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
         let options = CallOptions::default();
         let result = self.0.call_tool_raw(FIRST, call.tool, &call.raw_arguments, &options).await?;
-        text_bytes(result.as_bytes()).context("another result than the server sends")
+        text_bytes(result.as_bytes()).context("unexpected result")
     }
 
     async fn close(self) -> anyhow::Result<()> {
-        closed(self.0).await;
+        close_last(self.0).await;
         Ok(())
     }
 }
 
-/// The line belongs to the manager, which ends it.
-impl Caller for PastRack {
+/// The manager owns the connection and closes it.
+impl BenchClient for UnderlyingClient {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
-        text_of(client(&self.0)?, call).await
+        call_text(client(&self.0)?, call).await
     }
 
     async fn close(self) -> anyhow::Result<()> {
@@ -139,10 +139,10 @@ impl Caller for PastRack {
     }
 }
 
-/// The line belongs to the manager, which ends it.
-impl Caller for PastRackRaw {
+/// The manager owns the connection and closes it.
+impl BenchClient for UnderlyingClientRaw {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
-        raw_text_of(client(&self.0)?, call).await
+        call_raw(client(&self.0)?, call).await
     }
 
     async fn close(self) -> anyhow::Result<()> {
@@ -150,9 +150,9 @@ impl Caller for PastRackRaw {
     }
 }
 
-impl Contender for Rack {
+impl StdioClient for ManagerClient {
     async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
-        of_one(server).await.map(Self)
+        with_one_server(server).await.map(Self)
     }
 
     async fn list_tools(&self) -> anyhow::Result<usize> {
@@ -160,9 +160,9 @@ impl Contender for Rack {
     }
 }
 
-impl Contender for RackRaw {
+impl StdioClient for ManagerClientRaw {
     async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
-        of_one(server).await.map(Self)
+        with_one_server(server).await.map(Self)
     }
 
     async fn list_tools(&self) -> anyhow::Result<usize> {

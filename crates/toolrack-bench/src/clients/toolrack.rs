@@ -1,5 +1,4 @@
-//! Toolrack's own client: results decoded, results as they came, each server under a guardian, and in a
-//! session of the era before.
+//! Toolrack's client: with decoded results, with raw results, with a guardian, and in a legacy session.
 
 use std::sync::Arc;
 
@@ -8,88 +7,91 @@ use toolrack_client::{CallOptions, McpClient};
 use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_stdio::{Guardian, McpServerDef, StdioOptions};
 
-use super::{Call, Caller, Contender, HttpContender, text_bytes};
+use super::{BenchClient, Call, HttpClient, StdioClient, text_bytes};
 use crate::server::http::Eras;
-use crate::server_process::{RemoteServer, ServerCommand};
+use crate::server_process::{HttpServer, ServerCommand};
 
-/// Servers are started directly, and a result is given as text.
+/// Decoded results, servers without guardian.
 #[derive(Debug, Clone)]
 pub(crate) struct Toolrack(Arc<McpClient>);
 
-/// The same, but a result is handed over undecoded.
+/// The same with raw results.
 #[derive(Debug, Clone)]
 pub(crate) struct ToolrackRaw(Arc<McpClient>);
 
-/// The same as [`Toolrack`], with a guardian between us and each server.
+/// [`Toolrack`] with a guardian for each server.
 #[derive(Debug, Clone)]
 pub(crate) struct ToolrackGuarded(Toolrack);
 
-/// The same as [`Toolrack`] over HTTP, with a server that knows nothing newer than sessions.
+/// [`Toolrack`] over HTTP with a legacy server.
 #[derive(Debug, Clone)]
 pub(crate) struct ToolrackSession(Toolrack);
 
-async fn connected(server: &ServerCommand, guardian: Guardian) -> anyhow::Result<Arc<McpClient>> {
-    let command = server.program.to_str().context("the program has no name in UTF-8")?.to_owned();
+async fn connect_stdio(
+    server: &ServerCommand,
+    guardian: Guardian,
+) -> anyhow::Result<Arc<McpClient>> {
+    let command = server.program.to_str().context("the program path is not UTF-8")?.to_owned();
     let args = server.args.clone();
     let definition = McpServerDef { command, args, ..McpServerDef::default() };
     let options = StdioOptions { guardian, ..StdioOptions::default() };
     Ok(Arc::new(McpClient::builder("bench").connect_stdio(definition, options).await?))
 }
 
-async fn reached(server: &RemoteServer, eras: Eras) -> anyhow::Result<Arc<McpClient>> {
+async fn connect_http(server: &HttpServer, eras: Eras) -> anyhow::Result<Arc<McpClient>> {
     let definition = HttpServerDef::new(server.url(eras));
     let builder = McpClient::builder("bench");
     Ok(Arc::new(builder.connect_http(definition, HttpOptions::default()).await?))
 }
 
-/// Calls a tool and says how long the text is that the caller gets.
-pub(super) async fn text_of(client: &McpClient, call: &Call) -> anyhow::Result<usize> {
+/// Calls a tool and returns the length of the decoded text.
+pub(super) async fn call_text(client: &McpClient, call: &Call) -> anyhow::Result<usize> {
     let result = client.call_tool(call.tool, &call.arguments).await?;
     ensure!(!result.is_error, "the tool failed");
     Ok(result.content.len())
 }
 
-/// Calls a tool and says how long the text is that stands in the undecoded result.
-pub(super) async fn raw_text_of(client: &McpClient, call: &Call) -> anyhow::Result<usize> {
+/// Calls a tool and returns the length of the text in the raw result.
+pub(super) async fn call_raw(client: &McpClient, call: &Call) -> anyhow::Result<usize> {
     let options = CallOptions::default();
     let result = client.call_tool_raw(call.tool, &call.raw_arguments, &options).await?;
-    text_bytes(result.as_bytes()).context("another result than the server sends")
+    text_bytes(result.as_bytes()).context("unexpected result")
 }
 
-async fn closed(client: Arc<McpClient>) {
+async fn close_last(client: Arc<McpClient>) {
     if let Some(client) = Arc::into_inner(client) {
         client.shutdown().await;
     }
 }
 
-impl Contender for Toolrack {
+impl StdioClient for Toolrack {
     async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
-        connected(server, Guardian::Nobody).await.map(Self)
+        connect_stdio(server, Guardian::Nobody).await.map(Self)
     }
 
     async fn list_tools(&self) -> anyhow::Result<usize> {
         Ok(self.0.list_tools().await?.items.len())
     }
 
-    async fn known_tools(&self) -> anyhow::Result<usize> {
+    async fn initial_tools(&self) -> anyhow::Result<usize> {
         Ok(self.0.tools().items.len())
     }
 }
 
-impl Caller for Toolrack {
+impl BenchClient for Toolrack {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
-        text_of(&self.0, call).await
+        call_text(&self.0, call).await
     }
 
     async fn close(self) -> anyhow::Result<()> {
-        closed(self.0).await;
+        close_last(self.0).await;
         Ok(())
     }
 }
 
-impl Contender for ToolrackRaw {
+impl StdioClient for ToolrackRaw {
     async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
-        connected(server, Guardian::Nobody).await.map(Self)
+        connect_stdio(server, Guardian::Nobody).await.map(Self)
     }
 
     async fn list_tools(&self) -> anyhow::Result<usize> {
@@ -97,20 +99,20 @@ impl Contender for ToolrackRaw {
     }
 }
 
-impl Caller for ToolrackRaw {
+impl BenchClient for ToolrackRaw {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
-        raw_text_of(&self.0, call).await
+        call_raw(&self.0, call).await
     }
 
     async fn close(self) -> anyhow::Result<()> {
-        closed(self.0).await;
+        close_last(self.0).await;
         Ok(())
     }
 }
 
-impl Contender for ToolrackGuarded {
+impl StdioClient for ToolrackGuarded {
     async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
-        let client = connected(server, Guardian::Auto).await?;
+        let client = connect_stdio(server, Guardian::Auto).await?;
         Ok(Self(Toolrack(client)))
     }
 
@@ -118,12 +120,12 @@ impl Contender for ToolrackGuarded {
         self.0.list_tools().await
     }
 
-    async fn known_tools(&self) -> anyhow::Result<usize> {
-        self.0.known_tools().await
+    async fn initial_tools(&self) -> anyhow::Result<usize> {
+        self.0.initial_tools().await
     }
 }
 
-impl Caller for ToolrackGuarded {
+impl BenchClient for ToolrackGuarded {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
         self.0.call(call).await
     }
@@ -133,26 +135,26 @@ impl Caller for ToolrackGuarded {
     }
 }
 
-impl HttpContender for Toolrack {
-    async fn connect(server: &RemoteServer) -> anyhow::Result<Self> {
-        reached(server, Eras::Both).await.map(Self)
+impl HttpClient for Toolrack {
+    async fn connect(server: &HttpServer) -> anyhow::Result<Self> {
+        connect_http(server, Eras::Both).await.map(Self)
     }
 }
 
-impl HttpContender for ToolrackRaw {
-    async fn connect(server: &RemoteServer) -> anyhow::Result<Self> {
-        reached(server, Eras::Both).await.map(Self)
+impl HttpClient for ToolrackRaw {
+    async fn connect(server: &HttpServer) -> anyhow::Result<Self> {
+        connect_http(server, Eras::Both).await.map(Self)
     }
 }
 
-impl HttpContender for ToolrackSession {
-    async fn connect(server: &RemoteServer) -> anyhow::Result<Self> {
-        let client = reached(server, Eras::Legacy).await?;
+impl HttpClient for ToolrackSession {
+    async fn connect(server: &HttpServer) -> anyhow::Result<Self> {
+        let client = connect_http(server, Eras::Legacy).await?;
         Ok(Self(Toolrack(client)))
     }
 }
 
-impl Caller for ToolrackSession {
+impl BenchClient for ToolrackSession {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
         self.0.call(call).await
     }
