@@ -136,14 +136,14 @@ impl Credentials for Authorizer {
 
     fn on_challenge<'a>(
         &'a self,
-        rebuff: AuthChallenge<'a>,
+        rejection: AuthChallenge<'a>,
     ) -> BoxFuture<'a, Result<(), AuthError>> {
-        let challenge = BearerChallenge::from_headers(rebuff.challenges);
-        let sent = rebuff.sent.cloned();
-        let (method, subject) = rebuff.operation;
+        let challenge = BearerChallenge::from_headers(rejection.challenges);
+        let sent = rejection.sent.cloned();
+        let (method, subject) = rejection.operation;
         let operation = (method.to_owned(), subject.map(str::to_owned));
         let flow = Arc::clone(&self.flow);
-        match rebuff.status {
+        match rejection.status {
             401 => Box::pin(
                 self.run(async move { flow.handle_unauthorized(sent, challenge, operation).await }),
             ),
@@ -190,10 +190,10 @@ impl Credentials for StaticBearer {
 
     fn on_challenge<'a>(
         &'a self,
-        rebuff: AuthChallenge<'a>,
+        rejection: AuthChallenge<'a>,
     ) -> BoxFuture<'a, Result<(), AuthError>> {
-        let challenge = BearerChallenge::from_headers(rebuff.challenges);
-        let error = match (rebuff.status, challenge.scopes) {
+        let challenge = BearerChallenge::from_headers(rejection.challenges);
+        let error = match (rejection.status, challenge.scopes) {
             (403, Some(scopes)) if challenge.error.as_deref() == Some("insufficient_scope") => {
                 forbidden(format_args!(
                     "the configured token lacks the scopes {}",
@@ -218,13 +218,13 @@ mod static_bearer_tests {
             matches!(bearer.cached(), CachedCredential::Ready(token) if token.reveal() == "Bearer s3cret")
         );
         let challenges = [challenge.to_owned()];
-        let rebuff = AuthChallenge {
+        let rejection = AuthChallenge {
             status,
             challenges: &challenges,
             sent: None,
             operation: ("tools/list", None),
         };
-        let mut outcome = bearer.on_challenge(rebuff);
+        let mut outcome = bearer.on_challenge(rejection);
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let std::task::Poll::Ready(Err(error)) = outcome.as_mut().poll(&mut context) else {
             panic!("it waits, or succeeds");

@@ -209,7 +209,7 @@ impl Reader<'_, '_> {
                 self.wrong(path, node, &wanted)
             }
             _ if never => self.wrong(path, node, "a duration such as `\"10m\"`, or `\"never\"`"),
-            _ => self.wrong(path, node, "duration, such as `\"90s\"`"),
+            _ => self.wrong(path, node, "a duration such as `\"90s\"`"),
         }
     }
 

@@ -5,7 +5,7 @@ import { duration } from "./format.js";
 const PHASES = {
   installing: "Installing",
   starting: "Starting",
-  handshake: "Connecting",
+  connecting: "Connecting",
   listing: "Listing tools",
 };
 

@@ -48,7 +48,7 @@ pub(crate) enum ApiEvent {
     Phase {
         #[schema(value_type = String)]
         server: Arc<str>,
-        /// `installing`, `starting`, `handshake` or `listing`.
+        /// `installing`, `starting`, `connecting` or `listing`.
         phase: &'static str,
     },
     /// The installer of a server's package printed a line.

@@ -27,7 +27,7 @@
 //! | `stdio` | stdio transport ([`Gateway::serve_stdio`]), [`stdio_streams`] |
 //! | `http` | HTTP transport ([`HttpGateway`]), stateless requests; `stateful`: legacy sessions; `request_headers`: `Host`, `Origin` and MCP headers; `response`: JSON or SSE |
 //! | `client_session` | one client: its requests in flight, and server requests that wait for its response |
-//! | `request` | `RequestContext`: method dispatch, lists and pagination, completion, subscriptions |
+//! | `request_context` | `RequestContext`: method dispatch, lists and pagination, completion, subscriptions |
 //! | `forward` | forwards `tools/call`, `prompts/get` and `resources/read`, with server requests across eras |
 //! | `active_request` | a forwarded request while a server works on it |
 //! | `server_request_router` | [`ServerRequestRouter`]: brings server requests and log messages to clients |

@@ -1,4 +1,4 @@
-//! UrlElicitations of list results, list parameters, and the JSON depth limit of entries.
+//! Pages of list results, list parameters, and the JSON depth limit of entries.
 //!
 //! **Invariant:** a malformed entry never fails the list and never disappears silently: it is skipped,
 //! counted and described.
@@ -27,7 +27,7 @@ pub struct ListPage<T> {
     pub items: Vec<T>,
     /// Cursor of the next page. Only `None` means the end: an empty string is a cursor.
     pub next_cursor: Option<String>,
-    /// SkippedEntry entries.
+    /// Skipped entries.
     pub skipped: Vec<SkippedEntry>,
     /// Cache hints.
     pub cache: CacheHint,

@@ -67,7 +67,7 @@ fn token_errors_are_classified_by_code() {
     check(429, "", &format!("{down}https://a/token responded with status 429"));
     check(400, r#"{"error":"server_error"}"#, &format!("{down}server_error"));
     check(200, "<html>", &format!("{down}https://a/token responded without a token"));
-    let no = "the authorization server refused: ";
+    let no = "the authorization server rejected the request: ";
     check(
         400,
         r#"{"error":"invalid_scope","error_description":"no\u001b"}"#,

@@ -407,7 +407,7 @@ mod tests {
             id: uuid::Uuid::nil(),
             name: "it".to_owned(),
             state,
-            phase: "handshake".to_owned(),
+            phase: "connecting".to_owned(),
             problem,
             n_tools: 1,
             n_tools_total: None,
@@ -422,7 +422,7 @@ mod tests {
     fn daemon_status_overrides_the_log() {
         let running = McpStatus::Running { tools: Vec::new() };
         check_live(running, None, ["running", "", "toolrack tools it"]);
-        check_live(McpStatus::Starting, None, ["starting", "handshake", "toolrack logs -f it"]);
+        check_live(McpStatus::Starting, None, ["starting", "connecting", "toolrack logs -f it"]);
         check_live(McpStatus::Stopped, None, ["stopped", "", "toolrack start it"]);
         let error = || McpStatus::Error { message: "exit 3".to_owned() };
         check_live(error(), None, ["failed", "exit 3; retry in 2 s", "toolrack doctor it"]);
