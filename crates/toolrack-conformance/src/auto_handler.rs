@@ -9,9 +9,9 @@ use toolrack_mcp::{
 use toolrack_transport::BoxFuture;
 
 #[derive(Debug)]
-pub(crate) struct Person;
+pub(crate) struct AutoHandler;
 
-impl ClientHandler for Person {
+impl ClientHandler for AutoHandler {
     fn capabilities(&self) -> ClientCapabilities {
         ClientCapabilities {
             elicitation: Some(ElicitationCapability { form: true, url: false }),

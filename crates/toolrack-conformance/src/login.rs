@@ -13,31 +13,31 @@ use toolrack_auth::{
 };
 use url::Url;
 
-use crate::settings::{Given, Settings};
+use crate::settings::{ScenarioContext, Settings};
 
 /// The document that the suites know our client by.
 const METADATA_URL: &str = "https://conformance-test.local/client-metadata.json";
 
 pub(crate) fn authorizer(settings: &Settings) -> Result<Arc<Authorizer>> {
-    let given = &settings.given;
+    let context = &settings.context;
     let auth = AuthSettings {
         client_metadata_url: Some(METADATA_URL.parse()?),
-        pre_registered: given.client_id.as_ref().map(|client_id| PreRegistered {
+        pre_registered: context.client_id.as_ref().map(|client_id| PreRegistered {
             client_id: client_id.clone(),
-            client_secret: given.client_secret.as_deref().map(Secret::from),
-            issuer: given.issuer.clone(),
+            client_secret: context.client_secret.as_deref().map(Secret::from),
+            issuer: context.issuer.clone(),
         }),
-        grant: grant(&settings.scenario, given)?,
+        grant: grant(&settings.scenario, context)?,
         ..AuthSettings::default()
     };
-    let browser = Arc::new(SystemBrowser::new(opener()));
+    let browser = Arc::new(SystemBrowser::new(headless_browser()));
     let store = Arc::new(MemoryTokenStore::new());
     Authorizer::new(&settings.url, auth, store, Some(browser)).context("the login cannot be set up")
 }
 
-fn grant(scenario: &str, given: &Given) -> Result<Grant> {
-    if let Some(key) = &given.private_key_pem {
-        let algorithm = match given.signing_algorithm.as_deref() {
+fn grant(scenario: &str, context: &ScenarioContext) -> Result<Grant> {
+    if let Some(key) = &context.private_key_pem {
+        let algorithm = match context.signing_algorithm.as_deref() {
             Some("ES256") | None => Algorithm::Es256,
             Some("ES384") => Algorithm::Es384,
             Some("RS256") => Algorithm::Rs256,
@@ -47,10 +47,10 @@ fn grant(scenario: &str, given: &Given) -> Result<Grant> {
         let auth = ClientProof::PrivateKeyJwt { key, algorithm, audience };
         return Ok(Grant::ClientCredentials { auth });
     }
-    if let (Some(endpoint), Some(token)) = (&given.idp_token_endpoint, &given.idp_id_token) {
+    if let (Some(endpoint), Some(token)) = (&context.idp_token_endpoint, &context.idp_id_token) {
         return Ok(Grant::EnterpriseManaged(Enterprise {
             token_endpoint: endpoint.parse()?,
-            client_id: given.idp_client_id.clone().unwrap_or_default(),
+            client_id: context.idp_client_id.clone().unwrap_or_default(),
             client_secret: None,
             id_token: Arc::new(Secret::from(token.as_str())),
         }));
@@ -61,22 +61,23 @@ fn grant(scenario: &str, given: &Given) -> Result<Grant> {
     })
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
-const MAX_PAGES: usize = 5;
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_REDIRECTS: usize = 5;
 const MAX_PAGE_BYTES: u64 = 64 << 10;
 
-pub(crate) fn opener() -> Opener {
+pub(crate) fn headless_browser() -> Opener {
     Arc::new(|url: &Url| {
         let url = url.clone();
         thread::Builder::new().spawn(move || {
-            visit(url).unwrap_or_else(|error| crate::complain(&format!("browser: {error}")));
+            follow_redirects(url)
+                .unwrap_or_else(|error| crate::print_error(&format!("browser: {error}")));
         })?;
         Ok(())
     })
 }
 
-fn visit(mut url: Url) -> io::Result<()> {
-    for _ in 0..MAX_PAGES {
+fn follow_redirects(mut url: Url) -> io::Result<()> {
+    for _ in 0..MAX_REDIRECTS {
         let Some(next) = load(&url)? else { return Ok(()) };
         url = url.join(&next).map_err(io::Error::other)?;
     }
@@ -88,7 +89,7 @@ fn load(url: &Url) -> io::Result<Option<String>> {
     let host = url.host_str().unwrap_or("localhost");
     let port = url.port_or_known_default().unwrap_or(80);
     let mut stream = TcpStream::connect((host, port))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
     let target =
         url.query().map_or(url.path().to_owned(), |query| format!("{}?{query}", url.path()));
     write!(stream, "GET {target} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n")?;

@@ -16,7 +16,7 @@ use toolrack_client::McpClient;
 use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_transport::Credentials;
 
-use crate::auto_handler::Person;
+use crate::auto_handler::AutoHandler;
 use crate::settings::Settings;
 
 #[tokio::main]
@@ -24,7 +24,7 @@ async fn main() -> ExitCode {
     match run().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&format!("{error:#}"));
+            print_error(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -36,7 +36,7 @@ async fn run() -> Result<()> {
     let credentials = Arc::clone(&authorizer) as Arc<dyn Credentials>;
     let options = HttpOptions { credentials: Some(credentials), ..HttpOptions::default() };
     let definition = HttpServerDef::new(settings.url.as_str());
-    let builder = McpClient::builder("conformance").handler(Arc::new(Person));
+    let builder = McpClient::builder("conformance").handler(Arc::new(AutoHandler));
     let client = builder.connect_http(definition, options).await.context("no connection")?;
     let outcome = scenario::run(&client, &settings).await;
     client.shutdown().await;
@@ -45,6 +45,6 @@ async fn run() -> Result<()> {
 }
 
 #[expect(clippy::print_stderr, reason = "the harness keeps what a client says in its log")]
-pub(crate) fn complain(text: &str) {
+pub(crate) fn print_error(text: &str) {
     eprintln!("{text}");
 }

@@ -10,13 +10,13 @@ use url::Url;
 pub(crate) struct Settings {
     pub(crate) url: Url,
     pub(crate) scenario: String,
-    pub(crate) given: Given,
+    pub(crate) context: ScenarioContext,
 }
 
 /// What a scenario hands out. Each hands out a part.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "snake_case")]
-pub(crate) struct Given {
+pub(crate) struct ScenarioContext {
     #[serde(rename = "toolCalls")]
     pub(crate) tool_calls: Vec<ToolCall>,
     pub(crate) client_id: Option<String>,
@@ -43,10 +43,10 @@ impl Settings {
         let url = std::env::args().next_back().context("the URL of a server is missing")?;
         let url = url.parse().with_context(|| format!("`{url}` is no URL"))?;
         let scenario = std::env::var("MCP_CONFORMANCE_SCENARIO").unwrap_or_default();
-        let given = match std::env::var("MCP_CONFORMANCE_CONTEXT") {
+        let context = match std::env::var("MCP_CONFORMANCE_CONTEXT") {
             Ok(text) => serde_json::from_str(&text).context("the context cannot be read")?,
-            Err(_unset) => Given::default(),
+            Err(_unset) => ScenarioContext::default(),
         };
-        Ok(Self { url, scenario, given })
+        Ok(Self { url, scenario, context })
     }
 }

@@ -101,7 +101,7 @@ impl GateArgs {
     /// The arguments that make these again, for the process that runs the gate.
     pub(crate) fn to_args(&self) -> Vec<String> {
         let seeds: Vec<String> = self.seeds.iter().map(ToString::to_string).collect();
-        let effort = self.effort.of("quick", "full");
+        let effort = self.effort.select("quick", "full");
         let words =
             ["gate", &self.gate.to_string(), "--effort", effort, "--seeds", &seeds.join(",")];
         words.map(str::to_owned).to_vec()

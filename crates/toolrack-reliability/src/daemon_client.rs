@@ -13,29 +13,29 @@ const BODY_BYTES: u64 = 64 << 20;
 
 /// A connection that stays open.
 #[derive(Debug)]
-pub(crate) struct Wire {
+pub(crate) struct DaemonClient {
     stream: BufReader<UnixStream>,
 }
 
 /// What was answered.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Answer {
+pub(crate) struct ApiResponse {
     pub(crate) status: u16,
     /// `null` if it is no JSON.
     pub(crate) body: Value,
 }
 
-impl Wire {
+impl DaemonClient {
     /// `patience` is for each read and each write.
-    pub(crate) fn open(socket: &Path, patience: Duration) -> io::Result<Self> {
+    pub(crate) fn open(socket: &Path, call_timeout: Duration) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
+        stream.set_read_timeout(Some(call_timeout))?;
+        stream.set_write_timeout(Some(call_timeout))?;
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    pub(crate) fn get(&mut self, path: &str) -> io::Result<Answer> {
-        self.ask("GET", path, "")
+    pub(crate) fn get(&mut self, path: &str) -> io::Result<ApiResponse> {
+        self.request("GET", path, "")
     }
 
     /// Calls a tool of a server.
@@ -44,12 +44,17 @@ impl Wire {
         server: &str,
         tool: &str,
         arguments: &Value,
-    ) -> io::Result<Answer> {
+    ) -> io::Result<ApiResponse> {
         let call = serde_json::json!({ "server": server, "tool": tool, "arguments": arguments });
-        self.ask("POST", "/api/calls", &call.to_string())
+        self.request("POST", "/api/calls", &call.to_string())
     }
 
-    pub(crate) fn ask(&mut self, method: &str, path: &str, body: &str) -> io::Result<Answer> {
+    pub(crate) fn request(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> io::Result<ApiResponse> {
         let length = body.len();
         let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: daemon\r\ncontent-type: application/json\r\n\
@@ -71,13 +76,13 @@ impl Wire {
         if self.stream.by_ref().take(length).read_to_end(&mut body)? as u64 != length {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Ok(Answer { status, body: serde_json::from_slice(&body).unwrap_or_default() })
+        Ok(ApiResponse { status, body: serde_json::from_slice(&body).unwrap_or_default() })
     }
 }
 
-impl Answer {
+impl ApiResponse {
     /// The body of an answer that says that all is well.
-    pub(crate) fn sound(self) -> io::Result<Value> {
+    pub(crate) fn success_body(self) -> io::Result<Value> {
         match self.status {
             200..300 => Ok(self.body),
             status => Err(io::Error::other(format!("{status} {}", self.body))),
@@ -115,7 +120,7 @@ mod tests {
 
     #[test]
     fn only_a_good_status_is_sound() {
-        let of = |status| Answer { status, body: Value::Bool(true) }.sound().ok();
+        let of = |status| ApiResponse { status, body: Value::Bool(true) }.success_body().ok();
         assert_eq!([of(200), of(201)], [Some(true.into()), Some(true.into())]);
         assert_eq!([of(199), of(409), of(503)], [None, None, None]);
     }

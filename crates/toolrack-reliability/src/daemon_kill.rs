@@ -14,15 +14,15 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use toolrack_service::Home;
 
-use crate::daemon::{Entry, Household, Lodger, written};
-use crate::daemon_client::{Answer, Wire};
+use crate::daemon::{DaemonHome, RunningDaemon, ServerEntry, history_call_ids};
+use crate::daemon_client::{ApiResponse, DaemonClient};
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::process::{cleaned, described, end_marked};
+use crate::process::{describe_leftovers, kill_marked, wait_cleaned};
 use crate::random::{Random, Seeds};
 use crate::startup::READY_LIMIT;
-use crate::subreaper::Nursery;
-use crate::timing::{Spread, now};
+use crate::subreaper::Subreaper;
+use crate::timing::{Percentiles, now};
 
 /// Servers of the daemon.
 const N_SERVERS: u64 = 100;
@@ -42,90 +42,105 @@ const LIFE: (Duration, Duration) = (Duration::from_millis(300), Duration::from_s
 
 /// What one death came to.
 #[derive(Debug, Default)]
-struct Fall {
+struct KillResult {
     ready: Option<Duration>,
     clean: Option<Duration>,
     n_survivors: u64,
     failures: Vec<String>,
 }
 
-pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
-    let household = Household::new(&entries())?;
-    let mut books = Books::open(household.home())?;
+pub(crate) fn run(
+    subreaper: &Subreaper,
+    effort: Effort,
+    seeds: &Seeds,
+) -> anyhow::Result<Findings> {
+    let daemon_home = DaemonHome::new(&entries())?;
+    let mut durability = DurabilityCheck::open(daemon_home.home())?;
     let mut findings = Findings::default();
-    let mut falls = Vec::new();
-    let n_cycles = effort.of(10, 100);
+    let mut kills = Vec::new();
+    let n_cycles = effort.select(10, 100);
     for cycle in 0..n_cycles {
-        let (seed, random) = seeds.turn(cycle);
+        let (seed, random) = seeds.for_cycle(cycle);
         crate::print_progress(format!("G22: kill {} of {n_cycles}", cycle + 1));
-        let fall = fall(&household, nursery, random, &mut books);
-        falls.push((seed, fall.unwrap_or_else(Fall::failed)));
+        let kill = kill(&daemon_home, subreaper, random, &mut durability);
+        kills.push((seed, kill.unwrap_or_else(KillResult::failed)));
     }
-    let last = live(&household, nursery, &mut books).unwrap_or_else(Fall::failed);
-    falls.push((seeds.all().first().copied().unwrap_or_default(), last));
+    let last =
+        final_run(&daemon_home, subreaper, &mut durability).unwrap_or_else(KillResult::failed);
+    kills.push((seeds.all().first().copied().unwrap_or_default(), last));
     findings.count("servers", N_SERVERS);
     findings.count("kills", n_cycles);
-    findings.count("survivors", falls.iter().map(|fall| fall.1.n_survivors).sum());
-    let times = |of: fn(&Fall) -> Option<Duration>| {
-        Spread::of(falls.iter().filter_map(|fall| of(&fall.1)).collect())
+    findings.count("survivors", kills.iter().map(|kill| kill.1.n_survivors).sum());
+    let times = |of: fn(&KillResult) -> Option<Duration>| {
+        Percentiles::from_times(kills.iter().filter_map(|kill| of(&kill.1)).collect())
     };
     findings.spread("clean", times(|value| value.clean));
     findings.spread("ready", times(|value| value.ready));
-    books.tell(&mut findings);
-    for (seed, fall) in falls {
-        fall.failures.into_iter().for_each(|what| findings.fail(seed, what));
+    durability.report(&mut findings);
+    for (seed, kill) in kills {
+        kill.failures.into_iter().for_each(|what| findings.fail(seed, what));
     }
     Ok(findings)
 }
 
-fn entries() -> Vec<Entry> {
+fn entries() -> Vec<ServerEntry> {
     let mut stubborn = STUBBORN.iter().cycle();
     let entry = |number: u64| {
         let plan = number.is_multiple_of(STUBBORN_EVERY).then(|| stubborn.next()).flatten();
-        Entry::scripted(format!("s{number}"), plan.unwrap_or(&""))
+        ServerEntry::scripted(format!("s{number}"), plan.unwrap_or(&""))
     };
     (0..N_SERVERS).map(entry).collect()
 }
 
-fn fall(
-    household: &Household,
-    nursery: &Nursery,
+fn kill(
+    daemon_home: &DaemonHome,
+    subreaper: &Subreaper,
     mut random: Random,
-    books: &mut Books,
-) -> Result<Fall, String> {
-    let lodger = household.start(nursery)?;
-    let ready = lodger.is_ready()?;
-    let mut fall = Fall { ready: Some(ready), failures: late(ready), ..Fall::default() };
+    durability: &mut DurabilityCheck,
+) -> Result<KillResult, String> {
+    let daemon = daemon_home.start(subreaper)?;
+    let ready = daemon.wait_ready()?;
+    let mut kill =
+        KillResult { ready: Some(ready), failures: late(ready), ..KillResult::default() };
     let life = random.time(LIFE.0, LIFE.1);
-    let Killed { at, gained } = until_killed(&lodger, life, &mut random);
-    match cleaned(&household.marker, at) {
-        Ok(clean) => fall.clean = Some(clean),
+    let Killed { at, observed } = load_until_killed(&daemon, life, &mut random);
+    match wait_cleaned(&daemon_home.marker, at) {
+        Ok(clean) => kill.clean = Some(clean),
         Err(left) => {
-            fall.n_survivors = left.len() as u64;
-            fall.failures.push(format!("killed after {life:?}: {}", described(&left)));
+            kill.n_survivors = left.len() as u64;
+            kill.failures.push(format!("killed after {life:?}: {}", describe_leftovers(&left)));
         }
     }
-    fall.failures.extend(books.settle(gained));
-    Ok(fall)
+    kill.failures.extend(durability.verify(observed));
+    Ok(kill)
 }
 
 /// A last life that ends in order, to see that everything still works.
-fn live(household: &Household, nursery: &Nursery, books: &mut Books) -> Result<Fall, String> {
-    let mut lodger = household.start(nursery)?;
-    let ready = lodger.is_ready()?;
+fn final_run(
+    daemon_home: &DaemonHome,
+    subreaper: &Subreaper,
+    durability: &mut DurabilityCheck,
+) -> Result<KillResult, String> {
+    let mut daemon = daemon_home.start(subreaper)?;
+    let ready = daemon.wait_ready()?;
     let mut failures = late(ready);
-    lodger.has_connected(N_SERVERS, START_LIMIT)?;
-    lodger.handle.signal(Signal::TERM);
-    let code = lodger.ends_within(STOP_LIMIT);
+    daemon.wait_connected(N_SERVERS, START_LIMIT)?;
+    daemon.handle.signal(Signal::TERM);
+    let code = daemon.wait_exit(STOP_LIMIT);
     if code != Some(0) {
         failures.push(format!("asked to end, the daemon exited with {code:?}"));
     }
-    let left = end_marked(&household.marker);
+    let left = kill_marked(&daemon_home.marker);
     if !left.is_empty() {
-        failures.push(described(&left));
+        failures.push(describe_leftovers(&left));
     }
-    failures.extend(books.settle(Yield::default()));
-    Ok(Fall { ready: Some(ready), n_survivors: left.len() as u64, failures, ..Fall::default() })
+    failures.extend(durability.verify(Observed::default()));
+    Ok(KillResult {
+        ready: Some(ready),
+        n_survivors: left.len() as u64,
+        failures,
+        ..KillResult::default()
+    })
 }
 
 fn late(ready: Duration) -> Vec<String> {
@@ -133,7 +148,7 @@ fn late(ready: Duration) -> Vec<String> {
     is_late.then(|| format!("the daemon was ready {ready:?} after its start")).into_iter().collect()
 }
 
-impl Fall {
+impl KillResult {
     fn failed(what: String) -> Self {
         Self { failures: vec![what], ..Self::default() }
     }
@@ -141,7 +156,7 @@ impl Fall {
 
 /// What a daemon has to remember beyond its death.
 #[derive(Debug)]
-struct Books {
+struct DurabilityCheck {
     home: Home,
     /// Calls that the history has shown.
     shown: HashSet<String>,
@@ -153,7 +168,7 @@ struct Books {
     n_unwritten: u64,
 }
 
-impl Books {
+impl DurabilityCheck {
     fn open(home: Home) -> io::Result<Self> {
         let config = fs::read_to_string(home.config_file())?;
         let shown = HashSet::new();
@@ -161,21 +176,21 @@ impl Books {
     }
 
     /// Holds what is on disk against what was acknowledged. Gives what is wrong.
-    fn settle(&mut self, gained: Yield) -> Vec<String> {
-        let Yield { answered, shown, saves, failures } = gained;
+    fn verify(&mut self, observed: Observed) -> Vec<String> {
+        let Observed { answered, shown, saves, failures } = observed;
         let mut faults = failures;
         self.shown.extend(shown);
         self.n_answered += answered.len() as u64;
         self.n_saved += saves.len().saturating_sub(1) as u64;
         match fs::read_to_string(self.home.config_file()) {
-            Ok(found) if kept(&self.config, &saves, &found) => self.config = found,
+            Ok(found) if is_expected_config(&self.config, &saves, &found) => self.config = found,
             Ok(found) => faults.push(format!("the config is neither old nor new: {found}")),
             Err(error) => faults.push(format!("the config cannot be read: {error}")),
         }
-        match written(&self.home.history_file()) {
-            Ok(written) => {
-                self.n_unwritten += answered.difference(&written).count() as u64;
-                let n_lost = self.shown.difference(&written).count();
+        match history_call_ids(&self.home.history_file()) {
+            Ok(history_call_ids) => {
+                self.n_unwritten += answered.difference(&history_call_ids).count() as u64;
+                let n_lost = self.shown.difference(&history_call_ids).count();
                 if n_lost > 0 {
                     faults.push(format!("{n_lost} calls are gone that the history has shown"));
                 }
@@ -185,7 +200,7 @@ impl Books {
         faults
     }
 
-    fn tell(&self, findings: &mut Findings) {
+    fn report(&self, findings: &mut Findings) {
         findings.count("calls_answered", self.n_answered);
         findings.count("calls_acknowledged", self.shown.len() as u64);
         findings.count("calls_unwritten", self.n_unwritten);
@@ -197,7 +212,7 @@ impl Books {
 }
 
 /// Whether the config is the last one that was acknowledged, or the one that was just being saved.
-fn kept(before: &str, saves: &[String], found: &str) -> bool {
+fn is_expected_config(before: &str, saves: &[String], found: &str) -> bool {
     let (in_flight, acknowledged) = match saves.split_last() {
         Some((last, rest)) => (Some(last.as_str()), rest.last().map_or(before, String::as_str)),
         None => (None, before),
@@ -222,7 +237,7 @@ const SAVED: &str = "# saved ";
 
 /// What was gained in one life of the daemon.
 #[derive(Debug, Default)]
-struct Yield {
+struct Observed {
     /// Calls whose answers came.
     answered: HashSet<String>,
     /// Calls that the history has shown.
@@ -236,85 +251,86 @@ struct Yield {
 #[derive(Debug)]
 struct Killed {
     at: Instant,
-    gained: Yield,
+    observed: Observed,
 }
 
 struct Load<'a> {
-    gained: Mutex<Yield>,
+    observed: Mutex<Observed>,
     /// From now on, a connection that breaks is no surprise.
-    is_doomed: AtomicBool,
-    lodger: &'a Lodger<'a>,
+    expects_close: AtomicBool,
+    daemon: &'a RunningDaemon<'a>,
 }
 
 /// Keeps the daemon busy for so long, then kills it, and tells what was gained.
-fn until_killed(lodger: &Lodger<'_>, life: Duration, random: &mut Random) -> Killed {
-    let load = Load { gained: Mutex::default(), is_doomed: AtomicBool::new(false), lodger };
+fn load_until_killed(daemon: &RunningDaemon<'_>, life: Duration, random: &mut Random) -> Killed {
+    let load = Load { observed: Mutex::default(), expects_close: AtomicBool::new(false), daemon };
     let streams: Vec<Random> =
         (0..N_CALLERS).map(|value| Random::new(random.draw(), value)).collect();
     let at = thread::scope(|scope| {
         for stream in streams {
             let load = &load;
-            scope.spawn(move || load.run("a caller", |wire| load.call(wire, stream)));
+            scope.spawn(move || load.run("a caller", |client| load.call(client, stream)));
         }
-        scope.spawn(|| load.run("the reader", |wire| load.look(wire)));
-        scope.spawn(|| load.run("the editor", |wire| load.edit(wire)));
+        scope.spawn(|| load.run("the reader", |client| load.look(client)));
+        scope.spawn(|| load.run("the editor", |client| load.edit(client)));
         thread::sleep(life);
-        load.is_doomed.store(true, Ordering::Release);
+        load.expects_close.store(true, Ordering::Release);
         let at = now();
-        lodger.handle.kill();
+        daemon.handle.kill();
         at
     });
-    Killed { at, gained: load.gained.into_inner().unwrap_or_else(PoisonError::into_inner) }
+    Killed { at, observed: load.observed.into_inner().unwrap_or_else(PoisonError::into_inner) }
 }
 
 impl Load<'_> {
-    fn run(&self, who: &str, work: impl FnOnce(&mut Wire) -> io::Result<()>) {
-        let ended = self.lodger.wire().and_then(|mut wire| work(&mut wire));
-        if !self.is_doomed.load(Ordering::Acquire) {
-            self.gained().failures.push(format!("{who} came to an end: {ended:?}"));
+    fn run(&self, who: &str, work: impl FnOnce(&mut DaemonClient) -> io::Result<()>) {
+        let ended = self.daemon.client().and_then(|mut client| work(&mut client));
+        if !self.expects_close.load(Ordering::Acquire) {
+            self.observed().failures.push(format!("{who} came to an end: {ended:?}"));
         }
     }
 
-    fn call(&self, wire: &mut Wire, mut random: Random) -> io::Result<()> {
+    fn call(&self, client: &mut DaemonClient, mut random: Random) -> io::Result<()> {
         loop {
             let server = format!("s{}", random.below(N_SERVERS));
-            let answer = wire.call(&server, "echo", &json!({ "text": "x" }))?.sound()?;
+            let answer = client.call(&server, "echo", &json!({ "text": "x" }))?.success_body()?;
             let id = text(&answer, "/id")?;
-            self.gained().answered.insert(id);
+            self.observed().answered.insert(id);
             thread::sleep(CALL_PAUSE);
         }
     }
 
-    fn look(&self, wire: &mut Wire) -> io::Result<()> {
+    fn look(&self, client: &mut DaemonClient) -> io::Result<()> {
         loop {
-            let page = wire.get(LOOK_BACK)?.sound()?;
+            let page = client.get(LOOK_BACK)?.success_body()?;
             let calls = page.get("calls").and_then(Value::as_array).map(Vec::as_slice);
             let ids = calls.unwrap_or_default().iter().map(|call| text(call, "/id"));
             let ids = ids.collect::<io::Result<Vec<String>>>()?;
-            self.gained().shown.extend(ids);
+            self.observed().shown.extend(ids);
             thread::sleep(LOOK_PAUSE);
         }
     }
 
-    fn edit(&self, wire: &mut Wire) -> io::Result<()> {
-        let present = wire.get("/api/config")?.sound()?;
+    fn edit(&self, client: &mut DaemonClient) -> io::Result<()> {
+        let present = client.get("/api/config")?.success_body()?;
         let (present, mut generation) = (text(&present, "/text")?, text(&present, "/generation")?);
         let (base, mut number) = split_marker(&present);
         loop {
             number += 1;
             let next = format!("{base}{SAVED}{number}\n");
-            self.gained().saves.push(next.clone());
+            self.observed().saves.push(next.clone());
             let body = json!({ "text": next, "generation": generation });
-            let saved =
-                wire.ask("PUT", "/api/config", &body.to_string()).and_then(Answer::sound)?;
+            let saved = client
+                .request("PUT", "/api/config", &body.to_string())
+                .and_then(ApiResponse::success_body)?;
             generation = text(&saved, "/generation")?;
             thread::sleep(LOOK_PAUSE);
         }
     }
 
     // One push or insert each, so a panic elsewhere cannot have torn it.
-    fn gained(&self) -> MutexGuard<'_, Yield> {
-        self.gained.lock().unwrap_or_else(PoisonError::into_inner)
+    fn observed(&self) -> MutexGuard<'_, Observed> {
+        self.observed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -341,7 +357,7 @@ mod tests {
     fn check_saves(saves: &[&str], expected: &[&str]) {
         let saves: Vec<String> = saves.iter().map(|save| (*save).to_owned()).collect();
         let mut texts = vec!["old", "one", "two", "tw", ""];
-        texts.retain(|text| kept("old", &saves, text));
+        texts.retain(|text| is_expected_config("old", &saves, text));
         assert_eq!(texts, expected, "{saves:?}");
     }
 

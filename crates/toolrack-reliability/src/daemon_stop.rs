@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::daemon::{Entry, Household};
+use crate::daemon::{DaemonHome, ServerEntry};
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::process::end_marked;
-use crate::process::{cleaned, described};
+use crate::process::kill_marked;
+use crate::process::{describe_leftovers, wait_cleaned};
 use crate::random::{Random, Seeds};
-use crate::subreaper::Nursery;
-use crate::timing::Spread;
+use crate::subreaper::Subreaper;
+use crate::timing::Percentiles;
 use crate::timing::now;
 
 /// Servers of a daemon, none of which wants to end.
@@ -45,7 +45,7 @@ const TWICE: &str = "twice_";
 
 /// What one daemon came to.
 #[derive(Debug, Default)]
-struct Ended {
+struct StopResult {
     took: Duration,
     /// From its end until nobody was left.
     clean: Duration,
@@ -59,29 +59,35 @@ enum Signals {
     Two,
 }
 
-pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
-    let entries: Vec<Entry> =
-        (0..N_SERVERS).map(|value| Entry::scripted(format!("stubborn-{value}"), PLAN)).collect();
-    let household = Household::new(&entries)?;
+pub(crate) fn run(
+    subreaper: &Subreaper,
+    effort: Effort,
+    seeds: &Seeds,
+) -> anyhow::Result<Findings> {
+    let entries: Vec<ServerEntry> = (0..N_SERVERS)
+        .map(|value| ServerEntry::scripted(format!("stubborn-{value}"), PLAN))
+        .collect();
+    let daemon_home = DaemonHome::new(&entries)?;
     let mut findings = Findings::default();
     findings.count("servers", N_SERVERS);
     for (prefix, signals) in [("", Signals::One), (TWICE, Signals::Two)] {
         crate::print_progress(format!("G15: signals: {signals:?}"));
         let mut all = Vec::new();
-        for number in 0..effort.of(1, 50) {
-            let (seed, random) = seeds.turn(number);
-            let ended = end(&household, nursery, random, number, signals);
-            all.push((seed, ended.unwrap_or_else(Ended::failed)));
+        for number in 0..effort.select(1, 50) {
+            let (seed, random) = seeds.for_cycle(number);
+            let ended = end(&daemon_home, subreaper, random, number, signals);
+            all.push((seed, ended.unwrap_or_else(StopResult::failed)));
         }
         add(&mut findings, prefix, all);
     }
     Ok(findings)
 }
 
-fn add(findings: &mut Findings, prefix: &str, all: Vec<(u64, Ended)>) {
+fn add(findings: &mut Findings, prefix: &str, all: Vec<(u64, StopResult)>) {
     findings.count(&format!("{prefix}rounds"), all.len() as u64);
-    let times =
-        |of: fn(&Ended) -> Duration| Spread::of(all.iter().map(|value| of(&value.1)).collect());
+    let times = |of: fn(&StopResult) -> Duration| {
+        Percentiles::from_times(all.iter().map(|value| of(&value.1)).collect())
+    };
     findings.spread(&format!("{prefix}exit"), times(|value| value.took));
     if prefix == TWICE {
         findings.spread(&format!("{prefix}clean"), times(|value| value.clean));
@@ -94,39 +100,39 @@ fn add(findings: &mut Findings, prefix: &str, all: Vec<(u64, Ended)>) {
 }
 
 fn end(
-    household: &Household,
-    nursery: &Nursery,
+    daemon_home: &DaemonHome,
+    subreaper: &Subreaper,
     mut random: Random,
     number: u64,
     signals: Signals,
-) -> Result<Ended, String> {
-    let mut lodger = household.start(nursery)?;
-    lodger.is_ready()?;
+) -> Result<StopResult, String> {
+    let mut daemon = daemon_home.start(subreaper)?;
+    daemon.wait_ready()?;
     // The first one of its kind ends with everything running, the others at any time.
     if number == 0 {
-        lodger.has_connected(N_SERVERS, START_LIMIT)?;
+        daemon.wait_connected(N_SERVERS, START_LIMIT)?;
     } else {
         thread::sleep(random.time(Duration::ZERO, SOON));
     }
     let mut signaled = now();
-    lodger.handle.signal(Signal::TERM);
+    daemon.handle.signal(Signal::TERM);
     if signals == Signals::Two {
-        let is_over = lodger.handle.ends_within(random.time(Duration::ZERO, PAUSE));
+        let is_over = daemon.handle.wait_exit(random.time(Duration::ZERO, PAUSE));
         // One that had little to end has ended in order, which is as good.
         if !is_over {
             signaled = now();
-            lodger.handle.signal(Signal::TERM);
+            daemon.handle.signal(Signal::TERM);
         }
     }
-    let code = lodger.ends_within(HUNG);
+    let code = daemon.wait_exit(HUNG);
     let exited = now();
-    let mut ended = Ended { took: exited.duration_since(signaled), ..Ended::default() };
+    let mut ended = StopResult { took: exited.duration_since(signaled), ..StopResult::default() };
     let fault = judge(signals, ended.took, code);
     ended.failures.extend(fault);
     let left = match signals {
         // An orderly end leaves nobody, not even for a moment.
-        Signals::One => household.marker.survivors(),
-        Signals::Two => match cleaned(&household.marker, exited) {
+        Signals::One => daemon_home.marker.survivors(),
+        Signals::Two => match wait_cleaned(&daemon_home.marker, exited) {
             Ok(clean) => {
                 ended.clean = clean;
                 Vec::new()
@@ -135,9 +141,9 @@ fn end(
         },
     };
     if !left.is_empty() {
-        end_marked(&household.marker);
+        kill_marked(&daemon_home.marker);
         ended.n_survivors = left.len() as u64;
-        ended.failures.push(format!("{signals:?}: {}", described(&left)));
+        ended.failures.push(format!("{signals:?}: {}", describe_leftovers(&left)));
     }
     Ok(ended)
 }
@@ -158,7 +164,7 @@ fn judge(signals: Signals, took: Duration, code: Option<i32>) -> Option<String> 
     (!is_right).then(|| format!("{signals:?}: the exit code is {code:?}"))
 }
 
-impl Ended {
+impl StopResult {
     fn failed(what: String) -> Self {
         Self { failures: vec![what], ..Self::default() }
     }

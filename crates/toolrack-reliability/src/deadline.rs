@@ -8,40 +8,40 @@ use tempfile::NamedTempFile;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
-use toolrack_testkit::{Event, Journal, Marker, zombies_of};
+use toolrack_testkit::{Journal, JournalEvent, Marker, zombies_of};
 use toolrack_transport::Line as _;
 use toolrack_transport::RawJson;
 
 use crate::call_log::GRACE;
-use crate::fault_plans::{Act, Expected, PLANS, Plan, Seen, Step, Weight};
+use crate::fault_plans::{Action, Expected, Observation, PLANS, Plan, Step, Weight};
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::peer::{Peer, Script, texts};
-use crate::process::end_marked;
+use crate::peer::{Peer, ServerScript, texts};
+use crate::process::kill_marked;
 use crate::random::{Random, Seeds};
-use crate::timing::{Spread, millis};
+use crate::timing::{Percentiles, millis};
 
 /// What closing may take.
 const CLOSE_LIMIT: Duration = Duration::from_secs(6);
 
 /// How long is waited where an answer is expected.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long is waited where none is: at least and at most.
-const IN_VAIN: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
+const NO_RESPONSE_TIMEOUT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
 
 /// A step that has no outcome by then is not waited for any more.
 const HUNG: Duration = Duration::from_secs(20);
 
 /// Light plans at the same time.
-const N_LANES: usize = 12;
+const N_PARALLEL: usize = 12;
 
 /// Everything that breaks readers of lines: several bytes, quotes, breaks of other kinds.
 const TEXT: &str = "ä€😀\u{2028}\u{2029}\n\r\"\\\u{1}";
 
 /// What one plan came to.
 #[derive(Debug, Default)]
-struct Played {
+struct PlanResult {
     /// By how much outcomes came after their deadlines, at most.
     overrun: Duration,
     closing: Duration,
@@ -50,21 +50,24 @@ struct Played {
 
 pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
     let mut findings = Findings::default();
-    let mut played = Vec::new();
+    let mut results = Vec::new();
     for weight in [Weight::Light, Weight::Heavy] {
         let plans: Vec<&Plan> = PLANS.iter().filter(|plan| plan.weight == weight).collect();
-        let n_lanes = if weight == Weight::Light { N_LANES } else { 1 };
+        let n_lanes = if weight == Weight::Light { N_PARALLEL } else { 1 };
         crate::print_progress(format!("G04: {} plans, {n_lanes} at a time", plans.len()));
-        let n_rounds = effort.of(1, if weight == Weight::Light { 50 } else { 10 });
-        played.extend(play_all(&plans, n_rounds, n_lanes, seeds).await);
+        let n_rounds = effort.select(1, if weight == Weight::Light { 50 } else { 10 });
+        results.extend(run_plans(&plans, n_rounds, n_lanes, seeds).await);
     }
     findings.count("plans", PLANS.len() as u64);
-    findings.count("runs", played.len() as u64);
-    let overruns = played.iter().map(|(_, played)| played.overrun);
+    findings.count("runs", results.len() as u64);
+    let overruns = results.iter().map(|(_, results)| results.overrun);
     findings.measure("overrun_max_ms", millis(overruns.max().unwrap_or_default()));
-    findings.spread("close", Spread::of(played.iter().map(|(_, played)| played.closing).collect()));
-    for (seed, played) in played {
-        played.failures.into_iter().for_each(|what| findings.fail(seed, what));
+    findings.spread(
+        "close",
+        Percentiles::from_times(results.iter().map(|(_, results)| results.closing).collect()),
+    );
+    for (seed, results) in results {
+        results.failures.into_iter().for_each(|what| findings.fail(seed, what));
     }
     let n_zombies = zombies_of(std::process::id()).len() as u64;
     findings.count("zombies", n_zombies);
@@ -75,117 +78,136 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
 }
 
 /// Plays every plan so often, and gives what each came to, with its seed.
-async fn play_all(
+async fn run_plans(
     plans: &[&'static Plan],
     n_rounds: u64,
     n_lanes: usize,
     seeds: &Seeds,
-) -> Vec<(u64, Played)> {
+) -> Vec<(u64, PlanResult)> {
     let places = Arc::new(Semaphore::new(n_lanes));
     let mut playing = JoinSet::new();
     let rounds = (0..n_rounds).flat_map(|_| plans.iter().copied());
     for (number, plan) in (0..).zip(rounds) {
-        let (seed, random) = seeds.turn(number);
+        let (seed, random) = seeds.for_cycle(number);
         let places = Arc::clone(&places);
         playing.spawn(async move {
             // The semaphore is never closed.
             let place = places.acquire().await;
-            let played = Box::pin(play(plan, random)).await;
+            let results = Box::pin(run_plan(plan, random)).await;
             drop(place);
             (
                 seed,
-                played.unwrap_or_else(|what| Played { failures: vec![what], ..Played::default() }),
+                results.unwrap_or_else(|what| PlanResult {
+                    failures: vec![what],
+                    ..PlanResult::default()
+                }),
             )
         });
     }
     playing.join_all().await
 }
 
-async fn play(plan: &Plan, mut random: Random) -> Result<Played, String> {
+async fn run_plan(plan: &Plan, mut random: Random) -> Result<PlanResult, String> {
     let marker = Marker::new();
     let about = |what: String| format!("{} ({}): {what}", plan.name, plan.faults);
     let file = NamedTempFile::new().map_err(|error| about(error.to_string()))?;
     let journal = file.path().to_string_lossy();
-    let script = Script::new(marker.value(), &["--plan", plan.script, "--journal", &journal]);
+    let script = ServerScript::new(marker.value(), &["--plan", plan.script, "--journal", &journal]);
     let script = script.map_err(|error| about(error.to_string()))?;
     let peer = script.open().await.map_err(|error| about(error.to_string()))?;
     let peer = Arc::new(peer);
-    let mut played = Played::default();
-    let first = Step { act: Act::Greet, expected: Expected::Result };
-    let greeting = (!plan.greets_itself()).then_some(first);
+    let mut results = PlanResult::default();
+    let first = Step { action: Action::Initialize, expected: Expected::Result };
+    let greeting = (!plan.initializes_itself()).then_some(first);
     for step in greeting.iter().chain(plan.steps) {
-        let patience = match step.expected {
-            Expected::Timeout => random.time(IN_VAIN.0, IN_VAIN.1),
-            _ => PATIENCE,
+        let call_timeout = match step.expected {
+            Expected::Timeout => random.time(NO_RESPONSE_TIMEOUT.0, NO_RESPONSE_TIMEOUT.1),
+            _ => CALL_TIMEOUT,
         };
-        take(&peer, *step, patience, &mut played).await;
+        run_step(&peer, *step, call_timeout, &mut results).await;
     }
     let closing = Instant::now();
     if timeout(2 * CLOSE_LIMIT, peer.line.close()).await.is_err() {
-        played.failures.push("closing does not end".to_owned());
+        results.failures.push("closing does not end".to_owned());
     }
-    played.closing = closing.elapsed();
-    if played.closing > CLOSE_LIMIT {
-        played.failures.push(format!("closing took {:?}", played.closing));
+    results.closing = closing.elapsed();
+    if results.closing > CLOSE_LIMIT {
+        results.failures.push(format!("closing took {:?}", results.closing));
     }
     let left = marker.survivors();
     if !left.is_empty() {
-        end_marked(&marker);
-        played.failures.push(format!("left after closing: {left:?}"));
+        kill_marked(&marker);
+        results.failures.push(format!("left after closing: {left:?}"));
     }
     if let Some(expected) = plan.n_cancelled {
         let journal = Journal::read(file.path()).map_err(|error| about(error.to_string()))?;
-        let told = journal.records.iter().filter(|record| record.event == Event::Cancelled).count();
+        let told =
+            journal.records.iter().filter(|record| record.event == JournalEvent::Cancelled).count();
         if told != expected {
-            played.failures.push(format!("{told} calls were cancelled, not {expected}"));
+            results.failures.push(format!("{told} calls were cancelled, not {expected}"));
         }
     }
-    played.failures = played.failures.into_iter().map(about).collect();
-    Ok(played)
+    results.failures = results.failures.into_iter().map(about).collect();
+    Ok(results)
 }
 
 /// Takes a step, and notes what was wrong with its outcomes and their times.
-async fn take(peer: &Arc<Peer>, step: Step, patience: Duration, played: &mut Played) {
-    let n_calls = match step.act {
-        Act::Call { n_calls, .. } => n_calls,
-        Act::Greet | Act::List => 1,
+async fn run_step(peer: &Arc<Peer>, step: Step, call_timeout: Duration, results: &mut PlanResult) {
+    let n_calls = match step.action {
+        Action::Call { n_calls, .. } => n_calls,
+        Action::Initialize | Action::List => 1,
     };
     let mut asking = JoinSet::new();
     for number in 0..n_calls {
         let peer = Arc::clone(peer);
         asking.spawn(async move {
             let started = Instant::now();
-            let seen = timeout(HUNG, Box::pin(ask(&peer, step.act, number, patience))).await;
+            let seen =
+                timeout(HUNG, Box::pin(send_request(&peer, step.action, number, call_timeout)))
+                    .await;
             (
-                seen.unwrap_or_else(|_| Seen::Other(format!("nothing in {HUNG:?}"))),
+                seen.unwrap_or_else(|_| Observation::Other(format!("nothing in {HUNG:?}"))),
                 started.elapsed(),
             )
         });
     }
     for (seen, took) in asking.join_all().await {
-        let overrun = took.saturating_sub(patience);
-        played.overrun = played.overrun.max(overrun);
+        let overrun = took.saturating_sub(call_timeout);
+        results.overrun = results.overrun.max(overrun);
         if overrun > GRACE {
-            played.failures.push(format!("{:?} took {took:?} with {patience:?} to wait", step.act));
-        }
-        if !step.expected.admits(&seen) {
-            let Step { act, expected } = step;
-            played
+            results
                 .failures
-                .push(format!("{act:?}: {expected:?} expected, {seen:?} after {took:?}"));
+                .push(format!("{:?} took {took:?} with {call_timeout:?} to wait", step.action));
+        }
+        if !step.expected.matches_outcome(&seen) {
+            let Step { action, expected } = step;
+            results
+                .failures
+                .push(format!("{action:?}: {expected:?} expected, {seen:?} after {took:?}"));
         }
     }
 }
 
-async fn ask(peer: &Peer, act: Act, number: usize, patience: Duration) -> Seen {
-    match act {
-        Act::Greet => Seen::of(&peer.greet(patience).await.map(|()| RawJson::NULL), |_| false),
-        Act::List => Seen::of(&peer.ask("tools/list", json!({}), patience).await, |_| false),
-        Act::Call { bytes, .. } => {
+async fn send_request(
+    peer: &Peer,
+    action: Action,
+    number: usize,
+    call_timeout: Duration,
+) -> Observation {
+    match action {
+        Action::Initialize => Observation::from_outcome(
+            &peer.initialize(call_timeout).await.map(|()| RawJson::NULL),
+            |_| false,
+        ),
+        Action::List => Observation::from_outcome(
+            &peer.request("tools/list", json!({}), call_timeout).await,
+            |_| false,
+        ),
+        Action::Call { bytes, .. } => {
             let text = TEXT.repeat(bytes / TEXT.len() + 1);
             let nonce = format!("n{number}");
-            let outcome = peer.echo(&text, &nonce, patience).await;
-            Seen::of(&outcome, |result| {
+            let outcome = peer.echo(&text, &nonce, call_timeout).await;
+            Observation::from_outcome(&outcome, |result| {
                 texts(result).is_some_and(|texts| texts == [text.as_str(), nonce.as_str()])
             })
         }

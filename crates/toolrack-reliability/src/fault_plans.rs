@@ -36,13 +36,13 @@ pub(crate) enum Weight {
 /// Something that is asked, and what has to come of it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
-    pub(crate) act: Act,
+    pub(crate) action: Action,
     pub(crate) expected: Expected,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Act {
-    Greet,
+pub(crate) enum Action {
+    Initialize,
     /// So many calls at once, each with an argument of about so many bytes.
     Call {
         n_calls: usize,
@@ -72,7 +72,7 @@ pub(crate) enum Expected {
 
 /// What came of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum Observation {
     Echo,
     Result,
     Timeout,
@@ -85,9 +85,9 @@ pub(crate) enum Seen {
     Other(String),
 }
 
-impl Seen {
+impl Observation {
     /// `is_echo` says whether a result is the one that belongs to the call.
-    pub(crate) fn of(
+    pub(crate) fn from_outcome(
         outcome: &Result<RawJson, LineError>,
         is_echo: impl FnOnce(&RawJson) -> bool,
     ) -> Self {
@@ -110,18 +110,18 @@ impl Seen {
 }
 
 impl Expected {
-    pub(crate) fn admits(self, seen: &Seen) -> bool {
+    pub(crate) fn matches_outcome(self, seen: &Observation) -> bool {
         match (self, seen) {
-            (Self::Echo, Seen::Echo)
-            | (Self::Result, Seen::Echo | Seen::Result)
-            | (Self::Timeout, Seen::Timeout)
-            | (Self::Gone, Seen::Exited(_) | Seen::OutputClosed)
-            | (Self::OutputClosed, Seen::OutputClosed)
-            | (Self::InputClosed, Seen::InputClosed)
-            | (Self::Malformed, Seen::Malformed)
-            | (Self::Oversize, Seen::Oversize) => true,
-            (Self::Exited(expected), Seen::Exited(exit)) => expected == *exit,
-            (Self::Refused(expected), Seen::Refused(code)) => expected == *code,
+            (Self::Echo, Observation::Echo)
+            | (Self::Result, Observation::Echo | Observation::Result)
+            | (Self::Timeout, Observation::Timeout)
+            | (Self::Gone, Observation::Exited(_) | Observation::OutputClosed)
+            | (Self::OutputClosed, Observation::OutputClosed)
+            | (Self::InputClosed, Observation::InputClosed)
+            | (Self::Malformed, Observation::Malformed)
+            | (Self::Oversize, Observation::Oversize) => true,
+            (Self::Exited(expected), Observation::Exited(exit)) => expected == *exit,
+            (Self::Refused(expected), Observation::Refused(code)) => expected == *code,
             _ => false,
         }
     }
@@ -129,8 +129,8 @@ impl Expected {
 
 impl Plan {
     /// Whether the plan says itself how the greeting ends.
-    pub(crate) fn greets_itself(&self) -> bool {
-        self.steps.first().is_some_and(|step| step.act == Act::Greet)
+    pub(crate) fn initializes_itself(&self) -> bool {
+        self.steps.first().is_some_and(|step| step.action == Action::Initialize)
     }
 }
 
@@ -183,8 +183,9 @@ mod tests {
             Expected::Malformed,
             Expected::Oversize,
         ];
-        let seen = Seen::of(&outcome, |result| *result != RawJson::NULL);
-        let found: Vec<Expected> = all.into_iter().filter(|value| value.admits(&seen)).collect();
+        let seen = Observation::from_outcome(&outcome, |result| *result != RawJson::NULL);
+        let found: Vec<Expected> =
+            all.into_iter().filter(|value| value.matches_outcome(&seen)).collect();
         assert_eq!(found, admitting, "{seen:?}");
     }
 

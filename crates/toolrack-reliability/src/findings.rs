@@ -6,7 +6,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Number;
 
-use crate::timing::{Spread, millis};
+use crate::timing::{Percentiles, millis};
 
 /// More failures than these are only counted: the first ones tell.
 const SHOWN: usize = 20;
@@ -64,8 +64,8 @@ impl Findings {
     }
 
     /// Three figures: `name_p50_ms`, `name_p99_ms`, `name_max_ms`.
-    pub(crate) fn spread(&mut self, name: &str, spread: Spread) {
-        let Spread { p50, p99, max } = spread;
+    pub(crate) fn spread(&mut self, name: &str, spread: Percentiles) {
+        let Percentiles { p50, p99, max } = spread;
         for (part, time) in [("p50", p50), ("p99", p99), ("max", max)] {
             self.measure(&format!("{name}_{part}_ms"), millis(time));
         }
@@ -140,8 +140,10 @@ mod tests {
         let mut findings = Findings::default();
         findings.count("cycles", 300);
         let ms = Duration::from_millis;
-        findings
-            .spread("clean", Spread { p50: ms(1), p99: ms(2), max: Duration::from_micros(2500) });
+        findings.spread(
+            "clean",
+            Percentiles { p50: ms(1), p99: ms(2), max: Duration::from_micros(2500) },
+        );
         findings.measure("nonsense", f64::NAN);
         findings
     }

@@ -81,11 +81,11 @@ impl fmt::Display for Gate {
 impl Effort {
     /// A gate that takes longer has failed. Far beyond what it takes on a busy machine with two cores.
     pub(crate) fn limit(self) -> Duration {
-        self.of(Duration::from_mins(4), Duration::from_mins(50))
+        self.select(Duration::from_mins(4), Duration::from_mins(50))
     }
 
     /// The one of two values that fits.
-    pub(crate) fn of<T>(self, quick: T, full: T) -> T {
+    pub(crate) fn select<T>(self, quick: T, full: T) -> T {
         match self {
             Self::Quick => quick,
             Self::Full => full,

@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::daemon::written;
-use crate::daemon::{Entry, Household, Lodger};
-use crate::daemon_client::Wire;
+use crate::daemon::history_call_ids;
+use crate::daemon::{DaemonHome, RunningDaemon, ServerEntry};
+use crate::daemon_client::DaemonClient;
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::process::{self, Handle, end_marked};
+use crate::process::{self, ProcessHandle, kill_marked};
 use crate::random::{Random, Seeds};
-use crate::subreaper::Nursery;
+use crate::subreaper::Subreaper;
 use crate::timing::now;
-use crate::timing::{Spread, millis};
+use crate::timing::{Percentiles, millis};
 
 /// Servers of the daemon, the hostile one included.
 const N_SERVERS: u64 = 20;
@@ -37,7 +37,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 const MAX_RATIO: u32 = 2;
 
 /// After this a server is in full swing.
-const ROUSING: Duration = Duration::from_millis(300);
+const WARM_UP: Duration = Duration::from_millis(300);
 
 /// Calls that the hostile server is not going to read, and how large each is: more than a line keeps for it.
 const N_UNREAD: usize = 12;
@@ -66,50 +66,51 @@ struct Calls {
     failures: Vec<String>,
 }
 
-pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> Findings {
-    let window = effort.of(Duration::from_secs(4), Duration::from_secs(15));
+pub(crate) fn run(subreaper: &Subreaper, effort: Effort, seeds: &Seeds) -> Findings {
+    let window = effort.select(Duration::from_secs(4), Duration::from_secs(15));
     let mut findings = Findings::default();
     findings.count("servers", N_SERVERS);
-    for (number, (name, plan)) in (0..).zip(PLANS).take(effort.of(1, PLANS.len())) {
-        let (seed, mut random) = seeds.turn(number);
+    for (number, (name, plan)) in (0..).zip(PLANS).take(effort.select(1, PLANS.len())) {
+        let (seed, mut random) = seeds.for_cycle(number);
         crate::print_progress(format!("G14: {name}"));
-        if let Err(what) = expose(&mut findings, nursery, (name, plan), window, &mut random) {
+        if let Err(what) = run_scenario(&mut findings, subreaper, (name, plan), window, &mut random)
+        {
             findings.fail(seed, format!("{name}: {what}"));
         }
     }
     findings
 }
 
-fn expose(
+fn run_scenario(
     findings: &mut Findings,
-    nursery: &Nursery,
+    subreaper: &Subreaper,
     (name, plan): (&str, &str),
     window: Duration,
     random: &mut Random,
 ) -> Result<(), String> {
     let why = |error: io::Error| error.to_string();
-    let mut entries = vec![Entry::scripted(HOSTILE, plan)];
-    entries.extend((1..N_SERVERS).map(|value| Entry::scripted(healthy(value), "")));
-    let household = Household::new(&entries).map_err(why)?;
-    let mut lodger = household.start(nursery)?;
-    lodger.is_ready()?;
-    lodger.has_connected(N_SERVERS, START_LIMIT)?;
+    let mut entries = vec![ServerEntry::scripted(HOSTILE, plan)];
+    entries.extend((1..N_SERVERS).map(|value| ServerEntry::scripted(healthy(value), "")));
+    let daemon_home = DaemonHome::new(&entries).map_err(why)?;
+    let mut daemon = daemon_home.start(subreaper)?;
+    daemon.wait_ready()?;
+    daemon.wait_connected(N_SERVERS, START_LIMIT)?;
     // What is made once and kept is made now, which is not counted.
-    call_for(&lodger, window / 4, random)?;
-    let quiet = call_for(&lodger, window, random)?;
+    call_for(&daemon, window / 4, random)?;
+    let quiet = call_for(&daemon, window, random)?;
 
-    let elsewhere = Elsewhere::start(nursery).map_err(why)?;
-    thread::sleep(ROUSING);
-    let outside = call_for(&lodger, window, random)?;
+    let elsewhere = CpuBurner::start(subreaper).map_err(why)?;
+    thread::sleep(WARM_UP);
+    let outside = call_for(&daemon, window, random)?;
     drop(elsewhere);
 
     let (inside, n_unanswered) = thread::scope(|scope| {
-        let (lodger, patience) = (&lodger, 2 * ROUSING + window);
+        let (daemon, call_timeout) = (&daemon, 2 * WARM_UP + window);
         let rousing: Vec<_> = (0..=N_UNREAD)
-            .map(|value| scope.spawn(move || rouse(lodger, value, patience)))
+            .map(|value| scope.spawn(move || call_hostile_server(daemon, value, call_timeout)))
             .collect();
-        thread::sleep(ROUSING);
-        let inside = call_for(lodger, window, random);
+        thread::sleep(WARM_UP);
+        let inside = call_for(daemon, window, random);
         let unanswered = rousing
             .into_iter()
             .filter_map(|rousing| rousing.join().ok())
@@ -117,10 +118,11 @@ fn expose(
         (inside, unanswered.count())
     });
     let inside = inside?;
-    lodger.handle.signal(Signal::TERM);
-    let code = lodger.ends_within(STOP_LIMIT);
-    let left = end_marked(&household.marker);
-    let written = written(&household.home().history_file()).map_err(|error| error.to_string())?;
+    daemon.handle.signal(Signal::TERM);
+    let code = daemon.wait_exit(STOP_LIMIT);
+    let left = kill_marked(&daemon_home.marker);
+    let history_call_ids =
+        history_call_ids(&daemon_home.home().history_file()).map_err(|error| error.to_string())?;
     add(findings, name, [("quiet", &quiet), ("outside", &outside), ("inside", &inside)]);
     if n_unanswered != N_UNREAD + 1 {
         return Err(format!("only {n_unanswered} calls to the hostile server had to wait"));
@@ -129,7 +131,7 @@ fn expose(
         return Err(format!("asked to end, the daemon exited with {code:?} and left {left:?}"));
     }
     // What the hostile server does pushes nothing out of the queues that all servers share.
-    let n_lost = inside.ids.difference(&written).count();
+    let n_lost = inside.ids.difference(&history_call_ids).count();
     if n_lost > 0 {
         let n_calls = inside.ids.len();
         return Err(format!(
@@ -140,11 +142,11 @@ fn expose(
 }
 
 /// Makes a call to the hostile server that is not going to be answered. Whether it was not.
-fn rouse(lodger: &Lodger<'_>, number: usize, patience: Duration) -> bool {
+fn call_hostile_server(daemon: &RunningDaemon<'_>, number: usize, call_timeout: Duration) -> bool {
     // The first one makes it hostile, the others are more than it reads.
     let text = if number == 0 { String::new() } else { "x".repeat(UNREAD_BYTES) };
-    let called = Wire::open(lodger.socket(), patience)
-        .and_then(|mut wire| wire.call(HOSTILE, "echo", &json!({ "text": text })));
+    let called = DaemonClient::open(daemon.socket(), call_timeout)
+        .and_then(|mut client| client.call(HOSTILE, "echo", &json!({ "text": text })));
     let silence = [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut];
     called.is_err_and(|error| silence.contains(&error.kind()))
 }
@@ -153,7 +155,7 @@ fn add(findings: &mut Findings, plan: &str, phases: [(&str, &Calls); 3]) {
     let prefix = if plan == "all" { String::new() } else { format!("{plan}_") };
     for (phase, calls) in phases {
         findings.count(&format!("{prefix}{phase}_calls"), calls.times.len() as u64);
-        let spread = Spread::of(calls.times.clone());
+        let spread = Percentiles::from_times(calls.times.clone());
         findings.measure(&format!("{prefix}{phase}_p50_ms"), millis(spread.p50));
         findings.measure(&format!("{prefix}{phase}_p99_ms"), millis(spread.p99));
     }
@@ -164,7 +166,7 @@ fn judge(outside: &Calls, inside: &Calls) -> Result<(), String> {
         let n_failures = inside.failures.len() + outside.failures.len();
         return Err(format!("{n_failures} calls to healthy servers failed: {first}"));
     }
-    let p99 = |calls: &Calls| Spread::of(calls.times.clone()).p99;
+    let p99 = |calls: &Calls| Percentiles::from_times(calls.times.clone()).p99;
     let (outside, inside) = (p99(outside), p99(inside));
     if inside.is_zero() || inside > outside * MAX_RATIO {
         return Err(format!("p99 of the others is {inside:?}, with a stranger it is {outside:?}"));
@@ -173,14 +175,18 @@ fn judge(outside: &Calls, inside: &Calls) -> Result<(), String> {
 }
 
 /// Calls healthy servers for so long.
-fn call_for(lodger: &Lodger<'_>, window: Duration, random: &mut Random) -> Result<Calls, String> {
+fn call_for(
+    daemon: &RunningDaemon<'_>,
+    window: Duration,
+    random: &mut Random,
+) -> Result<Calls, String> {
     let deadline = now() + window;
     let streams: Vec<Random> =
         (0..N_CALLERS).map(|value| Random::new(random.draw(), value)).collect();
     let parts: Vec<io::Result<Calls>> = thread::scope(|scope| {
         let callers: Vec<_> = streams
             .into_iter()
-            .map(|stream| scope.spawn(move || call_until(lodger, deadline, stream)))
+            .map(|stream| scope.spawn(move || call_until(daemon, deadline, stream)))
             .collect();
         let crashed = |_panic| Err(io::Error::other("a caller crashed"));
         callers.into_iter().map(|caller| caller.join().unwrap_or_else(crashed)).collect()
@@ -195,15 +201,19 @@ fn call_for(lodger: &Lodger<'_>, window: Duration, random: &mut Random) -> Resul
     Ok(all)
 }
 
-fn call_until(lodger: &Lodger<'_>, deadline: Instant, mut random: Random) -> io::Result<Calls> {
-    let mut wire = lodger.wire()?;
+fn call_until(
+    daemon: &RunningDaemon<'_>,
+    deadline: Instant,
+    mut random: Random,
+) -> io::Result<Calls> {
+    let mut client = daemon.client()?;
     let mut calls = Calls::default();
     while now() < deadline {
         let server = healthy(1 + random.below(N_SERVERS - 1));
-        let begun = now();
-        let answer = wire.call(&server, "echo", &json!({ "text": "x" }))?;
-        calls.times.push(begun.elapsed());
-        match answer.sound() {
+        let started_at = now();
+        let answer = client.call(&server, "echo", &json!({ "text": "x" }))?;
+        calls.times.push(started_at.elapsed());
+        match answer.success_body() {
             Ok(body) => calls.ids.extend(body.get("id").and_then(Value::as_str).map(str::to_owned)),
             Err(error) => calls.failures.push(error.to_string()),
         }
@@ -217,19 +227,19 @@ fn healthy(number: u64) -> String {
 }
 
 /// A process that burns a processor and is none of the daemon's. Killed when dropped.
-struct Elsewhere(Handle);
+struct CpuBurner(ProcessHandle);
 
-impl Elsewhere {
-    fn start(nursery: &Nursery) -> io::Result<Self> {
+impl CpuBurner {
+    fn start(subreaper: &Subreaper) -> io::Result<Self> {
         let mut command = process::program(process::scripted_server()?);
         command.args(["--plan", "start=spin"]);
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        let (_child, handle) = nursery.start(&mut command)?;
+        let (_child, handle) = subreaper.start(&mut command)?;
         Ok(Self(handle))
     }
 }
 
-impl Drop for Elsewhere {
+impl Drop for CpuBurner {
     fn drop(&mut self) {
         self.0.kill();
     }

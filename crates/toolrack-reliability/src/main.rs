@@ -41,7 +41,7 @@ use crate::findings::Findings;
 use crate::gate::Gate;
 use crate::owner::Sweep;
 use crate::random::Seeds;
-use crate::subreaper::Nursery;
+use crate::subreaper::Subreaper;
 
 fn main() -> anyhow::Result<ExitCode> {
     // Every server started from here on is guarded by a copy of this program.
@@ -61,31 +61,33 @@ fn main() -> anyhow::Result<ExitCode> {
             print_result(serde_json::to_string(&measured)?);
             Ok(ExitCode::SUCCESS)
         }
-        Some(Role::Daemon(args)) => daemon::run(&args.home),
+        Some(Role::Daemon(args)) => daemon::run_role(&args.home),
     }
 }
 
 fn open(args: GateArgs) -> anyhow::Result<Findings> {
     let GateArgs { gate, effort, seeds } = args;
-    let seeds = Seeds::of(seeds).context("no seeds")?;
+    let seeds = Seeds::from_list(seeds).context("no seeds")?;
     match gate {
-        Gate::G01 => in_nursery(|value| Ok(orphans::run(value, effort, &seeds))),
+        Gate::G01 => with_subreaper(|value| Ok(orphans::run(value, effort, &seeds))),
         Gate::G02 => in_runtime(server_kill::run(effort, &seeds)),
         Gate::G03 => in_runtime(one_outcome::run(effort, &seeds)),
         Gate::G04 => in_runtime(deadline::run(effort, &seeds)),
         Gate::G05 => memory::run(effort, &seeds),
-        Gate::G14 => in_nursery(|value| Ok(hostile_server::run(value, effort, &seeds))),
-        Gate::G15 => in_nursery(|value| daemon_stop::run(value, effort, &seeds)),
-        Gate::G19 => in_nursery(|value| startup::run(value, effort, &seeds)),
+        Gate::G14 => with_subreaper(|value| Ok(hostile_server::run(value, effort, &seeds))),
+        Gate::G15 => with_subreaper(|value| daemon_stop::run(value, effort, &seeds)),
+        Gate::G19 => with_subreaper(|value| startup::run(value, effort, &seeds)),
         Gate::G21 => in_runtime(crash_status::run(effort, &seeds)),
-        Gate::G22 => in_nursery(|value| daemon_kill::run(value, effort, &seeds)),
+        Gate::G22 => with_subreaper(|value| daemon_kill::run(value, effort, &seeds)),
     }
 }
 
 /// Not beside a runtime, which would wait for children of its own.
-fn in_nursery(gate: impl FnOnce(&Nursery) -> anyhow::Result<Findings>) -> anyhow::Result<Findings> {
-    match Nursery::open() {
-        Ok(nursery) => gate(&nursery),
+fn with_subreaper(
+    gate: impl FnOnce(&Subreaper) -> anyhow::Result<Findings>,
+) -> anyhow::Result<Findings> {
+    match Subreaper::open() {
+        Ok(subreaper) => gate(&subreaper),
         Err(error) => Ok(Findings::skipped(format!("orphans cannot be adopted: {error}"))),
     }
 }

@@ -13,9 +13,9 @@ use toolrack_transport::{Line as _, LineError, RawJson};
 
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::peer::{Peer, Script};
+use crate::peer::{Peer, ServerScript};
 use crate::process;
-use crate::process::{end_marked, listen};
+use crate::process::{kill_marked, run_to_exit};
 use crate::random::Seeds;
 
 /// How far the peak may lie above what a client with an open line needs.
@@ -33,23 +33,25 @@ pub(crate) fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
         let name = value_name(*flood);
         crate::print_progress(format!("G05: {name}"));
         let marker = Marker::new();
-        let effort = effort.of("quick", "full");
-        let mut child = process::ourselves()?;
+        let effort = effort.select("quick", "full");
+        let mut child = process::own_program()?;
         child.args(["measure", &name, "--effort", effort, "--marker", marker.value()]);
-        let said = listen(&mut child, LIMIT)?;
+        let output = run_to_exit(&mut child, LIMIT)?;
         let figure = name.replace('-', "_");
-        match serde_json::from_str::<Measured>(said.printed.trim()) {
+        match serde_json::from_str::<Measured>(output.stdout.trim()) {
             Ok(measured) => {
                 let over_kib = measured.peak_kib.saturating_sub(measured.baseline_kib);
                 findings.count(&format!("{figure}_kib"), over_kib);
-                findings.count(&format!("{figure}_came"), measured.came);
+                findings.count(&format!("{figure}_came"), measured.received);
                 if let Err(what) = judge(&measured) {
                     findings.fail(seed, format!("{name}: {what}"));
                 }
             }
-            Err(_) => findings.fail(seed, format!("{name}: nothing was measured: {}", said.ending)),
+            Err(_) => {
+                findings.fail(seed, format!("{name}: nothing was measured: {}", output.exit_status))
+            }
         }
-        let left = end_marked(&marker);
+        let left = kill_marked(&marker);
         if !left.is_empty() {
             findings.fail(seed, format!("{name}: left behind and ended: {left:?}"));
         }
@@ -58,8 +60,8 @@ pub(crate) fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
 }
 
 fn judge(measured: &Measured) -> Result<(), String> {
-    let Measured { baseline_kib, peak_kib, came } = measured;
-    if *came == 0 {
+    let Measured { baseline_kib, peak_kib, received } = measured;
+    if *received == 0 {
         return Err("no flood came, so nothing was put to the test".to_owned());
     }
     if peak_kib.saturating_sub(*baseline_kib) > BOUND_KIB {
@@ -81,10 +83,10 @@ fn value_name(flood: Flood) -> String {
 const N_WARM: usize = 3;
 
 /// How long one call may take, the flood included.
-const PATIENCE: Duration = Duration::from_mins(5);
+const CALL_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// How long is waited for an answer that does not come.
-const IN_VAIN: Duration = Duration::from_secs(10);
+const NO_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many tools a server has that has too many.
 const N_TOOLS: usize = 50_000;
@@ -120,15 +122,16 @@ pub(crate) struct Measured {
     pub(crate) baseline_kib: u64,
     pub(crate) peak_kib: u64,
     /// What the flood was, as far as it could be counted.
-    pub(crate) came: u64,
+    #[serde(rename = "came")]
+    pub(crate) received: u64,
 }
 
 impl Flood {
     /// How the server is started. The flood comes with the first request after the warm-up.
     fn args(self, effort: Effort) -> Vec<String> {
-        let size = effort.of("64MiB", "1GiB");
-        let n_messages = effort.of(600_000, 10_000_000);
-        let n_pings = effort.of(500_000, 5_000_000);
+        let size = effort.select("64MiB", "1GiB");
+        let n_messages = effort.select(600_000, 10_000_000);
+        let n_pings = effort.select(500_000, 5_000_000);
         let nth = N_WARM + 1;
         let plan = match self {
             Self::OpenLine => format!("call:{nth}=huge({size},open)"),
@@ -168,41 +171,50 @@ pub(crate) fn measure_flood(
 async fn measure(flood: Flood, effort: Effort, marker: &str) -> anyhow::Result<Measured> {
     let args = flood.args(effort);
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let peer = Script::new(marker, &args)?.meet(PATIENCE).await?;
+    let peer = ServerScript::new(marker, &args)?.connect(CALL_TIMEOUT).await?;
     for _ in 0..N_WARM {
-        peer.echo("warm", "0", PATIENCE).await?;
+        peer.echo("warm", "0", CALL_TIMEOUT).await?;
     }
     let baseline_kib = status("VmRSS")?;
-    forget_peak()?;
-    let came = suffer(&peer, flood).await?;
+    reset_peak_rss()?;
+    let received = run_flood(&peer, flood).await?;
     let peak_kib = status("VmHWM")?;
-    peer.echo("after", "0", PATIENCE).await.context("the server does not answer any more")?;
+    peer.echo("after", "0", CALL_TIMEOUT).await.context("the server does not answer any more")?;
     peer.line.close().await;
-    Ok(Measured { baseline_kib, peak_kib, came })
+    Ok(Measured { baseline_kib, peak_kib, received })
 }
 
-async fn suffer(peer: &Peer, flood: Flood) -> anyhow::Result<u64> {
+async fn run_flood(peer: &Peer, flood: Flood) -> anyhow::Result<u64> {
     match flood {
         Flood::OpenLine => {
             // The junk swallows the answer behind it, so the server is heard again one call later.
-            ensure!(peer.echo("flood", "0", IN_VAIN).await.is_err(), "an answer without an end");
-            ensure!(peer.echo("next", "0", IN_VAIN).await.is_err(), "an answer behind the junk");
+            ensure!(
+                peer.echo("flood", "0", NO_RESPONSE_TIMEOUT).await.is_err(),
+                "an answer without an end"
+            );
+            ensure!(
+                peer.echo("next", "0", NO_RESPONSE_TIMEOUT).await.is_err(),
+                "an answer behind the junk"
+            );
             Ok(peer.line.diagnosis().oversize)
         }
         Flood::LongLine | Flood::HugeAnswer | Flood::HugeAnswerBack => {
-            ensure!(peer.echo("flood", "0", PATIENCE).await.is_err(), "an answer over the limit");
+            ensure!(
+                peer.echo("flood", "0", CALL_TIMEOUT).await.is_err(),
+                "an answer over the limit"
+            );
             Ok(peer.line.diagnosis().oversize)
         }
         Flood::Stderr | Flood::StderrRaw => {
-            peer.echo("flood", "0", PATIENCE).await?;
+            peer.echo("flood", "0", CALL_TIMEOUT).await?;
             Ok(peer.line.diagnosis().stderr.len() as u64)
         }
         Flood::Notifications => {
-            peer.echo("flood", "0", PATIENCE).await?;
+            peer.echo("flood", "0", CALL_TIMEOUT).await?;
             Ok(peer.n_notifications())
         }
         Flood::Pings => {
-            peer.echo("flood", "0", PATIENCE).await?;
+            peer.echo("flood", "0", CALL_TIMEOUT).await?;
             Ok(peer.line.diagnosis().messages)
         }
         Flood::Tools | Flood::ToolPages => count_tools(peer).await,
@@ -225,7 +237,7 @@ async fn count_tools(peer: &Peer) -> anyhow::Result<u64> {
 }
 
 async fn list_page(peer: &Peer, params: &Value) -> Result<RawJson, LineError> {
-    peer.ask("tools/list", params, PATIENCE).await
+    peer.request("tools/list", params, CALL_TIMEOUT).await
 }
 
 #[derive(Deserialize)]
@@ -242,7 +254,7 @@ struct NamedTool {
 }
 
 /// Forgets the highest resident size, so that `VmHWM` tells of what follows.
-fn forget_peak() -> anyhow::Result<()> {
+fn reset_peak_rss() -> anyhow::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).open("/proc/self/clear_refs")?;
     file.write_all(b"5").context("the peak of resident memory cannot be reset")
 }
@@ -263,8 +275,8 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(baseline_kib: u64, peak_kib: u64, came: u64, expected: Result<(), &str>) {
-        let judged = judge(&Measured { baseline_kib, peak_kib, came });
+    fn check(baseline_kib: u64, peak_kib: u64, received: u64, expected: Result<(), &str>) {
+        let judged = judge(&Measured { baseline_kib, peak_kib, received });
         assert_eq!(judged, expected.map_err(str::to_owned));
     }
 

@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use tokio::task::JoinSet;
 use toolrack_transport::Line as _;
 
-use crate::peer::{Peer, Script};
+use crate::peer::{Peer, ServerScript};
 
 /// What each server is: a package runner's tree, one that escapes and is deaf to everything, one that is
 /// deaf to the usual signal.
@@ -86,8 +86,8 @@ pub(crate) fn run(marker: &str, sweep: Sweep) -> anyhow::Result<ExitCode> {
 async fn start(marker: &str) -> anyhow::Result<Vec<Arc<Client>>> {
     let mut starting = JoinSet::new();
     for (place, plan) in PLANS.into_iter().enumerate() {
-        let script = Script::new(marker, &["--plan", plan])?;
-        starting.spawn(async move { (place, script.meet(START_LIMIT).await) });
+        let script = ServerScript::new(marker, &["--plan", plan])?;
+        starting.spawn(async move { (place, script.connect(START_LIMIT).await) });
     }
     let mut clients = Vec::new();
     for (place, met) in starting.join_all().await {

@@ -23,7 +23,7 @@ const LIFETIME: &str = "90s";
 
 /// How a server of ours is started.
 #[derive(Debug, Clone)]
-pub(crate) struct Script {
+pub(crate) struct ServerScript {
     definition: McpServerDef,
 }
 
@@ -31,18 +31,18 @@ pub(crate) struct Script {
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) line: Arc<StdioLine>,
-    inbox: Arc<Porter>,
+    incoming: Arc<IncomingCounter>,
 }
 
 /// Answers pings, counts notifications, notes the end.
 #[derive(Debug, Default)]
-struct Porter {
+struct IncomingCounter {
     line: OnceLock<Weak<StdioLine>>,
     n_notifications: AtomicU64,
     ended: CancellationToken,
 }
 
-impl Script {
+impl ServerScript {
     /// A server that carries `marker` in its environment, as everything it starts does.
     pub(crate) fn new(marker: &str, args: &[&str]) -> io::Result<Self> {
         let program = process::scripted_server()?;
@@ -58,25 +58,25 @@ impl Script {
 
     /// Starts the server, with this very program as its guardian.
     pub(crate) async fn open(&self) -> Result<Peer, TransportError> {
-        let inbox = Arc::new(Porter::default());
-        let heard: Arc<dyn Inbox> = Arc::<Porter>::clone(&inbox);
+        let incoming = Arc::new(IncomingCounter::default());
+        let heard: Arc<dyn Inbox> = Arc::<IncomingCounter>::clone(&incoming);
         let line = StdioLine::open(&self.definition, StdioOptions::default(), heard).await?;
         let line = Arc::new(line);
-        inbox.line.get_or_init(|| Arc::downgrade(&line));
-        Ok(Peer { line, inbox })
+        incoming.line.get_or_init(|| Arc::downgrade(&line));
+        Ok(Peer { line, incoming })
     }
 
     /// Starts the server and introduces itself.
-    pub(crate) async fn meet(&self, patience: Duration) -> Result<Peer, TransportError> {
+    pub(crate) async fn connect(&self, call_timeout: Duration) -> Result<Peer, TransportError> {
         let peer = self.open().await?;
-        peer.greet(patience).await?;
+        peer.initialize(call_timeout).await?;
         Ok(peer)
     }
 }
 
 impl Peer {
     /// The handshake of the 2025-11-25 revision.
-    pub(crate) async fn greet(&self, patience: Duration) -> Result<(), LineError> {
+    pub(crate) async fn initialize(&self, call_timeout: Duration) -> Result<(), LineError> {
         let params = json!({
             "protocolVersion": "2025-11-25",
             "capabilities": {},
@@ -85,7 +85,7 @@ impl Peer {
         let outgoing = Outgoing {
             method: "initialize",
             params: &Some(params),
-            patience: Patience::exactly(patience),
+            patience: Patience::exactly(call_timeout),
             abandon: Abandon::Quietly,
         };
         self.line.request(outgoing).await?;
@@ -93,16 +93,16 @@ impl Peer {
     }
 
     /// Asks for anything, and cancels when nobody waits any more.
-    pub(crate) async fn ask(
+    pub(crate) async fn request(
         &self,
         method: &str,
         params: impl Serialize + Sync,
-        patience: Duration,
+        call_timeout: Duration,
     ) -> Result<RawJson, LineError> {
         let outgoing = Outgoing {
             method,
             params: &Some(params),
-            patience: Patience::exactly(patience),
+            patience: Patience::exactly(call_timeout),
             abandon: Abandon::Tell,
         };
         self.line.request(outgoing).await
@@ -112,10 +112,10 @@ impl Peer {
         &self,
         tool: &str,
         arguments: Value,
-        patience: Duration,
+        call_timeout: Duration,
     ) -> Result<RawJson, LineError> {
         let params = json!({ "name": tool, "arguments": arguments });
-        self.ask("tools/call", params, patience).await
+        self.request("tools/call", params, call_timeout).await
     }
 
     /// Has a text and a nonce sent back.
@@ -123,19 +123,19 @@ impl Peer {
         &self,
         text: &str,
         nonce: &str,
-        patience: Duration,
+        call_timeout: Duration,
     ) -> Result<RawJson, LineError> {
         let params = EchoParams { name: "echo", arguments: EchoArguments { text, nonce } };
-        self.ask("tools/call", params, patience).await
+        self.request("tools/call", params, call_timeout).await
     }
 
     pub(crate) fn n_notifications(&self) -> u64 {
-        self.inbox.n_notifications.load(Ordering::Relaxed)
+        self.incoming.n_notifications.load(Ordering::Relaxed)
     }
 
     /// Waits until the line has ended.
     pub(crate) async fn ended(&self) {
-        self.inbox.ended.cancelled().await;
+        self.incoming.ended.cancelled().await;
     }
 }
 
@@ -165,7 +165,7 @@ pub(crate) fn texts(result: &RawJson) -> Option<Vec<String>> {
     Some(content.into_iter().map(|content| content.text).collect())
 }
 
-impl Inbox for Porter {
+impl Inbox for IncomingCounter {
     /// A server that asks more than the line takes goes without an answer.
     fn request(&self, id: RequestId, method: &str, _params: Option<RawJson>) {
         let Some(line) = self.line.get().and_then(Weak::upgrade) else { return };

@@ -24,25 +24,25 @@ const KILL_LIMIT: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(20);
 
 /// How long the rest of what a process printed may take to come after its end.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a process printed, and how it ended.
 #[derive(Debug)]
-pub(crate) struct Said {
-    pub(crate) printed: String,
-    pub(crate) ending: String,
+pub(crate) struct ProcessOutput {
+    pub(crate) stdout: String,
+    pub(crate) exit_status: String,
 }
 
 /// A process that can be signaled and watched.
 #[derive(Debug)]
-pub(crate) struct Handle {
+pub(crate) struct ProcessHandle {
     pub(crate) pid: u32,
     descriptor: OwnedFd,
 }
 
-impl Handle {
+impl ProcessHandle {
     /// A handle on whoever has this id now. Nothing if nobody has.
-    pub(crate) fn of(pid: u32) -> Option<Self> {
+    pub(crate) fn open(pid: u32) -> Option<Self> {
         let raw = Pid::from_raw(i32::try_from(pid).ok()?)?;
         let descriptor = pidfd_open(raw, PidfdFlags::empty()).ok()?;
         Some(Self { pid, descriptor })
@@ -58,7 +58,7 @@ impl Handle {
     }
 
     /// Waits for the end of the process. Returns `false` if it did not come in time.
-    pub(crate) fn ends_within(&self, limit: Duration) -> bool {
+    pub(crate) fn wait_exit(&self, limit: Duration) -> bool {
         let mut source = [PollFd::new(&self.descriptor, PollFlags::IN)];
         let limit = Timespec::try_from(limit).ok();
         matches!(poll(&mut source, limit.as_ref()), Ok(1..))
@@ -66,7 +66,7 @@ impl Handle {
 }
 
 /// This very program, to be started in another role.
-pub(crate) fn ourselves() -> io::Result<Command> {
+pub(crate) fn own_program() -> io::Result<Command> {
     Ok(program(std::env::current_exe()?))
 }
 
@@ -77,19 +77,19 @@ pub(crate) fn program(path: PathBuf) -> Command {
 }
 
 /// Runs a process to its end, or kills it when the time is over.
-pub(crate) fn listen(command: &mut Command, limit: Duration) -> io::Result<Said> {
+pub(crate) fn run_to_exit(command: &mut Command, limit: Duration) -> io::Result<ProcessOutput> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let pipe = child.stdout.take();
     // The channel holds the one message there is, so the thread never waits.
-    let (tell, printed) = sync_channel(1);
+    let (sender, stdout) = sync_channel(1);
     thread::spawn(move || {
         let mut text = String::new();
         // What does not come as text is worth as much as nothing, and so is a late listener.
         pipe.map(|mut pipe| pipe.read_to_string(&mut text)).transpose().unwrap_or_default();
-        tell.send(text).unwrap_or_default();
+        sender.send(text).unwrap_or_default();
     });
     let deadline = now() + limit;
-    let ending = loop {
+    let exit_status = loop {
         if let Some(status) = child.try_wait()? {
             break status.to_string();
         }
@@ -100,8 +100,8 @@ pub(crate) fn listen(command: &mut Command, limit: Duration) -> io::Result<Said>
         }
         thread::sleep(POLL);
     };
-    let printed = printed.recv_timeout(LAST_WORDS).unwrap_or_default();
-    Ok(Said { printed, ending })
+    let stdout = stdout.recv_timeout(OUTPUT_TIMEOUT).unwrap_or_default();
+    Ok(ProcessOutput { stdout, exit_status })
 }
 
 /// The scripted server, which is built beside this program.
@@ -115,18 +115,21 @@ pub(crate) fn scripted_server() -> io::Result<PathBuf> {
 }
 
 /// Ends everybody who carries the marker, and says who it was.
-pub(crate) fn end_marked(marker: &Marker) -> Vec<Process> {
+pub(crate) fn kill_marked(marker: &Marker) -> Vec<Process> {
     let deadline = now() + KILL_LIMIT;
     let mut ended: Vec<Process> = Vec::new();
     loop {
-        let handles: Vec<Handle> =
-            marker.survivors().iter().filter_map(|survivor| Handle::of(survivor.pid)).collect();
+        let handles: Vec<ProcessHandle> = marker
+            .survivors()
+            .iter()
+            .filter_map(|survivor| ProcessHandle::open(survivor.pid))
+            .collect();
         // Seen again with a handle open, it is certainly the one the handle is for.
         let left = marker.survivors();
         for handle in handles.iter().filter(|handle| left.iter().any(|seen| seen.pid == handle.pid))
         {
             handle.kill();
-            handle.ends_within(deadline.saturating_duration_since(now()));
+            handle.wait_exit(deadline.saturating_duration_since(now()));
         }
         if left.is_empty() || now() > deadline {
             return ended;
@@ -136,43 +139,43 @@ pub(crate) fn end_marked(marker: &Marker) -> Vec<Process> {
 }
 
 /// Everything has to be gone by then.
-pub(crate) const CLEAN_LIMIT: Duration = Duration::from_secs(1);
+pub(crate) const CLEANUP_LIMIT: Duration = Duration::from_secs(1);
 
 /// How often the processes are counted.
-pub(crate) const LOOK: Duration = Duration::from_millis(10);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A process that is just becoming another program can be overlooked, so an empty count is repeated.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const RECHECK_DELAY: Duration = Duration::from_millis(20);
 
 /// How long it took until nobody was left, or how many are left when the time is over.
-pub(crate) fn gone_since(killed: Instant, n_left: &dyn Fn() -> usize) -> Result<Duration, usize> {
+pub(crate) fn wait_gone(killed: Instant, n_left: &dyn Fn() -> usize) -> Result<Duration, usize> {
     loop {
         let looked = now();
         let left = n_left();
         if left == 0 {
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(RECHECK_DELAY);
             if n_left() == 0 {
                 return Ok(looked.saturating_duration_since(killed));
             }
-        } else if killed.elapsed() > CLEAN_LIMIT {
+        } else if killed.elapsed() > CLEANUP_LIMIT {
             return Err(left);
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
 /// How long it took until nobody carried the marker. Whoever still does when the time is over is ended, and told.
-pub(crate) fn cleaned(marker: &Marker, killed: Instant) -> Result<Duration, Vec<Process>> {
-    gone_since(killed, &|| marker.survivors().len()).map_err(|_n_left| end_marked(marker))
+pub(crate) fn wait_cleaned(marker: &Marker, killed: Instant) -> Result<Duration, Vec<Process>> {
+    wait_gone(killed, &|| marker.survivors().len()).map_err(|_n_left| kill_marked(marker))
 }
 
 /// Who was left, for people.
-pub(crate) fn described(left: &[Process]) -> String {
+pub(crate) fn describe_leftovers(left: &[Process]) -> String {
     let lines: Vec<String> = left
         .iter()
         .map(|left| format!("{} {} {}", left.pid, left.state, left.command_line))
         .collect();
-    format!("left after {CLEAN_LIMIT:?}: {}", lines.join(" | "))
+    format!("left after {CLEANUP_LIMIT:?}: {}", lines.join(" | "))
 }
 
 #[cfg(test)]
@@ -181,12 +184,12 @@ mod tests {
 
     #[test]
     fn a_process_that_runs_has_a_handle_and_does_not_end() {
-        let own = Handle::of(std::process::id()).unwrap();
-        assert!(!own.ends_within(Duration::ZERO));
+        let own = ProcessHandle::open(std::process::id()).unwrap();
+        assert!(!own.wait_exit(Duration::ZERO));
     }
 
     #[test]
     fn nobody_is_ended_for_a_marker_that_nobody_carries() {
-        assert_eq!(end_marked(&Marker::new()), Vec::new());
+        assert_eq!(kill_marked(&Marker::new()), Vec::new());
     }
 }

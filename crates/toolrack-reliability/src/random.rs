@@ -34,7 +34,7 @@ impl Seeds {
         }
     }
 
-    pub(crate) fn of(seeds: Vec<u64>) -> Option<Self> {
+    pub(crate) fn from_list(seeds: Vec<u64>) -> Option<Self> {
         (!seeds.is_empty()).then_some(Self(seeds))
     }
 
@@ -43,7 +43,7 @@ impl Seeds {
     }
 
     /// The seed of a cycle, and the cycle's own choices. Seeds take turns.
-    pub(crate) fn turn(&self, cycle: u64) -> (u64, Random) {
+    pub(crate) fn for_cycle(&self, cycle: u64) -> (u64, Random) {
         let n_seeds = self.0.len() as u64;
         let place = usize::try_from(cycle % n_seeds).unwrap_or_default();
         let seed = self.0.get(place).copied().unwrap_or_default();
@@ -53,11 +53,11 @@ impl Seeds {
 
 impl Random {
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
-        Self { state: scatter(seed ^ scatter(stream)) }
+        Self { state: splitmix64(seed ^ splitmix64(stream)) }
     }
 
     pub(crate) fn draw(&mut self) -> u64 {
-        let drawn = scatter(self.state);
+        let drawn = splitmix64(self.state);
         self.state = self.state.wrapping_add(STEP);
         drawn
     }
@@ -76,7 +76,7 @@ impl Random {
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-fn scatter(number: u64) -> u64 {
+fn splitmix64(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(STEP);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -122,9 +122,9 @@ mod tests {
 
     #[test]
     fn seeds_take_turns() {
-        let seeds = Seeds::of(vec![5, 9]).unwrap();
+        let seeds = Seeds::from_list(vec![5, 9]).unwrap();
         let turns: Vec<(u64, u64)> = (0..4)
-            .map(|cycle| seeds.turn(cycle))
+            .map(|cycle| seeds.for_cycle(cycle))
             .map(|(seed, mut random)| (seed, random.draw()))
             .collect();
         let expected: Vec<(u64, u64)> = [(5, 0), (9, 0), (5, 1), (9, 1)]
@@ -139,6 +139,6 @@ mod tests {
         let chosen = Seeds::choose(None);
         assert_eq!(chosen.all().first_chunk(), Some(&FIXED));
         assert_eq!(chosen.all().len(), FIXED.len() + 1);
-        assert_eq!(Seeds::of(Vec::new()), None);
+        assert_eq!(Seeds::from_list(Vec::new()), None);
     }
 }

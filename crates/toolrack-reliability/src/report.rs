@@ -100,7 +100,7 @@ impl Report {
 }
 
 fn replay(gate: Gate, effort: Effort, seed: u64) -> String {
-    let effort = effort.of("", " --full");
+    let effort = effort.select("", " --full");
     format!("cargo xtask reliability{effort} --gate {gate} --seed {seed}")
 }
 

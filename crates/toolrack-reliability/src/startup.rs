@@ -6,16 +6,16 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::daemon::{Entry, Household, Lodger, Program};
-use crate::daemon_client::Answer;
+use crate::daemon::{DaemonHome, Program, RunningDaemon, ServerEntry};
+use crate::daemon_client::ApiResponse;
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::process::end_marked;
-use crate::process_table::Census;
+use crate::process::kill_marked;
+use crate::process_table::ProcessTable;
 use crate::random::Seeds;
-use crate::subreaper::Nursery;
+use crate::subreaper::Subreaper;
 use crate::timing::now;
-use crate::timing::{Spread, millis};
+use crate::timing::{Percentiles, millis};
 
 /// The daemon takes calls this soon after the start of its process.
 pub(crate) const READY_LIMIT: Duration = Duration::from_millis(300);
@@ -44,62 +44,66 @@ const BROKEN: [&str; 5] = [
     "start=prompt",
 ];
 
-pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
+pub(crate) fn run(
+    subreaper: &Subreaper,
+    effort: Effort,
+    seeds: &Seeds,
+) -> anyhow::Result<Findings> {
     let seed = seeds.all().first().copied().unwrap_or_default();
-    let entries = entries(effort.of(20, 100));
+    let entries = entries(effort.select(20, 100));
     let n_healthy = entries.iter().filter(|entry| is_healthy(entry)).count() as u64;
     let mut findings = Findings::default();
     findings.count("servers", entries.len() as u64);
     findings.count("healthy", n_healthy);
     let (mut ready, mut healthy) = (Vec::new(), Vec::new());
-    let n_rounds = effort.of(3, 10);
+    let n_rounds = effort.select(3, 10);
     for round in 0..n_rounds {
         crate::print_progress(format!("G19: start {}", round + 1));
         // A fresh home, so that nothing is known of any server.
-        let household = Household::new(&entries)?;
-        let outcome = begin(&household, nursery, &entries, n_healthy);
+        let daemon_home = DaemonHome::new(&entries)?;
+        let outcome = begin(&daemon_home, subreaper, &entries, n_healthy);
         match outcome {
-            Ok((lodger, started)) => {
+            Ok((daemon, started)) => {
                 for what in judge(&started) {
                     findings.fail(seed, what);
                 }
                 ready.push(started.ready);
                 healthy.push(started.healthy);
                 if round + 1 == n_rounds {
-                    watch(&mut findings, seed, &lodger);
+                    watch(&mut findings, seed, &daemon);
                 }
-                end(&mut findings, seed, lodger);
+                end(&mut findings, seed, daemon);
             }
             Err(what) => findings.fail(seed, what),
         }
-        let left = end_marked(&household.marker);
+        let left = kill_marked(&daemon_home.marker);
         if !left.is_empty() {
             findings.fail(seed, format!("left at the end: {left:?}"));
         }
     }
     findings.count("rounds", n_rounds);
-    findings.spread("ready", Spread::of(ready));
-    findings.spread("healthy", Spread::of(healthy));
+    findings.spread("ready", Percentiles::from_times(ready));
+    findings.spread("healthy", Percentiles::from_times(healthy));
     Ok(findings)
 }
 
-fn entries(n_servers: u64) -> Vec<Entry> {
+fn entries(n_servers: u64) -> Vec<ServerEntry> {
     let scripted = BROKEN.iter().map(|plan| (Program::Scripted, *plan));
     let mut ways = [(Program::Missing, "")].into_iter().chain(scripted).cycle();
     let entry = |number: u64| {
         // The first ones are broken as well as the last ones, so that order is no help.
-        let way = number.is_multiple_of(BROKEN_EVERY).then(|| ways.next()).flatten();
-        match way {
+        let scenario = number.is_multiple_of(BROKEN_EVERY).then(|| ways.next()).flatten();
+        match scenario {
             Some((program, plan)) => {
-                Entry { name: format!("broken-{number}"), plan: plan.to_owned(), program }
+                ServerEntry { name: format!("broken-{number}"), plan: plan.to_owned(), program }
             }
-            None => Entry::scripted(format!("healthy-{number}"), ""),
+            None => ServerEntry::scripted(format!("healthy-{number}"), ""),
         }
     };
     (0..n_servers).map(entry).collect()
 }
 
-fn is_healthy(entry: &Entry) -> bool {
+fn is_healthy(entry: &ServerEntry) -> bool {
     entry.program == Program::Scripted && entry.plan.is_empty()
 }
 
@@ -111,20 +115,22 @@ struct Started {
 }
 
 fn begin<'a>(
-    household: &Household,
-    nursery: &'a Nursery,
-    entries: &[Entry],
+    daemon_home: &DaemonHome,
+    subreaper: &'a Subreaper,
+    entries: &[ServerEntry],
     n_healthy: u64,
-) -> Result<(Lodger<'a>, Started), String> {
-    let lodger = household.start(nursery)?;
-    let ready = lodger.is_ready()?;
-    let healthy = lodger.has_connected(n_healthy, HUNG)?;
-    let mut wire = lodger.wire().map_err(|error| error.to_string())?;
+) -> Result<(RunningDaemon<'a>, Started), String> {
+    let daemon = daemon_home.start(subreaper)?;
+    let ready = daemon.wait_ready()?;
+    let healthy = daemon.wait_connected(n_healthy, HUNG)?;
+    let mut client = daemon.client().map_err(|error| error.to_string())?;
     for entry in entries.iter().filter(|entry| is_healthy(entry)) {
-        let called = wire.call(&entry.name, "echo", &serde_json::json!({ "text": "x" }));
-        called.and_then(Answer::sound).map_err(|error| format!("{}: {error}", entry.name))?;
+        let called = client.call(&entry.name, "echo", &serde_json::json!({ "text": "x" }));
+        called
+            .and_then(ApiResponse::success_body)
+            .map_err(|error| format!("{}: {error}", entry.name))?;
     }
-    let listed = wire.get("/api/servers").and_then(Answer::sound);
+    let listed = client.get("/api/servers").and_then(ApiResponse::success_body);
     let listed = listed.map_err(|error| format!("/api/servers: {error}"))?;
     let well: Vec<String> = entries
         .iter()
@@ -134,15 +140,15 @@ fn begin<'a>(
     if !well.is_empty() {
         return Err(format!("broken servers that look well: {}", well.join(", ")));
     }
-    Ok((lodger, Started { ready, healthy }))
+    Ok((daemon, Started { ready, healthy }))
 }
 
 /// The name of a broken server whose status does not show it.
-fn said_well(listed: &Value, entry: &Entry) -> Option<String> {
+fn said_well(listed: &Value, entry: &ServerEntry) -> Option<String> {
     let servers = listed.get("servers")?.as_array()?;
-    let is_it =
+    let matches =
         |value: &&Value| value.pointer("/config/name").and_then(Value::as_str) == Some(&entry.name);
-    let found = servers.iter().find(is_it)?;
+    let found = servers.iter().find(matches)?;
     let state = found.pointer("/status/status/state").and_then(Value::as_str);
     (state == Some("running")).then(|| entry.name.clone())
 }
@@ -160,13 +166,13 @@ fn judge(started: &Started) -> Vec<String> {
 }
 
 /// How much the daemon and all its servers take of a processor when nobody wants anything.
-fn watch(findings: &mut Findings, seed: u64, lodger: &Lodger<'_>) {
+fn watch(findings: &mut Findings, seed: u64, daemon: &RunningDaemon<'_>) {
     // Until those that crash are tried only now and then, and no answer of ours is under way any more.
     thread::sleep(WATCH);
-    let time = || Census::take().time_below(lodger.handle.pid);
-    let (begun, before) = (now(), time());
+    let time = || ProcessTable::read().cpu_time_of_tree(daemon.handle.pid);
+    let (started_at, before) = (now(), time());
     thread::sleep(WATCH);
-    let (used, took) = (time().saturating_sub(before), begun.elapsed());
+    let (used, took) = (time().saturating_sub(before), started_at.elapsed());
     let percent = used.as_secs_f64() / took.as_secs_f64() * 100.0;
     findings.measure("idle_percent", (percent * 100.0).round() / 100.0);
     if percent >= IDLE_PERCENT {
@@ -174,9 +180,9 @@ fn watch(findings: &mut Findings, seed: u64, lodger: &Lodger<'_>) {
     }
 }
 
-fn end(findings: &mut Findings, seed: u64, mut lodger: Lodger<'_>) {
-    lodger.handle.signal(Signal::TERM);
-    let code = lodger.ends_within(HUNG);
+fn end(findings: &mut Findings, seed: u64, mut daemon: RunningDaemon<'_>) {
+    daemon.handle.signal(Signal::TERM);
+    let code = daemon.wait_exit(HUNG);
     if code != Some(0) {
         findings.fail(seed, format!("asked to end, the daemon exited with {code:?}"));
     }
@@ -189,7 +195,7 @@ mod tests {
     #[test]
     fn a_fifth_is_broken_in_every_way() {
         let entries = entries(100);
-        let broken: Vec<&Entry> = entries.iter().filter(|entry| !is_healthy(entry)).collect();
+        let broken: Vec<&ServerEntry> = entries.iter().filter(|entry| !is_healthy(entry)).collect();
         assert_eq!(broken.len(), 20);
         let n_missing = broken.iter().filter(|broken| broken.program == Program::Missing).count();
         assert_eq!(n_missing, 4);
@@ -213,7 +219,7 @@ mod tests {
             { "config": { "name": "a" }, "status": { "status": { "state": "running" } } },
             { "config": { "name": "b" }, "status": { "status": { "state": "error" } } },
         ] });
-        let said = |name: &str| said_well(&listed, &Entry::scripted(name, "start=exit"));
+        let said = |name: &str| said_well(&listed, &ServerEntry::scripted(name, "start=exit"));
         assert_eq!([said("a"), said("b"), said("c")], [Some("a".to_owned()), None, None]);
     }
 }

@@ -15,84 +15,85 @@ use std::time::Duration;
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, set_child_subreaper, waitid};
 
-use crate::process::Handle;
+use crate::process::ProcessHandle;
 
 /// How often ended children are taken note of.
 const ROUND: Duration = Duration::from_millis(2);
 
 /// Makes orphans ours.
-pub(crate) fn adopt_orphans() -> io::Result<()> {
+pub(crate) fn become_subreaper() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
 /// Takes note of every child that has ended. Not beside a runtime that waits for children of its own.
-pub(crate) fn take_note() {
+pub(crate) fn reap() {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     while let Ok(Some(_ended)) = waitid(WaitId::All, options) {}
 }
 
 /// Where children are born.
 #[derive(Debug, Default)]
-pub(crate) struct Nursery {
+pub(crate) struct Subreaper {
     /// Children that nobody takes note of for the time being. Held while a child is born.
-    unnoted: Mutex<HashSet<u32>>,
+    unreaped: Mutex<HashSet<u32>>,
 }
 
 /// A child that stays a zombie after its end, until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Unnoted<'a> {
-    nursery: &'a Nursery,
+pub(crate) struct Unreaped<'a> {
+    subreaper: &'a Subreaper,
     pid: u32,
 }
 
-impl Nursery {
+impl Subreaper {
     /// Adopts orphans and takes note of the dead until this process ends.
     pub(crate) fn open() -> io::Result<Arc<Self>> {
-        adopt_orphans()?;
-        let nursery = Arc::new(Self::default());
-        let ours = Arc::clone(&nursery);
+        become_subreaper()?;
+        let subreaper = Arc::new(Self::default());
+        let ours = Arc::clone(&subreaper);
         thread::spawn(move || {
             loop {
-                ours.take_note();
+                ours.reap();
                 thread::sleep(ROUND);
             }
         });
-        Ok(nursery)
+        Ok(subreaper)
     }
 
     /// Starts a child. It is known by its handle only: its id is free for others once it has ended.
-    pub(crate) fn start(&self, command: &mut Command) -> io::Result<(Child, Handle)> {
-        let birth = self.unnoted();
+    pub(crate) fn start(&self, command: &mut Command) -> io::Result<(Child, ProcessHandle)> {
+        let birth = self.unreaped();
         let child = command.spawn()?;
-        let handle = Handle::of(child.id()).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
+        let handle =
+            ProcessHandle::open(child.id()).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
         drop(birth);
         Ok((child, handle?))
     }
 
     /// Takes no note of a child's end, as a parent does that has other things to do.
-    pub(crate) fn neglect(&self, child: &Handle) -> Unnoted<'_> {
-        self.unnoted().insert(child.pid);
-        Unnoted { nursery: self, pid: child.pid }
+    pub(crate) fn leave_unreaped(&self, child: &ProcessHandle) -> Unreaped<'_> {
+        self.unreaped().insert(child.pid);
+        Unreaped { subreaper: self, pid: child.pid }
     }
 
-    fn take_note(&self) {
-        let unnoted = self.unnoted();
+    fn reap(&self) {
+        let unreaped = self.unreaped();
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        for child in children().into_iter().filter(|children| !unnoted.contains(children)) {
+        for child in children().into_iter().filter(|children| !unreaped.contains(children)) {
             let pid = i32::try_from(child).ok().and_then(Pid::from_raw);
             // One that has not ended is looked at again in the next round.
             pid.map(|pid| waitid(WaitId::Pid(pid), options)).transpose().unwrap_or_default();
         }
     }
 
-    fn unnoted(&self) -> MutexGuard<'_, HashSet<u32>> {
-        self.unnoted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unreaped(&self) -> MutexGuard<'_, HashSet<u32>> {
+        self.unreaped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Unnoted<'_> {
+impl Drop for Unreaped<'_> {
     fn drop(&mut self) {
-        self.nursery.unnoted().remove(&self.pid);
+        self.subreaper.unreaped().remove(&self.pid);
     }
 }
 

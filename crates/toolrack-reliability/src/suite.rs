@@ -14,8 +14,8 @@ use anyhow::Context as _;
 use crate::cli::{GateArgs, RunArgs};
 use crate::findings::Findings;
 use crate::gate::{Effort, Gate};
-use crate::process::{self, Handle, Said, listen};
-use crate::process_table::{self, Census};
+use crate::process::{self, ProcessHandle, ProcessOutput, run_to_exit};
+use crate::process_table::{self, ProcessTable};
 use crate::random::Seeds;
 use crate::report::{Conditions, GateReport, Report};
 use crate::subreaper;
@@ -29,7 +29,7 @@ const AFTERMATH: Duration = Duration::from_secs(8);
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     process::scripted_server()?;
-    subreaper::adopt_orphans().context("orphans of the gates cannot be adopted")?;
+    subreaper::become_subreaper().context("orphans of the gates cannot be adopted")?;
     let (effort, seeds) = (args.effort(), Seeds::choose(args.seed));
     let mut report = Report {
         effort,
@@ -42,7 +42,7 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         gate.lines().iter().for_each(crate::print_result);
         report.gates.push(gate);
     }
-    let path = args.json.clone().map_or_else(beside_the_program, Ok)?;
+    let path = args.json.clone().map_or_else(default_report_path, Ok)?;
     write(&path, &report).with_context(|| format!("{} cannot be written", path.display()))?;
     crate::print_result(format!("results: {}", path.display()));
     Ok(if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -52,8 +52,8 @@ fn open(gate: Gate, effort: Effort, seeds: &Seeds) -> anyhow::Result<GateReport>
     crate::print_progress(format!("{gate}: {}", gate.promise()));
     let started = now();
     let args = GateArgs { gate, effort, seeds: seeds.all().to_vec() };
-    let mut child = process::ourselves()?;
-    let mut findings = read(listen(child.args(args.to_args()), effort.limit())?);
+    let mut child = process::own_program()?;
+    let mut findings = read(run_to_exit(child.args(args.to_args()), effort.limit())?);
     let left = end_descendants();
     if !left.is_empty() {
         findings.fail(first(seeds), format!("left behind and ended: {}", left.join(" | ")));
@@ -64,7 +64,7 @@ fn open(gate: Gate, effort: Effort, seeds: &Seeds) -> anyhow::Result<GateReport>
     {
         failure.seed = first(seeds);
     }
-    let (took, load) = (started.elapsed(), process_table::load());
+    let (took, load) = (started.elapsed(), process_table::load_average());
     let conditions = Conditions { effort, seeds: seeds.all().to_vec(), took, load };
     Ok(GateReport::new(gate, conditions, findings))
 }
@@ -73,10 +73,10 @@ fn first(seeds: &Seeds) -> u64 {
     seeds.all().first().copied().unwrap_or_default()
 }
 
-fn read(said: Said) -> Findings {
-    match serde_json::from_str(said.printed.trim()) {
+fn read(output: ProcessOutput) -> Findings {
+    match serde_json::from_str(output.stdout.trim()) {
         Ok(findings) => findings,
-        Err(_) => broken(format!("gave no findings: {}", said.ending)),
+        Err(_) => broken(format!("gave no findings: {}", output.exit_status)),
     }
 }
 
@@ -91,17 +91,17 @@ fn end_descendants() -> Vec<String> {
     let deadline = now() + AFTERMATH;
     let mut ended = Vec::new();
     loop {
-        subreaper::take_note();
-        let left = Census::take().descendants(std::process::id());
+        subreaper::reap();
+        let left = ProcessTable::read().descendants(std::process::id());
         if left.is_empty() || now() > deadline + AFTERMATH {
             return ended;
         }
         if now() > deadline {
-            for resident in left {
+            for entry in left {
                 // It was seen below us after the handle was opened only if it lives on.
-                let handle = Handle::of(resident.pid).filter(|_| resident.lives());
+                let handle = ProcessHandle::open(entry.pid).filter(|_| entry.is_alive());
                 let Some(handle) = handle else { continue };
-                ended.push(format!("{} {}", resident.pid, command_line(resident.pid)));
+                ended.push(format!("{} {}", entry.pid, command_line(entry.pid)));
                 handle.kill();
             }
         }
@@ -115,7 +115,7 @@ fn command_line(pid: u32) -> String {
 }
 
 /// `target/reliability.json` for `target/release/toolrack-reliability`.
-fn beside_the_program() -> anyhow::Result<PathBuf> {
+fn default_report_path() -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe()?;
     let target = program.parent().and_then(Path::parent);
     Ok(target.context("this program lies in no target directory")?.join("reliability.json"))
@@ -153,9 +153,10 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(printed: &str, expected: &Findings) {
-        let said = Said { printed: printed.to_owned(), ending: "signal: 9".to_owned() };
-        assert_eq!(read(said), *expected);
+    fn check(stdout: &str, expected: &Findings) {
+        let output =
+            ProcessOutput { stdout: stdout.to_owned(), exit_status: "signal: 9".to_owned() };
+        assert_eq!(read(output), *expected);
     }
 
     #[test]

@@ -4,15 +4,15 @@ use std::time::{Duration, Instant};
 
 /// The middle, the far end and the last of some times.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Spread {
+pub(crate) struct Percentiles {
     pub(crate) p50: Duration,
     pub(crate) p99: Duration,
     pub(crate) max: Duration,
 }
 
-impl Spread {
+impl Percentiles {
     /// Of no times at all everything is zero.
-    pub(crate) fn of(mut times: Vec<Duration>) -> Self {
+    pub(crate) fn from_times(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         let rank = |share: usize| {
             let place = (times.len() * share).div_ceil(100).saturating_sub(1);
@@ -39,8 +39,8 @@ mod tests {
     #[track_caller]
     fn check(times: impl IntoIterator<Item = u64>, [p50, p99, max]: [u64; 3]) {
         let ms = Duration::from_millis;
-        let spread = Spread { p50: ms(p50), p99: ms(p99), max: ms(max) };
-        assert_eq!(Spread::of(times.into_iter().map(ms).collect()), spread);
+        let spread = Percentiles { p50: ms(p50), p99: ms(p99), max: ms(max) };
+        assert_eq!(Percentiles::from_times(times.into_iter().map(ms).collect()), spread);
     }
 
     #[test]

@@ -17,16 +17,16 @@ use crate::programs::program;
 use crate::wait::poll;
 
 /// Longer than an engine takes to answer, even on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(1);
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Where Debian keeps the engine, which is not on everybody's path.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// How the names of folders of engines begin.
-const FOLDER: &str = "toolrack-docker-";
+const DIR_PREFIX: &str = "toolrack-docker-";
 
 /// Runs the engine until its own input ends, which it does with whoever holds the other end.
-const LEASH: &str = r#"
+const SUPERVISOR_SCRIPT: &str = r#"
 dir=$1
 trap '' INT TERM HUP
 exec 9>"$dir/lock"
@@ -75,7 +75,7 @@ impl DockerEngine {
     /// # Errors
     ///
     /// When `docker` cannot be run.
-    pub fn ask(&self, args: &[&str]) -> io::Result<Output> {
+    pub fn run(&self, args: &[&str]) -> io::Result<Output> {
         command("docker").env("DOCKER_HOST", self.host()).args(args).output()
     }
 
@@ -86,7 +86,7 @@ impl DockerEngine {
     /// When the engine does not answer.
     pub fn containers(&self, name: &str) -> io::Result<Vec<String>> {
         let filter = format!("--filter=name={name}");
-        let listed = self.ask(&["ps", "--all", "--format={{.Names}}", &filter])?;
+        let listed = self.run(&["ps", "--all", "--format={{.Names}}", &filter])?;
         let names = String::from_utf8_lossy(&listed.stdout);
         Ok(names.lines().map(str::to_owned).collect())
     }
@@ -101,11 +101,11 @@ impl DockerEngine {
                 return Err(format!("`{program}` is missing: `apt-get install {package}`"));
             }
         }
-        remove_abandoned();
-        let dir = std::env::temp_dir().join(format!("{FOLDER}{}", Marker::new().value()));
+        remove_stale_dirs();
+        let dir = std::env::temp_dir().join(format!("{DIR_PREFIX}{}", Marker::new().value()));
         fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let shell = command("sh")
-            .args(["-c", LEASH, "engine"])
+            .args(["-c", SUPERVISOR_SCRIPT, "engine"])
             .arg(&dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -114,10 +114,10 @@ impl DockerEngine {
             .map_err(|error| format!("`sh` could not be run: {error}"))?;
         let engine = Self { dir, _shell: shell };
         let answers = || {
-            let answer = engine.ask(&["version", "--format={{.Server.Version}}"]);
+            let answer = engine.run(&["version", "--format={{.Server.Version}}"]);
             answer.is_ok_and(|answer| answer.status.success())
         };
-        if !poll(PATIENCE, answers) {
+        if !poll(START_TIMEOUT, answers) {
             let log = fs::read_to_string(engine.dir.join("log")).unwrap_or_default();
             return Err(format!("dockerd does not run here: {}", log.lines().last().unwrap_or("")));
         }
@@ -141,14 +141,15 @@ impl DockerEngine {
         expect_success(&packed)?;
         let tar = tar.display().to_string();
         let change = "--change=ENTRYPOINT [\"/server\"]";
-        expect_success(&self.ask(&["import", change, &tar, Self::IMAGE])?)
+        expect_success(&self.run(&["import", change, &tar, Self::IMAGE])?)
     }
 }
 
 /// Removes the folders of engines that were killed before they could do it. One that lives holds its lock.
-fn remove_abandoned() {
+fn remove_stale_dirs() {
     let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
-    let ours = entries.filter(|entries| entries.file_name().to_string_lossy().starts_with(FOLDER));
+    let ours =
+        entries.filter(|entries| entries.file_name().to_string_lossy().starts_with(DIR_PREFIX));
     for dir in ours.map(|ours| ours.path()) {
         let lock = File::open(dir.join("lock"));
         if lock.is_ok_and(|value| value.try_lock().is_ok()) {

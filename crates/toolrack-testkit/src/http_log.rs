@@ -32,19 +32,21 @@ pub struct HttpRequest {
     /// The status it was answered with, once there is one.
     pub status: Option<u16>,
     /// How its reply ended, once it has.
-    pub ending: Option<HttpEnding>,
+    pub outcome: Option<HttpOutcome>,
 }
 
 /// How the reply to a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum HttpEnding {
+pub enum HttpOutcome {
     /// In good order, whatever it said.
-    Answered,
+    #[serde(rename = "answered")]
+    Completed,
     /// The server broke it off, as its plan says.
     Cut,
     /// The client closed the connection first. On 2026-07-28 that is how a request is cancelled.
-    HungUp,
+    #[serde(rename = "hung_up")]
+    ClientClosed,
 }
 
 /// Every request that one or more servers wrote into a log file, in the order of arrival.
@@ -83,10 +85,10 @@ impl HttpLog {
     fn add(&mut self, record: HttpRecord) {
         let (pid, number) = (record.pid, record.number);
         let known = |value: &&mut HttpRequest| (value.pid, value.number) == (pid, number);
-        match record.news {
-            News::Arrived { at_ms, verb, target, method, headers } => {
+        match record.event {
+            HttpLogEvent::Arrived { at_ms, verb, target, method, headers } => {
                 let at = Duration::from_millis(at_ms);
-                let (status, ending) = (None, None);
+                let (status, outcome) = (None, None);
                 self.requests.push(HttpRequest {
                     number,
                     pid,
@@ -96,12 +98,12 @@ impl HttpLog {
                     method,
                     headers,
                     status,
-                    ending,
+                    outcome,
                 });
             }
-            News::Ended { status, ending } => {
+            HttpLogEvent::Ended { status, outcome } => {
                 if let Some(request) = self.requests.iter_mut().rev().find(known) {
-                    (request.status, request.ending) = (status, Some(ending));
+                    (request.status, request.outcome) = (status, Some(outcome));
                 }
             }
         }
@@ -114,12 +116,12 @@ pub(crate) struct HttpRecord {
     pid: u32,
     number: u64,
     #[serde(flatten)]
-    news: News,
+    event: HttpLogEvent,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub(crate) enum News {
+pub(crate) enum HttpLogEvent {
     Arrived {
         at_ms: u64,
         verb: String,
@@ -129,7 +131,8 @@ pub(crate) enum News {
     },
     Ended {
         status: Option<u16>,
-        ending: HttpEnding,
+        #[serde(rename = "ending")]
+        outcome: HttpOutcome,
     },
 }
 
@@ -150,8 +153,8 @@ impl HttpLogWriter {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    pub(crate) fn write(&self, number: u64, news: News) -> io::Result<()> {
-        let record = HttpRecord { pid: std::process::id(), number, news };
+    pub(crate) fn write(&self, number: u64, event: HttpLogEvent) -> io::Result<()> {
+        let record = HttpRecord { pid: std::process::id(), number, event };
         let mut line = serde_json::to_vec(&record)?;
         line.push(b'\n');
         (&self.file).write_all(&line)
@@ -169,7 +172,7 @@ mod tests {
         assert_eq!(HttpLog::read(&path).expect("no file yet"), HttpLog::default());
         let writer = HttpLogWriter::open(&path).expect("opened");
         for number in [1, 2] {
-            let arrived = News::Arrived {
+            let arrived = HttpLogEvent::Arrived {
                 at_ms: 7,
                 verb: "POST".to_owned(),
                 target: "/mcp".to_owned(),
@@ -178,11 +181,12 @@ mod tests {
             };
             writer.write(number, arrived).expect("written");
         }
-        let ended = News::Ended { status: Some(200), ending: HttpEnding::HungUp };
+        let ended = HttpLogEvent::Ended { status: Some(200), outcome: HttpOutcome::ClientClosed };
         writer.write(1, ended).expect("written");
         let log = HttpLog::read(&path).expect("read");
-        let ends: Vec<_> = log.with_method("ping").map(|ping| (ping.status, ping.ending)).collect();
-        assert_eq!(ends, [(Some(200), Some(HttpEnding::HungUp)), (None, None)]);
+        let ends: Vec<_> =
+            log.with_method("ping").map(|ping| (ping.status, ping.outcome)).collect();
+        assert_eq!(ends, [(Some(200), Some(HttpOutcome::ClientClosed)), (None, None)]);
         assert_eq!(log.with_verb("GET").count(), 0);
     }
 }

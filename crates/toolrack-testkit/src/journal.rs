@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// What became of a call, as the server saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Event {
+pub enum JournalEvent {
     /// The call arrived and was run.
     Executed,
     /// The client cancelled it while it was still open.
@@ -22,9 +22,9 @@ pub enum Event {
 
 /// One line of a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct JournalRecord {
     /// What happened to the call.
-    pub event: Event,
+    pub event: JournalEvent,
     /// The argument `nonce` of the call, if it had one.
     pub nonce: Option<String>,
     /// The number of the call within its server process, from 1.
@@ -37,7 +37,7 @@ pub struct Record {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Journal {
     /// The lines, oldest first.
-    pub records: Vec<Record>,
+    pub records: Vec<JournalRecord>,
 }
 
 impl Journal {
@@ -55,18 +55,18 @@ impl Journal {
 
     /// How often the call with this nonce was run.
     pub fn executions(&self, nonce: &str) -> usize {
-        self.count(nonce, Event::Executed)
+        self.count(nonce, JournalEvent::Executed)
     }
 
     /// How often a cancellation reached the call with this nonce while it was open.
     pub fn cancellations(&self, nonce: &str) -> usize {
-        self.count(nonce, Event::Cancelled)
+        self.count(nonce, JournalEvent::Cancelled)
     }
 
     /// Nonces that were run more than once, and how often.
     pub fn duplicates(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
-        for record in self.records.iter().filter(|record| record.event == Event::Executed) {
+        for record in self.records.iter().filter(|record| record.event == JournalEvent::Executed) {
             if let Some(nonce) = &record.nonce {
                 *counts.entry(nonce.clone()).or_default() += 1;
             }
@@ -75,9 +75,10 @@ impl Journal {
         counts
     }
 
-    fn count(&self, nonce: &str, event: Event) -> usize {
-        let is_it = |value: &&Record| value.event == event && value.nonce.as_deref() == Some(nonce);
-        self.records.iter().filter(is_it).count()
+    fn count(&self, nonce: &str, event: JournalEvent) -> usize {
+        let matches =
+            |value: &&JournalRecord| value.event == event && value.nonce.as_deref() == Some(nonce);
+        self.records.iter().filter(matches).count()
     }
 }
 
@@ -93,7 +94,7 @@ impl JournalWriter {
         Ok(Self { file })
     }
 
-    pub(crate) fn write(&self, record: &Record) -> io::Result<()> {
+    pub(crate) fn write(&self, record: &JournalRecord) -> io::Result<()> {
         let mut line = serde_json::to_vec(record)?;
         line.push(b'\n');
         (&self.file).write_all(&line)
@@ -104,8 +105,8 @@ impl JournalWriter {
 mod tests {
     use super::*;
 
-    fn record(event: Event, nonce: Option<&str>, call: u64) -> Record {
-        Record { event, nonce: nonce.map(str::to_owned), call, pid: 9 }
+    fn record(event: JournalEvent, nonce: Option<&str>, call: u64) -> JournalRecord {
+        JournalRecord { event, nonce: nonce.map(str::to_owned), call, pid: 9 }
     }
 
     #[test]
@@ -115,12 +116,12 @@ mod tests {
         assert_eq!(Journal::read(&path).expect("no file yet"), Journal::default());
 
         let records = vec![
-            record(Event::Executed, Some("a"), 1),
-            record(Event::Executed, Some("b\n\"c\""), 2),
-            record(Event::Executed, Some("a"), 3),
-            record(Event::Cancelled, Some("a"), 3),
-            record(Event::Executed, None, 4),
-            record(Event::Executed, None, 5),
+            record(JournalEvent::Executed, Some("a"), 1),
+            record(JournalEvent::Executed, Some("b\n\"c\""), 2),
+            record(JournalEvent::Executed, Some("a"), 3),
+            record(JournalEvent::Cancelled, Some("a"), 3),
+            record(JournalEvent::Executed, None, 4),
+            record(JournalEvent::Executed, None, 5),
         ];
         let (one, two) = (JournalWriter::open(&path), JournalWriter::open(&path));
         let writers = [one.expect("opened"), two.expect("opened")];

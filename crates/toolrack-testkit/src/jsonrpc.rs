@@ -76,10 +76,10 @@ pub(crate) struct Params<'a> {
 }
 
 impl<'a> Params<'a> {
-    pub(crate) fn read(raw: Option<&'a RawValue>) -> Result<Self, Refusal> {
+    pub(crate) fn parse(raw: Option<&'a RawValue>) -> Result<Self, RpcError> {
         let Some(raw) = raw else { return Ok(Self::default()) };
         serde_json::from_str(raw.get())
-            .map_err(|fault| Refusal::new(error_code::INVALID_PARAMS, format!("params: {fault}")))
+            .map_err(|fault| RpcError::new(error_code::INVALID_PARAMS, format!("params: {fault}")))
     }
 }
 
@@ -98,22 +98,22 @@ pub(crate) struct Meta<'a> {
 
 impl Meta<'_> {
     /// Spec 2026-07-28, per-request metadata: the revision and the capabilities are required on every request.
-    pub(crate) fn check(&self, supported: &[&str]) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, supported: &[&str]) -> Result<(), RpcError> {
         let Some(requested) = &self.protocol_version else {
-            return Err(Refusal::missing_meta("io.modelcontextprotocol/protocolVersion"));
+            return Err(RpcError::missing_meta("io.modelcontextprotocol/protocolVersion"));
         };
         if !self
             .client_capabilities
             .is_some_and(|client_capabilities| client_capabilities.get().starts_with('{'))
         {
-            return Err(Refusal::missing_meta("io.modelcontextprotocol/clientCapabilities"));
+            return Err(RpcError::missing_meta("io.modelcontextprotocol/clientCapabilities"));
         }
         if requested != "2026-07-28" {
-            return Err(Refusal::unsupported_version(requested, supported));
+            return Err(RpcError::unsupported_version(requested, supported));
         }
         match &self.log_level {
             Some(level) if severity(level).is_none() => {
-                Err(Refusal::new(error_code::INVALID_PARAMS, format!("no log level `{level}`")))
+                Err(RpcError::new(error_code::INVALID_PARAMS, format!("no log level `{level}`")))
             }
             _ => Ok(()),
         }
@@ -135,13 +135,13 @@ pub(crate) fn severity(level: &str) -> Option<usize> {
 
 /// A JSON-RPC error to answer with.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Refusal {
+pub(crate) struct RpcError {
     pub(crate) code: i64,
     pub(crate) message: String,
     pub(crate) data: Option<Value>,
 }
 
-impl Refusal {
+impl RpcError {
     pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None }
     }
@@ -163,7 +163,7 @@ impl Refusal {
     }
 
     /// A whole response to a message whose id could not be read.
-    pub(crate) fn without_id(&self) -> Vec<u8> {
+    pub(crate) fn to_response_without_id(&self) -> Vec<u8> {
         json!({ "jsonrpc": "2.0", "error": self.to_json() }).to_string().into_bytes()
     }
 
@@ -178,42 +178,42 @@ impl Refusal {
 
 /// What to answer a request with. Strings are the members of the result object, without its braces.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Answer {
+pub(crate) enum Response {
     Complete(String),
     /// A complete result with the cache hints that 2026-07-28 requires on lists, reads and discovery.
     Cacheable(String),
     InputRequired(String),
-    Refused(Refusal),
+    Error(RpcError),
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn empty() -> Self {
         Self::Complete(String::new())
     }
 
     /// A tool result of one text block.
     pub(crate) fn text(text: &str) -> Self {
-        Self::Complete(format!(r#""content":[{{"type":"text","text":{}}}]"#, quoted(text)))
+        Self::Complete(format!(r#""content":[{{"type":"text","text":{}}}]"#, json_string(text)))
     }
 
     /// A tool result of one text block and a structured twin of it.
     pub(crate) fn structured(text: &str, structure: &Value) -> Self {
         Self::Complete(format!(
             r#""content":[{{"type":"text","text":{}}}],"structuredContent":{structure}"#,
-            quoted(text)
+            json_string(text)
         ))
     }
 
     /// A tool result that tells of a failure of the tool, not of the protocol.
-    pub(crate) fn tool_failure(text: &str) -> Self {
+    pub(crate) fn tool_error(text: &str) -> Self {
         Self::Complete(format!(
             r#""content":[{{"type":"text","text":{}}}],"isError":true"#,
-            quoted(text)
+            json_string(text)
         ))
     }
 
     /// The members of a JSON object, taken out of its braces.
-    pub(crate) fn members_of(object: &Value) -> String {
+    pub(crate) fn object_members(object: &Value) -> String {
         let text = object.to_string();
         text.strip_prefix('{')
             .and_then(|rest| rest.strip_suffix('}'))
@@ -224,7 +224,7 @@ impl Answer {
     /// `"result":…` or `"error":…`, as it stands in the response.
     pub(crate) fn body(&self, era: Era, server_meta: &str) -> String {
         let (kind, hints, members) = match self {
-            Self::Refused(refusal) => return format!(r#""error":{}"#, refusal.to_json()),
+            Self::Error(rpc_error) => return format!(r#""error":{}"#, rpc_error.to_json()),
             Self::Complete(members) => ("complete", "", members),
             Self::Cacheable(members) => {
                 ("complete", r#","ttlMs":60000,"cacheScope":"public""#, members)
@@ -241,14 +241,14 @@ impl Answer {
     }
 }
 
-impl From<Result<Self, Refusal>> for Answer {
-    fn from(outcome: Result<Self, Refusal>) -> Self {
-        outcome.unwrap_or_else(Self::Refused)
+impl From<Result<Self, RpcError>> for Response {
+    fn from(outcome: Result<Self, RpcError>) -> Self {
+        outcome.unwrap_or_else(Self::Error)
     }
 }
 
 /// A whole response line, without its newline.
-pub(crate) fn response(id: &str, body: &str) -> Vec<u8> {
+pub(crate) fn response_line(id: &str, body: &str) -> Vec<u8> {
     let mut line = Vec::with_capacity(id.len() + body.len() + 24);
     line.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
     line.extend_from_slice(id.as_bytes());
@@ -259,7 +259,7 @@ pub(crate) fn response(id: &str, body: &str) -> Vec<u8> {
 }
 
 /// A whole notification line, without its newline.
-pub(crate) fn notification(method: &str, params: Option<&Value>) -> Vec<u8> {
+pub(crate) fn notification_line(method: &str, params: Option<&Value>) -> Vec<u8> {
     match params {
         Some(params) => json!({ "jsonrpc": "2.0", "method": method, "params": params }),
         None => json!({ "jsonrpc": "2.0", "method": method }),
@@ -269,7 +269,7 @@ pub(crate) fn notification(method: &str, params: Option<&Value>) -> Vec<u8> {
 }
 
 /// A JSON string, quotes included.
-pub(crate) fn quoted(text: &str) -> String {
+pub(crate) fn json_string(text: &str) -> String {
     Value::String(text.to_owned()).to_string()
 }
 
@@ -279,23 +279,23 @@ mod tests {
 
     #[test]
     fn a_result_is_dressed_for_its_era() {
-        let check = |answer: Answer, era: Era, expected: &str| {
+        let check = |answer: Response, era: Era, expected: &str| {
             assert_eq!(answer.body(era, r#","_meta":{}"#), expected);
         };
-        check(Answer::empty(), Era::Legacy, r#""result":{}"#);
-        check(Answer::empty(), Era::Modern, r#""result":{"resultType":"complete","_meta":{}}"#);
+        check(Response::empty(), Era::Legacy, r#""result":{}"#);
+        check(Response::empty(), Era::Modern, r#""result":{"resultType":"complete","_meta":{}}"#);
         check(
-            Answer::Cacheable(r#""tools":[]"#.to_owned()),
+            Response::Cacheable(r#""tools":[]"#.to_owned()),
             Era::Modern,
             r#""result":{"resultType":"complete","ttlMs":60000,"cacheScope":"public","_meta":{},"tools":[]}"#,
         );
         check(
-            Answer::Complete(r#""_meta":{"a":1}"#.to_owned()),
+            Response::Complete(r#""_meta":{"a":1}"#.to_owned()),
             Era::Modern,
             r#""result":{"resultType":"complete","_meta":{"a":1}}"#,
         );
         check(
-            Answer::Refused(Refusal::unknown_method("x")),
+            Response::Error(RpcError::unknown_method("x")),
             Era::Modern,
             r#""error":{"code":-32601,"message":"no method `x`"}"#,
         );
@@ -305,7 +305,7 @@ mod tests {
     fn meta_is_checked_for_what_every_modern_request_must_carry() {
         let check = |params: &str, expected: Result<(), i64>| {
             let raw: &RawValue = serde_json::from_str(params).expect("JSON");
-            let read = Params::read(Some(raw)).expect("params");
+            let read = Params::parse(Some(raw)).expect("params");
             assert_eq!(
                 read.meta.check(&["2026-07-28"]).map_err(|error| error.code),
                 expected,

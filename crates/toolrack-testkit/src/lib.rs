@@ -25,12 +25,12 @@ mod timer;
 mod wait;
 
 pub use docker::DockerEngine;
-pub use http_log::{HttpEnding, HttpLog, HttpRequest};
+pub use http_log::{HttpLog, HttpOutcome, HttpRequest};
 pub use http_server::{HttpServer, HttpServerKind};
-pub use journal::{Event, Journal, Record};
-pub use log_capture::Eavesdropper;
+pub use journal::{Journal, JournalEvent, JournalRecord};
+pub use log_capture::LogCapture;
 pub use process::{
-    Kept, Marker, Process, children_of, open_fds, private_bytes, rss_bytes, zombies_of,
+    ChildGuard, Marker, Process, children_of, open_fds, private_bytes, rss_bytes, zombies_of,
 };
 pub use programs::program;
 pub use wait::{eventually, eventually_async, skipped};

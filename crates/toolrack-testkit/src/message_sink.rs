@@ -13,20 +13,20 @@ use crate::plan::HttpFault;
 const FLUSH_AT_BYTES: usize = 64 * 1024;
 
 /// A way back to a client: a pipe for everything, or the reply to one HTTP request.
-pub(crate) trait Outlet: fmt::Debug + Send + Sync {
+pub(crate) trait MessageSink: fmt::Debug + Send + Sync {
     /// Appends a message that answers nothing; it leaves with the next `flush` at the latest.
-    fn put(&self, line: &[u8]);
+    fn send(&self, line: &[u8]);
 
     /// Appends an answer to the request that this way belongs to.
-    fn answer(&self, line: &[u8]) {
-        self.put(line);
+    fn respond(&self, line: &[u8]) {
+        self.send(line);
     }
 
     /// An answer with one system call for each byte.
-    fn answer_bytewise(&self, line: &[u8]);
+    fn respond_bytewise(&self, line: &[u8]);
 
     /// A message too long to be built: `filler` between a head and a tail, as one piece for other threads.
-    fn put_long(&self, message: &Long<'_>);
+    fn send_long(&self, message: &LongMessage<'_>);
 
     /// Bytes as they are, after everything that was put before.
     fn write_raw(&self, bytes: &[u8]);
@@ -40,14 +40,14 @@ pub(crate) trait Outlet: fmt::Debug + Send + Sync {
     fn set_status(&self, _status: u16) {}
 
     /// Notes what will go wrong with an HTTP reply.
-    fn misbehave(&self, _fault: &HttpFault) {}
+    fn add_fault(&self, _fault: &HttpFault) {}
 
     fn is_broken(&self) -> bool;
 }
 
 /// A message that is mostly filler.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Long<'a> {
+pub(crate) struct LongMessage<'a> {
     pub(crate) head: &'a [u8],
     pub(crate) filler: u8,
     pub(crate) bytes: u64,
@@ -58,16 +58,16 @@ pub(crate) struct Long<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LongKind {
     /// A message beside the answer.
-    Aside,
+    Extra,
     /// The answer itself.
-    Answer,
+    Response,
     /// A message that never ends.
-    Open,
+    Unterminated,
 }
 
-impl Long<'_> {
+impl LongMessage<'_> {
     /// Hands the whole message on piece by piece, as long as somebody takes it.
-    pub(crate) fn pour(&self, mut take: impl FnMut(&[u8]) -> bool) {
+    pub(crate) fn write_chunks(&self, mut take: impl FnMut(&[u8]) -> bool) {
         let chunk = vec![self.filler; FLUSH_AT_BYTES];
         let mut left = self.bytes;
         let mut taken = take(self.head);
@@ -83,7 +83,7 @@ impl Long<'_> {
 }
 
 /// Lines to one reader.
-pub(crate) struct Pipe {
+pub(crate) struct PipeSink {
     inner: Mutex<Inner>,
 }
 
@@ -94,13 +94,13 @@ struct Inner {
     broken: bool,
 }
 
-impl fmt::Debug for Pipe {
+impl fmt::Debug for PipeSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pipe").field("broken", &self.is_broken()).finish_non_exhaustive()
     }
 }
 
-impl Pipe {
+impl PipeSink {
     pub(crate) fn new(out: impl Write + Send + 'static) -> Self {
         let inner = Inner { buffer: Vec::new(), out: Box::new(out), broken: false };
         Self { inner: Mutex::new(inner) }
@@ -112,8 +112,8 @@ impl Pipe {
     }
 }
 
-impl Outlet for Pipe {
-    fn put(&self, line: &[u8]) {
+impl MessageSink for PipeSink {
+    fn send(&self, line: &[u8]) {
         let mut inner = self.lock();
         inner.buffer.extend_from_slice(line);
         inner.buffer.push(b'\n');
@@ -132,7 +132,7 @@ impl Outlet for Pipe {
         inner.write(bytes);
     }
 
-    fn answer_bytewise(&self, line: &[u8]) {
+    fn respond_bytewise(&self, line: &[u8]) {
         let mut inner = self.lock();
         inner.flush();
         for byte in line.chunks(1).chain([b"\n".as_slice()]) {
@@ -140,14 +140,14 @@ impl Outlet for Pipe {
         }
     }
 
-    fn put_long(&self, message: &Long<'_>) {
+    fn send_long(&self, message: &LongMessage<'_>) {
         let mut inner = self.lock();
         inner.flush();
-        message.pour(|piece| {
+        message.write_chunks(|piece| {
             inner.write(piece);
             !inner.broken
         });
-        if message.kind != LongKind::Open {
+        if message.kind != LongKind::Unterminated {
             inner.write(b"\n");
         }
     }

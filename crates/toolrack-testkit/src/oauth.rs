@@ -19,10 +19,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 pub use self::fault::Fault;
-pub use self::http::Seen;
-pub use self::http::{get, post, visit};
-use self::token_store::Ledger;
+pub use self::http::RecordedRequest;
+pub use self::http::{follow_redirects, get, post};
 pub use self::token_store::Stats;
+use self::token_store::TokenStore;
 
 /// How the server is at its start.
 #[derive(Debug, Clone)]
@@ -61,8 +61,8 @@ pub(crate) struct Shared {
     addresses: [SocketAddr; 3],
     plan: OAuthPlan,
     faults: Mutex<HashSet<Fault>>,
-    ledger: Mutex<Ledger>,
-    seen: Mutex<Vec<Seen>>,
+    store: Mutex<TokenStore>,
+    requests: Mutex<Vec<RecordedRequest>>,
     ending: AtomicBool,
 }
 
@@ -90,9 +90,9 @@ impl OAuthServer {
         let shared = Arc::new(Shared {
             addresses,
             faults: Mutex::new(plan.faults.iter().copied().collect()),
-            ledger: Mutex::new(Ledger::new(&plan.clients)),
+            store: Mutex::new(TokenStore::new(&plan.clients)),
             plan,
-            seen: Mutex::default(),
+            requests: Mutex::default(),
             ending: AtomicBool::new(false),
         });
         let roles = [Role::Resource, Role::First, Role::Second];
@@ -120,38 +120,38 @@ impl OAuthServer {
     }
 
     /// Where the identity provider exchanges tokens.
-    pub fn provider(&self) -> String {
+    pub fn idp_token_endpoint(&self) -> String {
         format!("{}/idp/token", self.issuer())
     }
 
     /// What has happened so far.
     pub fn stats(&self) -> Stats {
-        self.shared.ledger().stats
+        self.shared.store().stats
     }
 
     /// Every request, in order, as far as it says something.
-    pub fn seen(&self) -> Vec<Seen> {
-        self.shared.seen().clone()
+    pub fn requests(&self) -> Vec<RecordedRequest> {
+        self.shared.requests().clone()
     }
 
     /// Begins to misbehave.
-    pub fn begin(&self, fault: Fault) {
+    pub fn add_fault(&self, fault: Fault) {
         self.shared.faults().insert(fault);
     }
 
     /// Stops to misbehave.
-    pub fn mend(&self, fault: Fault) {
+    pub fn remove_fault(&self, fault: Fault) {
         self.shared.faults().remove(&fault);
     }
 
     /// Lets every access token end now.
     pub fn expire_all(&self) {
-        self.shared.ledger().expire_all();
+        self.shared.store().expire_all();
     }
 
     /// Forgets every login, as after a password change.
     pub fn revoke_all(&self) {
-        self.shared.ledger().revoke_all();
+        self.shared.store().revoke_all();
     }
 
     /// Blocks until the server ends, which is never, for a program that is nothing else.
@@ -183,20 +183,20 @@ fn serve(shared: &Arc<Shared>, role: Role, listener: &TcpListener) {
         }
         let Ok(stream) = connection else { continue };
         let shared = Arc::clone(shared);
-        thread::spawn(move || answer(&shared, role, stream));
+        thread::spawn(move || handle(&shared, role, stream));
     }
 }
 
-fn answer(shared: &Shared, role: Role, stream: TcpStream) {
+fn handle(shared: &Shared, role: Role, stream: TcpStream) {
     let Ok(Some(request)) = http::read(&stream) else { return };
-    shared.note(role, &request);
-    let reply = match (role, request.path.as_str()) {
-        (_, "/stats") => http::Reply::json(200, &shared.ledger().stats),
-        (Role::Resource, _) => protected_resource::answer(shared, &request),
-        (Role::First | Role::Second, _) => authorization_server::answer(shared, role, &request),
+    shared.record_request(role, &request);
+    let response = match (role, request.path.as_str()) {
+        (_, "/stats") => http::Response::json(200, &shared.store().stats),
+        (Role::Resource, _) => protected_resource::handle(shared, &request),
+        (Role::First | Role::Second, _) => authorization_server::handle(shared, role, &request),
     };
     // Whoever does not wait for the answer does not want it.
-    http::write(stream, &reply).unwrap_or_default();
+    http::write(stream, &response).unwrap_or_default();
 }
 
 impl Shared {
@@ -215,15 +215,15 @@ impl Shared {
     }
 
     /// Who lets people in at the moment.
-    pub(crate) fn current(&self) -> Role {
+    pub(crate) fn current_issuer(&self) -> Role {
         if self.has(Fault::Migrated) { Role::Second } else { Role::First }
     }
 
-    fn note(&self, role: Role, request: &http::Request) {
-        let mut seen = self.seen();
+    fn record_request(&self, role: Role, request: &http::Request) {
+        let mut requests = self.requests();
         // More than any test looks at; a long-running program must not grow.
-        if seen.len() < 20_000 {
-            seen.push(Seen::new(role, request));
+        if requests.len() < 20_000 {
+            requests.push(RecordedRequest::new(role, request));
         }
     }
 
@@ -231,11 +231,11 @@ impl Shared {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn store(&self) -> MutexGuard<'_, TokenStore> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seen(&self) -> MutexGuard<'_, Vec<Seen>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn requests(&self) -> MutexGuard<'_, Vec<RecordedRequest>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

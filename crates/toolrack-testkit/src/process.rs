@@ -52,7 +52,7 @@ impl Marker {
     }
 
     /// Name and value, for `Command::env` and its like.
-    pub fn pair(&self) -> (&'static str, &str) {
+    pub fn env_var(&self) -> (&'static str, &str) {
         (Self::VARIABLE, &self.value)
     }
 
@@ -60,7 +60,7 @@ impl Marker {
     pub fn survivors(&self) -> Vec<Process> {
         let assignment = format!("{}={}", Self::VARIABLE, self.value);
         let carries = |pid: u32, file: &str, text: &str| {
-            std::fs::read(of(pid).join(file)).is_ok_and(|bytes| {
+            std::fs::read(proc_dir(pid).join(file)).is_ok_and(|bytes| {
                 bytes.split(|byte| *byte == 0).any(|part| part == text.as_bytes())
             })
         };
@@ -79,7 +79,7 @@ impl Marker {
     /// # Panics
     ///
     /// When some are left after `within`; the text lists them.
-    pub fn assert_nobody_left(&self, within: Duration) {
+    pub fn assert_no_processes_left(&self, within: Duration) {
         let mut left = Vec::new();
         let gone = poll(within, || {
             left = self.survivors();
@@ -91,7 +91,7 @@ impl Marker {
 
 fn describe(pid: u32) -> Option<Process> {
     let state = status(pid)?.state;
-    let arguments = std::fs::read(of(pid).join("cmdline")).ok()?;
+    let arguments = std::fs::read(proc_dir(pid).join("cmdline")).ok()?;
     let words: Vec<_> = arguments
         .split(|argument| *argument == 0)
         .map(|part| String::from_utf8_lossy(part).into_owned())
@@ -101,17 +101,17 @@ fn describe(pid: u32) -> Option<Process> {
 
 /// How many file descriptors a process has open.
 pub fn open_fds(pid: u32) -> io::Result<usize> {
-    Ok(std::fs::read_dir(of(pid).join("fd"))?.count())
+    Ok(std::fs::read_dir(proc_dir(pid).join("fd"))?.count())
 }
 
 /// How much memory of a process is in RAM, shared pages included.
 pub fn rss_bytes(pid: u32) -> io::Result<u64> {
-    kib_line(&std::fs::read_to_string(of(pid).join("status"))?, "VmRSS:")
+    kib_line(&std::fs::read_to_string(proc_dir(pid).join("status"))?, "VmRSS:")
 }
 
 /// How much memory a process alone keeps in RAM, which is what ending it would free.
 pub fn private_bytes(pid: u32) -> io::Result<u64> {
-    let rollup = std::fs::read_to_string(of(pid).join("smaps_rollup"))?;
+    let rollup = std::fs::read_to_string(proc_dir(pid).join("smaps_rollup"))?;
     Ok(kib_line(&rollup, "Private_Clean:")? + kib_line(&rollup, "Private_Dirty:")?)
 }
 
@@ -145,10 +145,10 @@ pub(crate) struct Status {
 
 /// What the kernel tells of a process, or nothing when it has gone meanwhile.
 pub(crate) fn status(pid: u32) -> Option<Status> {
-    parse_stat(&std::fs::read_to_string(of(pid).join("stat")).ok()?)
+    parse_stat(&std::fs::read_to_string(proc_dir(pid).join("stat")).ok()?)
 }
 
-pub(crate) fn of(pid: u32) -> PathBuf {
+pub(crate) fn proc_dir(pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}"))
 }
 
@@ -170,9 +170,9 @@ fn kib_line(text: &str, name: &str) -> io::Result<u64> {
 
 /// A program that is killed when it is dropped.
 #[derive(Debug)]
-pub struct Kept(Child);
+pub struct ChildGuard(Child);
 
-impl Kept {
+impl ChildGuard {
     /// Takes the program into custody.
     pub fn new(child: Child) -> Self {
         Self(child)
@@ -181,25 +181,28 @@ impl Kept {
     /// Waits for its end and gives what it printed, on both outputs.
     ///
     /// Fails with `TimedOut` when it does not end in time.
-    pub fn output(&mut self, patience: Duration) -> io::Result<(ExitStatus, String, String)> {
+    pub fn wait_with_output(
+        &mut self,
+        timeout: Duration,
+    ) -> io::Result<(ExitStatus, String, String)> {
         let mut status = None;
-        let ended = poll(patience, || {
+        let ended = poll(timeout, || {
             status = self.0.try_wait().ok().flatten();
             status.is_some()
         });
         let status = status.filter(|_| ended).ok_or(io::ErrorKind::TimedOut)?;
-        let (mut said, mut complained) = (String::new(), String::new());
+        let (mut stdout, mut stderr) = (String::new(), String::new());
         if let Some(output) = &mut self.0.stdout {
-            output.read_to_string(&mut said)?;
+            output.read_to_string(&mut stdout)?;
         }
         if let Some(output) = &mut self.0.stderr {
-            output.read_to_string(&mut complained)?;
+            output.read_to_string(&mut stderr)?;
         }
-        Ok((status, said, complained))
+        Ok((status, stdout, stderr))
     }
 }
 
-impl Drop for Kept {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         if self.0.try_wait().is_ok_and(|status| status.is_none()) {
             // It may have ended by itself meanwhile; either way it is reaped.
@@ -218,7 +221,7 @@ mod tests {
         let (one, two) = (Marker::new(), Marker::new());
         assert_ne!(one, two);
         assert_eq!(one.survivors(), Vec::new());
-        one.assert_nobody_left(Duration::ZERO);
+        one.assert_no_processes_left(Duration::ZERO);
     }
 
     #[test]

@@ -18,12 +18,12 @@ use std::{io, thread};
 
 pub use impairments::ProxyPlan;
 
-use self::connection::{Ending, Pump};
-use self::impairments::{ILLS, Ills};
+use self::connection::{CloseKind, ProxiedConnection};
+use self::impairments::{IMPAIRMENTS, Impairments};
 use crate::quantity;
 
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const BACKLOG: i32 = 256;
 const STACK_BYTES: usize = 256 * 1024;
 
@@ -32,7 +32,7 @@ const STACK_BYTES: usize = 256 * 1024;
 pub struct ChaosProxy {
     address: SocketAddr,
     shared: Arc<Shared>,
-    accepting: Option<JoinHandle<()>>,
+    accept_thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -77,9 +77,9 @@ impl ChaosProxy {
             n_open: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
         });
-        let accepting = Arc::clone(&shared);
-        let accepting = Some(thread::spawn(move || accepting.accept()));
-        let proxy = Self { address, shared, accepting };
+        let accept_thread = Arc::clone(&shared);
+        let accept_thread = Some(thread::spawn(move || accept_thread.accept()));
+        let proxy = Self { address, shared, accept_thread };
         proxy.set_plan(plan)?;
         Ok(proxy)
     }
@@ -135,9 +135,9 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 impl Drop for ChaosProxy {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Relaxed);
-        if let Some(accepting) = self.accepting.take() {
+        if let Some(accept_thread) = self.accept_thread.take() {
             // A thread that panicked has ended as well.
-            drop(accepting.join());
+            drop(accept_thread.join());
         }
     }
 }
@@ -148,7 +148,7 @@ impl Shared {
         while !self.stopped.load(Ordering::Relaxed) {
             let Ok((client, _)) = self.listener.accept() else {
                 // Nobody is there, or nobody is let in.
-                thread::sleep(LOOK_EVERY);
+                thread::sleep(POLL_INTERVAL);
                 continue;
             };
             let number = self.n_connections.fetch_add(1, Ordering::Relaxed);
@@ -166,9 +166,9 @@ impl Shared {
     }
 
     fn forward(&self, client: TcpStream, number: u64) -> io::Result<()> {
-        let (mut epoch, mut ills) = self.ills(number);
+        let (mut epoch, mut impairments) = self.impairments(number);
         let breaks = self.breaks.load(Ordering::Relaxed);
-        let server = match TcpStream::connect_timeout(&self.upstream, CONNECT_PATIENCE) {
+        let server = match TcpStream::connect_timeout(&self.upstream, CONNECT_TIMEOUT) {
             Ok(server) => server,
             Err(fault) => {
                 let linger = Some(Duration::ZERO);
@@ -176,30 +176,30 @@ impl Shared {
                 return Err(fault);
             }
         };
-        let mut pump = Pump::new(client, server)?;
+        let mut connection = ProxiedConnection::new(client, server)?;
         loop {
             if self.stopped.load(Ordering::Relaxed)
                 || self.breaks.load(Ordering::Relaxed) != breaks
-                || ills.reset.is_some_and(|(bytes, _)| bytes == 0)
+                || impairments.reset.is_some_and(|(bytes, _)| bytes == 0)
             {
-                pump.end(Ending::Reset);
+                connection.end(CloseKind::Reset);
                 return Ok(());
             }
             if self.epoch.load(Ordering::Relaxed) != epoch {
-                (epoch, ills) = self.ills(number);
-                pump.restart_counts();
+                (epoch, impairments) = self.impairments(number);
+                connection.restart_counts();
                 continue;
             }
-            if let Some(ending) = pump.step(&ills) {
-                pump.end(ending);
+            if let Some(close_kind) = connection.step(&impairments) {
+                connection.end(close_kind);
                 return Ok(());
             }
         }
     }
 
-    fn ills(&self, number: u64) -> (u64, Ills) {
+    fn impairments(&self, number: u64) -> (u64, Impairments) {
         let plan = self.lock();
-        (self.epoch.load(Ordering::Relaxed), plan.draw(self.seed, number))
+        (self.epoch.load(Ordering::Relaxed), plan.sample(self.seed, number))
     }
 
     fn lock(&self) -> MutexGuard<'_, ProxyPlan> {
@@ -228,7 +228,7 @@ A plan:
 /// Runs the program with these arguments, until its input ends.
 pub fn run(args: Vec<String>) -> ExitCode {
     let asks = args.iter().any(|arg| arg == "--help");
-    let outcome = if asks { say(&help()) } else { obey(&args) };
+    let outcome = if asks { print(&help()) } else { run_commands(&args) };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
@@ -240,20 +240,20 @@ pub fn run(args: Vec<String>) -> ExitCode {
     }
 }
 
-fn obey(args: &[String]) -> io::Result<()> {
+fn run_commands(args: &[String]) -> io::Result<()> {
     let proxy = start(args)?;
-    say(&format!("listening {}\n", proxy.address()))?;
+    print(&format!("listening {}\n", proxy.address()))?;
     for line in io::stdin().lock().lines() {
         let line = line?;
         match line.trim().split_once(' ').unwrap_or((line.trim(), "")) {
-            ("plan", plan) => proxy.set_plan(ProxyPlan::parse(plan).map_err(wrong)?)?,
+            ("plan", plan) => proxy.set_plan(ProxyPlan::parse(plan).map_err(invalid)?)?,
             ("heal", "") => proxy.heal()?,
             ("reset", "") => proxy.reset_all(),
             ("count", "") => {
-                say(&format!("connections {} open {}\n", proxy.n_connections(), proxy.n_open()))?;
+                print(&format!("connections {} open {}\n", proxy.n_connections(), proxy.n_open()))?;
             }
             ("", _) => (),
-            _ => return Err(wrong(format!("no order `{line}`"))),
+            _ => return Err(invalid(format!("no order `{line}`"))),
         }
     }
     Ok(())
@@ -265,25 +265,29 @@ fn start(args: &[String]) -> io::Result<ChaosProxy> {
     let (mut plan, mut seed) = (ProxyPlan::default(), 0);
     let mut left = args.iter();
     while let Some(name) = left.next() {
-        let Some(value) = left.next() else { return Err(wrong(format!("`{name}` needs a value"))) };
+        let Some(value) = left.next() else {
+            return Err(invalid(format!("`{name}` needs a value")));
+        };
         match name.as_str() {
             "--upstream" => upstream = value.to_socket_addrs()?.next(),
             "--listen" => {
-                let no_address = |_| wrong(format!("`{value}` is no address"));
+                let no_address = |_| invalid(format!("`{value}` is no address"));
                 listen = value.parse().map_err(no_address)?;
             }
-            "--plan" => plan = ProxyPlan::parse(value).map_err(wrong)?,
-            "--seed" => seed = quantity::count(value).map_err(wrong)?,
-            _ => return Err(wrong(format!("no option `{name}`"))),
+            "--plan" => plan = ProxyPlan::parse(value).map_err(invalid)?,
+            "--seed" => seed = quantity::count(value).map_err(invalid)?,
+            _ => return Err(invalid(format!("no option `{name}`"))),
         }
     }
-    let Some(upstream) = upstream else { return Err(wrong("`--upstream` is missing".to_owned())) };
+    let Some(upstream) = upstream else {
+        return Err(invalid("`--upstream` is missing".to_owned()));
+    };
     ChaosProxy::listen(listen, upstream, plan, seed)
 }
 
 fn help() -> String {
     let mut text = HEAD.to_owned();
-    for (example, meaning) in ILLS {
+    for (example, meaning) in IMPAIRMENTS {
         // Writing to a string cannot fail.
         writeln!(text, "  {example:<21} {meaning}").unwrap_or_default();
     }
@@ -291,10 +295,10 @@ fn help() -> String {
     text
 }
 
-fn say(text: &str) -> io::Result<()> {
+fn print(text: &str) -> io::Result<()> {
     io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush())
 }
 
-fn wrong(why: String) -> io::Error {
+fn invalid(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }

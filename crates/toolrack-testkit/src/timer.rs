@@ -18,13 +18,13 @@ pub(crate) struct Timer {
 
 struct Shared {
     queue: Mutex<Queue>,
-    bell: Condvar,
+    wakeup: Condvar,
 }
 
 #[derive(Default)]
 struct Queue {
     jobs: BinaryHeap<Entry>,
-    given: u64,
+    n_added: u64,
     closed: bool,
 }
 
@@ -42,7 +42,8 @@ impl fmt::Debug for Timer {
 
 impl Timer {
     pub(crate) fn start() -> Self {
-        let shared = Arc::new(Shared { queue: Mutex::new(Queue::default()), bell: Condvar::new() });
+        let shared =
+            Arc::new(Shared { queue: Mutex::new(Queue::default()), wakeup: Condvar::new() });
         let worker = Arc::clone(&shared);
         thread::spawn(move || worker.run());
         Self { shared }
@@ -50,11 +51,11 @@ impl Timer {
 
     pub(crate) fn after(&self, delay: Duration, job: impl FnOnce() + Send + 'static) {
         let mut queue = self.shared.lock();
-        let order = queue.given;
-        queue.given += 1;
+        let order = queue.n_added;
+        queue.n_added += 1;
         queue.jobs.push(Entry { at: now() + delay, order, job: Box::new(job) });
         drop(queue);
-        self.shared.bell.notify_one();
+        self.shared.wakeup.notify_one();
     }
 }
 
@@ -64,7 +65,7 @@ impl Drop for Timer {
         queue.closed = true;
         queue.jobs.clear();
         drop(queue);
-        self.shared.bell.notify_one();
+        self.shared.wakeup.notify_one();
     }
 }
 
@@ -90,9 +91,9 @@ impl Shared {
             queue = match wait {
                 Some(Duration::ZERO) => return queue.jobs.pop().map(|entry| entry.job),
                 Some(wait) => {
-                    self.bell.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0
+                    self.wakeup.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0
                 }
-                None => self.bell.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                None => self.wakeup.wait(queue).unwrap_or_else(PoisonError::into_inner),
             };
         }
     }
@@ -133,14 +134,14 @@ mod tests {
     #[test]
     fn jobs_run_in_the_order_of_their_times() {
         let timer = Timer::start();
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         for (name, delay) in [("late", 30), ("soon", 0), ("soon too", 0), ("later", 60)] {
-            let tell = tell.clone();
+            let sender = sender.clone();
             timer.after(Duration::from_millis(delay), move || {
-                tell.send(name).expect("the test listens");
+                sender.send(name).expect("the test listens");
             });
         }
-        let order: Vec<&str> = told.iter().take(4).collect();
+        let order: Vec<&str> = receiver.iter().take(4).collect();
         assert_eq!(order, ["soon", "soon too", "late", "later"]);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::timer::now;
 
 /// How long to wait between two looks.
-const PAUSE: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Waits until `fact` holds.
 ///
@@ -38,8 +38,8 @@ pub async fn eventually_async(
     let mut waited = Duration::ZERO;
     while !fact().await {
         assert!(waited < within, "not within {within:?}: {what}");
-        sleep(PAUSE).await;
-        waited += PAUSE;
+        sleep(POLL_INTERVAL).await;
+        waited += POLL_INTERVAL;
     }
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn poll(within: Duration, mut fact: impl FnMut() -> bool) -> bool {
         if last {
             return false;
         }
-        thread::sleep(PAUSE);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -75,12 +75,12 @@ mod tests {
 
     #[test]
     fn a_fact_that_comes_true_is_waited_for() {
-        let mut looks = 0;
+        let mut n_polls = 0;
         eventually(Duration::from_secs(5), "the third look", || {
-            looks += 1;
-            looks == 3
+            n_polls += 1;
+            n_polls == 3
         });
-        assert_eq!(looks, 3);
+        assert_eq!(n_polls, 3);
     }
 
     #[test]

@@ -28,7 +28,7 @@ const READY: Duration = Duration::from_secs(30);
 
 /// What the command line asks for.
 #[derive(Debug, Default)]
-struct Wanted {
+struct Options {
     http: Option<String>,
     raw: Option<String>,
     servers: Vec<McpServerConfig>,
@@ -39,31 +39,31 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&format!("{error:#}"));
+            print_error(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
 fn run() -> Result<()> {
-    let wanted = Wanted::read(std::env::args().skip(1))?;
-    tokio::runtime::Runtime::new()?.block_on(serve(wanted))
+    let options = Options::read(std::env::args().skip(1))?;
+    tokio::runtime::Runtime::new()?.block_on(serve(options))
 }
 
-async fn serve(wanted: Wanted) -> Result<()> {
+async fn serve(options: Options) -> Result<()> {
     let switchboard = Switchboard::new();
     let handler = Arc::clone(&switchboard) as Arc<dyn ClientHandler>;
     let builder = McpManager::builder().handler(handler).limits(Switchboard::limits());
-    let manager = builder.ready_wait(READY).build(wanted.servers);
+    let manager = builder.ready_wait(READY).build(options.servers);
     for server in manager.connect_all().await? {
         if !server.is_connected() {
-            complain(&format!("{}: {}", server.name(), server.state()));
+            print_error(&format!("{}: {}", server.name(), server.state()));
         }
     }
     let manager = Arc::new(manager);
-    let scope = wanted.raw.map_or(Scope::All, Scope::Server);
+    let scope = options.raw.map_or(Scope::All, Scope::Server);
     let gateway = Gateway::new(Arc::clone(&manager), switchboard, scope);
-    let outcome = match wanted.http {
+    let outcome = match options.http {
         Some(address) => listen(&gateway, &address).await,
         None => {
             let (input, output) = standard_streams();
@@ -78,7 +78,7 @@ async fn serve(wanted: Wanted) -> Result<()> {
 
 async fn listen(gateway: &Gateway, address: &str) -> Result<()> {
     let listener = TcpListener::bind(address).await.with_context(|| format!("no {address}"))?;
-    say(&format!("listening http://{}/mcp", listener.local_addr()?));
+    print_line(&format!("listening http://{}/mcp", listener.local_addr()?));
     let endpoint = HttpGateway::new(gateway.clone());
     let mut connections = JoinSet::new();
     let mut input = tokio::io::stdin();
@@ -105,15 +105,15 @@ async fn listen(gateway: &Gateway, address: &str) -> Result<()> {
     }
 }
 
-impl Wanted {
+impl Options {
     fn read(args: impl Iterator<Item = String>) -> Result<Self> {
-        let mut wanted = Self::default();
+        let mut options = Self::default();
         let mut args = args.peekable();
         while let Some(option) = args.next() {
             let value = args.next().with_context(|| format!("`{option}` needs a value"))?;
             match option.as_str() {
-                "--http" => wanted.http = Some(value),
-                "--raw" => wanted.raw = Some(value),
+                "--http" => options.http = Some(value),
+                "--raw" => options.raw = Some(value),
                 "--server" => {
                     let command = args.next().context("`--server` needs a name and a command")?;
                     let mut rest = Vec::new();
@@ -121,21 +121,21 @@ impl Wanted {
                         rest.push(word);
                     }
                     let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
-                    wanted.servers.push(McpServerConfig::stdio(value, command, &rest));
+                    options.servers.push(McpServerConfig::stdio(value, command, &rest));
                 }
                 _ => bail!("no option `{option}`; there are --http, --raw and --server"),
             }
         }
-        Ok(wanted)
+        Ok(options)
     }
 }
 
 #[expect(clippy::print_stdout, reason = "whoever started the endpoint reads where it listens")]
-fn say(text: &str) {
+fn print_line(text: &str) {
     println!("{text}");
 }
 
 #[expect(clippy::print_stderr, reason = "a program of tests has nobody else to tell")]
-fn complain(text: &str) {
+fn print_error(text: &str) {
     eprintln!("{text}");
 }

@@ -2,7 +2,7 @@
 
 use toolrack_transport::Exit;
 
-use super::{Act, Expected, Plan, Step, Weight};
+use super::{Action, Expected, Plan, Step, Weight};
 
 const fn light(
     name: &'static str,
@@ -26,24 +26,24 @@ const fn cancelling(n_cancelled: usize, plan: Plan) -> Plan {
     Plan { n_cancelled: Some(n_cancelled), ..plan }
 }
 
-const fn greet(expected: Expected) -> Step {
-    Step { act: Act::Greet, expected }
+const fn initialize(expected: Expected) -> Step {
+    Step { action: Action::Initialize, expected }
 }
 
 const fn call(expected: Expected) -> Step {
-    Step { act: Act::Call { n_calls: 1, bytes: 0 }, expected }
+    Step { action: Action::Call { n_calls: 1, bytes: 0 }, expected }
 }
 
 const fn calls(n_calls: usize, bytes: usize, expected: Expected) -> Step {
-    Step { act: Act::Call { n_calls, bytes }, expected }
+    Step { action: Action::Call { n_calls, bytes }, expected }
 }
 
 const fn list(expected: Expected) -> Step {
-    Step { act: Act::List, expected }
+    Step { action: Action::List, expected }
 }
 
 const ECHO: Step = call(Expected::Echo);
-const SILENCE: Step = call(Expected::Timeout);
+const NO_RESPONSE: Step = call(Expected::Timeout);
 const MIB: usize = 1 << 20;
 
 pub(crate) const PLANS: &[Plan] = &[
@@ -54,9 +54,9 @@ pub(crate) const PLANS: &[Plan] = &[
     light("blank-lines", "F22", "call=garbage(blank,10)+garbage(crlf,10)+garbage(bom,2)", &[ECHO]),
     light("invalid-utf8", "F27", "call=garbage(utf8,3)", &[ECHO]),
     heavy("garbage-flood", "F21 F33", "call=garbage(text,200000)", &[ECHO]),
-    heavy("garbage-forever", "F21 F33", "call=garbage(text,forever)", &[SILENCE]),
+    heavy("garbage-forever", "F21 F33", "call=garbage(text,forever)", &[NO_RESPONSE]),
     heavy("nonsense-flood", "F33 F53", "call=nonsense(200000)", &[ECHO]),
-    heavy("nonsense-forever", "F33 F53", "call=nonsense(forever)", &[SILENCE]),
+    heavy("nonsense-forever", "F33 F53", "call=nonsense(forever)", &[NO_RESPONSE]),
     // Answers in strange dress.
     light("crlf", "F22", "call=frame(crlf)", &[ECHO]),
     light("byte-order-mark", "F22", "call=frame(bom)", &[ECHO]),
@@ -75,7 +75,7 @@ pub(crate) const PLANS: &[Plan] = &[
         "huge-open",
         "F23",
         "call:1=huge(40MiB,open)",
-        &[SILENCE, call(Expected::Oversize), ECHO],
+        &[NO_RESPONSE, call(Expected::Oversize), ECHO],
     ),
     heavy("huge-front", "F23", "call:1=huge(40MiB,front)", &[call(Expected::Oversize), ECHO]),
     heavy("huge-back", "F23", "call:1=huge(40MiB,back)", &[call(Expected::Oversize), ECHO]),
@@ -85,7 +85,7 @@ pub(crate) const PLANS: &[Plan] = &[
     light("stderr-at-start", "F30", "start=stderr(10MiB)", &[ECHO]),
     light("stderr-closed", "F30", "start=close(stderr)", &[ECHO]),
     // Servers that do not read.
-    light("stops-reading", "F32 F43", "initialized=stopread", &[SILENCE]),
+    light("stops-reading", "F32 F43", "initialized=stopread", &[NO_RESPONSE]),
     light(
         "stops-reading-large",
         "F32 F43",
@@ -104,14 +104,14 @@ pub(crate) const PLANS: &[Plan] = &[
         "initialized=stopread; ignore=term,eof",
         &[calls(2, 2 * MIB, Expected::Timeout)],
     ),
-    light("prompt", "F38", "prompt", &[greet(Expected::Timeout)]),
+    light("prompt", "F38", "prompt", &[initialize(Expected::Timeout)]),
     // Servers that end.
-    light("exit-at-start", "F34", "start=exit(7)", &[greet(Expected::Exited(Exit::Code(7)))]),
+    light("exit-at-start", "F34", "start=exit(7)", &[initialize(Expected::Exited(Exit::Code(7)))]),
     light(
         "exit-in-greeting",
         "F34",
         "initialize=exit(1)",
-        &[greet(Expected::Exited(Exit::Code(1)))],
+        &[initialize(Expected::Exited(Exit::Code(1)))],
     ),
     light(
         "exit-after-greeting",
@@ -133,22 +133,22 @@ pub(crate) const PLANS: &[Plan] = &[
     light("output-leaked", "F36", "call=leak(0)", &[call(Expected::Exited(Exit::Code(0)))]),
     light("talks-after-the-end", "F37", "eof=notify(1000)", &[ECHO]),
     // Answers that come late, twice, or never.
-    cancelling(2, light("silent", "F41 F42", "call=hang", &[SILENCE, SILENCE])),
+    cancelling(2, light("silent", "F41 F42", "call=hang", &[NO_RESPONSE, NO_RESPONSE])),
     cancelling(
         20,
         light("silent-to-many", "F41 F42", "call=hang", &[calls(20, 0, Expected::Timeout)]),
     ),
-    light("silent-greeting", "F41", "initialize=hang", &[greet(Expected::Timeout)]),
-    light("late", "F46", "call:1=late(2500ms)", &[SILENCE, ECHO, ECHO]),
+    light("silent-greeting", "F41", "initialize=hang", &[initialize(Expected::Timeout)]),
+    light("late", "F46", "call:1=late(2500ms)", &[NO_RESPONSE, ECHO, ECHO]),
     light("slow", "F46", "call=late(200ms)", &[ECHO]),
     light("twice", "F47", "call=dup", &[ECHO, ECHO]),
     light("out-of-order", "F46", "call=hold(8)", &[calls(8, 0, Expected::Echo)]),
     // Ids.
-    light("id-zero", "F48", "call=id(zero)", &[SILENCE]),
-    light("id-unknown", "F48", "call=id(unknown)", &[SILENCE]),
+    light("id-zero", "F48", "call=id(zero)", &[NO_RESPONSE]),
+    light("id-unknown", "F48", "call=id(unknown)", &[NO_RESPONSE]),
     light("id-text", "F49", "call=id(text)", &[ECHO]),
     light("id-float", "F49", "call=id(float)", &[ECHO]),
-    light("id-null", "F49", "call=id(null)", &[SILENCE]),
+    light("id-null", "F49", "call=id(null)", &[NO_RESPONSE]),
     light(
         "id-null-error",
         "F49",
@@ -165,13 +165,13 @@ pub(crate) const PLANS: &[Plan] = &[
     // What servers say and ask of their own accord.
     light("asks", "F54 F55", "call=ping(3)", &[ECHO, ECHO]),
     heavy("asks-much", "F54 F56", "call:1=ping(100000)", &[ECHO, ECHO]),
-    heavy("asks-forever", "F54 F56", "call=ping(forever)", &[SILENCE]),
+    heavy("asks-forever", "F54 F56", "call=ping(forever)", &[NO_RESPONSE]),
     heavy("tells-much", "F57", "call:1=notify(200000)", &[ECHO, ECHO]),
-    heavy("tells-forever", "F57", "call=notify(forever)", &[SILENCE]),
+    heavy("tells-forever", "F57", "call=notify(forever)", &[NO_RESPONSE]),
     light("changes", "F58", "call:1=changed(1000,1ms)", &[ECHO, list(Expected::Result)]),
     heavy("changes-much", "F58", "call:1=changed(200000)", &[ECHO, list(Expected::Result)]),
     // Versions and lists.
-    light("odd-version", "F60", "version=1999-01-01", &[greet(Expected::Result), ECHO]),
+    light("odd-version", "F60", "version=1999-01-01", &[initialize(Expected::Result), ECHO]),
     light("same-cursor", "F61", "cursor=same", &[list(Expected::Result), ECHO]),
     light("empty-cursor", "F61", "cursor=empty", &[list(Expected::Result), ECHO]),
     light("endless-cursor", "F61 F62", "cursor=endless", &[list(Expected::Result), ECHO]),
@@ -179,7 +179,7 @@ pub(crate) const PLANS: &[Plan] = &[
     light("deaf-to-term", "F04", "ignore=term", &[ECHO]),
     light("deaf-to-eof", "F04", "ignore=eof", &[ECHO]),
     light("deaf", "F04", "ignore=term,eof", &[ECHO]),
-    light("deaf-and-silent", "F04 F41", "ignore=term,eof; call=hang", &[SILENCE]),
+    light("deaf-and-silent", "F04 F41", "ignore=term,eof; call=hang", &[NO_RESPONSE]),
     light("children", "F01", "children=3", &[ECHO]),
     light("tree", "F01", "tree", &[ECHO]),
     light("tree-dies", "F01 F40", "tree; call=exit(1)", &[call(Expected::Gone)]),
@@ -192,6 +192,6 @@ pub(crate) const PLANS: &[Plan] = &[
         "escape=2; call=exit(2)",
         &[call(Expected::Exited(Exit::Code(2)))],
     ),
-    heavy("spin", "F12 F41", "call=spin", &[SILENCE]),
-    heavy("spin-in-greeting", "F12 F41", "initialize=spin", &[greet(Expected::Timeout)]),
+    heavy("spin", "F12 F41", "call=spin", &[NO_RESPONSE]),
+    heavy("spin-in-greeting", "F12 F41", "initialize=spin", &[initialize(Expected::Timeout)]),
 ];

@@ -27,7 +27,7 @@ pub(crate) struct Request {
 
 /// One answer.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: Vec<u8>,
@@ -35,7 +35,7 @@ pub(crate) struct Reply {
 
 /// A request as a test sees it afterwards.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct RecordedRequest {
     /// Who was asked.
     pub role: Role,
     /// `GET` or `POST`.
@@ -52,7 +52,7 @@ pub struct Seen {
     pub body: String,
 }
 
-impl Seen {
+impl RecordedRequest {
     pub(crate) fn new(role: Role, request: &Request) -> Self {
         Self {
             role,
@@ -81,13 +81,13 @@ fn find_pair<'a>(pairs: &'a [(String, String)], name: &str) -> Option<&'a str> {
     pairs.iter().find(|(pair, _)| pair == name).map(|(_, value)| value.as_str())
 }
 
-impl Reply {
+impl Response {
     pub(crate) fn json(status: u16, body: &impl Serialize) -> Self {
         let headers = vec![("content-type", "application/json".to_owned())];
         Self { status, headers, body: serde_json::to_vec(body).unwrap_or_default() }
     }
 
-    pub(crate) fn plain(status: u16) -> Self {
+    pub(crate) fn empty(status: u16) -> Self {
         Self { status, headers: Vec::new(), body: Vec::new() }
     }
 
@@ -141,15 +141,15 @@ fn parse(bytes: &[u8]) -> Option<Request> {
     })
 }
 
-pub(crate) fn write(mut stream: TcpStream, reply: &Reply) -> io::Result<()> {
+pub(crate) fn write(mut stream: TcpStream, response: &Response) -> io::Result<()> {
     stream.set_write_timeout(Some(LIMIT))?;
-    let mut head = format!("HTTP/1.1 {} Answer\r\nconnection: close\r\n", reply.status);
-    for (name, value) in &reply.headers {
+    let mut head = format!("HTTP/1.1 {} Answer\r\nconnection: close\r\n", response.status);
+    for (name, value) in &response.headers {
         write!(head, "{name}: {value}\r\n").unwrap_or_default();
     }
-    write!(head, "content-length: {}\r\n\r\n", reply.body.len()).unwrap_or_default();
+    write!(head, "content-length: {}\r\n\r\n", response.body.len()).unwrap_or_default();
     let mut bytes = head.into_bytes();
-    bytes.extend_from_slice(&reply.body);
+    bytes.extend_from_slice(&response.body);
     stream.write_all(&bytes)
 }
 
@@ -198,7 +198,7 @@ const CLIENT_TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_HOPS: usize = 5;
 
 /// Opens `url` and follows redirects; the answer is the last page, its head included.
-pub fn visit(url: &str) -> io::Result<String> {
+pub fn follow_redirects(url: &str) -> io::Result<String> {
     let mut url = url.to_owned();
     for _hop in 0..MAX_HOPS {
         let answer = exchange(&url, "GET", "", "")?;

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use super::fault::HTTP_FAULTS;
-use super::fault::{FAULTS, bare};
+use super::fault::{FAULTS, fault_name};
 use crate::quantity::{self, Times};
 
 /// Words and what they mean; the first is what an absent argument means.
-pub(super) type Words<T, const N: usize> = [(&'static str, T); N];
+pub(super) type Choices<T, const N: usize> = [(&'static str, T); N];
 
 /// The arguments of one fault, taken from the front.
 pub(super) struct Args<'a> {
@@ -16,7 +16,7 @@ pub(super) struct Args<'a> {
 }
 
 impl<'a> Args<'a> {
-    pub(super) fn of(name: &'a str, text: &'a str) -> Self {
+    pub(super) fn new(name: &'a str, text: &'a str) -> Self {
         let items: Vec<&str> =
             text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
         Self { name, left: items.into_iter() }
@@ -41,11 +41,11 @@ impl<'a> Args<'a> {
         self.left.next().map_or_else(|| Err(self.wants("a size")), quantity::bytes)
     }
 
-    pub(super) fn maybe_time(&mut self) -> Result<Option<Duration>, String> {
+    pub(super) fn optional_time(&mut self) -> Result<Option<Duration>, String> {
         self.left.next().map(quantity::time).transpose()
     }
 
-    pub(super) fn maybe_bytes(&mut self) -> Result<Option<u64>, String> {
+    pub(super) fn optional_bytes(&mut self) -> Result<Option<u64>, String> {
         self.left.next().map(quantity::bytes).transpose()
     }
 
@@ -80,7 +80,7 @@ impl<'a> Args<'a> {
 
     pub(super) fn word<T: Copy, const N: usize>(
         &mut self,
-        words: &Words<T, N>,
+        words: &Choices<T, N>,
     ) -> Result<T, String> {
         let Some(text) = self.left.next() else {
             return words.first().map(|(_, words)| *words).ok_or_else(|| self.wants("an argument"));
@@ -94,7 +94,7 @@ impl<'a> Args<'a> {
 
     pub(super) fn words<T: Copy, const N: usize>(
         &mut self,
-        words: &Words<T, N>,
+        words: &Choices<T, N>,
     ) -> Result<Vec<T>, String> {
         let mut all = Vec::new();
         while self.left.len() > 0 {
@@ -112,7 +112,7 @@ impl<'a> Args<'a> {
 
     fn wants(&self, what: &str) -> String {
         let example =
-            FAULTS.iter().chain(HTTP_FAULTS).find(|(example, _)| bare(example) == self.name);
+            FAULTS.iter().chain(HTTP_FAULTS).find(|(example, _)| fault_name(example) == self.name);
         let example = example.map_or(self.name, |(example, _)| example);
         format!("`{}` needs {what}, as in `{example}`", self.name)
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::Moment;
-use super::args::{Args, Words};
+use super::Trigger;
+use super::args::{Args, Choices};
 use crate::quantity::Times;
 
 /// One thing that goes wrong.
@@ -22,7 +22,7 @@ pub(crate) enum Fault {
     Shape(Shape),
     Error(i64),
     Frame(Framing),
-    Huge { bytes: u64, place: Place },
+    Huge { bytes: u64, place: HugePlacement },
     Version(String),
     Cursor(Cursor),
     Garbage { kind: Garbage, times: Times },
@@ -76,7 +76,7 @@ pub(crate) enum Framing {
 
 /// Where the id of the call stands in a huge line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum HugePlacement {
     /// A line of junk before the answer; no id.
     Line,
     /// Junk without an end, and no answer.
@@ -189,13 +189,13 @@ impl Fault {
                 None => return Err(format!("`{text}` lacks its closing parenthesis")),
             },
         };
-        let mut args = Args::of(name, args);
-        let fault = Self::of(name, &mut args)?;
+        let mut args = Args::new(name, args);
+        let fault = Self::from_name(name, &mut args)?;
         args.done()?;
         Ok(fault)
     }
 
-    fn of(name: &str, args: &mut Args<'_>) -> Result<Self, String> {
+    fn from_name(name: &str, args: &mut Args<'_>) -> Result<Self, String> {
         Ok(match name {
             "ok" => Self::Ok,
             "late" => Self::Late(args.time(Duration::from_millis(200))?),
@@ -228,11 +228,11 @@ impl Fault {
             "prompt" => Self::Prompt,
             "ignore" => Self::Ignore(args.words(&IGNORED)?),
             "tree" => Self::Tree(args.count(1)?),
-            other => match HttpFault::of(other, args)? {
+            other => match HttpFault::from_name(other, args)? {
                 Some(fault) => Self::Http(fault),
                 None => {
                     let all = FAULTS.iter().chain(HTTP_FAULTS);
-                    let known: Vec<&str> = all.map(|(example, _)| bare(example)).collect();
+                    let known: Vec<&str> = all.map(|(example, _)| fault_name(example)).collect();
                     let known = known.join(", ");
                     return Err(format!("no fault or moment `{name}`; faults: {known}"));
                 }
@@ -241,8 +241,8 @@ impl Fault {
     }
 
     /// Whether a request is turned away before anything is done for it.
-    pub(crate) fn refuses(&self) -> bool {
-        matches!(self, Self::Http(fault) if fault.refuses())
+    pub(crate) fn rejects_request(&self) -> bool {
+        matches!(self, Self::Http(fault) if fault.rejects_request())
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -283,32 +283,32 @@ impl Fault {
     }
 
     /// Where the fault stands when the plan names no moment.
-    pub(super) fn usual_moment(&self) -> Moment {
+    pub(super) fn default_trigger(&self) -> Trigger {
         match self {
-            Self::Version(_) => Moment::Initialize,
-            Self::Cursor(_) => Moment::List,
+            Self::Version(_) => Trigger::Initialize,
+            Self::Cursor(_) => Trigger::List,
             Self::Ignore(_)
             | Self::Tree(_)
             | Self::Escape(_)
             | Self::Children(_)
-            | Self::Prompt => Moment::Start,
-            _ => Moment::Call,
+            | Self::Prompt => Trigger::Start,
+            _ => Trigger::Call,
         }
     }
 
     /// The only moments at which the fault makes sense, where they are few.
-    pub(super) fn only_at(&self) -> Option<&'static [Moment]> {
+    pub(super) fn allowed_triggers(&self) -> Option<&'static [Trigger]> {
         match self {
-            Self::Version(_) => Some(&[Moment::Initialize, Moment::Discover]),
-            Self::Cursor(_) => Some(&[Moment::List]),
-            Self::Ignore(_) | Self::Tree(_) => Some(&[Moment::Start]),
-            Self::Http(_) => Some(HTTP_MOMENTS),
+            Self::Version(_) => Some(&[Trigger::Initialize, Trigger::Discover]),
+            Self::Cursor(_) => Some(&[Trigger::List]),
+            Self::Ignore(_) | Self::Tree(_) => Some(&[Trigger::Start]),
+            Self::Http(_) => Some(HTTP_TRIGGERS),
             _ => None,
         }
     }
 
     /// Whether the fault is about an answer, and so needs a request.
-    pub(super) fn needs_answer(&self) -> bool {
+    pub(super) fn needs_request(&self) -> bool {
         match self {
             Self::Late(_)
             | Self::Hold(_)
@@ -319,43 +319,47 @@ impl Fault {
             | Self::Error(_)
             | Self::Half(_)
             | Self::Frame(_) => true,
-            Self::Huge { place, .. } => matches!(place, Place::Front | Place::Back),
+            Self::Huge { place, .. } => matches!(place, HugePlacement::Front | HugePlacement::Back),
             _ => false,
         }
     }
 }
 
 /// The name in an example of `FAULTS`.
-pub(super) fn bare(example: &str) -> &str {
+pub(super) fn fault_name(example: &str) -> &str {
     example.split('(').next().unwrap_or(example)
 }
 
 /// The first word of each table is what an absent argument means.
-const WRONG_IDS: Words<WrongId, 5> = [
+const WRONG_IDS: Choices<WrongId, 5> = [
     ("zero", WrongId::Zero),
     ("text", WrongId::Text),
     ("float", WrongId::Float),
     ("unknown", WrongId::Unknown),
     ("null", WrongId::Null),
 ];
-const SHAPES: Words<Shape, 5> = [
+const SHAPES: Choices<Shape, 5> = [
     ("both", Shape::Both),
     ("neither", Shape::Neither),
     ("null", Shape::Null),
     ("number", Shape::Number),
     ("alien", Shape::Alien),
 ];
-const FRAMINGS: Words<Framing, 4> = [
+const FRAMINGS: Choices<Framing, 4> = [
     ("crlf", Framing::Crlf),
     ("bom", Framing::Bom),
     ("bytewise", Framing::Bytewise),
     ("batch", Framing::Batch),
 ];
-const PLACES: Words<Place, 4> =
-    [("line", Place::Line), ("open", Place::Open), ("front", Place::Front), ("back", Place::Back)];
-const CURSORS: Words<Cursor, 3> =
+const PLACES: Choices<HugePlacement, 4> = [
+    ("line", HugePlacement::Line),
+    ("open", HugePlacement::Open),
+    ("front", HugePlacement::Front),
+    ("back", HugePlacement::Back),
+];
+const CURSORS: Choices<Cursor, 3> =
     [("same", Cursor::Same), ("empty", Cursor::Empty), ("endless", Cursor::Endless)];
-const GARBAGE: Words<Garbage, 7> = [
+const GARBAGE: Choices<Garbage, 7> = [
     ("text", Garbage::Text),
     ("ansi", Garbage::Ansi),
     ("blank", Garbage::Blank),
@@ -364,11 +368,11 @@ const GARBAGE: Words<Garbage, 7> = [
     ("utf8", Garbage::Utf8),
     ("json", Garbage::Json),
 ];
-const LINES: Words<Lines, 2> = [("lines", Lines::Many), ("raw", Lines::None)];
-const STREAMS: Words<Stream, 3> =
+const LINES: Choices<Lines, 2> = [("lines", Lines::Many), ("raw", Lines::None)];
+const STREAMS: Choices<Stream, 3> =
     [("stdout", Stream::Stdout), ("stdin", Stream::Stdin), ("stderr", Stream::Stderr)];
-const IGNORED: Words<Ignored, 2> = [("term", Ignored::Term), ("eof", Ignored::Eof)];
-const SIGNALS: Words<Signal, 6> = [
+const IGNORED: Choices<Ignored, 2> = [("term", Ignored::Term), ("eof", Ignored::Eof)];
+const SIGNALS: Choices<Signal, 6> = [
     ("KILL", Signal::KILL),
     ("TERM", Signal::TERM),
     ("HUP", Signal::HUP),
@@ -381,13 +385,13 @@ const SIGNALS: Words<Signal, 6> = [
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum HttpFault {
     Status { code: u16, retry_after: Option<Duration> },
-    Redirect { to: Target, code: u16 },
+    Redirect { to: RedirectTarget, code: u16 },
     Forget,
     Drop,
     Reset,
     Mute,
     Empty,
-    Kind(Kind),
+    ContentKind(ContentKind),
     Cut(Cut),
     End(Option<Duration>),
     Elsewhere,
@@ -397,7 +401,7 @@ pub(crate) enum HttpFault {
 
 /// Where a redirect leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum RedirectTarget {
     /// Another path of the same origin, which is served like the first.
     Same,
     /// The same server under another port, which is another origin.
@@ -408,7 +412,7 @@ pub(crate) enum Target {
 
 /// What a reply says that it contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ContentKind {
     /// A web page instead of the answer.
     Html,
     /// The answer, called plain text.
@@ -455,38 +459,38 @@ pub(crate) const HTTP_FAULTS: &[(&str, &str)] = &[
 ];
 
 /// Where such a fault may stand: at whatever is answered by an HTTP reply of its own.
-pub(super) const HTTP_MOMENTS: &[Moment] = &[
-    Moment::Call,
-    Moment::List,
-    Moment::Initialize,
-    Moment::Discover,
-    Moment::Initialized,
-    Moment::Listen,
-    Moment::Unknown,
-    Moment::Http,
-    Moment::Stream,
-    Moment::Delete,
+pub(super) const HTTP_TRIGGERS: &[Trigger] = &[
+    Trigger::Call,
+    Trigger::List,
+    Trigger::Initialize,
+    Trigger::Discover,
+    Trigger::Initialized,
+    Trigger::Listen,
+    Trigger::Unknown,
+    Trigger::Http,
+    Trigger::Stream,
+    Trigger::Delete,
 ];
 
 impl HttpFault {
     /// Nothing when the name is none of these.
-    pub(super) fn of(name: &str, args: &mut Args<'_>) -> Result<Option<Self>, String> {
+    pub(super) fn from_name(name: &str, args: &mut Args<'_>) -> Result<Option<Self>, String> {
         Ok(Some(match name {
-            "status" => Self::Status { code: status(args)?, retry_after: args.maybe_time()? },
+            "status" => Self::Status { code: status(args)?, retry_after: args.optional_time()? },
             "redirect" => Self::Redirect { to: args.word(&TARGETS)?, code: redirection(args)? },
             "forget" => Self::Forget,
             "drop" => Self::Drop,
             "reset" => Self::Reset,
             "mute" => Self::Mute,
             "empty" => Self::Empty,
-            "type" => Self::Kind(args.word(&KINDS)?),
+            "type" => Self::ContentKind(args.word(&KINDS)?),
             "cut" => Self::Cut(args.bytes_or("answer")?.map_or(Cut::BeforeAnswer, Cut::After)),
-            "end" => Self::End(args.maybe_time()?),
+            "end" => Self::End(args.optional_time()?),
             "elsewhere" => Self::Elsewhere,
             "drip" => {
                 Self::Drip { bytes: args.count(1)?, every: args.time(Duration::from_millis(100))? }
             }
-            "gzip" => Self::Gzip(args.maybe_bytes()?),
+            "gzip" => Self::Gzip(args.optional_bytes()?),
             _ => return Ok(None),
         }))
     }
@@ -500,7 +504,7 @@ impl HttpFault {
             Self::Reset => "reset",
             Self::Mute => "mute",
             Self::Empty => "empty",
-            Self::Kind(_) => "type",
+            Self::ContentKind(_) => "type",
             Self::Cut(_) => "cut",
             Self::End(_) => "end",
             Self::Elsewhere => "elsewhere",
@@ -510,7 +514,7 @@ impl HttpFault {
     }
 
     /// Whether the request is turned away before anything is done for it.
-    pub(crate) fn refuses(&self) -> bool {
+    pub(crate) fn rejects_request(&self) -> bool {
         matches!(self, Self::Status { .. } | Self::Redirect { .. } | Self::Forget)
     }
 }
@@ -531,6 +535,10 @@ fn redirection(args: &mut Args<'_>) -> Result<u16, String> {
         .ok_or_else(|| format!("`{code}` is no redirect"))
 }
 
-const TARGETS: Words<Target, 3> =
-    [("same", Target::Same), ("other", Target::Other), ("loop", Target::Loop)];
-const KINDS: Words<Kind, 3> = [("html", Kind::Html), ("text", Kind::Text), ("none", Kind::None)];
+const TARGETS: Choices<RedirectTarget, 3> = [
+    ("same", RedirectTarget::Same),
+    ("other", RedirectTarget::Other),
+    ("loop", RedirectTarget::Loop),
+];
+const KINDS: Choices<ContentKind, 3> =
+    [("html", ContentKind::Html), ("text", ContentKind::Text), ("none", ContentKind::None)];

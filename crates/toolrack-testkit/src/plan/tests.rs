@@ -7,16 +7,16 @@ use super::*;
 use crate::quantity::Times;
 
 /// What a plan does at the first ten times of a moment, by the names of the faults.
-fn names_at(plan: &str, moment: Moment) -> Vec<String> {
+fn names_at(plan: &str, trigger: Trigger) -> Vec<String> {
     let plan = Plan::parse(plan).expect("a plan");
-    let at = |n| plan.at(moment, n).map(Fault::name).collect::<Vec<&str>>().join("+");
+    let at = |n| plan.faults_at(trigger, n).map(Fault::name).collect::<Vec<&str>>().join("+");
     (1..=10).map(at).collect()
 }
 
 #[test]
 fn a_rule_applies_to_the_times_it_names() {
     let check = |plan: &str, expected: &str| {
-        assert_eq!(names_at(plan, Moment::Call).join(","), expected, "{plan}");
+        assert_eq!(names_at(plan, Trigger::Call).join(","), expected, "{plan}");
     };
     check("", ",,,,,,,,,");
     check("call:3=exit(1)", ",,exit,,,,,,,");
@@ -31,26 +31,30 @@ fn a_rule_applies_to_the_times_it_names() {
 
 #[test]
 fn a_fault_without_a_moment_stands_at_its_usual_one() {
-    let check = |plan: &str, moment: Moment, expected: Fault| {
+    let check = |plan: &str, trigger: Trigger, expected: Fault| {
         let parsed = Plan::parse(plan).expect("a plan");
-        assert_eq!(parsed.at(moment, 1).collect::<Vec<_>>(), [&expected], "{plan}");
+        assert_eq!(parsed.faults_at(trigger, 1).collect::<Vec<_>>(), [&expected], "{plan}");
     };
-    check("stderr=10MiB", Moment::Call, Fault::Stderr { bytes: 10 << 20, lines: Lines::Many });
-    check("stderr=8,raw", Moment::Call, Fault::Stderr { bytes: 8, lines: Lines::None });
-    check("late", Moment::Call, Fault::Late(Duration::from_millis(200)));
-    check("ignore=term,eof", Moment::Start, Fault::Ignore(vec![Ignored::Term, Ignored::Eof]));
-    check("tree", Moment::Start, Fault::Tree(1));
-    check("escape=2", Moment::Start, Fault::Escape(2));
-    check("cursor=empty", Moment::List, Fault::Cursor(Cursor::Empty));
-    check("version=1999-01-01", Moment::Initialize, Fault::Version("1999-01-01".to_owned()));
-    check("unknown=exit(7)", Moment::Unknown, Fault::Exit(7));
-    check("nonsense=forever", Moment::Call, Fault::Nonsense(Times::Forever));
+    check("stderr=10MiB", Trigger::Call, Fault::Stderr { bytes: 10 << 20, lines: Lines::Many });
+    check("stderr=8,raw", Trigger::Call, Fault::Stderr { bytes: 8, lines: Lines::None });
+    check("late", Trigger::Call, Fault::Late(Duration::from_millis(200)));
+    check("ignore=term,eof", Trigger::Start, Fault::Ignore(vec![Ignored::Term, Ignored::Eof]));
+    check("tree", Trigger::Start, Fault::Tree(1));
+    check("escape=2", Trigger::Start, Fault::Escape(2));
+    check("cursor=empty", Trigger::List, Fault::Cursor(Cursor::Empty));
+    check("version=1999-01-01", Trigger::Initialize, Fault::Version("1999-01-01".to_owned()));
+    check("unknown=exit(7)", Trigger::Unknown, Fault::Exit(7));
+    check("nonsense=forever", Trigger::Call, Fault::Nonsense(Times::Forever));
     check(
         "start=changed(5,1ms)",
-        Moment::Start,
+        Trigger::Start,
         Fault::Changed { times: Times::Count(5), every: Duration::from_millis(1) },
     );
-    check("huge=1GiB,front", Moment::Call, Fault::Huge { bytes: 1 << 30, place: Place::Front });
+    check(
+        "huge=1GiB,front",
+        Trigger::Call,
+        Fault::Huge { bytes: 1 << 30, place: HugePlacement::Front },
+    );
 }
 
 #[test]
@@ -100,7 +104,7 @@ fn the_help_shows_every_fault_as_it_is_parsed() {
 fn a_mix_follows_its_weights_and_its_seed() {
     let text = "ok=80,exit=5,hang=5,garbage(ansi,2)=5,late=3,dup=2";
     let tally = |seed: u64| {
-        let mix = Mix::parse(text, seed).expect("a mix");
+        let mix = FaultMix::parse(text, seed).expect("a mix");
         let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
         for number in 1..=100_000 {
             *counts.entry(mix.pick(number).name()).or_default() += 1;
@@ -119,7 +123,7 @@ fn a_mix_follows_its_weights_and_its_seed() {
 #[test]
 fn a_bad_mix_says_why() {
     let check = |text: &str, expected: &str| {
-        assert_eq!(Mix::parse(text, 0), Err(expected.to_owned()));
+        assert_eq!(FaultMix::parse(text, 0), Err(expected.to_owned()));
     };
     check("ok", "`ok` has no weight, as in `ok=80`");
     check("ok=x", "`x` is no whole number");

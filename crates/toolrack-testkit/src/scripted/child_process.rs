@@ -35,7 +35,7 @@ pub(super) fn start_children(n_children: u64, options: &Options) -> io::Result<(
 }
 
 /// Starts a process that does nothing but keep our stdout open.
-pub(super) fn leave_a_holder(options: &Options) -> io::Result<()> {
+pub(super) fn start_stdout_holder(options: &Options) -> io::Result<()> {
     drop(start("child", options, Stdio::inherit())?);
     Ok(())
 }
@@ -46,7 +46,7 @@ pub(super) fn start_escapees(n_escapees: u64, options: &Options) -> io::Result<(
     if between.success() { Ok(()) } else { Err(io::Error::other("nobody escaped")) }
 }
 
-pub(super) fn be_between(n_escapees: u64, options: &Options) -> io::Result<ExitCode> {
+pub(super) fn run_intermediate(n_escapees: u64, options: &Options) -> io::Result<ExitCode> {
     for _ in 0..n_escapees {
         let mut escapee = start("escapee", options, Stdio::piped())?;
         // The escapee says when it has left the session; then it may lose its parent.
@@ -57,36 +57,36 @@ pub(super) fn be_between(n_escapees: u64, options: &Options) -> io::Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn be_an_escapee(lifetime: Duration) -> io::Result<ExitCode> {
+pub(super) fn run_escapee(lifetime: Duration) -> io::Result<ExitCode> {
     rustix::process::setsid()?;
     for signal in [SIGTERM, SIGHUP, SIGINT] {
-        be_deaf_to(signal)?;
+        ignore_signal(signal)?;
     }
     io::stdout().write_all(b"\n").and_then(|()| io::stdout().flush())?;
-    linger(lifetime)
+    sleep_then_exit(lifetime)
 }
 
-pub(super) fn be_a_child(lifetime: Duration) -> io::Result<ExitCode> {
-    linger(lifetime)
+pub(super) fn run_child(lifetime: Duration) -> io::Result<ExitCode> {
+    sleep_then_exit(lifetime)
 }
 
-pub(super) fn be_deaf_to_term() -> io::Result<()> {
-    be_deaf_to(SIGTERM)
+pub(super) fn ignore_sigterm() -> io::Result<()> {
+    ignore_signal(SIGTERM)
 }
 
 /// Does nothing for the rest of the process's life.
-pub(super) fn linger(lifetime: Duration) -> ! {
+pub(super) fn sleep_then_exit(lifetime: Duration) -> ! {
     thread::sleep(lifetime);
-    leave(0)
+    exit(0)
 }
 
 #[expect(clippy::exit, reason = "a plan says where the process ends, in the middle of anything")]
-pub(super) fn leave(code: i32) -> ! {
+pub(super) fn exit(code: i32) -> ! {
     std::process::exit(code)
 }
 
 /// A flag that nobody reads replaces what the signal would do.
-fn be_deaf_to(signal: i32) -> io::Result<()> {
+fn ignore_signal(signal: i32) -> io::Result<()> {
     signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false))).map(|_registered| ())
 }
 

@@ -44,7 +44,7 @@ impl HeaderTools {
 const NAME: &str = "routed";
 
 /// The header, without its prefix, and the path of each argument that a call must mirror.
-pub(super) fn mirrored(tool: &str) -> &'static [(&'static str, &'static [&'static str])] {
+pub(super) fn mirrored_headers(tool: &str) -> &'static [(&'static str, &'static [&'static str])] {
     if tool != NAME {
         return &[];
     }
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_mirrored_arguments_are_the_annotated_ones() {
-        for (header, path) in mirrored(NAME) {
+        for (header, path) in mirrored_headers(NAME) {
             let pointer = format!("/{}", path.join("/properties/"));
             let schema = valid().pointer(&pointer).cloned().expect("a property");
             let annotated = schema.get("x-mcp-header").and_then(Value::as_str).expect("a header");

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::header_tools::HeaderTools;
-use super::http::{EndpointForm, HttpOptions, Replies, Shape};
-use crate::plan::{FAULTS, Fault, HTTP_FAULTS, Mix, Moment, Plan};
+use super::http::{EndpointForm, HttpOptions, ReplyMode, Shape};
+use crate::plan::{FAULTS, Fault, FaultMix, HTTP_FAULTS, Plan, Trigger};
 use crate::quantity;
-use crate::revision::{Revision, Speaks};
+use crate::revision::{Revision, SupportedRevisions};
 
 #[derive(Debug)]
 pub(super) enum Command {
@@ -19,15 +19,15 @@ pub(super) enum Command {
 
 #[derive(Debug)]
 pub(super) struct Options {
-    pub(super) speaks: Speaks,
+    pub(super) revisions: SupportedRevisions,
     pub(super) plan: Plan,
-    pub(super) mix: Option<Mix>,
+    pub(super) mix: Option<FaultMix>,
     pub(super) n_tools: u64,
     pub(super) schema_bytes: u64,
     /// Tools per page; nothing puts all on one.
     pub(super) page_size: Option<usize>,
     /// Whether it says that its tools change, and when.
-    pub(super) announces: bool,
+    pub(super) sends_list_changed: bool,
     pub(super) journal: Option<PathBuf>,
     pub(super) marker: Option<String>,
     pub(super) lifetime: Duration,
@@ -59,19 +59,19 @@ impl Options {
             Fault::Tree(levels) => Some(*levels),
             _ => None,
         };
-        self.plan.at(Moment::Start, 1).find_map(levels).unwrap_or_default()
+        self.plan.faults_at(Trigger::Start, 1).find_map(levels).unwrap_or_default()
     }
 }
 
 pub(super) fn parse(args: &[String]) -> Result<Command, String> {
     let mut options = Options {
-        speaks: Speaks::Only(Revision::R2025_11_25),
+        revisions: SupportedRevisions::Only(Revision::R2025_11_25),
         plan: Plan::default(),
         mix: None,
         n_tools: 0,
         schema_bytes: 0,
         page_size: None,
-        announces: true,
+        sends_list_changed: true,
         journal: None,
         marker: None,
         lifetime: Duration::from_mins(2),
@@ -79,7 +79,7 @@ pub(super) fn parse(args: &[String]) -> Result<Command, String> {
         header_tools: HeaderTools::default(),
         http: None,
     };
-    let (mut mix, mut seed, mut speaks) = (None, 0, None);
+    let (mut mix, mut seed, mut revisions) = (None, 0, None);
     let (mut listen, mut http) = (None, default_http());
     let mut left = args.iter();
     while let Some(name) = left.next() {
@@ -89,7 +89,7 @@ pub(super) fn parse(args: &[String]) -> Result<Command, String> {
         let mut value = || left.next().ok_or_else(|| format!("`{name}` needs a value"));
         let within = |why: String| format!("{name}: {why}");
         match name.as_str() {
-            "--revision" => speaks = Some(Speaks::parse(value()?).map_err(within)?),
+            "--revision" => revisions = Some(SupportedRevisions::parse(value()?).map_err(within)?),
             "--plan" => {
                 options.plan = Plan::parse(value()?).map_err(|error| within(error.to_string()))?;
             }
@@ -98,7 +98,7 @@ pub(super) fn parse(args: &[String]) -> Result<Command, String> {
             "--tools" => options.n_tools = quantity::count(value()?).map_err(within)?,
             "--schema-bytes" => options.schema_bytes = quantity::bytes(value()?).map_err(within)?,
             "--page-size" => options.page_size = Some(page_size(value()?).map_err(within)?),
-            "--silent-changes" => options.announces = false,
+            "--silent-changes" => options.sends_list_changed = false,
             "--journal" => options.journal = Some(PathBuf::from(value()?)),
             "--marker" => options.marker = Some(value()?.clone()),
             "--lifetime" => options.lifetime = quantity::time(value()?).map_err(within)?,
@@ -111,18 +111,18 @@ pub(super) fn parse(args: &[String]) -> Result<Command, String> {
             "--retry" => http.retry = Some(quantity::time(value()?).map_err(within)?),
             "--comments" => http.comments = Some(quantity::time(value()?).map_err(within)?),
             "--shape" => http.shape = word(value()?, &SHAPES).map_err(within)?,
-            "--reply" => http.replies = word(value()?, &REPLIES).map_err(within)?,
+            "--reply" => http.reply_mode = word(value()?, &REPLIES).map_err(within)?,
             "--event-ids" => http.event_ids = word(value()?, &SWITCH).map_err(within)?,
             "--endpoint" => http.endpoint = word(value()?, &ENDPOINTS).map_err(within)?,
             _ => return Err(format!("no option `{name}`")),
         }
     }
     options.http = listen.map(|listen| HttpOptions { listen, ..http });
-    options.speaks = speaks_over(options.http.as_ref(), speaks)?;
+    options.revisions = speaks_over(options.http.as_ref(), revisions)?;
     if let (None, Some(fault)) = (&options.http, options.plan.needs_http()) {
         return Err(format!("--plan: `{fault}` happens only over HTTP, with `--http`"));
     }
-    let mix = mix.map(|text| Mix::parse(text, seed).map_err(|why| format!("--mix: {why}")));
+    let mix = mix.map(|text| FaultMix::parse(text, seed).map_err(|why| format!("--mix: {why}")));
     options.mix = mix.transpose()?;
     Ok(Command::Run(Box::new(options)))
 }
@@ -131,7 +131,7 @@ fn default_http() -> HttpOptions {
     HttpOptions {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         shape: Shape::Session,
-        replies: Replies::Auto,
+        reply_mode: ReplyMode::Auto,
         event_ids: true,
         retry: None,
         comments: None,
@@ -142,22 +142,25 @@ fn default_http() -> HttpOptions {
 }
 
 /// What the server speaks: as asked for, or as its shape suggests.
-fn speaks_over(http: Option<&HttpOptions>, asked: Option<Speaks>) -> Result<Speaks, String> {
+fn speaks_over(
+    http: Option<&HttpOptions>,
+    client_request: Option<SupportedRevisions>,
+) -> Result<SupportedRevisions, String> {
     let usual = match http.map(|http| http.shape) {
-        None | Some(Shape::Session) => Speaks::Only(Revision::R2025_11_25),
-        Some(Shape::Stateless) => Speaks::Only(Revision::R2026_07_28),
-        Some(Shape::Sse) => Speaks::Only(Revision::R2024_11_05),
-        Some(Shape::Dual) => Speaks::Dual,
+        None | Some(Shape::Session) => SupportedRevisions::Only(Revision::R2025_11_25),
+        Some(Shape::Stateless) => SupportedRevisions::Only(Revision::R2026_07_28),
+        Some(Shape::Sse) => SupportedRevisions::Only(Revision::R2024_11_05),
+        Some(Shape::Dual) => SupportedRevisions::Dual,
     };
-    let speaks = asked.unwrap_or(usual);
+    let revisions = client_request.unwrap_or(usual);
     match http.map(|http| http.shape) {
-        Some(Shape::Session | Shape::Sse) if speaks.modern() => {
+        Some(Shape::Session | Shape::Sse) if revisions.has_modern() => {
             Err("--shape: 2026-07-28 has no sessions; its shapes are stateless and dual".to_owned())
         }
-        Some(Shape::Dual) if speaks != Speaks::Dual => {
+        Some(Shape::Dual) if revisions != SupportedRevisions::Dual => {
             Err("--shape: dual speaks every revision".to_owned())
         }
-        _ => Ok(speaks),
+        _ => Ok(revisions),
     }
 }
 
@@ -171,8 +174,8 @@ const SHAPES: [(&str, Shape); 4] = [
     ("sse", Shape::Sse),
     ("dual", Shape::Dual),
 ];
-const REPLIES: [(&str, Replies); 3] =
-    [("json", Replies::Json), ("sse", Replies::Sse), ("auto", Replies::Auto)];
+const REPLIES: [(&str, ReplyMode); 3] =
+    [("json", ReplyMode::Json), ("sse", ReplyMode::Sse), ("auto", ReplyMode::Auto)];
 const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
 const ENDPOINTS: [(&str, EndpointForm); 3] = [
     ("relative", EndpointForm::Relative),
@@ -264,7 +267,7 @@ Examples:
 
 pub(super) fn help_text() -> String {
     let mut text = HEAD.to_owned();
-    let rows = Moment::ALL.iter().map(|(_, name, meaning)| (*name, *meaning));
+    let rows = Trigger::ALL.iter().map(|(_, name, meaning)| (*name, *meaning));
     add_rows(&mut text, rows);
     text.push_str("\nFaults:\n");
     add_rows(&mut text, FAULTS.iter().copied());
@@ -294,15 +297,15 @@ mod tests {
     fn options_are_read_in_any_order() {
         let line = "--seed 7 --mix ok=1 --revision dual --tools 3 --page-size 2 --lifetime 5s";
         let Ok(Command::Run(options)) = parse_words(line) else { panic!("{line}") };
-        let read = (options.speaks, options.n_tools, options.page_size, options.lifetime);
-        assert_eq!(read, (Speaks::Dual, 3, Some(2), Duration::from_secs(5)));
-        assert_eq!(options.mix, Some(Mix::parse("ok=1", 7).expect("a mix")));
+        let read = (options.revisions, options.n_tools, options.page_size, options.lifetime);
+        assert_eq!(read, (SupportedRevisions::Dual, 3, Some(2), Duration::from_secs(5)));
+        assert_eq!(options.mix, Some(FaultMix::parse("ok=1", 7).expect("a mix")));
     }
 
     #[test]
     fn a_seed_can_be_the_process_itself() {
         let Ok(Command::Run(options)) = parse_words("--mix ok=1 --seed pid") else { panic!() };
-        let own = Mix::parse("ok=1", u64::from(std::process::id()));
+        let own = FaultMix::parse("ok=1", u64::from(std::process::id()));
         assert_eq!(options.mix, own.ok());
     }
 
@@ -310,7 +313,7 @@ mod tests {
     fn a_shape_has_its_usual_revision() {
         let check = |line: &str, expected: &str| {
             let Ok(Command::Run(options)) = parse_words(line) else { panic!("{line}") };
-            assert_eq!(Ok(options.speaks), Speaks::parse(expected), "{line}");
+            assert_eq!(Ok(options.revisions), SupportedRevisions::parse(expected), "{line}");
         };
         check("--http 127.0.0.1:0", "2025-11-25");
         check("--http 127.0.0.1:0 --shape stateless", "2026-07-28");

@@ -5,11 +5,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::client::Ticket;
+use super::client::PendingRequest;
 use super::options::Options;
 use super::server::Server;
 use crate::jsonrpc::error_code;
-use crate::jsonrpc::{Answer, Params, Refusal, quoted};
+use crate::jsonrpc::{Params, Response, RpcError, json_string};
 use crate::plan::Cursor;
 use crate::revision::Revision;
 
@@ -60,7 +60,7 @@ const OWN: &[(&str, &str, &str)] = &[
 ];
 
 #[derive(Debug)]
-pub(super) struct Catalog {
+pub(super) struct ToolList {
     n_generated: usize,
     schema_bytes: u64,
     page_size: Option<usize>,
@@ -69,7 +69,7 @@ pub(super) struct Catalog {
     added: Mutex<Vec<String>>,
 }
 
-impl Catalog {
+impl ToolList {
     pub(super) fn new(options: &Options) -> Self {
         let mut special = options.header_tools.list();
         if options.http.is_some() {
@@ -126,7 +126,7 @@ impl Catalog {
         };
         Some(format!(
             r#"{{"name":{},"description":"Says its own name","inputSchema":{}}}"#,
-            quoted(&name),
+            json_string(&name),
             schema_of(self.schema_bytes)
         ))
     }
@@ -139,20 +139,22 @@ impl Catalog {
 impl Server {
     pub(super) fn list_tools(
         &self,
-        ticket: &Ticket,
+        pending: &PendingRequest,
         params: &Params<'_>,
-    ) -> Result<Answer, Refusal> {
-        let planned = ticket.twist.as_ref().and_then(|twist| twist.cursor);
-        let catalog = &self.catalog;
-        let added = catalog.added().clone();
-        let total = OWN.len() + catalog.special.len() + added.len() + catalog.n_generated;
+    ) -> Result<Response, RpcError> {
+        let planned =
+            pending.response_faults.as_ref().and_then(|response_faults| response_faults.cursor);
+        let tool_list = &self.tool_list;
+        let added = tool_list.added().clone();
+        let total = OWN.len() + tool_list.special.len() + added.len() + tool_list.n_generated;
         let from = match (planned, params.cursor.as_deref()) {
             (Some(_), _) | (None, None) => 0,
             (None, Some(cursor)) => from_cursor(cursor, total)?,
         };
-        let to = catalog.page_size.map_or(total, |size| from.saturating_add(size).min(total));
-        let tools: Vec<String> =
-            (from..to).filter_map(|value| catalog.tool(value, &added, ticket.revision)).collect();
+        let to = tool_list.page_size.map_or(total, |size| from.saturating_add(size).min(total));
+        let tools: Vec<String> = (from..to)
+            .filter_map(|value| tool_list.tool(value, &added, pending.revision))
+            .collect();
         let mut members = format!(r#""tools":[{}]"#, tools.join(","));
         let next = match planned {
             Some(Cursor::Same) => Some("again".to_owned()),
@@ -165,17 +167,17 @@ impl Server {
         };
         if let Some(next) = next {
             // Writing to a string cannot fail.
-            write!(members, r#","nextCursor":{}"#, quoted(&next)).unwrap_or_default();
+            write!(members, r#","nextCursor":{}"#, json_string(&next)).unwrap_or_default();
         }
-        Ok(Answer::Cacheable(members))
+        Ok(Response::Cacheable(members))
     }
 }
 
-fn from_cursor(cursor: &str, total: usize) -> Result<usize, Refusal> {
+fn from_cursor(cursor: &str, total: usize) -> Result<usize, RpcError> {
     let place = cursor.strip_prefix("from-").and_then(|rest| rest.parse().ok());
     place
         .filter(|place| *place <= total)
-        .ok_or_else(|| Refusal::new(error_code::INVALID_PARAMS, format!("no cursor `{cursor}`")))
+        .ok_or_else(|| RpcError::new(error_code::INVALID_PARAMS, format!("no cursor `{cursor}`")))
 }
 
 fn own_tool(name: &str, description: &str, properties: &str, revision: Revision) -> String {

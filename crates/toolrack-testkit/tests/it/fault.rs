@@ -6,7 +6,7 @@ use std::os::unix::process::ExitStatusExt;
 use serde_json::{Value, json};
 use toolrack_testkit::{Journal, eventually};
 
-use crate::peer::{PATIENCE, Peer, texts};
+use crate::peer::{Peer, TIMEOUT, texts};
 
 /// The lines that a call of `echo` brings under a plan, with the id `ID` for the id of the call.
 fn lines_of(plan: &str, n_lines: usize) -> Vec<String> {
@@ -15,7 +15,7 @@ fn lines_of(plan: &str, n_lines: usize) -> Vec<String> {
     let read =
         |peer: &mut Peer| String::from_utf8_lossy(&peer.line().expect("a line")).into_owned();
     let lines: Vec<String> = (0..n_lines).map(|_| read(&mut peer)).collect();
-    peer.hang_up();
+    peer.close_stdin();
     if let Some(extra) = peer.line() {
         panic!("{plan}: too much: {}", String::from_utf8_lossy(&extra));
     }
@@ -105,11 +105,11 @@ fn faults_strike_at_their_moments() {
     peer.send("initialize", json!({ "protocolVersion": "2025-11-25" }));
     assert_eq!(peer.message()["msg"], json!("ready"));
     assert_eq!(peer.message()["id"], json!(1));
-    peer.ask("tools/list", json!({}));
+    peer.request("tools/list", json!({}));
     peer.assert_quiet();
-    let second = peer.ask("tools/list", json!({}));
+    let second = peer.request("tools/list", json!({}));
     assert_eq!(peer.message(), second);
-    peer.hang_up();
+    peer.close_stdin();
     assert_eq!((peer.line(), peer.line()), (Some(text), None));
     assert_eq!(peer.exit().code(), Some(0));
 }
@@ -130,7 +130,7 @@ fn a_late_answer_lets_others_pass_and_survives_its_cancellation() {
     let late = peer.call("echo", json!({ "text": "late" }));
     peer.notify("notifications/cancelled", json!({ "requestId": late }));
     peer.assert_quiet();
-    assert_eq!(texts(&peer.answer_to(&late)), json!("late"));
+    assert_eq!(texts(&peer.response_to(&late)), json!("late"));
     peer.finish();
 }
 
@@ -150,7 +150,7 @@ fn huge_answers_carry_their_id_where_planned() {
     }
     let mut open = Peer::legacy(&["--plan", "call:1=huge(1MiB,open)"]);
     open.call("echo", json!({ "text": "x" }));
-    open.hang_up();
+    open.close_stdin();
     assert_eq!(open.line().map(|line| line.len()), Some(1 << 20));
     assert_eq!(open.line(), None);
 }
@@ -164,7 +164,7 @@ fn a_flood_without_end_ends_with_its_reader() {
     }
     let marker = peer.marker.clone();
     drop(peer);
-    marker.assert_nobody_left(PATIENCE);
+    marker.assert_no_processes_left(TIMEOUT);
 }
 
 #[test]
@@ -184,8 +184,8 @@ fn changes_can_come_at_a_pace() {
 fn stderr_is_flooded_before_the_answer() {
     for (plan, n_lines) in [("call:1=stderr(1MiB)", 13_057), ("call:1=stderr(1MiB,raw)", 1)] {
         let mut peer = Peer::legacy(&["--plan", plan]);
-        assert_eq!(peer.told("echo", json!({ "text": "x" })), json!("x"));
-        peer.hang_up();
+        assert_eq!(peer.call_text("echo", json!({ "text": "x" })), json!("x"));
+        peer.close_stdin();
         peer.exit();
         let flood = peer.stderr();
         let seen = (flood.len(), flood.split(|flood| *flood == b'\n').count());
@@ -205,7 +205,7 @@ fn a_server_ends_as_planned() {
         assert_eq!(rest, before, "{plan}");
         let status = peer.exit();
         assert_eq!((status.code(), status.signal()), (code, signal), "{plan}");
-        peer.marker.assert_nobody_left(PATIENCE);
+        peer.marker.assert_no_processes_left(TIMEOUT);
     };
     check("exit=7", Some(7), None, b"");
     check("call:1=exit(0)", Some(0), None, b"");
@@ -241,16 +241,16 @@ fn an_old_server_meets_discovery_in_its_own_way() {
     let mut silent = Peer::scripted(&["--plan", "discover=hang"]);
     silent.send("server/discover", json!({}));
     silent.initialize("2025-11-25");
-    assert_eq!(silent.heard.len(), 1);
+    assert_eq!(silent.received.len(), 1);
     silent.finish();
 
     let mut odd = Peer::scripted(&["--plan", "discover=error(0)"]);
-    assert_eq!(odd.ask("server/discover", json!({}))["error"]["code"], json!(0));
+    assert_eq!(odd.request("server/discover", json!({}))["error"]["code"], json!(0));
     odd.finish();
 
     let mut hangs = Peer::scripted(&["--plan", "initialize=hang"]);
     let id = hangs.send("initialize", json!({ "protocolVersion": "2025-11-25" }));
-    let pinged = hangs.ask("ping", json!({}));
+    let pinged = hangs.request("ping", json!({}));
     assert_eq!(pinged["id"], json!(id.as_u64().expect("a number") + 1));
     hangs.finish();
 }
@@ -263,7 +263,7 @@ fn versions_and_cursors_are_answered_as_planned() {
     peer.finish();
 
     let mut modern = Peer::modern(&["--plan", "discover=version(2031-01-01)"]);
-    let answer = modern.ask("server/discover", json!({}));
+    let answer = modern.request("server/discover", json!({}));
     assert_eq!(answer["result"]["supportedVersions"], json!(["2031-01-01"]));
     modern.finish();
 
@@ -273,9 +273,9 @@ fn versions_and_cursors_are_answered_as_planned() {
         ("cursor=endless", ["1", "2"]),
     ] {
         let mut peer = Peer::legacy(&["--plan", plan]);
-        let first = peer.ask("tools/list", json!({}))["result"]["nextCursor"].clone();
+        let first = peer.request("tools/list", json!({}))["result"]["nextCursor"].clone();
         let second =
-            peer.ask("tools/list", json!({ "cursor": first }))["result"]["nextCursor"].clone();
+            peer.request("tools/list", json!({ "cursor": first }))["result"]["nextCursor"].clone();
         assert_eq!([first, second], expected, "{plan}");
         peer.finish();
     }
@@ -284,10 +284,10 @@ fn versions_and_cursors_are_answered_as_planned() {
 #[test]
 fn a_server_that_stops_reading_answers_what_it_read() {
     let mut peer = Peer::legacy(&["--plan", "call:2=stopread", "--lifetime", "1s"]);
-    assert_eq!(peer.told("echo", json!({ "text": "one" })), json!("one"));
-    assert_eq!(peer.told("echo", json!({ "text": "two" })), json!("two"));
+    assert_eq!(peer.call_text("echo", json!({ "text": "one" })), json!("one"));
+    assert_eq!(peer.call_text("echo", json!({ "text": "two" })), json!("two"));
     peer.call("echo", json!({ "text": "three" }));
-    peer.hang_up();
+    peer.close_stdin();
     assert!(peer.is_running());
     assert_eq!(peer.line(), None);
     assert_eq!(peer.exit().code(), Some(0));
@@ -316,8 +316,8 @@ fn a_server_that_prompts_takes_messages_for_answers() {
     peer.send("initialize", json!({ "protocolVersion": "2025-11-25" }));
     peer.write_raw(b"y\n");
     peer.initialize("2025-11-25");
-    assert_eq!(peer.heard.len(), 1);
-    peer.hang_up();
+    assert_eq!(peer.received.len(), 1);
+    peer.close_stdin();
     peer.exit();
     assert!(peer.stderr().ends_with(b"(y) "));
 }
@@ -333,7 +333,7 @@ fn a_mix_is_the_same_for_the_same_seed() {
         let ids: Vec<Value> = (0..100)
             .map(|n| peer.call("echo", json!({ "text": "x", "nonce": n.to_string() })))
             .collect();
-        peer.hang_up();
+        peer.close_stdin();
         let mut answered = Vec::new();
         while let Some(line) = peer.line() {
             let message: Value = serde_json::from_slice(&line).expect("a message");
@@ -368,6 +368,6 @@ fn a_call_in_which_the_server_dies_is_journaled_as_begun() {
 fn spinning_ends_with_the_lifetime() {
     let mut peer = Peer::scripted(&["--plan", "initialize=spin", "--lifetime", "300ms"]);
     peer.send("initialize", json!({ "protocolVersion": "2025-11-25" }));
-    eventually(PATIENCE, "the spinning server ends", || !peer.is_running());
+    eventually(TIMEOUT, "the spinning server ends", || !peer.is_running());
     assert_eq!(peer.line(), None);
 }

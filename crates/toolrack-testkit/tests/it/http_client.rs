@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
-use crate::peer::PATIENCE;
+use crate::peer::TIMEOUT;
 
 /// One connection.
 #[derive(Debug)]
@@ -41,9 +41,9 @@ impl Head {
 
 impl Http {
     pub(crate) fn connect(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         stream.set_nodelay(true)?;
         Ok(Self { input: BufReader::new(stream), partial: Vec::new() })
     }
@@ -112,7 +112,7 @@ impl Http {
     pub(crate) fn event(&mut self) -> io::Result<Option<Event>> {
         let begun = Instant::now();
         loop {
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > TIMEOUT {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             if let Some(end) = self.partial.windows(2).position(|partial| partial == b"\n\n") {

@@ -5,26 +5,26 @@ use std::time::Duration;
 
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
-use toolrack_testkit::{HttpEnding, HttpLog, Journal, eventually};
+use toolrack_testkit::{HttpLog, HttpOutcome, Journal, eventually};
 
-use crate::http_peer::{Answer, HttpPeer, message_of, read_answer};
-use crate::peer::PATIENCE;
+use crate::http_peer::{HttpPeer, HttpReply, message_of, read_reply};
+use crate::peer::TIMEOUT;
 
 /// What one call of `echo` meets, in the modern era.
-fn met(plan: &str, reply: &str) -> io::Result<Answer> {
+fn met(plan: &str, reply: &str) -> io::Result<HttpReply> {
     let mut peer = HttpPeer::modern(&["--plan", plan, "--reply", reply]);
     let message =
-        peer.request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
+        peer.build_request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
     let answer = peer.try_post(&message);
     // Whatever happened, the server goes on.
-    assert_eq!(peer.ask("server/discover", json!({})).head.status, 200, "{plan}");
+    assert_eq!(peer.request("server/discover", json!({})).head.status, 200, "{plan}");
     answer
 }
 
 #[test]
 fn statuses_come_with_what_belongs_to_them() {
     let check = |plan: &str, status: u16, header: Option<(&str, &str)>, body: &str| {
-        let Answer { head, body: seen, .. } = met(plan, "auto").expect(plan);
+        let HttpReply { head, body: seen, .. } = met(plan, "auto").expect(plan);
         assert_eq!(
             (head.status, String::from_utf8_lossy(&seen).as_ref()),
             (status, body),
@@ -65,7 +65,8 @@ fn a_request_that_is_turned_away_is_not_run() {
         let file = path.to_str().expect("a name");
         let mut peer = HttpPeer::modern(&["--plan", &format!("call={plan}"), "--journal", file]);
         let arguments = json!({ "text": "x", "nonce": "n" });
-        let message = peer.request("tools/call", json!({ "name": "echo", "arguments": arguments }));
+        let message =
+            peer.build_request("tools/call", json!({ "name": "echo", "arguments": arguments }));
         drop(peer.try_post(&message));
         let journal = Journal::read(&path).expect("a journal");
         assert_eq!(journal.executions("n"), executions, "{plan}");
@@ -84,7 +85,7 @@ fn redirects_lead_where_they_say() {
         file,
     ]);
     let message =
-        peer.request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
+        peer.build_request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
     let other = peer.post(&message).head.header("location").map(str::to_owned).expect("a location");
     let authority = other.trim_start_matches("http://").trim_end_matches("/mcp");
     assert_ne!(authority, peer.server.address().to_string());
@@ -96,7 +97,7 @@ fn redirects_lead_where_they_say() {
     let address = authority.parse().expect("an address");
     let mut http = crate::http_client::Http::connect(address).expect("it listens");
     http.send("POST", "/mcp/moved", &headers, message.to_string().as_bytes()).expect("sent");
-    assert_eq!(read_answer(&mut http).expect("a reply").text(), "x");
+    assert_eq!(read_reply(&mut http).expect("a reply").text(), "x");
     let log = HttpLog::read(&log).expect("a log");
     let seen = log.requests.last().expect("a request");
     assert_eq!(seen.headers.get("authorization").map(String::as_str), Some("Bearer secret"));
@@ -124,13 +125,13 @@ fn replies_break_off_as_planned() {
 fn a_mute_reply_has_not_even_a_head() {
     for reply in ["json", "sse"] {
         let mut peer = HttpPeer::modern(&["--plan", "call=mute", "--reply", reply]);
-        let message =
-            peer.request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
+        let message = peer
+            .build_request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
         let http = peer.begin(&message).expect("sent");
         http.stream().set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
         let read = http.stream().read(&mut [0]);
         assert_eq!(read.map_err(|error| error.kind()), Err(io::ErrorKind::WouldBlock));
-        assert_eq!(peer.ask("tools/list", json!({})).head.status, 200);
+        assert_eq!(peer.request("tools/list", json!({})).head.status, 200);
     }
 }
 
@@ -139,10 +140,10 @@ fn notifications_and_streams_go_wrong_too() {
     let mut peer = HttpPeer::start(&["--plan", "initialized=status(500)"], "2025-11-25");
     let info = json!({ "name": "it", "version": "1" });
     let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info });
-    let answer = peer.ask("initialize", params);
+    let answer = peer.request("initialize", params);
     peer.session = answer.head.header("mcp-session-id").map(str::to_owned);
-    let told = peer.post(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-    assert_eq!(told.head.status, 500);
+    let call_text = peer.post(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    assert_eq!(call_text.head.status, 500);
 
     let peer =
         HttpPeer::legacy(&["--plan", "stream:1=status(405); stream:2=end; delete=status(405)"]);
@@ -155,7 +156,7 @@ fn notifications_and_streams_go_wrong_too() {
 
     let mut peer = HttpPeer::modern(&["--plan", "http:1-2=status(503)"]);
     let statuses: Vec<u16> =
-        (0..3).map(|_| peer.ask("tools/list", json!({})).head.status).collect();
+        (0..3).map(|_| peer.request("tools/list", json!({})).head.status).collect();
     assert_eq!(statuses, [503, 503, 200]);
 }
 
@@ -183,8 +184,8 @@ fn a_reply_can_drip() {
 fn replies_can_be_compressed_and_be_bombs() {
     for reply in ["json", "sse"] {
         let mut peer = HttpPeer::modern(&["--plan", "call=gzip", "--reply", reply]);
-        let message =
-            peer.request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
+        let message = peer
+            .build_request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
         let mut http = peer.begin(&message).expect("sent");
         let head = http.head().expect("a head");
         assert_eq!(head.header("content-encoding"), Some("gzip"));
@@ -193,7 +194,7 @@ fn replies_can_be_compressed_and_be_bombs() {
     }
     let mut peer = HttpPeer::modern(&["--plan", "call=gzip(64MiB)"]);
     let message =
-        peer.request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
+        peer.build_request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
     let mut http = peer.begin(&message).expect("sent");
     let head = http.head().expect("a head");
     let packed = http.body(&head).expect("a body");
@@ -231,16 +232,16 @@ fn the_log_tells_how_replies_ended() {
     let plan = "call:1=cut(3); call:2=status(503)";
     let mut peer = HttpPeer::modern(&["--plan", plan, "--http-log", log.to_str().expect("a name")]);
     for _ in 0..3 {
-        let message =
-            peer.request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
+        let message = peer
+            .build_request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
         drop(peer.try_post(&message));
     }
-    let (answered, cut) = (Some(HttpEnding::Answered), Some(HttpEnding::Cut));
+    let (answered, cut) = (Some(HttpOutcome::Completed), Some(HttpOutcome::Cut));
     let expected = [(Some(200), cut), (Some(503), answered), (Some(200), answered)];
     // A reply is read before its end is written down.
-    eventually(PATIENCE, "every reply has ended as planned", || {
+    eventually(TIMEOUT, "every reply has ended as planned", || {
         let log = HttpLog::read(&log).expect("a log");
-        log.with_method("tools/call").map(|method| (method.status, method.ending)).eq(expected)
+        log.with_method("tools/call").map(|method| (method.status, method.outcome)).eq(expected)
     });
 }
 

@@ -1,17 +1,17 @@
 //! 2026-07-28 over HTTP: every request stands alone, its headers are checked, and hanging up cancels it.
 
 use serde_json::{Value, json};
-use toolrack_testkit::{HttpEnding, HttpLog, Journal, eventually};
+use toolrack_testkit::{HttpLog, HttpOutcome, Journal, eventually};
 
 use crate::http_peer::{HttpPeer, message_of};
-use crate::peer::PATIENCE;
+use crate::peer::TIMEOUT;
 use crate::schema;
 
 #[test]
 fn the_modern_revision_works_over_http_and_keeps_to_its_schema() {
     for reply in ["json", "sse", "auto"] {
         let mut peer = HttpPeer::modern(&["--reply", reply, "--header-tools", "all"]);
-        let discovered = peer.ask("server/discover", json!({}));
+        let discovered = peer.request("server/discover", json!({}));
         assert_eq!(discovered.response()["result"]["supportedVersions"], json!(["2026-07-28"]));
         assert_eq!(discovered.head.is_stream(), reply == "sse");
         for (method, params) in [
@@ -19,18 +19,18 @@ fn the_modern_revision_works_over_http_and_keeps_to_its_schema() {
             ("resources/read", json!({ "uri": "test://readme" })),
             ("prompts/get", json!({ "name": "plain" })),
         ] {
-            let answer = peer.ask(method, params);
+            let answer = peer.request(method, params);
             assert_eq!(answer.head.status, 200, "{method}");
             assert!(answer.response().get("result").is_some(), "{method}: {answer:?}");
         }
         assert_eq!(peer.call("add", json!({ "a": 1, "b": 2 })).text(), "3");
         let arguments = json!({ "name": "progress", "arguments": { "steps": 2 }, "_meta": { "progressToken": "t" } });
-        let answer = peer.ask("tools/call", arguments);
+        let answer = peer.request("tools/call", arguments);
         assert_eq!(answer.text(), "took 2 steps");
         assert_eq!(answer.messages.len(), if reply == "json" { 1 } else { 3 });
         schema::assert_all_valid(
-            &peer.heard,
-            &peer.asked,
+            &peer.received,
+            &peer.sent_requests,
             "2026-07-28",
             "the_modern_revision_works_over_http",
         );
@@ -44,21 +44,21 @@ fn refusals_have_their_status() {
         let answer = peer.post(&message);
         assert_eq!((answer.head.status, answer.code()), (status, Some(code)), "{message}");
     };
-    let unknown = peer.request("nothing/here", json!({}));
+    let unknown = peer.build_request("nothing/here", json!({}));
     check(&mut peer, unknown, 404, -32601);
-    let initialize = peer.request("initialize", json!({ "protocolVersion": "2025-11-25" }));
+    let initialize = peer.build_request("initialize", json!({ "protocolVersion": "2025-11-25" }));
     check(&mut peer, initialize, 400, -32022);
-    let mut naked = peer.request("tools/list", json!({}));
+    let mut naked = peer.build_request("tools/list", json!({}));
     naked["params"]["_meta"] = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28" });
     check(&mut peer, naked, 400, -32602);
-    let force =
-        peer.request("tools/call", json!({ "name": "ask", "arguments": { "kind": "sampling" } }));
+    let force = peer
+        .build_request("tools/call", json!({ "name": "ask", "arguments": { "kind": "sampling" } }));
     check(&mut peer, force, 400, -32021);
     // A tool that is not there is no fault of the request.
-    let stranger = peer.request("tools/call", json!({ "name": "stranger" }));
+    let stranger = peer.build_request("tools/call", json!({ "name": "stranger" }));
     check(&mut peer, stranger, 200, -32602);
     peer.revision = "2031-01-01";
-    let mut future = peer.request("server/discover", json!({}));
+    let mut future = peer.build_request("server/discover", json!({}));
     future["params"] = json!({ "_meta": {
         "io.modelcontextprotocol/protocolVersion": "2031-01-01",
         "io.modelcontextprotocol/clientCapabilities": {},
@@ -71,7 +71,7 @@ fn refusals_have_their_status() {
     ];
     let mut http = peer.connect();
     http.send("POST", "/mcp", &headers, future.to_string().as_bytes()).expect("sent");
-    let answer = crate::http_peer::read_answer(&mut http).expect("a reply");
+    let answer = crate::http_peer::read_reply(&mut http).expect("a reply");
     assert_eq!((answer.head.status, answer.code()), (400, Some(-32022)));
 }
 
@@ -79,7 +79,7 @@ fn refusals_have_their_status() {
 fn headers_that_do_not_fit_the_body_are_refused() {
     let mut peer = HttpPeer::modern(&["--header-tools", "valid"]);
     let message =
-        peer.request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
+        peer.build_request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
     let right = peer.headers(&message);
     let check = |wrong: &str, value: Option<&str>, expected: (u16, Option<i64>)| {
         let mut headers: Vec<(&str, &str)> =
@@ -87,7 +87,7 @@ fn headers_that_do_not_fit_the_body_are_refused() {
         headers.extend(value.map(|value| (wrong, value)));
         let mut http = peer.connect();
         http.send("POST", "/mcp", &headers, message.to_string().as_bytes()).expect("sent");
-        let answer = crate::http_peer::read_answer(&mut http).expect("a reply");
+        let answer = crate::http_peer::read_reply(&mut http).expect("a reply");
         assert_eq!((answer.head.status, answer.code()), expected, "{wrong}: {value:?}");
     };
     check("mcp-name", Some("echo"), (200, None));
@@ -114,17 +114,21 @@ fn hanging_up_cancels_the_call() {
         let mut peer = HttpPeer::modern(&[&files[..], &["--reply", reply]].concat());
         let arguments = json!({ "ms": 60_000, "nonce": reply });
         let message =
-            peer.request("tools/call", json!({ "name": "sleep", "arguments": arguments }));
+            peer.build_request("tools/call", json!({ "name": "sleep", "arguments": arguments }));
         let http = peer.begin(&message).expect("sent");
         let read = || Journal::read(&journal).expect("a journal");
-        eventually(PATIENCE, "the call is run", || read().executions(reply) == 1);
+        eventually(TIMEOUT, "the call is run", || read().executions(reply) == 1);
         assert_eq!(read().cancellations(reply), 0);
         drop(http);
-        eventually(PATIENCE, "the call is cancelled", || read().cancellations(reply) == 1);
+        eventually(TIMEOUT, "the call is cancelled", || read().cancellations(reply) == 1);
         let ended = || {
-            HttpLog::read(&log).expect("a log").requests.last().and_then(|requests| requests.ending)
+            HttpLog::read(&log)
+                .expect("a log")
+                .requests
+                .last()
+                .and_then(|requests| requests.outcome)
         };
-        eventually(PATIENCE, "the log tells of it", || ended() == Some(HttpEnding::HungUp));
+        eventually(TIMEOUT, "the log tells of it", || ended() == Some(HttpOutcome::ClientClosed));
     }
 }
 
@@ -132,7 +136,7 @@ fn hanging_up_cancels_the_call() {
 fn a_listen_stream_tells_of_changes_until_it_ends() {
     let mut peer = HttpPeer::modern(&["--comments", "5ms"]);
     let wanted = json!({ "notifications": { "toolsListChanged": true } });
-    let message = peer.request("subscriptions/listen", wanted);
+    let message = peer.build_request("subscriptions/listen", wanted);
     let mut stream = peer.begin(&message).expect("sent");
     assert!(stream.head().expect("a head").is_stream());
     let mut next = || message_of(&stream.event().expect("a stream").expect("an event"));
@@ -145,17 +149,17 @@ fn a_listen_stream_tells_of_changes_until_it_ends() {
     let result = next().expect("a message");
     assert_eq!(result["id"], message["id"]);
     assert_eq!(stream.event().expect("the end"), None);
-    peer.heard.extend([acknowledged, changed, result]);
+    peer.received.extend([acknowledged, changed, result]);
     schema::assert_all_valid(
-        &peer.heard,
-        &peer.asked,
+        &peer.received,
+        &peer.sent_requests,
         "2026-07-28",
         "a_listen_stream_tells_of_changes",
     );
     // One that is hung up is not told of anything any more.
-    let message = peer.request("subscriptions/listen", json!({ "notifications": {} }));
+    let message = peer.build_request("subscriptions/listen", json!({ "notifications": {} }));
     drop(peer.begin(&message).expect("sent"));
-    eventually(PATIENCE, "nobody listens", || {
+    eventually(TIMEOUT, "nobody listens", || {
         peer.call("end_listens", json!({})).text() == "ended 0"
     });
 }
@@ -166,12 +170,12 @@ fn hundreds_of_requests_are_served_at_once() {
     let arguments = json!({ "name": "sleep", "arguments": { "ms": 300 } });
     let open: Vec<_> = (0..300)
         .map(|_| {
-            let message = peer.request("tools/call", arguments.clone());
+            let message = peer.build_request("tools/call", arguments.clone());
             (peer.begin(&message).expect("sent"), message)
         })
         .collect();
     for (mut http, message) in open {
-        let answer = crate::http_peer::read_answer(&mut http).expect("a reply");
+        let answer = crate::http_peer::read_reply(&mut http).expect("a reply");
         assert_eq!((answer.text(), &answer.response()["id"]), ("slept 300 ms", &message["id"]));
     }
 }
@@ -182,11 +186,12 @@ fn a_connection_serves_many_requests() {
     let mut http = peer.connect();
     for number in 0..50 {
         let arguments = json!({ "text": number.to_string() });
-        let message = peer.request("tools/call", json!({ "name": "echo", "arguments": arguments }));
+        let message =
+            peer.build_request("tools/call", json!({ "name": "echo", "arguments": arguments }));
         let headers = peer.headers(&message);
         let headers: Vec<(&str, &str)> = headers.iter().map(|(a, b)| (*a, b.as_str())).collect();
         http.send("POST", "/mcp", &headers, message.to_string().as_bytes()).expect("sent");
-        let answer = crate::http_peer::read_answer(&mut http).expect("a reply");
+        let answer = crate::http_peer::read_reply(&mut http).expect("a reply");
         assert_eq!(answer.text(), number.to_string());
     }
 }

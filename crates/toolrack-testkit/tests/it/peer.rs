@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use toolrack_testkit::{Marker, eventually, program};
 
 /// Longer than anything here takes, even on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) struct Peer {
     pub(crate) child: Child,
@@ -22,8 +22,8 @@ pub(crate) struct Peer {
     next_id: u64,
     modern: bool,
     /// Methods of requests by id, and every line that the server wrote.
-    pub(crate) asked: Vec<(Value, String)>,
-    pub(crate) heard: Vec<Value>,
+    pub(crate) sent_requests: Vec<(Value, String)>,
+    pub(crate) received: Vec<Value>,
 }
 
 impl Peer {
@@ -47,7 +47,7 @@ impl Peer {
     #[expect(clippy::disallowed_methods, reason = "these tests drive real programs")]
     pub(crate) fn start(name: &str, args: &[&str]) -> Self {
         let marker = Marker::new();
-        let (variable, value) = marker.pair();
+        let (variable, value) = marker.env_var();
         let mut child = Command::new(program(name))
             .args(args)
             .env(variable, value)
@@ -59,18 +59,28 @@ impl Peer {
         let stdin = child.stdin.take();
         let lines = lines_of(child.stdout.take().expect("a pipe"));
         let errors = lines_of(child.stderr.take().expect("a pipe"));
-        let (asked, heard) = (Vec::new(), Vec::new());
-        Self { child, marker, stdin, lines, errors, next_id: 1, modern: false, asked, heard }
+        let (sent_requests, received) = (Vec::new(), Vec::new());
+        Self {
+            child,
+            marker,
+            stdin,
+            lines,
+            errors,
+            next_id: 1,
+            modern: false,
+            sent_requests,
+            received,
+        }
     }
 
-    pub(crate) fn speak_modern(&mut self) {
+    pub(crate) fn use_modern(&mut self) {
         self.modern = true;
     }
 
     pub(crate) fn initialize(&mut self, version: &str) -> Value {
         let info = json!({ "name": "it", "version": "1" });
         let params = json!({ "protocolVersion": version, "capabilities": {}, "clientInfo": info });
-        let answer = self.ask("initialize", params);
+        let answer = self.request("initialize", params);
         self.notify("notifications/initialized", json!({}));
         answer
     }
@@ -89,7 +99,7 @@ impl Peer {
         }
         let id = json!(self.next_id);
         self.next_id += 1;
-        self.asked.push((id.clone(), method.to_owned()));
+        self.sent_requests.push((id.clone(), method.to_owned()));
         self.write(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
         id
     }
@@ -99,12 +109,12 @@ impl Peer {
     }
 
     /// Sends a request and waits for its response; other messages are kept in `heard`.
-    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
+    pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
         let id = self.send(method, params);
-        self.answer_to(&id)
+        self.response_to(&id)
     }
 
-    pub(crate) fn answer_to(&mut self, id: &Value) -> Value {
+    pub(crate) fn response_to(&mut self, id: &Value) -> Value {
         loop {
             let message = self.message();
             if message.get("id") == Some(id) && message.get("method").is_none() {
@@ -114,9 +124,9 @@ impl Peer {
     }
 
     /// The texts of a tool's answer, or the whole answer if it is another.
-    pub(crate) fn told(&mut self, tool: &str, arguments: Value) -> Value {
+    pub(crate) fn call_text(&mut self, tool: &str, arguments: Value) -> Value {
         let id = self.call(tool, arguments);
-        texts(&self.answer_to(&id))
+        texts(&self.response_to(&id))
     }
 
     pub(crate) fn notify(&mut self, method: &str, params: Value) {
@@ -135,16 +145,16 @@ impl Peer {
     pub(crate) fn message(&mut self) -> Value {
         let line = self.line().expect("a line, not the end");
         let message: Value = serde_json::from_slice(&line).expect("a message");
-        self.heard.push(message.clone());
+        self.received.push(message.clone());
         message
     }
 
     /// The next line of stdout without its newline, or nothing at its end.
     pub(crate) fn line(&mut self) -> Option<Vec<u8>> {
-        match self.lines.recv_timeout(PATIENCE) {
+        match self.lines.recv_timeout(TIMEOUT) {
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("nothing on stdout within {PATIENCE:?}"),
+            Err(RecvTimeoutError::Timeout) => panic!("nothing on stdout within {TIMEOUT:?}"),
         }
     }
 
@@ -154,7 +164,7 @@ impl Peer {
         assert_eq!(self.message().get("id"), Some(&id), "something else was written before");
     }
 
-    pub(crate) fn hang_up(&mut self) {
+    pub(crate) fn close_stdin(&mut self) {
         self.stdin = None;
     }
 
@@ -170,7 +180,7 @@ impl Peer {
 
     pub(crate) fn exit(&mut self) -> ExitStatus {
         let mut status = None;
-        eventually(PATIENCE, "the server exits", || {
+        eventually(TIMEOUT, "the server exits", || {
             status = self.child.try_wait().expect("our child");
             status.is_some()
         });
@@ -179,15 +189,15 @@ impl Peer {
 
     /// Ends the session as a client does, and asserts that nothing stays behind.
     pub(crate) fn finish(mut self) {
-        self.hang_up();
+        self.close_stdin();
         assert_eq!(self.exit().code(), Some(0));
-        self.marker.assert_nobody_left(PATIENCE);
+        self.marker.assert_no_processes_left(TIMEOUT);
     }
 
     /// Ends whatever a test left on purpose.
     pub(crate) fn clean_up(&mut self) {
         self.kill_survivors();
-        self.marker.assert_nobody_left(PATIENCE);
+        self.marker.assert_no_processes_left(TIMEOUT);
     }
 
     fn kill_survivors(&mut self) {
@@ -203,7 +213,7 @@ impl Peer {
 /// A test that failed half-way leaves nothing behind either.
 impl Drop for Peer {
     fn drop(&mut self) {
-        self.hang_up();
+        self.close_stdin();
         self.kill_survivors();
     }
 }
@@ -219,7 +229,7 @@ pub(crate) fn texts(answer: &Value) -> Value {
 }
 
 fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
-    let (tell, told) = mpsc::channel();
+    let (tell, call_text) = mpsc::channel();
     thread::spawn(move || {
         let mut pipe = BufReader::new(pipe);
         let mut line = Vec::new();
@@ -232,5 +242,5 @@ fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
             }
         }
     });
-    told
+    call_text
 }

@@ -9,8 +9,8 @@ use toolrack_testkit::proxy::{ChaosProxy, ProxyPlan};
 use toolrack_testkit::{eventually, program};
 
 use crate::http_client::Http;
-use crate::http_peer::{Answer, HttpPeer, read_answer};
-use crate::peer::PATIENCE;
+use crate::http_peer::{HttpPeer, HttpReply, read_reply};
+use crate::peer::TIMEOUT;
 
 struct Network {
     peer: HttpPeer,
@@ -25,9 +25,9 @@ impl Network {
     }
 
     /// Calls `big` through the proxy, on a new connection.
-    fn call(&mut self) -> std::io::Result<Answer> {
+    fn call(&mut self) -> std::io::Result<HttpReply> {
         let mut http = self.begin()?;
-        read_answer(&mut http)
+        read_reply(&mut http)
     }
 
     fn begin(&mut self) -> std::io::Result<Http> {
@@ -38,7 +38,7 @@ impl Network {
 
     fn send(&mut self, http: &mut Http) -> std::io::Result<()> {
         let params = json!({ "name": "big", "arguments": { "bytes": 5000 } });
-        let message = self.peer.request("tools/call", params);
+        let message = self.peer.build_request("tools/call", params);
         let headers = self.peer.headers(&message);
         let headers: Vec<(&str, &str)> = headers.iter().map(|(a, b)| (*a, b.as_str())).collect();
         http.send("POST", "/mcp", &headers, message.to_string().as_bytes())
@@ -56,7 +56,7 @@ fn a_healthy_network_changes_nothing() {
         assert_eq!(network.call().expect("an answer").text().len(), 5000);
     }
     assert_eq!(network.proxy.n_connections(), 3);
-    eventually(PATIENCE, "the connections end", || network.proxy.n_open() == 0);
+    eventually(TIMEOUT, "the connections end", || network.proxy.n_open() == 0);
 }
 
 #[test]
@@ -104,16 +104,16 @@ fn a_hole_swallows_until_it_is_healed() {
 fn open_connections_feel_a_change_of_plan() {
     let mut network = Network::new("");
     let mut http = network.begin().expect("sent");
-    read_answer(&mut http).expect("an answer");
+    read_reply(&mut http).expect("an answer");
     network.proxy.set_plan(plan("cut(100)")).expect("set");
     network.send(&mut http).expect("sent");
-    assert_eq!(read_answer(&mut http).expect_err("cut").kind(), ErrorKind::UnexpectedEof);
+    assert_eq!(read_reply(&mut http).expect_err("cut").kind(), ErrorKind::UnexpectedEof);
 
     network.proxy.heal().expect("healed");
     let mut http = network.begin().expect("sent");
-    read_answer(&mut http).expect("an answer");
+    read_reply(&mut http).expect("an answer");
     network.proxy.reset_all();
-    assert_eq!(read_answer(&mut http).expect_err("reset").kind(), ErrorKind::ConnectionReset);
+    assert_eq!(read_reply(&mut http).expect_err("reset").kind(), ErrorKind::ConnectionReset);
     let address = network.proxy.address();
     drop(network.proxy);
     assert_eq!(Http::connect(address).expect_err("closed").kind(), ErrorKind::ConnectionRefused);
@@ -148,7 +148,7 @@ fn the_program_obeys_its_input() {
     assert_eq!(line(), "connections 0 open 0");
     let mut http = Http::connect(address).expect("it listens");
     network.send(&mut http).expect("sent");
-    assert_eq!(read_answer(&mut http).expect("an answer").text().len(), 5000);
+    assert_eq!(read_reply(&mut http).expect("an answer").text().len(), 5000);
     input.write_all(b"count\n").expect("it reads");
     assert_eq!(line(), "connections 1 open 1");
     drop(input);

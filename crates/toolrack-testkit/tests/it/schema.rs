@@ -12,21 +12,21 @@ use crate::peer::Peer;
 
 /// Asserts that everything the server wrote is what the schema of the revision says.
 pub(crate) fn assert_valid(peer: &Peer, revision: &str, test: &str) {
-    assert_all_valid(&peer.heard, &peer.asked, revision, test);
+    assert_all_valid(&peer.received, &peer.sent_requests, revision, test);
 }
 
 /// The same for messages that came in another way, and the methods of the requests that they may answer.
 pub(crate) fn assert_all_valid(
-    heard: &[Value],
-    asked: &[(Value, String)],
+    received: &[Value],
+    sent_requests: &[(Value, String)],
     revision: &str,
     test: &str,
 ) {
     let Some(schema) = Schema::load(revision) else {
         return skipped(test, "the official schemas are not there");
     };
-    for message in heard {
-        schema.check(message, asked);
+    for message in received {
+        schema.check(message, sent_requests);
     }
 }
 
@@ -51,7 +51,7 @@ impl Schema {
         self.root.pointer(&format!("/{}/{name}", self.definitions)).is_some()
     }
 
-    fn check(&self, message: &Value, asked: &[(Value, String)]) {
+    fn check(&self, message: &Value, sent_requests: &[(Value, String)]) {
         self.assert(message, "JSONRPCMessage");
         if message.get("method").is_some() {
             let kind =
@@ -60,8 +60,8 @@ impl Schema {
         }
         let Some(result) = message.get("result") else { return };
         let id = message.get("id").expect("a result has an id");
-        let asked = asked.iter().find(|(asked, _)| asked == id);
-        let (_, method) = asked.expect("every answer has its request");
+        let sent_requests = sent_requests.iter().find(|(sent_requests, _)| sent_requests == id);
+        let (_, method) = sent_requests.expect("every answer has its request");
         if result.get("resultType") == Some(&json!("input_required")) {
             return self.assert(result, "InputRequiredResult");
         }

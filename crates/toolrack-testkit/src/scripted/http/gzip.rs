@@ -9,17 +9,17 @@ const BLOCK_BYTES: usize = 1 << 20;
 
 /// A body that is compressed piece by piece, so that each piece can be read when it arrives.
 #[derive(Debug)]
-pub(super) struct Squeezed {
+pub(super) struct GzipStream {
     encoder: GzEncoder<Vec<u8>>,
 }
 
-impl Squeezed {
+impl GzipStream {
     pub(super) fn new() -> Self {
         Self { encoder: GzEncoder::new(Vec::new(), Compression::fast()) }
     }
 
     /// The compressed form of the next piece.
-    pub(super) fn squeeze(&mut self, piece: &[u8]) -> Vec<u8> {
+    pub(super) fn compress(&mut self, piece: &[u8]) -> Vec<u8> {
         // Writing to memory cannot fail.
         self.encoder.write_all(piece).and_then(|()| self.encoder.flush()).unwrap_or_default();
         std::mem::take(self.encoder.get_mut())
@@ -91,11 +91,11 @@ mod tests {
 
     #[test]
     fn pieces_come_out_as_they_went_in() {
-        let mut squeezed = Squeezed::new();
-        let mut bytes = squeezed.squeeze(b"one ");
+        let mut gzip_stream = GzipStream::new();
+        let mut bytes = gzip_stream.compress(b"one ");
         assert!(!bytes.is_empty());
-        bytes.extend(squeezed.squeeze(b"two"));
-        bytes.extend(squeezed.end());
+        bytes.extend(gzip_stream.compress(b"two"));
+        bytes.extend(gzip_stream.end());
         assert_eq!(unpack(&bytes), b"one two");
     }
 

@@ -11,32 +11,32 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 use std::{io, mem, thread};
 
-use super::gzip::Squeezed;
+use super::gzip::GzipStream;
 use super::request::Request;
-use super::response_head::Head;
+use super::response_head::ResponseHead;
 use super::{gzip, response_head};
-use crate::http_log::{HttpEnding, HttpLogWriter, News};
-use crate::plan::{Cut, HttpFault, Kind, Target};
+use crate::http_log::{HttpLogEvent, HttpLogWriter, HttpOutcome};
+use crate::plan::{ContentKind, Cut, HttpFault, RedirectTarget};
 use crate::scripted::child_process;
 
 /// How many pieces of a dripping reply may wait; then whoever speaks waits too.
-const DRIPPING_PIECES: usize = 256;
+const MAX_DRIP_QUEUE: usize = 256;
 
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(super) struct HttpResponse {
     socket: Arc<Socket>,
-    note: Note,
+    log_entry: RequestLogEntry,
     inner: Mutex<Inner>,
-    turn: Condvar,
+    done: Condvar,
 }
 
 #[derive(Debug)]
 struct Inner {
     phase: Phase,
-    manner: Manner,
-    head: Head,
+    faults: HttpResponseFaults,
+    head: ResponseHead,
     n_body_bytes: u64,
-    squeezed: Option<Squeezed>,
+    gzip_stream: Option<GzipStream>,
     drip: Drip,
 }
 
@@ -57,21 +57,25 @@ enum Drip {
     Ending,
 }
 
-impl Reply {
-    pub(super) fn new(socket: Arc<Socket>, note: Note, head: Head) -> Arc<Self> {
+impl HttpResponse {
+    pub(super) fn new(
+        socket: Arc<Socket>,
+        log_entry: RequestLogEntry,
+        head: ResponseHead,
+    ) -> Arc<Self> {
         let inner = Inner {
             phase: Phase::Waiting,
-            manner: Manner::default(),
+            faults: HttpResponseFaults::default(),
             head,
             n_body_bytes: 0,
-            squeezed: None,
+            gzip_stream: None,
             drip: Drip::No,
         };
-        Arc::new(Self { socket, note, inner: Mutex::new(inner), turn: Condvar::new() })
+        Arc::new(Self { socket, log_entry, inner: Mutex::new(inner), done: Condvar::new() })
     }
 
-    pub(super) fn misbehave(&self, fault: &HttpFault) {
-        self.lock().manner.take(fault);
+    pub(super) fn add_fault(&self, fault: &HttpFault) {
+        self.lock().faults.add(fault);
     }
 
     pub(super) fn set_status(&self, status: u16) {
@@ -87,33 +91,33 @@ impl Reply {
     }
 
     pub(super) fn needs_stream(&self) -> bool {
-        self.lock().manner.needs_stream()
+        self.lock().faults.needs_stream()
     }
 
-    pub(super) fn place(&self) -> Place {
-        self.lock().manner.place
+    pub(super) fn place(&self) -> ResponsePlace {
+        self.lock().faults.place
     }
 
     /// The whole reply at once.
-    pub(super) fn whole(self: &Arc<Self>, content_type: &'static str, body: &[u8]) {
+    pub(super) fn send_complete(self: &Arc<Self>, content_type: &'static str, body: &[u8]) {
         let mut inner = self.lock();
-        if inner.phase != Phase::Waiting || self.stray(&mut inner, body) {
+        if inner.phase != Phase::Waiting || self.send_replacement(&mut inner, body) {
             return;
         }
-        match inner.manner.gzip {
+        match inner.faults.gzip {
             Gzip::No => {
-                let head = inner.head.with_length(content_type, inner.manner.kind, body.len());
+                let head = inner.head.with_length(content_type, inner.faults.kind, body.len());
                 self.open(&mut inner);
-                let cut = match inner.manner.cut {
+                let cut = match inner.faults.cut {
                     Some(Cut::BeforeAnswer) => Some(0),
                     Some(Cut::After(bytes)) => usize::try_from(bytes).ok(),
                     None => None,
                 };
-                let kept = body.get(..cut.unwrap_or(body.len())).unwrap_or(body);
-                self.send(&mut inner, [&head, kept].concat());
+                let buffered = body.get(..cut.unwrap_or(body.len())).unwrap_or(body);
+                self.send(&mut inner, [&head, buffered].concat());
                 match cut {
-                    Some(_) => self.end_by(&mut inner, HttpEnding::Cut, Socket::close),
-                    None => self.end(&mut inner, HttpEnding::Answered),
+                    Some(_) => self.end_by(&mut inner, HttpOutcome::Cut, Socket::close),
+                    None => self.end(&mut inner, HttpOutcome::Completed),
                 }
             }
             Gzip::Yes => {
@@ -122,9 +126,9 @@ impl Reply {
                 self.end_stream(&mut inner);
             }
             Gzip::Bomb(n_bytes) => {
-                inner.manner.gzip = Gzip::Yes;
+                inner.faults.gzip = Gzip::Yes;
                 self.stream(&mut inner, content_type);
-                inner.squeezed = None;
+                inner.gzip_stream = None;
                 let (head, tail) = body.split_at(body.len().saturating_sub(1));
                 gzip::bomb(head, n_bytes, tail, |piece| {
                     self.send(&mut inner, response_head::chunk(piece));
@@ -138,10 +142,10 @@ impl Reply {
     /// Begins a body of unknown length, if nothing was said yet; whether it can be written to.
     pub(super) fn start(self: &Arc<Self>, content_type: &'static str, first: &[u8]) -> bool {
         let mut inner = self.lock();
-        if inner.phase == Phase::Waiting && !self.stray(&mut inner, b"") {
+        if inner.phase == Phase::Waiting && !self.send_replacement(&mut inner, b"") {
             self.stream(&mut inner, content_type);
             self.write_body(&mut inner, first);
-            if let Some(retry) = inner.manner.end {
+            if let Some(retry) = inner.faults.end {
                 if let Some(retry) = retry {
                     let line = format!("retry: {}\n\n", retry.as_millis());
                     self.write_body(&mut inner, line.as_bytes());
@@ -164,8 +168,8 @@ impl Reply {
     /// The moment before the answer goes out on a stream.
     pub(super) fn before_answer(self: &Arc<Self>) {
         let mut inner = self.lock();
-        if inner.phase == Phase::Streaming && inner.manner.cut == Some(Cut::BeforeAnswer) {
-            self.end_by(&mut inner, HttpEnding::Cut, Socket::close);
+        if inner.phase == Phase::Streaming && inner.faults.cut == Some(Cut::BeforeAnswer) {
+            self.end_by(&mut inner, HttpOutcome::Cut, Socket::close);
         }
     }
 
@@ -176,7 +180,7 @@ impl Reply {
             Phase::Done => (),
             Phase::Streaming => self.end_stream(&mut inner),
             Phase::Waiting => {
-                if self.stray(&mut inner, b"") {
+                if self.send_replacement(&mut inner, b"") {
                     return;
                 }
                 if inner.head.status == 200 {
@@ -185,7 +189,7 @@ impl Reply {
                 let head = inner.head.with_length("", None, 0);
                 self.open(&mut inner);
                 self.send(&mut inner, head);
-                self.end(&mut inner, HttpEnding::Answered);
+                self.end(&mut inner, HttpOutcome::Completed);
             }
         }
     }
@@ -194,15 +198,15 @@ impl Reply {
     pub(super) fn close(self: &Arc<Self>) {
         let mut inner = self.lock();
         if inner.phase != Phase::Done {
-            self.end_by(&mut inner, HttpEnding::Cut, Socket::close);
+            self.end_by(&mut inner, HttpOutcome::Cut, Socket::close);
         }
     }
 
     /// The client is gone.
-    pub(super) fn hang_up(&self) {
+    pub(super) fn client_closed(&self) {
         let mut inner = self.lock();
         if inner.phase != Phase::Done {
-            self.end(&mut inner, HttpEnding::HungUp);
+            self.end(&mut inner, HttpOutcome::ClientClosed);
         }
     }
 
@@ -210,54 +214,56 @@ impl Reply {
     pub(super) fn wait(&self, within: Duration) -> bool {
         let busy =
             |inner: &mut Inner| inner.phase != Phase::Done || !matches!(inner.drip, Drip::No);
-        let waited = self.turn.wait_timeout_while(self.lock(), within, busy);
+        let waited = self.done.wait_timeout_while(self.lock(), within, busy);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     /// Does what the plan has instead of the reply, if it has something. The body is what would have been said.
-    fn stray(self: &Arc<Self>, inner: &mut Inner, body: &[u8]) -> bool {
-        let reply = match inner.manner.instead {
-            Instead::Nothing => return false,
+    fn send_replacement(self: &Arc<Self>, inner: &mut Inner, body: &[u8]) -> bool {
+        let response = match inner.faults.replacement {
+            Replacement::Nothing => return false,
             // Nothing is ever said; only the client can end this.
-            Instead::Mute => return true,
-            Instead::Drop => {
-                self.end_by(inner, HttpEnding::Cut, Socket::close);
+            Replacement::Mute => return true,
+            Replacement::Drop => {
+                self.end_by(inner, HttpOutcome::Cut, Socket::close);
                 return true;
             }
-            Instead::Reset => {
-                self.end_by(inner, HttpEnding::Cut, Socket::reset);
+            Replacement::Reset => {
+                self.end_by(inner, HttpOutcome::Cut, Socket::reset);
                 return true;
             }
-            Instead::Empty => inner.head.with_length("application/json", None, 0),
-            Instead::Page => inner.head.page(),
-            Instead::Status(status, retry_after) => inner.head.bare(status, retry_after, body),
-            Instead::Redirect(to, status) => inner.head.redirect(status, to),
+            Replacement::Empty => inner.head.with_length("application/json", None, 0),
+            Replacement::Page => inner.head.page(),
+            Replacement::Status(status, retry_after) => {
+                inner.head.with_status(status, retry_after, body)
+            }
+            Replacement::Redirect(to, status) => inner.head.redirect(status, to),
         };
         self.open(inner);
-        self.send(inner, reply);
-        self.end(inner, HttpEnding::Answered);
+        self.send(inner, response);
+        self.end(inner, HttpOutcome::Completed);
         true
     }
 
     /// What is true of the first byte of any reply.
     fn open(self: &Arc<Self>, inner: &mut Inner) {
-        self.note.status(inner.head.status);
-        if let Some((n_bytes, every)) = inner.manner.drip {
+        self.log_entry.status(inner.head.status);
+        if let Some((n_bytes, every)) = inner.faults.drip {
             inner.drip = Drip::On(self.start_dripping(n_bytes, every));
         }
     }
 
     fn stream(self: &Arc<Self>, inner: &mut Inner, content_type: &'static str) {
-        if inner.manner.gzip != Gzip::No {
+        if inner.faults.gzip != Gzip::No {
             inner.head.headers.push(("content-encoding", "gzip".to_owned()));
-            inner.squeezed = Some(Squeezed::new());
+            inner.gzip_stream = Some(GzipStream::new());
         }
-        let head = inner.head.with_chunks(content_type, inner.manner.kind);
+        let head = inner.head.with_chunks(content_type, inner.faults.kind);
         self.open(inner);
         inner.phase = Phase::Streaming;
         self.send(inner, head);
-        if inner.manner.cut == Some(Cut::After(0)) {
-            self.end_by(inner, HttpEnding::Cut, Socket::close);
+        if inner.faults.cut == Some(Cut::After(0)) {
+            self.end_by(inner, HttpOutcome::Cut, Socket::close);
         }
     }
 
@@ -265,22 +271,22 @@ impl Reply {
         if bytes.is_empty() || inner.phase != Phase::Streaming {
             return;
         }
-        let room = match inner.manner.cut {
+        let room = match inner.faults.cut {
             Some(Cut::After(limit)) => limit.saturating_sub(inner.n_body_bytes),
             _ => u64::MAX,
         };
         let room = usize::try_from(room).unwrap_or(usize::MAX);
-        let kept = bytes.get(..room).unwrap_or(bytes);
-        inner.n_body_bytes += kept.len() as u64;
-        let piece = match &mut inner.squeezed {
-            Some(squeezed) => squeezed.squeeze(kept),
-            None => kept.to_vec(),
+        let buffered = bytes.get(..room).unwrap_or(bytes);
+        inner.n_body_bytes += buffered.len() as u64;
+        let piece = match &mut inner.gzip_stream {
+            Some(gzip_stream) => gzip_stream.compress(buffered),
+            None => buffered.to_vec(),
         };
         self.send(inner, response_head::chunk(&piece));
         if room <= bytes.len() {
-            self.end_by(inner, HttpEnding::Cut, Socket::close);
+            self.end_by(inner, HttpOutcome::Cut, Socket::close);
         } else if self.socket.is_closed() {
-            self.end(inner, HttpEnding::HungUp);
+            self.end(inner, HttpOutcome::ClientClosed);
         }
     }
 
@@ -288,11 +294,11 @@ impl Reply {
         if inner.phase != Phase::Streaming {
             return;
         }
-        if let Some(rest) = inner.squeezed.take().map(Squeezed::end) {
+        if let Some(rest) = inner.gzip_stream.take().map(GzipStream::end) {
             self.send(inner, response_head::chunk(&rest));
         }
         self.send(inner, b"0\r\n\r\n".to_vec());
-        self.end(inner, HttpEnding::Answered);
+        self.end(inner, HttpOutcome::Completed);
     }
 
     fn send(&self, inner: &mut Inner, bytes: Vec<u8>) {
@@ -303,36 +309,36 @@ impl Reply {
         }
     }
 
-    fn end(&self, inner: &mut Inner, how: HttpEnding) {
+    fn end(&self, inner: &mut Inner, how: HttpOutcome) {
         inner.phase = Phase::Done;
         if let Drip::On(tap) = mem::replace(&mut inner.drip, Drip::No) {
             inner.drip = Drip::Ending;
             drop(tap);
         }
-        self.note.ended(how);
-        self.turn.notify_all();
+        self.log_entry.ended(how);
+        self.done.notify_all();
     }
 
-    fn end_by(&self, inner: &mut Inner, how: HttpEnding, close: fn(&Socket)) {
+    fn end_by(&self, inner: &mut Inner, how: HttpOutcome, close: fn(&Socket)) {
         self.end(inner, how);
         // What still drips is cut off as well.
         close(&self.socket);
     }
 
     fn start_dripping(self: &Arc<Self>, n_bytes: usize, every: Duration) -> SyncSender<Vec<u8>> {
-        let (tap, drops) = mpsc::sync_channel::<Vec<u8>>(DRIPPING_PIECES);
-        let reply = Arc::clone(self);
+        let (tap, drops) = mpsc::sync_channel::<Vec<u8>>(MAX_DRIP_QUEUE);
+        let response = Arc::clone(self);
         thread::spawn(move || {
             for piece in drops {
                 for some in piece.chunks(n_bytes.max(1)) {
-                    if !reply.socket.write(some) {
+                    if !response.socket.write(some) {
                         break;
                     }
                     thread::sleep(every);
                 }
             }
-            reply.lock().drip = Drip::No;
-            reply.turn.notify_all();
+            response.lock().drip = Drip::No;
+            response.done.notify_all();
         });
         tap
     }
@@ -343,24 +349,24 @@ impl Reply {
 }
 
 #[derive(Debug, Default, Clone, PartialEq)]
-pub(super) struct Manner {
-    pub(super) instead: Instead,
-    pub(super) kind: Option<Kind>,
+pub(super) struct HttpResponseFaults {
+    pub(super) replacement: Replacement,
+    pub(super) kind: Option<ContentKind>,
     pub(super) cut: Option<Cut>,
     /// Ends the stream before the answer, with this `retry`.
     pub(super) end: Option<Option<Duration>>,
-    pub(super) place: Place,
+    pub(super) place: ResponsePlace,
     pub(super) drip: Option<(usize, Duration)>,
     pub(super) gzip: Gzip,
 }
 
 /// What comes in the place of the answer.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Instead {
+pub(super) enum Replacement {
     #[default]
     Nothing,
     Status(u16, Option<Duration>),
-    Redirect(Target, u16),
+    Redirect(RedirectTarget, u16),
     Drop,
     Reset,
     Mute,
@@ -369,7 +375,7 @@ pub(super) enum Instead {
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ResponsePlace {
     #[default]
     Here,
     Elsewhere,
@@ -384,24 +390,26 @@ pub(super) enum Gzip {
     Bomb(u64),
 }
 
-impl Manner {
+impl HttpResponseFaults {
     /// Adds one more fault; the last of a kind wins.
-    pub(super) fn take(&mut self, fault: &HttpFault) {
+    pub(super) fn add(&mut self, fault: &HttpFault) {
         match fault {
             HttpFault::Status { code, retry_after } => {
-                self.instead = Instead::Status(*code, *retry_after);
+                self.replacement = Replacement::Status(*code, *retry_after);
             }
-            HttpFault::Redirect { to, code } => self.instead = Instead::Redirect(*to, *code),
-            HttpFault::Forget => self.instead = Instead::Status(404, None),
-            HttpFault::Drop => self.instead = Instead::Drop,
-            HttpFault::Reset => self.instead = Instead::Reset,
-            HttpFault::Mute => self.instead = Instead::Mute,
-            HttpFault::Empty => self.instead = Instead::Empty,
-            HttpFault::Kind(Kind::Html) => self.instead = Instead::Page,
-            HttpFault::Kind(kind) => self.kind = Some(*kind),
+            HttpFault::Redirect { to, code } => {
+                self.replacement = Replacement::Redirect(*to, *code)
+            }
+            HttpFault::Forget => self.replacement = Replacement::Status(404, None),
+            HttpFault::Drop => self.replacement = Replacement::Drop,
+            HttpFault::Reset => self.replacement = Replacement::Reset,
+            HttpFault::Mute => self.replacement = Replacement::Mute,
+            HttpFault::Empty => self.replacement = Replacement::Empty,
+            HttpFault::ContentKind(ContentKind::Html) => self.replacement = Replacement::Page,
+            HttpFault::ContentKind(kind) => self.kind = Some(*kind),
             HttpFault::Cut(cut) => self.cut = Some(*cut),
             HttpFault::End(retry) => self.end = Some(*retry),
-            HttpFault::Elsewhere => self.place = Place::Elsewhere,
+            HttpFault::Elsewhere => self.place = ResponsePlace::Elsewhere,
             HttpFault::Drip { bytes, every } => {
                 self.drip = Some((usize::try_from(*bytes).unwrap_or(usize::MAX), *every));
             }
@@ -418,23 +426,23 @@ impl Manner {
 
 /// Writes down what becomes of one request; without a log it does nothing.
 #[derive(Debug)]
-pub(super) struct Note {
+pub(super) struct RequestLogEntry {
     log: Option<Arc<HttpLogWriter>>,
     number: u64,
     /// Zero until the head has left.
     status: AtomicU16,
 }
 
-impl Note {
+impl RequestLogEntry {
     pub(super) fn arrived(
         log: Option<&Arc<HttpLogWriter>>,
         number: u64,
         request: &Request,
     ) -> Self {
-        let note = Self { log: log.map(Arc::clone), number, status: AtomicU16::new(0) };
-        if let Some(log) = &note.log {
+        let log_entry = Self { log: log.map(Arc::clone), number, status: AtomicU16::new(0) };
+        if let Some(log) = &log_entry.log {
             let query = if request.query.is_empty() { "" } else { "?" };
-            note.write(News::Arrived {
+            log_entry.write(HttpLogEvent::Arrived {
                 at_ms: log.millis(),
                 verb: request.verb.clone(),
                 target: format!("{}{query}{}", request.path, request.query),
@@ -442,23 +450,23 @@ impl Note {
                 headers: request.headers.iter().cloned().collect(),
             });
         }
-        note
+        log_entry
     }
 
     pub(super) fn status(&self, status: u16) {
         self.status.store(status, Ordering::Relaxed);
     }
 
-    pub(super) fn ended(&self, ending: HttpEnding) {
+    pub(super) fn ended(&self, outcome: HttpOutcome) {
         let status = Some(self.status.load(Ordering::Relaxed)).filter(|some| *some > 0);
-        self.write(News::Ended { status, ending });
+        self.write(HttpLogEvent::Ended { status, outcome });
     }
 
-    fn write(&self, news: News) {
+    fn write(&self, news: HttpLogEvent) {
         let Some(log) = &self.log else { return };
         if log.write(self.number, news).is_err() {
             // A log that misses a request proves nothing, so the run must not go on.
-            child_process::leave(3);
+            child_process::exit(3);
         }
     }
 }
@@ -471,7 +479,7 @@ fn method_of(body: &[u8]) -> Option<String> {
     serde_json::from_slice::<Message>(body).ok().map(|slice| slice.method)
 }
 
-const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct Socket {
@@ -482,7 +490,7 @@ pub(super) struct Socket {
 impl Socket {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(WRITE_PATIENCE))?;
+        stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
         Ok(Self { stream, closed: AtomicBool::new(false) })
     }
 
@@ -508,8 +516,8 @@ impl Socket {
     /// Ends the connection by a reset, which also takes back what the client has not read yet.
     pub(super) fn reset(&self) {
         self.closed.store(true, Ordering::Relaxed);
-        let linger = Some(Duration::ZERO);
-        let set = rustix::net::sockopt::set_socket_linger(&self.stream, linger);
+        let sleep_then_exit = Some(Duration::ZERO);
+        let set = rustix::net::sockopt::set_socket_linger(&self.stream, sleep_then_exit);
         // Dissolving the association sends the reset at once, whoever else holds the socket.
         if set.is_err() || rustix::net::connect_unspec(&self.stream).is_err() {
             // Some kernels refuse that while somebody reads. Then the last to let go of the socket sends it.
