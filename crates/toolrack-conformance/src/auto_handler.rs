@@ -1,4 +1,4 @@
-//! Somebody who agrees to everything and fills in forms as they were handed out.
+//! Client handler that accepts every elicitation, and sample values for required arguments and form fields.
 
 use serde_json::{Map, Value, json};
 use toolrack_client::ClientHandler;
@@ -36,7 +36,7 @@ impl ClientHandler for AutoHandler {
     }
 }
 
-/// Arguments that fit the tool's schema: whatever it requires.
+/// Returns a value for each argument that the tool's schema requires.
 pub(crate) fn tool_arguments(tool: &Tool) -> Value {
     let schema: Value = serde_json::from_str(tool.input_schema.get()).unwrap_or_default();
     let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
@@ -65,7 +65,7 @@ fn argument_value(schema: &Value) -> Value {
     }
 }
 
-/// A value for a field of a form that has no default.
+/// Returns a value for a form field without a default.
 pub(crate) fn field_value(kind: &FieldKind) -> FieldValue {
     match kind {
         FieldKind::Boolean { .. } => FieldValue::Boolean(true),

@@ -1,4 +1,7 @@
-//! The product's own settings for logging in, filled with what a scenario hands out.
+//! OAuth login for the conformance client: settings from the scenario, and a browser without a window.
+//!
+//! The login pages of the harness redirect at once, so the redirect reaches the product's own listener as it does
+//! with a real browser.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -15,7 +18,7 @@ use url::Url;
 
 use crate::settings::{ScenarioContext, Settings};
 
-/// The document that the suites know our client by.
+/// Client ID metadata document that the suites expect.
 const METADATA_URL: &str = "https://conformance-test.local/client-metadata.json";
 
 pub(crate) fn authorizer(settings: &Settings) -> Result<Arc<Authorizer>> {
@@ -84,7 +87,7 @@ fn follow_redirects(mut url: Url) -> io::Result<()> {
     Err(io::Error::other("too many redirects"))
 }
 
-/// Loads a page and gives where it sends the visitor.
+/// Loads a page and returns its `Location` header.
 fn load(url: &Url) -> io::Result<Option<String>> {
     let host = url.host_str().unwrap_or("localhost");
     let port = url.port_or_known_default().unwrap_or(80);

@@ -1,7 +1,7 @@
-//! The client that the official conformance suites drive: `toolrack-conformance URL`.
+//! MCP client that the official conformance suites drive: `toolrack-conformance URL`.
 //!
-//! It connects, lists the tools and calls them, by the product's public API and normal settings. What one
-//! scenario needs beyond that is in [`scenario`], and nowhere else.
+//! It connects, lists the tools and calls them through the product's public API with normal settings.
+//! Scenario-specific calls are in [`scenario`], and nowhere else.
 
 mod auto_handler;
 mod login;

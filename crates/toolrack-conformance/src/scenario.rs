@@ -1,4 +1,4 @@
-//! What is done once there is a connection: every tool is called, and what a scenario asks for by name.
+//! Calls that a conformance scenario expects: every tool, and named extras.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(crate) async fn run(client: &McpClient, settings: &Settings) -> Result<()> {
 
 async fn call(client: &McpClient, tool: &str, arguments: &Value) -> Result<()> {
     match client.call_tool(tool, arguments).await {
-        // A server may refuse a call; then it has been made.
+        // A refused call still counts as made.
         Err(CallError::Refused(error)) => {
             crate::print_error(&format!("`{tool}` was refused: {error}"));
         }
@@ -37,7 +37,7 @@ async fn call(client: &McpClient, tool: &str, arguments: &Value) -> Result<()> {
     Ok(())
 }
 
-/// One tool wants to see the schema of another as it reached us.
+/// The suite checks the schema of one tool as the client received it.
 async fn echo_schema(client: &McpClient) -> Result<()> {
     let tools = client.tools();
     let tool = tools.items.iter().find(|tool| tool.name == "json_schema_2020_12_tool");
@@ -46,7 +46,7 @@ async fn echo_schema(client: &McpClient) -> Result<()> {
     call(client, "json_schema_echo", &json!({ "schema": schema })).await
 }
 
-/// Resources and prompts too, whose names go into headers as well.
+/// Reads every resource and prompt, because their names go into headers as well.
 async fn read_resources_and_prompts(client: &McpClient) -> Result<()> {
     let options = CallOptions::default();
     if client.capabilities().resources.is_some() {

@@ -1,11 +1,11 @@
-//! What the harness tells a client, on its command line and in its environment.
+//! Input from the harness: command line and environment.
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-/// What the harness tells.
+/// Server URL, scenario name and scenario context.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) url: Url,
@@ -13,7 +13,7 @@ pub(crate) struct Settings {
     pub(crate) context: ScenarioContext,
 }
 
-/// What a scenario hands out. Each hands out a part.
+/// Context of a scenario (`MCP_CONFORMANCE_CONTEXT`). Each scenario sets some of the fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "snake_case")]
 pub(crate) struct ScenarioContext {
@@ -29,7 +29,7 @@ pub(crate) struct ScenarioContext {
     pub(crate) idp_token_endpoint: Option<String>,
 }
 
-/// A call that has to be made as it is.
+/// A tool call with fixed arguments.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ToolCall {
     pub(crate) name: String,

@@ -1,37 +1,37 @@
-//! The ledger of calls: what was issued, what became of it, and whether the servers' journals agree.
+//! Log of issued calls and their outcomes, checked against the servers' journals.
 //!
-//! **Invariant:** nothing here knows a clock or a line. Times are counted from the start of the batch.
+//! **Invariant:** no clock and no transport here. Times are relative to the start of the batch.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-/// What may be late beyond a deadline, because a machine is busy.
+/// Tolerated delay after a deadline on a busy machine.
 pub(crate) const GRACE: Duration = Duration::from_millis(250);
 
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum OutcomeKind {
-    /// A result came. The nonce in it is told apart in [`Outcome::echoed`].
+    /// A result arrived. Its nonce is in [`Outcome::echoed`].
     Ok,
-    /// The server answered, and not with a result.
+    /// The server answered with an error.
     Answered,
-    /// No byte of it left.
+    /// No byte was sent.
     NotSent,
-    /// It left, or a part of it did, and no answer came.
+    /// Some or all bytes were sent, and no response arrived.
     Unknown,
 }
 
-/// The end of one call.
+/// Outcome of one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) kind: OutcomeKind,
     pub(crate) at: Duration,
-    /// The nonce in the result, if there was one.
+    /// The nonce in the result, if the call has one.
     pub(crate) echoed: Option<u64>,
 }
 
-/// All calls of one batch. Nonces are places in it.
+/// All calls of one batch. A nonce is the index of its call.
 #[derive(Debug, Default)]
 pub(crate) struct CallLog {
     calls: Vec<Call>,
@@ -43,24 +43,24 @@ struct Call {
     outcomes: Vec<Outcome>,
 }
 
-/// What is wrong with one call.
+/// How a call breaks the promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum ViolationKind {
     /// It has no outcome.
     Missing,
-    /// It has more than one.
+    /// It has more than one outcome.
     Duplicate,
-    /// It was given somebody else's result.
+    /// It received the result of another call.
     WrongResult,
-    /// Its result is no result of such a call.
+    /// Its result has the wrong shape.
     Mangled,
-    /// It was run more than once.
+    /// It ran more than once.
     ExecutedTwice,
-    /// It was answered, and nobody ran it.
+    /// It was answered, but never ran.
     AnsweredUnexecuted,
-    /// It was said not to have been sent, and it was run.
+    /// It was reported as not sent, but it ran.
     NotSentExecuted,
-    /// Its outcome came after its deadline and the grace.
+    /// Its outcome came after the deadline plus the grace.
     Late,
 }
 
@@ -76,7 +76,7 @@ impl ViolationKind {
         Self::Late,
     ];
 
-    /// Its name among the figures.
+    /// Name of the figure that counts it.
     pub(crate) fn figure(self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -91,7 +91,7 @@ impl ViolationKind {
     }
 }
 
-/// A call that is not as promised.
+/// A call that breaks the promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
     pub(crate) nonce: u64,
@@ -106,13 +106,13 @@ impl fmt::Display for Violation {
 }
 
 impl CallLog {
-    /// Notes a call before it is made, and gives its nonce.
+    /// Records a call before it is sent, and returns its nonce.
     pub(crate) fn issue(&mut self, deadline: Duration) -> u64 {
         self.calls.push(Call { deadline, outcomes: Vec::new() });
         self.calls.len() as u64 - 1
     }
 
-    /// Notes how a call ended.
+    /// Records how a call ended.
     pub(crate) fn record_outcome(&mut self, nonce: u64, outcome: Outcome) {
         let call = usize::try_from(nonce).ok().and_then(|place| self.calls.get_mut(place));
         if let Some(call) = call {
@@ -124,7 +124,7 @@ impl CallLog {
         self.calls.len()
     }
 
-    /// How many calls ended in each way.
+    /// Counts the calls by kind of outcome.
     pub(crate) fn counts(&self) -> HashMap<OutcomeKind, u64> {
         let mut counts = HashMap::new();
         for outcome in self.calls.iter().flat_map(|call| &call.outcomes) {
@@ -133,7 +133,7 @@ impl CallLog {
         counts
     }
 
-    /// By how much outcomes came after their deadlines, at most.
+    /// The largest delay of an outcome after its deadline.
     pub(crate) fn worst_lateness(&self) -> Duration {
         let late = |call: &Call| {
             call.outcomes
@@ -145,7 +145,7 @@ impl CallLog {
         self.calls.iter().filter_map(late).max().unwrap_or_default()
     }
 
-    /// Every call that is not as promised. `executions` says how often each nonce was run.
+    /// Returns every call that breaks the promise. `executions` counts the runs per nonce.
     pub(crate) fn violations(&self, executions: &HashMap<u64, u64>) -> Vec<Violation> {
         let mut found = Vec::new();
         for (nonce, call) in (0..).zip(&self.calls) {
@@ -205,7 +205,7 @@ mod tests {
         Outcome { kind, at: DEADLINE, echoed }
     }
 
-    /// One call with these outcomes that was run so often has these faults.
+    /// A call with these outcomes and runs has these violations.
     #[track_caller]
     fn check(outcomes: &[Outcome], n_runs: u64, expected: &[ViolationKind]) {
         let mut call_log = CallLog::default();

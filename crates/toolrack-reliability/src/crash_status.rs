@@ -1,8 +1,8 @@
-//! G21: when a server of the service crashes, its status says so at once, whether it was busy or not.
+//! G21: when a server of the service crashes, its status shows an error at once, busy or idle.
 //!
-//! The clock runs from the end of the server's own process, as the kernel tells it, to the first look at which
-//! `status` is an error. A server that crashed is started again after an eighth of a second at the earliest, so
-//! somebody who looks once in a millisecond cannot miss the error in between.
+//! The clock runs from the exit of the server process, as the kernel reports it, to the first poll at which `status`
+//! is an error. A crashed server restarts after 125 ms at the earliest, so polling every millisecond cannot miss the
+//! error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,25 +27,25 @@ use crate::process_table::{ProcessEntry, ProcessTable};
 use crate::random::{Random, Seeds};
 use crate::timing::{Percentiles, millis};
 
-/// The status says so this soon after the death of the process.
+/// The status must show the error within this time after the exit.
 const ERROR_LIMIT: Duration = Duration::from_millis(100);
 
-/// How often the status is looked at.
+/// Interval between two reads of the status.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What comes with a wait that should not be needed at all.
+/// Guard for waits that normally return at once.
 const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// When a server is killed, after a call was sent on its way.
+/// Delay between sending a call and killing the server: minimum and maximum.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(20));
 
-/// How often a crash is tried on a machine that is too busy.
+/// Attempts per crash when the machine is too busy to measure.
 const MAX_TRIES: u32 = 5;
 
-/// Servers that crash at the same time, each in a lane of its own.
+/// Servers that crash at the same time.
 const N_PARALLEL: usize = 2;
 
-/// One crash in so many is left to the service, which has to start the server again by itself.
+/// After one crash in this many, the gate waits until the service restarts the server by itself.
 const ALONE_EVERY: u64 = 10;
 
 struct Gate {
@@ -55,16 +55,16 @@ struct Gate {
     n_inconclusive: AtomicU64,
 }
 
-/// What one crash came to.
+/// Result of one crash.
 #[derive(Debug)]
 struct Crash {
     seed: u64,
     scenario: &'static CrashScenario,
-    /// From the death to the error.
+    /// From the exit to the error.
     took: Option<Duration>,
-    /// Whether it was late because the machine was too busy.
+    /// Whether it was late only because the machine was too busy.
     is_inconclusive: bool,
-    /// From the error until it ran again by itself, if it was left to.
+    /// From the error until the server ran again by itself, where that was tested.
     back: Option<Duration>,
     failure: Option<String>,
 }
@@ -113,7 +113,7 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
 }
 
 impl Gate {
-    /// A server for each way to crash, by its id.
+    /// Creates one server per crash scenario and returns their ids.
     fn servers(&self, slot: usize, marker: &Marker) -> anyhow::Result<Vec<Uuid>> {
         let (variable, value) = marker.env_var();
         let add = |scenario: &CrashScenario| {
@@ -144,7 +144,7 @@ impl Gate {
         }
     }
 
-    /// Lets a server crash. A crash that the machine was too busy for is tried again, a few times.
+    /// Crashes a server. Repeats a few times when the machine was too busy to measure.
     async fn crash_one(&self, number: u64, id: Uuid, scenario: &'static CrashScenario) -> Crash {
         let mut n_tries = 0;
         loop {
@@ -173,14 +173,14 @@ impl Gate {
 
     async fn crash(&self, id: Uuid, mut random: Random, crash: &mut Crash) -> Result<(), String> {
         let scenario = crash.scenario;
-        // A user's start forgets what went before, so that it does not wait for the next try.
+        // A start by the user resets the failure count, so it does not wait for the backoff.
         let started = timeout(CALL_TIMEOUT, self.service.start(id)).await;
         started.map_err(|_late| "does not start")?.map_err(|error| error.to_string())?;
         let ServerProcesses { leader, server } = self.processes(id).await?;
         let watcher = ExitWatcher::start(leader, CALL_TIMEOUT);
         let killing = async {
             sleep(random.time(PAUSE.0, PAUSE.1)).await;
-            // Some programs look at a signal such as SEGV themselves before they die of the next one.
+            // Some runtimes handle the first SEGV themselves and die of the next one.
             while let Some(signal) = scenario.signal.filter(|_| !server.wait_exit(Duration::ZERO)) {
                 server.signal(signal);
                 sleep(POLL_INTERVAL).await;
@@ -210,7 +210,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Waits until the server runs again, without anybody's help.
+    /// Waits until the service restarts the server by itself.
     async fn wait_restarted(&self, id: Uuid, crash: &mut Crash) -> Result<(), String> {
         let started_at = Instant::now();
         let runs = async {
@@ -223,7 +223,7 @@ impl Gate {
         Ok(())
     }
 
-    /// The call that is under way when the server dies, or nothing.
+    /// The call in progress when the server dies, if the scenario has one.
     async fn background_call(&self, id: Uuid, scenario: &CrashScenario) -> Result<String, String> {
         match scenario.load {
             Load::Idle => Ok(String::new()),
@@ -238,7 +238,7 @@ impl Gate {
         let guardian =
             self.service.status_detail(id).and_then(|status_detail| status_detail.process);
         let table = ProcessTable::read();
-        // What has lost its parent is a child of the guardian too.
+        // Orphans become children of the guardian too.
         let is_leader = |value: &ProcessEntry| {
             Some(value.pid) == pid
                 || table.descendants(value.pid).iter().any(|value| Some(value.pid) == pid)
@@ -257,40 +257,40 @@ impl Gate {
 
 /// The processes of one server.
 struct ServerProcesses {
-    /// The one that was started, whose end is the crash.
+    /// The process that the guardian started; its exit is the crash.
     leader: ProcessHandle,
-    /// The one that answers, which may be below it.
+    /// The process that answers, possibly a descendant of the leader.
     server: ProcessHandle,
 }
 
-/// How a server crashes, and when.
+/// How a server crashes, and under which load.
 #[derive(Debug, PartialEq)]
 struct CrashScenario {
     name: &'static str,
     plan: &'static str,
-    /// What is sent to the process that answers. Without a signal, its plan makes it end.
+    /// Signal to the process that answers. Without one, its plan makes it exit.
     signal: Option<Signal>,
     load: Load,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Load {
-    /// Nobody waits for an answer.
+    /// No call is in progress.
     Idle,
-    /// A call is under way.
+    /// A call is in progress.
     Busy,
 }
 
-/// The first call asks who is who, so that the second one is the one that is under way.
+/// The first call asks for process ids, so the second one is the call in progress.
 const SCENARIOS: [CrashScenario; 8] = [
-    // A launcher that exits when the server below it is gone.
+    // A launcher exits when the server below it is gone.
     CrashScenario { name: "exit_idle", plan: "tree", signal: Some(Signal::KILL), load: Load::Idle },
     CrashScenario { name: "exit_busy", plan: "call:2=exit(3)", signal: None, load: Load::Busy },
     CrashScenario { name: "kill_idle", plan: "", signal: Some(Signal::KILL), load: Load::Idle },
     CrashScenario { name: "kill_busy", plan: "", signal: Some(Signal::KILL), load: Load::Busy },
     CrashScenario { name: "segv_idle", plan: "", signal: Some(Signal::SEGV), load: Load::Idle },
     CrashScenario { name: "segv_busy", plan: "", signal: Some(Signal::SEGV), load: Load::Busy },
-    // What it leaves behind is ended in its own time, and does not hold up the news.
+    // Children that survive are ended later and must not delay the error.
     CrashScenario {
         name: "family_idle",
         plan: "start=children(2); escape=1",
@@ -305,10 +305,10 @@ const SCENARIOS: [CrashScenario; 8] = [
     },
 ];
 
-/// How long the witness sleeps again and again, once the process has ended.
+/// Sleep of the watcher in each round after the exit.
 const NAP: Duration = Duration::from_millis(1);
 
-/// A machine that lets somebody oversleep by this much is too busy to measure anything by.
+/// A longer oversleep means that the machine is too busy to measure.
 const STARVED: Duration = Duration::from_millis(20);
 
 struct ExitWatcher {
@@ -316,12 +316,12 @@ struct ExitWatcher {
     thread: JoinHandle<Option<ExitObservation>>,
 }
 
-/// What the witness saw.
+/// What the watcher saw.
 #[derive(Debug, Clone, Copy)]
 struct ExitObservation {
-    /// When the process had ended.
+    /// When the process exited.
     ended: Instant,
-    /// By how much the witness overslept from then on, at most.
+    /// The largest oversleep since then.
     scheduling_delay: Duration,
 }
 
@@ -342,7 +342,7 @@ impl ExitWatcher {
         Self { stop, thread }
     }
 
-    /// Ends the watch. Nothing was seen if the process did not end.
+    /// Stops the watcher. Returns `None` if the process did not exit.
     fn finish(self) -> Option<ExitObservation> {
         self.stop.store(true, Ordering::Release);
         self.thread.join().ok().flatten()

@@ -1,4 +1,4 @@
-//! A home with a config, the daemon that runs for it, and what can be asked of that.
+//! Daemon under test: its home and config, the process, readiness, and the call history on disk.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -21,23 +21,23 @@ use crate::process::ProcessHandle;
 use crate::subreaper::{Subreaper, Unreaped};
 use crate::timing::now;
 
-/// How often a daemon is asked whether it is ready.
+/// Interval between two readiness checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How long a daemon may take to be ready before that is a failure of another kind. Far more than it needs.
+/// Start time after which the daemon counts as failed. Far more than it needs.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
-/// How long one answer of the daemon may take.
+/// Time limit for one response of the daemon.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A server left behind by a gate that failed ends by itself after this.
+/// Servers left behind by a failed gate exit by themselves after this time.
 const LIFETIME: &str = "600s";
 
-/// A server of the config.
+/// A server entry of the config.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerEntry {
     pub(crate) name: String,
-    /// What goes wrong with it.
+    /// Its fault plan.
     pub(crate) plan: String,
     pub(crate) program: Program,
 }
@@ -45,24 +45,24 @@ pub(crate) struct ServerEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Program {
     Scripted,
-    /// One that is not there.
+    /// A program that does not exist.
     Missing,
 }
 
-/// A home of its own, and a mark on every process that is started from it.
+/// Temporary home and config, with a marker on every process started from it.
 #[derive(Debug)]
 pub(crate) struct DaemonHome {
     dir: TempDir,
     pub(crate) marker: Marker,
 }
 
-/// A daemon that runs. Killed when dropped, so that a failed gate leaves none.
+/// A running daemon. Killed on drop, so a failed gate leaves none.
 #[derive(Debug)]
 pub(crate) struct RunningDaemon<'a> {
     pub(crate) handle: ProcessHandle,
     started_at: Instant,
     child: Child,
-    /// Its exit code is for us alone.
+    /// Keeps the exit code for `wait`: the subreaper must not collect it.
     _unnoted: Unreaped<'a>,
     socket: PathBuf,
 }
@@ -72,13 +72,13 @@ impl ServerEntry {
         Self { name: name.into(), plan: plan.to_owned(), program: Program::Scripted }
     }
 
-    /// The entry in a config file.
+    /// Formats the entry as TOML.
     fn to_toml(&self, marker: &Marker) -> io::Result<String> {
         let program = match self.program {
             Program::Scripted => process::scripted_server()?,
             Program::Missing => PathBuf::from("/nonexistent/server"),
         };
-        // A string of JSON is one of TOML.
+        // A JSON string is a valid TOML string.
         let quoted = |text: &str| Value::from(text).to_string();
         let args = ["--lifetime", LIFETIME, "--plan", &self.plan].map(quoted).join(", ");
         let (variable, value) = marker.env_var();
@@ -106,7 +106,7 @@ impl DaemonHome {
         Home::at(self.dir.path())
     }
 
-    /// Starts the daemon, and waits for nothing.
+    /// Starts the daemon without waiting.
     pub(crate) fn start<'a>(&self, subreaper: &'a Subreaper) -> Result<RunningDaemon<'a>, String> {
         let why = |error: io::Error| format!("the daemon does not start: {error}");
         let mut command = process::own_program().map_err(why)?;
@@ -122,7 +122,7 @@ impl DaemonHome {
 }
 
 impl RunningDaemon<'_> {
-    /// Waits until the daemon takes calls, and says how long that took from the start of its process.
+    /// Waits until the daemon accepts calls, and returns the time since its process started.
     pub(crate) fn wait_ready(&self) -> Result<Duration, String> {
         loop {
             let asked = self.client().and_then(|mut client| client.get("/readyz")?.success_body());
@@ -137,7 +137,7 @@ impl RunningDaemon<'_> {
         }
     }
 
-    /// Waits until so many servers are connected, and says how long that took from the start of the daemon.
+    /// Waits until this many servers are connected, and returns the time since the daemon started.
     pub(crate) fn wait_connected(
         &self,
         n_servers: u64,
@@ -159,7 +159,7 @@ impl RunningDaemon<'_> {
         }
     }
 
-    /// A connection of its own.
+    /// Opens a new connection.
     pub(crate) fn client(&self) -> io::Result<DaemonClient> {
         DaemonClient::open(&self.socket, CALL_TIMEOUT)
     }
@@ -168,7 +168,7 @@ impl RunningDaemon<'_> {
         &self.socket
     }
 
-    /// Waits for the end of the daemon, and gives its exit code: none if it was killed or did not end.
+    /// Waits for the exit and returns the exit code: `None` if the daemon was killed or did not exit.
     pub(crate) fn wait_exit(&mut self, limit: Duration) -> Option<i32> {
         if !self.handle.wait_exit(limit) {
             return None;
@@ -183,7 +183,8 @@ impl Drop for RunningDaemon<'_> {
     }
 }
 
-/// Runs the daemon of a home until a signal comes.
+/// Runs the daemon of a home until a signal, as `toolrack daemon start --foreground` does, without terminal, log or
+/// TCP address.
 pub(crate) fn run_role(home: &Path) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ending = runtime.block_on(async {
@@ -191,7 +192,7 @@ pub(crate) fn run_role(home: &Path) -> anyhow::Result<ExitCode> {
         let daemon = Daemon::start(Home::at(home), options).await?;
         anyhow::Ok(daemon.run().await?)
     });
-    // Without waiting for threads that are at the disk.
+    // Do not wait for threads in blocking file operations.
     runtime.shutdown_background();
     Ok(match ending? {
         Ending::Orderly => ExitCode::SUCCESS,
@@ -199,8 +200,8 @@ pub(crate) fn run_role(home: &Path) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The ids of all calls in the history, which has to be sound. Read from a copy, so that the next daemon finds the
-/// files as the killed one left them.
+/// Returns the ids of all calls in the history and checks its integrity. Reads a copy, so that the next daemon finds
+/// the files as the killed one left them.
 pub(crate) fn history_call_ids(history: &Path) -> anyhow::Result<HashSet<String>> {
     if !history.exists() {
         return Ok(HashSet::new());

@@ -1,4 +1,4 @@
-//! One connection to the daemon's socket, and requests on it one after the other.
+//! HTTP client for the daemon's Unix socket, one request at a time.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -7,26 +7,26 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// The longest head of an answer, and the longest answer.
+/// Size limits for the head and the body of a response.
 const HEAD_BYTES: u64 = 64 << 10;
 const BODY_BYTES: u64 = 64 << 20;
 
-/// A connection that stays open.
+/// An open connection.
 #[derive(Debug)]
 pub(crate) struct DaemonClient {
     stream: BufReader<UnixStream>,
 }
 
-/// What was answered.
+/// A response.
 #[derive(Debug, PartialEq)]
 pub(crate) struct ApiResponse {
     pub(crate) status: u16,
-    /// `null` if it is no JSON.
+    /// `null` if the body is not JSON.
     pub(crate) body: Value,
 }
 
 impl DaemonClient {
-    /// `patience` is for each read and each write.
+    /// `call_timeout` applies to each read and each write.
     pub(crate) fn open(socket: &Path, call_timeout: Duration) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(call_timeout))?;
@@ -38,7 +38,7 @@ impl DaemonClient {
         self.request("GET", path, "")
     }
 
-    /// Calls a tool of a server.
+    /// Calls a tool.
     pub(crate) fn call(
         &mut self,
         server: &str,
@@ -81,7 +81,7 @@ impl DaemonClient {
 }
 
 impl ApiResponse {
-    /// The body of an answer that says that all is well.
+    /// Returns the body of a 2xx response, or an error.
     pub(crate) fn success_body(self) -> io::Result<Value> {
         match self.status {
             200..300 => Ok(self.body),
@@ -90,7 +90,7 @@ impl ApiResponse {
     }
 }
 
-/// The status of an answer, and how long its body is.
+/// Parses the status and the content length.
 fn read_head(head: &str) -> Option<(u16, u64)> {
     let status = head.split(' ').nth(1)?.parse().ok()?;
     let mut lengths = head.lines().filter_map(|line| {

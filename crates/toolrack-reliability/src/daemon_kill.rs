@@ -1,8 +1,8 @@
-//! G22: a daemon that is killed under load leaves no process, loses nothing that it said was remembered, and the
-//! next one is ready at once.
+//! G22: a daemon killed under load leaves no process and loses no acknowledged data, and the next one is ready at
+//! once.
 //!
-//! Callers make calls, a reader looks at the history, and an editor saves the config, all at the same time, when
-//! the daemon is killed. A record is acknowledged once the history has shown it, a config once it is saved.
+//! Clients make calls, read the history and save the config, all at the same time, when the daemon is killed. A call
+//! record is acknowledged once the history has returned it, a config once the save has returned.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,20 +27,20 @@ use crate::timing::{Percentiles, now};
 /// Servers of the daemon.
 const N_SERVERS: u64 = 100;
 
-/// One in so many does not want to end, in one of these ways.
+/// One server in this many resists shutdown, with one of these plans in turn.
 const STUBBORN_EVERY: u64 = 10;
 const STUBBORN: [&str; 3] = ["tree", "escape=1; ignore=term,eof", "ignore=term"];
 
-/// What an orderly end may take at the very end.
+/// Time limit for the graceful stop at the end.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
-/// How long all servers may take to start, on a machine that is busy.
+/// Time limit for all servers to start on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(90);
 
-/// How long a daemon lives under load: at least and at most. Some of its servers are still being started then.
+/// Time under load before the kill: minimum and maximum. Some servers are still starting then.
 const LIFE: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(4));
 
-/// What one death came to.
+/// Result of one kill.
 #[derive(Debug, Default)]
 struct KillResult {
     ready: Option<Duration>,
@@ -115,7 +115,7 @@ fn kill(
     Ok(kill)
 }
 
-/// A last life that ends in order, to see that everything still works.
+/// A last run with a graceful stop, to check that everything still works.
 fn final_run(
     daemon_home: &DaemonHome,
     subreaper: &Subreaper,
@@ -154,17 +154,17 @@ impl KillResult {
     }
 }
 
-/// What a daemon has to remember beyond its death.
+/// Acknowledged data that must survive the kill.
 #[derive(Debug)]
 struct DurabilityCheck {
     home: Home,
-    /// Calls that the history has shown.
+    /// Calls that the history has returned.
     shown: HashSet<String>,
-    /// The config that was last acknowledged.
+    /// The last acknowledged config.
     config: String,
     n_answered: u64,
     n_saved: u64,
-    /// Calls that were answered, and not yet written down when the daemon died.
+    /// Answered calls that were not yet in the history when the daemon died.
     n_unwritten: u64,
 }
 
@@ -175,7 +175,7 @@ impl DurabilityCheck {
         Ok(Self { home, shown, config, n_answered: 0, n_saved: 0, n_unwritten: 0 })
     }
 
-    /// Holds what is on disk against what was acknowledged. Gives what is wrong.
+    /// Compares the disk with the acknowledged data and returns the differences.
     fn verify(&mut self, observed: Observed) -> Vec<String> {
         let Observed { answered, shown, saves, failures } = observed;
         let mut faults = failures;
@@ -211,7 +211,7 @@ impl DurabilityCheck {
     }
 }
 
-/// Whether the config is the last one that was acknowledged, or the one that was just being saved.
+/// Whether the config is the last acknowledged one, or the one in flight.
 fn is_expected_config(before: &str, saves: &[String], found: &str) -> bool {
     let (in_flight, acknowledged) = match saves.split_last() {
         Some((last, rest)) => (Some(last.as_str()), rest.last().map_or(before, String::as_str)),
@@ -220,34 +220,34 @@ fn is_expected_config(before: &str, saves: &[String], found: &str) -> bool {
     found == acknowledged || Some(found) == in_flight
 }
 
-/// Callers at the same time.
+/// Concurrent callers.
 const N_CALLERS: u64 = 8;
 
-/// The pause of a caller between two calls: in a hundred lives no more calls than a history keeps.
+/// Pause of a caller between two calls. A hundred runs make fewer calls than a history keeps.
 const CALL_PAUSE: Duration = Duration::from_millis(20);
 
-/// The pause of whoever looks at the history, and of whoever saves the config.
+/// Pause between two reads of the history, and between two saves of the config.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
-/// How far back the history is looked at. More calls than can be made between two looks.
+/// Page size of the history. More than the calls between two reads.
 const LOOK_BACK: &str = "/api/calls?limit=500";
 
-/// Begins the one line of the config that is changed again and again.
+/// Prefix of the one config line that each save changes.
 const SAVED: &str = "# saved ";
 
-/// What was gained in one life of the daemon.
+/// What the clients observed in one run of the daemon.
 #[derive(Debug, Default)]
 struct Observed {
-    /// Calls whose answers came.
+    /// Calls whose responses arrived.
     answered: HashSet<String>,
-    /// Calls that the history has shown.
+    /// Calls that the history has returned.
     shown: HashSet<String>,
-    /// Texts of the config in the order in which they were sent. All but the last one were acknowledged.
+    /// Config texts in the order in which they were sent. All but the last are acknowledged.
     saves: Vec<String>,
     failures: Vec<String>,
 }
 
-/// A daemon's end.
+/// A killed daemon.
 #[derive(Debug)]
 struct Killed {
     at: Instant,
@@ -256,12 +256,12 @@ struct Killed {
 
 struct Load<'a> {
     observed: Mutex<Observed>,
-    /// From now on, a connection that breaks is no surprise.
+    /// Set before the kill: from then on a broken connection is expected.
     expects_close: AtomicBool,
     daemon: &'a RunningDaemon<'a>,
 }
 
-/// Keeps the daemon busy for so long, then kills it, and tells what was gained.
+/// Puts the daemon under load for `life`, kills it, and returns what the clients observed.
 fn load_until_killed(daemon: &RunningDaemon<'_>, life: Duration, random: &mut Random) -> Killed {
     let load = Load { observed: Mutex::default(), expects_close: AtomicBool::new(false), daemon };
     let streams: Vec<Random> =
@@ -328,7 +328,7 @@ impl Load<'_> {
         }
     }
 
-    // One push or insert each, so a panic elsewhere cannot have torn it.
+    // Each write is one push or insert, so a panic elsewhere leaves it consistent.
     fn observed(&self) -> MutexGuard<'_, Observed> {
         self.observed.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -339,7 +339,7 @@ fn text(value: &Value, pointer: &str) -> io::Result<String> {
     found.ok_or_else(|| io::Error::other(format!("no `{pointer}` in {value}")))
 }
 
-/// A config without its last line, if that is ours, and the number in it.
+/// Splits off the marker line of a config, and returns the number in it.
 fn split_marker(text: &str) -> (&str, u64) {
     let found = text.rfind(SAVED).and_then(|at| {
         let number = text.get(at + SAVED.len()..)?.trim().parse().ok()?;
@@ -352,7 +352,7 @@ fn split_marker(text: &str) -> (&str, u64) {
 mod tests {
     use super::*;
 
-    /// Which of some texts may be found after these were saved.
+    /// These config texts are accepted after these saves.
     #[track_caller]
     fn check_saves(saves: &[&str], expected: &[&str]) {
         let saves: Vec<String> = saves.iter().map(|save| (*save).to_owned()).collect();

@@ -1,5 +1,5 @@
-//! G15: a daemon that is asked to end does so in order and in time, however stubborn its servers are; asked a
-//! second time, it ends at once, and guardians see to the rest.
+//! G15: a daemon stops gracefully and on time after one signal, even with servers that resist; after a second signal
+//! it exits at once, and the guardians end the rest.
 
 use std::thread;
 use std::time::Duration;
@@ -16,38 +16,38 @@ use crate::subreaper::Subreaper;
 use crate::timing::Percentiles;
 use crate::timing::now;
 
-/// Servers of a daemon, none of which wants to end.
+/// Servers of a daemon. All of them resist shutdown.
 const N_SERVERS: u64 = 50;
 
-/// Deaf to everything but a kill, with a child and with one that has left the session.
+/// Ignores everything but SIGKILL, with a child and with a process that has left the session.
 const PLAN: &str = "ignore=term,eof; start=children(1); escape=1";
 
-/// What an orderly end may take.
+/// Time limit for a graceful stop.
 const STOP_LIMIT: Duration = Duration::from_secs(7);
 
-/// What an end may take after the second signal.
+/// Time limit after the second signal.
 const SECOND_LIMIT: Duration = Duration::from_secs(1);
 
-/// A daemon that has not ended by then is not waited for any more.
+/// A daemon still running after this time counts as hung.
 const HUNG: Duration = Duration::from_secs(40);
 
-/// How long all servers may take to start, on a machine that is busy.
+/// Time limit for all servers to start on a busy machine.
 const START_LIMIT: Duration = Duration::from_mins(1);
 
-/// When a daemon is asked to end, if not when all its servers run: up to this long after its start.
+/// Latest signal after the start, for runs that do not wait for all servers.
 const SOON: Duration = Duration::from_secs(4);
 
-/// The longest pause between two signals. Servers are still being given their time then.
+/// The longest pause between two signals. Servers are still in their grace period then.
 const PAUSE: Duration = Duration::from_millis(1500);
 
-/// How figures of daemons begin that were asked twice.
+/// Prefix of the figures for daemons that get two signals.
 const TWICE: &str = "twice_";
 
-/// What one daemon came to.
+/// Result of one stop.
 #[derive(Debug, Default)]
 struct StopResult {
     took: Duration,
-    /// From its end until nobody was left.
+    /// From the exit until no process was left.
     clean: Duration,
     n_survivors: u64,
     failures: Vec<String>,
@@ -108,7 +108,7 @@ fn end(
 ) -> Result<StopResult, String> {
     let mut daemon = daemon_home.start(subreaper)?;
     daemon.wait_ready()?;
-    // The first one of its kind ends with everything running, the others at any time.
+    // The first run stops with every server running, the others at any time.
     if number == 0 {
         daemon.wait_connected(N_SERVERS, START_LIMIT)?;
     } else {
@@ -118,7 +118,7 @@ fn end(
     daemon.handle.signal(Signal::TERM);
     if signals == Signals::Two {
         let is_over = daemon.handle.wait_exit(random.time(Duration::ZERO, PAUSE));
-        // One that had little to end has ended in order, which is as good.
+        // A daemon with little to stop may already have exited gracefully, which is fine.
         if !is_over {
             signaled = now();
             daemon.handle.signal(Signal::TERM);
@@ -130,7 +130,7 @@ fn end(
     let fault = judge(signals, ended.took, code);
     ended.failures.extend(fault);
     let left = match signals {
-        // An orderly end leaves nobody, not even for a moment.
+        // A graceful stop leaves no process, not even for a moment.
         Signals::One => daemon_home.marker.survivors(),
         Signals::Two => match wait_cleaned(&daemon_home.marker, exited) {
             Ok(clean) => {
@@ -158,7 +158,7 @@ fn judge(signals: Signals, took: Duration, code: Option<i32>) -> Option<String> 
     }
     let is_right = match signals {
         Signals::One => code == Some(0),
-        // It was not in order, and whoever waits for the code may know.
+        // The stop was forced, and the exit code may say so.
         Signals::Two => matches!(code, Some(0 | 1)),
     };
     (!is_right).then(|| format!("{signals:?}: the exit code is {code:?}"))
@@ -174,7 +174,7 @@ impl StopResult {
 mod tests {
     use super::*;
 
-    /// Which of some exit codes are right at this time.
+    /// These exit codes are accepted at this time.
     #[track_caller]
     fn check(signals: Signals, ms: u64, expected: &[Option<i32>]) {
         let mut codes = vec![Some(0), Some(1), Some(2), None];

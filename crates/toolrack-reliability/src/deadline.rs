@@ -1,4 +1,5 @@
-//! G04: whatever a server does, a call has its outcome in time, and closing the line takes six seconds at most.
+//! G04: a call has its outcome by its deadline, whatever the server does, and closing the transport takes at most six
+//! seconds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,28 +22,28 @@ use crate::process::kill_marked;
 use crate::random::{Random, Seeds};
 use crate::timing::{Percentiles, millis};
 
-/// What closing may take.
+/// Time limit for closing.
 const CLOSE_LIMIT: Duration = Duration::from_secs(6);
 
-/// How long is waited where an answer is expected.
+/// Timeout of a call that gets a response.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long is waited where none is: at least and at most.
+/// Timeout of a call that gets none: minimum and maximum.
 const NO_RESPONSE_TIMEOUT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(2));
 
-/// A step that has no outcome by then is not waited for any more.
+/// A step without an outcome after this time counts as hung.
 const HUNG: Duration = Duration::from_secs(20);
 
 /// Light plans at the same time.
 const N_PARALLEL: usize = 12;
 
-/// Everything that breaks readers of lines: several bytes, quotes, breaks of other kinds.
+/// Text that breaks line readers: multi-byte characters, quotes, other line separators.
 const TEXT: &str = "ä€😀\u{2028}\u{2029}\n\r\"\\\u{1}";
 
-/// What one plan came to.
+/// Result of one plan.
 #[derive(Debug, Default)]
 struct PlanResult {
-    /// By how much outcomes came after their deadlines, at most.
+    /// The largest delay of an outcome after its deadline.
     overrun: Duration,
     closing: Duration,
     failures: Vec<String>,
@@ -77,7 +78,7 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     Ok(findings)
 }
 
-/// Plays every plan so often, and gives what each came to, with its seed.
+/// Runs every plan `n_rounds` times and returns each result with its seed.
 async fn run_plans(
     plans: &[&'static Plan],
     n_rounds: u64,
@@ -151,7 +152,7 @@ async fn run_plan(plan: &Plan, mut random: Random) -> Result<PlanResult, String>
     Ok(results)
 }
 
-/// Takes a step, and notes what was wrong with its outcomes and their times.
+/// Runs a step and records wrong outcomes and late ones.
 async fn run_step(peer: &Arc<Peer>, step: Step, call_timeout: Duration, results: &mut PlanResult) {
     let n_calls = match step.action {
         Action::Call { n_calls, .. } => n_calls,

@@ -1,6 +1,6 @@
-//! The fault plans of G04 as data: what a server does wrong, what is asked of it, and what has to come of it.
+//! Fault plans of G04 as data: the server's faults, the requests, and the expected outcomes.
 //!
-//! **Invariant:** a plan says what it expects of every step, so a wrong outcome in time is a failure, too.
+//! **Invariant:** a plan states the expected outcome of every step, so a wrong outcome on time is a failure too.
 
 mod table;
 
@@ -9,31 +9,31 @@ use toolrack_transport::{Exit, LineError, TransportError};
 
 pub(crate) use table::PLANS;
 
-/// One server and what is said to it.
+/// One server and the requests to it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) name: &'static str,
-    /// The rows of the fault table that it is for.
+    /// The rows of the fault table that it covers.
     pub(crate) faults: &'static str,
-    /// For `scripted-server --plan`.
+    /// Argument of `scripted-server --plan`.
     pub(crate) script: &'static str,
-    /// Without a greeting of its own, a plan begins with one that has to succeed.
+    /// A plan that does not begin with `initialize` gets one that must succeed.
     pub(crate) steps: &'static [Step],
     pub(crate) weight: Weight,
-    /// How many calls the server has to be told that nobody waits for, where that is part of the plan.
+    /// The number of `notifications/cancelled` that the server must receive, where the plan checks it.
     pub(crate) n_cancelled: Option<usize>,
 }
 
-/// Whether a plan mostly waits or mostly works.
+/// Whether a plan mostly waits or mostly computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Weight {
-    /// Many of them can run at the same time.
+    /// Many light plans run at the same time.
     Light,
-    /// It takes a whole core, so it runs alone.
+    /// Takes a whole core, so it runs alone.
     Heavy,
 }
 
-/// Something that is asked, and what has to come of it.
+/// A request and its expected outcome.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
     pub(crate) action: Action,
@@ -43,25 +43,25 @@ pub(crate) struct Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     Initialize,
-    /// So many calls at once, each with an argument of about so many bytes.
+    /// Concurrent calls, each with an argument of about this size.
     Call {
         n_calls: usize,
         bytes: usize,
     },
-    /// One page of the tools.
+    /// One page of `tools/list`.
     List,
 }
 
-/// What has to come of a step.
+/// Expected outcome of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expected {
-    /// The result, with what was sent in it.
+    /// The result of this very call.
     Echo,
-    /// Some result.
+    /// Any result.
     Result,
     Timeout,
     Exited(Exit),
-    /// The server is gone; whether its exit or its silence was seen first does not matter.
+    /// The server is gone; its exit or the end of its output may be seen first.
     Gone,
     OutputClosed,
     InputClosed,
@@ -70,7 +70,7 @@ pub(crate) enum Expected {
     Oversize,
 }
 
-/// What came of a step.
+/// Observed outcome of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Observation {
     Echo,
@@ -86,7 +86,7 @@ pub(crate) enum Observation {
 }
 
 impl Observation {
-    /// `is_echo` says whether a result is the one that belongs to the call.
+    /// `is_echo` decides whether a result belongs to the call.
     pub(crate) fn from_outcome(
         outcome: &Result<RawJson, LineError>,
         is_echo: impl FnOnce(&RawJson) -> bool,
@@ -128,7 +128,7 @@ impl Expected {
 }
 
 impl Plan {
-    /// Whether the plan says itself how the greeting ends.
+    /// Whether the plan begins with its own `initialize` step.
     pub(crate) fn initializes_itself(&self) -> bool {
         self.steps.first().is_some_and(|step| step.action == Action::Initialize)
     }
@@ -160,15 +160,15 @@ mod tests {
             .flat_map(|plan| plan.faults.split_whitespace())
             .filter_map(|fault| fault.strip_prefix('F')?.parse().ok())
             .collect();
-        // Our own stdout (39), retries (45), ids that run out (50) and locks (59) are no doings of a server;
-        // progress (44), duplicate keys (52) and schemas (63) are put to the test where they are read.
+        // Own stdout (39), retries (45), exhausted ids (50) and locks (59) are not server behavior; progress (44),
+        // duplicate keys (52) and schemas (63) are tested where they are parsed.
         let not_ours = [39, 44, 45, 50, 52, 59, 63];
         let expected: BTreeSet<u32> = (21..=62).filter(|value| !not_ours.contains(value)).collect();
         let missing: Vec<&u32> = expected.difference(&covered).collect();
         assert!(missing.is_empty(), "no plan for {missing:?}");
     }
 
-    /// Of all that can be expected, exactly these admit the outcome.
+    /// Exactly these expectations match the outcome.
     #[track_caller]
     fn check(outcome: Result<RawJson, LineError>, admitting: &[Expected]) {
         let all = [

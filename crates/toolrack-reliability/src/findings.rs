@@ -1,4 +1,4 @@
-//! What a gate measured and what it found broken, as the one line of JSON that its process prints.
+//! Findings of a gate: figures and failures, printed by its process as one line of JSON.
 
 use std::fmt;
 
@@ -8,32 +8,32 @@ use serde_json::Number;
 
 use crate::timing::{Percentiles, millis};
 
-/// More failures than these are only counted: the first ones tell.
+/// Failures beyond this number are only counted.
 const SHOWN: usize = 20;
 
-/// The yield of one gate.
+/// Result of one gate.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Findings {
     pub(crate) figures: Figures,
-    /// The first failures, in the order in which they were found.
+    /// The first failures, in order.
     pub(crate) failures: Vec<Failure>,
     pub(crate) n_failures: u64,
-    /// Why the gate could not run here, if it could not.
+    /// Why the gate could not run here.
     pub(crate) skipped: Option<String>,
 }
 
-/// One broken promise, and the seed that shows it again.
+/// One failure, and the seed that reproduces it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Failure {
     pub(crate) seed: u64,
     pub(crate) what: String,
 }
 
-/// Named numbers in the order in which they are shown. A name carries its unit.
+/// Named numbers in display order. A name carries its unit.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(crate) struct Figures(Vec<(String, Number)>);
 
-/// What a gate comes to.
+/// Verdict on a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(crate) enum Verdict {
@@ -58,7 +58,7 @@ impl Findings {
         self.figures.0.push((name.to_owned(), Number::from(number)));
     }
 
-    /// A number that is not a count. What is not a number at all is left out.
+    /// Adds a number that is not a count. NaN and infinity are left out.
     pub(crate) fn measure(&mut self, name: &str, number: f64) {
         self.figures.0.extend(Number::from_f64(number).map(|f64| (name.to_owned(), f64)));
     }
@@ -71,7 +71,7 @@ impl Findings {
         }
     }
 
-    /// A gate that broke a promise has failed, even if it could not be run to its end.
+    /// A gate with a failure has failed, even if it was also skipped.
     pub(crate) fn verdict(&self) -> Verdict {
         match (&self.skipped, self.n_failures) {
             (_, 1..) => Verdict::Fail,
@@ -99,7 +99,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// An object, whose members keep their order.
+/// Serializes as an object that keeps the order of its members.
 impl Serialize for Figures {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(name, number)| (name, number)))

@@ -1,8 +1,9 @@
-//! G14: a hostile server among many does no harm to the others.
+//! G14: a hostile server does not harm the other servers of a daemon.
 //!
-//! A server that burns a processor takes it from everybody on the machine, whoever runs it. So calls to the others
-//! are timed three times: in quiet, beside a process that burns a processor and is none of the daemon's, and beside
-//! a server of the daemon that burns one too, floods it, and reads no more. What the last one adds is ours.
+//! A server that burns a CPU slows down the whole machine, also outside of the daemon. So calls to the other servers are
+//! timed three times: without load, beside an unrelated process that burns a CPU, and beside a server of the daemon
+//! that also burns one, floods the daemon and stops reading. The difference between the last two is the daemon's
+//! part.
 
 use std::collections::HashSet;
 use std::io;
@@ -24,29 +25,29 @@ use crate::subreaper::Subreaper;
 use crate::timing::now;
 use crate::timing::{Percentiles, millis};
 
-/// Servers of the daemon, the hostile one included.
+/// Servers of the daemon, including the hostile one.
 const N_SERVERS: u64 = 20;
 
 const HOSTILE: &str = "hostile";
 
-/// Callers of the others at the same time, and the pause of each between two calls.
+/// Concurrent callers of the healthy servers, and the pause of each between two calls.
 const N_CALLERS: u64 = 4;
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// How much slower the slowest calls may become.
+/// Allowed slowdown of the slowest calls.
 const MAX_RATIO: u32 = 2;
 
-/// After this a server is in full swing.
+/// Time until the load has its full effect.
 const WARM_UP: Duration = Duration::from_millis(300);
 
-/// Calls that the hostile server is not going to read, and how large each is: more than a line keeps for it.
+/// Calls that the hostile server never reads, and their size: more than the transport queues for it.
 const N_UNREAD: usize = 12;
 const UNREAD_BYTES: usize = 1 << 20;
 
 const START_LIMIT: Duration = Duration::from_mins(1);
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
-/// What the hostile server does when it is called. The first one is the quick gate.
+/// Fault plans of the hostile server at a call. The quick gate runs the first one only.
 const PLANS: [(&str, &str); 7] = [
     ("all", "call=burn+stderr(256MiB)+nonsense(forever)"),
     ("spin", "call=spin"),
@@ -57,11 +58,11 @@ const PLANS: [(&str, &str); 7] = [
     ("changed", "call=burn+changed(forever)"),
 ];
 
-/// Calls to healthy servers over some time.
+/// Calls to healthy servers in one time window.
 #[derive(Debug, Default)]
 struct Calls {
     times: Vec<Duration>,
-    /// By which the history knows them.
+    /// Call ids as the history has them.
     ids: HashSet<String>,
     failures: Vec<String>,
 }
@@ -95,7 +96,7 @@ fn run_scenario(
     let mut daemon = daemon_home.start(subreaper)?;
     daemon.wait_ready()?;
     daemon.wait_connected(N_SERVERS, START_LIMIT)?;
-    // What is made once and kept is made now, which is not counted.
+    // Warm up caches and connections; not counted.
     call_for(&daemon, window / 4, random)?;
     let quiet = call_for(&daemon, window, random)?;
 
@@ -130,7 +131,7 @@ fn run_scenario(
     if code != Some(0) || !left.is_empty() {
         return Err(format!("asked to end, the daemon exited with {code:?} and left {left:?}"));
     }
-    // What the hostile server does pushes nothing out of the queues that all servers share.
+    // The hostile server must not push records out of the queues that all servers share.
     let n_lost = inside.ids.difference(&history_call_ids).count();
     if n_lost > 0 {
         let n_calls = inside.ids.len();
@@ -141,9 +142,9 @@ fn run_scenario(
     judge(&outside, &inside)
 }
 
-/// Makes a call to the hostile server that is not going to be answered. Whether it was not.
+/// Makes a call to the hostile server, and returns whether it stayed unanswered.
 fn call_hostile_server(daemon: &RunningDaemon<'_>, number: usize, call_timeout: Duration) -> bool {
-    // The first one makes it hostile, the others are more than it reads.
+    // The first call triggers the fault; the others are more than the server reads.
     let text = if number == 0 { String::new() } else { "x".repeat(UNREAD_BYTES) };
     let called = DaemonClient::open(daemon.socket(), call_timeout)
         .and_then(|mut client| client.call(HOSTILE, "echo", &json!({ "text": text })));
@@ -174,7 +175,7 @@ fn judge(outside: &Calls, inside: &Calls) -> Result<(), String> {
     Ok(())
 }
 
-/// Calls healthy servers for so long.
+/// Calls healthy servers for the given time.
 fn call_for(
     daemon: &RunningDaemon<'_>,
     window: Duration,
@@ -226,7 +227,7 @@ fn healthy(number: u64) -> String {
     format!("healthy-{number}")
 }
 
-/// A process that burns a processor and is none of the daemon's. Killed when dropped.
+/// An unrelated process that burns a CPU. Killed on drop.
 struct CpuBurner(ProcessHandle);
 
 impl CpuBurner {

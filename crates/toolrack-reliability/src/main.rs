@@ -44,7 +44,7 @@ use crate::random::Seeds;
 use crate::subreaper::Subreaper;
 
 fn main() -> anyhow::Result<ExitCode> {
-    // Every server started from here on is guarded by a copy of this program.
+    // This program is also the guardian of every server that it starts.
     toolrack_stdio::init();
     let Cli { role, run } = Cli::parse();
     match role {
@@ -82,7 +82,7 @@ fn open(args: GateArgs) -> anyhow::Result<Findings> {
     }
 }
 
-/// Not beside a runtime, which would wait for children of its own.
+/// Runs a gate that starts child processes. There must be no runtime, which would wait for children of its own.
 fn with_subreaper(
     gate: impl FnOnce(&Subreaper) -> anyhow::Result<Findings>,
 ) -> anyhow::Result<Findings> {

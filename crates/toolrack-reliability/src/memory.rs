@@ -1,4 +1,6 @@
-//! G05: whatever a server sends, our memory stays within bounds, and the same server answers afterwards.
+//! G05: memory stays bounded, whatever a server sends, and the same server still answers afterwards.
+//!
+//! Each flood runs in a process of its own, which measures its own memory.
 
 use std::fs;
 use std::io::Write as _;
@@ -18,10 +20,10 @@ use crate::process;
 use crate::process::{kill_marked, run_to_exit};
 use crate::random::Seeds;
 
-/// How far the peak may lie above what a client with an open line needs.
+/// Allowed peak above the baseline of a client with an open transport.
 const BOUND_KIB: u64 = 48 << 10;
 
-/// How long one flood may take.
+/// Time limit for one flood.
 const LIMIT: Duration = Duration::from_mins(6);
 
 pub(crate) fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
@@ -79,36 +81,36 @@ fn value_name(flood: Flood) -> String {
         .unwrap_or_default()
 }
 
-/// Calls before the flood, so that what is needed for any call is not blamed on it.
+/// Calls before the flood, so that the baseline includes what every call needs.
 const N_WARM: usize = 3;
 
-/// How long one call may take, the flood included.
+/// Timeout of one call, including the flood.
 const CALL_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// How long is waited for an answer that does not come.
+/// Timeout of a call that gets no response.
 const NO_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many tools a server has that has too many.
+/// Number of tools in the tool floods.
 const N_TOOLS: usize = 50_000;
 
-/// What a server sends too much of.
+/// Kind of flood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Flood {
-    /// A line that does not end
+    /// A line without an end
     OpenLine,
-    /// A line of junk before the answer
+    /// A junk line before the response
     LongLine,
-    /// An answer with its id in front
+    /// A response with its id in front
     HugeAnswer,
-    /// An answer with its id at the end
+    /// A response with its id at the end
     HugeAnswerBack,
     /// Lines on stderr
     Stderr,
-    /// One line on stderr that does not end
+    /// One stderr line without an end
     StderrRaw,
     /// Notifications
     Notifications,
-    /// Requests
+    /// Requests from the server
     Pings,
     /// Tools on one page
     Tools,
@@ -116,18 +118,18 @@ pub(crate) enum Flood {
     ToolPages,
 }
 
-/// What was measured, as the one line of JSON that is printed.
+/// Measurement, printed as one line of JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) baseline_kib: u64,
     pub(crate) peak_kib: u64,
-    /// What the flood was, as far as it could be counted.
+    /// Amount of the flood, as far as it can be counted.
     #[serde(rename = "came")]
     pub(crate) received: u64,
 }
 
 impl Flood {
-    /// How the server is started. The flood comes with the first request after the warm-up.
+    /// Arguments of the server. The flood comes with the first request after the warm-up.
     fn args(self, effort: Effort) -> Vec<String> {
         let size = effort.select("64MiB", "1GiB");
         let n_messages = effort.select(600_000, 10_000_000);
@@ -146,7 +148,7 @@ impl Flood {
         };
         let n_tools = N_TOOLS.to_string();
         let extra: &[&str] = match self {
-            // Thirty megabytes, a little less than a line may have.
+            // 30 MB, just below the line limit.
             Self::Tools => &["--tools", &n_tools, "--schema-bytes", "512"],
             Self::ToolPages => {
                 &["--tools", &n_tools, "--schema-bytes", "2KiB", "--page-size", "1000"]
@@ -157,7 +159,7 @@ impl Flood {
     }
 }
 
-/// Lets a server flood this process, and measures.
+/// Runs a flood against this process and measures the memory.
 pub(crate) fn measure_flood(
     flood: Flood,
     effort: Effort,
@@ -187,7 +189,7 @@ async fn measure(flood: Flood, effort: Effort, marker: &str) -> anyhow::Result<M
 async fn run_flood(peer: &Peer, flood: Flood) -> anyhow::Result<u64> {
     match flood {
         Flood::OpenLine => {
-            // The junk swallows the answer behind it, so the server is heard again one call later.
+            // The junk swallows the response behind it, so the server answers again one call later.
             ensure!(
                 peer.echo("flood", "0", NO_RESPONSE_TIMEOUT).await.is_err(),
                 "an answer without an end"
@@ -221,7 +223,7 @@ async fn run_flood(peer: &Peer, flood: Flood) -> anyhow::Result<u64> {
     }
 }
 
-/// Follows the list from page to page. Only names and cursors are read, as a catalogue would.
+/// Follows the pages of `tools/list`, decoding only names and cursors.
 async fn count_tools(peer: &Peer) -> anyhow::Result<u64> {
     let mut n_tools = 0;
     let mut params = json!({});
@@ -253,7 +255,7 @@ struct NamedTool {
     _name: serde::de::IgnoredAny,
 }
 
-/// Forgets the highest resident size, so that `VmHWM` tells of what follows.
+/// Resets the peak resident size, so that `VmHWM` covers only the flood.
 fn reset_peak_rss() -> anyhow::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).open("/proc/self/clear_refs")?;
     file.write_all(b"5").context("the peak of resident memory cannot be reset")

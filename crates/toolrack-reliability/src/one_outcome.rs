@@ -1,6 +1,6 @@
-//! G03: a thousand calls at a time to servers that crash, hang and babble, and each has one outcome.
+//! G03: a thousand concurrent calls to servers that crash, hang and send garbage; each call has exactly one outcome.
 //!
-//! The callers keep a ledger, the servers keep a journal, and afterwards the two are compared.
+//! The callers keep a call log, the servers keep a journal, and the gate compares the two.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -24,27 +24,27 @@ use crate::process::kill_marked;
 use crate::random::{Random, Seeds};
 use crate::timing::millis;
 
-/// What happens to calls: 5 % crash, 5 % hang, 5 % garbage, 5 % late or twice, 80 % nothing.
+/// Faults per call: 5 % crash, 5 % hang, 5 % garbage, 5 % late or duplicate, 80 % none.
 const MIX: &str = "ok=80,exit(1)=3,kill(KILL)=2,hang=5,garbage(text,2)=2,nonsense(1)=2,shape(both)=1,\
                    late(50ms)=2,late(1500ms)=1,dup=2";
 
-/// Calls under way at the same time.
+/// Concurrent calls.
 const N_CALLERS: usize = 1_000;
 
-/// Servers at the same time. A crash takes all calls to its server along, so they are many.
+/// Concurrent servers. Many, because a crash fails all calls to its server.
 const N_PARALLEL: usize = 50;
 
-/// How long a caller waits, at least and at most.
+/// Timeout of a call: minimum and maximum.
 const CALL_TIMEOUT: (Duration, Duration) =
     (Duration::from_millis(500), Duration::from_millis(1_250));
 
-/// Two in a hundred calls are larger than a pipe, so that some of them are cut off half way.
+/// Percentage and size of large calls. They exceed a pipe buffer, so that some are cut off half-way.
 const LARGE: (u64, usize) = (2, 100 << 10);
 
-/// When a batch is over that makes no progress. Far more than it takes.
+/// Time limit for a batch. Far more than it needs.
 const BATCH_LIMIT: Duration = Duration::from_mins(2);
 
-/// A batch under way.
+/// A batch in progress.
 struct Batch {
     started: Instant,
     n_calls: u64,
@@ -53,7 +53,7 @@ struct Batch {
     call_log: Mutex<CallLog>,
 }
 
-/// What the batches came to together.
+/// Totals of all batches.
 #[derive(Default)]
 struct Totals {
     n_calls: u64,
@@ -68,7 +68,7 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     let mut findings = Findings::default();
     let mut totals = Totals::default();
     let dir = tempfile::tempdir()?;
-    // As many batches as it takes to give each seed a turn, and none that would not fit in memory.
+    // At least one batch per seed, and none too large for memory.
     let n_batches = effort.select(seeds.all().len() as u64, 40);
     let n_calls = effort.select(21_000_u64.div_ceil(n_batches), 50_000);
     for number in 0..n_batches {
@@ -95,7 +95,7 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     Ok(findings)
 }
 
-/// Makes all calls of a batch, ends every server, and says how many lines it took.
+/// Makes all calls of a batch, stops every server, and returns the number of servers used.
 async fn run_batch(batch: &Arc<Batch>, journal: &Path, marker: &Marker) -> anyhow::Result<u64> {
     let journal = journal.to_string_lossy();
     let script =
@@ -106,7 +106,7 @@ async fn run_batch(batch: &Arc<Batch>, journal: &Path, marker: &Marker) -> anyho
         let random = Random::new(batch.seed, stream as u64);
         callers.spawn(call_in_turn(Arc::clone(batch), slot.clone(), random));
     }
-    // A call that has no outcome by then is missing in the ledger, and found there.
+    // A call without an outcome by then is missing in the log, and found there.
     if timeout(BATCH_LIMIT, callers.join_all()).await.is_err() {
         crate::print_progress("G03: a batch did not end in time");
     }
@@ -126,12 +126,12 @@ async fn call_in_turn(batch: Arc<Batch>, mut slot: ServerSlot, mut random: Rando
         let at = batch.started.elapsed();
         let (kind, echoed) = classify(&outcome, &text);
         batch.call_log().record_outcome(nonce, Outcome { kind, at, echoed });
-        // Whoever went on calling a dead server would be refused thousands of times until the next one.
+        // Avoid a dead server: it would reject thousands of calls until the next one starts.
         dead = outcome.is_err_and(|failure| is_closed(&failure.error)).then_some(peer);
     }
 }
 
-/// Whether the failure says that the line takes no more calls.
+/// Whether the error means that the transport takes no more calls.
 fn is_closed(error: &TransportError) -> bool {
     matches!(
         error,
@@ -142,7 +142,7 @@ fn is_closed(error: &TransportError) -> bool {
     )
 }
 
-/// How a call ended, and the nonce that came back. A result that lost its text lost its nonce, too.
+/// Classifies an outcome and extracts the nonce. A result without its text has no nonce.
 fn classify(outcome: &Result<RawJson, LineError>, text: &str) -> (OutcomeKind, Option<u64>) {
     match outcome {
         Ok(result) => {
@@ -218,26 +218,26 @@ impl Totals {
     }
 }
 
-/// How long a new server may take to introduce itself, on a machine that is busy with the others.
+/// Time limit for a server to start and initialize on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
-/// A lane that cannot get a server for so long is given up, and with it the calls it should have made.
+/// A caller gives up after waiting this long for a server.
 const REOPEN_LIMIT: Duration = Duration::from_secs(40);
 
-/// Servers that do not introduce themselves, in a row, before a lane gives up.
+/// Failed starts in a row before a slot gives up.
 const MAX_FAILURES: u32 = 5;
 
-/// All lanes of a batch.
+/// The server slots of a batch. A slot restarts its server when it dies.
 struct ServerSlots {
     open: Vec<ServerSlot>,
     supervisors: JoinSet<u64>,
     stop: CancellationToken,
 }
 
-/// One lane, as a caller sees it.
+/// One slot, as a caller sees it.
 #[derive(Clone)]
 struct ServerSlot {
-    /// Nothing until the first server has introduced itself.
+    /// `None` until the first server has initialized.
     current: watch::Receiver<Option<Arc<Peer>>>,
 }
 
@@ -258,7 +258,7 @@ impl ServerSlots {
         self.open.iter()
     }
 
-    /// Ends every server, waits until they are gone, and says how many there were.
+    /// Stops every server, waits for their exit, and returns the number of servers used.
     async fn close(self) -> u64 {
         self.stop.cancel();
         self.supervisors.join_all().await.into_iter().sum()
@@ -266,7 +266,7 @@ impl ServerSlots {
 }
 
 impl ServerSlot {
-    /// A server to call, but not the one that is known to be dead. It may die at any moment.
+    /// Returns a server that is not the known dead one. It may die at any moment.
     async fn peer(&mut self, dead: Option<&Arc<Peer>>) -> Option<Arc<Peer>> {
         let is_dead = |peer: &Arc<Peer>| dead.is_some_and(|dead| Arc::ptr_eq(peer, dead));
         let usable = |value: &Option<Arc<Peer>>| value.as_ref().is_some_and(|peer| !is_dead(peer));
@@ -275,7 +275,7 @@ impl ServerSlot {
     }
 }
 
-/// Keeps a lane supplied, and says how many servers it took.
+/// Keeps a server running in a slot, and returns the number of servers used.
 async fn supervise(
     script: ServerScript,
     current: watch::Sender<Option<Arc<Peer>>>,

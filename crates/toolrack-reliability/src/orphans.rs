@@ -1,8 +1,7 @@
-//! G01: whatever is killed, nothing is left.
+//! G01: no process is left, whatever is killed.
 //!
-//! Three ways to kill: the owner alone at any moment, one guardian alone, the owner with all its guardians
-//! in the same instant. In the first two everything has to be gone in a second; in the third, after the
-//! sweep of the next start.
+//! Three cases: the owner alone at any time, one guardian alone, and the owner together with all guardians. In the
+//! first two everything must be gone within a second; in the third, after the sweep of the next start.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdin, Stdio};
@@ -27,24 +26,24 @@ use crate::subreaper::Subreaper;
 use crate::timing::Percentiles;
 use crate::timing::now;
 
-/// Zombies are counted this long after everything has ended.
+/// Zombies may exist for this long after everything has exited.
 const ZOMBIE_LIMIT: Duration = Duration::from_millis(200);
 
-/// Cycles at the same time. A cycle mostly waits for servers to be given their time.
+/// Concurrent cycles. A cycle mostly waits for grace periods.
 const N_PARALLEL: u64 = 6;
 
-/// Servers of a victim.
+/// Servers of an owner.
 const N_SERVERS: usize = 3;
 
-/// What one cycle came to.
+/// Result of one cycle.
 #[derive(Debug)]
 struct Cycle {
     seed: u64,
-    /// How long it took until nobody was left.
+    /// Time until no process was left.
     clean: Option<Duration>,
     n_survivors: u64,
     n_zombies: u64,
-    /// Found by the sweep of the next start.
+    /// Processes found by the sweep of the next start.
     n_swept: u64,
     failure: Option<String>,
 }
@@ -98,7 +97,7 @@ fn add(findings: &mut Findings, prefix: &str, cycles: Vec<Cycle>) {
     }
 }
 
-/// Runs the cycles in several threads and gives what they came to, in the order of their numbers.
+/// Runs the cycles in several threads and returns the results in order.
 fn run_parallel(n_cycles: u64, cycle: &(dyn Fn(u64) -> Cycle + Sync)) -> Vec<Cycle> {
     let next = AtomicU64::new(0);
     let done = Mutex::new(Vec::new());
@@ -152,7 +151,7 @@ fn kill_guardian(subreaper: &Subreaper, mut random: Random) -> Result<Cycle, Str
     };
     let killed = now();
     handle.kill();
-    // The owner is alive, so its dead guardian has to be taken note of, too.
+    // The owner is alive, so it must reap its dead guardian.
     let left =
         || tree.iter().filter(|tree| tree.is_alive()).count() + usize::from(guardian.exists());
     let mut cycle = Cycle::empty();
@@ -190,10 +189,10 @@ fn kill_owner_and_guardians(subreaper: &Subreaper, mut random: Random) -> Result
     let handles: Vec<ProcessHandle> =
         guardians.iter().filter_map(|guardian| ProcessHandle::open(guardian.pid)).collect();
     let all = || handles.iter().chain([&owner.handle]);
-    // Not every parent takes note of a dead child before it starts the next one.
+    // Some parents start the next child before they reap the dead one.
     let unreaped = (random.below(2) == 0).then(|| subreaper.leave_unreaped(&owner.handle));
     let owner = if unreaped.is_some() { "a zombie" } else { "gone" };
-    // Stopped first, nobody can react to the death of another: they die in the same instant.
+    // Stopped first, no process can react to the death of another: all die in the same instant.
     all().for_each(|all| all.signal(Signal::STOP));
     all().for_each(ProcessHandle::kill);
     for handle in all() {
@@ -220,7 +219,7 @@ fn kill_owner_and_guardians(subreaper: &Subreaper, mut random: Random) -> Result
     Ok(cycle)
 }
 
-/// The guardians of an owner, of which there has to be one for each server.
+/// Returns the guardians of an owner and checks that there is one per server.
 fn guardians(table: &ProcessTable, owner: u32) -> Result<Vec<ProcessEntry>, String> {
     let mut found = table.children(owner);
     found.retain(ProcessEntry::is_guardian);
@@ -235,7 +234,7 @@ impl Cycle {
         Self { seed: 0, clean: None, n_survivors: 0, n_zombies: 0, n_swept: 0, failure: None }
     }
 
-    /// Waits until nobody carries the marker. Whoever still does in the end is counted, then ended.
+    /// Waits until no process carries the marker. Counts and kills the rest.
     fn wait_cleaned(marker: &Marker, killed: Instant, what: &str) -> Self {
         match wait_cleaned(marker, killed) {
             Ok(clean) => Self { clean: Some(clean), ..Self::empty() },
@@ -248,7 +247,7 @@ impl Cycle {
     }
 }
 
-/// Zombies below us that nobody has taken note of in time.
+/// Counts zombies below this process that were not reaped in time.
 fn zombies() -> usize {
     let ended = now();
     loop {
@@ -260,10 +259,10 @@ fn zombies() -> usize {
     }
 }
 
-/// A moment in the life of an owner, and how far into it.
+/// Phase in the life of an owner, and the delay into it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum KillTime {
-    /// While it starts itself and its servers.
+    /// While it starts.
     Starting(Duration),
     /// While its servers start.
     Soon(Duration),
@@ -272,7 +271,7 @@ enum KillTime {
 }
 
 impl KillTime {
-    /// Three in ten while starting, three soon after, four under traffic.
+    /// 30 % while starting, 30 % soon after, 40 % under traffic.
     fn draw(random: &mut Random) -> Self {
         let ms = Duration::from_millis;
         match random.below(10) {
@@ -283,10 +282,10 @@ impl KillTime {
     }
 }
 
-/// How long a victim may take for anything it is waited for. Far more than it needs.
+/// Timeout for any line of the owner. Far more than it needs.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Lines a victim may be ahead of us. It prints few, so it never waits.
+/// Buffered output lines. The owner prints few, so it never blocks.
 const LINES_AHEAD: usize = 16;
 
 struct OwnerHandle {
@@ -296,7 +295,7 @@ struct OwnerHandle {
 }
 
 impl OwnerHandle {
-    /// Starts a victim that carries the marker, as all it starts will.
+    /// Starts an owner that carries the marker; its children inherit it.
     fn start(subreaper: &Subreaper, marker: &Marker, sweep: Sweep) -> Result<Self, String> {
         let why = |error: std::io::Error| format!("the victim does not start: {error}");
         let mut command = process::own_program().map_err(why)?;
@@ -312,7 +311,7 @@ impl OwnerHandle {
         };
         let (sender, lines) = sync_channel(LINES_AHEAD);
         thread::spawn(move || {
-            // A line that is cut short by the kill, or that nobody waits for any more, is of no use.
+            // Ignore a line cut off by the kill, and stop when the receiver is gone.
             for line in BufReader::new(stdout).lines() {
                 let Ok(line) = line else { return };
                 if sender.send(line).is_err() {
@@ -323,7 +322,7 @@ impl OwnerHandle {
         Ok(Self { handle, stdin, lines })
     }
 
-    /// Waits until every server of the victim has answered.
+    /// Waits until every server of the owner has answered.
     fn wait_ready(&mut self) -> Result<(), String> {
         match self.next_line()?.as_str() {
             READY => Ok(()),
@@ -331,14 +330,14 @@ impl OwnerHandle {
         }
     }
 
-    /// Waits for the sweep of the victim and says how many it ended.
+    /// Waits for the sweep of the owner and returns how many processes it ended.
     fn swept(&mut self) -> Result<u64, String> {
         let line = self.next_line()?;
         let count = line.strip_prefix(SWEPT).and_then(|rest| rest.trim().parse().ok());
         count.ok_or_else(|| format!("the victim said `{line}` instead of having swept"))
     }
 
-    /// Has the victim call each of its servers, and gives a word for each.
+    /// Makes the owner call each of its servers, and returns one status word for each.
     fn check_servers(&mut self) -> Result<Vec<String>, String> {
         let asked = self.stdin.write_all(format!("{ASK}\n").as_bytes());
         asked.map_err(|error| format!("the victim does not listen: {error}"))?;
@@ -351,7 +350,7 @@ impl OwnerHandle {
     }
 }
 
-/// A victim that a failed cycle forgot must not stay.
+/// A failed cycle must not leave its owner running.
 impl Drop for OwnerHandle {
     fn drop(&mut self) {
         self.handle.kill();

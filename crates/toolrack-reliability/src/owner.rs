@@ -1,6 +1,6 @@
-//! The process that is killed: a client with three servers that do not want to end.
+//! Owner process, which G01 kills: a client with three servers that resist shutdown.
 //!
-//! It says on stdout how far it is, obeys single words on stdin, and ends when its stdin does.
+//! It reports progress on stdout, takes single-word commands on stdin, and exits at the end of stdin.
 
 use std::io::{self, BufRead as _};
 use std::process::ExitCode;
@@ -14,14 +14,14 @@ use toolrack_transport::Line as _;
 
 use crate::peer::{Peer, ServerScript};
 
-/// What each server is: a package runner's tree, one that escapes and is deaf to everything, one that is
-/// deaf to the usual signal.
+/// Fault plans: the tree of a package runner, an escaped process that ignores all signals, a server that ignores
+/// SIGTERM.
 const PLANS: [&str; 3] = ["tree", "escape=1; ignore=term,eof", "ignore=term"];
 
-/// How many callers keep each line busy.
+/// Concurrent callers per server.
 const CALLERS: usize = 2;
 
-/// The pause of a caller between two calls, so that several victims can run on one machine.
+/// Pause of a caller between two calls, so that several owners fit on one machine.
 const PAUSE: Duration = Duration::from_millis(2);
 
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -30,22 +30,22 @@ const CALL_LIMIT: Duration = Duration::from_secs(5);
 /// Printed when every server has answered.
 pub(crate) const READY: &str = "ready";
 
-/// Printed with the number of processes that were found and ended at the start.
+/// Printed with the number of processes that the sweep ended.
 pub(crate) const SWEPT: &str = "swept";
 
-/// Typed to have every server called; answered by one of the words below for each server.
+/// Command: call every server. The response has one of the words below for each.
 pub(crate) const ASK: &str = "ask";
 
-/// The server answered, and so it did all the time.
+/// The server answers, and every call so far succeeded.
 pub(crate) const FINE: &str = "fine";
 
-/// The line to the server has ended.
+/// The transport is closed.
 pub(crate) const GONE: &str = "gone";
 
-/// The line is open, and calls on it failed.
+/// The transport is open, and calls failed.
 const BAD: &str = "bad";
 
-/// Whether a victim cleans up after its predecessors.
+/// Whether an owner first sweeps the processes of its predecessors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sweep {
     First,

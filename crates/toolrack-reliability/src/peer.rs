@@ -1,4 +1,4 @@
-//! The scripted server at the other end of a line, and the few things that are said to it.
+//! Scripted server over stdio and the requests that gates send to it.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,23 +18,23 @@ use toolrack_transport::{JsonRpcError, RawJson, RequestId};
 
 use crate::process;
 
-/// A server left behind by a gate that failed ends by itself after this.
+/// Servers left behind by a failed gate exit by themselves after this time.
 const LIFETIME: &str = "90s";
 
-/// How a server of ours is started.
+/// Start definition of a scripted server.
 #[derive(Debug, Clone)]
 pub(crate) struct ServerScript {
     definition: McpServerDef,
 }
 
-/// A line and what came in on it unasked.
+/// A transport and its incoming messages.
 #[derive(Debug)]
 pub(crate) struct Peer {
     pub(crate) line: Arc<StdioLine>,
     incoming: Arc<IncomingCounter>,
 }
 
-/// Answers pings, counts notifications, notes the end.
+/// Answers pings, counts notifications, and reports the close.
 #[derive(Debug, Default)]
 struct IncomingCounter {
     line: OnceLock<Weak<StdioLine>>,
@@ -43,7 +43,7 @@ struct IncomingCounter {
 }
 
 impl ServerScript {
-    /// A server that carries `marker` in its environment, as everything it starts does.
+    /// `marker` goes into the environment, and so to every child process.
     pub(crate) fn new(marker: &str, args: &[&str]) -> io::Result<Self> {
         let program = process::scripted_server()?;
         let args = ["--lifetime", LIFETIME].iter().chain(args);
@@ -56,7 +56,7 @@ impl ServerScript {
         Ok(Self { definition })
     }
 
-    /// Starts the server, with this very program as its guardian.
+    /// Starts the server, with this program as its guardian.
     pub(crate) async fn open(&self) -> Result<Peer, TransportError> {
         let incoming = Arc::new(IncomingCounter::default());
         let heard: Arc<dyn Inbox> = Arc::<IncomingCounter>::clone(&incoming);
@@ -66,7 +66,7 @@ impl ServerScript {
         Ok(Peer { line, incoming })
     }
 
-    /// Starts the server and introduces itself.
+    /// Starts the server and initializes the session.
     pub(crate) async fn connect(&self, call_timeout: Duration) -> Result<Peer, TransportError> {
         let peer = self.open().await?;
         peer.initialize(call_timeout).await?;
@@ -75,7 +75,7 @@ impl ServerScript {
 }
 
 impl Peer {
-    /// The handshake of the 2025-11-25 revision.
+    /// Handshake of revision 2025-11-25.
     pub(crate) async fn initialize(&self, call_timeout: Duration) -> Result<(), LineError> {
         let params = json!({
             "protocolVersion": "2025-11-25",
@@ -92,7 +92,7 @@ impl Peer {
         self.line.notify("notifications/initialized", &None::<()>).await
     }
 
-    /// Asks for anything, and cancels when nobody waits any more.
+    /// Sends a request. Cancels it when the caller drops the future.
     pub(crate) async fn request(
         &self,
         method: &str,
@@ -118,7 +118,7 @@ impl Peer {
         self.request("tools/call", params, call_timeout).await
     }
 
-    /// Has a text and a nonce sent back.
+    /// Calls `echo` with a text and a nonce.
     pub(crate) async fn echo(
         &self,
         text: &str,
@@ -133,7 +133,7 @@ impl Peer {
         self.incoming.n_notifications.load(Ordering::Relaxed)
     }
 
-    /// Waits until the line has ended.
+    /// Waits until the transport is closed.
     pub(crate) async fn ended(&self) {
         self.incoming.ended.cancelled().await;
     }
@@ -151,7 +151,7 @@ struct EchoArguments<'a> {
     nonce: &'a str,
 }
 
-/// The texts of a tool's result, or nothing if it is none.
+/// Texts of a tool result; `None` if it is not one.
 pub(crate) fn texts(result: &RawJson) -> Option<Vec<String>> {
     #[derive(Deserialize)]
     struct CallResult {
@@ -166,7 +166,7 @@ pub(crate) fn texts(result: &RawJson) -> Option<Vec<String>> {
 }
 
 impl Inbox for IncomingCounter {
-    /// A server that asks more than the line takes goes without an answer.
+    /// A response that does not fit into the write queue is dropped.
     fn request(&self, id: RequestId, method: &str, _params: Option<RawJson>) {
         let Some(line) = self.line.get().and_then(Weak::upgrade) else { return };
         let told = if method == "ping" {

@@ -1,7 +1,7 @@
-//! Starting this program again and listening to it, and ending processes without ever hitting somebody else's.
+//! Child processes of the gates: start, output, signals, and cleanup of leftovers.
 //!
-//! **Invariant:** a signal goes through a handle that was opened while the process was known to be the
-//! right one, so an id that is used again is never hit.
+//! **Invariant:** a signal goes through a pidfd that was opened while the process was known to be the right one, so a
+//! reused pid is never hit.
 
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
@@ -17,23 +17,23 @@ use toolrack_testkit::{Marker, Process};
 
 use crate::timing::now;
 
-/// How long a process may take to die of `SIGKILL`.
+/// Time limit for a process to die of `SIGKILL`.
 const KILL_LIMIT: Duration = Duration::from_secs(2);
 
-/// How often a process is looked at that is waited for.
+/// Interval between two checks of a child.
 const POLL: Duration = Duration::from_millis(20);
 
-/// How long the rest of what a process printed may take to come after its end.
+/// Time limit for the rest of the output after the exit.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a process printed, and how it ended.
+/// Output and exit status of a process.
 #[derive(Debug)]
 pub(crate) struct ProcessOutput {
     pub(crate) stdout: String,
     pub(crate) exit_status: String,
 }
 
-/// A process that can be signaled and watched.
+/// A process that can be signaled and watched (pidfd).
 #[derive(Debug)]
 pub(crate) struct ProcessHandle {
     pub(crate) pid: u32,
@@ -41,14 +41,14 @@ pub(crate) struct ProcessHandle {
 }
 
 impl ProcessHandle {
-    /// A handle on whoever has this id now. Nothing if nobody has.
+    /// Opens a handle on the process with this pid. `None` if it does not exist.
     pub(crate) fn open(pid: u32) -> Option<Self> {
         let raw = Pid::from_raw(i32::try_from(pid).ok()?)?;
         let descriptor = pidfd_open(raw, PidfdFlags::empty()).ok()?;
         Some(Self { pid, descriptor })
     }
 
-    /// Sends a signal. One who is gone needs none.
+    /// Sends a signal. Does nothing if the process is gone.
     pub(crate) fn signal(&self, signal: Signal) {
         pidfd_send_signal(&self.descriptor, signal).unwrap_or_default();
     }
@@ -57,7 +57,7 @@ impl ProcessHandle {
         self.signal(Signal::KILL);
     }
 
-    /// Waits for the end of the process. Returns `false` if it did not come in time.
+    /// Waits for the exit. Returns `false` on timeout.
     pub(crate) fn wait_exit(&self, limit: Duration) -> bool {
         let mut source = [PollFd::new(&self.descriptor, PollFlags::IN)];
         let limit = Timespec::try_from(limit).ok();
@@ -65,26 +65,26 @@ impl ProcessHandle {
     }
 }
 
-/// This very program, to be started in another role.
+/// This program, for another role.
 pub(crate) fn own_program() -> io::Result<Command> {
     Ok(program(std::env::current_exe()?))
 }
 
-/// A program, to be started.
+/// Command for a program.
 pub(crate) fn program(path: PathBuf) -> Command {
     #[expect(clippy::disallowed_methods, reason = "a gate kills programs, and starts them for it")]
     Command::new(path)
 }
 
-/// Runs a process to its end, or kills it when the time is over.
+/// Runs a process to its exit, or kills it after the limit.
 pub(crate) fn run_to_exit(command: &mut Command, limit: Duration) -> io::Result<ProcessOutput> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let pipe = child.stdout.take();
-    // The channel holds the one message there is, so the thread never waits.
+    // The channel holds the only message, so the thread never blocks.
     let (sender, stdout) = sync_channel(1);
     thread::spawn(move || {
         let mut text = String::new();
-        // What does not come as text is worth as much as nothing, and so is a late listener.
+        // Ignore output that is not UTF-8, and a receiver that has given up.
         pipe.map(|mut pipe| pipe.read_to_string(&mut text)).transpose().unwrap_or_default();
         sender.send(text).unwrap_or_default();
     });
@@ -104,7 +104,7 @@ pub(crate) fn run_to_exit(command: &mut Command, limit: Duration) -> io::Result<
     Ok(ProcessOutput { stdout, exit_status })
 }
 
-/// The scripted server, which is built beside this program.
+/// Path of the scripted server, built beside this program.
 pub(crate) fn scripted_server() -> io::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("scripted-server");
     if path.is_file() {
@@ -114,7 +114,7 @@ pub(crate) fn scripted_server() -> io::Result<PathBuf> {
     Err(io::Error::new(io::ErrorKind::NotFound, message))
 }
 
-/// Ends everybody who carries the marker, and says who it was.
+/// Kills every process that carries the marker, and returns them.
 pub(crate) fn kill_marked(marker: &Marker) -> Vec<Process> {
     let deadline = now() + KILL_LIMIT;
     let mut ended: Vec<Process> = Vec::new();
@@ -124,7 +124,7 @@ pub(crate) fn kill_marked(marker: &Marker) -> Vec<Process> {
             .iter()
             .filter_map(|survivor| ProcessHandle::open(survivor.pid))
             .collect();
-        // Seen again with a handle open, it is certainly the one the handle is for.
+        // Found again with the handle open, it is certainly the process of the handle.
         let left = marker.survivors();
         for handle in handles.iter().filter(|handle| left.iter().any(|seen| seen.pid == handle.pid))
         {
@@ -138,16 +138,16 @@ pub(crate) fn kill_marked(marker: &Marker) -> Vec<Process> {
     }
 }
 
-/// Everything has to be gone by then.
+/// All processes must be gone within this time.
 pub(crate) const CLEANUP_LIMIT: Duration = Duration::from_secs(1);
 
-/// How often the processes are counted.
+/// Interval between two counts of the processes.
 pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A process that is just becoming another program can be overlooked, so an empty count is repeated.
+/// A process can be missed during `exec`, so a count of zero is repeated.
 const RECHECK_DELAY: Duration = Duration::from_millis(20);
 
-/// How long it took until nobody was left, or how many are left when the time is over.
+/// Returns the time until no process was left, or the number of processes left after the limit.
 pub(crate) fn wait_gone(killed: Instant, n_left: &dyn Fn() -> usize) -> Result<Duration, usize> {
     loop {
         let looked = now();
@@ -164,12 +164,12 @@ pub(crate) fn wait_gone(killed: Instant, n_left: &dyn Fn() -> usize) -> Result<D
     }
 }
 
-/// How long it took until nobody carried the marker. Whoever still does when the time is over is ended, and told.
+/// Returns the time until no process carried the marker. Kills and returns those left after the limit.
 pub(crate) fn wait_cleaned(marker: &Marker, killed: Instant) -> Result<Duration, Vec<Process>> {
     wait_gone(killed, &|| marker.survivors().len()).map_err(|_n_left| kill_marked(marker))
 }
 
-/// Who was left, for people.
+/// Formats leftover processes.
 pub(crate) fn describe_leftovers(left: &[Process]) -> String {
     let lines: Vec<String> = left
         .iter()

@@ -1,23 +1,23 @@
-//! Who is there: processes, their parents and their states, read from `/proc`.
+//! Process table from `/proc`: parents, states and CPU time.
 
 use std::fs;
 use std::time::Duration;
 
-/// In which `/proc` counts the time on a processor: a hundredth of a second on every Linux.
+/// Unit of CPU time in `/proc`: 10 ms on every Linux.
 const TICK: Duration = Duration::from_millis(10);
 
-/// All processes at one moment.
+/// Snapshot of all processes.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessTable(Vec<ProcessEntry>);
 
-/// One process. An id and a start time together name it for ever.
+/// One process. Pid and start time together identify it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ProcessEntry {
     pub(crate) pid: u32,
     parent: u32,
     started: u64,
     is_zombie: bool,
-    /// Its own time on a processor, and that of its children that have ended.
+    /// CPU time of its own and of its reaped children.
     n_ticks: u32,
 }
 
@@ -43,8 +43,8 @@ impl ProcessTable {
         found
     }
 
-    /// How long a process and everything below it were on a processor. Between two censuses nothing gets lost: the
-    /// time of whoever ends goes to its parent.
+    /// CPU time of a process and its descendants. Exited children count for their parent, so nothing is lost between
+    /// two snapshots.
     pub(crate) fn cpu_time_of_tree(&self, ancestor: u32) -> Duration {
         let own = self.0.iter().filter(|value| value.pid == ancestor).copied();
         let n_ticks: u32 = own.chain(self.descendants(ancestor)).map(|own| own.n_ticks).sum();
@@ -64,19 +64,19 @@ impl ProcessEntry {
         read_entry(self.pid).is_some_and(|now| now.started == self.started && !now.is_zombie)
     }
 
-    /// Whether there is any trace of it, be it a zombie.
+    /// Whether it exists, possibly as a zombie.
     pub(crate) fn exists(&self) -> bool {
         read_entry(self.pid).is_some_and(|now| now.started == self.started)
     }
 
-    /// Whether it is a guardian, by the word that makes it one.
+    /// Whether it is a guardian, by its first argument.
     pub(crate) fn is_guardian(&self) -> bool {
         let words = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
         words.split(|byte| *byte == 0).nth(1) == Some(b"__guard".as_slice())
     }
 }
 
-/// How busy the machine was over the last minute: how many processes wanted to run.
+/// Load average of the last minute.
 pub(crate) fn load_average() -> Option<f64> {
     parse_load(&fs::read_to_string("/proc/loadavg").ok()?)
 }
@@ -85,13 +85,13 @@ fn read_entry(pid: u32) -> Option<ProcessEntry> {
     parse_stat(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The name of a program may hold anything, so the fields count from its last parenthesis.
+/// A program name may contain parentheses, so the fields count from the last one.
 fn parse_stat(pid: u32, stat: &str) -> Option<ProcessEntry> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();
     let is_zombie = matches!(fields.next()?, "Z" | "X");
     let parent = fields.next()?.parse().ok()?;
-    // User and system time, its own and that of ended children.
+    // User and system time, of its own and of reaped children.
     let times = fields.by_ref().skip(9).take(4).map_while(|fields| fields.parse::<u32>().ok());
     let n_ticks = times.sum();
     let started = fields.nth(4)?.parse().ok()?;

@@ -1,29 +1,29 @@
-//! Choices that look random and can be made again from a seed.
+//! Seeded random numbers (splitmix64).
 //!
-//! **Invariant:** the same seed and cycle give the same choices on every machine, because nothing here
-//! comes from a library or a clock.
+//! **Invariant:** the same seed and cycle give the same numbers on every machine, because nothing here comes from a
+//! library or a clock.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
 
-/// Seeds that every run tries, so that a run can be compared with the one before.
+/// Seeds of every run, so that runs are comparable.
 const FIXED: [u64; 2] = [1, 2];
 
-/// Seeds are typed by people, so they stay short.
+/// Short, because people type seeds.
 const MAX_SEED: u64 = 1_000_000;
 
-/// The seeds of a run, and which cycle uses which.
+/// The seeds of a run, used by the cycles in turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seeds(Vec<u64>);
 
-/// A stream of choices (splitmix64).
+/// A stream of random numbers.
 #[derive(Debug)]
 pub(crate) struct Random {
     state: u64,
 }
 
 impl Seeds {
-    /// The seed that was asked for, or the fixed ones and a new one.
+    /// The given seed, or the fixed ones and a new one.
     pub(crate) fn choose(asked: Option<u64>) -> Self {
         match asked {
             Some(seed) => Self(vec![seed]),
@@ -42,7 +42,7 @@ impl Seeds {
         &self.0
     }
 
-    /// The seed of a cycle, and the cycle's own choices. Seeds take turns.
+    /// Returns the seed and the random stream of a cycle. Seeds take turns.
     pub(crate) fn for_cycle(&self, cycle: u64) -> (u64, Random) {
         let n_seeds = self.0.len() as u64;
         let place = usize::try_from(cycle % n_seeds).unwrap_or_default();
@@ -62,12 +62,12 @@ impl Random {
         drawn
     }
 
-    /// A number below `end`, or 0 if there is none.
+    /// A number below `end`, or 0 if `end` is 0.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.draw().checked_rem(end).unwrap_or_default()
     }
 
-    /// A time from `from` up to, but not including, `to`; in whole microseconds.
+    /// A duration in `from..to`, in whole microseconds.
     pub(crate) fn time(&mut self, from: Duration, to: Duration) -> Duration {
         let width = to.saturating_sub(from).as_micros();
         from + Duration::from_micros(self.below(u64::try_from(width).unwrap_or(u64::MAX)))
@@ -99,7 +99,7 @@ mod tests {
         assert_ne!(draws(7, 3), draws(7, 4));
     }
 
-    /// The first outputs for the state 0, as its author publishes them.
+    /// The first outputs for state 0, as its author publishes them.
     #[test]
     fn the_stream_is_splitmix64() {
         let mut random = Random { state: 0 };

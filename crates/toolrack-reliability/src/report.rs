@@ -1,4 +1,4 @@
-//! The report of a run: for people as lines, for programs as JSON.
+//! Report of a run: text lines and JSON.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::findings::{Failure, Figures, Findings, Verdict};
 use crate::gate::{Effort, Gate};
 
-/// Everything about one run.
+/// Report of one run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) effort: Effort,
@@ -16,7 +16,7 @@ pub(crate) struct Report {
     pub(crate) gates: Vec<GateReport>,
 }
 
-/// Everything about one gate of it.
+/// Report of one gate.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct GateReport {
     pub(crate) gate: Gate,
@@ -24,7 +24,7 @@ pub(crate) struct GateReport {
     pub(crate) verdict: Verdict,
     seeds: Vec<u64>,
     seconds: f64,
-    /// How busy the machine was, as its average over the last minute of the gate.
+    /// Load average over the last minute of the gate.
     load: Option<f64>,
     figures: Figures,
     failures: Vec<Failure>,
@@ -33,7 +33,7 @@ pub(crate) struct GateReport {
     replay: String,
 }
 
-/// Under what conditions a gate ran.
+/// Conditions under which a gate ran.
 #[derive(Debug, Clone)]
 pub(crate) struct Conditions {
     pub(crate) effort: Effort,
@@ -47,7 +47,7 @@ impl GateReport {
         let Conditions { effort, seeds, took, load } = conditions;
         let verdict = findings.verdict();
         let Findings { figures, failures, n_failures, skipped } = findings;
-        // Without a failure the newest seed is the one worth having.
+        // Without a failure the newest seed is the useful one.
         let seed = failures.first().map(|failures| failures.seed).or_else(|| seeds.last().copied());
         let replay = replay(gate, effort, seed.unwrap_or_default());
         Self {
@@ -65,7 +65,7 @@ impl GateReport {
         }
     }
 
-    /// The gate as a person reads it.
+    /// Formats the report for the terminal.
     pub(crate) fn lines(&self) -> Vec<String> {
         let seeds: Vec<String> = self.seeds.iter().map(ToString::to_string).collect();
         let reason = self.skipped.as_ref().map_or(String::new(), |reason| format!("({reason})"));

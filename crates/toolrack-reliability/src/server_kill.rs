@@ -1,4 +1,4 @@
-//! G02: when a server is killed, every call to it ends at once, and nothing of it stays with us.
+//! G02: when a server is killed, every call to it fails at once, and no descriptor, thread or process leaks.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -24,28 +24,28 @@ use crate::process::{ProcessHandle, kill_marked};
 use crate::random::{Random, Seeds};
 use crate::timing::Percentiles;
 
-/// What closing may take.
+/// Time limit for closing.
 const CLOSE_LIMIT: Duration = Duration::from_secs(6);
 
-/// What comes with a wait that should not be needed at all.
+/// Guard for waits that normally return at once.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Calls that wait when the server is killed, at most.
+/// Maximum number of pending calls at the kill.
 const MAX_PENDING: u64 = 64;
 
-/// Callers that go on calling while the server is killed.
+/// Callers that keep calling during the kill.
 const N_BACKGROUND_CALLERS: usize = 2;
 
-/// The pause of such a caller between two calls. Without it, the gate would measure its own load.
+/// Pause of such a caller between two calls. Without it, the gate would measure its own load.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// How often a kill is tried on a machine that is too busy.
+/// Attempts per kill when the machine is too busy to measure.
 const MAX_TRIES: u32 = 5;
 
-/// Servers at the same time, one for each core of a small machine.
+/// Concurrent servers, one per core of a small machine.
 const N_PARALLEL: u64 = 2;
 
-/// What a process holds on to.
+/// Descriptors and threads of this process.
 #[derive(Debug, PartialEq, Eq)]
 struct ResourceUsage {
     n_fds: usize,
@@ -69,7 +69,7 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
         n_inconclusive: AtomicU64::new(0),
     });
     let mut findings = Findings::default();
-    // What is made once and kept is made in the first round, which is not counted.
+    // Warm up: resources that are created once and kept are not leaks.
     kill_many(&gate, 2 * N_PARALLEL).await;
     let before = ResourceUsage::now()?;
     let n_kills = effort.select(1_000, 10_000);
@@ -117,7 +117,7 @@ fn add_leftovers(
     }
 }
 
-/// Kills so many servers, a few at the same time, and gives what each came to, with its seed.
+/// Kills `n_kills` servers, a few at a time, and returns each result with its seed.
 async fn kill_many(gate: &Arc<Gate>, n_kills: u64) -> Vec<(u64, KillResult)> {
     let mut slots = JoinSet::new();
     for _ in 0..N_PARALLEL {
@@ -137,7 +137,7 @@ async fn kill_many(gate: &Arc<Gate>, n_kills: u64) -> Vec<(u64, KillResult)> {
 }
 
 impl Gate {
-    /// Kills a server. A kill that the machine was too busy for is tried again, a few times.
+    /// Kills a server. Repeats a few times when the machine was too busy to measure.
     async fn kill(&self, number: u64) -> (u64, KillResult) {
         let mut n_tries = 0;
         loop {
@@ -172,7 +172,7 @@ async fn kill_one(script: &ServerScript, mut random: Random) -> Result<KillResul
         while n_sent.load(Ordering::Acquire) < n_pending {
             yield_now().await;
         }
-        // Messages are read in order: what was sent before an answered one has arrived.
+        // The server reads in order: everything sent before an answered message has arrived.
         peer.echo("after", "0", CALL_TIMEOUT).await
     };
     match timeout(CALL_TIMEOUT, all_sent).await {
@@ -180,7 +180,7 @@ async fn kill_one(script: &ServerScript, mut random: Random) -> Result<KillResul
         other => return Err(format!("calls do not arrive: {other:?}")),
     }
     sleep(random.time(Duration::ZERO, Duration::from_millis(5))).await;
-    // A thread of its own tells when the process had ended, however busy the runtime was.
+    // A separate thread sees the exit, however busy the runtime is.
     let exit_time = Arc::clone(&server);
     let watch = thread::spawn(move || exit_time.wait_exit(CALL_TIMEOUT).then(Instant::now));
     let killed = Instant::now();
@@ -209,7 +209,7 @@ async fn kill_one(script: &ServerScript, mut random: Random) -> Result<KillResul
     Ok(kill)
 }
 
-/// A handle on the server's own process.
+/// Opens a handle on the server process.
 async fn server_handle(peer: &Peer) -> Result<ProcessHandle, String> {
     #[derive(Deserialize)]
     struct Ids {
@@ -222,7 +222,7 @@ async fn server_handle(peer: &Peer) -> Result<ProcessHandle, String> {
     handle.ok_or_else(|| "the server does not say who it is".to_owned())
 }
 
-/// Makes a call that the server answers long after its death, and counts it when it is on its way.
+/// Makes a call that outlives the server, and counts it once it is sent.
 async fn call_pending(peer: Arc<Peer>, n_sent: Arc<AtomicU64>) -> CallEnd {
     let issued = Instant::now();
     let mut call = pin!(peer.call("sleep", json!({ "ms": 600_000 }), 6 * CALL_TIMEOUT));
@@ -253,7 +253,7 @@ impl ResourceUsage {
         Ok(Self { n_fds, n_threads })
     }
 
-    /// What is held once it is as it was before, or when the patience is over.
+    /// Returns the usage once it is as before, or after a timeout.
     async fn wait_until(before: &Self) -> std::io::Result<Self> {
         let deadline = Instant::now() + CALL_TIMEOUT / 5;
         loop {
@@ -266,27 +266,27 @@ impl ResourceUsage {
     }
 }
 
-/// Every call has its outcome this soon after the kill.
+/// Every call must have its outcome within this time after the kill.
 const OUTCOME_LIMIT: Duration = Duration::from_millis(100);
 
-/// A system that takes longer to end a killed process is too busy to measure anything by.
+/// A slower exit of a killed process means that the machine is too busy to measure.
 const STARVED: Duration = Duration::from_millis(50);
 
-/// What one kill came to.
+/// Result of one kill.
 #[derive(Debug, Default)]
 struct KillResult {
-    /// How long the system itself took to end the process.
+    /// Time until the kernel ended the process.
     exit_time: Duration,
     /// From the kill to the outcomes.
     times: Vec<Duration>,
     closing: Duration,
-    /// Outcomes that came too late, and nothing else.
+    /// Outcomes that were only late.
     late: Vec<String>,
-    /// Everything else.
+    /// All other failures.
     failures: Vec<String>,
 }
 
-/// The end of one call.
+/// Outcome of one call.
 #[derive(Debug)]
 struct CallEnd {
     issued: Instant,
@@ -294,12 +294,12 @@ struct CallEnd {
     outcome: Result<RawJson, LineError>,
 }
 
-/// When the call was made.
+/// When the call was issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallStart {
-    /// Long before the kill: it can only end in the death of the server.
+    /// Long before the kill: it can only fail with the exit of the server.
     Before,
-    /// At any time: it may also have found the door closed.
+    /// At any time: it may also find the transport closed.
     Anytime,
 }
 
@@ -322,13 +322,13 @@ impl KillResult {
         self.times.push(time);
     }
 
-    /// How long the outcomes took from the death of the process, which is our own share.
+    /// Time from the exit of the process to the last outcome: the part of the runtime under test.
     fn our_latency(&self) -> Duration {
         let latest = self.times.iter().max().copied().unwrap_or_default();
         latest.saturating_sub(self.exit_time)
     }
 
-    /// Whether only the machine was too slow, so that the kill has to be tried again.
+    /// Whether only the machine was too slow, so that the kill must be repeated.
     fn is_inconclusive(&self) -> bool {
         let on_time = self.our_latency() <= OUTCOME_LIMIT && self.failures.is_empty();
         !self.late.is_empty() && self.exit_time > STARVED && on_time
@@ -394,7 +394,7 @@ mod tests {
         assert_eq!(kill.failures, Vec::<String>::new());
     }
 
-    /// The process took so long to die, and the outcome came so long after the kill.
+    /// A kill with this exit time and this latency of the outcome.
     fn kill(exit_time: u64, outcome: u64) -> KillResult {
         let killed = Instant::now();
         let mut kill = KillResult { exit_time: MS(exit_time), ..KillResult::default() };

@@ -1,4 +1,4 @@
-//! G19: broken and hanging servers hold up neither the daemon nor the others, and cost nothing in the end.
+//! G19: broken and hanging servers delay neither the daemon nor other servers, and use no CPU when idle.
 
 use std::thread;
 use std::time::Duration;
@@ -17,25 +17,25 @@ use crate::subreaper::Subreaper;
 use crate::timing::now;
 use crate::timing::{Percentiles, millis};
 
-/// The daemon takes calls this soon after the start of its process.
+/// The daemon must accept calls within this time after its start.
 pub(crate) const READY_LIMIT: Duration = Duration::from_millis(300);
 
-/// Every healthy server can be called by then.
+/// Every healthy server must be callable within this time.
 const HEALTHY_LIMIT: Duration = Duration::from_secs(10);
 
-/// A server that does not come is not waited for any longer.
+/// A server still not connected after this time counts as hung.
 const HUNG: Duration = Duration::from_mins(1);
 
-/// What everything together may take of one processor when nobody wants anything.
+/// Allowed CPU usage of the daemon and all servers when idle.
 const IDLE_PERCENT: f64 = 2.0;
 
-/// How long the processors are watched.
+/// How long CPU usage is measured.
 const WATCH: Duration = Duration::from_secs(5);
 
-/// One server in so many is broken.
+/// One server in this many is broken.
 const BROKEN_EVERY: u64 = 5;
 
-/// In what ways, in turn; none of them gets as far as being connected.
+/// Fault plans of the broken servers, in turn. None of them connects.
 const BROKEN: [&str; 5] = [
     "start=exit(1)",
     "discover=hang; initialize=hang",
@@ -59,7 +59,7 @@ pub(crate) fn run(
     let n_rounds = effort.select(3, 10);
     for round in 0..n_rounds {
         crate::print_progress(format!("G19: start {}", round + 1));
-        // A fresh home, so that nothing is known of any server.
+        // A fresh home without cached tools.
         let daemon_home = DaemonHome::new(&entries)?;
         let outcome = begin(&daemon_home, subreaper, &entries, n_healthy);
         match outcome {
@@ -91,7 +91,7 @@ fn entries(n_servers: u64) -> Vec<ServerEntry> {
     let scripted = BROKEN.iter().map(|plan| (Program::Scripted, *plan));
     let mut ways = [(Program::Missing, "")].into_iter().chain(scripted).cycle();
     let entry = |number: u64| {
-        // The first ones are broken as well as the last ones, so that order is no help.
+        // First and last servers are broken alike, so the order gives no advantage.
         let scenario = number.is_multiple_of(BROKEN_EVERY).then(|| ways.next()).flatten();
         match scenario {
             Some((program, plan)) => {
@@ -107,7 +107,7 @@ fn is_healthy(entry: &ServerEntry) -> bool {
     entry.program == Program::Scripted && entry.plan.is_empty()
 }
 
-/// How one start went.
+/// Times of one start.
 #[derive(Debug, Clone, Copy)]
 struct Started {
     ready: Duration,
@@ -143,7 +143,7 @@ fn begin<'a>(
     Ok((daemon, Started { ready, healthy }))
 }
 
-/// The name of a broken server whose status does not show it.
+/// Returns the name of a broken server whose status is `running`.
 fn said_well(listed: &Value, entry: &ServerEntry) -> Option<String> {
     let servers = listed.get("servers")?.as_array()?;
     let matches =
@@ -165,9 +165,9 @@ fn judge(started: &Started) -> Vec<String> {
     faults
 }
 
-/// How much the daemon and all its servers take of a processor when nobody wants anything.
+/// Measures the CPU usage of the daemon and all its servers when idle.
 fn watch(findings: &mut Findings, seed: u64, daemon: &RunningDaemon<'_>) {
-    // Until those that crash are tried only now and then, and no answer of ours is under way any more.
+    // Wait until crashed servers are in long backoff and all responses have arrived.
     thread::sleep(WATCH);
     let time = || ProcessTable::read().cpu_time_of_tree(daemon.handle.pid);
     let (started_at, before) = (now(), time());

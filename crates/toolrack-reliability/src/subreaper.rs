@@ -1,9 +1,9 @@
-//! Being the parent of last resort: whoever loses its parent below us comes to us and is taken note of.
+//! Child subreaper: adopts orphaned descendants and reaps them.
 //!
-//! This is what an init process does. Without it, the machine's own init would decide whether the ended
-//! processes of a gate stay as zombies.
+//! This is the job of init. Without it, the init of the machine would decide whether dead processes of a gate stay as
+//! zombies.
 //!
-//! **Invariant:** no child is taken note of between its birth and the opening of its handle.
+//! **Invariant:** no child is reaped between its spawn and the opening of its handle.
 
 use std::collections::HashSet;
 use std::fs;
@@ -17,28 +17,28 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, set_child_subreaper, w
 
 use crate::process::ProcessHandle;
 
-/// How often ended children are taken note of.
+/// Interval between two rounds of reaping.
 const ROUND: Duration = Duration::from_millis(2);
 
-/// Makes orphans ours.
+/// Makes this process the child subreaper.
 pub(crate) fn become_subreaper() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-/// Takes note of every child that has ended. Not beside a runtime that waits for children of its own.
+/// Reaps every exited child. Not for use beside a runtime that waits for children of its own.
 pub(crate) fn reap() {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     while let Ok(Some(_ended)) = waitid(WaitId::All, options) {}
 }
 
-/// Where children are born.
+/// Spawns children and reaps them in the background.
 #[derive(Debug, Default)]
 pub(crate) struct Subreaper {
-    /// Children that nobody takes note of for the time being. Held while a child is born.
+    /// Children not to be reaped for now. Locked during a spawn.
     unreaped: Mutex<HashSet<u32>>,
 }
 
-/// A child that stays a zombie after its end, until this is dropped.
+/// A child that stays a zombie after its exit until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Unreaped<'a> {
     subreaper: &'a Subreaper,
@@ -46,7 +46,7 @@ pub(crate) struct Unreaped<'a> {
 }
 
 impl Subreaper {
-    /// Adopts orphans and takes note of the dead until this process ends.
+    /// Becomes the subreaper and reaps children until this process exits.
     pub(crate) fn open() -> io::Result<Arc<Self>> {
         become_subreaper()?;
         let subreaper = Arc::new(Self::default());
@@ -60,7 +60,7 @@ impl Subreaper {
         Ok(subreaper)
     }
 
-    /// Starts a child. It is known by its handle only: its id is free for others once it has ended.
+    /// Spawns a child. Use only its handle: its pid may be reused after the exit.
     pub(crate) fn start(&self, command: &mut Command) -> io::Result<(Child, ProcessHandle)> {
         let birth = self.unreaped();
         let child = command.spawn()?;
@@ -70,7 +70,7 @@ impl Subreaper {
         Ok((child, handle?))
     }
 
-    /// Takes no note of a child's end, as a parent does that has other things to do.
+    /// Does not reap this child, like a parent that is busy.
     pub(crate) fn leave_unreaped(&self, child: &ProcessHandle) -> Unreaped<'_> {
         self.unreaped().insert(child.pid);
         Unreaped { subreaper: self, pid: child.pid }
@@ -81,7 +81,7 @@ impl Subreaper {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         for child in children().into_iter().filter(|children| !unreaped.contains(children)) {
             let pid = i32::try_from(child).ok().and_then(Pid::from_raw);
-            // One that has not ended is looked at again in the next round.
+            // A child that still runs is checked again in the next round.
             pid.map(|pid| waitid(WaitId::Pid(pid), options)).transpose().unwrap_or_default();
         }
     }
@@ -97,7 +97,7 @@ impl Drop for Unreaped<'_> {
     }
 }
 
-/// The children of all our threads. None is overlooked that has ended: it stays until it is taken note of.
+/// Children of all threads. Exited ones are listed until they are reaped.
 fn children() -> Vec<u32> {
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return Vec::new() };
     let lists = threads

@@ -1,6 +1,6 @@
-//! A run: one process for each gate, its findings read, its leftovers ended, everything reported.
+//! Runs the gates: one process per gate, its findings, its leftover processes, and the report.
 //!
-//! **Invariant:** no wait here is without end, and no process of a gate outlives it.
+//! **Invariant:** every wait has a limit, and no process of a gate outlives it.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -21,10 +21,10 @@ use crate::report::{Conditions, GateReport, Report};
 use crate::subreaper;
 use crate::timing::now;
 
-/// How often what is left of a gate is looked at.
+/// Interval between two checks for leftover processes.
 const POLL: Duration = Duration::from_millis(20);
 
-/// How long guardians of a gate that has ended may take: their ladder, and a busy machine.
+/// Time for the guardians of a finished gate: their shutdown timeouts on a busy machine.
 const AFTERMATH: Duration = Duration::from_secs(8);
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
@@ -58,7 +58,7 @@ fn open(gate: Gate, effort: Effort, seeds: &Seeds) -> anyhow::Result<GateReport>
     if !left.is_empty() {
         findings.fail(first(seeds), format!("left behind and ended: {}", left.join(" | ")));
     }
-    // A seed that was made up for a failure without one would lead nowhere.
+    // A failure outside of any seed gets the first seed, so that the replay command works.
     for failure in
         findings.failures.iter_mut().filter(|failure| !seeds.all().contains(&failure.seed))
     {
@@ -86,7 +86,7 @@ fn broken(what: String) -> Findings {
     findings
 }
 
-/// Waits for what a gate left running; what does not end by itself is killed, and described.
+/// Waits for the processes that a gate left running; kills and describes the rest.
 fn end_descendants() -> Vec<String> {
     let deadline = now() + AFTERMATH;
     let mut ended = Vec::new();
@@ -98,7 +98,7 @@ fn end_descendants() -> Vec<String> {
         }
         if now() > deadline {
             for entry in left {
-                // It was seen below us after the handle was opened only if it lives on.
+                // Still alive with the handle open, it is the process of the handle.
                 let handle = ProcessHandle::open(entry.pid).filter(|_| entry.is_alive());
                 let Some(handle) = handle else { continue };
                 ended.push(format!("{} {}", entry.pid, command_line(entry.pid)));
@@ -127,7 +127,7 @@ fn write(path: &Path, report: &Report) -> anyhow::Result<()> {
     Ok(File::create(path)?.write_all(&text)?)
 }
 
-/// The commit that is checked out here, if this is run in a clone.
+/// The checked-out commit, if the current directory is a clone.
 fn commit() -> Option<String> {
     let git = Path::new(".git");
     let head = fs::read_to_string(git.join("HEAD")).ok()?;

@@ -1,8 +1,8 @@
-//! What many measured times come to.
+//! Clock, percentiles and milliseconds.
 
 use std::time::{Duration, Instant};
 
-/// The middle, the far end and the last of some times.
+/// Median, 99th percentile and maximum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Percentiles {
     pub(crate) p50: Duration,
@@ -11,7 +11,7 @@ pub(crate) struct Percentiles {
 }
 
 impl Percentiles {
-    /// Of no times at all everything is zero.
+    /// All zero for an empty list.
     pub(crate) fn from_times(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         let rank = |share: usize| {
@@ -22,7 +22,7 @@ impl Percentiles {
     }
 }
 
-/// A time in milliseconds, as figures show it.
+/// Converts to milliseconds with three decimals.
 pub(crate) fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }

@@ -1,4 +1,4 @@
-//! The demo server: a small, friendly and correct MCP server of both eras, for first steps and for tests.
+//! Demo server: a small, correct MCP server of both eras, for first steps and for tests.
 //!
 //! **Invariant:** slow tools run on a timer, so a slow call never delays a fast one; a cancelled call is never
 //! answered.
@@ -21,23 +21,23 @@ use crate::message_sink::{MessageSink, PipeSink};
 use crate::revision::{Era, Revision, SupportedRevisions};
 use crate::timer::Timer;
 
-/// The `_meta` of every modern result.
+/// `_meta` of every modern result.
 const SERVER_META: &str = concat!(
     r#","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"toolrack-demo","version":""#,
     env!("CARGO_PKG_VERSION"),
     r#""}}"#
 );
 
-/// Serves one client until its input ends.
+/// Serves one client until the end of input.
 ///
-/// Fails only if the input cannot be read; an output that nobody reads any more is not a failure.
+/// Fails only if the input cannot be read; a closed output is not an error.
 pub fn serve(mut input: impl BufRead, output: impl Write + Send + 'static) -> io::Result<()> {
     let demo = Arc::new(Demo {
         sink: PipeSink::new(output),
         running: Mutex::default(),
         negotiated: Mutex::new(None),
     });
-    // Dropped with this function, and every call that still waits with it.
+    // Dropped with this function, and with it every scheduled response.
     let timer = Timer::start();
     let mut line = Vec::new();
     while input.read_until(b'\n', &mut line)? > 0 {
@@ -51,7 +51,7 @@ pub fn serve(mut input: impl BufRead, output: impl Write + Send + 'static) -> io
 #[derive(Debug)]
 struct Demo {
     sink: PipeSink,
-    /// The slow calls that still run, by their ids as the client wrote them.
+    /// Slow calls in progress, by their ids as the client wrote them.
     running: Mutex<HashSet<String>>,
     negotiated: Mutex<Option<Revision>>,
 }
@@ -91,7 +91,7 @@ impl Demo {
             .and_then(|params| Ok((self.revision_of(method, &params)?, params)));
         let (revision, params) = match read {
             Ok(read) => read,
-            // An answer to a request that is of no era looks the same in both.
+            // The era is unknown here, and an error looks the same in both.
             Err(rpc_error) => return self.respond(id, Era::Legacy, &Response::Error(rpc_error)),
         };
         let era = revision.era();
@@ -117,7 +117,7 @@ impl Demo {
         self.respond(id, era, &answer.into());
     }
 
-    /// All steps are given to the timer at once; those after a cancellation find the call gone.
+    /// Schedules all steps at once; steps after a cancellation find the call gone.
     fn schedule_countdown(
         self: &Arc<Self>,
         timer: &Timer,
@@ -167,7 +167,7 @@ impl Demo {
         self.sink.send(&jsonrpc::response_line(id, &answer.body(era, SERVER_META)));
     }
 
-    /// A request belongs to the modern era if it says so, else to the revision of the handshake.
+    /// A request is modern if its `_meta` names a version; otherwise the negotiated revision applies.
     fn revision_of(&self, method: &str, params: &Params<'_>) -> Result<Revision, RpcError> {
         let requested = params.protocol_version.as_deref().unwrap_or_default();
         match (method, *lock(&self.negotiated)) {
@@ -184,7 +184,7 @@ impl Demo {
     }
 }
 
-/// A call that takes its time.
+/// A call in progress.
 #[derive(Debug)]
 struct SlowCall {
     id: String,
@@ -196,7 +196,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The result object that these members make.
+/// Complete result with these members.
 fn complete(members: &Value) -> Response {
     Response::Complete(Response::object_members(members))
 }
@@ -229,7 +229,7 @@ fn discover() -> Response {
     }))
 }
 
-/// The lists and what they list; every other method is unknown.
+/// Handles lists and reads; every other method is unknown.
 fn list_or_read(
     method: &str,
     params: &Params<'_>,

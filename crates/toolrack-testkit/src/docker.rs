@@ -1,8 +1,8 @@
-//! A real Docker engine for tests, apart from any other on the machine, with one small image in it.
+//! Private Docker engine for tests, with one small image.
 //!
-//! It has no network, so containers need `--network=none`. Its folder goes with it.
+//! It has no network, so containers need `--network=none`. Its directory is removed when it stops.
 //!
-//! **Invariant:** the engine ends with the test program that started it, however that ends.
+//! **Invariant:** the engine stops with the test program that started it, even if that is killed.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,16 +16,16 @@ use crate::process::Marker;
 use crate::programs::program;
 use crate::wait::poll;
 
-/// Longer than an engine takes to answer, even on a busy machine.
+/// Longer than an engine takes to start, even on a busy machine.
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Where Debian keeps the engine, which is not on everybody's path.
+/// Includes the sbin directories, where Debian installs the engine.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// How the names of folders of engines begin.
+/// Prefix of engine directories.
 const DIR_PREFIX: &str = "toolrack-docker-";
 
-/// Runs the engine until its own input ends, which it does with whoever holds the other end.
+/// Runs the engine until the end of stdin, which comes when the test program exits or dies.
 const SUPERVISOR_SCRIPT: &str = r#"
 dir=$1
 trap '' INT TERM HUP
@@ -47,30 +47,30 @@ rm -rf "$dir"
 #[derive(Debug)]
 pub struct DockerEngine {
     dir: PathBuf,
-    /// Holds the leash.
+    /// The shell holds the engine; its stdin is the other end of our pipe.
     _shell: Child,
 }
 
 impl DockerEngine {
-    /// An image whose entry point is `scripted-server`.
+    /// Image whose entry point is `scripted-server`.
     pub const IMAGE: &str = "toolrack-test:1";
 
-    /// The engine of this test program, started by whoever asks first.
+    /// Returns the engine of this test program, started on first use.
     ///
     /// # Errors
     ///
-    /// With the reason why there can be none here.
+    /// The reason why no engine can run here.
     pub fn shared() -> Result<&'static Self, String> {
         static ENGINE: OnceLock<Result<DockerEngine, String>> = OnceLock::new();
         ENGINE.get_or_init(Self::start).as_ref().map_err(Clone::clone)
     }
 
-    /// The value of `DOCKER_HOST` that leads to it.
+    /// Value of `DOCKER_HOST` for this engine.
     pub fn host(&self) -> String {
         format!("unix://{}/engine.sock", self.dir.display())
     }
 
-    /// Asks the engine something.
+    /// Runs `docker` with these arguments.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl DockerEngine {
         command("docker").env("DOCKER_HOST", self.host()).args(args).output()
     }
 
-    /// The names of all containers with this in their name, running or not.
+    /// Returns the names of all containers that contain `name`, running or not.
     ///
     /// # Errors
     ///
@@ -125,7 +125,7 @@ impl DockerEngine {
         Ok(engine)
     }
 
-    /// Makes the image from our own program and the libraries that it needs.
+    /// Builds the image from `scripted-server` and its shared libraries.
     fn import(&self) -> io::Result<()> {
         let (root, server) = (self.dir.join("root"), program("scripted-server"));
         fs::create_dir_all(root.join("tmp"))?;
@@ -145,7 +145,7 @@ impl DockerEngine {
     }
 }
 
-/// Removes the folders of engines that were killed before they could do it. One that lives holds its lock.
+/// Removes the directories of killed engines. A running engine holds its lock.
 fn remove_stale_dirs() {
     let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
     let ours =
@@ -153,7 +153,7 @@ fn remove_stale_dirs() {
     for dir in ours.map(|ours| ours.path()) {
         let lock = File::open(dir.join("lock"));
         if lock.is_ok_and(|value| value.try_lock().is_ok()) {
-            // What cannot be removed is left for somebody who can.
+            // Another user's directory cannot be removed; leave it.
             fs::remove_dir_all(dir).unwrap_or_default();
         }
     }

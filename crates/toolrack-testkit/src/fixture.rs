@@ -1,9 +1,8 @@
-//! The fixture server: has every tool, prompt and resource that the official conformance suites look for, under
-//! their names, in both eras.
+//! Fixture server: every tool, prompt and resource that the official conformance suites expect, in both eras.
 //!
-//! It stands behind a gateway, so it speaks over a pipe only; what the suites ask of HTTP is the gateway's part.
+//! It runs behind a gateway, so it speaks stdio only; the HTTP checks of the suites test the gateway.
 //!
-//! **Invariant:** what takes time runs on a timer, and a cancelled call is never answered.
+//! **Invariant:** slow work runs on a timer, and a cancelled call is never answered.
 
 mod client_requests;
 mod tools;
@@ -26,7 +25,7 @@ use crate::message_sink::{MessageSink, PipeSink};
 use crate::revision::{Era, Revision, SupportedRevisions};
 use crate::timer::Timer;
 
-/// The `_meta` of every modern result.
+/// `_meta` of every modern result.
 const SERVER_META: &str = concat!(
     r#","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"toolrack-fixture","version":""#,
     env!("CARGO_PKG_VERSION"),
@@ -35,7 +34,7 @@ const SERVER_META: &str = concat!(
 const USAGE: &str =
     "fixture-server [--revision R]   R as for scripted-server, `dual` unless given\n";
 
-/// Serves one client until its input ends.
+/// Serves one client until the end of input.
 pub fn run(
     args: &[String],
     mut input: impl BufRead,
@@ -81,26 +80,26 @@ struct Fixture {
     sink: PipeSink,
     timer: Timer,
     negotiated: Mutex<Option<Revision>>,
-    /// The least severity that a legacy client wants to read.
+    /// Minimum log severity that a legacy client has set.
     min_severity: Mutex<usize>,
-    /// The calls that still run, by their ids as the client wrote them.
+    /// Calls in progress, by their ids as the client wrote them.
     running: Mutex<HashSet<String>>,
     awaiting: Mutex<Vec<AwaitingClient>>,
-    /// Open subscriptions: the id of the request, and what is to be told.
+    /// Open subscriptions: request id and notification filter.
     subscriptions: Mutex<Vec<(String, Value)>>,
     n_client_requests: AtomicU64,
-    /// How often the lists were changed. The last change is what each list shows besides.
+    /// How often the lists changed. Each list shows its latest dynamic entry.
     n_tool_changes: AtomicU64,
     n_prompt_changes: AtomicU64,
 }
 
-/// A request that is to be answered.
+/// A request that waits for its response.
 #[derive(Debug, Clone)]
 struct PendingRequest {
     id: String,
     revision: Revision,
     token: Option<Box<RawValue>>,
-    /// The least severity of log messages that a modern request wants.
+    /// Minimum log severity that a modern request asks for.
     min_severity: Option<usize>,
 }
 
@@ -178,7 +177,7 @@ impl Fixture {
         lock(&self.subscriptions).push((pending.id.clone(), filter));
     }
 
-    /// Tells that a list has changed, in the manner of the client's era.
+    /// Announces a list change in the way of the client's era.
     fn send_list_changed(&self, method: &str, switch: &str) {
         if lock(&self.negotiated).is_some() {
             self.sink.send(&jsonrpc::notification_line(method, None));
@@ -196,7 +195,7 @@ impl Fixture {
         self.sink.send(&jsonrpc::response_line(&pending.id, &body));
     }
 
-    /// A request belongs to the modern era if it says so, else to the revision of the handshake.
+    /// A request is modern if its `_meta` names a version; otherwise the negotiated revision applies.
     fn revision_of(&self, method: &str, params: &Params<'_>) -> Result<Revision, RpcError> {
         let requested = params.protocol_version.as_deref().unwrap_or_default();
         let supported = self.revisions.supported();
@@ -256,7 +255,7 @@ fn cacheable(members: &Value) -> Response {
     Response::Cacheable(Response::object_members(members))
 }
 
-/// The lists and what they list; every other method is unknown.
+/// Handles lists and reads; every other method is unknown.
 fn list_or_read(
     fixture: &Fixture,
     method: &str,
@@ -292,7 +291,7 @@ fn list_or_read(
     }
 }
 
-/// What was made last, if anything was.
+/// Name of the latest dynamic entry, if the list has changed.
 fn dynamic_name(name: &str, times: &AtomicU64) -> Option<String> {
     let times = times.load(Ordering::Relaxed);
     (times > 0).then(|| format!("{name}_{times}"))
@@ -405,7 +404,7 @@ fn tools(more: Option<&str>) -> Vec<Value> {
     tools
 }
 
-/// The tools without arguments.
+/// Tools without arguments.
 const TOOLS_WITHOUT_ARGUMENTS: [&str; 23] = [
     "test_simple_text",
     "test_image_content",

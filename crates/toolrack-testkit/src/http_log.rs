@@ -1,4 +1,4 @@
-//! The log of a scripted server over HTTP: every request as it arrived, and what became of it.
+//! Request log of a scripted server over HTTP: every request and the end of its response.
 //!
 //! **Invariant:** a record is one `write(2)` to a file opened for appending, so lines never mix.
 
@@ -15,41 +15,41 @@ use crate::timer::now;
 /// One HTTP request that reached the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpRequest {
-    /// Its number within its server process, from 1.
+    /// Number within its server process, from 1.
     pub number: u64,
     /// The server process.
     pub pid: u32,
-    /// When it arrived, since the server started.
+    /// Arrival time since the server started.
     pub at: Duration,
     /// `GET`, `POST`, `DELETE`, …
     pub verb: String,
-    /// Its target, with the query.
+    /// Request target, with the query.
     pub target: String,
-    /// The JSON-RPC method of its body, if it has one.
+    /// JSON-RPC method of the body, if it has one.
     pub method: Option<String>,
-    /// Its headers, names in lower case.
+    /// Headers, names in lower case.
     pub headers: BTreeMap<String, String>,
-    /// The status it was answered with, once there is one.
+    /// Response status, once it is sent.
     pub status: Option<u16>,
-    /// How its reply ended, once it has.
+    /// How the response ended, once it has.
     pub outcome: Option<HttpOutcome>,
 }
 
-/// How the reply to a request ended.
+/// How the response to a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HttpOutcome {
-    /// In good order, whatever it said.
+    /// It was sent completely, whatever its status.
     #[serde(rename = "answered")]
     Completed,
-    /// The server broke it off, as its plan says.
+    /// The server cut it off, as planned.
     Cut,
-    /// The client closed the connection first. On 2026-07-28 that is how a request is cancelled.
+    /// The client closed the connection first. In 2026-07-28 this cancels the request.
     #[serde(rename = "hung_up")]
     ClientClosed,
 }
 
-/// Every request that one or more servers wrote into a log file, in the order of arrival.
+/// All requests that one or more servers wrote to a log file, in order of arrival.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HttpLog {
     /// The requests, oldest first.
@@ -57,9 +57,9 @@ pub struct HttpLog {
 }
 
 impl HttpLog {
-    /// Reads a log; a file that does not exist yet is an empty one.
+    /// Reads a log; a missing file is an empty log.
     ///
-    /// Fails with `InvalidData` on a line that is no record.
+    /// Fails with `InvalidData` on an invalid line.
     pub fn read(path: &Path) -> io::Result<Self> {
         let text = match std::fs::read_to_string(path) {
             Err(missing) if missing.kind() == io::ErrorKind::NotFound => String::new(),
@@ -72,12 +72,12 @@ impl HttpLog {
         Ok(log)
     }
 
-    /// The requests with this JSON-RPC method.
+    /// Requests with this JSON-RPC method.
     pub fn with_method<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a HttpRequest> {
         self.requests.iter().filter(move |request| request.method.as_deref() == Some(method))
     }
 
-    /// The requests with this verb.
+    /// Requests with this HTTP method.
     pub fn with_verb<'a>(&'a self, verb: &'a str) -> impl Iterator<Item = &'a HttpRequest> {
         self.requests.iter().filter(move |request| request.verb == verb)
     }
@@ -136,7 +136,7 @@ pub(crate) enum HttpLogEvent {
     },
 }
 
-/// The server's end of a log.
+/// Writer of a request log.
 #[derive(Debug)]
 pub(crate) struct HttpLogWriter {
     file: File,

@@ -1,7 +1,7 @@
-//! The execution journal of a scripted server: one line for each call it ran, written so that crashes and several
-//! writers lose nothing, and read back to prove that nothing ran twice.
+//! Execution journal of a scripted server: one line per executed call, read back to prove that no call ran twice.
 //!
-//! **Invariant:** a record is one `write(2)` to a file opened for appending, so lines never mix.
+//! **Invariant:** a record is one `write(2)` to a file opened for appending, so lines never mix and a crash loses
+//! none.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -10,13 +10,13 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// What became of a call, as the server saw it.
+/// What happened to a call on the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JournalEvent {
-    /// The call arrived and was run.
+    /// The call arrived and ran.
     Executed,
-    /// The client cancelled it while it was still open.
+    /// The client cancelled it while it was pending.
     Cancelled,
 }
 
@@ -25,25 +25,25 @@ pub enum JournalEvent {
 pub struct JournalRecord {
     /// What happened to the call.
     pub event: JournalEvent,
-    /// The argument `nonce` of the call, if it had one.
+    /// Argument `nonce` of the call, if present.
     pub nonce: Option<String>,
-    /// The number of the call within its server process, from 1.
+    /// Number of the call within its server process, from 1.
     pub call: u64,
     /// The server process.
     pub pid: u32,
 }
 
-/// Everything that one or more servers wrote into a journal file, in order.
+/// All records that one or more servers wrote to a journal file, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Journal {
-    /// The lines, oldest first.
+    /// Records, oldest first.
     pub records: Vec<JournalRecord>,
 }
 
 impl Journal {
-    /// Reads a journal; a file that does not exist yet is an empty one.
+    /// Reads a journal; a missing file is an empty journal.
     ///
-    /// Fails with `InvalidData` on a line that is no record.
+    /// Fails with `InvalidData` on an invalid line.
     pub fn read(path: &Path) -> io::Result<Self> {
         let text = match std::fs::read_to_string(path) {
             Err(missing) if missing.kind() == io::ErrorKind::NotFound => String::new(),
@@ -53,17 +53,17 @@ impl Journal {
         Ok(Self { records })
     }
 
-    /// How often the call with this nonce was run.
+    /// How often the call with this nonce ran.
     pub fn executions(&self, nonce: &str) -> usize {
         self.count(nonce, JournalEvent::Executed)
     }
 
-    /// How often a cancellation reached the call with this nonce while it was open.
+    /// How often the call with this nonce was cancelled while pending.
     pub fn cancellations(&self, nonce: &str) -> usize {
         self.count(nonce, JournalEvent::Cancelled)
     }
 
-    /// Nonces that were run more than once, and how often.
+    /// Nonces that ran more than once, and how often.
     pub fn duplicates(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for record in self.records.iter().filter(|record| record.event == JournalEvent::Executed) {
@@ -82,7 +82,7 @@ impl Journal {
     }
 }
 
-/// The server's end of a journal.
+/// Writer of a journal.
 #[derive(Debug)]
 pub(crate) struct JournalWriter {
     file: File,

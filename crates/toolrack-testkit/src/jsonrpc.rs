@@ -1,7 +1,7 @@
-//! What goes over the pipe: incoming messages read in place, and answers as text.
+//! JSON-RPC messages of the test servers: zero-copy parsing and response text.
 //!
-//! **Invariant:** ids, arguments and tokens stay the raw JSON that the client wrote, so that an answer carries
-//! its id back byte for byte.
+//! **Invariant:** ids, arguments and tokens stay the raw JSON of the client, so a response carries its id back byte
+//! for byte.
 
 use std::borrow::Cow;
 
@@ -17,18 +17,18 @@ pub(crate) mod error_code {
     pub(crate) const INVALID_REQUEST: i64 = -32600;
     pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
     pub(crate) const INVALID_PARAMS: i64 = -32602;
-    /// Legacy only; 2026-07-28 answers `INVALID_PARAMS` for a resource that is not there.
+    /// Legacy only; 2026-07-28 uses `INVALID_PARAMS` for a missing resource.
     pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;
-    /// The headers of an HTTP request do not say what its body says.
+    /// HTTP headers and body differ.
     pub(crate) const HEADER_MISMATCH: i64 = -32020;
     pub(crate) const MISSING_CLIENT_CAPABILITY: i64 = -32021;
     pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
-    /// Codes of the old SDKs for a request without a session, and for a session that is gone.
+    /// Codes of older SDKs for a request without a session, and for an unknown session.
     pub(crate) const NO_SESSION: i64 = -32000;
     pub(crate) const SESSION_NOT_FOUND: i64 = -32001;
 }
 
-/// Any message of a client; which kind it is follows from the members it has.
+/// Any client message; its members decide the kind.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Incoming<'a> {
     #[serde(borrow, default)]
@@ -43,7 +43,7 @@ pub(crate) struct Incoming<'a> {
     pub(crate) error: Option<&'a RawValue>,
 }
 
-/// The members that any request of any revision may have in `params`.
+/// Members that `params` may have in any revision.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Params<'a> {
@@ -83,7 +83,7 @@ impl<'a> Params<'a> {
     }
 }
 
-/// The members of `params._meta` that servers act on.
+/// Members of `params._meta` that servers use.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Meta<'a> {
     #[serde(borrow, default, rename = "progressToken")]
@@ -126,14 +126,14 @@ impl Meta<'_> {
     }
 }
 
-/// The rank of a log level, lowest first; nothing for a word that is none.
+/// Rank of a log level, lowest first; `None` for an unknown one.
 pub(crate) fn severity(level: &str) -> Option<usize> {
     ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
         .iter()
         .position(|debug| *debug == level)
 }
 
-/// A JSON-RPC error to answer with.
+/// A JSON-RPC error.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RpcError {
     pub(crate) code: i64,
@@ -162,7 +162,7 @@ impl RpcError {
         Self::new(error_code::INVALID_PARAMS, format!("`_meta` lacks `{key}`"))
     }
 
-    /// A whole response to a message whose id could not be read.
+    /// Error response to a message whose id could not be parsed.
     pub(crate) fn to_response_without_id(&self) -> Vec<u8> {
         json!({ "jsonrpc": "2.0", "error": self.to_json() }).to_string().into_bytes()
     }
@@ -176,7 +176,7 @@ impl RpcError {
     }
 }
 
-/// What to answer a request with. Strings are the members of the result object, without its braces.
+/// Response to a request. Strings are the members of the result object, without its braces.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Response {
     Complete(String),
@@ -196,7 +196,7 @@ impl Response {
         Self::Complete(format!(r#""content":[{{"type":"text","text":{}}}]"#, json_string(text)))
     }
 
-    /// A tool result of one text block and a structured twin of it.
+    /// A tool result of one text block, with structured content.
     pub(crate) fn structured(text: &str, structure: &Value) -> Self {
         Self::Complete(format!(
             r#""content":[{{"type":"text","text":{}}}],"structuredContent":{structure}"#,
@@ -204,7 +204,7 @@ impl Response {
         ))
     }
 
-    /// A tool result that tells of a failure of the tool, not of the protocol.
+    /// A tool result with `isError`.
     pub(crate) fn tool_error(text: &str) -> Self {
         Self::Complete(format!(
             r#""content":[{{"type":"text","text":{}}}],"isError":true"#,
@@ -212,7 +212,7 @@ impl Response {
         ))
     }
 
-    /// The members of a JSON object, taken out of its braces.
+    /// Members of a JSON object, without its braces.
     pub(crate) fn object_members(object: &Value) -> String {
         let text = object.to_string();
         text.strip_prefix('{')
@@ -221,7 +221,7 @@ impl Response {
             .to_owned()
     }
 
-    /// `"result":…` or `"error":…`, as it stands in the response.
+    /// `"result":…` or `"error":…`, as in the response.
     pub(crate) fn body(&self, era: Era, server_meta: &str) -> String {
         let (kind, hints, members) = match self {
             Self::Error(rpc_error) => return format!(r#""error":{}"#, rpc_error.to_json()),
@@ -235,7 +235,7 @@ impl Response {
             return format!(r#""result":{{{members}}}"#);
         }
         let comma = if members.is_empty() { "" } else { "," };
-        // A member `_meta` of the result's own takes the place of the usual one: names must not repeat.
+        // A `_meta` of the result replaces the default one: names must not repeat.
         let meta = if members.starts_with(r#""_meta""#) { "" } else { server_meta };
         format!(r#""result":{{"resultType":"{kind}"{hints}{meta}{comma}{members}}}"#)
     }
@@ -247,7 +247,7 @@ impl From<Result<Self, RpcError>> for Response {
     }
 }
 
-/// A whole response line, without its newline.
+/// Response line without its newline.
 pub(crate) fn response_line(id: &str, body: &str) -> Vec<u8> {
     let mut line = Vec::with_capacity(id.len() + body.len() + 24);
     line.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
@@ -258,7 +258,7 @@ pub(crate) fn response_line(id: &str, body: &str) -> Vec<u8> {
     line
 }
 
-/// A whole notification line, without its newline.
+/// Notification line without its newline.
 pub(crate) fn notification_line(method: &str, params: Option<&Value>) -> Vec<u8> {
     match params {
         Some(params) => json!({ "jsonrpc": "2.0", "method": method, "params": params }),
@@ -268,7 +268,7 @@ pub(crate) fn notification_line(method: &str, params: Option<&Value>) -> Vec<u8>
     .into_bytes()
 }
 
-/// A JSON string, quotes included.
+/// JSON string, including quotes.
 pub(crate) fn json_string(text: &str) -> String {
     Value::String(text.to_owned()).to_string()
 }

@@ -1,7 +1,7 @@
-//! The ways back to a client, and the plainest of them: whole lines down a pipe, written together when nobody waits.
+//! Message sinks: how a server sends messages to a client. Holds the trait and the stdio pipe.
 //!
-//! **Invariant:** a message is never broken by another thread's message. Once the reader is gone, everything written
-//! is dropped in silence: a server learns of the end from its input, not from its output.
+//! **Invariant:** messages of different threads never interleave. Writes after the reader has gone are dropped
+//! silently: a server learns of the end from its input.
 
 use std::fmt;
 use std::io::Write;
@@ -9,37 +9,37 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::plan::HttpFault;
 
-/// Lines beyond this many bytes are written without waiting for `flush`.
+/// The buffer is written without waiting for `flush` above this size.
 const FLUSH_AT_BYTES: usize = 64 * 1024;
 
-/// A way back to a client: a pipe for everything, or the reply to one HTTP request.
+/// Output to a client: a pipe for everything, or the response to one HTTP request.
 pub(crate) trait MessageSink: fmt::Debug + Send + Sync {
-    /// Appends a message that answers nothing; it leaves with the next `flush` at the latest.
+    /// Queues a message that is not a response; the next `flush` sends it at the latest.
     fn send(&self, line: &[u8]);
 
-    /// Appends an answer to the request that this way belongs to.
+    /// Queues the response to the request of this sink.
     fn respond(&self, line: &[u8]) {
         self.send(line);
     }
 
-    /// An answer with one system call for each byte.
+    /// Sends the response with one system call per byte.
     fn respond_bytewise(&self, line: &[u8]);
 
-    /// A message too long to be built: `filler` between a head and a tail, as one piece for other threads.
+    /// Sends a message too long for memory: `filler` between head and tail, atomically for other threads.
     fn send_long(&self, message: &LongMessage<'_>);
 
-    /// Bytes as they are, after everything that was put before.
+    /// Writes raw bytes after everything queued before.
     fn write_raw(&self, bytes: &[u8]);
 
     fn flush(&self);
 
-    /// Says that nothing more will come for the request that this way belongs to.
+    /// Marks the request of this sink as finished.
     fn finish(&self) {}
 
-    /// The HTTP status to answer with, where there is one.
+    /// Sets the HTTP status, where there is one.
     fn set_status(&self, _status: u16) {}
 
-    /// Notes what will go wrong with an HTTP reply.
+    /// Adds a fault to the HTTP response.
     fn add_fault(&self, _fault: &HttpFault) {}
 
     fn is_broken(&self) -> bool;
@@ -57,16 +57,16 @@ pub(crate) struct LongMessage<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LongKind {
-    /// A message beside the answer.
+    /// A message before the response.
     Extra,
-    /// The answer itself.
+    /// The response itself.
     Response,
-    /// A message that never ends.
+    /// A message without an end.
     Unterminated,
 }
 
 impl LongMessage<'_> {
-    /// Hands the whole message on piece by piece, as long as somebody takes it.
+    /// Writes the message in chunks until `take` returns `false`.
     pub(crate) fn write_chunks(&self, mut take: impl FnMut(&[u8]) -> bool) {
         let chunk = vec![self.filler; FLUSH_AT_BYTES];
         let mut left = self.bytes;
@@ -82,7 +82,7 @@ impl LongMessage<'_> {
     }
 }
 
-/// Lines to one reader.
+/// Writes lines to one reader.
 pub(crate) struct PipeSink {
     inner: Mutex<Inner>,
 }
@@ -90,7 +90,7 @@ pub(crate) struct PipeSink {
 struct Inner {
     buffer: Vec<u8>,
     out: Box<dyn Write + Send>,
-    /// Set by the first failed write and never taken back.
+    /// Set by the first failed write, for good.
     broken: bool,
 }
 
@@ -106,7 +106,7 @@ impl PipeSink {
         Self { inner: Mutex::new(inner) }
     }
 
-    /// A panic in another thread leaves at worst a line unwritten, so its lock is taken over.
+    /// A panic in another thread leaves at worst a line unwritten, so a poisoned lock is fine.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,9 +1,9 @@
-//! The plan of a scripted server: which fault happens when. Text in, data out; nothing here acts.
+//! Fault plan of a scripted server: which fault happens when. Parsing only, no effects.
 //!
-//! `call:3=exit(1); stderr=10MiB; call:every=5=late(200ms)+dup` is three rules. A rule names a moment, which times
-//! of it are meant, and what then goes wrong; without a moment a fault happens at its usual one.
+//! `call:3=exit(1); stderr=10MiB; call:every=5=late(200ms)+dup` is three rules. A rule names a trigger, its
+//! occurrences, and the faults; without a trigger a fault uses its default one.
 //!
-//! **Invariant:** a plan that parsed can be followed: no fault stands at a moment that has no use for it.
+//! **Invariant:** every parsed plan can be executed: no fault has a trigger that it does not support.
 
 mod args;
 mod fault;
@@ -19,7 +19,7 @@ pub(crate) use fault::{
 
 use crate::quantity;
 
-/// When something can go wrong.
+/// Event at which a fault can happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trigger {
     /// Before anything is read.
@@ -30,12 +30,12 @@ pub(crate) enum Trigger {
     List,
     Call,
     Listen,
-    /// A request whose method this server does not know.
+    /// A request with an unknown method.
     Unknown,
-    /// Any message at all, before it is looked at.
+    /// Any message, before it is parsed.
     Message,
     Eof,
-    /// Any HTTP request, before it is looked at.
+    /// Any HTTP request, before it is handled.
     Http,
     /// A GET that opens a stream.
     Stream,
@@ -71,7 +71,7 @@ impl Trigger {
             .unwrap_or_default()
     }
 
-    /// Whether there is a request to answer.
+    /// Whether the trigger is a request that gets a response.
     fn has_request(self) -> bool {
         matches!(
             self,
@@ -85,7 +85,7 @@ impl Trigger {
     }
 }
 
-/// Which times of a moment are meant, counted from 1.
+/// Occurrences of a trigger, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Occurrences {
     All,
@@ -110,7 +110,7 @@ struct Rule {
     fault: Fault,
 }
 
-/// What goes wrong, and when; the empty plan is a server without faults.
+/// Faults and their triggers; the default plan has none.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Plan {
     rules: Vec<Rule>,
@@ -126,7 +126,7 @@ impl Plan {
         Ok(Self { rules })
     }
 
-    /// What goes wrong at the `number`-th time of a moment, in the order of the plan.
+    /// Faults at the `number`-th occurrence of a trigger, in plan order.
     pub(crate) fn faults_at(&self, trigger: Trigger, number: u64) -> impl Iterator<Item = &Fault> {
         self.rules
             .iter()
@@ -138,7 +138,7 @@ impl Plan {
         self.rules.is_empty()
     }
 
-    /// The first rule that only a server over HTTP can follow.
+    /// The first fault that needs HTTP.
     pub(crate) fn needs_http(&self) -> Option<&'static str> {
         let of_http = |rule: &&Rule| {
             matches!(rule.fault, Fault::Http(_))
@@ -148,7 +148,7 @@ impl Plan {
     }
 }
 
-/// Why a plan cannot be followed.
+/// Parse error of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlanError {
     rule: String,
@@ -172,7 +172,7 @@ fn parse_rule(text: &str) -> Result<Vec<Rule>, String> {
     }
 }
 
-/// `call:3=exit(1)+…`: everything after the name of the moment.
+/// `call:3=exit(1)+…`: everything after the trigger name.
 fn parse_trigger_rule(trigger: Trigger, rest: &str) -> Result<Vec<Rule>, String> {
     let (occurrences, faults) = match rest.strip_prefix(':') {
         None => (Occurrences::All, rest.strip_prefix('=')),
@@ -193,7 +193,7 @@ fn parse_trigger_rule(trigger: Trigger, rest: &str) -> Result<Vec<Rule>, String>
         .collect()
 }
 
-/// `late=200ms` or `late(200ms)+dup`: faults at their usual moments.
+/// `late=200ms` or `late(200ms)+dup`: faults at their default triggers.
 fn parse_default_rule(text: &str) -> Result<Vec<Rule>, String> {
     if let Some((name, args)) = text.split_once('=') {
         let fault = Fault::parse(&format!("{}({})", name.trim(), args.trim()))?;
@@ -289,7 +289,7 @@ impl FaultMix {
     }
 }
 
-/// A bijection that spreads neighbors far apart (the finalizer of splitmix64).
+/// Bijection that spreads neighboring numbers (finalizer of splitmix64).
 pub(crate) fn splitmix64(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,6 +1,6 @@
-//! Marks every process that a test starts, however far it strays, and finds those that are still there.
+//! Test processes: markers that find every descendant, `/proc` readers, and a guard that kills a child.
 //!
-//! **Invariant:** a marker is unique, so what it finds belongs to the test that made it and to nobody else.
+//! **Invariant:** a marker is unique, so every process found with it belongs to the test that created it.
 
 use std::io;
 use std::io::Read;
@@ -11,9 +11,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::wait::poll;
 
-/// A value for the environment of a test's processes. Children inherit it, and daemons that left their session too.
+/// Unique environment value for the processes of a test. Children inherit it, even daemons in another session.
 ///
-/// Where the environment is filtered, the value may be an argument instead (`scripted-server --marker VALUE`).
+/// Where the environment is filtered, pass the value as an argument instead (`scripted-server --marker VALUE`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {
     value: String,
@@ -22,19 +22,19 @@ pub struct Marker {
 /// A process that carries a marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Its process id.
+    /// Process id.
     pub pid: u32,
-    /// Its arguments, joined by spaces.
+    /// Arguments, joined by spaces.
     pub command_line: String,
-    /// The letter of its state in `/proc/PID/stat`; `Z` is never seen, since a zombie has no environment left.
+    /// State letter of `/proc/PID/stat`; never `Z`, since a zombie has no environment.
     pub state: char,
 }
 
 impl Marker {
-    /// The environment variable that carries the value.
+    /// Environment variable for the value.
     pub const VARIABLE: &str = "TOOLRACK_TEST_RUN";
 
-    /// A marker that no other test has.
+    /// Creates a unique marker.
     #[expect(
         clippy::new_without_default,
         reason = "two markers are never equal, so none is a default"
@@ -46,17 +46,17 @@ impl Marker {
         Self { value: format!("run-{}-{made}-{since:x}", std::process::id()) }
     }
 
-    /// The value to give to the variable, or as an argument.
+    /// Value of the variable or argument.
     pub fn value(&self) -> &str {
         &self.value
     }
 
-    /// Name and value, for `Command::env` and its like.
+    /// Name and value, for `Command::env`.
     pub fn env_var(&self) -> (&'static str, &str) {
         (Self::VARIABLE, &self.value)
     }
 
-    /// The living processes that carry the marker. Those of other users cannot be seen.
+    /// Running processes that carry the marker. Processes of other users are invisible.
     pub fn survivors(&self) -> Vec<Process> {
         let assignment = format!("{}={}", Self::VARIABLE, self.value);
         let carries = |pid: u32, file: &str, text: &str| {
@@ -78,7 +78,7 @@ impl Marker {
     ///
     /// # Panics
     ///
-    /// When some are left after `within`; the text lists them.
+    /// When processes are left after `within`; the message lists them.
     pub fn assert_no_processes_left(&self, within: Duration) {
         let mut left = Vec::new();
         let gone = poll(within, || {
@@ -99,29 +99,29 @@ fn describe(pid: u32) -> Option<Process> {
     Some(Process { pid, command_line: words.join(" ").trim_end().to_owned(), state })
 }
 
-/// How many file descriptors a process has open.
+/// Number of open file descriptors of a process.
 pub fn open_fds(pid: u32) -> io::Result<usize> {
     Ok(std::fs::read_dir(proc_dir(pid).join("fd"))?.count())
 }
 
-/// How much memory of a process is in RAM, shared pages included.
+/// Resident memory of a process, including shared pages.
 pub fn rss_bytes(pid: u32) -> io::Result<u64> {
     kib_line(&std::fs::read_to_string(proc_dir(pid).join("status"))?, "VmRSS:")
 }
 
-/// How much memory a process alone keeps in RAM, which is what ending it would free.
+/// Private resident memory of a process: what its exit would free.
 pub fn private_bytes(pid: u32) -> io::Result<u64> {
     let rollup = std::fs::read_to_string(proc_dir(pid).join("smaps_rollup"))?;
     Ok(kib_line(&rollup, "Private_Clean:")? + kib_line(&rollup, "Private_Dirty:")?)
 }
 
-/// The processes that `pid` is the parent of, zombies included.
+/// Children of `pid`, including zombies.
 pub fn children_of(pid: u32) -> Vec<u32> {
     let is_child = |value: &u32| status(*value).is_some_and(|status| status.parent == pid);
     all_pids().into_iter().filter(is_child).collect()
 }
 
-/// The children of a process that ended and were not reaped.
+/// Exited children of a process that are not reaped.
 pub fn zombies_of(pid: u32) -> Vec<u32> {
     let is_zombie_child = |value: &u32| {
         status(*value).is_some_and(|status| status.parent == pid && status.state == 'Z')
@@ -138,12 +138,12 @@ pub(crate) fn all_pids() -> Vec<u32> {
 pub(crate) struct Status {
     pub(crate) state: char,
     pub(crate) parent: u32,
-    /// Zero when the group belongs to a process outside of this process namespace, as the session may.
+    /// Zero when the group leader is outside of this PID namespace, as for the session.
     pub(crate) group: u32,
     pub(crate) session: u32,
 }
 
-/// What the kernel tells of a process, or nothing when it has gone meanwhile.
+/// Process status from `/proc/PID/stat`; `None` if the process is gone.
 pub(crate) fn status(pid: u32) -> Option<Status> {
     parse_stat(&std::fs::read_to_string(proc_dir(pid).join("stat")).ok()?)
 }
@@ -152,7 +152,7 @@ pub(crate) fn proc_dir(pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}"))
 }
 
-/// The name of a program may hold spaces and parentheses, so the fields count from the last parenthesis.
+/// A program name may contain spaces and parentheses, so the fields count from the last parenthesis.
 fn parse_stat(stat: &str) -> Option<Status> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
@@ -168,19 +168,19 @@ fn kib_line(text: &str, name: &str) -> io::Result<u64> {
     })
 }
 
-/// A program that is killed when it is dropped.
+/// A child process that is killed on drop.
 #[derive(Debug)]
 pub struct ChildGuard(Child);
 
 impl ChildGuard {
-    /// Takes the program into custody.
+    /// Guards a child process.
     pub fn new(child: Child) -> Self {
         Self(child)
     }
 
-    /// Waits for its end and gives what it printed, on both outputs.
+    /// Waits for the exit; returns the status, stdout and stderr.
     ///
-    /// Fails with `TimedOut` when it does not end in time.
+    /// Fails with `TimedOut` when the process does not exit in time.
     pub fn wait_with_output(
         &mut self,
         timeout: Duration,
@@ -205,7 +205,7 @@ impl ChildGuard {
 impl Drop for ChildGuard {
     fn drop(&mut self) {
         if self.0.try_wait().is_ok_and(|status| status.is_none()) {
-            // It may have ended by itself meanwhile; either way it is reaped.
+            // It may have exited by itself; either way it is reaped.
             self.0.kill().unwrap_or_default();
             drop(self.0.wait());
         }

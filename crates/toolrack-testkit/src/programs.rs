@@ -1,15 +1,15 @@
-//! Finds the programs of this workspace that a test starts.
+//! Finds built programs of this workspace.
 
 use std::env::consts::EXE_SUFFIX;
 use std::path::{Path, PathBuf};
 
-/// The path of a built program of this workspace: `scripted-server`, `toolrack`, …
+/// Path of a built program of this workspace: `scripted-server`, `toolrack`, …
 ///
-/// It lies in the directory of the test executable's profile, so a test and its programs always match.
+/// It is in the profile directory of the test executable, so a test and its programs always match.
 ///
 /// # Panics
 ///
-/// When the program has not been built; the text names the command that builds it.
+/// When the program is not built; the message names the build command.
 #[expect(clippy::panic, reason = "a test cannot go on without the program that it drives")]
 pub fn program(name: &str) -> PathBuf {
     let own = std::env::current_exe();

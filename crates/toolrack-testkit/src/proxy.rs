@@ -1,7 +1,7 @@
-//! A TCP proxy that makes the network bad: slow, broken, deaf or gone, and well again while connections are open.
+//! Chaos proxy: a TCP proxy that delays, throttles, corrupts, cuts, resets, refuses or swallows connections.
 //!
-//! **Invariant:** what happens to a connection follows from the seed, the plan and the number of the connection.
-//! When the proxy is dropped, its port is closed and every connection through it ends.
+//! **Invariant:** the impairments of a connection follow from the seed, the plan and the connection number. Dropping
+//! the proxy closes its port and every connection.
 
 mod connection;
 mod impairments;
@@ -41,9 +41,9 @@ struct Shared {
     upstream: SocketAddr,
     seed: u64,
     plan: Mutex<ProxyPlan>,
-    /// Counts the changes of the plan, so that a connection notices without a lock.
+    /// Incremented with each plan, so that connections notice a change without a lock.
     epoch: AtomicU64,
-    /// Counts the orders to break every connection.
+    /// Incremented to reset every connection.
     breaks: AtomicU64,
     n_connections: AtomicU64,
     n_open: AtomicU64,
@@ -51,7 +51,7 @@ struct Shared {
 }
 
 impl ChaosProxy {
-    /// Listens on a free port of the loopback and forwards to `upstream`.
+    /// Listens on a free loopback port and forwards to `upstream`.
     pub fn start(upstream: SocketAddr, plan: ProxyPlan, seed: u64) -> io::Result<Self> {
         Self::listen(SocketAddr::from(([127, 0, 0, 1], 0)), upstream, plan, seed)
     }
@@ -84,16 +84,16 @@ impl ChaosProxy {
         Ok(proxy)
     }
 
-    /// Where clients connect.
+    /// Listen address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// From now on the network is like this, for open connections too. Their bytes are counted from here.
+    /// Sets the plan, for open connections too, and restarts their byte counts.
     pub fn set_plan(&self, plan: ProxyPlan) -> io::Result<()> {
         let mut current = self.shared.lock();
         match (current.refuses(), plan.refuses()) {
-            // A socket that no longer listens keeps its port, and whoever connects is refused.
+            // After the shutdown the socket keeps its port, and connections are refused.
             (false, true) => {
                 rustix::net::shutdown(&self.shared.listener, rustix::net::Shutdown::Read)?;
             }
@@ -105,7 +105,7 @@ impl ChaosProxy {
         Ok(())
     }
 
-    /// From now on everything passes.
+    /// Removes all impairments.
     pub fn heal(&self) -> io::Result<()> {
         self.set_plan(ProxyPlan::default())
     }
@@ -115,18 +115,18 @@ impl ChaosProxy {
         self.shared.breaks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many connections were accepted so far.
+    /// Number of connections accepted so far.
     pub fn n_connections(&self) -> u64 {
         self.shared.n_connections.load(Ordering::Relaxed)
     }
 
-    /// How many connections are open.
+    /// Number of open connections.
     pub fn n_open(&self) -> u64 {
         self.shared.n_open.load(Ordering::Relaxed)
     }
 }
 
-/// Binds to a port by its number: one that the system chose is lost when the socket ceases to listen.
+/// Binds an explicit port: the kernel releases a port that it chose itself when the socket stops listening.
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let chosen = TcpListener::bind(address)?.local_addr()?;
     TcpListener::bind(chosen)
@@ -136,18 +136,18 @@ impl Drop for ChaosProxy {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Relaxed);
         if let Some(accept_thread) = self.accept_thread.take() {
-            // A thread that panicked has ended as well.
+            // A panicked thread has ended too.
             drop(accept_thread.join());
         }
     }
 }
 
 impl Shared {
-    /// Takes connections until the proxy is dropped.
+    /// Accepts connections until the proxy is dropped.
     fn accept(self: Arc<Self>) {
         while !self.stopped.load(Ordering::Relaxed) {
             let Ok((client, _)) = self.listener.accept() else {
-                // Nobody is there, or nobody is let in.
+                // No connection is waiting, or the plan refuses them.
                 thread::sleep(POLL_INTERVAL);
                 continue;
             };
@@ -155,7 +155,7 @@ impl Shared {
             self.n_open.fetch_add(1, Ordering::Relaxed);
             let shared = Arc::clone(&self);
             let started = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
-                // A connection that cannot be made is one that ends at once.
+                // A failed connection is closed at once.
                 shared.forward(client, number).unwrap_or_default();
                 shared.n_open.fetch_sub(1, Ordering::Relaxed);
             });
@@ -225,7 +225,7 @@ Lines on its input (it ends when its input does):
 A plan:
 ";
 
-/// Runs the program with these arguments, until its input ends.
+/// Runs the program with these arguments until the end of input.
 pub fn run(args: Vec<String>) -> ExitCode {
     let asks = args.iter().any(|arg| arg == "--help");
     let outcome = if asks { print(&help()) } else { run_commands(&args) };
@@ -233,7 +233,7 @@ pub fn run(args: Vec<String>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             let line = format!("chaos-proxy: {why}\nhint: see `chaos-proxy --help`\n");
-            // Nobody is left to tell when stderr is closed.
+            // Stderr may be closed.
             io::stderr().write_all(line.as_bytes()).unwrap_or_default();
             ExitCode::from(2)
         }

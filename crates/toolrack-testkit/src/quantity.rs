@@ -1,8 +1,8 @@
-//! Sizes, times and counts as people write them on a command line: `64KiB`, `200ms`, `1000`, `forever`.
+//! Parsers for sizes, durations and counts on the command line: `64KiB`, `200ms`, `1000`, `forever`.
 
 use std::time::Duration;
 
-/// How often something happens.
+/// Number of repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Times {
     Count(u64),
@@ -10,7 +10,7 @@ pub(crate) enum Times {
 }
 
 impl Times {
-    /// Whether the round with this number, counted from 0, still takes place.
+    /// Whether the round with this number, from 0, takes place.
     pub(crate) fn includes(self, round: u64) -> bool {
         match self {
             Self::Count(count) => round < count,

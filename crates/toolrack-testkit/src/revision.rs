@@ -1,8 +1,8 @@
-//! The five protocol revisions, the two eras, and which of them a server speaks.
+//! The five protocol revisions, the two eras, and version negotiation.
 
 use std::fmt;
 
-/// A dated protocol version, oldest first.
+/// Protocol revision, oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Revision {
     R2024_11_05,
@@ -49,14 +49,14 @@ impl fmt::Display for Revision {
     }
 }
 
-/// `Legacy` opens with `initialize`; `Modern` carries everything in `_meta` of each request.
+/// `Legacy` begins with `initialize`; `Modern` carries everything in the `_meta` of each request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Era {
     Legacy,
     Modern,
 }
 
-/// What a server speaks: one revision only, or every one of both eras.
+/// Revisions that a server supports: one only, or all of both eras.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SupportedRevisions {
     Only(Revision),
@@ -79,7 +79,7 @@ impl SupportedRevisions {
         }
     }
 
-    /// Newest first, as a discovery answer lists them.
+    /// Newest first, as in a discovery result.
     pub(crate) fn supported(self) -> Vec<&'static str> {
         match self {
             Self::Only(revision) => vec![revision.as_str()],
@@ -95,7 +95,7 @@ impl SupportedRevisions {
         self != Self::Only(Revision::R2026_07_28)
     }
 
-    /// The revision to answer `initialize` with, or nothing when the server has no legacy era.
+    /// Revision for the response to `initialize`; `None` without a legacy era.
     pub(crate) fn negotiate(self, requested: &str) -> Option<Revision> {
         match self {
             Self::Only(revision) => (revision.era() == Era::Legacy).then_some(revision),

@@ -1,9 +1,9 @@
-//! The scripted server: a complete MCP server on stdin and stdout, or over HTTP, that follows a plan of faults.
+//! Scripted server: a complete MCP server over stdio or HTTP that follows a fault plan.
 //!
-//! One thread reads and answers (over HTTP one for each connection); a timer answers what takes time. Nothing here knows a client: whatever a plan asks
-//! for is done to whoever is at the other end.
+//! One thread reads and responds (over HTTP, one per connection); a timer sends delayed responses. The server does
+//! not recognize clients: a plan applies to any of them.
 //!
-//! **Invariant:** a process that was told to outlive its client still ends by itself after `--lifetime`.
+//! **Invariant:** a process that outlives its client exits by itself after `--lifetime`.
 
 mod ask_tool;
 mod child_process;
@@ -30,11 +30,11 @@ use server::Server;
 
 use crate::message_sink::PipeSink;
 
-/// Runs the program with these arguments, until the client hangs up or the plan ends it.
+/// Runs the program with these arguments until the client disconnects or the plan ends it.
 pub fn run(args: Vec<String>) -> ExitCode {
     match options::parse(&args) {
         Ok(Command::Help) => {
-            // Nobody is left to tell when stdout is closed.
+            // Stdout may be closed.
             io::stdout().write_all(options::help_text().as_bytes()).unwrap_or_default();
             ExitCode::SUCCESS
         }
@@ -72,11 +72,11 @@ fn serve(options: Options) -> io::Result<ExitCode> {
             context.sink.flush();
             child_process::sleep_then_exit(server.options.lifetime);
         }
-        // Answers leave together while more requests are at hand, and at once when the client waits.
+        // Batch responses while more requests are buffered; flush when the client waits.
         if !input.buffer().contains(&b'\n') {
             context.sink.flush();
         }
-        // An input that fails is an input that ended.
+        // A read error counts as the end of input.
         if input.read_until(b'\n', &mut line).unwrap_or_default() == 0 {
             break;
         }
@@ -89,12 +89,12 @@ fn serve(options: Options) -> io::Result<ExitCode> {
 
 fn fail(why: &str) -> ExitCode {
     let line = format!("scripted-server: {why}\nhint: see `scripted-server --help`\n");
-    // Nobody is left to tell when stderr is closed.
+    // Stderr may be closed.
     io::stderr().write_all(line.as_bytes()).unwrap_or_default();
     ExitCode::from(2)
 }
 
-/// Descriptor 0 without a second buffer.
+/// Unbuffered descriptor 0.
 struct Stdin;
 
 impl Read for Stdin {
@@ -103,7 +103,7 @@ impl Read for Stdin {
     }
 }
 
-/// Descriptor 1 without a second buffer, whatever it points to by now.
+/// Unbuffered descriptor 1, which a fault may have replaced.
 struct Stdout;
 
 impl Write for Stdout {

@@ -1,7 +1,6 @@
-//! One thread that runs jobs when their time has come, so that no slow call needs a thread of its own.
+//! Timer thread: runs jobs at their time, so that slow calls need no threads of their own.
 //!
-//! **Invariant:** jobs of the same instant run in the order in which they were given. Dropping the timer drops the
-//! jobs that are still waiting.
+//! **Invariant:** jobs of the same instant run in insertion order. Dropping the timer drops its pending jobs.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -80,7 +79,7 @@ impl Shared {
         }
     }
 
-    /// Waits for the next job that is due; nothing when the timer is gone.
+    /// Waits for the next due job; `None` when the timer is dropped.
     fn next(&self) -> Option<Job> {
         let mut queue = self.lock();
         loop {
@@ -104,7 +103,7 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// The heap gives its greatest first, so the earliest counts as the greatest.
+/// `BinaryHeap` pops the greatest entry, so the earliest one compares as the greatest.
 impl Ord for Entry {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.order).cmp(&(self.at, self.order))

@@ -1,4 +1,4 @@
-//! A gateway for suites and for clients of others: over HTTP on this machine, or on stdin and stdout.
+//! Gateway program for conformance suites and other MCP clients: over HTTP on this machine, or over stdio.
 //!
 //! ```text
 //! toolrack-endpoint [--http ADDRESS] [--raw NAME] --server NAME COMMAND [ARGUMENT …] [--server …]
@@ -23,10 +23,10 @@ use toolrack_config::McpServerConfig;
 use toolrack_gateway::{Gateway, HttpGateway, Scope, Switchboard, standard_streams};
 use toolrack_manager::McpManager;
 
-/// How long slow servers are waited for before the endpoint opens.
+/// Time limit for slow servers to connect before the endpoint opens.
 const READY: Duration = Duration::from_secs(30);
 
-/// What the command line asks for.
+/// Command-line options.
 #[derive(Debug, Default)]
 struct Options {
     http: Option<String>,
@@ -99,7 +99,7 @@ async fn listen(gateway: &Gateway, address: &str) -> Result<()> {
                 async move { Ok::<_, Infallible>(endpoint.handle(request).await) }
             });
             let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-            // A client that leaves in the middle is none of our business.
+            // A client may disconnect in the middle of a request.
             connection.await.unwrap_or_default();
         });
     }

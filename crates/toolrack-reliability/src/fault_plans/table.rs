@@ -1,4 +1,4 @@
-//! The table of plans. A row is a name, the faults it is for, the script, and what has to come of what.
+//! Table of fault plans. A row has a name, the covered faults, the script and the steps.
 
 use toolrack_transport::Exit;
 
@@ -47,7 +47,7 @@ const NO_RESPONSE: Step = call(Expected::Timeout);
 const MIB: usize = 1 << 20;
 
 pub(crate) const PLANS: &[Plan] = &[
-    // Lines that are no messages.
+    // Lines that are not messages.
     light("banner", "F21 F37", "start=garbage(text,5)", &[ECHO, ECHO]),
     light("log-lines", "F21", "call=garbage(json,100)", &[ECHO]),
     light("ansi", "F21", "call=garbage(ansi,3)", &[ECHO]),
@@ -57,7 +57,7 @@ pub(crate) const PLANS: &[Plan] = &[
     heavy("garbage-forever", "F21 F33", "call=garbage(text,forever)", &[NO_RESPONSE]),
     heavy("nonsense-flood", "F33 F53", "call=nonsense(200000)", &[ECHO]),
     heavy("nonsense-forever", "F33 F53", "call=nonsense(forever)", &[NO_RESPONSE]),
-    // Answers in strange dress.
+    // Unusual framing of responses.
     light("crlf", "F22", "call=frame(crlf)", &[ECHO]),
     light("byte-order-mark", "F22", "call=frame(bom)", &[ECHO]),
     light("byte-by-byte", "F24 F25 F26 F28", "call=frame(bytewise)", &[ECHO]),
@@ -69,7 +69,7 @@ pub(crate) const PLANS: &[Plan] = &[
         "call=frame(bytewise)",
         &[calls(1, 64 << 10, Expected::Echo)],
     ),
-    // Lines beyond the limit.
+    // Lines over the size limit.
     heavy("huge-junk", "F23", "call:1=huge(40MiB)", &[call(Expected::Oversize), ECHO]),
     heavy(
         "huge-open",
@@ -79,7 +79,7 @@ pub(crate) const PLANS: &[Plan] = &[
     ),
     heavy("huge-front", "F23", "call:1=huge(40MiB,front)", &[call(Expected::Oversize), ECHO]),
     heavy("huge-back", "F23", "call:1=huge(40MiB,back)", &[call(Expected::Oversize), ECHO]),
-    // The error output.
+    // Stderr.
     light("stderr", "F30", "call=stderr(10MiB)", &[ECHO, ECHO]),
     light("stderr-raw", "F31", "call=stderr(10MiB,raw)", &[ECHO]),
     light("stderr-at-start", "F30", "start=stderr(10MiB)", &[ECHO]),
@@ -105,7 +105,7 @@ pub(crate) const PLANS: &[Plan] = &[
         &[calls(2, 2 * MIB, Expected::Timeout)],
     ),
     light("prompt", "F38", "prompt", &[initialize(Expected::Timeout)]),
-    // Servers that end.
+    // Servers that exit.
     light("exit-at-start", "F34", "start=exit(7)", &[initialize(Expected::Exited(Exit::Code(7)))]),
     light(
         "exit-in-greeting",
@@ -132,7 +132,7 @@ pub(crate) const PLANS: &[Plan] = &[
     light("input-closed", "F34 F32", "call:1=close(stdin)", &[ECHO, call(Expected::InputClosed)]),
     light("output-leaked", "F36", "call=leak(0)", &[call(Expected::Exited(Exit::Code(0)))]),
     light("talks-after-the-end", "F37", "eof=notify(1000)", &[ECHO]),
-    // Answers that come late, twice, or never.
+    // Late, duplicate and missing responses.
     cancelling(2, light("silent", "F41 F42", "call=hang", &[NO_RESPONSE, NO_RESPONSE])),
     cancelling(
         20,
@@ -155,14 +155,14 @@ pub(crate) const PLANS: &[Plan] = &[
         "call=error(-32603)+id(null)",
         &[call(Expected::Refused(-32603))],
     ),
-    // Shapes.
+    // Message shapes.
     light("both", "F53", "call=shape(both)", &[call(Expected::Malformed)]),
     light("neither", "F53", "call=shape(neither)", &[call(Expected::Malformed)]),
     light("null-result", "F53", "call=shape(null)", &[call(Expected::Result)]),
     light("number-result", "F53", "call=shape(number)", &[call(Expected::Result)]),
     light("alien-result", "F53", "call=shape(alien)", &[call(Expected::Result)]),
     light("error", "F53", "call=error(-32601)", &[call(Expected::Refused(-32601))]),
-    // What servers say and ask of their own accord.
+    // Unsolicited messages from the server.
     light("asks", "F54 F55", "call=ping(3)", &[ECHO, ECHO]),
     heavy("asks-much", "F54 F56", "call:1=ping(100000)", &[ECHO, ECHO]),
     heavy("asks-forever", "F54 F56", "call=ping(forever)", &[NO_RESPONSE]),
@@ -175,7 +175,7 @@ pub(crate) const PLANS: &[Plan] = &[
     light("same-cursor", "F61", "cursor=same", &[list(Expected::Result), ECHO]),
     light("empty-cursor", "F61", "cursor=empty", &[list(Expected::Result), ECHO]),
     light("endless-cursor", "F61 F62", "cursor=endless", &[list(Expected::Result), ECHO]),
-    // Processes that do not want to end.
+    // Processes that resist shutdown.
     light("deaf-to-term", "F04", "ignore=term", &[ECHO]),
     light("deaf-to-eof", "F04", "ignore=eof", &[ECHO]),
     light("deaf", "F04", "ignore=term,eof", &[ECHO]),

@@ -1,4 +1,4 @@
-//! The program `oauth-server`: an OAuth server for tests, on loopback. See `--help`.
+//! Program `oauth-server`: an OAuth server for tests on loopback. See `--help`.
 
 use std::io;
 use std::process::ExitCode;
@@ -43,7 +43,7 @@ fn help(out: &mut impl io::Write) -> io::Result<()> {
     Fault::ALL.iter().try_for_each(|fault| writeln!(out, "  {fault}"))
 }
 
-/// `None` if somebody asks for help, or needs it.
+/// `None` asks for the help text.
 fn plan(mut args: impl Iterator<Item = String>) -> Option<OAuthPlan> {
     let mut plan = OAuthPlan::default();
     while let Some(arg) = args.next() {

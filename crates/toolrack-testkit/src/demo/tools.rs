@@ -1,4 +1,4 @@
-//! The tools of the demo server. All but `countdown` are done at once.
+//! Tools of the demo server. All but `countdown` return at once.
 
 use std::time::Duration;
 
@@ -11,14 +11,14 @@ use crate::jsonrpc::{Params, Response, RpcError};
 use crate::plan::splitmix64;
 use crate::revision::Revision;
 
-/// What a call comes to.
+/// Outcome of a tool call.
 #[derive(Debug)]
 pub(super) enum ToolOutcome {
     Immediate(Response),
     Countdown(Countdown),
 }
 
-/// A call of `countdown` within its limits.
+/// Validated arguments of `countdown`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Countdown {
     pub(super) from: u32,
@@ -39,7 +39,7 @@ pub(super) fn call(params: &Params<'_>, revision: Revision) -> Result<ToolOutcom
         },
         _ => return Err(RpcError::new(error_code::INVALID_PARAMS, format!("no tool `{name}`"))),
     };
-    // Wrong arguments are told as the tool's own failure, so that a model can read why and try again.
+    // Invalid arguments are a tool error, so that a model can read the reason and try again.
     Ok(ToolOutcome::Immediate(outcome.unwrap_or_else(|message| Response::tool_error(&message))))
 }
 

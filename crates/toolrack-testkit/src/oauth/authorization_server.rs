@@ -1,4 +1,4 @@
-//! An authorization server: metadata, registration, the page that agrees at once, tokens.
+//! Authorization server: metadata, registration, authorization page, tokens and client authentication.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -11,7 +11,7 @@ use super::token_store::{AuthorizationCode, Client, Grant, Rotation, TokenPair};
 use super::{Fault, Role, Shared, protected_resource};
 
 const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
-/// What the identity provider takes for the user's ID token, and gives for it.
+/// The ID token that the identity provider accepts, and the assertion that it issues for it.
 const ID_TOKEN: &str = "id-token-s3cret";
 const ID_JAG_TOKEN: &str = "vouched-s3cret";
 
@@ -37,7 +37,7 @@ pub(crate) fn handle(shared: &Shared, role: Role, request: &Request) -> Response
     }
 }
 
-/// What an authorization server calls itself.
+/// Issuer of an authorization server.
 pub(crate) fn issuer_url(shared: &Shared, role: Role) -> String {
     let origin = shared.origin(role);
     if shared.has(Fault::IssuerSlash) { format!("{origin}/") } else { origin }
@@ -98,7 +98,7 @@ fn metadata(shared: &Shared, role: Role) -> Response {
     Response::json(200, &document)
 }
 
-/// Sets a member of a document; `null` takes it out.
+/// Sets a member of a document; `null` removes it.
 pub(crate) fn set(document: &mut Value, name: &str, value: Value) {
     let Some(members) = document.as_object_mut() else { return };
     match value {
@@ -142,7 +142,7 @@ fn register(shared: &Shared, role: Role, request: &Request) -> Response {
     Response::json(201, &answer)
 }
 
-/// The page: it agrees at once and sends the browser back.
+/// Authorization page: consents at once and redirects back.
 fn authorize(shared: &Shared, role: Role, request: &Request) -> Response {
     let get = |name| request.get(name).unwrap_or_default().to_owned();
     let (client_id, redirect_uri) = (get("client_id"), get("redirect_uri"));
@@ -228,7 +228,7 @@ fn token(shared: &Shared, role: Role, request: &Request) -> Response {
     }
 }
 
-/// A code becomes tokens if everything about it is as it was.
+/// Exchanges a code for tokens if client, redirect URI, resource and PKCE verifier match.
 fn exchange(
     shared: &Shared,
     caller: &AuthenticatedClient,
@@ -276,7 +276,7 @@ fn token_response(shared: &Shared, pair: &TokenPair) -> Response {
     Response::json(200, &answer)
 }
 
-/// The identity provider: an ID token for a statement that the resource's authorization server takes.
+/// Identity provider: exchanges an ID token for an identity assertion (ID-JAG).
 fn exchange_id_token(shared: &Shared, request: &Request) -> Response {
     let proper = request.get("subject_token") == Some(ID_TOKEN)
         && request.get("requested_token_type") == Some(ID_JAG)
@@ -296,7 +296,7 @@ fn error_response(error: &str, quoted: Option<&str>) -> Response {
     Response::json(400, &json!({ "error": error, "error_description": description }))
 }
 
-/// A client that has said who it is, and perhaps proven it.
+/// An identified client, possibly authenticated.
 #[derive(Debug)]
 struct AuthenticatedClient {
     role: Role,
@@ -309,7 +309,7 @@ fn s256(verifier: &str) -> String {
     URL_SAFE_NO_PAD.encode(digest(&SHA256, verifier.as_bytes()))
 }
 
-/// Who it is. `None` if the proof is wrong, or not the one that was agreed.
+/// Identifies the client. `None` if its credentials are wrong, or not of the registered method.
 fn authenticate_client(
     shared: &Shared,
     role: Role,
@@ -334,7 +334,7 @@ fn authenticate_client(
     fits.then(|| AuthenticatedClient { role, id, is_authenticated: client.secret.is_some() })
 }
 
-/// Id, secret and method, as the request has them. Both ways at once are wrong.
+/// Id, secret and method in the request. `None` if it uses both methods at once.
 fn presented_credentials(request: &Request) -> Option<(String, Option<String>, &'static str)> {
     let header = request
         .authorization
@@ -355,7 +355,7 @@ fn presented_credentials(request: &Request) -> Option<(String, Option<String>, &
     }
 }
 
-/// Who has signed a statement for us.
+/// Verifies a client assertion and returns the client id.
 fn verify_assertion(shared: &Shared, role: Role, statement: &str) -> Option<String> {
     let key = shared.plan.public_key.as_deref()?;
     let (text, signature) = statement.rsplit_once('.')?;

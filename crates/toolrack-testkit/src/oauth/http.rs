@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as the OAuth server needs: one request, one answer, the end.
+//! Minimal HTTP/1.1 for the OAuth server and its tests: one request per connection.
 
 use std::fmt::Write as _;
 use std::io;
@@ -13,19 +13,19 @@ use super::Role;
 const LIMIT: Duration = Duration::from_secs(10);
 const MAX_REQUEST_BYTES: usize = 1024 * 1024;
 
-/// One request, read.
+/// A parsed request.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
     pub(crate) path: String,
-    /// The query and a form in the body, decoded, in this order.
+    /// Decoded pairs of the query, then of a form body.
     pub(crate) pairs: Vec<(String, String)>,
     pub(crate) authorization: Option<String>,
     pub(crate) version: Option<String>,
     pub(crate) body: Vec<u8>,
 }
 
-/// One answer.
+/// A response.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
@@ -33,16 +33,16 @@ pub(crate) struct Response {
     pub(crate) body: Vec<u8>,
 }
 
-/// A request as a test sees it afterwards.
+/// A request, recorded for tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedRequest {
-    /// Who was asked.
+    /// The server that received it.
     pub role: Role,
     /// `GET` or `POST`.
     pub method: String,
-    /// Without its query.
+    /// Path without the query.
     pub path: String,
-    /// What was said in the query and in a form.
+    /// Decoded pairs of the query and of a form body.
     pub pairs: Vec<(String, String)>,
     /// The header `Authorization`.
     pub authorization: Option<String>,
@@ -65,7 +65,7 @@ impl RecordedRequest {
         }
     }
 
-    /// What was said under a name.
+    /// Value of a query or form parameter.
     pub fn get(&self, name: &str) -> Option<&str> {
         find_pair(&self.pairs, name)
     }
@@ -96,7 +96,7 @@ impl Response {
     }
 }
 
-/// Reads a request. `None` if it is cut off or makes no sense.
+/// Reads a request. `None` if it is cut off or invalid.
 pub(crate) fn read(mut stream: &TcpStream) -> io::Result<Option<Request>> {
     stream.set_read_timeout(Some(LIMIT))?;
     let mut bytes = Vec::new();
@@ -113,7 +113,7 @@ pub(crate) fn read(mut stream: &TcpStream) -> io::Result<Option<Request>> {
     }
 }
 
-/// The request, once all of it is there.
+/// Parses a request once it is complete.
 fn parse(bytes: &[u8]) -> Option<Request> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut head = httparse::Request::new(&mut headers);
@@ -153,7 +153,7 @@ pub(crate) fn write(mut stream: TcpStream, response: &Response) -> io::Result<()
     stream.write_all(&bytes)
 }
 
-/// Reads `a=b&c=d`.
+/// Decodes `a=b&c=d`.
 pub(crate) fn decode(text: &str) -> Vec<(String, String)> {
     let pairs = text.split('&').filter(|part| !part.is_empty());
     pairs
@@ -180,7 +180,7 @@ pub(crate) fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Writes text so that it can stand in a query.
+/// Percent-encodes text for a query.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {
@@ -197,7 +197,7 @@ pub(crate) fn escape(text: &str) -> String {
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_HOPS: usize = 5;
 
-/// Opens `url` and follows redirects; the answer is the last page, its head included.
+/// Gets `url`, follows redirects, and returns the last response including its head.
 pub fn follow_redirects(url: &str) -> io::Result<String> {
     let mut url = url.to_owned();
     for _hop in 0..MAX_HOPS {
@@ -210,14 +210,14 @@ pub fn follow_redirects(url: &str) -> io::Result<String> {
     Err(io::Error::other("too many redirects"))
 }
 
-/// Posts a JSON message with a bearer token, and gives back the status and the whole answer.
+/// Posts a JSON message with a bearer token; returns the status and the whole response.
 pub fn post(url: &str, token: Option<&str>, body: &str) -> io::Result<(u16, String)> {
     let token = token.map(|token| format!("Authorization: {token}\r\n")).unwrap_or_default();
     let answer = exchange(url, "POST", &token, body)?;
     Ok((status(&answer), answer))
 }
 
-/// Opens `url` and follows nothing: the status and the whole answer.
+/// Gets `url` without following redirects; returns the status and the whole response.
 pub fn get(url: &str) -> io::Result<(u16, String)> {
     let answer = exchange(url, "GET", "", "")?;
     Ok((status(&answer), answer))

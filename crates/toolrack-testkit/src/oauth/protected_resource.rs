@@ -1,4 +1,4 @@
-//! The protected endpoint and its description of itself.
+//! Protected resource and its metadata (RFC 9728).
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ pub(crate) fn handle(shared: &Shared, request: &Request) -> Response {
     match (request.method.as_str(), request.path.as_str()) {
         ("POST", "/mcp") => call(shared, request),
         ("GET", path) if path.starts_with(METADATA_PATH) => metadata(shared, path),
-        // Without a description, the origin of the resource is its authorization server.
+        // Without resource metadata, the origin of the resource is its authorization server.
         _ if shared.has(Fault::NoDescription) => {
             authorization_server::handle(shared, Role::Resource, request)
         }
@@ -21,7 +21,7 @@ pub(crate) fn handle(shared: &Shared, request: &Request) -> Response {
     }
 }
 
-/// What the resource is called, by itself.
+/// Resource identifier.
 pub(crate) fn resource_id(shared: &Shared) -> String {
     let origin = shared.origin(Role::Resource);
     match () {
@@ -31,7 +31,7 @@ pub(crate) fn resource_id(shared: &Shared) -> String {
     }
 }
 
-/// The description, also when another origin serves it.
+/// Resource metadata, also for requests to another origin.
 pub(crate) fn metadata(shared: &Shared, path: &str) -> Response {
     let at_root = path == METADATA_PATH;
     if shared.has(Fault::NoDescription) || shared.has(Fault::DescriptionAtRoot) != at_root {
@@ -112,7 +112,7 @@ fn insufficient(shared: &Shared, scope: &str) -> Response {
     challenge(shared, 403, Some("insufficient_scope"), Some(scope))
 }
 
-/// The refusal, with a decoy before the challenge that counts.
+/// Rejection with a challenge, after a decoy challenge of another scheme.
 fn challenge(shared: &Shared, status: u16, error: Option<&str>, scope: Option<&str>) -> Response {
     let mut params = Vec::new();
     let hidden = shared.has(Fault::NoHint) || shared.has(Fault::NoDescription);

@@ -1,6 +1,6 @@
-//! What the authorization servers remember: clients, codes, tokens, and what has happened.
+//! State of the authorization servers: clients, codes, tokens and counters.
 //!
-//! **Invariant:** a refresh token works once, and a second use ends every token of its login.
+//! **Invariant:** a refresh token works once, and a second use revokes every token of its login.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -10,32 +10,32 @@ use serde::{Deserialize, Serialize};
 use super::Role;
 use crate::timer::now;
 
-/// What has happened so far.
+/// Counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Stats {
-    /// Clients that have registered.
+    /// Registered clients.
     pub registrations: u32,
-    /// Visits to the authorization page.
+    /// Authorization page visits.
     pub logins: u32,
-    /// Codes that became tokens.
+    /// Codes exchanged for tokens.
     pub codes: u32,
-    /// Refreshes that gave a token.
+    /// Successful refreshes.
     pub refreshes: u32,
-    /// Those of them that came while the token was still good.
+    /// Refreshes while the access token was still valid.
     pub early_refreshes: u32,
-    /// Refusals because a code or refresh token is no good.
+    /// Requests rejected because of an invalid code or refresh token.
     pub invalid_grants: u32,
-    /// Tokens for programs, and for people whom a company vouches for.
+    /// Tokens without user interaction: client credentials and identity assertions.
     #[serde(rename = "without_person")]
     pub non_interactive: u32,
-    /// Calls that were let in.
+    /// Accepted calls.
     pub calls: u32,
-    /// Calls that were not.
+    /// Rejected calls.
     #[serde(rename = "rebuffs")]
     pub rejections: u32,
 }
 
-/// A client, as registered.
+/// A registered client.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Client {
     pub(crate) secret: Option<String>,
@@ -43,7 +43,7 @@ pub(crate) struct Client {
     pub(crate) method: Option<String>,
 }
 
-/// What a token, or a code on its way to one, is for.
+/// Grant of a code or token.
 #[derive(Debug, Clone)]
 pub(crate) struct Grant {
     pub(crate) role: Role,
@@ -74,7 +74,7 @@ struct RefreshToken {
     is_used: bool,
 }
 
-/// What the authorization servers remember.
+/// State of the authorization servers.
 #[derive(Debug, Default)]
 pub(crate) struct TokenStore {
     pub(crate) stats: Stats,
@@ -94,7 +94,7 @@ pub(crate) struct TokenPair {
     pub(crate) scope: String,
 }
 
-/// Whether the old refresh token goes when the new one comes.
+/// Whether a refresh replaces the refresh token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rotation {
     Rotate,
@@ -112,7 +112,7 @@ impl TokenStore {
         store
     }
 
-    /// A name that nobody has had before. Tokens of tests need not be unguessable, but they must be findable.
+    /// Returns a new unique value. Test tokens may be guessable, but must be easy to find in output.
     pub(crate) fn unique_value(&mut self, what: &str) -> String {
         self.count += 1;
         format!("{what}-s3cret-{}", self.count)
@@ -124,12 +124,12 @@ impl TokenStore {
         name
     }
 
-    /// Takes a code, which works once.
+    /// Removes a code, which works once.
     pub(crate) fn remove_code(&mut self, name: &str) -> Option<AuthorizationCode> {
         self.codes.remove(name)
     }
 
-    /// Gives the tokens of a new login.
+    /// Issues the tokens of a new login.
     pub(crate) fn issue(
         &mut self,
         grant: Grant,
@@ -166,7 +166,8 @@ impl TokenStore {
         TokenPair { access, refresh, scope }
     }
 
-    /// The next tokens of a login. `None` if it is over, or is over from now on.
+    /// Issues the next tokens of a login. Revokes the login and returns `None` if the token is reused or belongs to
+    /// another client.
     pub(crate) fn refresh_login(
         &mut self,
         token: &str,
@@ -202,7 +203,7 @@ impl TokenStore {
         Some(pair)
     }
 
-    /// What a token lets its bearer do, while it does.
+    /// Grant of a valid access token.
     pub(crate) fn grant(&self, access: &str) -> Option<&Grant> {
         let entry = self.access.get(access)?;
         let good = now() < entry.expires_at && !self.revoked_logins.contains(&entry.login);
@@ -221,7 +222,7 @@ impl TokenStore {
         self.revoked_logins.extend(logins);
     }
 
-    /// Ends the login of a token, whichever of the two it is.
+    /// Revokes the login of an access or refresh token.
     pub(crate) fn revoke(&mut self, token: &str) {
         let refresh = self.refresh.get(token).map(|value| value.login);
         let login = refresh.or_else(|| self.access.get(token).map(|value| value.login));

@@ -1,4 +1,4 @@
-//! The arguments of a fault, read one after the other, with errors that show how to write them.
+//! Parser for fault arguments, with errors that show an example.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use super::fault::HTTP_FAULTS;
 use super::fault::{FAULTS, fault_name};
 use crate::quantity::{self, Times};
 
-/// Words and what they mean; the first is what an absent argument means.
+/// Names and their values; the first is the default.
 pub(super) type Choices<T, const N: usize> = [(&'static str, T); N];
 
-/// The arguments of one fault, taken from the front.
+/// Remaining arguments of one fault.
 pub(super) struct Args<'a> {
     name: &'a str,
     left: std::vec::IntoIter<&'a str>,
@@ -49,7 +49,7 @@ impl<'a> Args<'a> {
         self.left.next().map(quantity::bytes).transpose()
     }
 
-    /// A size, or nothing for the word that stands in its place.
+    /// A size; `None` for the given word.
     pub(super) fn bytes_or(&mut self, word: &str) -> Result<Option<u64>, String> {
         match self.left.next() {
             Some(text) if text == word => Ok(None),

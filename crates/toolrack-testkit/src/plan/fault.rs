@@ -1,6 +1,7 @@
-//! The faults a plan can name, their arguments, and where each may stand.
+//! Faults that a plan can name, their arguments and their triggers.
 //!
-//! **Invariant:** `FAULTS` is the help text and the list of names at once; its examples are tested to parse.
+//! **Invariant:** `FAULTS` and `HTTP_FAULTS` are both the help text and the list of names; tests parse their
+//! examples.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use super::Trigger;
 use super::args::{Args, Choices};
 use crate::quantity::Times;
 
-/// One thing that goes wrong.
+/// One fault.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Fault {
     Ok,
@@ -74,12 +75,12 @@ pub(crate) enum Framing {
     Batch,
 }
 
-/// Where the id of the call stands in a huge line.
+/// Position of the response id in a huge line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HugePlacement {
-    /// A line of junk before the answer; no id.
+    /// A junk line before the response.
     Line,
-    /// Junk without an end, and no answer.
+    /// Junk without a newline, and no response.
     Open,
     Front,
     Back,
@@ -122,7 +123,7 @@ pub(crate) enum Ignored {
     Eof,
 }
 
-/// An example of each fault, which is also its entry in the help, and what it does.
+/// Example of each fault, shown in the help, and its effect.
 pub(crate) const FAULTS: &[(&str, &str)] = &[
     ("ok", "nothing goes wrong (for mixes)"),
     ("late(200ms)", "answers that much later, even if the client cancels meanwhile"),
@@ -180,7 +181,7 @@ pub(crate) const FAULTS: &[(&str, &str)] = &[
 ];
 
 impl Fault {
-    /// Reads `name` or `name(argument, …)`.
+    /// Parses `name` or `name(argument, …)`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (name, args) = match text.split_once('(') {
             None => (text, ""),
@@ -240,7 +241,7 @@ impl Fault {
         })
     }
 
-    /// Whether a request is turned away before anything is done for it.
+    /// Whether the request is rejected before it runs.
     pub(crate) fn rejects_request(&self) -> bool {
         matches!(self, Self::Http(fault) if fault.rejects_request())
     }
@@ -282,7 +283,7 @@ impl Fault {
         }
     }
 
-    /// Where the fault stands when the plan names no moment.
+    /// Trigger of the fault when the plan names none.
     pub(super) fn default_trigger(&self) -> Trigger {
         match self {
             Self::Version(_) => Trigger::Initialize,
@@ -296,7 +297,7 @@ impl Fault {
         }
     }
 
-    /// The only moments at which the fault makes sense, where they are few.
+    /// The only triggers of the fault, where it is limited.
     pub(super) fn allowed_triggers(&self) -> Option<&'static [Trigger]> {
         match self {
             Self::Version(_) => Some(&[Trigger::Initialize, Trigger::Discover]),
@@ -307,7 +308,7 @@ impl Fault {
         }
     }
 
-    /// Whether the fault is about an answer, and so needs a request.
+    /// Whether the fault changes a response, and so needs a request.
     pub(super) fn needs_request(&self) -> bool {
         match self {
             Self::Late(_)
@@ -325,12 +326,12 @@ impl Fault {
     }
 }
 
-/// The name in an example of `FAULTS`.
+/// Fault name in an example of `FAULTS`.
 pub(super) fn fault_name(example: &str) -> &str {
     example.split('(').next().unwrap_or(example)
 }
 
-/// The first word of each table is what an absent argument means.
+/// The first entry of each table is the default.
 const WRONG_IDS: Choices<WrongId, 5> = [
     ("zero", WrongId::Zero),
     ("text", WrongId::Text),
@@ -381,7 +382,7 @@ const SIGNALS: Choices<Signal, 6> = [
     ("SEGV", Signal::SEGV),
 ];
 
-/// One thing that goes wrong with an HTTP exchange.
+/// One fault of an HTTP exchange.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum HttpFault {
     Status { code: u16, retry_after: Option<Duration> },
@@ -399,36 +400,36 @@ pub(crate) enum HttpFault {
     Gzip(Option<u64>),
 }
 
-/// Where a redirect leads.
+/// Target of a redirect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RedirectTarget {
-    /// Another path of the same origin, which is served like the first.
+    /// Another path of the same origin, served like the first.
     Same,
-    /// The same server under another port, which is another origin.
+    /// The same server on another port, which is another origin.
     Other,
-    /// The very URL that was asked for.
+    /// The requested URL itself.
     Loop,
 }
 
-/// What a reply says that it contains.
+/// Wrong content type of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContentKind {
-    /// A web page instead of the answer.
+    /// An HTML page instead of the response.
     Html,
-    /// The answer, called plain text.
+    /// The response as `text/plain`.
     Text,
-    /// The answer without a word on what it is.
+    /// The response without a content type.
     None,
 }
 
-/// Where a reply breaks off.
+/// Where a response is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
     After(u64),
     BeforeAnswer,
 }
 
-/// An example of each fault, which is also its entry in the help, and what it does.
+/// Example of each fault, shown in the help, and its effect.
 pub(crate) const HTTP_FAULTS: &[(&str, &str)] = &[
     (
         "status(503,2s)",
@@ -458,7 +459,7 @@ pub(crate) const HTTP_FAULTS: &[(&str, &str)] = &[
     ("gzip", "compresses the reply; gzip(10GiB): an answer that is that long when unpacked"),
 ];
 
-/// Where such a fault may stand: at whatever is answered by an HTTP reply of its own.
+/// Triggers of HTTP faults: everything that gets its own HTTP response.
 pub(super) const HTTP_TRIGGERS: &[Trigger] = &[
     Trigger::Call,
     Trigger::List,
@@ -473,7 +474,7 @@ pub(super) const HTTP_TRIGGERS: &[Trigger] = &[
 ];
 
 impl HttpFault {
-    /// Nothing when the name is none of these.
+    /// `None` for an unknown name.
     pub(super) fn from_name(name: &str, args: &mut Args<'_>) -> Result<Option<Self>, String> {
         Ok(Some(match name {
             "status" => Self::Status { code: status(args)?, retry_after: args.optional_time()? },
@@ -513,7 +514,7 @@ impl HttpFault {
         }
     }
 
-    /// Whether the request is turned away before anything is done for it.
+    /// Whether the request is rejected before it runs.
     pub(crate) fn rejects_request(&self) -> bool {
         matches!(self, Self::Status { .. } | Self::Redirect { .. } | Self::Forget)
     }

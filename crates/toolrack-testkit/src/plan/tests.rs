@@ -1,4 +1,4 @@
-//! Tables for the grammar of plans and mixes.
+//! Table tests for the grammar of plans and mixes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::quantity::Times;
 
-/// What a plan does at the first ten times of a moment, by the names of the faults.
+/// Fault names at the first ten occurrences of a trigger.
 fn names_at(plan: &str, trigger: Trigger) -> Vec<String> {
     let plan = Plan::parse(plan).expect("a plan");
     let at = |n| plan.faults_at(trigger, n).map(Fault::name).collect::<Vec<&str>>().join("+");

@@ -1,6 +1,6 @@
-//! One connection through the proxy: bytes both ways, delayed, slowed, corrupted and broken off as they should be.
+//! One proxied connection: delay, throttling, corruption and cuts in both directions.
 //!
-//! **Invariant:** at most `MAX_QUEUED` bytes wait each way; then the sender waits, as on a slow network.
+//! **Invariant:** at most `MAX_QUEUED` bytes wait per direction; then the sender blocks, as on a slow network.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -14,10 +14,10 @@ use crate::timer::now;
 
 const MAX_QUEUED: usize = 256 * 1024;
 const CHUNK: usize = 16 * 1024;
-/// How often a connection looks whether the plan has changed.
+/// Interval between two checks for a new plan.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How a connection ended.
+/// How a connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CloseKind {
     Closed,
@@ -25,21 +25,21 @@ pub(super) enum CloseKind {
     Reset,
 }
 
-/// Both ends of a connection, and what is on its way between them.
+/// Both ends of a connection and the bytes in transit.
 pub(super) struct ProxiedConnection {
     up: Flow,
     down: Flow,
 }
 
-/// Bytes that go one way.
+/// Bytes in one direction.
 struct Flow {
     from: TcpStream,
     to: TcpStream,
     queue: VecDeque<(Instant, Vec<u8>)>,
     n_queued: usize,
-    /// Bytes since the plan last changed, which is what plans count.
+    /// Bytes since the last plan change; plans count these.
     n_passed: u64,
-    /// What may be written already at the present rate, and since when that is counted.
+    /// Token bucket: bytes that may be written now, and when it was last refilled.
     allowance: f64,
     counted_at: Instant,
     input: Input,
@@ -48,7 +48,7 @@ struct Flow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Input {
     Open,
-    /// Nothing more comes; what waits is still delivered.
+    /// No more input; queued bytes are still delivered.
     Ended,
     Delivered,
 }
@@ -64,13 +64,13 @@ impl ProxiedConnection {
         Ok(Self { up, down })
     }
 
-    /// Counts from here, because the plan has changed.
+    /// Restarts the byte counts after a plan change.
     pub(super) fn restart_counts(&mut self) {
         self.up.n_passed = 0;
         self.down.n_passed = 0;
     }
 
-    /// Moves what can be moved and waits a little; says how the connection ended once it has.
+    /// Moves available bytes and waits briefly; returns how the connection ended, once it has.
     pub(super) fn step(&mut self, impairments: &Impairments) -> Option<CloseKind> {
         for (flow, direction) in
             [(&mut self.up, Direction::Upstream), (&mut self.down, Direction::Downstream)]
@@ -81,7 +81,7 @@ impl ProxiedConnection {
             match moved {
                 Ok(None) => (),
                 Ok(Some(close_kind)) => return Some(close_kind),
-                // One side has gone without a good-bye; the other learns it in the same way.
+                // One side was reset; reset the other as well.
                 Err(_) => return Some(CloseKind::Reset),
             }
         }
@@ -92,10 +92,10 @@ impl ProxiedConnection {
         None
     }
 
-    /// Ends both connections.
+    /// Closes both connections.
     pub(super) fn end(self, close_kind: CloseKind) {
         for stream in [&self.up.from, &self.down.from] {
-            // Either may be gone already.
+            // Either may be closed already.
             match close_kind {
                 CloseKind::Reset => {
                     let linger = Some(Duration::ZERO);
@@ -126,7 +126,7 @@ impl ProxiedConnection {
         }
         let nanos = i64::from(timeout.subsec_nanos());
         let timeout = Timespec { tv_sec: 0, tv_nsec: nanos };
-        // An interrupted wait is a short one.
+        // An interrupted wait is just shorter.
         poll(&mut fds, Some(&timeout)).unwrap_or_default();
     }
 }
@@ -225,7 +225,7 @@ impl Flow {
         Ok(None)
     }
 
-    /// Adds what the time since the last look allows, and no more than a second's worth in all.
+    /// Refills the token bucket for the elapsed time, up to one second's worth.
     fn refill_allowance(&mut self, rate: Option<u64>) {
         let since = now().saturating_duration_since(self.counted_at);
         self.counted_at += since;
@@ -241,7 +241,7 @@ impl Flow {
     }
 }
 
-/// The whole bytes of an allowance.
+/// Rounds an allowance down to bytes.
 fn whole_bytes(allowance: f64) -> usize {
     usize::try_from(Duration::from_secs_f64(allowance.max(0.0)).as_secs()).unwrap_or(usize::MAX)
 }

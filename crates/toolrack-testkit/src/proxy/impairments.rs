@@ -1,21 +1,21 @@
-//! What a chaos proxy does to its connections: text in, data out; nothing here acts.
+//! Network impairments of the chaos proxy: plan parser and sampling. No effects.
 //!
-//! **Invariant:** the same seed, plan and number of a connection give the same ills.
+//! **Invariant:** the same seed, plan and connection number give the same impairments.
 
 use std::time::Duration;
 
 use crate::plan::splitmix64;
 use crate::quantity;
 
-/// What is wrong with the network; the empty plan is a healthy one.
+/// Impairments of the network; the default plan has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProxyPlan {
     impairments: Vec<Impairment>,
-    /// How many connections of a hundred are ill.
+    /// Percentage of connections that are impaired.
     percent: Option<u64>,
 }
 
-/// One thing that is wrong, with its amount still to be drawn.
+/// One impairment before sampling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Impairment {
     Delay { least: Duration, spread: Duration },
@@ -27,7 +27,7 @@ enum Impairment {
     BlackHole,
 }
 
-/// After how many bytes, and which way they go.
+/// Byte range and direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ByteOffset {
     from: u64,
@@ -35,7 +35,7 @@ struct ByteOffset {
     direction: Direction,
 }
 
-/// The direction of bytes.
+/// Direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Direction {
     /// From the server to the client.
@@ -43,7 +43,7 @@ pub(super) enum Direction {
     Upstream,
 }
 
-/// What one connection suffers from.
+/// Sampled impairments of one connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Impairments {
     pub(super) delay: Duration,
@@ -54,7 +54,7 @@ pub(super) struct Impairments {
     pub(super) black_hole: bool,
 }
 
-/// An example of each ill, and what it does.
+/// Example of each impairment, and its effect.
 pub(super) const IMPAIRMENTS: &[(&str, &str)] = &[
     ("delay(20ms,10ms)", "holds bytes back that long, each way, and up to the second time more"),
     ("slow(1KiB)", "lets so many bytes a second through, each way"),
@@ -67,9 +67,9 @@ pub(super) const IMPAIRMENTS: &[(&str, &str)] = &[
 ];
 
 impl ProxyPlan {
-    /// Reads ills separated by `;`, as in `delay(20ms); cut(100-5000)`.
+    /// Parses impairments separated by `;`, as in `delay(20ms); cut(100-5000)`.
     ///
-    /// Says what is wrong with a text that is no plan.
+    /// The error explains an invalid plan.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut plan = Self::default();
         for rule in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
@@ -125,7 +125,7 @@ impl ProxyPlan {
         self.impairments.contains(&Impairment::Refuse)
     }
 
-    /// What the connection with this number suffers from.
+    /// Samples the impairments of the connection with this number.
     pub(super) fn sample(&self, seed: u64, number: u64) -> Impairments {
         let mut impairments = Impairments::default();
         let mut dice = splitmix64(seed ^ splitmix64(number));

@@ -1,7 +1,7 @@
-//! The tool `ask`, which needs something of the client before it can answer.
+//! Tool `ask`, which needs input from the client before it can answer.
 //!
-//! The legacy era sends a request and waits. 2026-07-28 answers `input_required` and is called again; all that the
-//! next round must know travels in `requestState`, sealed so that one changed byte is noticed.
+//! The legacy era sends a request and waits. 2026-07-28 answers `input_required` and is called again; the state of
+//! the next round travels in `requestState`, with a checksum that detects any change.
 
 use std::sync::{Arc, PoisonError};
 
@@ -16,16 +16,16 @@ use crate::jsonrpc::error_code;
 use crate::jsonrpc::{Params, Response, RpcError};
 use crate::revision::Era;
 
-/// Characters that careless clients change on the way back.
+/// Characters that careless clients change when they echo the state.
 const HARD_TO_COPY: &str = "\"\\/ é\u{2028}\u{1f600} \t</script>";
 
 #[derive(Debug, Deserialize)]
 struct Arguments {
     kind: String,
-    /// How many times a modern client is asked.
+    /// Number of rounds for a modern client.
     #[serde(default)]
     rounds: Option<u64>,
-    /// Asks even a client that declared no such capability.
+    /// Ask even without the client capability.
     #[serde(default)]
     force: bool,
 }
@@ -59,7 +59,7 @@ impl Server {
         awaiting_client.push((id, pending));
     }
 
-    /// Takes the client's response to a request of ours and answers the call that waited for it.
+    /// Handles a response of the client and answers the call that waits for it.
     pub(super) fn handle_response(
         self: &Arc<Self>,
         id: &RawValue,
@@ -111,7 +111,7 @@ fn ask_by_rounds(arguments: &Arguments, params: &Params<'_>) -> Result<Response,
     };
     let response =
         params.input_responses.as_ref().and_then(|input_responses| input_responses.get("answer"));
-    // A round whose answer is missing is asked again rather than refused.
+    // A round without its response is repeated rather than rejected.
     let done = if question.is_some() && response.is_none() { done.saturating_sub(1) } else { done };
     if done >= rounds {
         return Ok(Response::text(&json!({ "result": response }).to_string()));
@@ -127,7 +127,7 @@ fn ask_by_rounds(arguments: &Arguments, params: &Params<'_>) -> Result<Response,
     Ok(Response::InputRequired(Response::object_members(&members)))
 }
 
-/// Method and parameters of what a client can be asked for.
+/// Method and parameters of the request to the client.
 fn client_request_for(kind: &str) -> Option<(&'static str, Option<Value>)> {
     match kind {
         "ping" => Some(("ping", None)),
@@ -156,7 +156,7 @@ fn sign_state(round: u64, kind: &str) -> String {
     format!("{:016x}:{content}", digest(&content))
 }
 
-/// The round that a state was made for.
+/// Checks a state and returns its round.
 fn verify_state(state: &str, kind: &str) -> Result<u64, RpcError> {
     let round = state.split(':').nth(1).and_then(|nth| nth.parse().ok()).unwrap_or(0);
     if sign_state(round, kind) == state {

@@ -1,7 +1,6 @@
-//! Whom the server talks to: what it knows of a client, and the way back for each message.
+//! Clients of the server: negotiated revision, subscriptions, open calls, and the sink for each message.
 //!
-//! On a pipe there is one client for the whole life of the server; over HTTP there is one for each session, and one
-//! for each request of a client that has no session.
+//! Over stdio there is one client; over HTTP there is one per session, and one per request without a session.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,7 +14,7 @@ use crate::revision::{Era, Revision};
 
 #[derive(Debug)]
 pub(super) struct Client {
-    /// The way for what is told unasked.
+    /// Sink for unsolicited messages.
     pub(super) sink: Arc<dyn MessageSink>,
     pub(super) open: OpenCalls,
     pub(super) subscriptions: Subscriptions,
@@ -42,7 +41,7 @@ impl Client {
 }
 
 impl Server {
-    /// From now on the client is told of changes.
+    /// Adds a client to the receivers of change notifications.
     pub(super) fn add_client(&self, client: &Arc<Client>) {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if !clients.iter().any(|item| Arc::ptr_eq(item, client)) {
@@ -50,7 +49,7 @@ impl Server {
         }
     }
 
-    /// The client is gone, and with it whatever it waited for.
+    /// Removes a client and cancels its calls.
     pub(super) fn remove_client(&self, client: &Arc<Client>) {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         clients.retain(|item| !Arc::ptr_eq(item, client));
@@ -65,22 +64,22 @@ impl Server {
     }
 }
 
-/// Where a message came from.
+/// Source of a message.
 #[derive(Debug, Clone)]
 pub(super) struct MessageContext {
     pub(super) client: Arc<Client>,
-    /// The way back for this message: the client's own, or the reply to one HTTP request.
+    /// Sink for responses: the client's own, or the response to one HTTP request.
     pub(super) sink: Arc<dyn MessageSink>,
 }
 
 impl MessageContext {
-    /// A client with one way for everything.
+    /// Context of a client with a single sink.
     pub(super) fn for_client(client: &Arc<Client>) -> Self {
         Self { client: Arc::clone(client), sink: Arc::clone(&client.sink) }
     }
 }
 
-/// A request that waits for its answer.
+/// A request that waits for its response.
 #[derive(Debug)]
 pub(super) struct PendingRequest {
     pub(super) context: MessageContext,
@@ -102,7 +101,7 @@ impl PendingRequest {
         &*self.context.sink
     }
 
-    /// Spec 2026-07-28, HTTP: some refusals are told by the status too. Older revisions always say 200.
+    /// Spec 2026-07-28, HTTP: some errors have their own status. Older revisions always use 200.
     pub(super) fn set_http_status(&self, answer: &Response) {
         let Response::Error(rpc_error) = answer else { return };
         if self.era() == Era::Legacy {
@@ -119,14 +118,14 @@ impl PendingRequest {
         }
     }
 
-    /// Notes a call that can be cancelled from now on.
+    /// Registers a call that can be cancelled from now on.
     pub(super) fn register_open(&self, client_request: Option<u64>) {
         let sink = Arc::clone(&self.context.sink);
         let call = OpenCall { call: self.call, nonce: self.nonce.clone(), client_request, sink };
         self.context.client.open.begin(&self.id, call);
     }
 
-    /// Takes the call out of the open ones; nothing when it was cancelled meanwhile.
+    /// Removes the call from the open ones; `None` if it was cancelled.
     pub(super) fn finish(&self) -> Option<OpenCall> {
         self.context.client.open.finish(&self.id)
     }
@@ -141,9 +140,9 @@ pub(super) struct OpenCalls {
 pub(super) struct OpenCall {
     pub(super) call: u64,
     pub(super) nonce: Option<String>,
-    /// The request to the client that this call waits for.
+    /// Id of the request to the client that this call waits for.
     pub(super) client_request: Option<u64>,
-    /// Where its answer would have gone.
+    /// Sink of its response.
     pub(super) sink: Arc<dyn MessageSink>,
 }
 
@@ -152,7 +151,7 @@ impl OpenCalls {
         self.lock().insert(id.to_owned(), call);
     }
 
-    /// Takes the call out; nothing when it was cancelled meanwhile.
+    /// Removes the call; `None` if it was cancelled.
     pub(super) fn finish(&self, id: &str) -> Option<OpenCall> {
         self.lock().remove(id)
     }

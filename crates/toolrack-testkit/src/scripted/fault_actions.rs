@@ -1,4 +1,4 @@
-//! What faults do at once: noise, floods, new processes, and ends. What concerns an answer is noted for later.
+//! Immediate effects of faults: noise, floods, child processes, exits. Faults of the response are recorded for later.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -22,7 +22,7 @@ use crate::timer::now;
 
 const NONSENSE: &[u8] = br#"{"jsonrpc":"2.0","id":1,"result":5,"method":7}"#;
 
-/// How often a flood looks whether anybody is still there.
+/// Rounds of a flood between two checks of the reader and the lifetime.
 const CHECK_EVERY: u64 = 1024;
 
 impl Server {
@@ -33,7 +33,7 @@ impl Server {
         response_faults: &mut Option<Box<ResponseFaults>>,
     ) {
         let sink = &*context.sink;
-        // Whatever went before has left when a fault strikes.
+        // Earlier output must leave before the fault takes effect.
         sink.flush();
         match fault {
             Fault::Ok | Fault::Tree(_) => (),
@@ -86,7 +86,7 @@ impl Server {
         sink.flush();
     }
 
-    /// Writes lines until it was often enough, nobody reads any more, or the lifetime is over.
+    /// Writes lines until the count is reached, the reader is gone, or the lifetime is over.
     fn flood(&self, sink: &dyn MessageSink, times: Times, line: impl Fn(u64) -> Vec<u8>) {
         self.repeat(sink, times, |round| sink.send(&line(round)));
     }
@@ -120,7 +120,7 @@ impl Server {
             .after(every, move || server.announce_repeatedly(&context, times, every, round + 1));
     }
 
-    /// Tells every client of a change that there was not, whether it wants to hear of changes or not.
+    /// Announces a change that did not happen, subscribed or not.
     fn announce_change(&self) {
         for client in self.clients() {
             client.sink.send(&client.subscriptions.tools_changed_line());
@@ -134,7 +134,7 @@ impl Server {
                 Stream::Stdout => rustix::stdio::dup2_stdout(null)?,
                 Stream::Stderr => rustix::stdio::dup2_stderr(null)?,
                 Stream::Stdin => {
-                    // The next read meets the end of `/dev/null`, which must not end the server.
+                    // The next read sees the end of `/dev/null`, which must not stop the server.
                     self.flags.ignores_eof.store(true, Ordering::Relaxed);
                     rustix::stdio::dup2_stdin(null)?;
                 }
@@ -216,7 +216,7 @@ fn flood_stderr(bytes: u64, lines: Lines) {
 
 fn kill_self(signal: Signal) -> ! {
     loop {
-        // Some signals take effect only the second time, after the runtime's own reaction to the first.
+        // Some signals need a second delivery after the runtime has handled the first.
         let sent = rustix::process::kill_process(rustix::process::getpid(), signal);
         exit_on_error(sent.map_err(io::Error::from));
         thread::sleep(Duration::from_millis(1));
@@ -231,7 +231,7 @@ fn spin(lifetime: Duration) -> ! {
     child_process::exit(0)
 }
 
-/// A plan that cannot be followed must not pass for one that was: the server ends with a code of its own.
+/// A plan that fails to execute must not look like one that worked: exit with a distinct code.
 fn exit_on_error(outcome: io::Result<()>) {
     if let Err(fault) = outcome {
         let line = format!("scripted-server: the plan cannot be followed: {fault}\n");

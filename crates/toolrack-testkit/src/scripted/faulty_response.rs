@@ -1,4 +1,4 @@
-//! How an answer departs from the plain one, and the sending of such answers.
+//! Faulty responses: late, duplicate, misshapen, huge or missing.
 
 use std::mem;
 use std::sync::{Arc, PoisonError};
@@ -12,7 +12,7 @@ use crate::message_sink::{LongKind, LongMessage, MessageSink};
 use crate::plan::{Cursor, Framing, HugePlacement, Shape, WrongId};
 use crate::revision::Era;
 
-/// What a plan wants of one answer.
+/// Faults of one response.
 #[derive(Debug, Default)]
 pub(super) struct ResponseFaults {
     pub(super) late: Option<Duration>,
@@ -24,7 +24,7 @@ pub(super) struct ResponseFaults {
     pub(super) error: Option<i64>,
     pub(super) framing: Option<Framing>,
     pub(super) huge: Option<(u64, HugePlacement)>,
-    /// The exit code after half of the answer.
+    /// Exit code after half of the response.
     pub(super) half: Option<i32>,
     pub(super) version: Option<String>,
     pub(super) cursor: Option<Cursor>,
@@ -45,7 +45,7 @@ pub(super) enum Copies {
 }
 
 impl Server {
-    /// Sends a twisted answer: now, later, with others, or not at all.
+    /// Sends a faulty response: now, later, together with others, or never.
     pub(super) fn send_faulty(self: &Arc<Self>, mut pending: PendingRequest, answer: Response) {
         let response_faults = pending.response_faults.take().unwrap_or_default();
         if response_faults.withheld == Withheld::Yes {
@@ -54,7 +54,7 @@ impl Server {
         if let Some(late) = response_faults.late {
             pending.register_open(None);
             self.timer.after(late, move || {
-                // It answers even a cancelled call, as a server does whose answer was on its way.
+                // Answer even a cancelled call, like a response that was already in transit.
                 drop(pending.finish());
                 emit(&pending, &response_faults, answer);
                 pending.sink().flush();
@@ -117,7 +117,7 @@ fn emit_framed(sink: &dyn MessageSink, line: &str, framing: Option<Framing>) {
     }
 }
 
-/// A proper tool result whose one text is too long for anybody.
+/// A valid tool result with one huge text.
 fn emit_huge(sink: &dyn MessageSink, id: &str, bytes: u64, place: HugePlacement, era: Era) {
     let kind = if era == Era::Modern { r#""resultType":"complete","# } else { "" };
     let open = format!(r#""result":{{{kind}"content":[{{"type":"text","text":""#);
@@ -135,7 +135,7 @@ fn wrong_id(wrong: WrongId, id: &str) -> String {
     match wrong {
         WrongId::Zero => "0".to_owned(),
         WrongId::Text => format!("\"{}\"", id.trim_matches('"')),
-        // Only a number has such a form.
+        // Only a number has a float form.
         WrongId::Float if id.starts_with('"') => id.to_owned(),
         WrongId::Float => format!("{id}.0"),
         WrongId::Unknown => "987654321".to_owned(),

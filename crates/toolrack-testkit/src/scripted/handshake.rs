@@ -1,4 +1,4 @@
-//! How a server introduces itself: the answers to `initialize` and `server/discover`, by revision.
+//! Handshake: results of `initialize` and `server/discover` by revision.
 
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ impl Server {
             "prompts": {},
             "logging": {},
         });
-        // The first revision has completion but no way to say so.
+        // The first revision has completion, but no capability for it.
         if let (true, Some(members)) =
             (revision >= Revision::R2025_03_26, capabilities.as_object_mut())
         {

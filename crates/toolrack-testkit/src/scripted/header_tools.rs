@@ -1,8 +1,8 @@
-//! Tools whose arguments are to be repeated in HTTP headers (`x-mcp-header`), and tools that ask for it wrongly.
+//! Tools with `x-mcp-header` annotations, valid and invalid ones.
 
 use serde_json::{Value, json};
 
-/// Which of these tools the server has.
+/// Which of these tools the server offers.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeaderTools {
     #[default]
@@ -22,7 +22,7 @@ impl HeaderTools {
         }
     }
 
-    /// The definitions, in the order in which they are listed.
+    /// Definitions in list order.
     pub(super) fn list(self) -> Vec<Value> {
         let mut tools = Vec::new();
         if matches!(self, Self::Valid | Self::All) {
@@ -40,10 +40,10 @@ impl HeaderTools {
     }
 }
 
-/// The tool with proper annotations.
+/// The tool with valid annotations.
 const NAME: &str = "routed";
 
-/// The header, without its prefix, and the path of each argument that a call must mirror.
+/// Header without its prefix, and argument path, for each argument that a call must mirror.
 pub(super) fn mirrored_headers(tool: &str) -> &'static [(&'static str, &'static [&'static str])] {
     if tool != NAME {
         return &[];
@@ -69,7 +69,7 @@ fn valid() -> Value {
     })
 }
 
-/// Name, what is wrong, and the properties of the input.
+/// Name, defect, and input properties.
 fn invalid() -> Vec<(&'static str, &'static str, Value)> {
     let a = |schema: Value| json!({ "a": schema });
     vec![

@@ -1,6 +1,6 @@
-//! The scripted server over HTTP: a thread for each connection, and one that waits for the end of the input.
+//! Scripted server over HTTP: one thread per connection, and one that waits for the end of input.
 //!
-//! **Invariant:** the server ends when its input does, so a test that dies takes its servers along.
+//! **Invariant:** the server exits at the end of stdin, so it never outlives a killed test.
 
 mod endpoint;
 mod gzip;
@@ -36,12 +36,12 @@ use super::server::Server;
 use crate::http_log::HttpLogWriter;
 use crate::message_sink::PipeSink;
 
-/// More connections than this are closed at once.
+/// Further connections are closed at once.
 const MAX_CONNECTIONS: usize = 4096;
 /// A compressor alone takes several hundred KiB of stack in a debug build.
 const STACK_BYTES: usize = 2 * 1024 * 1024;
 
-/// What is asked for by `--http` and the options beside it.
+/// Options of `--http`.
 #[derive(Debug, Clone)]
 pub(super) struct HttpOptions {
     pub(super) listen: SocketAddr,
@@ -52,28 +52,28 @@ pub(super) struct HttpOptions {
     pub(super) comments: Option<Duration>,
     pub(super) endpoint: EndpointForm,
     pub(super) log: Option<PathBuf>,
-    /// The addresses once they are bound: ours, and the same server under another origin.
+    /// Bound addresses: the server's own, and one for another origin.
     pub(super) bound: Option<(SocketAddr, SocketAddr)>,
 }
 
-/// Which of the three transports over HTTP the server offers.
+/// HTTP transport that the server offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// Every request stands alone.
+    /// No sessions.
     Stateless,
     Session,
-    /// Two endpoints, as in 2024-11-05.
+    /// HTTP+SSE with two endpoints, as in 2024-11-05.
     Sse,
-    /// Stateless for 2026-07-28 and sessions for older revisions.
+    /// Stateless for 2026-07-28, sessions for older revisions.
     Dual,
 }
 
-/// How a server of 2024-11-05 writes the URL for messages.
+/// Form of the message URL in 2024-11-05.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndpointForm {
     Relative,
     Absolute,
-    /// Under another origin, which a client must not follow.
+    /// On another origin, which a client must reject.
     Foreign,
 }
 
@@ -116,7 +116,7 @@ pub(super) fn serve(options: Options, mut http: HttpOptions) -> io::Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-/// Without an input there is no end to wait for, so the lifetime is one.
+/// Without a usable stdin, the lifetime is the limit.
 fn wait_for_end_of_input(lifetime: Duration) {
     let is_device = rustix::fs::fstat(io::stdin())
         .is_ok_and(|fstat| rustix::fs::FileType::from_raw_mode(fstat.st_mode).is_char_device());
@@ -126,7 +126,7 @@ fn wait_for_end_of_input(lifetime: Duration) {
     }
 }
 
-/// Everything that a connection needs.
+/// State shared by all connections.
 struct ConnectionHandler {
     endpoint: Endpoint,
     log: Option<Arc<HttpLogWriter>>,
@@ -143,7 +143,7 @@ impl ConnectionHandler {
             }
             let handler = Arc::clone(self);
             let started = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
-                // A connection that cannot be set up is one that the client has left.
+                // The client may have disconnected already.
                 handler.serve_connection(stream).unwrap_or_default();
                 handler.n_connections.fetch_sub(1, Ordering::Relaxed);
             });
@@ -153,15 +153,15 @@ impl ConnectionHandler {
         }
     }
 
-    /// Serves one connection until its client has left.
+    /// Serves one connection until the client disconnects.
     fn serve_connection(&self, stream: TcpStream) -> io::Result<()> {
         let socket = Arc::new(Socket::new(stream)?);
         let mut input = BufReader::new(socket.stream());
         let mut output = socket.stream();
         let mut open: Option<(Arc<HttpResponse>, OnDisconnect)> = None;
-        // What cannot be read as a request ends the connection like its end.
+        // An invalid request closes the connection.
         while let Some(request) = request::read(&mut input, &mut output).unwrap_or_default() {
-            // Replies leave in the order of the requests.
+            // Responses leave in the order of the requests.
             if let Some((response, _)) = &open
                 && !response.wait(self.endpoint.server.options.lifetime)
             {

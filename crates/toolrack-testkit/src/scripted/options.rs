@@ -1,4 +1,4 @@
-//! The command line of the scripted server.
+//! Command line of the scripted server, and its help text with the plan grammar.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -24,33 +24,33 @@ pub(super) struct Options {
     pub(super) mix: Option<FaultMix>,
     pub(super) n_tools: u64,
     pub(super) schema_bytes: u64,
-    /// Tools per page; nothing puts all on one.
+    /// Tools per page; `None` puts all on one.
     pub(super) page_size: Option<usize>,
-    /// Whether it says that its tools change, and when.
+    /// Whether it declares and sends `list_changed`.
     pub(super) sends_list_changed: bool,
     pub(super) journal: Option<PathBuf>,
     pub(super) marker: Option<String>,
     pub(super) lifetime: Duration,
     pub(super) role: Role,
     pub(super) header_tools: HeaderTools,
-    /// Nothing is a server on stdin and stdout.
+    /// `None` for stdio.
     pub(super) http: Option<HttpOptions>,
 }
 
-/// Which part in a play of several processes this one has.
+/// Role of this process in a process tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Server,
-    /// Part of a tree, with so many launchers still to come below.
+    /// Part of a tree, with this many launchers below.
     Inside(u64),
     Child,
     Escapee,
-    /// Starts so many escapees and goes, so that they have no parent.
+    /// Starts this many escapees and exits, so that they have no parent.
     Between(u64),
 }
 
 impl Options {
-    /// How many launchers stand between this process and the server.
+    /// Number of launchers between this process and the server.
     pub(super) fn levels_left(&self) -> u64 {
         if let Role::Inside(left) = self.role {
             return left;
@@ -141,7 +141,7 @@ fn default_http() -> HttpOptions {
     }
 }
 
-/// What the server speaks: as asked for, or as its shape suggests.
+/// Supported revisions: as given, or the default of the transport shape.
 fn speaks_over(
     http: Option<&HttpOptions>,
     client_request: Option<SupportedRevisions>,
@@ -191,7 +191,7 @@ fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
     })
 }
 
-/// A restarted server has the same arguments; with `pid` it still meets other faults than before.
+/// A restarted server has the same arguments; `pid` gives it other faults.
 fn parse_seed(text: &str) -> Result<u64, String> {
     if text == "pid" { Ok(u64::from(std::process::id())) } else { quantity::count(text) }
 }
@@ -203,7 +203,7 @@ fn page_size(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Roles are given by the program to itself, so they are not in its help.
+/// The program passes roles to itself, so they are not in the help.
 fn role(text: &str) -> Result<Role, String> {
     match text.split_once(':') {
         None if text == "child" => Ok(Role::Child),

@@ -1,4 +1,4 @@
-//! What can be read rather than called: resources, a template, prompts, and completion.
+//! Resources, resource templates, prompts and completion.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ const ECHO_PREFIX: &str = "test://echo/";
 const NAMES: [&str; 4] = ["ada", "alan", "barbara", "grace"];
 
 impl Server {
-    /// Answers the methods that only read; every other one is unknown.
+    /// Handles the read-only methods; every other one is unknown.
     pub(super) fn read_content(
         &self,
         pending: &PendingRequest,
@@ -54,7 +54,7 @@ fn read_resource(
     let uri = params.uri.as_deref().unwrap_or_default();
     let item = match uri {
         "test://readme" => json!({ "uri": uri, "mimeType": "text/plain", "text": "Read me." }),
-        // The smallest picture: one transparent pixel.
+        // GIF of one transparent pixel.
         "test://logo" => json!({
             "uri": uri,
             "mimeType": "image/gif",

@@ -1,6 +1,6 @@
-//! The server itself: takes messages, knows which era each belongs to, and settles each request once.
+//! Message handling of the scripted server: eras, dispatch, faults and responses.
 //!
-//! **Invariant:** every answer leaves through `settle`, so the plan can twist it, whichever method or tool made it.
+//! **Invariant:** every response goes through `respond`, so the plan can alter it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,7 +23,7 @@ use crate::plan::{Fault, Trigger};
 use crate::revision::{Era, Revision, SupportedRevisions};
 use crate::timer::Timer;
 
-/// The `_meta` of every modern result.
+/// `_meta` of every modern result.
 const SERVER_META: &str = concat!(
     r#","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"scripted-server","version":""#,
     env!("CARGO_PKG_VERSION"),
@@ -34,25 +34,25 @@ const SERVER_META: &str = concat!(
 pub(super) struct Server {
     pub(super) options: Options,
     pub(super) timer: Timer,
-    /// Whoever can be told of something unasked.
+    /// Receivers of unsolicited messages.
     pub(super) clients: Mutex<Vec<Arc<Client>>>,
     pub(super) sessions: Sessions,
     pub(super) tool_list: ToolList,
     pub(super) flags: Flags,
-    /// Answers that a plan holds back.
+    /// Responses that the plan holds back.
     pub(super) held: Mutex<Vec<(PendingRequest, Response)>>,
-    /// Calls of `ask` by the id of the request that went to the client.
+    /// Calls of `ask` by the id of the request to the client.
     pub(super) awaiting_client: Mutex<Vec<(u64, PendingRequest)>>,
     journal: Option<JournalWriter>,
-    /// How often each moment came, in the order of `Trigger::ALL`.
+    /// Occurrences of each trigger, in the order of `Trigger::ALL`.
     counts: [AtomicU64; Trigger::ALL.len()],
     n_calls: AtomicU64,
     n_client_requests: AtomicU64,
-    /// How often any resource was updated.
+    /// Number of resource updates.
     n_updates: AtomicU64,
 }
 
-/// What a plan switched on for good.
+/// Permanent effects of faults.
 #[derive(Debug, Default)]
 pub(super) struct Flags {
     pub(super) stopped_reading: AtomicBool,
@@ -106,7 +106,7 @@ impl Server {
         }
     }
 
-    /// Takes one line of input.
+    /// Handles one line of input.
     pub(super) fn handle_line(self: &Arc<Self>, context: &MessageContext, line: &[u8]) {
         let line = line.trim_ascii();
         if line.is_empty() || self.is_prompt_answer(line) {
@@ -114,7 +114,7 @@ impl Server {
         }
         drop(self.run_faults(context, &[Trigger::Message]));
         let Ok(message) = serde_json::from_slice::<Incoming<'_>>(line) else {
-            // The error needs no id since 2025-11-25; before, there is no way to say it.
+            // An error without an id is legal since 2025-11-25; older revisions have none.
             if self.revision(&context.client) >= Revision::R2025_11_25 {
                 let rpc_error = RpcError::new(error_code::PARSE_ERROR, "the line is no message");
                 context.sink.send(&rpc_error.to_response_without_id());
@@ -124,7 +124,7 @@ impl Server {
         self.handle_message(context, &message);
     }
 
-    /// Takes one message.
+    /// Handles one message.
     pub(super) fn handle_message(
         self: &Arc<Self>,
         context: &MessageContext,
@@ -138,7 +138,7 @@ impl Server {
         }
     }
 
-    /// The plan's share of a moment: noise is made and ends are met here, and what concerns the answer is returned.
+    /// Runs the faults of these triggers: immediate effects happen here, response faults are returned.
     pub(super) fn run_faults(
         self: &Arc<Self>,
         context: &MessageContext,
@@ -147,7 +147,7 @@ impl Server {
         self.apply_faults(context, &self.due_faults(triggers))
     }
 
-    /// What the plan has for these moments, which counts as having come once more.
+    /// Counts an occurrence of these triggers and returns their faults.
     pub(super) fn due_faults(&self, triggers: &[Trigger]) -> Vec<&Fault> {
         let mut faults = Vec::new();
         if self.options.plan.is_empty() && self.options.mix.is_none() {
@@ -206,7 +206,7 @@ impl Server {
         match read {
             _ if refused => refuse(&pending),
             Err(rpc_error) => {
-                // Spec 2026-07-28, HTTP: a request that does not say what it must is a bad request.
+                // Spec 2026-07-28, HTTP: a request without the required metadata is a bad request.
                 if pending.era() == Era::Modern {
                     pending.sink().set_status(400);
                 }
@@ -237,7 +237,7 @@ impl Server {
         self.respond(pending, answer.into());
     }
 
-    /// Counts and journals a call before the plan strikes: a server that crashes in a call has begun it.
+    /// Counts and journals a call before its faults: a server that crashes in a call has executed it.
     fn begin_call(&self, pending: &mut PendingRequest, params: &Params<'_>) {
         pending.call = self.n_calls.fetch_add(1, Ordering::Relaxed) + 1;
         if self.journal.is_some() {
@@ -275,7 +275,7 @@ impl Server {
         call.sink.finish();
     }
 
-    /// Sends the answer, as the plan has it.
+    /// Sends the response, with the faults of the plan.
     pub(super) fn respond(self: &Arc<Self>, pending: PendingRequest, answer: Response) {
         if pending.response_faults.is_some() {
             return self.send_faulty(pending, answer);
@@ -290,7 +290,7 @@ impl Server {
         answer.body(pending.era(), SERVER_META)
     }
 
-    /// Sends a request to the client. Ids count from 1, as a client's own often do.
+    /// Sends a request to the client. Ids count from 1, so they collide with a client's own.
     pub(super) fn request_client(
         &self,
         sink: &dyn MessageSink,
@@ -306,7 +306,7 @@ impl Server {
         id
     }
 
-    /// The revision to assume where no request says otherwise.
+    /// Revision to assume for a client.
     fn revision(&self, client: &Client) -> Revision {
         match self.options.revisions {
             SupportedRevisions::Only(revision) => revision,
@@ -314,7 +314,7 @@ impl Server {
         }
     }
 
-    /// Which revision a request is made in, or why it is made in none.
+    /// Revision of a request, or the reason why it has none.
     fn revision_of(
         &self,
         client: &Client,
@@ -343,7 +343,7 @@ impl Server {
         }
     }
 
-    /// A program that asks on its terminal takes messages for bad answers until a person types something.
+    /// A program that prompts on its terminal reads messages as answers until a line is not JSON.
     fn is_prompt_answer(&self, line: &[u8]) -> bool {
         if !self.flags.prompting.load(Ordering::Relaxed) {
             return false;
@@ -358,13 +358,13 @@ impl Server {
         let Some(journal) = &self.journal else { return };
         let record = JournalRecord { event, nonce, call, pid: std::process::id() };
         if journal.write(&record).is_err() {
-            // A journal that misses a call proves nothing, so the run must not go on.
+            // An incomplete journal proves nothing, so stop the run.
             child_process::exit(3);
         }
     }
 }
 
-/// Turns a request away, with an error in the body if the plan names one.
+/// Rejects a request, with an error body if the plan has one.
 fn refuse(pending: &PendingRequest) {
     if let Some(code) =
         pending.response_faults.as_ref().and_then(|response_faults| response_faults.error)
@@ -376,7 +376,7 @@ fn refuse(pending: &PendingRequest) {
     pending.sink().finish();
 }
 
-/// The moments of the plan that a request is.
+/// Triggers of a request.
 fn triggers_for(method: &str, revisions: SupportedRevisions) -> &'static [Trigger] {
     let known = is_known(method, revisions);
     match method {
@@ -391,7 +391,7 @@ fn triggers_for(method: &str, revisions: SupportedRevisions) -> &'static [Trigge
     }
 }
 
-/// Whether a server that speaks these eras knows the method.
+/// Whether a server with these revisions knows the method.
 fn is_known(method: &str, revisions: SupportedRevisions) -> bool {
     match method {
         "initialize"
@@ -412,7 +412,7 @@ fn is_known(method: &str, revisions: SupportedRevisions) -> bool {
     }
 }
 
-/// The argument `nonce` of a call, by which a journal knows it.
+/// Argument `nonce` of a call, which identifies it in the journal.
 fn call_nonce(arguments: Option<&RawValue>) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Nonce {

@@ -1,4 +1,4 @@
-//! Who wants to hear of changes: legacy subscriptions and log level, modern listen streams.
+//! Subscriptions of a client: legacy subscriptions and log level, modern listen streams.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions {
     subscribed: Mutex<BTreeSet<String>>,
-    /// The granted filter of each open listen request, by its id as the client wrote it.
+    /// Granted filter of each listen request, by its id as the client wrote it.
     listeners: Mutex<BTreeMap<String, Value>>,
     log_level: AtomicUsize,
 }
@@ -35,7 +35,7 @@ impl Subscriptions {
         Ok(Response::empty())
     }
 
-    /// Forgets a listen stream, if the id is one's.
+    /// Ends the listen stream with this id, if there is one.
     pub(super) fn end_listen(&self, id: &str) {
         lock(&self.listeners).remove(id);
     }
@@ -56,7 +56,7 @@ impl Subscriptions {
         self.log_level.load(Ordering::Relaxed)
     }
 
-    /// The notification as a legacy server sends it, or on the first listen stream if there is one.
+    /// Change notification in legacy form, or on the first listen stream if there is one.
     pub(super) fn tools_changed_line(&self) -> Vec<u8> {
         match lock(&self.listeners).first_key_value() {
             Some((id, _)) => on_stream(TOOLS_CHANGED, id, Map::new()),
@@ -66,7 +66,7 @@ impl Subscriptions {
 }
 
 impl Server {
-    /// Opens a stream of changes; its request stays unanswered until one side ends it.
+    /// Opens a listen stream; its request stays pending until one side ends it.
     pub(super) fn listen(self: &Arc<Self>, pending: PendingRequest, params: &Params<'_>) {
         let Some(Value::Object(wanted)) = &params.notifications else {
             let rpc_error = RpcError::new(error_code::INVALID_PARAMS, "`notifications` is missing");
@@ -82,15 +82,15 @@ impl Server {
         let params = Map::from_iter([("notifications".to_owned(), granted.clone())]);
         let line = on_stream("notifications/subscriptions/acknowledged", &pending.id, params);
         let client = &pending.context.client;
-        // Whoever reads the acknowledgement may count on hearing of the next change.
+        // Before the acknowledgement: a client that has read it must get the next change.
         self.add_client(client);
         let mut listeners = lock(&client.subscriptions.listeners);
-        // Under the lock, so that no change is told of before the stream is acknowledged.
+        // Under the lock, so that no change precedes the acknowledgement.
         pending.sink().send(&line);
         listeners.insert(pending.id.clone(), granted);
     }
 
-    /// Ends every listen stream from the server's side.
+    /// Ends every listen stream from the server side.
     pub(super) fn end_listens(&self, how: &str) -> usize {
         self.clients().iter().map(|client| client.end_listens(how)).sum()
     }
@@ -171,7 +171,7 @@ fn on_stream(method: &str, id: &str, mut params: Map<String, Value>) -> Vec<u8> 
     jsonrpc::notification_line(method, Some(&Value::Object(params)))
 }
 
-/// An id came as JSON, so it is JSON.
+/// The id is raw JSON, so this always parses.
 fn raw(id: &str) -> Value {
     serde_json::from_str(id).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The list of tools: the server's own, those added while it runs, and as many generated ones as wanted, in pages.
+//! Paginated tool list: built-in tools, tools added at run time, and generated ones.
 
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use crate::jsonrpc::{Params, Response, RpcError, json_string};
 use crate::plan::Cursor;
 use crate::revision::Revision;
 
-/// Name, description, and the properties of the input as JSON.
+/// Name, description, and input properties as JSON.
 const OWN: &[(&str, &str, &str)] = &[
     (
         "echo",
@@ -64,7 +64,7 @@ pub(super) struct ToolList {
     n_generated: usize,
     schema_bytes: u64,
     page_size: Option<usize>,
-    /// Definitions of tools that only some servers have.
+    /// Definitions of optional tools.
     special: Vec<Value>,
     added: Mutex<Vec<String>>,
 }
@@ -103,14 +103,14 @@ impl ToolList {
         self.added().len()
     }
 
-    /// Whether this is a tool that only says its own name.
+    /// Whether the tool only returns its own name.
     pub(super) fn is_extra(&self, name: &str) -> bool {
         let number = name.strip_prefix("tool_").and_then(|rest| rest.parse::<usize>().ok());
         number.is_some_and(|number| (1..=self.n_generated).contains(&number))
             || self.added().iter().any(|added| added == name)
     }
 
-    /// The definition of the tool at a place of the whole list.
+    /// Definition of the tool at an index of the whole list.
     fn tool(&self, place: usize, added: &[String], revision: Revision) -> Option<String> {
         if let Some((name, description, properties)) = OWN.get(place) {
             return Some(own_tool(name, description, properties, revision));
@@ -203,7 +203,7 @@ fn own_tool(name: &str, description: &str, properties: &str, revision: Revision)
     tool.to_string()
 }
 
-/// A schema of about the wanted size, never of fewer bytes.
+/// A schema of at least the given size.
 fn schema_of(bytes: u64) -> String {
     let mut schema = r#"{"type":"object","properties":{"nonce":{"type":"string"}"#.to_owned();
     let mut number = 0_u32;

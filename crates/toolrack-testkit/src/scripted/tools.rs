@@ -1,6 +1,6 @@
-//! The tools of the scripted server, except `ask`.
+//! Tools of the scripted server, except `ask`.
 //!
-//! **Invariant:** a tool that takes time runs on the timer, never in the reading thread.
+//! **Invariant:** a slow tool runs on the timer, never in the reading thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -165,7 +165,7 @@ fn send_progress(pending: &PendingRequest, steps: &Steps, token: &Value, number:
     pending.sink().send(&jsonrpc::notification_line("notifications/progress", Some(&params)));
 }
 
-/// Spec 2026-07-28, logging: nothing is sent unless the request itself names a level.
+/// Spec 2026-07-28, logging: nothing is sent unless the request names a level.
 fn log(
     pending: &PendingRequest,
     arguments: &str,
@@ -203,7 +203,7 @@ pub(super) fn parse_arguments<'a, T: Deserialize<'a>>(arguments: &'a str) -> Res
         .map_err(|fault| RpcError::new(error_code::INVALID_PARAMS, format!("arguments: {fault}")))
 }
 
-/// The texts are copied as the JSON they came in: this is the call that measurements make.
+/// Copies the texts as raw JSON: benchmarks use this call.
 fn echo(arguments: &str) -> Result<Response, RpcError> {
     #[derive(Deserialize)]
     struct Arguments<'a> {
@@ -252,7 +252,7 @@ fn big(arguments: &str) -> Result<Response, RpcError> {
     if !escapes {
         return Ok(Response::text(&"x".repeat(bytes)));
     }
-    // Fourteen bytes of what breaks readers: quote, backslash, newline, control, two and four byte characters.
+    // 14 bytes that break readers: quote, backslash, newline, control character, two- and four-byte characters.
     let unit = "a\"b\\c\nd\u{1}é\u{1f600}";
     let mut text = unit.repeat(bytes / unit.len());
     text.push_str(&"x".repeat(bytes % unit.len()));
@@ -279,7 +279,7 @@ fn environment() -> Response {
     Response::text(&Value::Object(variables).to_string())
 }
 
-/// The descriptor that reads the directory is left out: it is closed before the answer leaves.
+/// Leaves out the descriptor that reads the directory.
 fn descriptors() -> Response {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
         return Response::tool_error("there is no /proc here");
@@ -295,7 +295,7 @@ fn descriptors() -> Response {
     Response::text(&Value::Object(open).to_string())
 }
 
-/// Told by `/proc`: the system calls have no word for a group outside of our process namespace.
+/// From `/proc`: the system calls cannot express a group outside of this PID namespace.
 fn processes() -> Response {
     let own = std::process::id();
     let Some(status) = process::status(own) else {

@@ -1,4 +1,4 @@
-//! The demo server, as program and as function, in both eras.
+//! Demo server, as a program and as a function, in both eras.
 
 use std::io::Cursor;
 

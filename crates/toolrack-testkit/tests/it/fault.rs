@@ -1,4 +1,4 @@
-//! Every fault of a plan that shows on the pipes, seen from the other end.
+//! Faults over stdio, seen by the client.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
@@ -8,7 +8,7 @@ use toolrack_testkit::{Journal, eventually};
 
 use crate::peer::{Peer, TIMEOUT, texts};
 
-/// The lines that a call of `echo` brings under a plan, with the id `ID` for the id of the call.
+/// Output lines of an `echo` call under a plan, with `ID` for the id of the call.
 fn lines_of(plan: &str, n_lines: usize) -> Vec<String> {
     let mut peer = Peer::legacy(&["--plan", plan]);
     let id = peer.call("echo", json!({ "text": "t" }));
@@ -89,7 +89,7 @@ fn noise_comes_before_the_answer() {
         )
     };
     check("notify=2", &[&log(0), &log(1)]);
-    // The server counts its own requests from 1, so its second has the id of our call.
+    // The server counts its requests from 1, so its second one has the id of our call.
     let ping = |id: &str| format!(r#"{{"id":{id},"jsonrpc":"2.0","method":"ping"}}"#);
     check("ping=2", &[&ping("1"), &ping("ID")]);
 }

@@ -1,4 +1,4 @@
-//! A plain HTTP client for these tests: one connection, every byte in plain sight, never waiting without an end.
+//! HTTP/1.1 client for these tests: one connection, raw bytes, and a timeout on every read.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -11,7 +11,7 @@ use crate::peer::TIMEOUT;
 #[derive(Debug)]
 pub(crate) struct Http {
     input: BufReader<TcpStream>,
-    /// Bytes of a stream that are no whole event yet.
+    /// Bytes of an incomplete event.
     partial: Vec<u8>,
 }
 
@@ -83,7 +83,7 @@ impl Http {
         }
     }
 
-    /// The whole body; an error when it breaks off.
+    /// Reads the whole body; an error if it is cut off.
     pub(crate) fn body(&mut self, head: &Head) -> io::Result<Vec<u8>> {
         let mut body = Vec::new();
         if let Some(length) = head.header("content-length") {
@@ -97,7 +97,7 @@ impl Http {
         Ok(body)
     }
 
-    /// The next chunk, or nothing at the end of the body.
+    /// Reads the next chunk; `None` at the end of the body.
     pub(crate) fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
         let line = self.line()?;
         let size = usize::from_str_radix(line.trim(), 16).map_err(io::Error::other)?;
@@ -107,7 +107,7 @@ impl Http {
         Ok(Some(chunk).filter(|some| !some.is_empty()))
     }
 
-    /// The next event of a stream, or nothing at its end. Comments are skipped.
+    /// Reads the next event of a stream; `None` at its end. Skips comments.
     #[expect(clippy::disallowed_methods, reason = "comments could keep the wait alive without end")]
     pub(crate) fn event(&mut self) -> io::Result<Option<Event>> {
         let begun = Instant::now();

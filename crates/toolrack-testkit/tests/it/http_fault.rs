@@ -1,4 +1,4 @@
-//! Every fault of HTTP, seen from the other end of the connection.
+//! Faults over HTTP, seen by the client.
 
 use std::io::{self, Read};
 use std::time::Duration;
@@ -10,13 +10,13 @@ use toolrack_testkit::{HttpLog, HttpOutcome, Journal, eventually};
 use crate::http_peer::{HttpPeer, HttpReply, message_of, read_reply};
 use crate::peer::TIMEOUT;
 
-/// What one call of `echo` meets, in the modern era.
+/// Makes one `echo` call in the modern era.
 fn met(plan: &str, reply: &str) -> io::Result<HttpReply> {
     let mut peer = HttpPeer::modern(&["--plan", plan, "--reply", reply]);
     let message =
         peer.build_request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
     let answer = peer.try_post(&message);
-    // Whatever happened, the server goes on.
+    // The server must survive.
     assert_eq!(peer.request("server/discover", json!({})).head.status, 200, "{plan}");
     answer
 }
@@ -90,7 +90,7 @@ fn redirects_lead_where_they_say() {
     let authority = other.trim_start_matches("http://").trim_end_matches("/mcp");
     assert_ne!(authority, peer.server.address().to_string());
     assert_eq!(peer.post(&message).head.header("location"), Some(peer.server.url().as_str()));
-    // The other origin is the same server, so its log shows what a client carried there.
+    // The other origin is the same server, so its log shows the headers of the client.
     let headers = peer.headers(&message);
     let mut headers: Vec<(&str, &str)> = headers.iter().map(|(a, b)| (*a, b.as_str())).collect();
     headers.push(("authorization", "Bearer secret"));
@@ -238,7 +238,7 @@ fn the_log_tells_how_replies_ended() {
     }
     let (answered, cut) = (Some(HttpOutcome::Completed), Some(HttpOutcome::Cut));
     let expected = [(Some(200), cut), (Some(503), answered), (Some(200), answered)];
-    // A reply is read before its end is written down.
+    // The client reads a response before its end is logged.
     eventually(TIMEOUT, "every reply has ended as planned", || {
         let log = HttpLog::read(&log).expect("a log");
         log.with_method("tools/call").map(|method| (method.status, method.outcome)).eq(expected)

@@ -1,4 +1,4 @@
-//! Sessions, streams and their resumption as in 2025, and the two endpoints of 2024-11-05.
+//! Legacy HTTP transports: sessions, streams and resumption of 2025, and HTTP+SSE of 2024-11-05.
 
 use serde_json::{Value, json};
 use toolrack_testkit::{HttpLog, Journal, eventually};
@@ -77,7 +77,7 @@ fn a_question_of_the_server_is_answered_by_a_post() {
             json!({ "name": "ask", "arguments": { "kind": "roots" } }),
         );
         let mut http = peer.begin(&message).expect("sent");
-        // An answer in JSON has no room for a question, so that one comes on the other stream.
+        // A JSON response cannot carry a request, so that comes on the GET stream.
         let event = if reply == "json" {
             aside.event()
         } else {

@@ -1,4 +1,4 @@
-//! 2026-07-28 over HTTP: every request stands alone, its headers are checked, and hanging up cancels it.
+//! 2026-07-28 over HTTP: stateless requests, header checks, cancellation by disconnect.
 
 use serde_json::{Value, json};
 use toolrack_testkit::{HttpLog, HttpOutcome, Journal, eventually};
@@ -54,7 +54,7 @@ fn refusals_have_their_status() {
     let force = peer
         .build_request("tools/call", json!({ "name": "ask", "arguments": { "kind": "sampling" } }));
     check(&mut peer, force, 400, -32021);
-    // A tool that is not there is no fault of the request.
+    // An unknown tool is not a bad request.
     let stranger = peer.build_request("tools/call", json!({ "name": "stranger" }));
     check(&mut peer, stranger, 200, -32602);
     peer.revision = "2031-01-01";
@@ -156,7 +156,7 @@ fn a_listen_stream_tells_of_changes_until_it_ends() {
         "2026-07-28",
         "a_listen_stream_tells_of_changes",
     );
-    // One that is hung up is not told of anything any more.
+    // A closed stream gets no more notifications.
     let message = peer.build_request("subscriptions/listen", json!({ "notifications": {} }));
     drop(peer.begin(&message).expect("sent"));
     eventually(TIMEOUT, "nobody listens", || {

@@ -1,4 +1,4 @@
-//! An MCP client for these tests: makes requests of either era and keeps what it heard.
+//! MCP client over HTTP for these tests, for both eras.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use toolrack_testkit::{HttpServer, HttpServerKind};
 
 use crate::http_client::{Event, Head, Http};
 
-/// A server and a client that knows its manners.
+/// A server and a client of it.
 pub(crate) struct HttpPeer {
     pub(crate) server: HttpServer,
     pub(crate) revision: &'static str,
@@ -17,7 +17,7 @@ pub(crate) struct HttpPeer {
     pub(crate) received: Vec<Value>,
 }
 
-/// Everything that came back for one request.
+/// Everything received for one request.
 #[derive(Debug)]
 pub(crate) struct HttpReply {
     pub(crate) head: Head,
@@ -30,7 +30,7 @@ impl HttpPeer {
         Self::start(&[&["--shape", "stateless"], args].concat(), "2026-07-28")
     }
 
-    /// With a session already made.
+    /// With an initialized session.
     pub(crate) fn legacy(args: &[&str]) -> Self {
         let mut peer = Self::start(args, "2025-11-25");
         peer.initialize();
@@ -69,7 +69,7 @@ impl HttpPeer {
         self.request("tools/call", json!({ "name": tool, "arguments": arguments }))
     }
 
-    /// Posts a message on a connection of its own and reads the reply to its end.
+    /// Posts a message on a new connection and reads the whole response.
     pub(crate) fn post(&mut self, message: &Value) -> HttpReply {
         let reply = self.try_post(message).expect("a reply");
         self.received.extend(reply.messages.clone());
@@ -81,7 +81,7 @@ impl HttpPeer {
         read_reply(&mut http)
     }
 
-    /// Posts a message and leaves the reply to be read.
+    /// Posts a message without reading the response.
     pub(crate) fn begin(&self, message: &Value) -> io::Result<Http> {
         let mut http = self.connect();
         let headers = self.headers(message);
@@ -90,7 +90,7 @@ impl HttpPeer {
         Ok(http)
     }
 
-    /// Opens the stream for unasked messages, or takes one up again.
+    /// Opens the GET stream, or resumes one.
     pub(crate) fn listen(&self, last_event: Option<&str>) -> (Http, Head) {
         let mut http = self.connect();
         let mut headers =
@@ -165,7 +165,7 @@ impl HttpReply {
     }
 }
 
-/// Reads a reply to its end, whatever its form.
+/// Reads a whole response of any form.
 pub(crate) fn read_reply(http: &mut Http) -> io::Result<HttpReply> {
     let head = http.head()?;
     let mut messages = Vec::new();

@@ -1,4 +1,4 @@
-//! The handshake era, well behaved: every method and tool, in each of its four revisions.
+//! Correct behavior in the legacy era: every method and tool, in each of its four revisions.
 
 use serde_json::{Value, json};
 use toolrack_testkit::{Journal, JournalEvent, eventually};
@@ -84,7 +84,7 @@ fn use_everything(peer: &mut Peer, revision: &str) {
     assert_eq!(call_text.map(methods), [2, 3, 2, 1]);
 }
 
-/// Calls `ask`, answers the server's request, and returns what the tool made of it.
+/// Calls `ask`, answers the server's request, and returns the tool's result.
 fn ask_back(peer: &mut Peer, kind: &str) -> Value {
     let id = peer.call("ask", json!({ "kind": kind }));
     let request = peer.message();
@@ -227,7 +227,7 @@ fn a_server_tells_about_its_process() {
     let environment: Value = parse(&peer.call_text("env", json!({})));
     assert_eq!(environment[variable], json!(value));
     let descriptors = parse(&peer.call_text("fds", json!({})));
-    // A test harness may hand down more than these three, but all three are our pipes.
+    // A test harness may pass on more than these three, but all three are pipes of this test.
     let is_pipe = |fd: &str| {
         descriptors[fd].as_str().is_some_and(|descriptors| descriptors.starts_with("pipe:"))
     };

@@ -1,4 +1,4 @@
-//! 2026-07-28, well behaved: discovery, `_meta`, rounds of input, listen streams, cache hints.
+//! Correct behavior in 2026-07-28: discovery, `_meta`, input rounds, listen streams, cache hints.
 
 use serde_json::{Value, json};
 
@@ -47,7 +47,7 @@ fn the_modern_revision_works_and_keeps_to_its_schema() {
     peer.finish();
 }
 
-/// Answers `input_required` until the tool is content.
+/// Answers `input_required` until the tool returns its result.
 fn play_rounds(peer: &mut Peer, kind: &str, rounds: u64) {
     let arguments = json!({ "kind": kind, "rounds": rounds });
     let mut params = json!({ "name": "ask", "arguments": arguments });

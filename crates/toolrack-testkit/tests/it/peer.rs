@@ -1,4 +1,4 @@
-//! A plain client for these tests: writes lines, reads lines, never waits without an end.
+//! MCP client over stdio for these tests, with a timeout on every read.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -21,7 +21,7 @@ pub(crate) struct Peer {
     errors: Receiver<Vec<u8>>,
     next_id: u64,
     modern: bool,
-    /// Methods of requests by id, and every line that the server wrote.
+    /// Methods of sent requests by id, and all received messages.
     pub(crate) sent_requests: Vec<(Value, String)>,
     pub(crate) received: Vec<Value>,
 }
@@ -31,7 +31,7 @@ impl Peer {
         Self::start("scripted-server", args)
     }
 
-    /// With a handshake already made.
+    /// With an initialized session.
     pub(crate) fn legacy(args: &[&str]) -> Self {
         let mut peer = Self::scripted(args);
         peer.initialize("2025-11-25");
@@ -108,7 +108,7 @@ impl Peer {
         self.send("tools/call", json!({ "name": tool, "arguments": arguments }))
     }
 
-    /// Sends a request and waits for its response; other messages are kept in `heard`.
+    /// Sends a request and waits for its response; keeps other messages in `received`.
     pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
         let id = self.send(method, params);
         self.response_to(&id)
@@ -123,7 +123,7 @@ impl Peer {
         }
     }
 
-    /// The texts of a tool's answer, or the whole answer if it is another.
+    /// Calls a tool and returns its texts, or the whole response if it has none.
     pub(crate) fn call_text(&mut self, tool: &str, arguments: Value) -> Value {
         let id = self.call(tool, arguments);
         texts(&self.response_to(&id))
@@ -149,7 +149,7 @@ impl Peer {
         message
     }
 
-    /// The next line of stdout without its newline, or nothing at its end.
+    /// The next stdout line without its newline; `None` at the end.
     pub(crate) fn line(&mut self) -> Option<Vec<u8>> {
         match self.lines.recv_timeout(TIMEOUT) {
             Ok(line) => Some(line),
@@ -158,7 +158,7 @@ impl Peer {
         }
     }
 
-    /// Asserts that nothing is written until the server answers something else.
+    /// Asserts that nothing arrives before the response to another request.
     pub(crate) fn assert_quiet(&mut self) {
         let id = self.send("tools/call", json!({ "name": "pid" }));
         assert_eq!(self.message().get("id"), Some(&id), "something else was written before");
@@ -168,7 +168,7 @@ impl Peer {
         self.stdin = None;
     }
 
-    /// Everything that was written on stderr until it ended.
+    /// All of stderr until its end.
     pub(crate) fn stderr(&mut self) -> Vec<u8> {
         let lines: Vec<Vec<u8>> = self.errors.iter().collect();
         lines.join(&b'\n')
@@ -187,14 +187,14 @@ impl Peer {
         status.expect("an exit status")
     }
 
-    /// Ends the session as a client does, and asserts that nothing stays behind.
+    /// Closes stdin, waits for the exit, and asserts that no process is left.
     pub(crate) fn finish(mut self) {
         self.close_stdin();
         assert_eq!(self.exit().code(), Some(0));
         self.marker.assert_no_processes_left(TIMEOUT);
     }
 
-    /// Ends whatever a test left on purpose.
+    /// Kills processes that a test left on purpose.
     pub(crate) fn clean_up(&mut self) {
         self.kill_survivors();
         self.marker.assert_no_processes_left(TIMEOUT);
@@ -203,14 +203,14 @@ impl Peer {
     fn kill_survivors(&mut self) {
         for process in self.marker.survivors() {
             let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
-            // It may have ended by itself meanwhile.
+            // It may have exited by itself.
             kill_process(pid.expect("a pid"), Signal::KILL).unwrap_or_default();
         }
         self.child.wait().expect("our child");
     }
 }
 
-/// A test that failed half-way leaves nothing behind either.
+/// A failed test must not leave processes either.
 impl Drop for Peer {
     fn drop(&mut self) {
         self.close_stdin();

@@ -1,4 +1,4 @@
-//! Faults that concern processes rather than messages. Each test ends what it started.
+//! Faults of processes. Each test ends what it started.
 
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ fn an_exit_can_leave_somebody_who_holds_stdout() {
     assert_eq!(peer.exit().code(), Some(3));
     let left = peer.marker.survivors();
     assert_eq!(left.len(), 1, "{left:?}");
-    // Only the holder's own end closes the pipe.
+    // Only the exit of the holder closes the pipe.
     assert_eq!(peer.line(), None);
     peer.marker.assert_no_processes_left(TIMEOUT);
 }

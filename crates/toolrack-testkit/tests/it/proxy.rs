@@ -1,4 +1,4 @@
-//! The chaos proxy in front of a real server: each ill, healing, and counting.
+//! Chaos proxy in front of a real server: each impairment, healing, and counting.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! The servers from npm and PyPI over HTTP: started, used, restarted on the same port, and gone.
+//! Servers from npm and PyPI over HTTP: start, use, restart on the same port, cleanup.
 
 use serde_json::{Value, json};
 use toolrack_testkit::{HttpServer, HttpServerKind, skipped};
@@ -14,7 +14,7 @@ fn start(kind: HttpServerKind, test: &str) -> Option<HttpServer> {
     Some(HttpServer::start(kind).expect("the server starts"))
 }
 
-/// Starts a server, uses it in each revision, restarts it, uses it again, and asserts that nothing is left of it.
+/// Starts a server, uses it in each revision, restarts it, uses it again, and asserts that no process is left.
 fn drive(kind: HttpServerKind, revisions: &[&'static str], tool: &str, test: &str) {
     let Some(server) = start(kind, test) else { return };
     let marker = server.marker().clone();
@@ -90,7 +90,7 @@ fn the_servers_from_pypi_tell_of_progress_and_changes() {
         assert!(head.is_stream(), "{kind:?}");
         let answer = peer.call("grow", json!({ "name": "extra" }));
         assert_eq!(answer.text(), "added extra");
-        // It comes on the stream of the call or on the other one, as the server likes.
+        // The server may send it on the stream of the call or on the GET stream.
         let mut call_text =
             answer.messages.first().cloned().filter(|messages| messages.get("method").is_some());
         while call_text.is_none() {

@@ -1,4 +1,4 @@
-//! The official schemas, against which every message of a well-behaved server is held.
+//! Validation against the official MCP schemas.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -10,12 +10,12 @@ use toolrack_testkit::skipped;
 
 use crate::peer::Peer;
 
-/// Asserts that everything the server wrote is what the schema of the revision says.
+/// Asserts that every message of the server is valid in the revision.
 pub(crate) fn assert_valid(peer: &Peer, revision: &str, test: &str) {
     assert_all_valid(&peer.received, &peer.sent_requests, revision, test);
 }
 
-/// The same for messages that came in another way, and the methods of the requests that they may answer.
+/// The same for other messages, with the methods of the requests that they may answer.
 pub(crate) fn assert_all_valid(
     received: &[Value],
     sent_requests: &[(Value, String)],

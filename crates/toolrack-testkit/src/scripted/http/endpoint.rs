@@ -1,4 +1,4 @@
-//! What is behind the URL: which era and which session a request belongs to, and who answers it.
+//! MCP endpoint over HTTP: era, session and dispatch of each request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::revision::Revision;
 use crate::scripted::client::{Client, MessageContext};
 use crate::scripted::server::Server;
 
-/// The number of the stream that GET opens, in the ids of its events.
+/// Stream number of the GET stream, in event ids.
 const GET_STREAM: u64 = 0;
 
 #[derive(Debug)]
@@ -28,17 +28,17 @@ pub(super) struct Endpoint {
     pub(super) options: HttpOptions,
 }
 
-/// What ends together with a connection.
+/// What to do when the connection closes.
 #[derive(Debug)]
 pub(super) enum OnDisconnect {
     Nothing,
     /// Spec 2026-07-28, HTTP: closing the stream cancels the request.
     CancelRequests(Arc<Client>),
-    /// 2024-11-05: a lost stream is a lost session.
+    /// 2024-11-05: closing the stream ends the session.
     EndSession(Arc<Session>),
 }
 
-/// A reply with this status and error instead of what was asked for.
+/// Error response with its HTTP status.
 type Refused = (u16, RpcError);
 
 impl Endpoint {
@@ -118,7 +118,7 @@ impl Endpoint {
         OnDisconnect::CancelRequests(client)
     }
 
-    /// A legacy client without a session: every request stands alone.
+    /// Legacy client without a session.
     fn stateless_legacy(
         &self,
         request: &Request,
@@ -235,7 +235,7 @@ impl Endpoint {
         Ok(OnDisconnect::Nothing)
     }
 
-    /// Lets the plan strike at a request that is no message; whether that settled it.
+    /// Runs the faults of a request that is not a message; returns whether they rejected it.
     fn run_plan(
         &self,
         client: &Arc<Client>,
@@ -283,7 +283,7 @@ impl Endpoint {
         session.main.finish();
     }
 
-    /// How a stream looks here. The number is that of a stream with ids, if there are to be ids.
+    /// Stream format. The number is that of a stream with event ids, if they are enabled.
     fn stream_format(&self, number: Option<u64>) -> StreamFormat {
         StreamFormat {
             reply_mode: self.options.reply_mode,
@@ -293,7 +293,7 @@ impl Endpoint {
         }
     }
 
-    /// Sends comments on a stream for as long as it is open.
+    /// Sends SSE comments as long as the stream is open.
     fn keep_alive(&self, response: &Arc<HttpResponse>) {
         if let Some(every) = self.options.comments {
             comment_on(Arc::clone(&self.server), Arc::clone(response), every);
@@ -312,7 +312,7 @@ fn comment_on(server: Arc<Server>, response: Arc<HttpResponse>, every: Duration)
     });
 }
 
-/// Answers with an error that belongs to no request.
+/// Sends an error without a request id.
 fn refuse(response: &Arc<HttpResponse>, status: u16, rpc_error: &RpcError) {
     response.set_status(status);
     response.send_complete("application/json", &rpc_error.to_response_without_id());
@@ -324,7 +324,7 @@ fn read_message(request: &Request) -> Result<Incoming<'_>, Refused> {
     })
 }
 
-/// The legacy revision in the header, if there is one.
+/// Legacy revision of the header, if present.
 fn header_revision(request: &Request) -> Result<Option<Revision>, Refused> {
     let Some(text) = request.header("mcp-protocol-version") else { return Ok(None) };
     match Revision::parse(text) {
@@ -341,7 +341,7 @@ fn session_not_found() -> RpcError {
     RpcError::new(error_code::SESSION_NOT_FOUND, "Session not found")
 }
 
-/// A client for moments at which none is known.
+/// Placeholder client for triggers before a client is known.
 fn detached_client() -> Arc<Client> {
     let reply_mode = ReplyMode::Json;
     let stream_format = StreamFormat { reply_mode, number: None, event: None, retry: None };

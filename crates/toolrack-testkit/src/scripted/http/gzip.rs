@@ -1,4 +1,4 @@
-//! Compressed bodies: as they are written, and bombs, which are small on the wire and huge when unpacked.
+//! gzip bodies: streams, and decompression bombs.
 
 use std::io::Write;
 
@@ -7,7 +7,7 @@ use flate2::{Compress, Compression, Crc, FlushCompress, Status};
 
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// A body that is compressed piece by piece, so that each piece can be read when it arrives.
+/// Body compressed chunk by chunk, so that each chunk can be decoded on arrival.
 #[derive(Debug)]
 pub(super) struct GzipStream {
     encoder: GzEncoder<Vec<u8>>,
@@ -18,7 +18,7 @@ impl GzipStream {
         Self { encoder: GzEncoder::new(Vec::new(), Compression::fast()) }
     }
 
-    /// The compressed form of the next piece.
+    /// Compresses the next chunk.
     pub(super) fn compress(&mut self, piece: &[u8]) -> Vec<u8> {
         // Writing to memory cannot fail.
         self.encoder.write_all(piece).and_then(|()| self.encoder.flush()).unwrap_or_default();
@@ -30,9 +30,9 @@ impl GzipStream {
     }
 }
 
-/// The pieces of a gzip file that unpacks to the head, so many mebibytes of spaces, and the tail.
+/// Produces a gzip file that decompresses to the head, `n_bytes` of spaces (rounded up to MiB), and the tail.
 ///
-/// The spaces are compressed once and repeated, so a bomb of any size costs nothing to make.
+/// The block of spaces is compressed once and repeated, so a bomb of any size is cheap.
 pub(super) fn bomb(head: &[u8], n_bytes: u64, tail: &[u8], mut take: impl FnMut(&[u8]) -> bool) {
     let spaces = vec![b' '; BLOCK_BYTES];
     let block = deflate(&spaces, FlushCompress::Full);
@@ -58,7 +58,7 @@ pub(super) fn bomb(head: &[u8], n_bytes: u64, tail: &[u8], mut take: impl FnMut(
     take(&end);
 }
 
-/// A piece of a raw deflate stream that needs no other piece to be unpacked.
+/// Compresses a chunk of a raw deflate stream, independent of other chunks.
 fn deflate(piece: &[u8], flush: FlushCompress) -> Vec<u8> {
     let mut compress = Compress::new(Compression::best(), false);
     let mut out = Vec::with_capacity(piece.len() / 64 + 1024);

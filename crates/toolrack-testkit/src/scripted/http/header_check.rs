@@ -1,6 +1,6 @@
-//! What the headers of a 2026-07-28 request must say of its body.
+//! Header checks of 2026-07-28: headers must match the body.
 //!
-//! **Invariant:** the body is the truth. A header that is missing, repeated or different is a mismatch, never a choice.
+//! **Invariant:** the body decides. A header that is missing, repeated or different is a mismatch.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,14 +13,14 @@ use crate::scripted::header_tools;
 
 const VERSION: &str = "mcp-protocol-version";
 
-/// Holds the headers of a request against its body.
+/// Compares the headers of a request with its body.
 pub(super) fn check(request: &Request, message: &Incoming<'_>) -> Result<(), RpcError> {
     let (Some(method), Some(_)) = (&message.method, message.id) else { return Ok(()) };
-    // A client of the other era is told so, which is more than that it lacks headers.
+    // A legacy client gets a version error, which tells more than missing headers.
     if method == "initialize" {
         return Ok(());
     }
-    // Params that cannot be read are refused for that, later.
+    // Invalid params are rejected later.
     let Ok(params) = Params::parse(message.params) else { return Ok(()) };
     if let Some(version) = &params.meta.protocol_version {
         compare(request, VERSION, Some(version))?;
@@ -71,7 +71,7 @@ fn mismatch(header: &str, how: &str) -> RpcError {
     RpcError::new(error_code::HEADER_MISMATCH, format!("the header `{header}` {how}"))
 }
 
-/// A header's value as text, out of the sentinel if it is in one; nothing when that cannot be read.
+/// Header value as text, decoded from the base64 sentinel; `None` if that is invalid.
 fn decode(value: &str) -> Option<String> {
     let inside = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="));
     let Some(inside) = inside else { return Some(value.to_owned()) };

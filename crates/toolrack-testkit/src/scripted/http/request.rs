@@ -1,6 +1,6 @@
-//! Reads HTTP/1.1 requests off a connection, one after the other.
+//! HTTP/1.1 request parser.
 //!
-//! **Invariant:** a request has a limit: 64 KiB of head, 64 MiB of body.
+//! **Invariant:** a request is bounded: 64 KiB of head, 64 MiB of body.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -8,19 +8,19 @@ const MAX_HEAD_BYTES: usize = 64 * 1024;
 const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 const MAX_HEADERS: usize = 100;
 
-/// One request, as it came.
+/// A parsed request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) verb: String,
     pub(super) path: String,
     pub(super) query: String,
-    /// Names in lower case, in the order of the wire.
+    /// Names in lower case, in wire order.
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
 }
 
 impl Request {
-    /// The value of a header, the first if it is repeated.
+    /// Value of a header, the first if it is repeated.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
     }
@@ -29,7 +29,7 @@ impl Request {
         self.headers.iter().filter(|(header, _)| header == name).count()
     }
 
-    /// Whether a header that lists media types names this one.
+    /// Whether a media type list contains this type.
     pub(super) fn names(&self, header: &str, media_type: &str) -> bool {
         self.header(header).is_some_and(|value| {
             value.split(',').any(|part| {
@@ -38,7 +38,7 @@ impl Request {
         })
     }
 
-    /// The value of `name=value` in the query.
+    /// Value of a query parameter.
     pub(super) fn parameter(&self, name: &str) -> Option<&str> {
         self.query
             .split('&')
@@ -47,7 +47,7 @@ impl Request {
     }
 }
 
-/// Reads the next request; nothing at the end of the connection.
+/// Reads the next request; `None` at the end of the connection.
 pub(super) fn read(
     input: &mut impl BufRead,
     output: &mut impl Write,
@@ -111,7 +111,7 @@ fn read_body(input: &mut impl BufRead, request: &Request) -> io::Result<Vec<u8>>
             read_exactly(input, n_bytes, &mut body)?;
             read_line(input)?;
         }
-        // Trailers are read and forgotten.
+        // Trailers are ignored.
         while !read_line(input)?.trim_ascii().is_empty() {}
         return Ok(body);
     }

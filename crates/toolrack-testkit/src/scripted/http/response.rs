@@ -1,7 +1,7 @@
-//! One HTTP reply in the making: told what to say by the server, and how to go wrong by the plan.
+//! HTTP response in progress: content from the server, faults from the plan; with its socket and its log entry.
 //!
-//! **Invariant:** a reply is done once. What is said after that is dropped, and the connection goes on to its next
-//! request only when everything of this one has left.
+//! **Invariant:** a response finishes once. Later writes are dropped, and the connection continues with its next
+//! request only when this response has left completely.
 
 use std::io::Write;
 use std::net::{Shutdown, TcpStream};
@@ -19,7 +19,7 @@ use crate::http_log::{HttpLogEvent, HttpLogWriter, HttpOutcome};
 use crate::plan::{ContentKind, Cut, HttpFault, RedirectTarget};
 use crate::scripted::child_process;
 
-/// How many pieces of a dripping reply may wait; then whoever speaks waits too.
+/// Chunks that a dripping response may queue; then the writer blocks.
 const MAX_DRIP_QUEUE: usize = 256;
 
 #[derive(Debug)]
@@ -42,9 +42,9 @@ struct Inner {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Not a byte has left.
+    /// Nothing is sent.
     Waiting,
-    /// The head has left, and the body comes in chunks.
+    /// The head is sent, and the body is chunked.
     Streaming,
     Done,
 }
@@ -53,7 +53,7 @@ pub(super) enum Phase {
 enum Drip {
     No,
     On(SyncSender<Vec<u8>>),
-    /// Everything is said, but not everything has left.
+    /// Everything is queued, but not yet sent.
     Ending,
 }
 
@@ -98,7 +98,7 @@ impl HttpResponse {
         self.lock().faults.place
     }
 
-    /// The whole reply at once.
+    /// Sends the whole response at once.
     pub(super) fn send_complete(self: &Arc<Self>, content_type: &'static str, body: &[u8]) {
         let mut inner = self.lock();
         if inner.phase != Phase::Waiting || self.send_replacement(&mut inner, body) {
@@ -139,7 +139,7 @@ impl HttpResponse {
         }
     }
 
-    /// Begins a body of unknown length, if nothing was said yet; whether it can be written to.
+    /// Begins a chunked body if nothing is sent yet; returns whether it is open.
     pub(super) fn start(self: &Arc<Self>, content_type: &'static str, first: &[u8]) -> bool {
         let mut inner = self.lock();
         if inner.phase == Phase::Waiting && !self.send_replacement(&mut inner, b"") {
@@ -156,7 +156,7 @@ impl HttpResponse {
         inner.phase == Phase::Streaming
     }
 
-    /// Adds to the body; whether there is still somebody who takes it.
+    /// Appends to the body; returns whether it is still open.
     pub(super) fn write(self: &Arc<Self>, bytes: &[u8]) -> bool {
         let mut inner = self.lock();
         if inner.phase == Phase::Streaming {
@@ -165,7 +165,7 @@ impl HttpResponse {
         inner.phase == Phase::Streaming
     }
 
-    /// The moment before the answer goes out on a stream.
+    /// Applies faults due just before the JSON-RPC response on a stream.
     pub(super) fn before_answer(self: &Arc<Self>) {
         let mut inner = self.lock();
         if inner.phase == Phase::Streaming && inner.faults.cut == Some(Cut::BeforeAnswer) {
@@ -173,7 +173,7 @@ impl HttpResponse {
         }
     }
 
-    /// Ends the reply; one that said nothing says that it has nothing to say.
+    /// Finishes the response; without any content it becomes an empty 202.
     pub(super) fn finish(self: &Arc<Self>) {
         let mut inner = self.lock();
         match inner.phase {
@@ -194,7 +194,7 @@ impl HttpResponse {
         }
     }
 
-    /// The connection is to end here.
+    /// Closes the connection.
     pub(super) fn close(self: &Arc<Self>) {
         let mut inner = self.lock();
         if inner.phase != Phase::Done {
@@ -202,7 +202,7 @@ impl HttpResponse {
         }
     }
 
-    /// The client is gone.
+    /// The client has disconnected.
     pub(super) fn client_closed(&self) {
         let mut inner = self.lock();
         if inner.phase != Phase::Done {
@@ -210,7 +210,7 @@ impl HttpResponse {
         }
     }
 
-    /// Waits until the next reply of the connection may begin; whether that came about.
+    /// Waits until the next response of the connection may begin; returns `false` on timeout.
     pub(super) fn wait(&self, within: Duration) -> bool {
         let busy =
             |inner: &mut Inner| inner.phase != Phase::Done || !matches!(inner.drip, Drip::No);
@@ -218,11 +218,11 @@ impl HttpResponse {
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Does what the plan has instead of the reply, if it has something. The body is what would have been said.
+    /// Sends the planned replacement of the response, if there is one. `body` is the original body.
     fn send_replacement(self: &Arc<Self>, inner: &mut Inner, body: &[u8]) -> bool {
         let response = match inner.faults.replacement {
             Replacement::Nothing => return false,
-            // Nothing is ever said; only the client can end this.
+            // Send nothing; only the client can end this.
             Replacement::Mute => return true,
             Replacement::Drop => {
                 self.end_by(inner, HttpOutcome::Cut, Socket::close);
@@ -245,7 +245,7 @@ impl HttpResponse {
         true
     }
 
-    /// What is true of the first byte of any reply.
+    /// Before the first byte: logs the status and starts dripping.
     fn open(self: &Arc<Self>, inner: &mut Inner) {
         self.log_entry.status(inner.head.status);
         if let Some((n_bytes, every)) = inner.faults.drip {
@@ -303,7 +303,7 @@ impl HttpResponse {
 
     fn send(&self, inner: &mut Inner, bytes: Vec<u8>) {
         match &inner.drip {
-            // A thread that drips ends early only because the client is gone.
+            // The drip thread ends early only when the client is gone.
             Drip::On(tap) => tap.send(bytes).unwrap_or_default(),
             Drip::No | Drip::Ending => drop(self.socket.write(&bytes)),
         }
@@ -321,7 +321,7 @@ impl HttpResponse {
 
     fn end_by(&self, inner: &mut Inner, how: HttpOutcome, close: fn(&Socket)) {
         self.end(inner, how);
-        // What still drips is cut off as well.
+        // Cuts off what still drips.
         close(&self.socket);
     }
 
@@ -353,14 +353,14 @@ pub(super) struct HttpResponseFaults {
     pub(super) replacement: Replacement,
     pub(super) kind: Option<ContentKind>,
     pub(super) cut: Option<Cut>,
-    /// Ends the stream before the answer, with this `retry`.
+    /// Ends the stream before the response, with this `retry`.
     pub(super) end: Option<Option<Duration>>,
     pub(super) place: ResponsePlace,
     pub(super) drip: Option<(usize, Duration)>,
     pub(super) gzip: Gzip,
 }
 
-/// What comes in the place of the answer.
+/// Replacement of the response.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Replacement {
     #[default]
@@ -386,12 +386,12 @@ pub(super) enum Gzip {
     #[default]
     No,
     Yes,
-    /// So many bytes of padding in the answer.
+    /// Padding in the response, in bytes.
     Bomb(u64),
 }
 
 impl HttpResponseFaults {
-    /// Adds one more fault; the last of a kind wins.
+    /// Adds a fault; the last of a kind wins.
     pub(super) fn add(&mut self, fault: &HttpFault) {
         match fault {
             HttpFault::Status { code, retry_after } => {
@@ -418,18 +418,18 @@ impl HttpResponseFaults {
         }
     }
 
-    /// Whether only a stream can go wrong in this manner.
+    /// Whether the faults need a stream.
     pub(super) fn needs_stream(&self) -> bool {
         self.end.is_some()
     }
 }
 
-/// Writes down what becomes of one request; without a log it does nothing.
+/// Log entry of one request; does nothing without a log.
 #[derive(Debug)]
 pub(super) struct RequestLogEntry {
     log: Option<Arc<HttpLogWriter>>,
     number: u64,
-    /// Zero until the head has left.
+    /// Zero until the head is sent.
     status: AtomicU16,
 }
 
@@ -465,7 +465,7 @@ impl RequestLogEntry {
     fn write(&self, news: HttpLogEvent) {
         let Some(log) = &self.log else { return };
         if log.write(self.number, news).is_err() {
-            // A log that misses a request proves nothing, so the run must not go on.
+            // An incomplete log proves nothing, so stop the run.
             child_process::exit(3);
         }
     }
@@ -494,7 +494,7 @@ impl Socket {
         Ok(Self { stream, closed: AtomicBool::new(false) })
     }
 
-    /// Writes everything, or closes the connection and says `false`.
+    /// Writes all bytes, or closes the connection and returns `false`.
     pub(super) fn write(&self, bytes: &[u8]) -> bool {
         if self.is_closed() {
             return false;
@@ -506,21 +506,21 @@ impl Socket {
         written
     }
 
-    /// Ends the connection in good order; whoever reads from it sees the end.
+    /// Closes the connection normally; readers see its end.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         // It may be closed already.
         self.stream.shutdown(Shutdown::Both).unwrap_or_default();
     }
 
-    /// Ends the connection by a reset, which also takes back what the client has not read yet.
+    /// Resets the connection, which also discards unread data of the client.
     pub(super) fn reset(&self) {
         self.closed.store(true, Ordering::Relaxed);
         let sleep_then_exit = Some(Duration::ZERO);
         let set = rustix::net::sockopt::set_socket_linger(&self.stream, sleep_then_exit);
-        // Dissolving the association sends the reset at once, whoever else holds the socket.
+        // Disconnecting the socket sends the RST at once, even with other references to it.
         if set.is_err() || rustix::net::connect_unspec(&self.stream).is_err() {
-            // Some kernels refuse that while somebody reads. Then the last to let go of the socket sends it.
+            // Some kernels refuse that during a read. Then the RST is sent when the last reference is closed.
             self.stream.shutdown(Shutdown::Read).unwrap_or_default();
         }
     }

@@ -1,4 +1,4 @@
-//! The heads of HTTP replies, as text.
+//! Heads of HTTP responses.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use crate::plan::{ContentKind, RedirectTarget};
 const PAGE: &str =
     "<!doctype html><title>Log in</title><p>Accept the terms of this network to go on.";
 
-/// What the head of a reply will say besides what its body needs.
+/// Status and headers of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ResponseHead {
     pub(super) status: u16,
     pub(super) headers: Vec<(&'static str, String)>,
-    /// The URL that was asked for, and the same under another origin.
+    /// The requested URL, and the same on another origin.
     pub(super) url: String,
     pub(super) other_origin_url: String,
 }
@@ -23,7 +23,7 @@ impl ResponseHead {
         Self { status: 200, headers: Vec::new(), url, other_origin_url }
     }
 
-    /// The head of a body of known length; an empty content type is left out.
+    /// Head with a content length; an empty content type is left out.
     pub(super) fn with_length(
         &self,
         content_type: &str,
@@ -37,14 +37,14 @@ impl ResponseHead {
         self.text(content_type, wrong, "cache-control: no-cache\r\ntransfer-encoding: chunked")
     }
 
-    /// A web page, as a portal puts it in the place of any answer.
+    /// HTML page, like that of a captive portal.
     pub(super) fn page(&self) -> Vec<u8> {
         let mut response = self.with_length("text/html; charset=utf-8", None, PAGE.len());
         response.extend_from_slice(PAGE.as_bytes());
         response
     }
 
-    /// A status, with the body if there is one.
+    /// Status with an optional body.
     pub(super) fn with_status(
         &mut self,
         status: u16,
@@ -94,7 +94,7 @@ impl ResponseHead {
     }
 }
 
-/// One chunk of a body; nothing for no bytes, since an empty chunk would be the end.
+/// Encodes one chunk; empty input gives nothing, since an empty chunk ends the body.
 pub(super) fn chunk(bytes: &[u8]) -> Vec<u8> {
     if bytes.is_empty() {
         return Vec::new();

@@ -1,7 +1,7 @@
-//! A way back over HTTP: the reply to one request, or the stream that a GET opened, and what was said on it.
+//! Message sink over HTTP: the response to one request, or a GET stream, with event replay.
 //!
-//! **Invariant:** on a stream with event ids nothing is lost while its connection is away: what is said meanwhile
-//! is kept, and a connection that takes the stream up again gets it in order.
+//! **Invariant:** a stream with event ids loses nothing while it is disconnected: events are buffered, and a resuming
+//! connection gets them in order.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -16,27 +16,27 @@ use crate::plan::HttpFault;
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
-/// So many events of a stream can be taken up again.
+/// Events per stream that can be replayed.
 const MAX_BUFFERED_EVENTS: usize = 1024;
 
-/// How requests are answered.
+/// Form of responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::scripted) enum ReplyMode {
-    /// One JSON text, whatever else there is to say.
+    /// JSON only; other messages go elsewhere or are dropped.
     Json,
-    /// Always a stream.
+    /// Always an event stream.
     Sse,
-    /// JSON, unless there is more to say than the answer.
+    /// JSON, unless there are other messages before the response.
     Auto,
 }
 
-/// What the events of a stream look like.
+/// Format of the events of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct StreamFormat {
     pub(super) reply_mode: ReplyMode,
-    /// The number of the stream in its events' ids; nothing leaves ids out.
+    /// Stream number in event ids; `None` leaves ids out.
     pub(super) number: Option<u64>,
-    /// 2024-11-05 names its events.
+    /// Event name, as in 2024-11-05.
     pub(super) event: Option<&'static str>,
     pub(super) retry: Option<Duration>,
 }
@@ -44,14 +44,14 @@ pub(super) struct StreamFormat {
 #[derive(Debug)]
 pub(super) struct ResponseStream {
     stream_format: StreamFormat,
-    /// Where messages go for which an answer in JSON has no room.
+    /// Sink for messages that do not fit into a JSON response.
     fallback: Option<Arc<dyn MessageSink>>,
     inner: Mutex<Inner>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The connection that the stream goes over at present.
+    /// The current connection of the stream.
     response: Option<Arc<HttpResponse>>,
     buffered: VecDeque<(u64, Vec<u8>)>,
     n_events: u64,
@@ -72,7 +72,7 @@ impl ResponseStream {
         self.stream_format.number
     }
 
-    /// Begins the stream at once where it need not wait for something to say.
+    /// Opens the stream at once if the response will be a stream anyway.
     pub(super) fn open(&self) {
         let inner = self.lock();
         let Some(response) = &inner.response else { return };
@@ -82,7 +82,7 @@ impl ResponseStream {
         }
     }
 
-    /// Goes on over a new connection; the old one ends. The first words are for this connection only.
+    /// Moves the stream to a new connection and finishes the old one. `first` goes to this connection only.
     pub(super) fn attach(&self, response: &Arc<HttpResponse>, first: &[u8]) {
         let mut inner = self.lock();
         response.start(EVENTS, &[self.opening_event().as_slice(), first].concat());
@@ -91,7 +91,7 @@ impl ResponseStream {
         }
     }
 
-    /// Goes on over a new connection with everything after an event.
+    /// Moves the stream to a new connection and replays everything after an event.
     pub(super) fn resume(&self, after: u64, response: &Arc<HttpResponse>) {
         let mut inner = self.lock();
         response.start(EVENTS, b"");
@@ -106,7 +106,7 @@ impl ResponseStream {
         }
     }
 
-    /// Breaks the connection off.
+    /// Closes the connection of the stream.
     pub(super) fn close_connection(&self) {
         if let Some(response) = self.lock().response.take() {
             response.close();
@@ -148,7 +148,7 @@ impl ResponseStream {
         head
     }
 
-    /// Spec 2025-11-25, streams: an event with an id and no data comes first, so that any break can be mended.
+    /// Spec 2025-11-25, streams: the first event has an id and no data, so that any interruption can be resumed.
     fn opening_event(&self) -> Vec<u8> {
         let mut greeting = String::new();
         if let Some(retry) = self.stream_format.retry {
@@ -162,7 +162,7 @@ impl ResponseStream {
         greeting.into_bytes()
     }
 
-    /// The connection on which one answer in JSON can be given.
+    /// The connection, if the response can still be plain JSON.
     fn json_reply(&self, inner: &Inner) -> Option<Arc<HttpResponse>> {
         let response = inner.response.as_ref()?;
         let can = self.stream_format.reply_mode != ReplyMode::Sse
@@ -309,7 +309,7 @@ impl MessageSink for Sse2024Sink {
         self.post.finish();
     }
 
-    /// What concerns a stream goes wrong with the stream, and the rest with the POST.
+    /// Stream faults affect the stream, other faults the POST.
     fn add_fault(&self, fault: &HttpFault) {
         match fault {
             HttpFault::Cut(_) | HttpFault::End(_) => self.stream.close_connection(),

@@ -1,22 +1,22 @@
-//! Which door a request comes to, and which era its message belongs to. No IO.
+//! Routes of the HTTP endpoint, and the era of a message. No IO.
 
 use super::Shape;
 use super::request::Request;
 use crate::jsonrpc::Incoming;
 use crate::revision::{Revision, SupportedRevisions};
 
-/// What a request wants, by its verb and path.
+/// Route by HTTP method and path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Route {
     Message,
     Stream,
     EndSession,
-    /// 2024-11-05: the stream on which everything is answered.
+    /// 2024-11-05: the stream for all responses.
     Sse2024Stream,
     Sse2024Message,
 }
 
-/// How a message is to be treated.
+/// How to handle a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Era {
     Modern,
@@ -24,7 +24,7 @@ pub(super) enum Era {
     LegacySession,
 }
 
-/// The door, or the status for a request that comes to none.
+/// Route, or the status for an unknown one.
 pub(super) fn route(
     shape: Shape,
     revisions: SupportedRevisions,

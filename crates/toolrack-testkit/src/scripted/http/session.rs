@@ -1,4 +1,4 @@
-//! The sessions of a stateful server, and the streams of each.
+//! HTTP sessions and their streams.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use crate::message_sink::MessageSink;
 use crate::plan::splitmix64;
 use crate::scripted::client::Client;
 
-/// So many streams of a session can be taken up again.
+/// Streams per session that can be resumed.
 const MAX_STREAMS: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -24,14 +24,14 @@ pub(in crate::scripted) struct Sessions {
 pub(super) struct Session {
     pub(super) id: String,
     pub(super) client: Arc<Client>,
-    /// The stream that a GET opens; it is there before and after.
+    /// The GET stream; it exists even while disconnected.
     pub(super) main: Arc<ResponseStream>,
     streams: Mutex<BTreeMap<u64, Arc<ResponseStream>>>,
     n_streams: AtomicU64,
 }
 
 impl Sessions {
-    /// A new session whose unasked messages are dressed so, on a stream that is always one.
+    /// Creates a session whose GET stream has this format.
     pub(super) fn create(&self, stream_format: StreamFormat) -> Arc<Session> {
         let stream_format = StreamFormat { reply_mode: ReplyMode::Sse, ..stream_format };
         let main = ResponseStream::new(stream_format, None, None);
@@ -55,7 +55,7 @@ impl Sessions {
         lock(&self.table).remove(id)
     }
 
-    /// Forgets every session, as a restart does, and says how many there were.
+    /// Removes every session, as a restart does, and returns how many there were.
     pub(in crate::scripted) fn forget(&self) -> usize {
         let forgotten = std::mem::take(&mut *lock(&self.table));
         for session in forgotten.values() {
@@ -64,7 +64,7 @@ impl Sessions {
         forgotten.len()
     }
 
-    /// An id that no other server, and no earlier run of this one, has given.
+    /// A unique id, also across servers and restarts.
     fn fresh_id(&self) -> String {
         let made = self.made.fetch_add(1, Ordering::Relaxed);
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
@@ -75,7 +75,7 @@ impl Sessions {
 }
 
 impl Session {
-    /// The stream for the reply to one request.
+    /// Creates the stream for the response to one request.
     pub(super) fn reply_stream(
         &self,
         mut stream_format: StreamFormat,
@@ -95,7 +95,7 @@ impl Session {
         stream
     }
 
-    /// The stream that an event id belongs to, and the number of the event.
+    /// Finds the stream of an event id, and the number of the event.
     pub(super) fn find(&self, event_id: &str) -> Option<(Arc<ResponseStream>, u64)> {
         let (stream, event) = event_id.split_once('-')?;
         let (stream, event): (u64, u64) = (stream.parse().ok()?, event.parse().ok()?);
