@@ -51,7 +51,7 @@ pub(crate) fn tool_arguments(tool: &Tool) -> Value {
 }
 
 fn argument_value(schema: &Value) -> Value {
-    let first = schema.get("enum").and_then(|value| value.get(0));
+    let first = schema.get("enum").and_then(|values| values.get(0));
     if let Some(fixed) = schema.get("default").or(schema.get("const")).or(first) {
         return fixed.clone();
     }

@@ -3,11 +3,11 @@
 //! The login pages of the harness redirect at once, so the redirect reaches the product's own listener as it does
 //! with a real browser.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
-use std::{io, thread};
 
 use anyhow::{Context as _, Result, bail};
 use toolrack_auth::{
@@ -35,7 +35,7 @@ pub(crate) fn authorizer(settings: &Settings) -> Result<Arc<Authorizer>> {
     };
     let browser = Arc::new(SystemBrowser::new(headless_browser()));
     let store = Arc::new(MemoryTokenStore::new());
-    Authorizer::new(&settings.url, auth, store, Some(browser)).context("the login cannot be set up")
+    Authorizer::new(&settings.url, auth, store, Some(browser)).context("cannot set up the login")
 }
 
 fn grant(scenario: &str, context: &ScenarioContext) -> Result<Grant> {
@@ -44,7 +44,7 @@ fn grant(scenario: &str, context: &ScenarioContext) -> Result<Grant> {
             Some("ES256") | None => Algorithm::Es256,
             Some("ES384") => Algorithm::Es384,
             Some("RS256") => Algorithm::Rs256,
-            Some(other) => bail!("no algorithm `{other}`"),
+            Some(other) => bail!("unknown algorithm `{other}`"),
         };
         let (key, audience) = (Secret::from(key.as_str()), Audience::Issuer);
         let auth = ClientProof::PrivateKeyJwt { key, algorithm, audience };

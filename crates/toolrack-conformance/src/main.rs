@@ -1,7 +1,15 @@
 //! MCP client that the official conformance suites drive: `toolrack-conformance URL`.
 //!
-//! It connects, lists the tools and calls them through the product's public API with normal settings.
-//! Scenario-specific calls are in [`scenario`], and nowhere else.
+//! | module | what it holds |
+//! |---|---|
+//! | [`scenario`] | calls that a scenario expects |
+//! | [`settings`] | command line and environment of the harness |
+//! | [`login`] | OAuth settings of a scenario, and a browser without a window |
+//! | [`auto_handler`] | elicitation handler that accepts everything |
+//! | `bin/toolrack-endpoint` | gateway program for suites that test a server |
+//!
+//! **Invariant:** the client uses the product's public API with normal settings. Scenario-specific code is in
+//! [`scenario`] only.
 
 mod auto_handler;
 mod login;
@@ -37,14 +45,14 @@ async fn run() -> Result<()> {
     let options = HttpOptions { credentials: Some(credentials), ..HttpOptions::default() };
     let definition = HttpServerDef::new(settings.url.as_str());
     let builder = McpClient::builder("conformance").handler(Arc::new(AutoHandler));
-    let client = builder.connect_http(definition, options).await.context("no connection")?;
+    let client = builder.connect_http(definition, options).await.context("cannot connect")?;
     let outcome = scenario::run(&client, &settings).await;
     client.shutdown().await;
     authorizer.settle().await;
     outcome
 }
 
-#[expect(clippy::print_stderr, reason = "the harness keeps what a client says in its log")]
+#[expect(clippy::print_stderr, reason = "the harness logs the stderr of the client")]
 pub(crate) fn print_error(text: &str) {
     eprintln!("{text}");
 }

@@ -38,13 +38,13 @@ pub(crate) struct ToolCall {
 }
 
 impl Settings {
-    #[expect(clippy::disallowed_methods, reason = "this is where the environment is read, once")]
+    #[expect(clippy::disallowed_methods, reason = "the only place that reads the environment")]
     pub(crate) fn read() -> Result<Self> {
-        let url = std::env::args().next_back().context("the URL of a server is missing")?;
-        let url = url.parse().with_context(|| format!("`{url}` is no URL"))?;
+        let url = std::env::args().next_back().context("the server URL is missing")?;
+        let url = url.parse().with_context(|| format!("`{url}` is not a valid URL"))?;
         let scenario = std::env::var("MCP_CONFORMANCE_SCENARIO").unwrap_or_default();
         let context = match std::env::var("MCP_CONFORMANCE_CONTEXT") {
-            Ok(text) => serde_json::from_str(&text).context("the context cannot be read")?,
+            Ok(text) => serde_json::from_str(&text).context("cannot parse the context")?,
             Err(_unset) => ScenarioContext::default(),
         };
         Ok(Self { url, scenario, context })

@@ -114,7 +114,7 @@ impl CallLog {
 
     /// Records how a call ended.
     pub(crate) fn record_outcome(&mut self, nonce: u64, outcome: Outcome) {
-        let call = usize::try_from(nonce).ok().and_then(|place| self.calls.get_mut(place));
+        let call = usize::try_from(nonce).ok().and_then(|index| self.calls.get_mut(index));
         if let Some(call) = call {
             call.outcomes.push(outcome);
         }
@@ -166,16 +166,16 @@ impl Call {
         let mut faults = Vec::new();
         let any = |is_so: &dyn Fn(&Outcome) -> bool| self.outcomes.iter().any(is_so);
         let answered =
-            |value: &Outcome| matches!(value.kind, OutcomeKind::Ok | OutcomeKind::Answered);
+            |outcome: &Outcome| matches!(outcome.kind, OutcomeKind::Ok | OutcomeKind::Answered);
         match self.outcomes.len() {
             0 => faults.push(ViolationKind::Missing),
             1 => {}
             _ => faults.push(ViolationKind::Duplicate),
         }
-        if any(&|value| value.echoed.is_some_and(|echoed| echoed != nonce)) {
+        if any(&|outcome| outcome.echoed.is_some_and(|echoed| echoed != nonce)) {
             faults.push(ViolationKind::WrongResult);
         }
-        if any(&|value| value.kind == OutcomeKind::Ok && value.echoed.is_none()) {
+        if any(&|outcome| outcome.kind == OutcomeKind::Ok && outcome.echoed.is_none()) {
             faults.push(ViolationKind::Mangled);
         }
         if n_runs > 1 {
@@ -184,10 +184,10 @@ impl Call {
         if n_runs == 0 && any(&answered) {
             faults.push(ViolationKind::AnsweredUnexecuted);
         }
-        if n_runs > 0 && any(&|value| value.kind == OutcomeKind::NotSent) {
+        if n_runs > 0 && any(&|outcome| outcome.kind == OutcomeKind::NotSent) {
             faults.push(ViolationKind::NotSentExecuted);
         }
-        if any(&|value| value.at > self.deadline + GRACE) {
+        if any(&|outcome| outcome.at > self.deadline + GRACE) {
             faults.push(ViolationKind::Late);
         }
         faults
@@ -214,12 +214,12 @@ mod tests {
             call_log.record_outcome(nonce, outcome.clone());
         }
         let found = call_log.violations(&HashMap::from([(nonce, n_runs)]));
-        let faults: Vec<ViolationKind> = found.iter().map(|found| found.fault).collect();
+        let faults: Vec<ViolationKind> = found.iter().map(|violation| violation.fault).collect();
         assert_eq!(faults, expected, "{outcomes:?} run {n_runs} times");
     }
 
     #[test]
-    fn what_may_happen_is_no_violation() {
+    fn allowed_outcomes_are_not_violations() {
         check(&[end(OutcomeKind::Ok)], 1, &[]);
         check(&[end(OutcomeKind::Answered)], 1, &[]);
         check(&[end(OutcomeKind::NotSent)], 0, &[]);
@@ -251,21 +251,21 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_was_run_and_what_was_not_sent_was_not() {
+    fn outcome_must_match_the_executions() {
         check(&[end(OutcomeKind::Ok)], 0, &[ViolationKind::AnsweredUnexecuted]);
         check(&[end(OutcomeKind::Answered)], 0, &[ViolationKind::AnsweredUnexecuted]);
         check(&[end(OutcomeKind::NotSent)], 1, &[ViolationKind::NotSentExecuted]);
     }
 
     #[test]
-    fn an_outcome_is_late_only_after_the_grace() {
+    fn outcome_is_late_only_after_the_grace() {
         check(&[Outcome { at: DEADLINE + GRACE, ..end(OutcomeKind::Unknown) }], 1, &[]);
         let late = DEADLINE + GRACE + Duration::from_nanos(1);
         check(&[Outcome { at: late, ..end(OutcomeKind::Unknown) }], 1, &[ViolationKind::Late]);
     }
 
     #[test]
-    fn a_violation_names_its_call() {
+    fn violation_names_its_call() {
         let mut call_log = CallLog::default();
         call_log.issue(DEADLINE);
         call_log.issue(DEADLINE);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_are_counted_and_the_latest_is_known() {
+    fn outcomes_are_counted_with_the_worst_lateness() {
         let mut call_log = CallLog::default();
         for kind in [OutcomeKind::Ok, OutcomeKind::Ok, OutcomeKind::Unknown] {
             let nonce = call_log.issue(DEADLINE);

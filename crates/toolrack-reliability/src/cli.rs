@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_read() {
+    fn run_arguments_are_parsed() {
         check("", (Effort::Quick, &Gate::ALL, None, None));
         check("--quick", (Effort::Quick, &Gate::ALL, None, None));
         check("--full --seed 7", (Effort::Full, &Gate::ALL, Some(7), None));
@@ -134,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn conflicting_arguments_are_rejected() {
         for line in ["--quick --full", "--gate G99", "--seed x", "--full victim --marker m"] {
             assert!(parse(line).is_err(), "{line}");
         }
     }
 
     #[test]
-    fn a_gate_gets_the_arguments_it_was_meant_to_get() {
+    fn gate_arguments_round_trip() {
         let args = || GateArgs { gate: Gate::G04, effort: Effort::Full, seeds: vec![1, 99] };
         let parsed = parse(&args().to_args().join(" ")).unwrap();
         assert_eq!(parsed.role, Some(Role::Gate(args())));

@@ -6,8 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -93,12 +92,12 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     let times = |of: &dyn Fn(&Crash) -> Option<Duration>| {
         Percentiles::from_times(crashes.iter().filter_map(of).collect())
     };
-    findings.spread("error", times(&|value| value.took));
+    findings.percentiles("error", times(&|crash| crash.took));
     for scenario in &SCENARIOS {
-        let spread = times(&|value| value.took.filter(|_| value.scenario == scenario));
+        let spread = times(&|crash| crash.took.filter(|_| crash.scenario == scenario));
         findings.measure(&format!("{}_max_ms", scenario.name), millis(spread.max));
     }
-    findings.spread("back", times(&|value| value.back));
+    findings.percentiles("back", times(&|crash| crash.back));
     for Crash { seed, scenario, failure, .. } in crashes {
         if let Some(what) = failure {
             findings.fail(seed, format!("{}: {what}", scenario.name));
@@ -137,8 +136,8 @@ impl Gate {
             if number >= n_crashes {
                 return crashes;
             }
-            let place = usize::try_from(number).unwrap_or_default() % SCENARIOS.len();
-            if let (Some(scenario), Some(id)) = (SCENARIOS.get(place), servers.get(place)) {
+            let index = usize::try_from(number).unwrap_or_default() % SCENARIOS.len();
+            if let (Some(scenario), Some(id)) = (SCENARIOS.get(index), servers.get(index)) {
                 crashes.push(Box::pin(self.crash_one(number, *id, scenario)).await);
             }
         }
@@ -186,7 +185,7 @@ impl Gate {
                 sleep(POLL_INTERVAL).await;
             }
         };
-        let watched = async {
+        let error_shown = async {
             loop {
                 if let McpStatus::Error { message } = self.service.status(id) {
                     return (Instant::now(), message);
@@ -194,7 +193,7 @@ impl Gate {
                 sleep(POLL_INTERVAL).await;
             }
         };
-        let all = async { tokio::join!(watched, self.background_call(id, scenario), killing) };
+        let all = async { tokio::join!(error_shown, self.background_call(id, scenario), killing) };
         let ((shown, message), called, ()) =
             timeout(CALL_TIMEOUT, all).await.map_err(|_late| "the crash is never shown")?;
         let observation = watcher.finish().ok_or("the process does not end")?;
@@ -232,21 +231,21 @@ impl Gate {
     }
 
     async fn processes(&self, id: Uuid) -> Result<ServerProcesses, String> {
-        let said = self.call(id, "pid", &json!({})).await?;
-        let said: Value = serde_json::from_str(&said).map_err(|error| error.to_string())?;
-        let pid = said.get("pid").and_then(Value::as_u64).and_then(|pid| u32::try_from(pid).ok());
-        let guardian =
-            self.service.status_detail(id).and_then(|status_detail| status_detail.process);
+        let ids = self.call(id, "pid", &json!({})).await?;
+        let ids: Value = serde_json::from_str(&ids).map_err(|error| error.to_string())?;
+        let pid = ids.get("pid").and_then(Value::as_u64).and_then(|pid| u32::try_from(pid).ok());
+        let guardian = self.service.status_detail(id).and_then(|status| status.process);
         let table = ProcessTable::read();
         // Orphans become children of the guardian too.
-        let is_leader = |value: &ProcessEntry| {
-            Some(value.pid) == pid
-                || table.descendants(value.pid).iter().any(|value| Some(value.pid) == pid)
+        let is_leader = |entry: &ProcessEntry| {
+            Some(entry.pid) == pid
+                || table.descendants(entry.pid).iter().any(|child| Some(child.pid) == pid)
         };
-        let leader = table.children(guardian.ok_or("it runs nowhere")?).into_iter().find(is_leader);
+        let leader =
+            table.children(guardian.ok_or("it has no process")?).into_iter().find(is_leader);
         let leader = leader.and_then(|leader| ProcessHandle::open(leader.pid));
         let server = pid.and_then(ProcessHandle::open);
-        let (leader, server) = leader.zip(server).ok_or("its processes are not to be found")?;
+        let (leader, server) = leader.zip(server).ok_or("its processes are not found")?;
         Ok(ServerProcesses { leader, server })
     }
 
@@ -360,7 +359,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_runs_on_has_no_testimony() {
+    fn running_process_has_no_exit_observation() {
         let own = ProcessHandle::open(std::process::id()).unwrap();
         assert!(ExitWatcher::start(own, Duration::from_millis(5)).finish().is_none());
     }

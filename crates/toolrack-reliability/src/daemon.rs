@@ -1,12 +1,13 @@
 //! Daemon under test: its home and config, the process, readiness, and the call history on disk.
 
 use std::collections::HashSet;
-use std::fs::File;
+use std::fs::{self, File};
+use std::io;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, io, thread};
 
 use rusqlite::Connection;
 use serde_json::Value;
@@ -16,8 +17,7 @@ use toolrack_service::Home;
 use toolrack_testkit::Marker;
 
 use crate::daemon_client::{ApiResponse, DaemonClient};
-use crate::process;
-use crate::process::ProcessHandle;
+use crate::process::{self, ProcessHandle};
 use crate::subreaper::{Subreaper, Unreaped};
 use crate::timing::now;
 
@@ -63,7 +63,7 @@ pub(crate) struct RunningDaemon<'a> {
     started_at: Instant,
     child: Child,
     /// Keeps the exit code for `wait`: the subreaper must not collect it.
-    _unnoted: Unreaped<'a>,
+    _unreaped: Unreaped<'a>,
     socket: PathBuf,
 }
 
@@ -117,7 +117,7 @@ impl DaemonHome {
         let (child, handle) = subreaper.start(&mut command).map_err(why)?;
         let unreaped = subreaper.leave_unreaped(&handle);
         let socket = self.home().run_dir().join("daemon.sock");
-        Ok(RunningDaemon { handle, started_at, child, _unnoted: unreaped, socket })
+        Ok(RunningDaemon { handle, started_at, child, _unreaped: unreaped, socket })
     }
 }
 
@@ -125,9 +125,10 @@ impl RunningDaemon<'_> {
     /// Waits until the daemon accepts calls, and returns the time since its process started.
     pub(crate) fn wait_ready(&self) -> Result<Duration, String> {
         loop {
-            let asked = self.client().and_then(|mut client| client.get("/readyz")?.success_body());
+            let response =
+                self.client().and_then(|mut client| client.get("/readyz")?.success_body());
             let took = self.started_at.elapsed();
-            match asked {
+            match response {
                 Ok(_) => return Ok(took),
                 Err(error) if took > START_LIMIT || self.handle.wait_exit(POLL_INTERVAL) => {
                     return Err(format!("the daemon is not ready after {took:?}: {error}"));
@@ -145,8 +146,8 @@ impl RunningDaemon<'_> {
     ) -> Result<Duration, String> {
         let mut client = self.client().map_err(|error| error.to_string())?;
         loop {
-            let asked = client.get("/readyz").and_then(ApiResponse::success_body);
-            let states = asked.map_err(|error| format!("/readyz: {error}"))?;
+            let response = client.get("/readyz").and_then(ApiResponse::success_body);
+            let states = response.map_err(|error| format!("/readyz: {error}"))?;
             let n_connected = states.pointer("/servers/connected").and_then(Value::as_u64);
             let took = self.started_at.elapsed();
             if n_connected.unwrap_or_default() >= n_servers {
@@ -214,15 +215,14 @@ pub(crate) fn history_call_ids(history: &Path) -> anyhow::Result<HashSet<String>
         fs::copy(log, copy.with_extension("db-wal"))?;
     }
     let connection = Connection::open(&copy)?;
-    let verdict: String =
-        connection.query_row("pragma integrity_check", [], |connection| connection.get(0))?;
+    let verdict: String = connection.query_row("pragma integrity_check", [], |row| row.get(0))?;
     anyhow::ensure!(verdict == "ok", "integrity_check: {verdict}");
     let tables = "select count(*) from sqlite_schema where name = 'calls'";
-    if connection.query_row(tables, [], |connection| connection.get::<_, i64>(0))? == 0 {
+    if connection.query_row(tables, [], |row| row.get::<_, i64>(0))? == 0 {
         return Ok(HashSet::new());
     }
     let mut statement = connection.prepare("select id from calls")?;
-    let ids = statement.query_map([], |statement| statement.get(0))?.collect::<Result<_, _>>()?;
+    let ids = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
     Ok(ids)
 }
 
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_can_be_read_whatever_its_plan_says() {
+    fn entry_with_any_plan_is_valid_toml() {
         let plan = "call=garbage(text,3); \\ \"x\"";
         let entry =
             ServerEntry { name: "a b".into(), plan: plan.into(), program: Program::Missing };
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_history_that_is_not_there_is_empty_and_a_broken_one_is_told() {
+    fn missing_history_is_empty_and_a_corrupt_one_is_an_error() {
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("history.db");
         assert_eq!(history_call_ids(&path).unwrap(), HashSet::new());

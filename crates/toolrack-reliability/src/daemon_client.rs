@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_says_how_it_went_and_how_much_follows() {
+    fn response_head_is_parsed() {
         check("HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n", Some((200, 12)));
         check("HTTP/1.1 204 No Content\r\n\r\n", Some((204, 0)));
         check("HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n", None);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_good_status_is_sound() {
+    fn only_2xx_is_a_success() {
         let of = |status| ApiResponse { status, body: Value::Bool(true) }.success_body().ok();
         assert_eq!([of(200), of(201)], [Some(true.into()), Some(true.into())]);
         assert_eq!([of(199), of(409), of(503)], [None, None, None]);

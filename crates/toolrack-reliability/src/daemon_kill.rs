@@ -5,10 +5,12 @@
 //! record is acknowledged once the history has returned it, a config once the save has returned.
 
 use std::collections::HashSet;
+use std::fs;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, io, thread};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -70,12 +72,12 @@ pub(crate) fn run(
     kills.push((seeds.all().first().copied().unwrap_or_default(), last));
     findings.count("servers", N_SERVERS);
     findings.count("kills", n_cycles);
-    findings.count("survivors", kills.iter().map(|kill| kill.1.n_survivors).sum());
+    findings.count("survivors", kills.iter().map(|(_, kill)| kill.n_survivors).sum());
     let times = |of: fn(&KillResult) -> Option<Duration>| {
-        Percentiles::from_times(kills.iter().filter_map(|kill| of(&kill.1)).collect())
+        Percentiles::from_times(kills.iter().filter_map(|(_, kill)| of(kill)).collect())
     };
-    findings.spread("clean", times(|value| value.clean));
-    findings.spread("ready", times(|value| value.ready));
+    findings.percentiles("clean", times(|kill| kill.clean));
+    findings.percentiles("ready", times(|kill| kill.ready));
     durability.report(&mut findings);
     for (seed, kill) in kills {
         kill.failures.into_iter().for_each(|what| findings.fail(seed, what));
@@ -128,7 +130,7 @@ fn final_run(
     daemon.handle.signal(Signal::TERM);
     let code = daemon.wait_exit(STOP_LIMIT);
     if code != Some(0) {
-        failures.push(format!("asked to end, the daemon exited with {code:?}"));
+        failures.push(format!("after SIGTERM the daemon exited with {code:?}"));
     }
     let left = kill_marked(&daemon_home.marker);
     if !left.is_empty() {
@@ -184,7 +186,9 @@ impl DurabilityCheck {
         self.n_saved += saves.len().saturating_sub(1) as u64;
         match fs::read_to_string(self.home.config_file()) {
             Ok(found) if is_expected_config(&self.config, &saves, &found) => self.config = found,
-            Ok(found) => faults.push(format!("the config is neither old nor new: {found}")),
+            Ok(found) => {
+                faults.push(format!("the config is neither the old nor the new one: {found}"));
+            }
             Err(error) => faults.push(format!("the config cannot be read: {error}")),
         }
         match history_call_ids(&self.home.history_file()) {
@@ -192,7 +196,7 @@ impl DurabilityCheck {
                 self.n_unwritten += answered.difference(&history_call_ids).count() as u64;
                 let n_lost = self.shown.difference(&history_call_ids).count();
                 if n_lost > 0 {
-                    faults.push(format!("{n_lost} calls are gone that the history has shown"));
+                    faults.push(format!("{n_lost} acknowledged calls are missing in the history"));
                 }
             }
             Err(error) => faults.push(format!("the history cannot be used: {error}")),
@@ -206,7 +210,7 @@ impl DurabilityCheck {
         findings.count("calls_unwritten", self.n_unwritten);
         findings.count("configs_saved", self.n_saved);
         if self.shown.is_empty() || self.n_saved == 0 {
-            findings.fail(0, "there was no load, so nothing was put to the test");
+            findings.fail(0, "there was no load, so nothing was tested");
         }
     }
 }
@@ -265,7 +269,7 @@ struct Load<'a> {
 fn load_until_killed(daemon: &RunningDaemon<'_>, life: Duration, random: &mut Random) -> Killed {
     let load = Load { observed: Mutex::default(), expects_close: AtomicBool::new(false), daemon };
     let streams: Vec<Random> =
-        (0..N_CALLERS).map(|value| Random::new(random.draw(), value)).collect();
+        (0..N_CALLERS).map(|stream| Random::new(random.draw(), stream)).collect();
     let at = thread::scope(|scope| {
         for stream in streams {
             let load = &load;
@@ -286,7 +290,7 @@ impl Load<'_> {
     fn run(&self, who: &str, work: impl FnOnce(&mut DaemonClient) -> io::Result<()>) {
         let ended = self.daemon.client().and_then(|mut client| work(&mut client));
         if !self.expects_close.load(Ordering::Acquire) {
-            self.observed().failures.push(format!("{who} came to an end: {ended:?}"));
+            self.observed().failures.push(format!("{who} failed: {ended:?}"));
         }
     }
 
@@ -362,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn a_config_is_old_or_new() {
+    fn config_is_the_acknowledged_or_the_one_in_flight() {
         check_saves(&[], &["old"]);
         check_saves(&["one"], &["old", "one"]);
         check_saves(&["one", "two"], &["one", "two"]);
@@ -374,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_is_replaced_if_it_is_ours() {
+    fn only_our_marker_line_is_replaced() {
         check_split("a = 1\n", ("a = 1\n", 0));
         check_split("a = 1\n# saved 7\n", ("a = 1\n", 7));
         check_split("# saved by hand\n", ("# saved by hand\n", 0));

@@ -9,12 +9,10 @@ use rustix::process::Signal;
 use crate::daemon::{DaemonHome, ServerEntry};
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::process::kill_marked;
-use crate::process::{describe_leftovers, wait_cleaned};
+use crate::process::{describe_leftovers, kill_marked, wait_cleaned};
 use crate::random::{Random, Seeds};
 use crate::subreaper::Subreaper;
-use crate::timing::Percentiles;
-use crate::timing::now;
+use crate::timing::{Percentiles, now};
 
 /// Servers of a daemon. All of them resist shutdown.
 const N_SERVERS: u64 = 50;
@@ -65,7 +63,7 @@ pub(crate) fn run(
     seeds: &Seeds,
 ) -> anyhow::Result<Findings> {
     let entries: Vec<ServerEntry> = (0..N_SERVERS)
-        .map(|value| ServerEntry::scripted(format!("stubborn-{value}"), PLAN))
+        .map(|number| ServerEntry::scripted(format!("stubborn-{number}"), PLAN))
         .collect();
     let daemon_home = DaemonHome::new(&entries)?;
     let mut findings = Findings::default();
@@ -86,13 +84,13 @@ pub(crate) fn run(
 fn add(findings: &mut Findings, prefix: &str, all: Vec<(u64, StopResult)>) {
     findings.count(&format!("{prefix}rounds"), all.len() as u64);
     let times = |of: fn(&StopResult) -> Duration| {
-        Percentiles::from_times(all.iter().map(|value| of(&value.1)).collect())
+        Percentiles::from_times(all.iter().map(|(_, stop)| of(stop)).collect())
     };
-    findings.spread(&format!("{prefix}exit"), times(|value| value.took));
+    findings.percentiles(&format!("{prefix}exit"), times(|stop| stop.took));
     if prefix == TWICE {
-        findings.spread(&format!("{prefix}clean"), times(|value| value.clean));
+        findings.percentiles(&format!("{prefix}clean"), times(|stop| stop.clean));
     }
-    let n_survivors = all.iter().map(|value| value.1.n_survivors).sum();
+    let n_survivors = all.iter().map(|(_, stop)| stop.n_survivors).sum();
     findings.count(&format!("{prefix}survivors"), n_survivors);
     for (seed, ended) in all {
         ended.failures.into_iter().for_each(|what| findings.fail(seed, what));
@@ -154,7 +152,7 @@ fn judge(signals: Signals, took: Duration, code: Option<i32>) -> Option<String> 
         Signals::Two => SECOND_LIMIT,
     };
     if took > limit {
-        return Some(format!("{signals:?}: the end came {took:?} after the signal"));
+        return Some(format!("{signals:?}: the exit came {took:?} after the signal"));
     }
     let is_right = match signals {
         Signals::One => code == Some(0),
@@ -183,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_judged_by_its_time_and_its_code() {
+    fn stop_is_judged_by_time_and_exit_code() {
         check(Signals::One, 7000, &[Some(0)]);
         check(Signals::One, 7001, &[]);
         check(Signals::Two, 1000, &[Some(0), Some(1)]);

@@ -10,8 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use toolrack_testkit::{Journal, JournalEvent, Marker, zombies_of};
-use toolrack_transport::Line as _;
-use toolrack_transport::RawJson;
+use toolrack_transport::{Line as _, RawJson};
 
 use crate::call_log::GRACE;
 use crate::fault_plans::{Action, Expected, Observation, PLANS, Plan, Step, Weight};
@@ -63,7 +62,7 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     findings.count("runs", results.len() as u64);
     let overruns = results.iter().map(|(_, results)| results.overrun);
     findings.measure("overrun_max_ms", millis(overruns.max().unwrap_or_default()));
-    findings.spread(
+    findings.percentiles(
         "close",
         Percentiles::from_times(results.iter().map(|(_, results)| results.closing).collect()),
     );
@@ -85,17 +84,17 @@ async fn run_plans(
     n_lanes: usize,
     seeds: &Seeds,
 ) -> Vec<(u64, PlanResult)> {
-    let places = Arc::new(Semaphore::new(n_lanes));
+    let permits = Arc::new(Semaphore::new(n_lanes));
     let mut playing = JoinSet::new();
     let rounds = (0..n_rounds).flat_map(|_| plans.iter().copied());
     for (number, plan) in (0..).zip(rounds) {
         let (seed, random) = seeds.for_cycle(number);
-        let places = Arc::clone(&places);
+        let permits = Arc::clone(&permits);
         playing.spawn(async move {
             // The semaphore is never closed.
-            let place = places.acquire().await;
+            let permit = permits.acquire().await;
             let results = Box::pin(run_plan(plan, random)).await;
-            drop(place);
+            drop(permit);
             (
                 seed,
                 results.unwrap_or_else(|what| PlanResult {
@@ -142,10 +141,10 @@ async fn run_plan(plan: &Plan, mut random: Random) -> Result<PlanResult, String>
     }
     if let Some(expected) = plan.n_cancelled {
         let journal = Journal::read(file.path()).map_err(|error| about(error.to_string()))?;
-        let told =
+        let n_cancelled =
             journal.records.iter().filter(|record| record.event == JournalEvent::Cancelled).count();
-        if told != expected {
-            results.failures.push(format!("{told} calls were cancelled, not {expected}"));
+        if n_cancelled != expected {
+            results.failures.push(format!("{n_cancelled} calls were cancelled, not {expected}"));
         }
     }
     results.failures = results.failures.into_iter().map(about).collect();
@@ -158,10 +157,10 @@ async fn run_step(peer: &Arc<Peer>, step: Step, call_timeout: Duration, results:
         Action::Call { n_calls, .. } => n_calls,
         Action::Initialize | Action::List => 1,
     };
-    let mut asking = JoinSet::new();
+    let mut requests = JoinSet::new();
     for number in 0..n_calls {
         let peer = Arc::clone(peer);
-        asking.spawn(async move {
+        requests.spawn(async move {
             let started = Instant::now();
             let seen =
                 timeout(HUNG, Box::pin(send_request(&peer, step.action, number, call_timeout)))
@@ -172,7 +171,7 @@ async fn run_step(peer: &Arc<Peer>, step: Step, call_timeout: Duration, results:
             )
         });
     }
-    for (seen, took) in asking.join_all().await {
+    for (seen, took) in requests.join_all().await {
         let overrun = took.saturating_sub(call_timeout);
         results.overrun = results.overrun.max(overrun);
         if overrun > GRACE {

@@ -4,8 +4,7 @@
 
 mod table;
 
-use toolrack_transport::RawJson;
-use toolrack_transport::{Exit, LineError, TransportError};
+use toolrack_transport::{Exit, LineError, RawJson, TransportError};
 
 pub(crate) use table::PLANS;
 
@@ -144,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plans_have_names_of_their_own_and_something_to_do() {
+    fn plans_have_unique_names_and_steps() {
         let names: BTreeSet<&str> = PLANS.iter().map(|plan| plan.name).collect();
         assert_eq!(names.len(), PLANS.len());
         assert!(PLANS.len() >= 40, "{} plans", PLANS.len());
@@ -163,7 +162,8 @@ mod tests {
         // Own stdout (39), retries (45), exhausted ids (50) and locks (59) are not server behavior; progress (44),
         // duplicate keys (52) and schemas (63) are tested where they are parsed.
         let not_ours = [39, 44, 45, 50, 52, 59, 63];
-        let expected: BTreeSet<u32> = (21..=62).filter(|value| !not_ours.contains(value)).collect();
+        let expected: BTreeSet<u32> =
+            (21..=62).filter(|number| !not_ours.contains(number)).collect();
         let missing: Vec<&u32> = expected.difference(&covered).collect();
         assert!(missing.is_empty(), "no plan for {missing:?}");
     }
@@ -185,12 +185,12 @@ mod tests {
         ];
         let seen = Observation::from_outcome(&outcome, |result| *result != RawJson::NULL);
         let found: Vec<Expected> =
-            all.into_iter().filter(|value| value.matches_outcome(&seen)).collect();
+            all.into_iter().filter(|expected| expected.matches_outcome(&seen)).collect();
         assert_eq!(found, admitting, "{seen:?}");
     }
 
     #[test]
-    fn only_the_expected_outcome_is_admitted() {
+    fn only_the_expected_outcome_matches() {
         let failed = |error| Err(LineError::unknown(error));
         let exited = |exit| TransportError::ProcessExited(ServerExit { exit, stderr: [].into() });
         let refused = |code| TransportError::from(JsonRpcError::new(code, "no"));

@@ -60,12 +60,12 @@ impl Findings {
 
     /// Adds a number that is not a count. NaN and infinity are left out.
     pub(crate) fn measure(&mut self, name: &str, number: f64) {
-        self.figures.0.extend(Number::from_f64(number).map(|f64| (name.to_owned(), f64)));
+        self.figures.0.extend(Number::from_f64(number).map(|number| (name.to_owned(), number)));
     }
 
     /// Three figures: `name_p50_ms`, `name_p99_ms`, `name_max_ms`.
-    pub(crate) fn spread(&mut self, name: &str, spread: Percentiles) {
-        let Percentiles { p50, p99, max } = spread;
+    pub(crate) fn percentiles(&mut self, name: &str, percentiles: Percentiles) {
+        let Percentiles { p50, p99, max } = percentiles;
         for (part, time) in [("p50", p50), ("p99", p99), ("max", max)] {
             self.measure(&format!("{name}_{part}_ms"), millis(time));
         }
@@ -140,7 +140,7 @@ mod tests {
         let mut findings = Findings::default();
         findings.count("cycles", 300);
         let ms = Duration::from_millis;
-        findings.spread(
+        findings.percentiles(
             "clean",
             Percentiles { p50: ms(1), p99: ms(2), max: Duration::from_micros(2500) },
         );
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_keep_their_order_on_the_way_through_json() {
+    fn figures_keep_their_order_in_json() {
         let findings = sample();
         let line = serde_json::to_string(&findings).unwrap();
         assert_eq!(
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_one_line_for_people() {
+    fn figures_display_on_one_line() {
         let shown = sample().figures.to_string();
         assert_eq!(shown, "cycles 300 · clean_p50_ms 1.0 · clean_p99_ms 2.0 · clean_max_ms 2.5");
     }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn one_failure_fails_a_gate_and_a_skip_is_no_pass() {
+    fn one_failure_fails_a_gate_and_a_skip_is_not_a_pass() {
         check(None, 0, Verdict::Pass);
         check(None, 1, Verdict::Fail);
         check(Some("no /proc here"), 0, Verdict::Skipped);
@@ -188,7 +188,7 @@ mod tests {
         for cycle in 0..50 {
             findings.fail(cycle, format!("cycle {cycle}"));
         }
-        let last = findings.failures.last().map(|failures| failures.seed);
+        let last = findings.failures.last().map(|failure| failure.seed);
         assert_eq!((findings.n_failures, findings.failures.len(), last), (50, SHOWN, Some(19)));
     }
 }

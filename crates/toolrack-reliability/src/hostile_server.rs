@@ -14,16 +14,14 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::daemon::history_call_ids;
-use crate::daemon::{DaemonHome, RunningDaemon, ServerEntry};
+use crate::daemon::{DaemonHome, RunningDaemon, ServerEntry, history_call_ids};
 use crate::daemon_client::DaemonClient;
 use crate::findings::Findings;
 use crate::gate::Effort;
 use crate::process::{self, ProcessHandle, kill_marked};
 use crate::random::{Random, Seeds};
 use crate::subreaper::Subreaper;
-use crate::timing::now;
-use crate::timing::{Percentiles, millis};
+use crate::timing::{Percentiles, millis, now};
 
 /// Servers of the daemon, including the hostile one.
 const N_SERVERS: u64 = 20;
@@ -91,7 +89,7 @@ fn run_scenario(
 ) -> Result<(), String> {
     let why = |error: io::Error| error.to_string();
     let mut entries = vec![ServerEntry::scripted(HOSTILE, plan)];
-    entries.extend((1..N_SERVERS).map(|value| ServerEntry::scripted(healthy(value), "")));
+    entries.extend((1..N_SERVERS).map(|number| ServerEntry::scripted(healthy(number), "")));
     let daemon_home = DaemonHome::new(&entries).map_err(why)?;
     let mut daemon = daemon_home.start(subreaper)?;
     daemon.wait_ready()?;
@@ -107,15 +105,15 @@ fn run_scenario(
 
     let (inside, n_unanswered) = thread::scope(|scope| {
         let (daemon, call_timeout) = (&daemon, 2 * WARM_UP + window);
-        let rousing: Vec<_> = (0..=N_UNREAD)
-            .map(|value| scope.spawn(move || call_hostile_server(daemon, value, call_timeout)))
+        let hostile_calls: Vec<_> = (0..=N_UNREAD)
+            .map(|number| scope.spawn(move || call_hostile_server(daemon, number, call_timeout)))
             .collect();
         thread::sleep(WARM_UP);
         let inside = call_for(daemon, window, random);
-        let unanswered = rousing
+        let unanswered = hostile_calls
             .into_iter()
-            .filter_map(|rousing| rousing.join().ok())
-            .filter(|rousing| *rousing);
+            .filter_map(|call| call.join().ok())
+            .filter(|unanswered| *unanswered);
         (inside, unanswered.count())
     });
     let inside = inside?;
@@ -129,7 +127,7 @@ fn run_scenario(
         return Err(format!("only {n_unanswered} calls to the hostile server had to wait"));
     }
     if code != Some(0) || !left.is_empty() {
-        return Err(format!("asked to end, the daemon exited with {code:?} and left {left:?}"));
+        return Err(format!("after SIGTERM the daemon exited with {code:?} and left {left:?}"));
     }
     // The hostile server must not push records out of the queues that all servers share.
     let n_lost = inside.ids.difference(&history_call_ids).count();
@@ -170,7 +168,9 @@ fn judge(outside: &Calls, inside: &Calls) -> Result<(), String> {
     let p99 = |calls: &Calls| Percentiles::from_times(calls.times.clone()).p99;
     let (outside, inside) = (p99(outside), p99(inside));
     if inside.is_zero() || inside > outside * MAX_RATIO {
-        return Err(format!("p99 of the others is {inside:?}, with a stranger it is {outside:?}"));
+        return Err(format!(
+            "p99 of the other servers is {inside:?}, beside an unrelated process it is {outside:?}"
+        ));
     }
     Ok(())
 }
@@ -183,7 +183,7 @@ fn call_for(
 ) -> Result<Calls, String> {
     let deadline = now() + window;
     let streams: Vec<Random> =
-        (0..N_CALLERS).map(|value| Random::new(random.draw(), value)).collect();
+        (0..N_CALLERS).map(|stream| Random::new(random.draw(), stream)).collect();
     let parts: Vec<io::Result<Calls>> = thread::scope(|scope| {
         let callers: Vec<_> = streams
             .into_iter()
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn others_may_take_twice_as_long_and_may_not_fail() {
+    fn healthy_calls_may_be_twice_as_slow_but_not_fail() {
         let fine = calls(10, &[]);
         assert_eq!(judge(&fine, &calls(20, &[])), Ok(()));
         for bad in [calls(21, &[]), calls(10, &["503"]), Calls::default()] {

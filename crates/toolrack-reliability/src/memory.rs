@@ -16,8 +16,7 @@ use toolrack_transport::{Line as _, LineError, RawJson};
 use crate::findings::Findings;
 use crate::gate::Effort;
 use crate::peer::{Peer, ServerScript};
-use crate::process;
-use crate::process::{kill_marked, run_to_exit};
+use crate::process::{self, kill_marked, run_to_exit};
 use crate::random::Seeds;
 
 /// Allowed peak above the baseline of a client with an open transport.
@@ -50,12 +49,13 @@ pub(crate) fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
                 }
             }
             Err(_) => {
-                findings.fail(seed, format!("{name}: nothing was measured: {}", output.exit_status))
+                findings
+                    .fail(seed, format!("{name}: nothing was measured: {}", output.exit_status));
             }
         }
         let left = kill_marked(&marker);
         if !left.is_empty() {
-            findings.fail(seed, format!("{name}: left behind and ended: {left:?}"));
+            findings.fail(seed, format!("{name}: left behind and killed: {left:?}"));
         }
     }
     Ok(findings)
@@ -64,7 +64,7 @@ pub(crate) fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
 fn judge(measured: &Measured) -> Result<(), String> {
     let Measured { baseline_kib, peak_kib, received } = measured;
     if *received == 0 {
-        return Err("no flood came, so nothing was put to the test".to_owned());
+        return Err("no flood arrived, so nothing was tested".to_owned());
     }
     if peak_kib.saturating_sub(*baseline_kib) > BOUND_KIB {
         return Err(format!(
@@ -75,10 +75,7 @@ fn judge(measured: &Measured) -> Result<(), String> {
 }
 
 fn value_name(flood: Flood) -> String {
-    flood
-        .to_possible_value()
-        .map(|possible_value| possible_value.get_name().to_owned())
-        .unwrap_or_default()
+    flood.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 /// Calls before the flood, so that the baseline includes what every call needs.
@@ -155,7 +152,7 @@ impl Flood {
             }
             _ => &[],
         };
-        ["--plan", &plan].iter().chain(extra).map(|value| (*value).to_owned()).collect()
+        ["--plan", &plan].iter().chain(extra).map(|arg| (*arg).to_owned()).collect()
     }
 }
 
@@ -258,7 +255,7 @@ struct NamedTool {
 /// Resets the peak resident size, so that `VmHWM` covers only the flood.
 fn reset_peak_rss() -> anyhow::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).open("/proc/self/clear_refs")?;
-    file.write_all(b"5").context("the peak of resident memory cannot be reset")
+    file.write_all(b"5").context("cannot reset the peak of resident memory")
 }
 
 fn status(field: &str) -> anyhow::Result<u64> {
@@ -283,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_judged_by_what_the_flood_added() {
+    fn memory_is_judged_by_the_growth() {
         check(5_000, 5_000 + BOUND_KIB, 1, Ok(()));
         check(5_000, 4_000, 1, Ok(()));
         check(
@@ -292,18 +289,18 @@ mod tests {
             1,
             Err("the peak of 54153 KiB lies more than 49152 KiB above 5000 KiB"),
         );
-        check(5_000, 5_000, 0, Err("no flood came, so nothing was put to the test"));
+        check(5_000, 5_000, 0, Err("no flood arrived, so nothing was tested"));
     }
 
     #[test]
-    fn a_field_is_found_by_its_whole_name() {
+    fn status_field_matches_its_whole_name() {
         assert_eq!(kib("VmRSS:\t  10 kB\nVmHWM:\t    2048 kB\n", "VmHWM"), Some(2048));
         assert_eq!(kib("VmHWMX:\t    2048 kB\n", "VmHWM"), None);
         assert_eq!(kib("VmHWM:\tmuch\n", "VmHWM"), None);
     }
 
     #[test]
-    fn a_flood_comes_after_the_warm_up() {
+    fn flood_comes_after_the_warm_up() {
         let check = |flood: Flood, effort, expected: &[&str]| {
             assert_eq!(flood.args(effort), expected);
         };

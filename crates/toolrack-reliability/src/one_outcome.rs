@@ -86,7 +86,7 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
         compare(&batch, &journal, &mut totals, &mut findings)?;
         let left = kill_marked(&marker);
         if !left.is_empty() {
-            findings.fail(seed, format!("left behind and ended: {left:?}"));
+            findings.fail(seed, format!("left behind and killed: {left:?}"));
         }
         std::fs::remove_file(&journal).context("the journal")?;
         crate::print_progress(format!("G03: {} calls compared", totals.n_calls));
@@ -173,7 +173,10 @@ fn compare(
         match nonce.filter(|nonce| *nonce < call_log.n_calls() as u64) {
             Some(nonce) => *executions.entry(nonce).or_default() += 1,
             None => {
-                findings.fail(batch.seed, format!("a server ran what nobody called: {record:?}"));
+                findings.fail(
+                    batch.seed,
+                    format!("a server ran a call that was never made: {record:?}"),
+                );
             }
         }
     }
@@ -269,7 +272,8 @@ impl ServerSlot {
     /// Returns a server that is not the known dead one. It may die at any moment.
     async fn peer(&mut self, dead: Option<&Arc<Peer>>) -> Option<Arc<Peer>> {
         let is_dead = |peer: &Arc<Peer>| dead.is_some_and(|dead| Arc::ptr_eq(peer, dead));
-        let usable = |value: &Option<Arc<Peer>>| value.as_ref().is_some_and(|peer| !is_dead(peer));
+        let usable =
+            |current: &Option<Arc<Peer>>| current.as_ref().is_some_and(|peer| !is_dead(peer));
         let found = timeout(REOPEN_LIMIT, self.current.wait_for(usable)).await;
         found.ok()?.ok()?.clone()
     }
@@ -314,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_are_told_apart() {
+    fn outcomes_are_classified() {
         let result = |text, nonce| {
             let blocks = format!(r#"{{"content":[{{"text":"{text}"}},{{"text":"{nonce}"}}]}}"#);
             Ok(RawJson::new(blocks))

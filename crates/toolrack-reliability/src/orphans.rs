@@ -17,14 +17,13 @@ use toolrack_testkit::Marker;
 use crate::findings::Findings;
 use crate::gate::Effort;
 use crate::owner::{ASK, FINE, GONE, READY, SWEPT, Sweep};
-use crate::process;
-use crate::process::ProcessHandle;
-use crate::process::{CLEANUP_LIMIT, POLL_INTERVAL, describe_leftovers, wait_cleaned, wait_gone};
+use crate::process::{
+    self, CLEANUP_LIMIT, POLL_INTERVAL, ProcessHandle, describe_leftovers, wait_cleaned, wait_gone,
+};
 use crate::process_table::{ProcessEntry, ProcessTable};
 use crate::random::{Random, Seeds};
 use crate::subreaper::Subreaper;
-use crate::timing::Percentiles;
-use crate::timing::now;
+use crate::timing::{Percentiles, now};
 
 /// Zombies may exist for this long after everything has exited.
 const ZOMBIE_LIMIT: Duration = Duration::from_millis(200);
@@ -69,9 +68,9 @@ pub(crate) fn run(subreaper: &Subreaper, effort: Effort, seeds: &Seeds) -> Findi
     );
     let all =
         in_turn(effort.select(20, 300), &|random| kill_owner_and_guardians(subreaper, random));
-    let n_swept = all.iter().map(|all| all.n_swept).sum();
+    let n_swept = all.iter().map(|cycle| cycle.n_swept).sum();
     if n_swept == 0 {
-        findings.fail(0, "nobody was left for the sweep, so it was not put to the test");
+        findings.fail(0, "no process was left for the sweep, so it was not tested");
     }
     add(&mut findings, "sweep_", all);
     findings.count("sweep_ended", n_swept);
@@ -86,10 +85,10 @@ pub(crate) fn run(subreaper: &Subreaper, effort: Effort, seeds: &Seeds) -> Findi
 fn add(findings: &mut Findings, prefix: &str, cycles: Vec<Cycle>) {
     let total = |of: fn(&Cycle) -> u64| cycles.iter().map(of).sum();
     findings.count(&format!("{prefix}cycles"), cycles.len() as u64);
-    findings.count(&format!("{prefix}survivors"), total(|value| value.n_survivors));
-    findings.count(&format!("{prefix}zombies"), total(|value| value.n_zombies));
+    findings.count(&format!("{prefix}survivors"), total(|cycle| cycle.n_survivors));
+    findings.count(&format!("{prefix}zombies"), total(|cycle| cycle.n_zombies));
     let times = cycles.iter().filter_map(|cycle| cycle.clean).collect();
-    findings.spread(&format!("{prefix}clean"), Percentiles::from_times(times));
+    findings.percentiles(&format!("{prefix}clean"), Percentiles::from_times(times));
     for Cycle { seed, failure, .. } in cycles {
         if let Some(what) = failure {
             findings.fail(seed, what);
@@ -143,8 +142,8 @@ fn kill_guardian(subreaper: &Subreaper, mut random: Random) -> Result<Cycle, Str
     owner.wait_ready()?;
     let table = ProcessTable::read();
     let guardians = guardians(&table, owner.handle.pid)?;
-    let place = usize::try_from(random.below(guardians.len() as u64)).unwrap_or_default();
-    let Some(guardian) = guardians.get(place) else { return Err("no guardian".to_owned()) };
+    let index = usize::try_from(random.below(guardians.len() as u64)).unwrap_or_default();
+    let Some(guardian) = guardians.get(index) else { return Err("no guardian".to_owned()) };
     let tree = table.descendants(guardian.pid);
     let Some(handle) = ProcessHandle::open(guardian.pid).filter(|_| guardian.is_alive()) else {
         return Err("a guardian ended by itself".to_owned());
@@ -152,8 +151,9 @@ fn kill_guardian(subreaper: &Subreaper, mut random: Random) -> Result<Cycle, Str
     let killed = now();
     handle.kill();
     // The owner is alive, so it must reap its dead guardian.
-    let left =
-        || tree.iter().filter(|tree| tree.is_alive()).count() + usize::from(guardian.exists());
+    let left = || {
+        tree.iter().filter(|process| process.is_alive()).count() + usize::from(guardian.exists())
+    };
     let mut cycle = Cycle::empty();
     match wait_gone(killed, &left) {
         Ok(clean) => cycle.clean = Some(clean),
@@ -193,7 +193,7 @@ fn kill_owner_and_guardians(subreaper: &Subreaper, mut random: Random) -> Result
     let unreaped = (random.below(2) == 0).then(|| subreaper.leave_unreaped(&owner.handle));
     let owner = if unreaped.is_some() { "a zombie" } else { "gone" };
     // Stopped first, no process can react to the death of another: all die in the same instant.
-    all().for_each(|all| all.signal(Signal::STOP));
+    all().for_each(|process| process.signal(Signal::STOP));
     all().for_each(ProcessHandle::kill);
     for handle in all() {
         if !handle.wait_exit(CLEANUP_LIMIT) {
@@ -297,7 +297,7 @@ struct OwnerHandle {
 impl OwnerHandle {
     /// Starts an owner that carries the marker; its children inherit it.
     fn start(subreaper: &Subreaper, marker: &Marker, sweep: Sweep) -> Result<Self, String> {
-        let why = |error: std::io::Error| format!("the victim does not start: {error}");
+        let why = |error: std::io::Error| format!("the owner does not start: {error}");
         let mut command = process::own_program().map_err(why)?;
         command.args(["victim", "--marker", marker.value()]);
         if sweep == Sweep::First {
@@ -307,7 +307,7 @@ impl OwnerHandle {
         command.env(name, value).stdin(Stdio::piped()).stdout(Stdio::piped());
         let (mut child, handle) = subreaper.start(&mut command).map_err(why)?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err("the victim has no pipes".to_owned());
+            return Err("the owner has no pipes".to_owned());
         };
         let (sender, lines) = sync_channel(LINES_AHEAD);
         thread::spawn(move || {
@@ -326,7 +326,7 @@ impl OwnerHandle {
     fn wait_ready(&mut self) -> Result<(), String> {
         match self.next_line()?.as_str() {
             READY => Ok(()),
-            other => Err(format!("the victim said `{other}` instead of being ready")),
+            other => Err(format!("the owner printed `{other}` instead of `ready`")),
         }
     }
 
@@ -334,19 +334,19 @@ impl OwnerHandle {
     fn swept(&mut self) -> Result<u64, String> {
         let line = self.next_line()?;
         let count = line.strip_prefix(SWEPT).and_then(|rest| rest.trim().parse().ok());
-        count.ok_or_else(|| format!("the victim said `{line}` instead of having swept"))
+        count.ok_or_else(|| format!("the owner printed `{line}` instead of `swept`"))
     }
 
     /// Makes the owner call each of its servers, and returns one status word for each.
     fn check_servers(&mut self) -> Result<Vec<String>, String> {
-        let asked = self.stdin.write_all(format!("{ASK}\n").as_bytes());
-        asked.map_err(|error| format!("the victim does not listen: {error}"))?;
+        let written = self.stdin.write_all(format!("{ASK}\n").as_bytes());
+        written.map_err(|error| format!("the owner does not read: {error}"))?;
         Ok(self.next_line()?.split_whitespace().map(str::to_owned).collect())
     }
 
     fn next_line(&mut self) -> Result<String, String> {
-        let heard = self.lines.recv_timeout(CALL_TIMEOUT);
-        heard.map_err(|silence| format!("the victim says nothing: {silence}"))
+        let line = self.lines.recv_timeout(CALL_TIMEOUT);
+        line.map_err(|silence| format!("the owner prints nothing: {silence}"))
     }
 }
 
@@ -362,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_moment_has_its_share_and_its_range() {
+    fn kill_times_follow_their_distribution() {
         let ms = Duration::from_millis;
         let mut counts = [0; 3];
         for stream in 0..1000 {

@@ -85,16 +85,16 @@ pub(crate) fn run(marker: &str, sweep: Sweep) -> anyhow::Result<ExitCode> {
 
 async fn start(marker: &str) -> anyhow::Result<Vec<Arc<Client>>> {
     let mut starting = JoinSet::new();
-    for (place, plan) in PLANS.into_iter().enumerate() {
+    for (index, plan) in PLANS.into_iter().enumerate() {
         let script = ServerScript::new(marker, &["--plan", plan])?;
-        starting.spawn(async move { (place, script.connect(START_LIMIT).await) });
+        starting.spawn(async move { (index, script.connect(START_LIMIT).await) });
     }
     let mut clients = Vec::new();
-    for (place, met) in starting.join_all().await {
-        let peer = met.with_context(|| format!("server {place}"))?;
-        clients.push((place, Arc::new(Client { peer, n_failed: AtomicU64::new(0) })));
+    for (index, met) in starting.join_all().await {
+        let peer = met.with_context(|| format!("server {index}"))?;
+        clients.push((index, Arc::new(Client { peer, n_failed: AtomicU64::new(0) })));
     }
-    clients.sort_by_key(|(place, _)| *place);
+    clients.sort_by_key(|(index, _)| *index);
     Ok(clients.into_iter().map(|(_, client)| client).collect())
 }
 

@@ -12,9 +12,9 @@ use tokio_util::sync::CancellationToken;
 use toolrack_stdio::{McpServerDef, StdioLine, StdioOptions};
 use toolrack_testkit::Marker;
 use toolrack_transport::{
-    Abandon, Ending, Inbox, Line, LineError, Outgoing, Patience, TransportError,
+    Abandon, Ending, Inbox, JsonRpcError, Line, LineError, Outgoing, Patience, RawJson, RequestId,
+    TransportError,
 };
-use toolrack_transport::{JsonRpcError, RawJson, RequestId};
 
 use crate::process;
 
@@ -49,7 +49,7 @@ impl ServerScript {
         let args = ["--lifetime", LIFETIME].iter().chain(args);
         let mut definition = McpServerDef {
             command: program.to_string_lossy().into_owned(),
-            args: args.map(|args| (*args).to_owned()).collect(),
+            args: args.map(|arg| (*arg).to_owned()).collect(),
             ..McpServerDef::default()
         };
         definition.env.insert(Marker::VARIABLE.to_owned(), marker.to_owned());
@@ -59,8 +59,8 @@ impl ServerScript {
     /// Starts the server, with this program as its guardian.
     pub(crate) async fn open(&self) -> Result<Peer, TransportError> {
         let incoming = Arc::new(IncomingCounter::default());
-        let heard: Arc<dyn Inbox> = Arc::<IncomingCounter>::clone(&incoming);
-        let line = StdioLine::open(&self.definition, StdioOptions::default(), heard).await?;
+        let handler: Arc<dyn Inbox> = Arc::<IncomingCounter>::clone(&incoming);
+        let line = StdioLine::open(&self.definition, StdioOptions::default(), handler).await?;
         let line = Arc::new(line);
         incoming.line.get_or_init(|| Arc::downgrade(&line));
         Ok(Peer { line, incoming })
@@ -162,20 +162,20 @@ pub(crate) fn texts(result: &RawJson) -> Option<Vec<String>> {
         text: String,
     }
     let CallResult { content } = result.decode().ok()?;
-    Some(content.into_iter().map(|content| content.text).collect())
+    Some(content.into_iter().map(|block| block.text).collect())
 }
 
 impl Inbox for IncomingCounter {
     /// A response that does not fit into the write queue is dropped.
     fn request(&self, id: RequestId, method: &str, _params: Option<RawJson>) {
         let Some(line) = self.line.get().and_then(Weak::upgrade) else { return };
-        let told = if method == "ping" {
-            let nothing: Result<&RawValue, _> = serde_json::from_str("{}");
-            nothing.map_or(Ok(()), |nothing| line.answer(&id, Ok(nothing)))
+        let sent = if method == "ping" {
+            let empty: Result<&RawValue, _> = serde_json::from_str("{}");
+            empty.map_or(Ok(()), |empty| line.answer(&id, Ok(empty)))
         } else {
             line.answer(&id, Err(&JsonRpcError::new(-32601, "not offered here")))
         };
-        told.unwrap_or_default();
+        sent.unwrap_or_default();
     }
 
     fn notification(&self, _method: &str, _params: Option<RawJson>) {
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_texts_of_a_result_are_read() {
+    fn result_texts_are_parsed() {
         check(
             r#"{"content":[{"type":"text","text":"a"},{"type":"text","text":"7"}]}"#,
             Some(&["a", "7"]),

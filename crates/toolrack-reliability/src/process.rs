@@ -3,13 +3,14 @@
 //! **Invariant:** a signal goes through a pidfd that was opened while the process was known to be the right one, so a
 //! reused pid is never hit.
 
+use std::io;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::sync_channel;
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{io, thread};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -72,7 +73,7 @@ pub(crate) fn own_program() -> io::Result<Command> {
 
 /// Command for a program.
 pub(crate) fn program(path: PathBuf) -> Command {
-    #[expect(clippy::disallowed_methods, reason = "a gate kills programs, and starts them for it")]
+    #[expect(clippy::disallowed_methods, reason = "a gate starts the programs that it kills")]
     Command::new(path)
 }
 
@@ -150,12 +151,12 @@ const RECHECK_DELAY: Duration = Duration::from_millis(20);
 /// Returns the time until no process was left, or the number of processes left after the limit.
 pub(crate) fn wait_gone(killed: Instant, n_left: &dyn Fn() -> usize) -> Result<Duration, usize> {
     loop {
-        let looked = now();
+        let checked_at = now();
         let left = n_left();
         if left == 0 {
             thread::sleep(RECHECK_DELAY);
             if n_left() == 0 {
-                return Ok(looked.saturating_duration_since(killed));
+                return Ok(checked_at.saturating_duration_since(killed));
             }
         } else if killed.elapsed() > CLEANUP_LIMIT {
             return Err(left);
@@ -173,7 +174,7 @@ pub(crate) fn wait_cleaned(marker: &Marker, killed: Instant) -> Result<Duration,
 pub(crate) fn describe_leftovers(left: &[Process]) -> String {
     let lines: Vec<String> = left
         .iter()
-        .map(|left| format!("{} {} {}", left.pid, left.state, left.command_line))
+        .map(|process| format!("{} {} {}", process.pid, process.state, process.command_line))
         .collect();
     format!("left after {CLEANUP_LIMIT:?}: {}", lines.join(" | "))
 }
@@ -183,13 +184,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_runs_has_a_handle_and_does_not_end() {
+    fn running_process_has_a_handle() {
         let own = ProcessHandle::open(std::process::id()).unwrap();
         assert!(!own.wait_exit(Duration::ZERO));
     }
 
     #[test]
-    fn nobody_is_ended_for_a_marker_that_nobody_carries() {
+    fn unused_marker_kills_nothing() {
         assert_eq!(kill_marked(&Marker::new()), Vec::new());
     }
 }

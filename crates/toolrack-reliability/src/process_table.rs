@@ -29,7 +29,7 @@ impl ProcessTable {
     }
 
     pub(crate) fn children(&self, parent: u32) -> Vec<ProcessEntry> {
-        self.0.iter().filter(|value| value.parent == parent).copied().collect()
+        self.0.iter().filter(|entry| entry.parent == parent).copied().collect()
     }
 
     /// Children, their children, and so on.
@@ -46,14 +46,14 @@ impl ProcessTable {
     /// CPU time of a process and its descendants. Exited children count for their parent, so nothing is lost between
     /// two snapshots.
     pub(crate) fn cpu_time_of_tree(&self, ancestor: u32) -> Duration {
-        let own = self.0.iter().filter(|value| value.pid == ancestor).copied();
-        let n_ticks: u32 = own.chain(self.descendants(ancestor)).map(|own| own.n_ticks).sum();
+        let own = self.0.iter().filter(|entry| entry.pid == ancestor).copied();
+        let n_ticks: u32 = own.chain(self.descendants(ancestor)).map(|entry| entry.n_ticks).sum();
         TICK * n_ticks
     }
 
     pub(crate) fn zombies(&self, ancestor: u32) -> Vec<ProcessEntry> {
         let mut found = self.descendants(ancestor);
-        found.retain(|found| found.is_zombie);
+        found.retain(|entry| entry.is_zombie);
         found
     }
 }
@@ -92,7 +92,7 @@ fn parse_stat(pid: u32, stat: &str) -> Option<ProcessEntry> {
     let is_zombie = matches!(fields.next()?, "Z" | "X");
     let parent = fields.next()?.parse().ok()?;
     // User and system time, of its own and of reaped children.
-    let times = fields.by_ref().skip(9).take(4).map_while(|fields| fields.parse::<u32>().ok());
+    let times = fields.by_ref().skip(9).take(4).map_while(|field| field.parse::<u32>().ok());
     let n_ticks = times.sum();
     let started = fields.nth(4)?.parse().ok()?;
     Some(ProcessEntry { pid, parent, started, is_zombie, n_ticks })
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_fields_of_stat_survive_odd_program_names() {
+    fn stat_is_parsed_with_unusual_program_names() {
         let stat = "77 (a) b) (c) Z 12 77 77 0 -1 0 0 0 0 0 1 2 30 4 20 0 1 0 4242 1 1";
         let zombie =
             ProcessEntry { pid: 77, parent: 12, started: 4242, is_zombie: true, n_ticks: 37 };
@@ -129,7 +129,7 @@ mod tests {
             entry(99, 1, false),
         ]);
         let pids =
-            |found: Vec<ProcessEntry>| found.iter().map(|found| found.pid).collect::<Vec<u32>>();
+            |found: Vec<ProcessEntry>| found.iter().map(|entry| entry.pid).collect::<Vec<u32>>();
         assert_eq!(pids(table.children(10)), [20, 21]);
         assert_eq!(pids(table.descendants(10)), [20, 21, 30, 40]);
         assert_eq!(pids(table.zombies(10)), [21, 40]);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_finds_itself_alive_and_no_guardian() {
+    fn own_process_is_alive_and_not_a_guardian() {
         let own = read_entry(std::process::id()).unwrap();
         let stranger = ProcessEntry { started: own.started + 1, ..own };
         let seen = [own.is_alive(), own.exists(), stranger.is_alive(), stranger.exists()];
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn load_is_the_first_number() {
+    fn load_average_is_the_first_number() {
         assert_eq!(parse_load("3.93 2.72 3.05 1/92 4711\n"), Some(3.93));
         assert_eq!(parse_load(""), None);
     }

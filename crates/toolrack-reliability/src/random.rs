@@ -45,8 +45,8 @@ impl Seeds {
     /// Returns the seed and the random stream of a cycle. Seeds take turns.
     pub(crate) fn for_cycle(&self, cycle: u64) -> (u64, Random) {
         let n_seeds = self.0.len() as u64;
-        let place = usize::try_from(cycle % n_seeds).unwrap_or_default();
-        let seed = self.0.get(place).copied().unwrap_or_default();
+        let index = usize::try_from(cycle % n_seeds).unwrap_or_default();
+        let seed = self.0.get(index).copied().unwrap_or_default();
         (seed, Random::new(seed, cycle / n_seeds))
     }
 }
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_choices() {
+    fn same_seed_gives_the_same_numbers() {
         assert_eq!(draws(7, 3), draws(7, 3));
         assert_ne!(draws(7, 3), draws(8, 3));
         assert_ne!(draws(7, 3), draws(7, 4));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_stay_in_their_range() {
+    fn numbers_stay_in_their_range() {
         let mut random = Random::new(1, 1);
         let (from, to) = (Duration::from_millis(10), Duration::from_millis(12));
         for _ in 0..1000 {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_that_was_asked_for_is_the_only_one() {
+    fn given_seed_is_the_only_one() {
         assert_eq!(Seeds::choose(Some(123)), Seeds(vec![123]));
         let chosen = Seeds::choose(None);
         assert_eq!(chosen.all().first_chunk(), Some(&FIXED));

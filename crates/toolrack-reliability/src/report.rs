@@ -48,7 +48,7 @@ impl GateReport {
         let verdict = findings.verdict();
         let Findings { figures, failures, n_failures, skipped } = findings;
         // Without a failure the newest seed is the useful one.
-        let seed = failures.first().map(|failures| failures.seed).or_else(|| seeds.last().copied());
+        let seed = failures.first().map(|failure| failure.seed).or_else(|| seeds.last().copied());
         let replay = replay(gate, effort, seed.unwrap_or_default());
         Self {
             gate,
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_that_held_shows_its_figures() {
+    fn passed_gate_shows_its_figures() {
         let mut findings = Findings::default();
         findings.count("cycles", 300);
         check(
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_that_broke_shows_where_and_how_to_see_it_again() {
+    fn failed_gate_shows_failures_and_replay() {
         let mut findings = Findings::default();
         for _ in 0..22 {
             findings.fail(2, "3 processes are left");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_that_could_not_run_says_why() {
+    fn skipped_gate_shows_the_reason() {
         check(
             Effort::Quick,
             Findings::skipped("no /proc here"),

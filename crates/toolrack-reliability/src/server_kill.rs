@@ -84,10 +84,10 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     findings.count("kills", kills.len() as u64);
     findings.count("kills_tried_again", gate.n_inconclusive.load(Ordering::Relaxed));
     findings.count("calls_pending", times.len() as u64);
-    findings.spread("outcome", Percentiles::from_times(times));
-    findings.spread("dying", spread(|value| value.exit_time));
-    findings.spread("own_share", spread(KillResult::our_latency));
-    findings.spread("close", spread(|value| value.closing));
+    findings.percentiles("outcome", Percentiles::from_times(times));
+    findings.percentiles("dying", spread(|kill| kill.exit_time));
+    findings.percentiles("own_share", spread(KillResult::our_latency));
+    findings.percentiles("close", spread(|kill| kill.closing));
     for (seed, KillResult { late, failures, .. }) in kills {
         failures.into_iter().chain(late).for_each(|what| findings.fail(seed, what));
     }
@@ -106,7 +106,7 @@ fn add_leftovers(
     findings.count("threads_before", before.n_threads as u64);
     findings.count("threads_after", after.n_threads as u64);
     if before != after {
-        findings.fail(0, format!("not everything was let go: {before:?} became {after:?}"));
+        findings.fail(0, format!("resources leaked: {before:?} became {after:?}"));
     }
     let n_zombies = zombies_of(std::process::id()).len() as u64;
     let survivors = kill_marked(marker);
@@ -181,15 +181,15 @@ async fn kill_one(script: &ServerScript, mut random: Random) -> Result<KillResul
     }
     sleep(random.time(Duration::ZERO, Duration::from_millis(5))).await;
     // A separate thread sees the exit, however busy the runtime is.
-    let exit_time = Arc::clone(&server);
-    let watch = thread::spawn(move || exit_time.wait_exit(CALL_TIMEOUT).then(Instant::now));
+    let watched = Arc::clone(&server);
+    let watch = thread::spawn(move || watched.wait_exit(CALL_TIMEOUT).then(Instant::now));
     let killed = Instant::now();
     server.kill();
     let mut kill = KillResult::default();
     match timeout(CALL_TIMEOUT, async { (pending.join_all().await, background.join_all().await) })
         .await
     {
-        Err(_) => kill.failures.push(format!("calls without an outcome after {CALL_TIMEOUT:?}")),
+        Err(_) => kill.failures.push(format!("calls still pending after {CALL_TIMEOUT:?}")),
         Ok((waited, background_ends)) => {
             let ended = watch.join().ok().flatten().ok_or("a killed server does not end")?;
             kill.exit_time = ended.saturating_duration_since(killed);
@@ -219,7 +219,7 @@ async fn server_handle(peer: &Peer) -> Result<ProcessHandle, String> {
         peer.call("pid", json!({}), CALL_TIMEOUT).await.map_err(|error| error.to_string())?;
     let ids = texts(&answer).and_then(|texts| serde_json::from_str(texts.first()?).ok());
     let handle = ids.and_then(|Ids { pid }| ProcessHandle::open(pid));
-    handle.ok_or_else(|| "the server does not say who it is".to_owned())
+    handle.ok_or_else(|| "the server does not report its pid".to_owned())
 }
 
 /// Makes a call that outlives the server, and counts it once it is sent.
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_kill_itself_is_the_right_outcome_of_a_waiting_call() {
+    fn pending_call_must_fail_with_the_kill() {
         check(killed_outcome(), [true, true]);
         check(Err(LineError::not_sent(exited(Exit::Signal(9)))), [false, true]);
         check(Err(LineError::not_sent(TransportError::StdinNotAvailable)), [false, true]);
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_is_timed_from_the_kill_or_from_a_later_call() {
+    fn outcome_is_timed_from_the_kill_or_a_later_call() {
         let killed = Instant::now();
         let mut kill = KillResult::default();
         for (issued, at) in [(killed - MS(500), MS(100)), (killed + MS(50), MS(151))] {
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kill_is_tried_again_only_if_the_machine_alone_was_late() {
+    fn kill_is_repeated_only_if_the_machine_was_slow() {
         let kills = [(1, 90), (1, 110), (50, 110), (51, 110), (160, 260), (160, 261)];
         let void = kills.map(|(exit_time, outcome)| kill(exit_time, outcome).is_inconclusive());
         assert_eq!(void, [false, false, false, true, true, false]);

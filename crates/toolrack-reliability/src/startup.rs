@@ -14,8 +14,7 @@ use crate::process::kill_marked;
 use crate::process_table::ProcessTable;
 use crate::random::Seeds;
 use crate::subreaper::Subreaper;
-use crate::timing::now;
-use crate::timing::{Percentiles, millis};
+use crate::timing::{Percentiles, millis, now};
 
 /// The daemon must accept calls within this time after its start.
 pub(crate) const READY_LIMIT: Duration = Duration::from_millis(300);
@@ -82,8 +81,8 @@ pub(crate) fn run(
         }
     }
     findings.count("rounds", n_rounds);
-    findings.spread("ready", Percentiles::from_times(ready));
-    findings.spread("healthy", Percentiles::from_times(healthy));
+    findings.percentiles("ready", Percentiles::from_times(ready));
+    findings.percentiles("healthy", Percentiles::from_times(healthy));
     Ok(findings)
 }
 
@@ -132,22 +131,23 @@ fn begin<'a>(
     }
     let listed = client.get("/api/servers").and_then(ApiResponse::success_body);
     let listed = listed.map_err(|error| format!("/api/servers: {error}"))?;
-    let well: Vec<String> = entries
+    let shown_running: Vec<String> = entries
         .iter()
         .filter(|entry| !is_healthy(entry))
-        .filter_map(|entry| said_well(&listed, entry))
+        .filter_map(|entry| broken_but_running(&listed, entry))
         .collect();
-    if !well.is_empty() {
-        return Err(format!("broken servers that look well: {}", well.join(", ")));
+    if !shown_running.is_empty() {
+        return Err(format!("broken servers shown as running: {}", shown_running.join(", ")));
     }
     Ok((daemon, Started { ready, healthy }))
 }
 
 /// Returns the name of a broken server whose status is `running`.
-fn said_well(listed: &Value, entry: &ServerEntry) -> Option<String> {
+fn broken_but_running(listed: &Value, entry: &ServerEntry) -> Option<String> {
     let servers = listed.get("servers")?.as_array()?;
-    let matches =
-        |value: &&Value| value.pointer("/config/name").and_then(Value::as_str) == Some(&entry.name);
+    let matches = |server: &&Value| {
+        server.pointer("/config/name").and_then(Value::as_str) == Some(&entry.name)
+    };
     let found = servers.iter().find(matches)?;
     let state = found.pointer("/status/status/state").and_then(Value::as_str);
     (state == Some("running")).then(|| entry.name.clone())
@@ -184,7 +184,7 @@ fn end(findings: &mut Findings, seed: u64, mut daemon: RunningDaemon<'_>) {
     daemon.handle.signal(Signal::TERM);
     let code = daemon.wait_exit(HUNG);
     if code != Some(0) {
-        findings.fail(seed, format!("asked to end, the daemon exited with {code:?}"));
+        findings.fail(seed, format!("after SIGTERM the daemon exited with {code:?}"));
     }
 }
 
@@ -193,19 +193,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fifth_is_broken_in_every_way() {
+    fn a_fifth_of_the_servers_is_broken_in_every_way() {
         let entries = entries(100);
         let broken: Vec<&ServerEntry> = entries.iter().filter(|entry| !is_healthy(entry)).collect();
         assert_eq!(broken.len(), 20);
-        let n_missing = broken.iter().filter(|broken| broken.program == Program::Missing).count();
+        let n_missing = broken.iter().filter(|entry| entry.program == Program::Missing).count();
         assert_eq!(n_missing, 4);
         for plan in BROKEN {
-            assert!(broken.iter().any(|broken| broken.plan == plan), "{plan}");
+            assert!(broken.iter().any(|entry| entry.plan == plan), "{plan}");
         }
     }
 
     #[test]
-    fn a_start_is_judged_by_both_times() {
+    fn start_is_judged_by_both_times() {
         let n_faults = |ready, healthy| {
             let ms = Duration::from_millis;
             judge(&Started { ready: ms(ready), healthy: ms(healthy) }).len()
@@ -214,12 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_server_that_runs_is_found() {
+    fn broken_server_shown_as_running_is_found() {
         let listed = serde_json::json!({ "servers": [
             { "config": { "name": "a" }, "status": { "status": { "state": "running" } } },
             { "config": { "name": "b" }, "status": { "status": { "state": "error" } } },
         ] });
-        let said = |name: &str| said_well(&listed, &ServerEntry::scripted(name, "start=exit"));
-        assert_eq!([said("a"), said("b"), said("c")], [Some("a".to_owned()), None, None]);
+        let found =
+            |name: &str| broken_but_running(&listed, &ServerEntry::scripted(name, "start=exit"));
+        assert_eq!([found("a"), found("b"), found("c")], [Some("a".to_owned()), None, None]);
     }
 }

@@ -50,10 +50,10 @@ impl Subreaper {
     pub(crate) fn open() -> io::Result<Arc<Self>> {
         become_subreaper()?;
         let subreaper = Arc::new(Self::default());
-        let ours = Arc::clone(&subreaper);
+        let reaper = Arc::clone(&subreaper);
         thread::spawn(move || {
             loop {
-                ours.reap();
+                reaper.reap();
                 thread::sleep(ROUND);
             }
         });
@@ -79,7 +79,7 @@ impl Subreaper {
     fn reap(&self) {
         let unreaped = self.unreaped();
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        for child in children().into_iter().filter(|children| !unreaped.contains(children)) {
+        for child in children().into_iter().filter(|child| !unreaped.contains(child)) {
             let pid = i32::try_from(child).ok().and_then(Pid::from_raw);
             // A child that still runs is checked again in the next round.
             pid.map(|pid| waitid(WaitId::Pid(pid), options)).transpose().unwrap_or_default();
@@ -105,9 +105,7 @@ fn children() -> Vec<u32> {
         .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
     lists
         .flat_map(|list| {
-            let pids = list
-                .split_ascii_whitespace()
-                .filter_map(|split_ascii_whitespace| split_ascii_whitespace.parse().ok());
+            let pids = list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
             pids.collect::<Vec<u32>>()
         })
         .collect()

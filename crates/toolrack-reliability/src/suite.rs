@@ -29,7 +29,7 @@ const AFTERMATH: Duration = Duration::from_secs(8);
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     process::scripted_server()?;
-    subreaper::become_subreaper().context("orphans of the gates cannot be adopted")?;
+    subreaper::become_subreaper().context("cannot become the child subreaper")?;
     let (effort, seeds) = (args.effort(), Seeds::choose(args.seed));
     let mut report = Report {
         effort,
@@ -38,25 +38,25 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         gates: Vec::new(),
     };
     for gate in args.gates() {
-        let gate = open(gate, effort, &seeds)?;
+        let gate = run_gate(gate, effort, &seeds)?;
         gate.lines().iter().for_each(crate::print_result);
         report.gates.push(gate);
     }
     let path = args.json.clone().map_or_else(default_report_path, Ok)?;
-    write(&path, &report).with_context(|| format!("{} cannot be written", path.display()))?;
+    write(&path, &report).with_context(|| format!("cannot write {}", path.display()))?;
     crate::print_result(format!("results: {}", path.display()));
     Ok(if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn open(gate: Gate, effort: Effort, seeds: &Seeds) -> anyhow::Result<GateReport> {
+fn run_gate(gate: Gate, effort: Effort, seeds: &Seeds) -> anyhow::Result<GateReport> {
     crate::print_progress(format!("{gate}: {}", gate.promise()));
     let started = now();
     let args = GateArgs { gate, effort, seeds: seeds.all().to_vec() };
     let mut child = process::own_program()?;
     let mut findings = read(run_to_exit(child.args(args.to_args()), effort.limit())?);
-    let left = end_descendants();
+    let left = kill_descendants();
     if !left.is_empty() {
-        findings.fail(first(seeds), format!("left behind and ended: {}", left.join(" | ")));
+        findings.fail(first(seeds), format!("left behind and killed: {}", left.join(" | ")));
     }
     // A failure outside of any seed gets the first seed, so that the replay command works.
     for failure in
@@ -76,7 +76,7 @@ fn first(seeds: &Seeds) -> u64 {
 fn read(output: ProcessOutput) -> Findings {
     match serde_json::from_str(output.stdout.trim()) {
         Ok(findings) => findings,
-        Err(_) => broken(format!("gave no findings: {}", output.exit_status)),
+        Err(_) => broken(format!("no findings: {}", output.exit_status)),
     }
 }
 
@@ -87,7 +87,7 @@ fn broken(what: String) -> Findings {
 }
 
 /// Waits for the processes that a gate left running; kills and describes the rest.
-fn end_descendants() -> Vec<String> {
+fn kill_descendants() -> Vec<String> {
     let deadline = now() + AFTERMATH;
     let mut ended = Vec::new();
     loop {
@@ -118,7 +118,7 @@ fn command_line(pid: u32) -> String {
 fn default_report_path() -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe()?;
     let target = program.parent().and_then(Path::parent);
-    Ok(target.context("this program lies in no target directory")?.join("reliability.json"))
+    Ok(target.context("this program is not in a target directory")?.join("reliability.json"))
 }
 
 fn write(path: &Path, report: &Report) -> anyhow::Result<()> {
@@ -138,7 +138,7 @@ fn commit() -> Option<String> {
     let packed = || {
         fs::read_to_string(git.join("packed-refs"))
             .ok()
-            .and_then(|to_string| packed_ref(&to_string, branch))
+            .and_then(|packed| packed_ref(&packed, branch))
     };
     loose.map(|loose| loose.trim().to_owned()).or_else(packed)
 }
@@ -160,17 +160,17 @@ mod tests {
     }
 
     #[test]
-    fn findings_are_read_and_silence_is_a_failure() {
+    fn missing_findings_are_a_failure() {
         let mut findings = Findings::default();
         findings.count("cycles", 3);
         check(&format!("{}\n", serde_json::to_string(&findings).unwrap()), &findings);
-        let silence = broken("gave no findings: signal: 9".to_owned());
+        let silence = broken("no findings: signal: 9".to_owned());
         check("", &silence);
         check("thread panicked", &silence);
     }
 
     #[test]
-    fn a_packed_branch_is_found() {
+    fn packed_branch_is_found() {
         let packed = "# pack-refs with: peeled\nabc refs/heads/other\ndef refs/heads/main\n";
         assert_eq!(packed_ref(packed, "refs/heads/main").as_deref(), Some("def"));
         assert_eq!(packed_ref(packed, "refs/heads/gone"), None);

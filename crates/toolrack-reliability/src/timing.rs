@@ -15,8 +15,8 @@ impl Percentiles {
     pub(crate) fn from_times(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         let rank = |share: usize| {
-            let place = (times.len() * share).div_ceil(100).saturating_sub(1);
-            times.get(place).copied().unwrap_or_default()
+            let index = (times.len() * share).div_ceil(100).saturating_sub(1);
+            times.get(index).copied().unwrap_or_default()
         };
         Self { p50: rank(50), p99: rank(99), max: rank(100) }
     }
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_are_times_that_were_measured() {
+    fn percentiles_are_measured_times() {
         check([], [0, 0, 0]);
         check([7], [7, 7, 7]);
         check([3, 1, 2], [2, 3, 3]);

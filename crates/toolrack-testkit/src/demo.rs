@@ -6,8 +6,7 @@
 mod tools;
 
 use std::collections::HashSet;
-use std::io;
-use std::io::{BufRead, Write};
+use std::io::{self, BufRead, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,8 +14,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tools::ToolOutcome;
 
-use crate::jsonrpc;
-use crate::jsonrpc::{Incoming, Params, Response, RpcError, error_code};
+use crate::jsonrpc::{self, Incoming, Params, Response, RpcError, error_code};
 use crate::message_sink::{MessageSink, PipeSink};
 use crate::revision::{Era, Revision, SupportedRevisions};
 use crate::timer::Timer;
@@ -158,7 +156,7 @@ impl Demo {
         if method != "notifications/cancelled" {
             return;
         }
-        if let Some(id) = Params::parse(params).ok().and_then(|value| value.request_id) {
+        if let Some(id) = Params::parse(params).ok().and_then(|params| params.request_id) {
             lock(&self.running).remove(id.get());
         }
     }

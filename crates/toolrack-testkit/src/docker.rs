@@ -93,7 +93,7 @@ impl DockerEngine {
 
     fn start() -> Result<Self, String> {
         if !rustix::process::geteuid().is_root() {
-            return Err("a Docker engine of its own needs root".to_owned());
+            return Err("a private Docker engine needs root".to_owned());
         }
         for (program, package) in [("dockerd", "docker.io"), ("docker", "docker.io")] {
             let has = |dir: &str| Path::new(dir).join(program).is_file();
@@ -111,17 +111,17 @@ impl DockerEngine {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .map_err(|error| format!("`sh` could not be run: {error}"))?;
+            .map_err(|error| format!("cannot run `sh`: {error}"))?;
         let engine = Self { dir, _shell: shell };
-        let answers = || {
+        let is_up = || {
             let answer = engine.run(&["version", "--format={{.Server.Version}}"]);
             answer.is_ok_and(|answer| answer.status.success())
         };
-        if !poll(START_TIMEOUT, answers) {
+        if !poll(START_TIMEOUT, is_up) {
             let log = fs::read_to_string(engine.dir.join("log")).unwrap_or_default();
-            return Err(format!("dockerd does not run here: {}", log.lines().last().unwrap_or("")));
+            return Err(format!("dockerd does not start: {}", log.lines().last().unwrap_or("")));
         }
-        engine.import().map_err(|error| format!("the test image could not be made: {error}"))?;
+        engine.import().map_err(|error| format!("cannot build the test image: {error}"))?;
         Ok(engine)
     }
 
@@ -132,7 +132,7 @@ impl DockerEngine {
         let libraries = command("ldd").arg(&server).output()?.stdout;
         let libraries = String::from_utf8_lossy(&libraries).into_owned();
         let words = libraries.split_whitespace().filter(|word| word.starts_with('/'));
-        for library in words.map(Path::new).filter(|words| words.is_file()) {
+        for library in words.map(Path::new).filter(|path| path.is_file()) {
             copy(library, &root.join(library.strip_prefix("/").unwrap_or(library)))?;
         }
         copy(&server, &root.join("server"))?;
@@ -148,11 +148,11 @@ impl DockerEngine {
 /// Removes the directories of killed engines. A running engine holds its lock.
 fn remove_stale_dirs() {
     let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
-    let ours =
-        entries.filter(|entries| entries.file_name().to_string_lossy().starts_with(DIR_PREFIX));
-    for dir in ours.map(|ours| ours.path()) {
+    let engine_dirs =
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(DIR_PREFIX));
+    for dir in engine_dirs.map(|entry| entry.path()) {
         let lock = File::open(dir.join("lock"));
-        if lock.is_ok_and(|value| value.try_lock().is_ok()) {
+        if lock.is_ok_and(|file| file.try_lock().is_ok()) {
             // Another user's directory cannot be removed; leave it.
             fs::remove_dir_all(dir).unwrap_or_default();
         }
@@ -173,7 +173,7 @@ fn expect_success(output: &Output) -> io::Result<()> {
 }
 
 fn command(program: &str) -> Command {
-    #[expect(clippy::disallowed_methods, reason = "tests start what they talk to")]
+    #[expect(clippy::disallowed_methods, reason = "tests start real programs")]
     let mut command = Command::new(program);
     command.env("PATH", PATH);
     command

@@ -8,8 +8,7 @@ mod client_requests;
 mod tools;
 
 use std::collections::HashSet;
-use std::io;
-use std::io::{BufRead, Write};
+use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,8 +18,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tools::PIXEL;
 
-use crate::jsonrpc;
-use crate::jsonrpc::{Incoming, Params, Response, RpcError, error_code, severity};
+use crate::jsonrpc::{self, Incoming, Params, Response, RpcError, error_code, severity};
 use crate::message_sink::{MessageSink, PipeSink};
 use crate::revision::{Era, Revision, SupportedRevisions};
 use crate::timer::Timer;
@@ -31,8 +29,7 @@ const SERVER_META: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     r#""}}"#
 );
-const USAGE: &str =
-    "fixture-server [--revision R]   R as for scripted-server, `dual` unless given\n";
+const USAGE: &str = "fixture-server [--revision R]   R as for scripted-server (default dual)\n";
 
 /// Serves one client until the end of input.
 pub fn run(
@@ -160,10 +157,10 @@ impl Fixture {
     }
 
     fn handle_notification(&self, method: &str, params: Option<&RawValue>) {
-        let id = Params::parse(params).ok().and_then(|value| value.request_id.map(RawValue::get));
+        let id = Params::parse(params).ok().and_then(|params| params.request_id.map(RawValue::get));
         if let ("notifications/cancelled", Some(id)) = (method, id) {
             lock(&self.running).remove(id);
-            lock(&self.awaiting).retain(|value| value.pending.id != id);
+            lock(&self.awaiting).retain(|call| call.pending.id != id);
             lock(&self.subscriptions).retain(|(listen, _)| listen != id);
         }
     }
@@ -335,7 +332,7 @@ fn read_resource(params: &Params<'_>, revision: Revision) -> Result<Response, Rp
 fn prompts(more: Option<&str>) -> Vec<Value> {
     let argument = |name: &str| json!({ "name": name, "description": name, "required": true });
     let prompt = |name: &str, arguments: &[&str]| {
-        let arguments: Vec<Value> = arguments.iter().map(|item| argument(item)).collect();
+        let arguments: Vec<Value> = arguments.iter().map(|name| argument(name)).collect();
         json!({ "name": name, "description": format!("The prompt {name}"), "arguments": arguments })
     };
     let mut prompts = vec![
@@ -387,20 +384,20 @@ fn get_prompt(params: &Params<'_>) -> Result<Response, RpcError> {
 
 fn tools(more: Option<&str>) -> Vec<Value> {
     let tool = |name: &str, schema: Value| json!({ "name": name, "description": format!("The tool {name}"), "inputSchema": schema });
-    let nothing = || json!({ "type": "object", "properties": {} });
-    let one = |name: &str| {
+    let empty_schema = || json!({ "type": "object", "properties": {} });
+    let one_string = |name: &str| {
         let properties = json!({ name: { "type": "string" } });
         json!({ "type": "object", "properties": properties, "required": [name] })
     };
     let mut tools: Vec<Value> =
-        TOOLS_WITHOUT_ARGUMENTS.iter().map(|name| tool(name, nothing())).collect();
-    tools.push(tool("test_sampling", one("prompt")));
-    tools.push(tool("test_elicitation", one("message")));
+        TOOLS_WITHOUT_ARGUMENTS.iter().map(|name| tool(name, empty_schema())).collect();
+    tools.push(tool("test_sampling", one_string("prompt")));
+    tools.push(tool("test_elicitation", one_string("message")));
     tools.push(tool("json_schema_2020_12_tool", schema_2020_12()));
     let region = json!({ "type": "string", "x-mcp-header": "Region" });
     let headed = json!({ "type": "object", "properties": { "region": region } });
     tools.push(tool("test_custom_headers", headed));
-    tools.extend(more.map(|more| tool(more, nothing())));
+    tools.extend(more.map(|more| tool(more, empty_schema())));
     tools
 }
 

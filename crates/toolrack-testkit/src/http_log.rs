@@ -84,7 +84,7 @@ impl HttpLog {
 
     fn add(&mut self, record: HttpRecord) {
         let (pid, number) = (record.pid, record.number);
-        let known = |value: &&mut HttpRequest| (value.pid, value.number) == (pid, number);
+        let known = |request: &&mut HttpRequest| (request.pid, request.number) == (pid, number);
         match record.event {
             HttpLogEvent::Arrived { at_ms, verb, target, method, headers } => {
                 let at = Duration::from_millis(at_ms);
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_read_back_with_its_end() {
+    fn request_log_round_trips() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("log");
         assert_eq!(HttpLog::read(&path).expect("no file yet"), HttpLog::default());
@@ -185,7 +185,7 @@ mod tests {
         writer.write(1, ended).expect("written");
         let log = HttpLog::read(&path).expect("read");
         let ends: Vec<_> =
-            log.with_method("ping").map(|ping| (ping.status, ping.outcome)).collect();
+            log.with_method("ping").map(|request| (request.status, request.outcome)).collect();
         assert_eq!(ends, [(Some(200), Some(HttpOutcome::ClientClosed)), (None, None)]);
         assert_eq!(log.with_verb("GET").count(), 0);
     }

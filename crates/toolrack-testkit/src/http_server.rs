@@ -70,7 +70,7 @@ impl HttpServerKind {
     /// Why the server cannot run here; `None` if it can.
     pub fn unavailable_reason(&self) -> Option<String> {
         let (program, script) = self.files()?;
-        let missing = [program, script].into_iter().find(|value| !value.exists())?;
+        let missing = [program, script].into_iter().find(|path| !path.exists())?;
         Some(format!("{} is missing; run `cargo xtask servers`", missing.display()))
     }
 
@@ -206,7 +206,7 @@ impl HttpServer {
         match line {
             Some(line) => {
                 let stderr = line.recv_timeout(START_TIMEOUT).ok().flatten();
-                let mute = || start_error(&errors, "the server did not say where it listens");
+                let mute = || start_error(&errors, "the server did not print its address");
                 self.address = stderr.ok_or_else(mute)?;
             }
             None => {
@@ -244,7 +244,7 @@ fn free_port() -> io::Result<u16> {
 /// Whether a server listens. Connecting to a port without a listener can connect the socket to itself.
 fn is_listening(address: SocketAddr) -> bool {
     TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)
-        .and_then(|connect_timeout| connect_timeout.local_addr())
+        .and_then(|stream| stream.local_addr())
         .is_ok_and(|own| own != address)
 }
 
@@ -281,7 +281,7 @@ fn capture_stderr(mut pipe: impl Read + Send + 'static) -> StderrTail {
 fn start_error(errors: &StderrTail, why: &str) -> io::Error {
     let stderr = errors.lock().unwrap_or_else(PoisonError::into_inner);
     let stderr = String::from_utf8_lossy(&stderr);
-    io::Error::new(io::ErrorKind::TimedOut, format!("{why}; it said: {stderr}"))
+    io::Error::new(io::ErrorKind::TimedOut, format!("{why}; last output: {stderr}"))
 }
 
 /// Wraps a server that ignores stdin in a shell that kills it at the end of stdin, so a killed test leaves no

@@ -76,8 +76,9 @@ impl Journal {
     }
 
     fn count(&self, nonce: &str, event: JournalEvent) -> usize {
-        let matches =
-            |value: &&JournalRecord| value.event == event && value.nonce.as_deref() == Some(nonce);
+        let matches = |record: &&JournalRecord| {
+            record.event == event && record.nonce.as_deref() == Some(nonce)
+        };
         self.records.iter().filter(matches).count()
     }
 }
@@ -110,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back_with_its_duplicates() {
+    fn journal_round_trips_and_counts_duplicates() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("journal");
         assert_eq!(Journal::read(&path).expect("no file yet"), Journal::default());
@@ -137,10 +138,10 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_record_is_an_error() {
+    fn invalid_journal_line_is_an_error() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("journal");
-        File::create(&path).and_then(|mut create| create.write_all(b"hello\n")).expect("written");
+        File::create(&path).and_then(|mut file| file.write_all(b"hello\n")).expect("written");
         let error = Journal::read(&path).expect_err("no journal");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }

@@ -102,10 +102,7 @@ impl Meta<'_> {
         let Some(requested) = &self.protocol_version else {
             return Err(RpcError::missing_meta("io.modelcontextprotocol/protocolVersion"));
         };
-        if !self
-            .client_capabilities
-            .is_some_and(|client_capabilities| client_capabilities.get().starts_with('{'))
-        {
+        if !self.client_capabilities.is_some_and(|raw| raw.get().starts_with('{')) {
             return Err(RpcError::missing_meta("io.modelcontextprotocol/clientCapabilities"));
         }
         if requested != "2026-07-28" {
@@ -130,7 +127,7 @@ impl Meta<'_> {
 pub(crate) fn severity(level: &str) -> Option<usize> {
     ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
         .iter()
-        .position(|debug| *debug == level)
+        .position(|known| *known == level)
 }
 
 /// A JSON-RPC error.
@@ -278,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_result_is_dressed_for_its_era() {
+    fn result_format_depends_on_the_era() {
         let check = |answer: Response, era: Era, expected: &str| {
             assert_eq!(answer.body(era, r#","_meta":{}"#), expected);
         };
@@ -302,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn meta_is_checked_for_what_every_modern_request_must_carry() {
+    fn modern_meta_is_validated() {
         let check = |params: &str, expected: Result<(), i64>| {
             let raw: &RawValue = serde_json::from_str(params).expect("JSON");
             let read = Params::parse(Some(raw)).expect("params");

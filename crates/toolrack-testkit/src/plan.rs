@@ -47,15 +47,15 @@ impl Trigger {
     pub(crate) const ALL: [(Self, &'static str, &'static str); 13] = [
         (Self::Start, "start", "before anything is read"),
         (Self::Initialize, "initialize", "the request `initialize`"),
-        (Self::Discover, "discover", "the request `server/discover`, known to the server or not"),
-        (Self::Initialized, "initialized", "the notification that ends the handshake"),
+        (Self::Discover, "discover", "the request `server/discover`, supported or not"),
+        (Self::Initialized, "initialized", "the notification `initialized`"),
         (Self::List, "list", "the request `tools/list`"),
         (Self::Call, "call", "the request `tools/call`"),
         (Self::Listen, "listen", "the request `subscriptions/listen`"),
-        (Self::Unknown, "unknown", "a request with a method that the server does not know"),
-        (Self::Message, "message", "any message from the client, before it is looked at"),
+        (Self::Unknown, "unknown", "a request with an unknown method"),
+        (Self::Message, "message", "any message, before it is parsed"),
         (Self::Eof, "eof", "the end of the input"),
-        (Self::Http, "http", "any HTTP request, before it is looked at"),
+        (Self::Http, "http", "any HTTP request, before it is handled"),
         (Self::Stream, "stream", "a GET that opens a stream"),
         (Self::Delete, "delete", "a DELETE of a session"),
     ];
@@ -164,7 +164,7 @@ impl fmt::Display for PlanError {
 impl std::error::Error for PlanError {}
 
 fn parse_rule(text: &str) -> Result<Vec<Rule>, String> {
-    let end = text.find(|value: char| !value.is_ascii_lowercase()).unwrap_or(text.len());
+    let end = text.find(|character: char| !character.is_ascii_lowercase()).unwrap_or(text.len());
     let (word, rest) = text.split_at(end);
     match Trigger::from_name(word) {
         Some(trigger) => parse_trigger_rule(trigger, rest),
@@ -185,7 +185,7 @@ fn parse_trigger_rule(trigger: Trigger, rest: &str) -> Result<Vec<Rule>, String>
         }
     };
     let Some(faults) = faults.filter(|faults| !faults.trim().is_empty()) else {
-        return Err(format!("say what goes wrong, as in `{}=exit(1)`", trigger.name()));
+        return Err(format!("expected a fault, as in `{}=exit(1)`", trigger.name()));
     };
     faults
         .split('+')
@@ -214,7 +214,7 @@ fn make_rule(
         if !only.contains(&trigger) {
             let names: Vec<String> = only.iter().map(|only| format!("`{}`", only.name())).collect();
             return Err(format!(
-                "`{}` stands at {}, not at `{}`",
+                "`{}` is allowed at {}, not at `{}`",
                 fault.name(),
                 names.join(" or "),
                 trigger.name()
@@ -222,7 +222,7 @@ fn make_rule(
         }
     } else if fault.needs_request() && !trigger.has_request() {
         return Err(format!(
-            "`{}` changes an answer, and at `{}` there is none",
+            "`{}` changes a response, and `{}` has none",
             fault.name(),
             trigger.name()
         ));
@@ -245,7 +245,7 @@ fn parse_occurrences(text: &str) -> Result<Occurrences, String> {
     let from = positive(from)?;
     let to = if to.trim().is_empty() { u64::MAX } else { positive(to)? };
     if to < from {
-        return Err(format!("the range {from}-{to} runs backwards"));
+        return Err(format!("the range {from}-{to} is reversed"));
     }
     Ok(Occurrences::Range { from, to })
 }

@@ -2,8 +2,7 @@
 //!
 //! **Invariant:** a marker is unique, so every process found with it belongs to the test that created it.
 
-use std::io;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -37,7 +36,7 @@ impl Marker {
     /// Creates a unique marker.
     #[expect(
         clippy::new_without_default,
-        reason = "two markers are never equal, so none is a default"
+        reason = "every marker is unique, so there is no default"
     )]
     pub fn new() -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
@@ -117,14 +116,14 @@ pub fn private_bytes(pid: u32) -> io::Result<u64> {
 
 /// Children of `pid`, including zombies.
 pub fn children_of(pid: u32) -> Vec<u32> {
-    let is_child = |value: &u32| status(*value).is_some_and(|status| status.parent == pid);
+    let is_child = |child: &u32| status(*child).is_some_and(|status| status.parent == pid);
     all_pids().into_iter().filter(is_child).collect()
 }
 
 /// Exited children of a process that are not reaped.
 pub fn zombies_of(pid: u32) -> Vec<u32> {
-    let is_zombie_child = |value: &u32| {
-        status(*value).is_some_and(|status| status.parent == pid && status.state == 'Z')
+    let is_zombie_child = |child: &u32| {
+        status(*child).is_some_and(|status| status.parent == pid && status.state == 'Z')
     };
     all_pids().into_iter().filter(is_zombie_child).collect()
 }
@@ -217,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markers_differ_and_find_nobody_at_first() {
+    fn markers_are_unique_and_find_no_process_at_first() {
         let (one, two) = (Marker::new(), Marker::new());
         assert_ne!(one, two);
         assert_eq!(one.survivors(), Vec::new());
@@ -225,10 +224,10 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_of_stat_survive_odd_program_names() {
+    fn stat_is_parsed_with_unusual_program_names() {
         let check = |stat: &str, expected: Option<(char, u32, u32, u32)>| {
-            let parsed =
-                parse_stat(stat).map(|stat| (stat.state, stat.parent, stat.group, stat.session));
+            let parsed = parse_stat(stat)
+                .map(|status| (status.state, status.parent, status.group, status.session));
             assert_eq!(parsed, expected, "{stat}");
         };
         check("12 (sh) S 1 11 10 0", Some(('S', 1, 11, 10)));
@@ -244,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_can_look_at_itself() {
+    fn own_process_can_be_measured() {
         let own = std::process::id();
         assert!(open_fds(own).expect("own descriptors") >= 3);
         let (private, resident) = (private_bytes(own), rss_bytes(own));

@@ -7,14 +7,13 @@ mod connection;
 mod impairments;
 
 use std::fmt::Write as _;
-use std::io::{BufRead, Write};
+use std::io::{self, BufRead, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use std::{io, thread};
 
 pub use impairments::ProxyPlan;
 
@@ -208,19 +207,19 @@ impl Shared {
 }
 
 const HEAD: &str = "\
-chaos-proxy: a TCP proxy that makes the network bad
+chaos-proxy: a TCP proxy that impairs the network
 
 Options:
-  --upstream HOST:PORT  whom to forward to
-  --listen ADDRESS      where to listen (default 127.0.0.1:0); `listening ADDRESS` says where that is
-  --plan PLAN           what is wrong, separated by `;` (default: nothing)
-  --seed N              the seed of whatever is drawn (default 0)
+  --upstream HOST:PORT  server to forward to
+  --listen ADDRESS      listen address (default 127.0.0.1:0), printed as `listening ADDRESS`
+  --plan PLAN           impairments, separated by `;` (default: none)
+  --seed N              random seed (default 0)
 
-Lines on its input (it ends when its input does):
-  plan PLAN             another plan, for open connections too
-  heal                  nothing is wrong any more
-  reset                 resets every open connection
-  count                 says `connections N open M`
+Commands on stdin (it exits at the end of stdin):
+  plan PLAN             set the plan, for open connections too
+  heal                  remove all impairments
+  reset                 reset every open connection
+  count                 print `connections N open M`
 
 A plan:
 ";
@@ -253,7 +252,7 @@ fn run_commands(args: &[String]) -> io::Result<()> {
                 print(&format!("connections {} open {}\n", proxy.n_connections(), proxy.n_open()))?;
             }
             ("", _) => (),
-            _ => return Err(invalid(format!("no order `{line}`"))),
+            _ => return Err(invalid(format!("unknown command `{line}`"))),
         }
     }
     Ok(())
@@ -271,12 +270,12 @@ fn start(args: &[String]) -> io::Result<ChaosProxy> {
         match name.as_str() {
             "--upstream" => upstream = value.to_socket_addrs()?.next(),
             "--listen" => {
-                let no_address = |_| invalid(format!("`{value}` is no address"));
+                let no_address = |_| invalid(format!("`{value}` is not an address"));
                 listen = value.parse().map_err(no_address)?;
             }
             "--plan" => plan = ProxyPlan::parse(value).map_err(invalid)?,
             "--seed" => seed = quantity::count(value).map_err(invalid)?,
-            _ => return Err(invalid(format!("no option `{name}`"))),
+            _ => return Err(invalid(format!("unknown option `{name}`"))),
         }
     }
     let Some(upstream) = upstream else {
@@ -291,7 +290,7 @@ fn help() -> String {
         // Writing to a string cannot fail.
         writeln!(text, "  {example:<21} {meaning}").unwrap_or_default();
     }
-    text.push_str("Sizes may be ranges, and name a way: `cut(100-5000,up)`.\n");
+    text.push_str("Sizes may be ranges with a direction: `cut(100-5000,up)`.\n");
     text
 }
 

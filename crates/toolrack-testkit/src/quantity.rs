@@ -31,7 +31,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     factor
         .zip(number.parse().ok())
         .and_then(|(factor, number): (u64, u64)| number.checked_mul(factor))
-        .ok_or_else(|| format!("`{text}` is no size; write `512`, `64KiB`, `10MiB` or `1GiB`"))
+        .ok_or_else(|| format!("`{text}` is not a size; write `512`, `64KiB`, `10MiB` or `1GiB`"))
 }
 
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
@@ -46,11 +46,11 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
         .zip(number.parse().ok())
         .and_then(|(factor, number): (u64, u64)| number.checked_mul(factor))
         .map(Duration::from_millis)
-        .ok_or_else(|| format!("`{text}` is no time; write `200ms`, `2s` or `1m`"))
+        .ok_or_else(|| format!("`{text}` is not a duration; write `200ms`, `2s` or `1m`"))
 }
 
 pub(crate) fn count(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_not_digits| format!("`{text}` is no whole number"))
+    text.parse().map_err(|_not_digits| format!("`{text}` is not an integer"))
 }
 
 pub(crate) fn times(text: &str) -> Result<Times, String> {
@@ -61,7 +61,7 @@ pub(crate) fn times(text: &str) -> Result<Times, String> {
 }
 
 fn split(text: &str) -> (&str, &str) {
-    let end = text.find(|value: char| !value.is_ascii_digit()).unwrap_or(text.len());
+    let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
     text.split_at(end)
 }
 

@@ -32,7 +32,7 @@ impl Revision {
     }
 
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|value| value.as_str() == text)
+        Self::ALL.into_iter().find(|revision| revision.as_str() == text)
     }
 
     pub(crate) const fn era(self) -> Era {
@@ -72,8 +72,11 @@ impl SupportedRevisions {
                 Some(revision) => Ok(Self::Only(revision)),
                 None => {
                     let known: Vec<&str> =
-                        Revision::ALL.iter().map(|value| value.as_str()).collect();
-                    Err(format!("no revision `{dated}`; known: {}, modern, dual", known.join(", ")))
+                        Revision::ALL.iter().map(|revision| revision.as_str()).collect();
+                    Err(format!(
+                        "unknown revision `{dated}`; expected one of {}, modern, dual",
+                        known.join(", ")
+                    ))
                 }
             },
         }
@@ -83,7 +86,7 @@ impl SupportedRevisions {
     pub(crate) fn supported(self) -> Vec<&'static str> {
         match self {
             Self::Only(revision) => vec![revision.as_str()],
-            Self::Dual => Revision::ALL.iter().rev().map(|value| value.as_str()).collect(),
+            Self::Dual => Revision::ALL.iter().rev().map(|revision| revision.as_str()).collect(),
         }
     }
 
@@ -112,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn initialize_is_answered_with_a_legacy_revision_or_not_at_all() {
+    fn initialize_negotiates_only_legacy_revisions() {
         let check = |revisions: &str, requested: &str, expected: Option<&str>| {
             let negotiated =
                 SupportedRevisions::parse(revisions).expect("a revision").negotiate(requested);
@@ -131,11 +134,11 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_revision_is_refused_with_the_known_ones() {
+    fn unknown_revision_error_lists_the_known_ones() {
         assert_eq!(
             SupportedRevisions::parse("2025-01-01"),
             Err(
-                "no revision `2025-01-01`; known: 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25, \
+                "unknown revision `2025-01-01`; expected one of 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25, \
                  2026-07-28, modern, dual"
                     .to_owned()
             )

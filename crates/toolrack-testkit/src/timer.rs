@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_run_in_the_order_of_their_times() {
+    fn jobs_run_in_time_order() {
         let timer = Timer::start();
         let (sender, receiver) = mpsc::channel();
         for (name, delay) in [("late", 30), ("soon", 0), ("soon too", 0), ("later", 60)] {

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fact_that_comes_true_is_waited_for() {
+    fn eventually_waits_until_the_fact_is_true() {
         let mut n_polls = 0;
         eventually(Duration::from_secs(5), "the third look", || {
             n_polls += 1;
@@ -85,12 +85,12 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "not within 10ms: pigs fly")]
-    fn a_fact_that_never_comes_true_is_named() {
+    fn eventually_panics_with_the_name_of_the_fact() {
         eventually(Duration::from_millis(10), "pigs fly", || false);
     }
 
     #[test]
-    fn the_async_twin_counts_its_own_pauses() {
+    fn eventually_async_counts_its_pauses() {
         let slept = Cell::new(Duration::ZERO);
         let waiting = eventually_async(
             Duration::from_hours(1),

@@ -68,7 +68,7 @@ async fn serve(options: Options) -> Result<()> {
         None => {
             let (input, output) = standard_streams();
             let served = gateway.serve_stdio(input, output).await;
-            served.context("the client is gone")
+            served.context("the client disconnected")
         }
     };
     gateway.close().await;
@@ -77,7 +77,8 @@ async fn serve(options: Options) -> Result<()> {
 }
 
 async fn listen(gateway: &Gateway, address: &str) -> Result<()> {
-    let listener = TcpListener::bind(address).await.with_context(|| format!("no {address}"))?;
+    let listener =
+        TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
     print_line(&format!("listening http://{}/mcp", listener.local_addr()?));
     let endpoint = HttpGateway::new(gateway.clone());
     let mut connections = JoinSet::new();
@@ -117,25 +118,25 @@ impl Options {
                 "--server" => {
                     let command = args.next().context("`--server` needs a name and a command")?;
                     let mut rest = Vec::new();
-                    while let Some(word) = args.next_if(|args| args != "--server") {
+                    while let Some(word) = args.next_if(|word| word != "--server") {
                         rest.push(word);
                     }
                     let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
                     options.servers.push(McpServerConfig::stdio(value, command, &rest));
                 }
-                _ => bail!("no option `{option}`; there are --http, --raw and --server"),
+                _ => bail!("unknown option `{option}`; expected --http, --raw or --server"),
             }
         }
         Ok(options)
     }
 }
 
-#[expect(clippy::print_stdout, reason = "whoever started the endpoint reads where it listens")]
+#[expect(clippy::print_stdout, reason = "the program that starts the endpoint reads its address")]
 fn print_line(text: &str) {
     println!("{text}");
 }
 
-#[expect(clippy::print_stderr, reason = "a program of tests has nobody else to tell")]
+#[expect(clippy::print_stderr, reason = "a test program reports errors on stderr")]
 fn print_error(text: &str) {
     eprintln!("{text}");
 }

@@ -11,7 +11,7 @@ oauth-server [--fault NAME]... [--lifetime-ms N] [--client ID:SECRET]...
 
 Serves a protected MCP-like endpoint, two authorization servers and an identity provider on free ports of
 127.0.0.1, and prints one line for each: `mcp URL`, `issuer URL`, `second URL`. Counters are at /stats of
-each. It runs until it is killed.
+each. It runs until killed.
 
 Faults:
 ";

@@ -6,8 +6,7 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::jsonrpc::error_code;
-use crate::jsonrpc::{Params, Response, RpcError};
+use crate::jsonrpc::{Params, Response, RpcError, error_code};
 use crate::plan::splitmix64;
 use crate::revision::Revision;
 
@@ -131,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tools_answer_in_words_a_person_understands() {
+    fn demo_tools_return_readable_text() {
         let check = |name: &str, arguments: &str, expected: &Response| {
             let text = format!(r#"{{"name":"{name}","arguments":{arguments}}}"#);
             let raw: &RawValue = serde_json::from_str(&text).expect("JSON");
@@ -162,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn dice_are_fair_enough_and_repeat_by_seed() {
+    fn dice_are_fair_and_repeatable_by_seed() {
         let roll = |seed: u64| dice(&format!(r#"{{"sides":6,"rolls":100,"seed":{seed}}}"#));
         assert_eq!(roll(1), roll(1));
         assert_ne!(roll(1), roll(2));

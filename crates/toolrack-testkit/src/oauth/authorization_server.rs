@@ -51,9 +51,9 @@ fn metadata(shared: &Shared, role: Role) -> Response {
         return Response::empty(500);
     }
     if shared.has(Fault::MetadataRedirect) {
-        let place =
+        let location =
             format!("{}/.well-known/oauth-authorization-server", shared.origin(Role::Second));
-        return Response::redirect(place);
+        return Response::redirect(location);
     }
     let (origin, mut issuer) = (shared.origin(role), issuer_url(shared, role));
     if shared.has(Fault::IssuerOther) {
@@ -110,7 +110,7 @@ pub(crate) fn set(document: &mut Value, name: &str, value: Value) {
 fn promises_iss(shared: &Shared) -> bool {
     [Fault::IssPromised, Fault::IssMissing, Fault::IssWrong, Fault::IssSlash]
         .into_iter()
-        .any(|value| shared.has(value))
+        .any(|fault| shared.has(fault))
 }
 
 fn register(shared: &Shared, role: Role, request: &Request) -> Response {
@@ -336,10 +336,7 @@ fn authenticate_client(
 
 /// Id, secret and method in the request. `None` if it uses both methods at once.
 fn presented_credentials(request: &Request) -> Option<(String, Option<String>, &'static str)> {
-    let header = request
-        .authorization
-        .as_deref()
-        .and_then(|authorization| authorization.strip_prefix("Basic "));
+    let header = request.authorization.as_deref().and_then(|header| header.strip_prefix("Basic "));
     let secret = request.get("client_secret").map(str::to_owned);
     match (header, secret) {
         (Some(_), Some(_)) => None,

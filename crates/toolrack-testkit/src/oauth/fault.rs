@@ -133,7 +133,7 @@ faults! {
 impl Fault {
     /// Parses a name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|value| value.name() == name)
+        Self::ALL.iter().copied().find(|fault| fault.name() == name)
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fault_goes_by_its_name() {
+    fn every_fault_parses_from_its_name() {
         for fault in Fault::ALL {
             assert_eq!(Fault::parse(fault.name()), Some(*fault));
         }

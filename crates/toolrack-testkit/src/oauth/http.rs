@@ -1,8 +1,7 @@
 //! Minimal HTTP/1.1 for the OAuth server and its tests: one request per connection.
 
 use std::fmt::Write as _;
-use std::io;
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -224,7 +223,7 @@ pub fn get(url: &str) -> io::Result<(u16, String)> {
 }
 
 fn status(answer: &str) -> u16 {
-    answer.split(' ').nth(1).and_then(|nth| nth.parse().ok()).unwrap_or_default()
+    answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_default()
 }
 
 fn exchange(url: &str, method: &str, headers: &str, body: &str) -> io::Result<String> {
@@ -255,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_escaped_comes_back() {
+    fn percent_encoding_round_trips() {
         for text in ["", "a b+c", "https://h/ü?x=1&y=%2", "😀"] {
             assert_eq!(unescape(&escape(text)), text);
         }
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_read_when_all_of_it_is_there() {
+    fn request_parses_only_when_complete() {
         let text = "POST /token?a=1 HTTP/1.1\r\nContent-Length: 3\r\n\
                     content-type: application/x-www-form-urlencoded\r\n\r\nb=2";
         for end in 0..text.len() {

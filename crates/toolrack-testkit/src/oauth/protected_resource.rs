@@ -59,10 +59,7 @@ pub(crate) fn metadata(shared: &Shared, path: &str) -> Response {
 fn call(shared: &Shared, request: &Request) -> Response {
     let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     let is_tool = message.get("method") == Some(&json!("tools/call"));
-    let token = request
-        .authorization
-        .as_deref()
-        .and_then(|authorization| authorization.strip_prefix("Bearer "));
+    let token = request.authorization.as_deref().and_then(|header| header.strip_prefix("Bearer "));
     let scope = {
         let store = shared.store();
         let grant = token.and_then(|token| store.grant(token));

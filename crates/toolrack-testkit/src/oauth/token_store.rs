@@ -105,7 +105,7 @@ impl TokenStore {
     pub(crate) fn new(clients: &[(String, String)]) -> Self {
         let mut store = Self::default();
         for (id, secret) in clients {
-            let secret = Some(secret.clone()).filter(|some| !some.is_empty());
+            let secret = Some(secret.clone()).filter(|secret| !secret.is_empty());
             let client = Client { secret, ..Client::default() };
             store.clients.insert((Role::First, id.clone()), client);
         }
@@ -188,14 +188,14 @@ impl TokenStore {
             entry.is_used = true;
         }
         self.stats.refreshes += 1;
-        if self.access.get(&old).is_some_and(|value| now() < value.expires_at) {
+        if self.access.get(&old).is_some_and(|token| now() < token.expires_at) {
             self.stats.early_refreshes += 1;
         }
         let pair = self.issue_pair(
             grant,
             login,
             lifetime,
-            Some(rotation).filter(|some| *some == Rotation::Rotate),
+            Some(rotation).filter(|rotation| *rotation == Rotation::Rotate),
         );
         if let Some(entry) = self.refresh.get_mut(token) {
             entry.access.clone_from(&pair.access);
@@ -218,14 +218,14 @@ impl TokenStore {
     }
 
     pub(crate) fn revoke_all(&mut self) {
-        let logins: Vec<u64> = self.access.values().map(|value| value.login).collect();
+        let logins: Vec<u64> = self.access.values().map(|token| token.login).collect();
         self.revoked_logins.extend(logins);
     }
 
     /// Revokes the login of an access or refresh token.
     pub(crate) fn revoke(&mut self, token: &str) {
-        let refresh = self.refresh.get(token).map(|value| value.login);
-        let login = refresh.or_else(|| self.access.get(token).map(|value| value.login));
+        let refresh = self.refresh.get(token).map(|entry| entry.login);
+        let login = refresh.or_else(|| self.access.get(token).map(|entry| entry.login));
         self.revoked_logins.extend(login);
     }
 }
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refresh_token_used_twice_ends_the_login() {
+    fn reused_refresh_token_revokes_the_login() {
         let mut store = TokenStore::default();
         let who = (Role::First, "c");
         let first = store.issue(grant(), LIFETIME, Some(Rotation::Rotate));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_ends_in_time_and_its_refresh_is_not_early_then() {
+    fn refresh_of_an_expired_token_is_not_early() {
         let mut store = TokenStore::default();
         let pair = store.issue(grant(), Duration::ZERO, Some(Rotation::Rotate));
         assert!(store.grant(&pair.access).is_none());
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_cannot_refresh() {
+    fn other_client_cannot_refresh() {
         let mut store = TokenStore::default();
         let token = store.issue(grant(), LIFETIME, Some(Rotation::Rotate)).refresh.unwrap();
         assert!(

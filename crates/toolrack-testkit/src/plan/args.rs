@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::fault::HTTP_FAULTS;
-use super::fault::{FAULTS, fault_name};
+use super::fault::{FAULTS, HTTP_FAULTS, fault_name};
 use crate::quantity::{self, Times};
 
 /// Names and their values; the first is the default.
@@ -60,7 +59,7 @@ impl<'a> Args<'a> {
 
     pub(super) fn integer(&mut self, absent: i64) -> Result<i64, String> {
         self.left.next().map_or(Ok(absent), |text| {
-            text.parse().map_err(|_not_digits| format!("`{text}` is no whole number"))
+            text.parse().map_err(|_not_digits| format!("`{text}` is not an integer"))
         })
     }
 
@@ -68,14 +67,12 @@ impl<'a> Args<'a> {
         self.left.next().map_or(Ok(i32::from(absent)), |text| {
             text.parse()
                 .map(|code: u8| i32::from(code))
-                .map_err(|_not_a_byte| format!("`{text}` is no exit code; codes are 0 to 255"))
+                .map_err(|_not_a_byte| format!("`{text}` is not an exit code; codes are 0 to 255"))
         })
     }
 
     pub(super) fn text(&mut self) -> Result<String, String> {
-        self.left
-            .next()
-            .map_or_else(|| Err(self.wants("an argument")), |value| Ok(value.to_owned()))
+        self.left.next().map_or_else(|| Err(self.wants("an argument")), |text| Ok(text.to_owned()))
     }
 
     pub(super) fn word<T: Copy, const N: usize>(
@@ -88,7 +85,7 @@ impl<'a> Args<'a> {
         let found = words.iter().find_map(|(word, item)| (*word == text).then_some(*item));
         found.ok_or_else(|| {
             let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-            format!("`{}` does not know `{text}`; known: {}", self.name, known.join(", "))
+            format!("`{}` has no option `{text}`; expected one of {}", self.name, known.join(", "))
         })
     }
 
@@ -106,7 +103,7 @@ impl<'a> Args<'a> {
     pub(super) fn done(&mut self) -> Result<(), String> {
         match self.left.next() {
             None => Ok(()),
-            Some(extra) => Err(format!("`{}` has no use for `{extra}`", self.name)),
+            Some(extra) => Err(format!("`{}` does not take `{extra}`", self.name)),
         }
     }
 

@@ -125,59 +125,59 @@ pub(crate) enum Ignored {
 
 /// Example of each fault, shown in the help, and its effect.
 pub(crate) const FAULTS: &[(&str, &str)] = &[
-    ("ok", "nothing goes wrong (for mixes)"),
-    ("late(200ms)", "answers that much later, even if the client cancels meanwhile"),
-    ("hold(3)", "holds answers until there are 3, then sends them in reverse"),
-    ("dup", "answers twice"),
-    ("hang", "never answers; the server itself goes on"),
+    ("ok", "no fault (for mixes)"),
+    ("late(200ms)", "delays the response, even if the client cancels meanwhile"),
+    ("hold(3)", "holds responses until there are 3, then sends them in reverse order"),
+    ("dup", "responds twice"),
+    ("hang", "never responds; the server goes on"),
     (
         "id(zero)",
-        "answers under the id 0; also id(text) \"7\", id(float) 7.0, id(unknown), id(null)",
+        "responds with the id 0; also id(text) \"7\", id(float) 7.0, id(unknown), id(null)",
     ),
     (
         "shape(both)",
         "result and error; also neither, null (result), number (result), alien (resultType)",
     ),
-    ("error(-32603)", "answers with this error code"),
+    ("error(-32603)", "responds with this error code"),
     (
         "frame(crlf)",
         "ends the line with CRLF; also bom, bytewise (one write per byte), batch (in an array)",
     ),
     (
         "huge(64MiB)",
-        "a junk line of that size first; huge(64MiB,open): no newline and no answer; \
-                     huge(64MiB,front|back): the answer itself, with the id in front or at the end",
+        "a junk line of that size first; huge(64MiB,open): no newline and no response; \
+                     huge(64MiB,front|back): the response itself, with the id in front or at the end",
     ),
-    ("version(1999-01-01)", "the version that `initialize` or `server/discover` is answered with"),
+    ("version(1999-01-01)", "the version in the response to `initialize` or `server/discover`"),
     (
         "cursor(same)",
         "`tools/list` never ends with one cursor; also empty (\"\"), endless (always new)",
     ),
     (
         "garbage(text,1)",
-        "lines that are no messages; also ansi, blank, crlf, bom, utf8 (invalid), json",
+        "lines that are not messages; also ansi, blank, crlf, bom, utf8 (invalid), json",
     ),
-    ("nonsense(1000)", "well-formed JSON of an impossible shape, so often or `forever`"),
-    ("stderr(10MiB)", "that much on stderr first; stderr(10MiB,raw): without newlines"),
-    ("notify(1000)", "so many log notifications first, or `forever`"),
+    ("nonsense(1000)", "valid JSON of an invalid shape, this often or `forever`"),
+    ("stderr(10MiB)", "this much stderr output first; stderr(10MiB,raw): without newlines"),
+    ("notify(1000)", "this many log notifications first, or `forever`"),
     (
         "changed(1000,1ms)",
-        "so many list_changed notifications, one each 1ms; without a time all at once",
+        "this many list_changed notifications, one every 1ms; without a time all at once",
     ),
-    ("ping(1000)", "so many pings from the server first, or `forever`"),
-    ("exit(1)", "exits without answering"),
-    ("kill(KILL)", "kills itself by that signal; also TERM, HUP, INT, ABRT, SEGV"),
-    ("half(1)", "writes half of its answer, then exits"),
-    ("close(stdout)", "closes stdout, stdin or stderr and lives on"),
-    ("leak(0)", "exits and leaves a process behind that holds stdout open"),
-    ("stopread", "reads no more once this message is served"),
-    ("escape(2)", "starts processes that left the session, are deaf to TERM and only sleep"),
-    ("children(2)", "starts processes that only sleep"),
-    ("spin", "burns a whole CPU and does nothing else"),
-    ("burn", "burns a whole CPU beside everything else"),
-    ("prompt", "asks a question on stderr and waits for a line that is no JSON"),
-    ("ignore(term,eof)", "is deaf to SIGTERM, to the end of its input, or to both"),
-    ("tree(1)", "runs the server as launcher → sh → server, so many times over"),
+    ("ping(1000)", "this many pings from the server first, or `forever`"),
+    ("exit(1)", "exits without a response"),
+    ("kill(KILL)", "kills itself with this signal; also TERM, HUP, INT, ABRT, SEGV"),
+    ("half(1)", "writes half of the response, then exits"),
+    ("close(stdout)", "closes stdout, stdin or stderr and keeps running"),
+    ("leak(0)", "exits and leaves a process that holds stdout open"),
+    ("stopread", "stops reading after this message"),
+    ("escape(2)", "starts sleeping processes that leave the session and ignore TERM"),
+    ("children(2)", "starts sleeping processes"),
+    ("spin", "burns a CPU and does nothing else"),
+    ("burn", "burns a CPU while serving"),
+    ("prompt", "prompts on stderr and waits for a line that is not JSON"),
+    ("ignore(term,eof)", "ignores SIGTERM, the end of input, or both"),
+    ("tree(1)", "runs the server as launcher → sh → server, nested this often"),
 ];
 
 impl Fault {
@@ -187,7 +187,7 @@ impl Fault {
             None => (text, ""),
             Some((name, rest)) => match rest.strip_suffix(')') {
                 Some(args) => (name, args),
-                None => return Err(format!("`{text}` lacks its closing parenthesis")),
+                None => return Err(format!("`{text}` has no closing parenthesis")),
             },
         };
         let mut args = Args::new(name, args);
@@ -235,7 +235,7 @@ impl Fault {
                     let all = FAULTS.iter().chain(HTTP_FAULTS);
                     let known: Vec<&str> = all.map(|(example, _)| fault_name(example)).collect();
                     let known = known.join(", ");
-                    return Err(format!("no fault or moment `{name}`; faults: {known}"));
+                    return Err(format!("unknown fault or trigger `{name}`; faults: {known}"));
                 }
             },
         })
@@ -433,30 +433,30 @@ pub(crate) enum Cut {
 pub(crate) const HTTP_FAULTS: &[(&str, &str)] = &[
     (
         "status(503,2s)",
-        "this status instead of an answer, and `Retry-After` if a time is given; nothing is run. \
+        "this status instead of a response, with `Retry-After` if a time is given; the request is not run. \
                      With `error(-32000)` beside it, a JSON-RPC error is the body",
     ),
     (
         "redirect(same,307)",
-        "sends the client to another path; also other (origin), loop; nothing is run",
+        "redirects to another path; also other (origin), loop; the request is not run",
     ),
-    ("forget", "forgets every session and answers 404, as after a restart; nothing is run"),
-    ("drop", "closes the connection instead of answering"),
-    ("reset", "resets the connection (RST) instead of answering"),
-    ("mute", "never writes a byte, not even headers"),
+    ("forget", "drops every session and responds 404, as after a restart; the request is not run"),
+    ("drop", "closes the connection without a response"),
+    ("reset", "resets the connection (RST) without a response"),
+    ("mute", "sends nothing, not even headers"),
     ("empty", "200 with an empty body"),
-    ("type(html)", "a web page; also text (the answer as text/plain), none (no content type)"),
+    ("type(html)", "an HTML page; also text (the response as text/plain), none (no content type)"),
     (
         "cut(100)",
-        "closes the connection after so many bytes of the body; cut(answer): just before the answer",
+        "closes the connection after this many bytes of the body; cut(answer): just before the response",
     ),
     (
         "end(100ms)",
-        "ends the stream in good order before the answer; the time, if any, is its `retry`",
+        "ends the stream normally before the response; the time, if any, is its `retry`",
     ),
-    ("elsewhere", "202 for the POST, and the answer on the stream that GET opened"),
-    ("drip(1,100ms)", "so many bytes of the reply at a time"),
-    ("gzip", "compresses the reply; gzip(10GiB): an answer that is that long when unpacked"),
+    ("elsewhere", "202 for the POST, and the response on the GET stream"),
+    ("drip(1,100ms)", "sends this many bytes at a time"),
+    ("gzip", "compresses the response; gzip(10GiB): a response of this size when decompressed"),
 ];
 
 /// Triggers of HTTP faults: everything that gets its own HTTP response.
@@ -524,16 +524,16 @@ fn status(args: &mut Args<'_>) -> Result<u16, String> {
     let code = args.integer(503)?;
     u16::try_from(code)
         .ok()
-        .filter(|try_from| (200..=599).contains(try_from))
-        .ok_or_else(|| format!("`{code}` is no final HTTP status"))
+        .filter(|code| (200..=599).contains(code))
+        .ok_or_else(|| format!("`{code}` is not a final HTTP status"))
 }
 
 fn redirection(args: &mut Args<'_>) -> Result<u16, String> {
     let code = args.integer(307)?;
     u16::try_from(code)
         .ok()
-        .filter(|try_from| (300..=399).contains(try_from))
-        .ok_or_else(|| format!("`{code}` is no redirect"))
+        .filter(|code| (300..=399).contains(code))
+        .ok_or_else(|| format!("`{code}` is not a redirect status"))
 }
 
 const TARGETS: Choices<RedirectTarget, 3> = [

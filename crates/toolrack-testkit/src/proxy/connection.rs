@@ -169,10 +169,10 @@ impl Flow {
         impairments: &Impairments,
         direction: Direction,
     ) -> io::Result<Option<CloseKind>> {
-        let of_this_way = |impairment: Option<(u64, Direction)>| {
-            impairment.filter(|impairment| impairment.1 == direction).map(|impairment| impairment.0)
+        let limit_of = |impairment: Option<(u64, Direction)>| {
+            impairment.filter(|limit| limit.1 == direction).map(|limit| limit.0)
         };
-        let (cut, reset) = (of_this_way(impairments.cut), of_this_way(impairments.reset));
+        let (cut, reset) = (limit_of(impairments.cut), limit_of(impairments.reset));
         self.refill_allowance(impairments.bytes_per_second);
         while let Some((due, bytes)) = self.queue.front_mut() {
             if impairments.black_hole || *due > now() {
@@ -198,8 +198,8 @@ impl Flow {
                 return Ok(None);
             }
             let mut piece = bytes.get(..room).unwrap_or_default().to_vec();
-            let invalid = of_this_way(impairments.corrupt)
-                .and_then(|of_this_way| of_this_way.checked_sub(self.n_passed));
+            let invalid =
+                limit_of(impairments.corrupt).and_then(|offset| offset.checked_sub(self.n_passed));
             let invalid = invalid.and_then(|invalid| usize::try_from(invalid).ok());
             if let Some(byte) = invalid.and_then(|invalid| piece.get_mut(invalid)) {
                 *byte ^= 0x04;

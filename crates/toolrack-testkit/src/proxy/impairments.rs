@@ -56,14 +56,14 @@ pub(super) struct Impairments {
 
 /// Example of each impairment, and its effect.
 pub(super) const IMPAIRMENTS: &[(&str, &str)] = &[
-    ("delay(20ms,10ms)", "holds bytes back that long, each way, and up to the second time more"),
-    ("slow(1KiB)", "lets so many bytes a second through, each way"),
-    ("cut(1000)", "closes the connection after so many bytes from the server"),
-    ("reset(0)", "resets the connection (RST) after so many bytes from the server"),
-    ("corrupt(100)", "flips a bit of the byte after so many from the server"),
+    ("delay(20ms,10ms)", "delays bytes in both directions, plus up to the second time"),
+    ("slow(1KiB)", "limits bytes per second in both directions"),
+    ("cut(1000)", "closes the connection after this many bytes from the server"),
+    ("reset(0)", "resets the connection (RST) after this many bytes from the server"),
+    ("corrupt(100)", "flips a bit after this many bytes from the server"),
     ("refuse", "refuses new connections"),
-    ("hole", "accepts connections and swallows everything"),
-    ("chance(30)", "only so many connections of a hundred are ill; not for `refuse`"),
+    ("hole", "accepts connections and drops everything"),
+    ("chance(30)", "impairs only this percentage of connections; not for `refuse`"),
 ];
 
 impl ProxyPlan {
@@ -77,7 +77,7 @@ impl ProxyPlan {
                 None => (rule, ""),
                 Some((name, rest)) => {
                     let args = rest.strip_suffix(')');
-                    (name, args.ok_or_else(|| format!("`{rule}` lacks its closing parenthesis"))?)
+                    (name, args.ok_or_else(|| format!("`{rule}` has no closing parenthesis"))?)
                 }
             };
             let args: Vec<&str> =
@@ -96,7 +96,7 @@ impl ProxyPlan {
                 Impairment::Delay { least: quantity::time(least)?, spread: quantity::time(spread)? }
             }
             ("slow", [rate]) => match quantity::bytes(rate)? {
-                0 => return Err("nothing a second is a `hole`".to_owned()),
+                0 => return Err("a rate of 0 is a `hole`".to_owned()),
                 rate => Impairment::Slow(rate),
             },
             ("cut", args) => Impairment::Cut(ByteOffset::parse(args)?),
@@ -107,7 +107,7 @@ impl ProxyPlan {
             ("chance", [percent]) => {
                 let percent = quantity::count(percent)?;
                 if percent > 100 {
-                    return Err("there are no more than 100 of a hundred".to_owned());
+                    return Err("the percentage is at most 100".to_owned());
                 }
                 self.percent = Some(percent);
                 return Ok(());
@@ -165,7 +165,7 @@ impl ByteOffset {
         let (from, to) = bytes.split_once('-').unwrap_or((bytes, bytes));
         let (from, to) = (quantity::bytes(from)?, quantity::bytes(to)?);
         if to < from {
-            Err(format!("{from}-{to} runs backwards"))
+            Err(format!("{from}-{to} is reversed"))
         } else {
             Ok(Self { from, to, direction })
         }
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_drawn_for_each_connection() {
+    fn impairments_are_sampled_per_connection() {
         let check = |plan: &str, expected: Impairments| {
             assert_eq!(ProxyPlan::parse(plan).expect(plan).sample(7, 1), expected, "{plan}");
         };
@@ -204,30 +204,28 @@ mod tests {
     }
 
     #[test]
-    fn amounts_differ_by_connection_and_seed_but_not_by_run() {
+    fn sampling_depends_on_connection_and_seed_only() {
         let plan = ProxyPlan::parse("cut(10-1000); delay(0ms,50ms); chance(50)").expect("a plan");
-        let drawn =
-            |seed| -> Vec<Impairments> { (0..200).map(|value| plan.sample(seed, value)).collect() };
+        let drawn = |seed| -> Vec<Impairments> {
+            (0..200).map(|number| plan.sample(seed, number)).collect()
+        };
         assert_eq!(drawn(1), drawn(1));
         assert_ne!(drawn(1), drawn(2));
         let impairment: Vec<u64> =
             drawn(1).iter().filter_map(|drawn| drawn.cut).map(|(at, _)| at).collect();
         assert!((60..140).contains(&impairment.len()), "{} of 200", impairment.len());
-        assert!(
-            impairment.iter().all(|impairment| (10..=1000).contains(impairment)),
-            "{impairment:?}"
-        );
+        assert!(impairment.iter().all(|offset| (10..=1000).contains(offset)), "{impairment:?}");
     }
 
     #[test]
-    fn a_wrong_plan_says_why() {
+    fn invalid_proxy_plan_is_explained() {
         let check = |plan: &str, expected: &str| {
             assert_eq!(ProxyPlan::parse(plan), Err(expected.to_owned()));
         };
-        check("cut(1", "`cut(1` lacks its closing parenthesis");
-        check("cut(9-3)", "in `cut(9-3)`: 9-3 runs backwards");
-        check("slow(0)", "in `slow(0)`: nothing a second is a `hole`");
-        check("chance(101)", "in `chance(101)`: there are no more than 100 of a hundred");
+        check("cut(1", "`cut(1` has no closing parenthesis");
+        check("cut(9-3)", "in `cut(9-3)`: 9-3 is reversed");
+        check("slow(0)", "in `slow(0)`: a rate of 0 is a `hole`");
+        check("chance(101)", "in `chance(101)`: the percentage is at most 100");
         assert!(
             ProxyPlan::parse("explode").expect_err("no plan").starts_with("in `explode`: write")
         );

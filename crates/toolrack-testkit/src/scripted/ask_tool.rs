@@ -12,8 +12,7 @@ use serde_json::{Value, json};
 use super::client::PendingRequest;
 use super::server::Server;
 use super::tools;
-use crate::jsonrpc::error_code;
-use crate::jsonrpc::{Params, Response, RpcError};
+use crate::jsonrpc::{Params, Response, RpcError, error_code};
 use crate::revision::Era;
 
 /// Characters that careless clients change when they echo the state.
@@ -69,10 +68,10 @@ impl Server {
         let pending = {
             let mut awaiting_client =
                 self.awaiting_client.lock().unwrap_or_else(PoisonError::into_inner);
-            let place = awaiting_client
+            let index = awaiting_client
                 .iter()
                 .position(|(client_request, _)| client_request.to_string() == id.get());
-            place.map(|place| awaiting_client.swap_remove(place).1)
+            index.map(|index| awaiting_client.swap_remove(index).1)
         };
         let Some(pending) = pending else { return };
         if pending.finish().is_none() {
@@ -109,8 +108,7 @@ fn ask_by_rounds(arguments: &Arguments, params: &Params<'_>) -> Result<Response,
         None => 0,
         Some(state) => verify_state(state, kind)?,
     };
-    let response =
-        params.input_responses.as_ref().and_then(|input_responses| input_responses.get("answer"));
+    let response = params.input_responses.as_ref().and_then(|responses| responses.get("answer"));
     // A round without its response is repeated rather than rejected.
     let done = if question.is_some() && response.is_none() { done.saturating_sub(1) } else { done };
     if done >= rounds {
@@ -158,7 +156,7 @@ fn sign_state(round: u64, kind: &str) -> String {
 
 /// Checks a state and returns its round.
 fn verify_state(state: &str, kind: &str) -> Result<u64, RpcError> {
-    let round = state.split(':').nth(1).and_then(|nth| nth.parse().ok()).unwrap_or(0);
+    let round = state.split(':').nth(1).and_then(|number| number.parse().ok()).unwrap_or(0);
     if sign_state(round, kind) == state {
         return Ok(round);
     }
@@ -177,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_is_good_only_byte_for_byte() {
+    fn request_state_must_match_byte_for_byte() {
         let state = sign_state(3, "roots");
         let check = |state: &str, kind: &str, expected: Option<u64>| {
             assert_eq!(verify_state(state, kind).ok(), expected, "{state:?} for {kind}");

@@ -43,7 +43,7 @@ pub(super) fn start_stdout_holder(options: &Options) -> io::Result<()> {
 /// Starts processes in their own session and without a parent; returns when they have escaped.
 pub(super) fn start_escapees(n_escapees: u64, options: &Options) -> io::Result<()> {
     let between = start(&format!("between:{n_escapees}"), options, Stdio::null())?.wait()?;
-    if between.success() { Ok(()) } else { Err(io::Error::other("nobody escaped")) }
+    if between.success() { Ok(()) } else { Err(io::Error::other("no process escaped")) }
 }
 
 pub(super) fn run_intermediate(n_escapees: u64, options: &Options) -> io::Result<ExitCode> {
@@ -80,7 +80,7 @@ pub(super) fn sleep_then_exit(lifetime: Duration) -> ! {
     exit(0)
 }
 
-#[expect(clippy::exit, reason = "a plan says where the process ends, in the middle of anything")]
+#[expect(clippy::exit, reason = "a plan may exit anywhere")]
 pub(super) fn exit(code: i32) -> ! {
     std::process::exit(code)
 }
@@ -99,7 +99,10 @@ fn start(role: &str, options: &Options, stdout: Stdio) -> io::Result<Child> {
     child.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::null()).spawn()
 }
 
-#[expect(clippy::disallowed_methods, reason = "a scripted server starts what others must clean up")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a scripted server starts processes that its client must clean up"
+)]
 fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     Command::new(program)
 }

@@ -44,7 +44,7 @@ impl Server {
     /// Adds a client to the receivers of change notifications.
     pub(super) fn add_client(&self, client: &Arc<Client>) {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if !clients.iter().any(|item| Arc::ptr_eq(item, client)) {
+        if !clients.iter().any(|known| Arc::ptr_eq(known, client)) {
             clients.push(Arc::clone(client));
         }
     }
@@ -52,7 +52,7 @@ impl Server {
     /// Removes a client and cancels its calls.
     pub(super) fn remove_client(&self, client: &Arc<Client>) {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        clients.retain(|item| !Arc::ptr_eq(item, client));
+        clients.retain(|known| !Arc::ptr_eq(known, client));
         drop(clients);
         for id in client.open.ids() {
             self.cancel(client, &id);

@@ -57,10 +57,10 @@ impl Server {
             }
             Fault::StopRead => self.flags.stopped_reading.store(true, Ordering::Relaxed),
             Fault::Escape(count) => {
-                exit_on_error(child_process::start_escapees(*count, &self.options))
+                exit_on_error(child_process::start_escapees(*count, &self.options));
             }
             Fault::Children(count) => {
-                exit_on_error(child_process::start_children(*count, &self.options))
+                exit_on_error(child_process::start_children(*count, &self.options));
             }
             Fault::Spin => spin(self.options.lifetime),
             Fault::Burn => {
@@ -234,7 +234,7 @@ fn spin(lifetime: Duration) -> ! {
 /// A plan that fails to execute must not look like one that worked: exit with a distinct code.
 fn exit_on_error(outcome: io::Result<()>) {
     if let Err(fault) = outcome {
-        let line = format!("scripted-server: the plan cannot be followed: {fault}\n");
+        let line = format!("scripted-server: the plan cannot be executed: {fault}\n");
         io::stderr().write_all(line.as_bytes()).unwrap_or_default();
         child_process::exit(3);
     }

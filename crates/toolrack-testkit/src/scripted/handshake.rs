@@ -39,7 +39,7 @@ impl Server {
             .as_ref()
             .and_then(|response_faults| response_faults.version.as_deref());
         let supported =
-            planned.map_or_else(|| self.options.revisions.supported(), |value| vec![value]);
+            planned.map_or_else(|| self.options.revisions.supported(), |version| vec![version]);
         Response::Cacheable(Response::object_members(&json!({
             "supportedVersions": supported,
             "capabilities": self.capabilities(Revision::R2026_07_28),

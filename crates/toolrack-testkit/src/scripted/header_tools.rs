@@ -18,7 +18,7 @@ impl HeaderTools {
             "valid" => Ok(Self::Valid),
             "invalid" => Ok(Self::Invalid),
             "all" => Ok(Self::All),
-            other => Err(format!("`{other}` is none of valid, invalid, all")),
+            other => Err(format!("`{other}` is not one of valid, invalid, all")),
         }
     }
 
@@ -36,7 +36,7 @@ impl HeaderTools {
     }
 
     pub(super) fn has(self, name: &str) -> bool {
-        self.list().iter().any(|list| list.get("name").and_then(Value::as_str) == Some(name))
+        self.list().iter().any(|tool| tool.get("name").and_then(Value::as_str) == Some(name))
     }
 }
 
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mirrored_arguments_are_the_annotated_ones() {
+    fn mirrored_headers_match_the_annotations() {
         for (header, path) in mirrored_headers(NAME) {
             let pointer = format!("/{}", path.join("/properties/"));
             let schema = valid().pointer(&pointer).cloned().expect("a property");

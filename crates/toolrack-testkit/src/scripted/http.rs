@@ -25,9 +25,7 @@ pub(super) use response_stream::ReplyMode;
 pub(super) use session::Sessions;
 
 use self::endpoint::{Endpoint, OnDisconnect};
-use self::response::HttpResponse;
-use self::response::RequestLogEntry;
-use self::response::Socket;
+use self::response::{HttpResponse, RequestLogEntry, Socket};
 use self::response_head::ResponseHead;
 use super::child_process;
 use super::client::{Client, MessageContext};
@@ -81,7 +79,7 @@ impl EndpointForm {
     fn uri(self, options: &HttpOptions, session: &str) -> String {
         let path = format!("/messages?session={session}");
         match (self, options.bound) {
-            (Self::Absolute, Some((url, _))) => format!("http://{url}{path}"),
+            (Self::Absolute, Some((address, _))) => format!("http://{address}{path}"),
             (Self::Foreign, Some((_, other_origin_url))) => {
                 format!("http://{other_origin_url}{path}")
             }
@@ -119,7 +117,7 @@ pub(super) fn serve(options: Options, mut http: HttpOptions) -> io::Result<ExitC
 /// Without a usable stdin, the lifetime is the limit.
 fn wait_for_end_of_input(lifetime: Duration) {
     let is_device = rustix::fs::fstat(io::stdin())
-        .is_ok_and(|fstat| rustix::fs::FileType::from_raw_mode(fstat.st_mode).is_char_device());
+        .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_char_device());
     let read = io::stdin().lock().read_to_end(&mut Vec::new());
     if is_device && matches!(read, Ok(0)) {
         child_process::sleep_then_exit(lifetime);

@@ -114,13 +114,13 @@ pub(super) fn parse(args: &[String]) -> Result<Command, String> {
             "--reply" => http.reply_mode = word(value()?, &REPLIES).map_err(within)?,
             "--event-ids" => http.event_ids = word(value()?, &SWITCH).map_err(within)?,
             "--endpoint" => http.endpoint = word(value()?, &ENDPOINTS).map_err(within)?,
-            _ => return Err(format!("no option `{name}`")),
+            _ => return Err(format!("unknown option `{name}`")),
         }
     }
     options.http = listen.map(|listen| HttpOptions { listen, ..http });
     options.revisions = speaks_over(options.http.as_ref(), revisions)?;
     if let (None, Some(fault)) = (&options.http, options.plan.needs_http()) {
-        return Err(format!("--plan: `{fault}` happens only over HTTP, with `--http`"));
+        return Err(format!("--plan: `{fault}` needs `--http`"));
     }
     let mix = mix.map(|text| FaultMix::parse(text, seed).map_err(|why| format!("--mix: {why}")));
     options.mix = mix.transpose()?;
@@ -155,17 +155,17 @@ fn speaks_over(
     let revisions = client_request.unwrap_or(usual);
     match http.map(|http| http.shape) {
         Some(Shape::Session | Shape::Sse) if revisions.has_modern() => {
-            Err("--shape: 2026-07-28 has no sessions; its shapes are stateless and dual".to_owned())
+            Err("--shape: 2026-07-28 has no sessions; use stateless or dual".to_owned())
         }
         Some(Shape::Dual) if revisions != SupportedRevisions::Dual => {
-            Err("--shape: dual speaks every revision".to_owned())
+            Err("--shape: dual supports every revision".to_owned())
         }
         _ => Ok(revisions),
     }
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_no_address| format!("`{text}` is no address, as in `127.0.0.1:0`"))
+    text.parse().map_err(|_no_address| format!("`{text}` is not an address, as in `127.0.0.1:0`"))
 }
 
 const SHAPES: [(&str, Shape); 4] = [
@@ -187,7 +187,7 @@ fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
     let found = words.iter().find_map(|(word, item)| (*word == text).then_some(*item));
     found.ok_or_else(|| {
         let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-        format!("`{text}` is none of {}", known.join(", "))
+        format!("`{text}` is not one of {}", known.join(", "))
     })
 }
 
@@ -199,7 +199,7 @@ fn parse_seed(text: &str) -> Result<u64, String> {
 fn page_size(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(size) if size > 0 => Ok(size),
-        _ => Err(format!("`{text}` is no page size")),
+        _ => Err(format!("`{text}` is not a page size")),
     }
 }
 
@@ -210,56 +210,56 @@ fn role(text: &str) -> Result<Role, String> {
         None if text == "escapee" => Ok(Role::Escapee),
         Some(("inside", left)) => Ok(Role::Inside(quantity::count(left)?)),
         Some(("between", n_escapees)) => Ok(Role::Between(quantity::count(n_escapees)?)),
-        _ => Err(format!("no role `{text}`")),
+        _ => Err(format!("unknown role `{text}`")),
     }
 }
 
 const HEAD: &str = "\
-scripted-server: an MCP server, on stdin and stdout or over HTTP, that misbehaves exactly as its plan says
+scripted-server: an MCP server, on stdin and stdout or over HTTP, that follows a fault plan
 
 Options:
   --revision R        2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25 (default), 2026-07-28,
                       modern (the same), or dual (both eras)
-  --plan PLAN         what goes wrong, and when
+  --plan PLAN         the fault plan
   --mix MIX           a random fault for each call by weight, as in \"ok=80,exit=5,late(50ms)=3\"
   --seed N            the seed of the mix (default 0); `pid` differs for each process
-  --tools N           so many generated tools besides its own
+  --tools N           this many generated tools besides its own
   --schema-bytes SIZE the size of the input schema of each generated tool
   --page-size N       tools per page of `tools/list` (default: all)
-  --silent-changes    does not say that its tools change, nor when
-  --journal FILE      appends a line for each call that was run or cancelled
-  --marker TEXT       does nothing but be seen, here and on every process started from here
-  --lifetime TIME     when processes that would never end do end (default 120s)
+  --silent-changes    does not declare or send tools/list_changed
+  --journal FILE      append a line for each executed or cancelled call
+  --marker TEXT       ignored; marks this process and its children
+  --lifetime TIME     exit after this time at the latest (default 120s)
   --header-tools WHICH
                       tools with `x-mcp-header`: valid, invalid or all
 
-Over HTTP (the server says `listening URL` on stdout, and ends when its input does):
+Over HTTP (the server prints `listening URL`, and exits at the end of stdin):
   --http ADDRESS      where to listen, as in 127.0.0.1:0
   --shape SHAPE       session (2025, default), stateless (2026-07-28, or an older revision without
                       sessions), sse (2024-11-05, two endpoints), dual (stateless and session)
-  --reply KIND        json, sse, or auto (default): JSON unless there is more to say than the answer
-  --event-ids on|off  ids on the events of sessions, so that streams can be taken up again
+  --reply KIND        json, sse, or auto (default): JSON unless there are messages before the response
+  --event-ids on|off  event ids in sessions, so that streams can be resumed
   --retry TIME        the `retry` field at the start of each stream of a session
-  --comments TIME     a comment on each open stream, so often
+  --comments TIME     a comment on each open stream, this often
   --endpoint FORM     the URL for messages of `sse`: relative (default), absolute, foreign
-  --http-log FILE     appends a line for each request that arrived, and for the end of its reply
+  --http-log FILE     append a line for each request, and for the end of its response
 
-A plan is rules separated by `;`. A rule is a moment, `=`, and faults joined by `+`:
+A plan is rules separated by `;`. A rule is a trigger, `=`, and faults joined by `+`:
   call=late(200ms)            at every call
   call:3=exit(1)              at the third call only
   call:3-7=dup                from the third to the seventh; `3-` has no end
   call:every=10=hang          at every tenth
   start=stderr(10MiB)+garbage(text,3)
-A fault without a moment stands at its usual one (mostly `call`), also as `name=arguments`:
+A fault without a trigger uses its default one (mostly `call`), also as `name=arguments`:
   stderr=10MiB; late=200ms; ignore=term,eof; cursor=same
 
-Moments:
+Triggers:
 ";
 
 const TAIL: &str = "
 Examples:
   scripted-server --revision 2025-11-25 --plan \"call:3=exit(1); stderr=10MiB; late=200ms\"
-  scripted-server --revision 2024-11-05 --plan \"unknown=exit(1)\"      dies of server/discover
+  scripted-server --revision 2024-11-05 --plan \"unknown=exit(1)\"      exits at server/discover
   scripted-server --revision dual --plan \"tree; escape=2; ignore=term,eof\"
   scripted-server --http 127.0.0.1:0 --shape dual --plan \"http:1-3=status(503,1s); stream=end\"
   scripted-server --mix \"ok=80,exit=5,hang=5,garbage=5,late=3,dup=2\" --seed 7 --journal run.log
@@ -303,14 +303,14 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_can_be_the_process_itself() {
+    fn seed_can_be_the_pid() {
         let Ok(Command::Run(options)) = parse_words("--mix ok=1 --seed pid") else { panic!() };
         let own = FaultMix::parse("ok=1", u64::from(std::process::id()));
         assert_eq!(options.mix, own.ok());
     }
 
     #[test]
-    fn a_shape_has_its_usual_revision() {
+    fn shape_has_a_default_revision() {
         let check = |line: &str, expected: &str| {
             let Ok(Command::Run(options)) = parse_words(line) else { panic!("{line}") };
             assert_eq!(Ok(options.revisions), SupportedRevisions::parse(expected), "{line}");
@@ -324,27 +324,27 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_command_line_says_why() {
+    fn invalid_command_line_is_explained() {
         let check = |line: &str, expected: &str| {
             assert_eq!(parse_words(line).err().as_deref(), Some(expected));
         };
         check("--plan", "`--plan` needs a value");
         check("--plan call:0=dup", "--plan: in `call:0=dup`: counting starts at 1");
         check("--mix ok", "--mix: `ok` has no weight, as in `ok=80`");
-        check("--page-size 0", "--page-size: `0` is no page size");
-        check("--nice", "no option `--nice`");
-        check("--plan drop", "--plan: `drop` happens only over HTTP, with `--http`");
-        check("--plan http=exit", "--plan: `exit` happens only over HTTP, with `--http`");
-        check("--http here", "--http: `here` is no address, as in `127.0.0.1:0`");
-        check("--shape round", "--shape: `round` is none of stateless, session, sse, dual");
+        check("--page-size 0", "--page-size: `0` is not a page size");
+        check("--nice", "unknown option `--nice`");
+        check("--plan drop", "--plan: `drop` needs `--http`");
+        check("--plan http=exit", "--plan: `exit` needs `--http`");
+        check("--http here", "--http: `here` is not an address, as in `127.0.0.1:0`");
+        check("--shape round", "--shape: `round` is not one of stateless, session, sse, dual");
         check(
             "--http 127.0.0.1:0 --shape session --revision modern",
-            "--shape: 2026-07-28 has no sessions; its shapes are stateless and dual",
+            "--shape: 2026-07-28 has no sessions; use stateless or dual",
         );
     }
 
     #[test]
-    fn a_tree_has_the_levels_of_its_plan_until_it_is_inside() {
+    fn tree_depth_comes_from_the_plan_or_the_role() {
         let check = |line: &str, expected: u64| {
             let Ok(Command::Run(options)) = parse_words(line) else { panic!("{line}") };
             assert_eq!(options.levels_left(), expected, "{line}");

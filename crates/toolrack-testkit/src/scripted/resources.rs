@@ -4,8 +4,7 @@ use serde_json::{Value, json};
 
 use super::client::PendingRequest;
 use super::server::Server;
-use crate::jsonrpc::error_code;
-use crate::jsonrpc::{Params, Response, RpcError};
+use crate::jsonrpc::{Params, Response, RpcError, error_code};
 use crate::revision::Era;
 
 const ECHO_PREFIX: &str = "test://echo/";

@@ -16,8 +16,7 @@ use super::http::Sessions;
 use super::options::Options;
 use super::tool_list::ToolList;
 use crate::journal::{JournalEvent, JournalRecord, JournalWriter};
-use crate::jsonrpc;
-use crate::jsonrpc::{Incoming, Params, Response, RpcError, error_code};
+use crate::jsonrpc::{self, Incoming, Params, Response, RpcError, error_code};
 use crate::message_sink::MessageSink;
 use crate::plan::{Fault, Trigger};
 use crate::revision::{Era, Revision, SupportedRevisions};
@@ -256,7 +255,7 @@ impl Server {
             "notifications/initialized" => drop(self.run_faults(context, &[Trigger::Initialized])),
             "notifications/cancelled" => {
                 let read = Params::parse(params).ok();
-                if let Some(id) = read.and_then(|value| value.request_id) {
+                if let Some(id) = read.and_then(|params| params.request_id) {
                     self.cancel(&context.client, id.get());
                 }
             }
@@ -290,7 +289,7 @@ impl Server {
         answer.body(pending.era(), SERVER_META)
     }
 
-    /// Sends a request to the client. Ids count from 1, so they collide with a client's own.
+    /// Sends a request to the client. Ids count from 1, as those of many clients do.
     pub(super) fn request_client(
         &self,
         sink: &dyn MessageSink,

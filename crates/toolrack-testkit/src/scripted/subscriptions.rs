@@ -8,8 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::{Client, PendingRequest};
 use super::server::Server;
-use crate::jsonrpc::error_code;
-use crate::jsonrpc::{self, Params, Response, RpcError};
+use crate::jsonrpc::{self, Params, Response, RpcError, error_code};
 use crate::revision::Era;
 
 const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
@@ -143,7 +142,7 @@ impl Client {
         let params = Map::from_iter([("uri".to_owned(), Value::from(uri))]);
         let wants = |filter: &Value| {
             let uris = filter.get("resourceSubscriptions").and_then(Value::as_array);
-            uris.is_some_and(|uris| uris.iter().any(|uris| uris == uri))
+            uris.is_some_and(|uris| uris.iter().any(|subscribed| subscribed == uri))
         };
         self.notify_listeners(method, &params, wants);
         if lock(&self.subscriptions.subscribed).contains(uri) {

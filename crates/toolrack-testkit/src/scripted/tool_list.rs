@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use super::client::PendingRequest;
 use super::options::Options;
 use super::server::Server;
-use crate::jsonrpc::error_code;
-use crate::jsonrpc::{Params, Response, RpcError, json_string};
+use crate::jsonrpc::{Params, Response, RpcError, error_code, json_string};
 use crate::plan::Cursor;
 use crate::revision::Revision;
 
@@ -111,18 +110,18 @@ impl ToolList {
     }
 
     /// Definition of the tool at an index of the whole list.
-    fn tool(&self, place: usize, added: &[String], revision: Revision) -> Option<String> {
-        if let Some((name, description, properties)) = OWN.get(place) {
+    fn tool(&self, index: usize, added: &[String], revision: Revision) -> Option<String> {
+        if let Some((name, description, properties)) = OWN.get(index) {
             return Some(own_tool(name, description, properties, revision));
         }
-        let place = place - OWN.len();
-        if let Some(tool) = self.special.get(place) {
+        let index = index - OWN.len();
+        if let Some(tool) = self.special.get(index) {
             return Some(tool.to_string());
         }
-        let place = place - self.special.len();
-        let name = match added.get(place) {
+        let index = index - self.special.len();
+        let name = match added.get(index) {
             Some(name) => name.clone(),
-            None => format!("tool_{:05}", place.checked_sub(added.len())? + 1),
+            None => format!("tool_{:05}", index.checked_sub(added.len())? + 1),
         };
         Some(format!(
             r#"{{"name":{},"description":"Says its own name","inputSchema":{}}}"#,
@@ -153,7 +152,7 @@ impl Server {
         };
         let to = tool_list.page_size.map_or(total, |size| from.saturating_add(size).min(total));
         let tools: Vec<String> = (from..to)
-            .filter_map(|value| tool_list.tool(value, &added, pending.revision))
+            .filter_map(|index| tool_list.tool(index, &added, pending.revision))
             .collect();
         let mut members = format!(r#""tools":[{}]"#, tools.join(","));
         let next = match planned {
@@ -174,9 +173,9 @@ impl Server {
 }
 
 fn from_cursor(cursor: &str, total: usize) -> Result<usize, RpcError> {
-    let place = cursor.strip_prefix("from-").and_then(|rest| rest.parse().ok());
-    place
-        .filter(|place| *place <= total)
+    let index = cursor.strip_prefix("from-").and_then(|rest| rest.parse().ok());
+    index
+        .filter(|index| *index <= total)
         .ok_or_else(|| RpcError::new(error_code::INVALID_PARAMS, format!("no cursor `{cursor}`")))
 }
 
@@ -222,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_generated_schema_is_json_of_at_least_its_size() {
+    fn generated_schema_is_json_of_at_least_its_size() {
         for bytes in [0, 100, 10_000] {
             let schema = schema_of(bytes);
             assert!(schema.len() as u64 >= bytes, "{} < {bytes}", schema.len());
@@ -232,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inputs_of_own_tools_are_json() {
+    fn built_in_tool_inputs_are_json() {
         for (name, _, properties) in OWN {
             let parsed: Result<Value, _> = serde_json::from_str(properties);
             assert!(parsed.is_ok_and(|parsed| parsed.is_object()), "{name}");

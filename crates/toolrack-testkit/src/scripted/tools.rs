@@ -11,8 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::PendingRequest;
 use super::server::Server;
-use crate::jsonrpc::error_code;
-use crate::jsonrpc::{self, Params, Response, RpcError, json_string};
+use crate::jsonrpc::{self, Params, Response, RpcError, error_code, json_string};
 use crate::process;
 use crate::revision::{Era, Revision};
 
@@ -68,10 +67,8 @@ impl Server {
             Ok(steps) => steps,
             Err(rpc_error) => return self.respond(pending, Response::Error(rpc_error)),
         };
-        let token = params
-            .meta
-            .progress_token
-            .and_then(|progress_token| serde_json::from_str(progress_token.get()).ok());
+        let token =
+            params.meta.progress_token.and_then(|token| serde_json::from_str(token.get()).ok());
         pending.register_open(None);
         self.step(pending, steps, token, 1);
     }

@@ -9,7 +9,7 @@ use crate::peer::{Peer, texts};
 use crate::schema;
 
 #[test]
-fn the_demo_works_in_every_revision_and_keeps_to_the_schemas() {
+fn demo_is_schema_valid_in_every_revision() {
     for revision in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] {
         let mut peer = Peer::start("demo-server", &[]);
         if revision == "2026-07-28" {
@@ -50,13 +50,13 @@ fn the_demo_works_in_every_revision_and_keeps_to_the_schemas() {
             .filter_map(|received| received.pointer("/params/progress"))
             .collect();
         assert_eq!(steps, [1, 2, 3]);
-        schema::assert_valid(&peer, revision, "the_demo_works_in_every_revision");
+        schema::assert_valid(&peer, revision, "demo_is_schema_valid");
         peer.finish();
     }
 }
 
 #[test]
-fn a_slow_call_delays_no_other_and_can_be_cancelled() {
+fn slow_call_delays_no_other_and_can_be_cancelled() {
     let mut peer = Peer::start("demo-server", &[]);
     peer.initialize("2025-11-25");
     let slow = peer.call("countdown", json!({ "from": 1000, "every_ms": 60_000 }));
@@ -69,7 +69,7 @@ fn a_slow_call_delays_no_other_and_can_be_cancelled() {
 }
 
 #[test]
-fn a_bad_request_is_refused_and_the_rest_goes_on() {
+fn bad_request_does_not_affect_later_ones() {
     let mut peer = Peer::start("demo-server", &[]);
     peer.write_raw(b"hello\n");
     assert_eq!(peer.message()["error"]["code"], json!(-32700));
@@ -87,7 +87,7 @@ fn a_bad_request_is_refused_and_the_rest_goes_on() {
 }
 
 #[test]
-fn the_function_returns_at_the_end_of_its_input() {
+fn serve_returns_at_end_of_input() {
     let input = Cursor::new(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n".to_vec());
     demo::serve(input, Vec::new()).expect("the input ends well");
 }

@@ -27,7 +27,7 @@ const ANSWER: &str =
     r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"t"}]}}"#;
 
 #[test]
-fn answers_are_misshapen_as_planned() {
+fn responses_are_misshapen_as_planned() {
     let check = |plan: &str, expected: &[&str]| {
         assert_eq!(lines_of(plan, expected.len()), expected, "{plan}");
     };
@@ -66,7 +66,7 @@ fn answers_are_misshapen_as_planned() {
 }
 
 #[test]
-fn noise_comes_before_the_answer() {
+fn noise_comes_before_the_response() {
     let check = |plan: &str, noise: &[&str]| {
         let expected: Vec<&str> = noise.iter().copied().chain([ANSWER]).collect();
         assert_eq!(lines_of(plan, expected.len()), expected, "{plan}");
@@ -95,7 +95,7 @@ fn noise_comes_before_the_answer() {
 }
 
 #[test]
-fn faults_strike_at_their_moments() {
+fn faults_happen_at_their_triggers() {
     let mut peer = Peer::scripted(&[
         "--plan",
         "start=garbage; initialize=garbage(json); list:2=dup; eof=garbage",
@@ -115,7 +115,7 @@ fn faults_strike_at_their_moments() {
 }
 
 #[test]
-fn held_answers_come_in_reverse() {
+fn held_responses_come_in_reverse_order() {
     let mut peer = Peer::legacy(&["--plan", "call:1-3=hold(3)"]);
     let mut ids: Vec<Value> = (0..3).map(|_| peer.call("echo", json!({ "text": "x" }))).collect();
     let seen: Vec<Value> = (0..3).map(|_| peer.message()["id"].clone()).collect();
@@ -125,7 +125,7 @@ fn held_answers_come_in_reverse() {
 }
 
 #[test]
-fn a_late_answer_lets_others_pass_and_survives_its_cancellation() {
+fn late_response_lets_others_pass_and_survives_cancellation() {
     let mut peer = Peer::legacy(&["--plan", "call:1=late(1s)"]);
     let late = peer.call("echo", json!({ "text": "late" }));
     peer.notify("notifications/cancelled", json!({ "requestId": late }));
@@ -135,7 +135,7 @@ fn a_late_answer_lets_others_pass_and_survives_its_cancellation() {
 }
 
 #[test]
-fn huge_answers_carry_their_id_where_planned() {
+fn huge_responses_have_their_id_where_planned() {
     for place in ["front", "back"] {
         let mut peer = Peer::legacy(&["--plan", &format!("call:1=huge(3MiB,{place})")]);
         let id = peer.call("echo", json!({ "text": "x" }));
@@ -156,7 +156,7 @@ fn huge_answers_carry_their_id_where_planned() {
 }
 
 #[test]
-fn a_flood_without_end_ends_with_its_reader() {
+fn endless_flood_ends_with_its_reader() {
     let mut peer = Peer::legacy(&["--plan", "nonsense=forever"]);
     peer.call("echo", json!({ "text": "x" }));
     for _ in 0..100_000 {
@@ -168,7 +168,7 @@ fn a_flood_without_end_ends_with_its_reader() {
 }
 
 #[test]
-fn changes_can_come_at_a_pace() {
+fn changes_can_come_at_an_interval() {
     let mut peer = Peer::legacy(&["--plan", "call:1=changed(5,1ms)"]);
     let id = peer.call("echo", json!({ "text": "x" }));
     let mut methods: Vec<Value> = (0..6).map(|_| peer.message()).collect();
@@ -181,7 +181,7 @@ fn changes_can_come_at_a_pace() {
 }
 
 #[test]
-fn stderr_is_flooded_before_the_answer() {
+fn stderr_flood_comes_before_the_response() {
     for (plan, n_lines) in [("call:1=stderr(1MiB)", 13_057), ("call:1=stderr(1MiB,raw)", 1)] {
         let mut peer = Peer::legacy(&["--plan", plan]);
         assert_eq!(peer.call_text("echo", json!({ "text": "x" })), json!("x"));
@@ -194,7 +194,7 @@ fn stderr_is_flooded_before_the_answer() {
 }
 
 #[test]
-fn a_server_ends_as_planned() {
+fn server_exits_as_planned() {
     let check = |plan: &str, code: Option<i32>, signal: Option<i32>, before: &[u8]| {
         let mut peer = Peer::legacy(&["--plan", plan]);
         peer.call("echo", json!({ "text": "x" }));
@@ -216,7 +216,7 @@ fn a_server_ends_as_planned() {
 }
 
 #[test]
-fn a_server_may_end_before_or_during_the_handshake() {
+fn server_may_exit_before_or_during_the_handshake() {
     let check = |plan: &str, code: i32| {
         let mut peer = Peer::scripted(&["--plan", plan]);
         if plan.starts_with("initialize") {
@@ -233,7 +233,7 @@ fn a_server_may_end_before_or_during_the_handshake() {
 }
 
 #[test]
-fn an_old_server_meets_discovery_in_its_own_way() {
+fn legacy_server_handles_discovery_as_planned() {
     let mut dies = Peer::scripted(&["--revision", "2024-11-05", "--plan", "unknown=exit(1)"]);
     dies.send("server/discover", json!({}));
     assert_eq!((dies.line(), dies.exit().code()), (None, Some(1)));
@@ -256,7 +256,7 @@ fn an_old_server_meets_discovery_in_its_own_way() {
 }
 
 #[test]
-fn versions_and_cursors_are_answered_as_planned() {
+fn versions_and_cursors_follow_the_plan() {
     let mut peer = Peer::scripted(&["--plan", "version=1999-01-01"]);
     let answer = peer.initialize("2025-11-25");
     assert_eq!(answer["result"]["protocolVersion"], json!("1999-01-01"));
@@ -282,7 +282,7 @@ fn versions_and_cursors_are_answered_as_planned() {
 }
 
 #[test]
-fn a_server_that_stops_reading_answers_what_it_read() {
+fn server_answers_what_it_read_before_it_stopped() {
     let mut peer = Peer::legacy(&["--plan", "call:2=stopread", "--lifetime", "1s"]);
     assert_eq!(peer.call_text("echo", json!({ "text": "one" })), json!("one"));
     assert_eq!(peer.call_text("echo", json!({ "text": "two" })), json!("two"));
@@ -294,14 +294,14 @@ fn a_server_that_stops_reading_answers_what_it_read() {
 }
 
 #[test]
-fn a_server_may_never_read_at_all() {
+fn server_may_never_read() {
     let mut peer = Peer::scripted(&["--plan", "start=stopread", "--lifetime", "1s"]);
     peer.send("initialize", json!({ "protocolVersion": "2025-11-25" }));
     assert_eq!((peer.line(), peer.exit().code()), (None, Some(0)));
 }
 
 #[test]
-fn an_id_that_is_a_text_comes_back_as_it_was() {
+fn string_id_comes_back_unchanged() {
     for plan in ["", "id=float", "id=text"] {
         let mut peer = Peer::legacy(&["--plan", plan]);
         peer.write(&json!({ "jsonrpc": "2.0", "id": "a-1", "method": "tools/call", "params": { "name": "pid" } }));
@@ -311,7 +311,7 @@ fn an_id_that_is_a_text_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_server_that_prompts_takes_messages_for_answers() {
+fn prompting_server_reads_messages_as_answers() {
     let mut peer = Peer::scripted(&["--plan", "prompt"]);
     peer.send("initialize", json!({ "protocolVersion": "2025-11-25" }));
     peer.write_raw(b"y\n");
@@ -323,7 +323,7 @@ fn a_server_that_prompts_takes_messages_for_answers() {
 }
 
 #[test]
-fn a_mix_is_the_same_for_the_same_seed() {
+fn mix_is_repeatable_by_seed() {
     let run = |seed: &str| {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("journal");
@@ -351,7 +351,7 @@ fn a_mix_is_the_same_for_the_same_seed() {
 }
 
 #[test]
-fn a_call_in_which_the_server_dies_is_journaled_as_begun() {
+fn call_is_journaled_before_the_server_crashes() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("journal");
     let file = path.to_str().expect("a name");
@@ -365,7 +365,7 @@ fn a_call_in_which_the_server_dies_is_journaled_as_begun() {
 }
 
 #[test]
-fn spinning_ends_with_the_lifetime() {
+fn spin_ends_with_the_lifetime() {
     let mut peer = Peer::scripted(&["--plan", "initialize=spin", "--lifetime", "300ms"]);
     peer.send("initialize", json!({ "protocolVersion": "2025-11-25" }));
     eventually(TIMEOUT, "the spinning server ends", || !peer.is_running());

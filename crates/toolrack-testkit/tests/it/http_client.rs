@@ -71,7 +71,7 @@ impl Http {
 
     pub(crate) fn head(&mut self) -> io::Result<Head> {
         let first = self.line()?;
-        let status = first.split(' ').nth(1).and_then(|nth| nth.parse().ok());
+        let status = first.split(' ').nth(1).and_then(|code| code.parse().ok());
         let status = status.ok_or_else(|| io::Error::other(format!("no status: {first:?}")))?;
         let mut headers = BTreeMap::new();
         loop {
@@ -104,7 +104,7 @@ impl Http {
         let mut chunk = vec![0; size];
         self.input.read_exact(&mut chunk)?;
         self.line()?;
-        Ok(Some(chunk).filter(|some| !some.is_empty()))
+        Ok(Some(chunk).filter(|chunk| !chunk.is_empty()))
     }
 
     /// Reads the next event of a stream; `None` at its end. Skips comments.

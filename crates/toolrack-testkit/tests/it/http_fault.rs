@@ -22,7 +22,7 @@ fn met(plan: &str, reply: &str) -> io::Result<HttpReply> {
 }
 
 #[test]
-fn statuses_come_with_what_belongs_to_them() {
+fn planned_statuses_have_their_headers() {
     let check = |plan: &str, status: u16, header: Option<(&str, &str)>, body: &str| {
         let HttpReply { head, body: seen, .. } = met(plan, "auto").expect(plan);
         assert_eq!(
@@ -58,7 +58,7 @@ fn statuses_come_with_what_belongs_to_them() {
 }
 
 #[test]
-fn a_request_that_is_turned_away_is_not_run() {
+fn rejected_request_is_not_run() {
     let dir = tempfile::tempdir().expect("a directory");
     for (plan, executions) in [("status(503)", 0), ("redirect", 0), ("drop", 1), ("cut(3)", 1)] {
         let path = dir.path().join(plan);
@@ -74,7 +74,7 @@ fn a_request_that_is_turned_away_is_not_run() {
 }
 
 #[test]
-fn redirects_lead_where_they_say() {
+fn redirects_lead_to_their_targets() {
     let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("log");
     let file = log.to_str().expect("a name");
@@ -105,7 +105,7 @@ fn redirects_lead_where_they_say() {
 }
 
 #[test]
-fn replies_break_off_as_planned() {
+fn responses_are_cut_as_planned() {
     let check = |plan: &str, reply: &str, expected: io::ErrorKind| {
         let error = met(plan, reply).expect_err(plan);
         assert_eq!(error.kind(), expected, "{plan} as {reply}: {error}");
@@ -122,7 +122,7 @@ fn replies_break_off_as_planned() {
 }
 
 #[test]
-fn a_mute_reply_has_not_even_a_head() {
+fn mute_response_has_no_head() {
     for reply in ["json", "sse"] {
         let mut peer = HttpPeer::modern(&["--plan", "call=mute", "--reply", reply]);
         let message = peer
@@ -136,7 +136,7 @@ fn a_mute_reply_has_not_even_a_head() {
 }
 
 #[test]
-fn notifications_and_streams_go_wrong_too() {
+fn faults_apply_to_notifications_and_streams() {
     let mut peer = HttpPeer::start(&["--plan", "initialized=status(500)"], "2025-11-25");
     let info = json!({ "name": "it", "version": "1" });
     let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info });
@@ -161,7 +161,7 @@ fn notifications_and_streams_go_wrong_too() {
 }
 
 #[test]
-fn an_answer_may_come_on_the_other_stream() {
+fn response_may_come_on_the_get_stream() {
     let mut peer = HttpPeer::legacy(&["--plan", "call=elsewhere"]);
     let (mut stream, _) = peer.listen(None);
     stream.event().expect("a stream");
@@ -173,7 +173,7 @@ fn an_answer_may_come_on_the_other_stream() {
 }
 
 #[test]
-fn a_reply_can_drip() {
+fn response_can_drip() {
     for reply in ["json", "sse"] {
         let answer = met("call=drip(7,1ms)", reply).expect("an answer");
         assert_eq!(answer.text(), "x");
@@ -181,7 +181,7 @@ fn a_reply_can_drip() {
 }
 
 #[test]
-fn replies_can_be_compressed_and_be_bombs() {
+fn responses_can_be_compressed_and_bombs() {
     for reply in ["json", "sse"] {
         let mut peer = HttpPeer::modern(&["--plan", "call=gzip", "--reply", reply]);
         let message = peer
@@ -206,7 +206,7 @@ fn replies_can_be_compressed_and_be_bombs() {
 }
 
 #[test]
-fn faults_of_messages_happen_over_http_as_well() {
+fn message_faults_apply_over_http() {
     for reply in ["json", "sse"] {
         let huge = met("call=huge(1MiB,front)", reply).expect("an answer");
         assert_eq!(huge.text().len(), 1 << 20);
@@ -226,7 +226,7 @@ fn faults_of_messages_happen_over_http_as_well() {
 }
 
 #[test]
-fn the_log_tells_how_replies_ended() {
+fn http_log_records_how_responses_ended() {
     let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("log");
     let plan = "call:1=cut(3); call:2=status(503)";

@@ -9,7 +9,7 @@ use crate::peer::TIMEOUT;
 use crate::schema;
 
 #[test]
-fn a_session_lives_from_initialize_to_delete() {
+fn session_lasts_from_initialize_to_delete() {
     for revision in ["2025-03-26", "2025-06-18", "2025-11-25"] {
         for reply in ["json", "sse", "auto"] {
             let mut peer = HttpPeer::start(&["--revision", revision, "--reply", reply], revision);
@@ -21,7 +21,7 @@ fn a_session_lives_from_initialize_to_delete() {
                 &peer.received,
                 &peer.sent_requests,
                 revision,
-                "a_session_lives",
+                "session_lasts",
             );
             assert_eq!(peer.delete().status, 200);
             let gone = peer.request("tools/list", json!({}));
@@ -31,7 +31,7 @@ fn a_session_lives_from_initialize_to_delete() {
 }
 
 #[test]
-fn requests_must_name_their_session_and_revision() {
+fn requests_need_session_and_revision_headers() {
     let mut peer = HttpPeer::legacy(&[]);
     let session = peer.session.take();
     let check = |peer: &mut HttpPeer, status: u16| {
@@ -51,7 +51,7 @@ fn requests_must_name_their_session_and_revision() {
 }
 
 #[test]
-fn the_get_stream_carries_what_is_told_unasked() {
+fn get_stream_carries_unsolicited_messages() {
     for reply in ["json", "sse"] {
         let mut peer = HttpPeer::legacy(&["--reply", reply]);
         let (mut stream, head) = peer.listen(None);
@@ -67,7 +67,7 @@ fn the_get_stream_carries_what_is_told_unasked() {
 }
 
 #[test]
-fn a_question_of_the_server_is_answered_by_a_post() {
+fn server_request_is_answered_by_a_post() {
     for reply in ["json", "auto"] {
         let mut peer = HttpPeer::legacy(&["--reply", reply]);
         let (mut aside, _) = peer.listen(None);
@@ -101,7 +101,7 @@ fn a_question_of_the_server_is_answered_by_a_post() {
 }
 
 #[test]
-fn a_stream_that_broke_is_taken_up_where_it_was() {
+fn broken_stream_is_resumed() {
     for plan in ["call:1=cut(answer)", "call:1=end(40ms)", "call:1=end"] {
         let mut peer = HttpPeer::legacy(&["--reply", "sse", "--plan", plan]);
         let message = peer
@@ -130,7 +130,7 @@ fn a_stream_that_broke_is_taken_up_where_it_was() {
 }
 
 #[test]
-fn hanging_up_does_not_cancel_but_saying_so_does() {
+fn disconnect_does_not_cancel_but_a_notification_does() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("journal");
     let mut peer =
@@ -151,7 +151,7 @@ fn hanging_up_does_not_cancel_but_saying_so_does() {
 }
 
 #[test]
-fn a_server_can_forget_its_sessions() {
+fn server_can_drop_its_sessions() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("journal");
     let file = path.to_str().expect("a name");
@@ -165,12 +165,12 @@ fn a_server_can_forget_its_sessions() {
     assert_eq!(peer.call("forget_sessions", json!({})).text(), "forgot 1");
     assert_eq!(peer.call("echo", json!({ "text": "x" })).head.status, 404);
     let journal = Journal::read(&path).expect("a journal");
-    let ran = ["1", "2", "3"].map(|value| journal.executions(value));
+    let ran = ["1", "2", "3"].map(|nonce| journal.executions(nonce));
     assert_eq!(ran, [1, 0, 0]);
 }
 
 #[test]
-fn a_legacy_server_may_have_no_sessions() {
+fn legacy_server_may_be_stateless() {
     let args = ["--shape", "stateless", "--revision", "2025-06-18"];
     let mut peer = HttpPeer::start(&args, "2025-06-18");
     peer.initialize();
@@ -183,7 +183,7 @@ fn a_legacy_server_may_have_no_sessions() {
 }
 
 #[test]
-fn a_dual_server_serves_both_eras_at_one_url() {
+fn dual_server_serves_both_eras_at_one_url() {
     let mut peer = HttpPeer::start(&["--shape", "dual"], "2025-11-25");
     peer.initialize();
     assert_eq!(peer.call("echo", json!({ "text": "old" })).text(), "old");
@@ -193,7 +193,7 @@ fn a_dual_server_serves_both_eras_at_one_url() {
 }
 
 #[test]
-fn the_two_endpoints_of_2024_work() {
+fn http_sse_of_2024_works() {
     let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("log");
     let args = ["--shape", "sse", "--http-log", log.to_str().expect("a name")];
@@ -226,7 +226,7 @@ fn the_two_endpoints_of_2024_work() {
         &peer.received,
         &peer.sent_requests,
         "2024-11-05",
-        "the_two_endpoints_of_2024",
+        "http_sse_of_2024_works",
     );
     let message = peer.build_request("tools/list", json!({}));
     assert_eq!(peer.post(&message).head.status, 405);
@@ -236,7 +236,7 @@ fn the_two_endpoints_of_2024_work() {
 }
 
 #[test]
-fn the_url_for_messages_can_be_foreign() {
+fn message_url_can_be_on_another_origin() {
     let check = |form: &str, expected: &dyn Fn(&str, &str) -> bool| {
         let peer = HttpPeer::start(&["--shape", "sse", "--endpoint", form], "2024-11-05");
         let (mut stream, _) = peer.listen(None);

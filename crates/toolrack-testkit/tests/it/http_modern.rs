@@ -8,7 +8,7 @@ use crate::peer::TIMEOUT;
 use crate::schema;
 
 #[test]
-fn the_modern_revision_works_over_http_and_keeps_to_its_schema() {
+fn modern_revision_is_schema_valid_over_http() {
     for reply in ["json", "sse", "auto"] {
         let mut peer = HttpPeer::modern(&["--reply", reply, "--header-tools", "all"]);
         let discovered = peer.request("server/discover", json!({}));
@@ -32,13 +32,13 @@ fn the_modern_revision_works_over_http_and_keeps_to_its_schema() {
             &peer.received,
             &peer.sent_requests,
             "2026-07-28",
-            "the_modern_revision_works_over_http",
+            "modern_revision_over_http",
         );
     }
 }
 
 #[test]
-fn refusals_have_their_status() {
+fn errors_have_their_http_status() {
     let mut peer = HttpPeer::modern(&[]);
     let check = |peer: &mut HttpPeer, message: Value, status: u16, code: i64| {
         let answer = peer.post(&message);
@@ -76,7 +76,7 @@ fn refusals_have_their_status() {
 }
 
 #[test]
-fn headers_that_do_not_fit_the_body_are_refused() {
+fn mismatched_headers_are_rejected() {
     let mut peer = HttpPeer::modern(&["--header-tools", "valid"]);
     let message =
         peer.build_request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
@@ -101,7 +101,7 @@ fn headers_that_do_not_fit_the_body_are_refused() {
 }
 
 #[test]
-fn hanging_up_cancels_the_call() {
+fn disconnect_cancels_the_call() {
     let dir = tempfile::tempdir().expect("a directory");
     let (journal, log) = (dir.path().join("journal"), dir.path().join("log"));
     let files = [
@@ -133,7 +133,7 @@ fn hanging_up_cancels_the_call() {
 }
 
 #[test]
-fn a_listen_stream_tells_of_changes_until_it_ends() {
+fn listen_stream_sends_changes_until_it_ends() {
     let mut peer = HttpPeer::modern(&["--comments", "5ms"]);
     let wanted = json!({ "notifications": { "toolsListChanged": true } });
     let message = peer.build_request("subscriptions/listen", wanted);
@@ -159,13 +159,13 @@ fn a_listen_stream_tells_of_changes_until_it_ends() {
     // A closed stream gets no more notifications.
     let message = peer.build_request("subscriptions/listen", json!({ "notifications": {} }));
     drop(peer.begin(&message).expect("sent"));
-    eventually(TIMEOUT, "nobody listens", || {
+    eventually(TIMEOUT, "no listener is left", || {
         peer.call("end_listens", json!({})).text() == "ended 0"
     });
 }
 
 #[test]
-fn hundreds_of_requests_are_served_at_once() {
+fn hundreds_of_requests_are_served_concurrently() {
     let mut peer = HttpPeer::modern(&[]);
     let arguments = json!({ "name": "sleep", "arguments": { "ms": 300 } });
     let open: Vec<_> = (0..300)
@@ -181,7 +181,7 @@ fn hundreds_of_requests_are_served_at_once() {
 }
 
 #[test]
-fn a_connection_serves_many_requests() {
+fn connection_serves_many_requests() {
     let mut peer = HttpPeer::modern(&[]);
     let mut http = peer.connect();
     for number in 0..50 {

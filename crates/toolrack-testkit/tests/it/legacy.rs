@@ -7,7 +7,7 @@ use crate::peer::{Peer, TIMEOUT, texts};
 use crate::schema;
 
 #[test]
-fn every_legacy_revision_works_and_keeps_to_its_schema() {
+fn every_legacy_revision_is_schema_valid() {
     for revision in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
         let mut peer = Peer::scripted(&["--revision", revision, "--tools", "3"]);
         let answer = peer.initialize(revision);
@@ -93,7 +93,7 @@ fn ask_back(peer: &mut Peer, kind: &str) -> Value {
 }
 
 #[test]
-fn refusals_carry_the_codes_of_their_revision() {
+fn legacy_errors_have_their_codes() {
     let mut peer = Peer::scripted(&[]);
     let check = |peer: &mut Peer, method: &str, params: Value, code: i64| {
         let answer = peer.request(method, params);
@@ -117,7 +117,7 @@ fn refusals_carry_the_codes_of_their_revision() {
 }
 
 #[test]
-fn tools_come_in_pages_that_make_the_whole_list() {
+fn tool_pages_make_the_whole_list() {
     let mut whole = Peer::legacy(&["--tools", "20"]);
     let all = whole.request("tools/list", json!({}))["result"]["tools"].clone();
     assert_eq!(all.as_array().map(Vec::len), Some(34));
@@ -137,14 +137,14 @@ fn tools_come_in_pages_that_make_the_whole_list() {
         }
     };
     let expected: Vec<Value> =
-        all.as_array().expect("a list").iter().map(|value| value["name"].clone()).collect();
+        all.as_array().expect("a list").iter().map(|tool| tool["name"].clone()).collect();
     assert_eq!((names, n_pages), (expected, 5));
     assert!(largest >= 4096, "{largest}");
     paged.finish();
 }
 
 #[test]
-fn big_results_have_the_size_that_was_asked_for() {
+fn big_results_have_the_requested_size() {
     let mut peer = Peer::legacy(&[]);
     for (bytes, escapes) in [(0, false), (1 << 20, false), (100_001, true)] {
         let text = peer.call_text("big", json!({ "bytes": bytes, "escapes": escapes }));
@@ -154,7 +154,7 @@ fn big_results_have_the_size_that_was_asked_for() {
 }
 
 #[test]
-fn a_cancelled_call_stops_without_an_answer_and_is_journaled() {
+fn cancelled_call_gets_no_response_and_is_journaled() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("journal");
     let file = path.to_str().expect("a name");
@@ -194,7 +194,7 @@ fn a_cancelled_call_stops_without_an_answer_and_is_journaled() {
 }
 
 #[test]
-fn cancelling_a_call_that_asks_takes_its_question_back() {
+fn cancelling_a_call_cancels_its_client_request() {
     let mut peer = Peer::legacy(&[]);
     let id = peer.call("ask", json!({ "kind": "roots" }));
     let request = peer.message();
@@ -208,7 +208,7 @@ fn cancelling_a_call_that_asks_takes_its_question_back() {
 }
 
 #[test]
-fn a_client_that_cannot_answer_is_quoted() {
+fn client_error_is_returned_by_the_tool() {
     let mut peer = Peer::legacy(&[]);
     let id = peer.call("ask", json!({ "kind": "sampling" }));
     let request = peer.message();
@@ -220,7 +220,7 @@ fn a_client_that_cannot_answer_is_quoted() {
 }
 
 #[test]
-fn a_server_tells_about_its_process() {
+fn server_reports_its_process() {
     let mut peer = Peer::legacy(&["--marker", "visible"]);
     let (variable, value) = peer.marker.env_var();
     let value = value.to_owned();
@@ -243,7 +243,7 @@ fn a_server_tells_about_its_process() {
 }
 
 #[test]
-fn a_dual_server_agrees_on_what_the_client_asks_for() {
+fn dual_server_negotiates_the_requested_revision() {
     for (sent_requests, agreed) in [("2024-11-05", "2024-11-05"), ("2030-01-01", "2025-11-25")] {
         let mut peer = Peer::scripted(&["--revision", "dual"]);
         let answer = peer.initialize(sent_requests);
@@ -254,12 +254,12 @@ fn a_dual_server_agrees_on_what_the_client_asks_for() {
 }
 
 #[test]
-fn a_plan_that_cannot_be_read_ends_the_program_with_a_reason() {
+fn invalid_plan_exits_with_a_reason() {
     let mut peer = Peer::scripted(&["--plan", "explode"]);
     assert_eq!(peer.exit().code(), Some(2));
-    let said = String::from_utf8(peer.stderr()).expect("text");
-    assert!(said.starts_with("scripted-server: --plan: in `explode`: no fault"), "{said}");
-    assert!(said.ends_with("hint: see `scripted-server --help`"), "{said}");
+    let output = String::from_utf8(peer.stderr()).expect("text");
+    assert!(output.starts_with("scripted-server: --plan: in `explode`: unknown fault"), "{output}");
+    assert!(output.ends_with("hint: see `scripted-server --help`"), "{output}");
 }
 
 #[test]

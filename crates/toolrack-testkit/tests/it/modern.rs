@@ -6,7 +6,7 @@ use crate::peer::{Peer, texts};
 use crate::schema;
 
 #[test]
-fn the_modern_revision_works_and_keeps_to_its_schema() {
+fn modern_revision_is_schema_valid() {
     let mut peer = Peer::modern(&["--tools", "2", "--page-size", "10"]);
     let discovered = peer.request("server/discover", json!({}));
     assert_eq!(discovered["result"]["supportedVersions"], json!(["2026-07-28"]));
@@ -43,7 +43,7 @@ fn the_modern_revision_works_and_keeps_to_its_schema() {
     for kind in ["roots", "sampling", "elicitation", "state"] {
         play_rounds(&mut peer, kind, 2);
     }
-    schema::assert_valid(&peer, "2026-07-28", "the_modern_revision_works");
+    schema::assert_valid(&peer, "2026-07-28", "modern_revision");
     peer.finish();
 }
 
@@ -68,7 +68,7 @@ fn play_rounds(peer: &mut Peer, kind: &str, rounds: u64) {
 }
 
 #[test]
-fn a_state_that_was_changed_is_refused_and_a_missing_answer_is_asked_for_again() {
+fn changed_state_is_rejected_and_missing_input_is_requested_again() {
     let mut peer = Peer::modern(&[]);
     let mut params = json!({ "name": "ask", "arguments": { "kind": "roots" } });
     let first = peer.request("tools/call", params.clone())["result"].clone();
@@ -87,7 +87,7 @@ fn a_state_that_was_changed_is_refused_and_a_missing_answer_is_asked_for_again()
 }
 
 #[test]
-fn modern_refusals_carry_their_codes() {
+fn modern_errors_have_their_codes() {
     let mut peer = Peer::scripted(&["--revision", "2026-07-28"]);
     let check = |peer: &mut Peer, method: &str, params: Value, code: i64| {
         let answer = peer.request(method, params);
@@ -118,7 +118,7 @@ fn modern_refusals_carry_their_codes() {
 }
 
 #[test]
-fn listen_streams_carry_what_they_asked_for_until_they_end() {
+fn listen_streams_carry_their_subscriptions_until_they_end() {
     let mut peer = Peer::modern(&[]);
     let both = json!({ "toolsListChanged": true, "promptsListChanged": true, "resourceSubscriptions": ["test://counter"] });
     let first = peer.send("subscriptions/listen", json!({ "notifications": both }));
@@ -165,7 +165,7 @@ fn listen_streams_carry_what_they_asked_for_until_they_end() {
 }
 
 #[test]
-fn a_server_may_end_a_listen_stream_by_cancelling_it() {
+fn server_may_cancel_a_listen_stream() {
     let mut peer = Peer::modern(&[]);
     let id = peer.send("subscriptions/listen", json!({ "notifications": {} }));
     peer.message();
@@ -177,7 +177,7 @@ fn a_server_may_end_a_listen_stream_by_cancelling_it() {
 }
 
 #[test]
-fn a_dual_server_serves_both_eras_on_one_pipe() {
+fn dual_server_serves_both_eras_over_stdio() {
     let mut peer = Peer::scripted(&["--revision", "dual"]);
     peer.initialize("2025-06-18");
     let legacy =

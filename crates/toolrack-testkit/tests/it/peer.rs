@@ -229,7 +229,7 @@ pub(crate) fn texts(answer: &Value) -> Value {
 }
 
 fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
-    let (tell, call_text) = mpsc::channel();
+    let (sender, call_text) = mpsc::channel();
     thread::spawn(move || {
         let mut pipe = BufReader::new(pipe);
         let mut line = Vec::new();
@@ -237,7 +237,7 @@ fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
             if line.last() == Some(&b'\n') {
                 line.pop();
             }
-            if tell.send(std::mem::take(&mut line)).is_err() {
+            if sender.send(std::mem::take(&mut line)).is_err() {
                 return;
             }
         }

@@ -9,7 +9,7 @@ use toolrack_testkit::{Marker, Process, eventually, open_fds, rss_bytes, zombies
 use crate::peer::{Peer, TIMEOUT};
 
 #[test]
-fn a_server_deaf_to_the_end_of_its_input_lives_until_it_is_terminated() {
+fn server_ignoring_eof_runs_until_sigterm() {
     let mut peer = Peer::legacy(&["--plan", "ignore=eof; eof=garbage(blank)"]);
     peer.close_stdin();
     assert_eq!(peer.line(), Some(Vec::new()), "it has read the end");
@@ -19,7 +19,7 @@ fn a_server_deaf_to_the_end_of_its_input_lives_until_it_is_terminated() {
 }
 
 #[test]
-fn a_server_deaf_to_term_lives_until_its_input_ends() {
+fn server_ignoring_sigterm_runs_until_eof() {
     let mut peer = Peer::legacy(&["--plan", "ignore=term"]);
     terminate(&peer);
     assert_eq!(peer.call_text("echo", json!({ "text": "alive" })), json!("alive"));
@@ -27,7 +27,7 @@ fn a_server_deaf_to_term_lives_until_its_input_ends() {
 }
 
 #[test]
-fn a_server_deaf_to_both_ends_with_its_lifetime() {
+fn server_ignoring_both_exits_after_its_lifetime() {
     let mut peer = Peer::legacy(&["--plan", "ignore=term,eof", "--lifetime", "1s"]);
     terminate(&peer);
     peer.close_stdin();
@@ -36,7 +36,7 @@ fn a_server_deaf_to_both_ends_with_its_lifetime() {
 }
 
 #[test]
-fn stdout_can_be_closed_by_a_server_that_lives_on() {
+fn server_can_close_stdout_and_keep_running() {
     let mut peer = Peer::legacy(&["--plan", "call:2=close(stdout)"]);
     assert_eq!(peer.call_text("echo", json!({ "text": "1" })), json!("1"));
     peer.call("echo", json!({ "text": "2" }));
@@ -46,7 +46,7 @@ fn stdout_can_be_closed_by_a_server_that_lives_on() {
 }
 
 #[test]
-fn stdin_can_be_closed_by_a_server_that_lives_on() {
+fn server_can_close_stdin_and_keep_running() {
     let mut peer = Peer::legacy(&["--plan", "call:1=close(stdin)", "--lifetime", "1s"]);
     assert_eq!(peer.call_text("echo", json!({ "text": "1" })), json!("1"));
     assert!(peer.is_running());
@@ -54,7 +54,7 @@ fn stdin_can_be_closed_by_a_server_that_lives_on() {
 }
 
 #[test]
-fn an_exit_can_leave_somebody_who_holds_stdout() {
+fn exited_server_can_leave_a_process_holding_stdout() {
     let mut peer = Peer::legacy(&["--plan", "call:1=leak(3)", "--lifetime", "3s"]);
     peer.call("echo", json!({ "text": "x" }));
     assert_eq!(peer.exit().code(), Some(3));
@@ -66,7 +66,7 @@ fn an_exit_can_leave_somebody_who_holds_stdout() {
 }
 
 #[test]
-fn a_tree_has_a_launcher_and_a_shell_above_the_server() {
+fn tree_has_launcher_and_shell_above_the_server() {
     for (plan, n_processes) in [("tree", 3), ("tree=2", 5)] {
         let mut peer = Peer::legacy(&["--plan", plan]);
         let process: Value = call_json(&mut peer, "pid");
@@ -88,7 +88,7 @@ fn killing_the_launcher_leaves_the_server() {
 }
 
 #[test]
-fn escapees_leave_the_session_and_are_deaf_to_term() {
+fn escapees_leave_the_session_and_ignore_sigterm() {
     let mut peer = Peer::legacy(&["--plan", "escape=2"]);
     peer.close_stdin();
     assert_eq!(peer.exit().code(), Some(0));
@@ -104,7 +104,7 @@ fn escapees_leave_the_session_and_are_deaf_to_term() {
 }
 
 #[test]
-fn escapees_and_children_end_by_themselves() {
+fn escapees_and_children_exit_after_their_lifetime() {
     let mut peer = Peer::legacy(&["--plan", "call=escape(1)+children(3)", "--lifetime", "3s"]);
     assert_eq!(peer.call_text("echo", json!({ "text": "x" })), json!("x"));
     assert_eq!(peer.marker.survivors().len(), 5);
@@ -113,7 +113,7 @@ fn escapees_and_children_end_by_themselves() {
 }
 
 #[test]
-fn a_marker_on_the_command_line_reaches_every_process() {
+fn marker_argument_reaches_every_process() {
     let marker = Marker::new();
     let plan = "tree; escape=1; children=1";
     let mut peer = Peer::legacy(&["--marker", marker.value(), "--plan", plan]);

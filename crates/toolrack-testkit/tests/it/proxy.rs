@@ -50,7 +50,7 @@ fn plan(text: &str) -> ProxyPlan {
 }
 
 #[test]
-fn a_healthy_network_changes_nothing() {
+fn empty_proxy_plan_forwards_unchanged() {
     let mut network = Network::new("");
     for _ in 0..3 {
         assert_eq!(network.call().expect("an answer").text().len(), 5000);
@@ -60,7 +60,7 @@ fn a_healthy_network_changes_nothing() {
 }
 
 #[test]
-fn a_network_fails_as_planned_and_can_be_healed() {
+fn impairments_apply_as_planned_and_can_be_removed() {
     let check = |text: &str, expected: ErrorKind| {
         let mut network = Network::new(text);
         let error = network.call().expect_err(text);
@@ -82,7 +82,7 @@ fn slow_and_late_networks_still_deliver() {
 }
 
 #[test]
-fn one_byte_can_be_wrong() {
+fn one_byte_can_be_corrupted() {
     let mut network = Network::new("corrupt(2000)");
     let answer = network.call().expect("an answer");
     let text = answer.text();
@@ -90,7 +90,7 @@ fn one_byte_can_be_wrong() {
 }
 
 #[test]
-fn a_hole_swallows_until_it_is_healed() {
+fn black_hole_drops_everything_until_healed() {
     let mut network = Network::new("hole");
     let http = network.begin().expect("it accepts");
     http.stream().set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
@@ -101,7 +101,7 @@ fn a_hole_swallows_until_it_is_healed() {
 }
 
 #[test]
-fn open_connections_feel_a_change_of_plan() {
+fn new_plan_applies_to_open_connections() {
     let mut network = Network::new("");
     let mut http = network.begin().expect("sent");
     read_reply(&mut http).expect("an answer");
@@ -120,7 +120,7 @@ fn open_connections_feel_a_change_of_plan() {
 }
 
 #[test]
-fn only_some_connections_may_be_ill() {
+fn chance_impairs_some_connections() {
     let mut network = Network::new("cut(0); chance(50)");
     let outcomes: Vec<bool> = (0..30).map(|_| network.call().is_ok()).collect();
     assert!(outcomes.contains(&true) && outcomes.contains(&false), "{outcomes:?}");
@@ -128,7 +128,7 @@ fn only_some_connections_may_be_ill() {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "this test drives the real program")]
-fn the_program_obeys_its_input() {
+fn proxy_program_runs_commands_from_stdin() {
     let mut network = Network::new("");
     let upstream = network.peer.server.address().to_string();
     let mut child = Command::new(program("chaos-proxy"))
@@ -140,9 +140,9 @@ fn the_program_obeys_its_input() {
     let mut input = child.stdin.take().expect("a pipe");
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let mut line = || lines.next().expect("a line").expect("text");
-    let said = line();
+    let output = line();
     let address =
-        said.strip_prefix("listening ").and_then(|rest| rest.parse().ok()).expect("an address");
+        output.strip_prefix("listening ").and_then(|rest| rest.parse().ok()).expect("an address");
     assert_eq!(Http::connect(address).expect_err("refused").kind(), ErrorKind::ConnectionRefused);
     input.write_all(b"heal\ncount\n").expect("it reads");
     assert_eq!(line(), "connections 0 open 0");

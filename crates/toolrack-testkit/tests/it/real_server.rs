@@ -39,9 +39,9 @@ fn drive(kind: HttpServerKind, revisions: &[&'static str], tool: &str, test: &st
 }
 
 #[test]
-fn the_scripted_server_is_restarted_on_its_port() {
+fn scripted_server_restarts_on_its_port() {
     let kind = HttpServerKind::scripted(&["--shape", "dual", "--plan", "tree"]);
-    drive(kind, &["2025-11-25", "2026-07-28"], "add", "the_scripted_server_is_restarted");
+    drive(kind, &["2025-11-25", "2026-07-28"], "add", "scripted_server_restarts");
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn fastmcp_works_in_both_eras() {
 }
 
 #[test]
-fn server_everything_speaks_the_two_endpoints_of_2024() {
+fn server_everything_supports_http_sse_of_2024() {
     let test = "server_everything_speaks_the_two_endpoints_of_2024";
     let Some(server) = start(HttpServerKind::EverythingSse, test) else { return };
     assert!(server.url().ends_with("/sse"));
@@ -78,9 +78,9 @@ fn server_everything_speaks_the_two_endpoints_of_2024() {
 }
 
 #[test]
-fn the_servers_from_pypi_tell_of_progress_and_changes() {
+fn pypi_servers_send_progress_and_changes() {
     for kind in [HttpServerKind::Mcp1, HttpServerKind::Mcp2, HttpServerKind::FastMcp] {
-        let Some(server) = start(kind.clone(), "the_servers_from_pypi_tell") else { return };
+        let Some(server) = start(kind.clone(), "pypi_servers_send_progress") else { return };
         let mut peer = HttpPeer::new(server, "2025-11-25");
         peer.initialize();
         let params = json!({ "name": "slow", "arguments": { "steps": 2, "ms": 1 }, "_meta": { "progressToken": 1 } });
@@ -106,7 +106,7 @@ fn the_servers_from_pypi_tell_of_progress_and_changes() {
 }
 
 #[test]
-fn mcp_1_can_end_a_stream_and_go_on_with_it() {
+fn mcp_1_resumes_an_ended_stream() {
     let Some(server) = start(HttpServerKind::Mcp1, "mcp_1_can_end_a_stream") else { return };
     let mut peer = HttpPeer::new(server, "2025-11-25");
     peer.initialize();

@@ -106,7 +106,7 @@ fn result_of(method: &str) -> &'static str {
 }
 
 #[test]
-fn a_message_that_breaks_the_schema_is_noticed() {
+fn invalid_message_fails_validation() {
     let check = |revision: &str, definition: &str, value: Value| {
         let Some(schema) = Schema::load(revision) else {
             return skipped(

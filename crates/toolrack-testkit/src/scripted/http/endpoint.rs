@@ -6,13 +6,11 @@ use std::time::Duration;
 use super::header_check;
 use super::request::Request;
 use super::response::{HttpResponse, Phase};
-use super::response_stream::Sse2024Sink;
-use super::response_stream::{ReplyMode, ResponseStream, StreamFormat};
+use super::response_stream::{ReplyMode, ResponseStream, Sse2024Sink, StreamFormat};
 use super::route::{Era, Route, era_for, route};
 use super::session::Session;
 use super::{HttpOptions, Shape};
-use crate::jsonrpc::error_code;
-use crate::jsonrpc::{Incoming, RpcError};
+use crate::jsonrpc::{Incoming, RpcError, error_code};
 use crate::message_sink::MessageSink;
 use crate::plan::Trigger;
 use crate::revision::Revision;
@@ -82,7 +80,7 @@ impl Endpoint {
         if !request.names("content-type", "application/json") {
             return Err((415, bad_request("the body is to be application/json")));
         }
-        let accepts = |value: &str| request.names("accept", value);
+        let accepts = |media_type: &str| request.names("accept", media_type);
         if !accepts("application/json") || !accepts("text/event-stream") {
             return Err((406, bad_request("accept both JSON and an event stream")));
         }
@@ -212,8 +210,8 @@ impl Endpoint {
         let stream_format = StreamFormat { event: Some("message"), ..self.stream_format(None) };
         let session = self.server.sessions.create(stream_format);
         self.server.add_client(&session.client);
-        let place = self.options.endpoint.uri(&self.options, &session.id);
-        session.main.attach(response, format!("event: endpoint\ndata: {place}\n\n").as_bytes());
+        let uri = self.options.endpoint.uri(&self.options, &session.id);
+        session.main.attach(response, format!("event: endpoint\ndata: {uri}\n\n").as_bytes());
         OnDisconnect::EndSession(session)
     }
 

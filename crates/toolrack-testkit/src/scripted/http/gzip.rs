@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_come_out_as_they_went_in() {
+    fn gzip_stream_round_trips() {
         let mut gzip_stream = GzipStream::new();
         let mut bytes = gzip_stream.compress(b"one ");
         assert!(!bytes.is_empty());
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_valid_and_much_larger_when_unpacked() {
+    fn gzip_bomb_is_valid_and_decompresses_to_its_size() {
         let mut bytes = Vec::new();
         bomb(b"{\"a\":1", 32 << 20, b"}", |piece| {
             bytes.extend_from_slice(piece);

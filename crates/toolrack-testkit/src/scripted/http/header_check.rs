@@ -7,8 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::request::Request;
-use crate::jsonrpc::error_code;
-use crate::jsonrpc::{Incoming, Params, RpcError};
+use crate::jsonrpc::{Incoming, Params, RpcError, error_code};
 use crate::scripted::header_tools;
 
 const VERSION: &str = "mcp-protocol-version";
@@ -99,7 +98,7 @@ mod tests {
     const M: (&str, &str) = ("mcp-method", "tools/call");
 
     #[test]
-    fn headers_say_what_the_body_says() {
+    fn headers_must_match_the_body() {
         check_call(&[V, M, ("mcp-name", "echo")], ECHO, None);
         check_call(&[V, M, ("mcp-name", "=?base64?ZWNobw==?=")], ECHO, None);
         check_call(&[V, M], ECHO, Some("the header `mcp-name` is missing"));

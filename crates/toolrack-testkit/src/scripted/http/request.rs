@@ -105,7 +105,7 @@ fn read_body(input: &mut impl BufRead, request: &Request) -> io::Result<Vec<u8>>
     let mut body = Vec::new();
     if request
         .header("transfer-encoding")
-        .is_some_and(|request| request.eq_ignore_ascii_case("chunked"))
+        .is_some_and(|encoding| encoding.eq_ignore_ascii_case("chunked"))
     {
         while let n_bytes @ 1.. = read_chunk_size(input)? {
             read_exactly(input, n_bytes, &mut body)?;
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_come_by_length_or_in_chunks() {
+    fn bodies_are_read_by_length_or_in_chunks() {
         let check = |head: &str, body: &str, expected: Option<&str>| {
             let request = read_text(&format!("POST /mcp?a=1 HTTP/1.1\r\n{head}\r\n\r\n{body}"));
             let read = request
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_is_taken_apart() {
+    fn request_head_is_parsed() {
         let text = "GET /mcp?session=a&b=c HTTP/1.1\r\nAccept: text/EVENT-stream;q=1, x/y\r\nX: 1\r\nx: 2\r\n\r\n";
         let request = read_text(text).expect("a request").expect("not the end");
         let seen = (request.verb.as_str(), request.path.as_str(), request.parameter("session"));

@@ -3,13 +3,14 @@
 //! **Invariant:** a response finishes once. Later writes are dropped, and the connection continues with its next
 //! request only when this response has left completely.
 
-use std::io::Write;
+use std::io::{self, Write};
+use std::mem;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
 use std::time::Duration;
-use std::{io, mem, thread};
 
 use super::gzip::GzipStream;
 use super::request::Request;
@@ -398,7 +399,7 @@ impl HttpResponseFaults {
                 self.replacement = Replacement::Status(*code, *retry_after);
             }
             HttpFault::Redirect { to, code } => {
-                self.replacement = Replacement::Redirect(*to, *code)
+                self.replacement = Replacement::Redirect(*to, *code);
             }
             HttpFault::Forget => self.replacement = Replacement::Status(404, None),
             HttpFault::Drop => self.replacement = Replacement::Drop,
@@ -458,7 +459,7 @@ impl RequestLogEntry {
     }
 
     pub(super) fn ended(&self, outcome: HttpOutcome) {
-        let status = Some(self.status.load(Ordering::Relaxed)).filter(|some| *some > 0);
+        let status = Some(self.status.load(Ordering::Relaxed)).filter(|status| *status > 0);
         self.write(HttpLogEvent::Ended { status, outcome });
     }
 
@@ -476,7 +477,7 @@ fn method_of(body: &[u8]) -> Option<String> {
     struct Message {
         method: String,
     }
-    serde_json::from_slice::<Message>(body).ok().map(|slice| slice.method)
+    serde_json::from_slice::<Message>(body).ok().map(|message| message.method)
 }
 
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_say_what_the_body_is_unless_planned_otherwise() {
+    fn response_head_has_the_content_type_unless_planned_otherwise() {
         let json = "application/json";
         check(
             head().with_length(json, None, 2),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_carry_what_belongs_to_their_status() {
+    fn error_statuses_have_their_headers() {
         check(
             head().with_status(503, Some(Duration::from_secs(2)), b""),
             "HTTP/1.1 503 Service Unavailable\r\nretry-after: 2\r\ncontent-length: 0\r\n\r\n",
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_of_nothing_is_nothing() {
+    fn empty_chunk_encodes_to_nothing() {
         check(chunk(b""), "");
         check(chunk(b"0123456789abcdef!"), "11\r\n0123456789abcdef!\r\n");
     }

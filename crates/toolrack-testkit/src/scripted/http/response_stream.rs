@@ -8,8 +8,7 @@ use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::response::ResponsePlace;
-use super::response::{HttpResponse, Phase};
+use super::response::{HttpResponse, Phase, ResponsePlace};
 use crate::message_sink::{LongKind, LongMessage, MessageSink};
 use crate::plan::HttpFault;
 

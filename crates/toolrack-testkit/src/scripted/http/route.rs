@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn every_shape_has_its_doors() {
+    fn every_shape_has_its_routes() {
         let check = |shape: Shape, line: &str, expected: Result<Route, u16>| {
             let revisions = SupportedRevisions::Only(Revision::R2025_11_25);
             assert_eq!(route(shape, revisions, &request(line, &[])), expected, "{shape:?} {line}");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dual_server_tells_the_eras_apart() {
+    fn dual_server_detects_the_era() {
         let check = |method: &str, headers: &[(&str, &str)], expected: Era| {
             let text = format!(r#"{{"id":1,"method":"{method}"}}"#);
             let message: Incoming<'_> = serde_json::from_str(&text).expect("a message");

@@ -102,7 +102,7 @@ impl Session {
         if self.main.number() == Some(stream) {
             return Some((Arc::clone(&self.main), event));
         }
-        lock(&self.streams).get(&stream).map(|value| (Arc::clone(value), event))
+        lock(&self.streams).get(&stream).map(|found| (Arc::clone(found), event))
     }
 }
 
