@@ -95,13 +95,13 @@ impl ViolationKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
     pub(crate) nonce: u64,
-    pub(crate) fault: ViolationKind,
+    pub(crate) kind: ViolationKind,
     detail: String,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "call {} is {}: {}", self.nonce, self.fault.figure(), self.detail)
+        write!(f, "call {} is {}: {}", self.nonce, self.kind.figure(), self.detail)
     }
 }
 
@@ -150,11 +150,11 @@ impl CallLog {
         let mut found = Vec::new();
         for (nonce, call) in (0..).zip(&self.calls) {
             let n_runs = executions.get(&nonce).copied().unwrap_or_default();
-            let faults = call.faults(nonce, n_runs);
-            found.extend(faults.into_iter().map(|fault| {
+            let kinds = call.kinds(nonce, n_runs);
+            found.extend(kinds.into_iter().map(|kind| {
                 let Call { deadline, outcomes } = call;
                 let detail = format!("deadline {deadline:?}, run {n_runs} times, {outcomes:?}");
-                Violation { nonce, fault, detail }
+                Violation { nonce, kind, detail }
             }));
         }
         found
@@ -162,35 +162,35 @@ impl CallLog {
 }
 
 impl Call {
-    fn faults(&self, nonce: u64, n_runs: u64) -> Vec<ViolationKind> {
-        let mut faults = Vec::new();
+    fn kinds(&self, nonce: u64, n_runs: u64) -> Vec<ViolationKind> {
+        let mut kinds = Vec::new();
         let any = |is_so: &dyn Fn(&Outcome) -> bool| self.outcomes.iter().any(is_so);
         let answered =
             |outcome: &Outcome| matches!(outcome.kind, OutcomeKind::Ok | OutcomeKind::Answered);
         match self.outcomes.len() {
-            0 => faults.push(ViolationKind::Missing),
+            0 => kinds.push(ViolationKind::Missing),
             1 => {}
-            _ => faults.push(ViolationKind::Duplicate),
+            _ => kinds.push(ViolationKind::Duplicate),
         }
         if any(&|outcome| outcome.echoed.is_some_and(|echoed| echoed != nonce)) {
-            faults.push(ViolationKind::WrongResult);
+            kinds.push(ViolationKind::WrongResult);
         }
         if any(&|outcome| outcome.kind == OutcomeKind::Ok && outcome.echoed.is_none()) {
-            faults.push(ViolationKind::Mangled);
+            kinds.push(ViolationKind::Mangled);
         }
         if n_runs > 1 {
-            faults.push(ViolationKind::ExecutedTwice);
+            kinds.push(ViolationKind::ExecutedTwice);
         }
         if n_runs == 0 && any(&answered) {
-            faults.push(ViolationKind::AnsweredUnexecuted);
+            kinds.push(ViolationKind::AnsweredUnexecuted);
         }
         if n_runs > 0 && any(&|outcome| outcome.kind == OutcomeKind::NotSent) {
-            faults.push(ViolationKind::NotSentExecuted);
+            kinds.push(ViolationKind::NotSentExecuted);
         }
         if any(&|outcome| outcome.at > self.deadline + GRACE) {
-            faults.push(ViolationKind::Late);
+            kinds.push(ViolationKind::Late);
         }
-        faults
+        kinds
     }
 }
 
@@ -214,8 +214,8 @@ mod tests {
             call_log.record_outcome(nonce, outcome.clone());
         }
         let found = call_log.violations(&HashMap::from([(nonce, n_runs)]));
-        let faults: Vec<ViolationKind> = found.iter().map(|violation| violation.fault).collect();
-        assert_eq!(faults, expected, "{outcomes:?} run {n_runs} times");
+        let kinds: Vec<ViolationKind> = found.iter().map(|violation| violation.kind).collect();
+        assert_eq!(kinds, expected, "{outcomes:?} run {n_runs} times");
     }
 
     #[test]

@@ -180,28 +180,29 @@ impl DurabilityCheck {
     /// Compares the disk with the acknowledged data and returns the differences.
     fn verify(&mut self, observed: Observed) -> Vec<String> {
         let Observed { answered, shown, saves, failures } = observed;
-        let mut faults = failures;
+        let mut problems = failures;
         self.shown.extend(shown);
         self.n_answered += answered.len() as u64;
         self.n_saved += saves.len().saturating_sub(1) as u64;
         match fs::read_to_string(self.home.config_file()) {
             Ok(found) if is_expected_config(&self.config, &saves, &found) => self.config = found,
             Ok(found) => {
-                faults.push(format!("the config is neither the old nor the new one: {found}"));
+                problems.push(format!("the config is neither the old nor the new one: {found}"));
             }
-            Err(error) => faults.push(format!("the config cannot be read: {error}")),
+            Err(error) => problems.push(format!("the config cannot be read: {error}")),
         }
         match history_call_ids(&self.home.history_file()) {
             Ok(history_call_ids) => {
                 self.n_unwritten += answered.difference(&history_call_ids).count() as u64;
                 let n_lost = self.shown.difference(&history_call_ids).count();
                 if n_lost > 0 {
-                    faults.push(format!("{n_lost} acknowledged calls are missing in the history"));
+                    problems
+                        .push(format!("{n_lost} acknowledged calls are missing in the history"));
                 }
             }
-            Err(error) => faults.push(format!("the history cannot be used: {error}")),
+            Err(error) => problems.push(format!("the history cannot be used: {error}")),
         }
-        faults
+        problems
     }
 
     fn report(&self, findings: &mut Findings) {
@@ -275,8 +276,8 @@ fn load_until_killed(daemon: &RunningDaemon<'_>, life: Duration, random: &mut Ra
             let load = &load;
             scope.spawn(move || load.run("a caller", |client| load.call(client, stream)));
         }
-        scope.spawn(|| load.run("the reader", |client| load.look(client)));
-        scope.spawn(|| load.run("the editor", |client| load.edit(client)));
+        scope.spawn(|| load.run("the reader", |client| load.read_history(client)));
+        scope.spawn(|| load.run("the editor", |client| load.save_config(client)));
         thread::sleep(life);
         load.expects_close.store(true, Ordering::Release);
         let at = now();
@@ -297,14 +298,14 @@ impl Load<'_> {
     fn call(&self, client: &mut DaemonClient, mut random: Random) -> io::Result<()> {
         loop {
             let server = format!("s{}", random.below(N_SERVERS));
-            let answer = client.call(&server, "echo", &json!({ "text": "x" }))?.success_body()?;
-            let id = text(&answer, "/id")?;
+            let response = client.call(&server, "echo", &json!({ "text": "x" }))?.success_body()?;
+            let id = text(&response, "/id")?;
             self.observed().answered.insert(id);
             thread::sleep(CALL_PAUSE);
         }
     }
 
-    fn look(&self, client: &mut DaemonClient) -> io::Result<()> {
+    fn read_history(&self, client: &mut DaemonClient) -> io::Result<()> {
         loop {
             let page = client.get(LOOK_BACK)?.success_body()?;
             let calls = page.get("calls").and_then(Value::as_array).map(Vec::as_slice);
@@ -315,10 +316,10 @@ impl Load<'_> {
         }
     }
 
-    fn edit(&self, client: &mut DaemonClient) -> io::Result<()> {
-        let present = client.get("/api/config")?.success_body()?;
-        let (present, mut generation) = (text(&present, "/text")?, text(&present, "/generation")?);
-        let (base, mut number) = split_marker(&present);
+    fn save_config(&self, client: &mut DaemonClient) -> io::Result<()> {
+        let current = client.get("/api/config")?.success_body()?;
+        let (current, mut generation) = (text(&current, "/text")?, text(&current, "/generation")?);
+        let (base, mut number) = split_marker(&current);
         loop {
             number += 1;
             let next = format!("{base}{SAVED}{number}\n");

@@ -73,7 +73,7 @@ pub(crate) fn run(
         let mut all = Vec::new();
         for number in 0..effort.select(1, 50) {
             let (seed, random) = seeds.for_cycle(number);
-            let ended = end(&daemon_home, subreaper, random, number, signals);
+            let ended = stop(&daemon_home, subreaper, random, number, signals);
             all.push((seed, ended.unwrap_or_else(StopResult::failed)));
         }
         add(&mut findings, prefix, all);
@@ -97,7 +97,7 @@ fn add(findings: &mut Findings, prefix: &str, all: Vec<(u64, StopResult)>) {
     }
 }
 
-fn end(
+fn stop(
     daemon_home: &DaemonHome,
     subreaper: &Subreaper,
     mut random: Random,
@@ -125,8 +125,8 @@ fn end(
     let code = daemon.wait_exit(HUNG);
     let exited = now();
     let mut ended = StopResult { took: exited.duration_since(signaled), ..StopResult::default() };
-    let fault = judge(signals, ended.took, code);
-    ended.failures.extend(fault);
+    let problem = judge(signals, ended.took, code);
+    ended.failures.extend(problem);
     let left = match signals {
         // A graceful stop leaves no process, not even for a moment.
         Signals::One => daemon_home.marker.survivors(),

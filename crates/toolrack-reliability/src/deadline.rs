@@ -127,7 +127,7 @@ async fn run_plan(plan: &Plan, mut random: Random) -> Result<PlanResult, String>
         run_step(&peer, *step, call_timeout, &mut results).await;
     }
     let closing = Instant::now();
-    if timeout(2 * CLOSE_LIMIT, peer.line.close()).await.is_err() {
+    if timeout(2 * CLOSE_LIMIT, peer.transport.close()).await.is_err() {
         results.failures.push("closing does not end".to_owned());
     }
     results.closing = closing.elapsed();

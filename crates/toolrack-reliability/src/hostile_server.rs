@@ -212,9 +212,9 @@ fn call_until(
     while now() < deadline {
         let server = healthy(1 + random.below(N_SERVERS - 1));
         let started_at = now();
-        let answer = client.call(&server, "echo", &json!({ "text": "x" }))?;
+        let response = client.call(&server, "echo", &json!({ "text": "x" }))?;
         calls.times.push(started_at.elapsed());
-        match answer.success_body() {
+        match response.success_body() {
             Ok(body) => calls.ids.extend(body.get("id").and_then(Value::as_str).map(str::to_owned)),
             Err(error) => calls.failures.push(error.to_string()),
         }

@@ -179,7 +179,7 @@ async fn measure(flood: Flood, effort: Effort, marker: &str) -> anyhow::Result<M
     let received = run_flood(&peer, flood).await?;
     let peak_kib = status("VmHWM")?;
     peer.echo("after", "0", CALL_TIMEOUT).await.context("the server does not answer any more")?;
-    peer.line.close().await;
+    peer.transport.close().await;
     Ok(Measured { baseline_kib, peak_kib, received })
 }
 
@@ -195,18 +195,18 @@ async fn run_flood(peer: &Peer, flood: Flood) -> anyhow::Result<u64> {
                 peer.echo("next", "0", NO_RESPONSE_TIMEOUT).await.is_err(),
                 "an answer behind the junk"
             );
-            Ok(peer.line.diagnosis().oversize)
+            Ok(peer.transport.diagnosis().oversize)
         }
         Flood::LongLine | Flood::HugeAnswer | Flood::HugeAnswerBack => {
             ensure!(
                 peer.echo("flood", "0", CALL_TIMEOUT).await.is_err(),
                 "an answer over the limit"
             );
-            Ok(peer.line.diagnosis().oversize)
+            Ok(peer.transport.diagnosis().oversize)
         }
         Flood::Stderr | Flood::StderrRaw => {
             peer.echo("flood", "0", CALL_TIMEOUT).await?;
-            Ok(peer.line.diagnosis().stderr.len() as u64)
+            Ok(peer.transport.diagnosis().stderr.len() as u64)
         }
         Flood::Notifications => {
             peer.echo("flood", "0", CALL_TIMEOUT).await?;
@@ -214,7 +214,7 @@ async fn run_flood(peer: &Peer, flood: Flood) -> anyhow::Result<u64> {
         }
         Flood::Pings => {
             peer.echo("flood", "0", CALL_TIMEOUT).await?;
-            Ok(peer.line.diagnosis().messages)
+            Ok(peer.transport.diagnosis().messages)
         }
         Flood::Tools | Flood::ToolPages => count_tools(peer).await,
     }

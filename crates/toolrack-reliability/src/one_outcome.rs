@@ -58,7 +58,7 @@ struct Batch {
 struct Totals {
     n_calls: u64,
     n_executed: u64,
-    n_lines: u64,
+    n_servers: u64,
     kinds: HashMap<OutcomeKind, u64>,
     faults: HashMap<ViolationKind, u64>,
     lateness: Duration,
@@ -82,7 +82,7 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
             seed,
             call_log: Mutex::default(),
         });
-        totals.n_lines += run_batch(&batch, &journal, &marker).await?;
+        totals.n_servers += run_batch(&batch, &journal, &marker).await?;
         compare(&batch, &journal, &mut totals, &mut findings)?;
         let left = kill_marked(&marker);
         if !left.is_empty() {
@@ -181,7 +181,7 @@ fn compare(
         }
     }
     for violation in call_log.violations(&executions) {
-        *totals.faults.entry(violation.fault).or_default() += 1;
+        *totals.faults.entry(violation.kind).or_default() += 1;
         findings.fail(batch.seed, violation.to_string());
     }
     totals.n_calls += call_log.n_calls() as u64;
@@ -204,10 +204,10 @@ impl Batch {
 
 impl Totals {
     fn report(&self, findings: &mut Findings) {
-        let Self { n_calls, n_executed, n_lines, kinds, faults, lateness } = self;
+        let Self { n_calls, n_executed, n_servers, kinds, faults, lateness } = self;
         findings.count("calls", *n_calls);
         findings.count("at_a_time", N_CALLERS as u64);
-        findings.count("lines", *n_lines);
+        findings.count("lines", *n_servers);
         findings.count("executed", *n_executed);
         let kind = |kind| kinds.get(&kind).copied().unwrap_or_default();
         findings.count("ok", kind(OutcomeKind::Ok));
@@ -302,7 +302,7 @@ async fn supervise(
             () = peer.ended() => {}
             () = stop.cancelled() => {}
         }
-        closing.spawn(async move { peer.line.close().await });
+        closing.spawn(async move { peer.transport.close().await });
     }
     closing.join_all().await;
     n_servers

@@ -72,12 +72,12 @@ pub(crate) fn run(marker: &str, sweep: Sweep) -> anyhow::Result<ExitCode> {
     }
     for word in io::stdin().lock().lines() {
         if word? == ASK {
-            crate::print_result(runtime.block_on(answers(&clients)).join(" "));
+            crate::print_result(runtime.block_on(statuses(&clients)).join(" "));
         }
     }
     runtime.block_on(async {
         for client in &clients {
-            client.peer.line.close().await;
+            client.peer.transport.close().await;
         }
     });
     Ok(ExitCode::SUCCESS)
@@ -90,8 +90,8 @@ async fn start(marker: &str) -> anyhow::Result<Vec<Arc<Client>>> {
         starting.spawn(async move { (index, script.connect(START_LIMIT).await) });
     }
     let mut clients = Vec::new();
-    for (index, met) in starting.join_all().await {
-        let peer = met.with_context(|| format!("server {index}"))?;
+    for (index, connected) in starting.join_all().await {
+        let peer = connected.with_context(|| format!("server {index}"))?;
         clients.push((index, Arc::new(Client { peer, n_failed: AtomicU64::new(0) })));
     }
     clients.sort_by_key(|(index, _)| *index);
@@ -104,7 +104,7 @@ async fn keep_busy(client: Arc<Client>) {
     }
 }
 
-async fn answers(clients: &[Arc<Client>]) -> Vec<&'static str> {
+async fn statuses(clients: &[Arc<Client>]) -> Vec<&'static str> {
     let mut words = Vec::new();
     for client in clients {
         let word = call(client).await;
@@ -118,7 +118,7 @@ async fn call(client: &Client) -> &'static str {
     let outcome = client.peer.echo("busy", "0", CALL_LIMIT).await;
     match outcome {
         Ok(_) => FINE,
-        Err(_) if !client.peer.line.is_running() => GONE,
+        Err(_) if !client.peer.transport.is_running() => GONE,
         Err(_) => {
             client.n_failed.fetch_add(1, Ordering::Relaxed);
             BAD

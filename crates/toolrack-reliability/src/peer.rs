@@ -30,14 +30,14 @@ pub(crate) struct ServerScript {
 /// A transport and its incoming messages.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    pub(crate) line: Arc<StdioLine>,
+    pub(crate) transport: Arc<StdioLine>,
     incoming: Arc<IncomingCounter>,
 }
 
 /// Answers pings, counts notifications, and reports the close.
 #[derive(Debug, Default)]
 struct IncomingCounter {
-    line: OnceLock<Weak<StdioLine>>,
+    transport: OnceLock<Weak<StdioLine>>,
     n_notifications: AtomicU64,
     ended: CancellationToken,
 }
@@ -60,10 +60,10 @@ impl ServerScript {
     pub(crate) async fn open(&self) -> Result<Peer, TransportError> {
         let incoming = Arc::new(IncomingCounter::default());
         let handler: Arc<dyn Inbox> = Arc::<IncomingCounter>::clone(&incoming);
-        let line = StdioLine::open(&self.definition, StdioOptions::default(), handler).await?;
-        let line = Arc::new(line);
-        incoming.line.get_or_init(|| Arc::downgrade(&line));
-        Ok(Peer { line, incoming })
+        let transport = StdioLine::open(&self.definition, StdioOptions::default(), handler).await?;
+        let transport = Arc::new(transport);
+        incoming.transport.get_or_init(|| Arc::downgrade(&transport));
+        Ok(Peer { transport, incoming })
     }
 
     /// Starts the server and initializes the session.
@@ -88,8 +88,8 @@ impl Peer {
             patience: Patience::exactly(call_timeout),
             abandon: Abandon::Quietly,
         };
-        self.line.request(outgoing).await?;
-        self.line.notify("notifications/initialized", &None::<()>).await
+        self.transport.request(outgoing).await?;
+        self.transport.notify("notifications/initialized", &None::<()>).await
     }
 
     /// Sends a request. Cancels it when the caller drops the future.
@@ -105,7 +105,7 @@ impl Peer {
             patience: Patience::exactly(call_timeout),
             abandon: Abandon::Tell,
         };
-        self.line.request(outgoing).await
+        self.transport.request(outgoing).await
     }
 
     pub(crate) async fn call(
@@ -168,12 +168,12 @@ pub(crate) fn texts(result: &RawJson) -> Option<Vec<String>> {
 impl Inbox for IncomingCounter {
     /// A response that does not fit into the write queue is dropped.
     fn request(&self, id: RequestId, method: &str, _params: Option<RawJson>) {
-        let Some(line) = self.line.get().and_then(Weak::upgrade) else { return };
+        let Some(transport) = self.transport.get().and_then(Weak::upgrade) else { return };
         let sent = if method == "ping" {
             let empty: Result<&RawValue, _> = serde_json::from_str("{}");
-            empty.map_or(Ok(()), |empty| line.answer(&id, Ok(empty)))
+            empty.map_or(Ok(()), |empty| transport.answer(&id, Ok(empty)))
         } else {
-            line.answer(&id, Err(&JsonRpcError::new(-32601, "not offered here")))
+            transport.answer(&id, Err(&JsonRpcError::new(-32601, "not offered here")))
         };
         sent.unwrap_or_default();
     }

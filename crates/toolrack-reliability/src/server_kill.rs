@@ -154,9 +154,9 @@ impl Gate {
 }
 
 async fn kill_one(script: &ServerScript, mut random: Random) -> Result<KillResult, String> {
-    let met =
+    let connected =
         script.connect(CALL_TIMEOUT).await.map_err(|error| format!("no fresh line: {error}"))?;
-    let peer = Arc::new(met);
+    let peer = Arc::new(connected);
     let server = Arc::new(server_handle(&peer).await?);
     let mut background = JoinSet::new();
     for _ in 0..N_BACKGROUND_CALLERS {
@@ -202,7 +202,7 @@ async fn kill_one(script: &ServerScript, mut random: Random) -> Result<KillResul
         }
     }
     let closing = Instant::now();
-    if timeout(CLOSE_LIMIT, peer.line.close()).await.is_err() {
+    if timeout(CLOSE_LIMIT, peer.transport.close()).await.is_err() {
         kill.failures.push(format!("closing takes longer than {CLOSE_LIMIT:?}"));
     }
     kill.closing = closing.elapsed();

@@ -60,7 +60,7 @@ pub(crate) fn run(
         crate::print_progress(format!("G19: start {}", round + 1));
         // A fresh home without cached tools.
         let daemon_home = DaemonHome::new(&entries)?;
-        let outcome = begin(&daemon_home, subreaper, &entries, n_healthy);
+        let outcome = start_daemon(&daemon_home, subreaper, &entries, n_healthy);
         match outcome {
             Ok((daemon, started)) => {
                 for what in judge(&started) {
@@ -69,9 +69,9 @@ pub(crate) fn run(
                 ready.push(started.ready);
                 healthy.push(started.healthy);
                 if round + 1 == n_rounds {
-                    watch(&mut findings, seed, &daemon);
+                    measure_idle(&mut findings, seed, &daemon);
                 }
-                end(&mut findings, seed, daemon);
+                stop_daemon(&mut findings, seed, daemon);
             }
             Err(what) => findings.fail(seed, what),
         }
@@ -113,7 +113,7 @@ struct Started {
     healthy: Duration,
 }
 
-fn begin<'a>(
+fn start_daemon<'a>(
     daemon_home: &DaemonHome,
     subreaper: &'a Subreaper,
     entries: &[ServerEntry],
@@ -155,18 +155,18 @@ fn broken_but_running(listed: &Value, entry: &ServerEntry) -> Option<String> {
 
 fn judge(started: &Started) -> Vec<String> {
     let Started { ready, healthy } = started;
-    let mut faults = Vec::new();
+    let mut problems = Vec::new();
     if *ready > READY_LIMIT {
-        faults.push(format!("the daemon was ready {ready:?} after its start"));
+        problems.push(format!("the daemon was ready {ready:?} after its start"));
     }
     if *healthy > HEALTHY_LIMIT {
-        faults.push(format!("the healthy servers were ready {healthy:?} after the start"));
+        problems.push(format!("the healthy servers were ready {healthy:?} after the start"));
     }
-    faults
+    problems
 }
 
 /// Measures the CPU usage of the daemon and all its servers when idle.
-fn watch(findings: &mut Findings, seed: u64, daemon: &RunningDaemon<'_>) {
+fn measure_idle(findings: &mut Findings, seed: u64, daemon: &RunningDaemon<'_>) {
     // Wait until crashed servers are in long backoff and all responses have arrived.
     thread::sleep(WATCH);
     let time = || ProcessTable::read().cpu_time_of_tree(daemon.handle.pid);
@@ -180,7 +180,7 @@ fn watch(findings: &mut Findings, seed: u64, daemon: &RunningDaemon<'_>) {
     }
 }
 
-fn end(findings: &mut Findings, seed: u64, mut daemon: RunningDaemon<'_>) {
+fn stop_daemon(findings: &mut Findings, seed: u64, mut daemon: RunningDaemon<'_>) {
     daemon.handle.signal(Signal::TERM);
     let code = daemon.wait_exit(HUNG);
     if code != Some(0) {
@@ -206,11 +206,14 @@ mod tests {
 
     #[test]
     fn start_is_judged_by_both_times() {
-        let n_faults = |ready, healthy| {
+        let n_problems = |ready, healthy| {
             let ms = Duration::from_millis;
             judge(&Started { ready: ms(ready), healthy: ms(healthy) }).len()
         };
-        assert_eq!([n_faults(300, 10_000), n_faults(301, 1), n_faults(301, 10_001)], [0, 1, 2]);
+        assert_eq!(
+            [n_problems(300, 10_000), n_problems(301, 1), n_problems(301, 10_001)],
+            [0, 1, 2]
+        );
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::timing::now;
 const POLL: Duration = Duration::from_millis(20);
 
 /// Time for the guardians of a finished gate: their shutdown timeouts on a busy machine.
-const AFTERMATH: Duration = Duration::from_secs(8);
+const CLEANUP_TIME: Duration = Duration::from_secs(8);
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     process::scripted_server()?;
@@ -76,11 +76,11 @@ fn first(seeds: &Seeds) -> u64 {
 fn read(output: ProcessOutput) -> Findings {
     match serde_json::from_str(output.stdout.trim()) {
         Ok(findings) => findings,
-        Err(_) => broken(format!("no findings: {}", output.exit_status)),
+        Err(_) => failed(format!("no findings: {}", output.exit_status)),
     }
 }
 
-fn broken(what: String) -> Findings {
+fn failed(what: String) -> Findings {
     let mut findings = Findings::default();
     findings.fail(0, what);
     findings
@@ -88,12 +88,12 @@ fn broken(what: String) -> Findings {
 
 /// Waits for the processes that a gate left running; kills and describes the rest.
 fn kill_descendants() -> Vec<String> {
-    let deadline = now() + AFTERMATH;
+    let deadline = now() + CLEANUP_TIME;
     let mut ended = Vec::new();
     loop {
         subreaper::reap();
         let left = ProcessTable::read().descendants(std::process::id());
-        if left.is_empty() || now() > deadline + AFTERMATH {
+        if left.is_empty() || now() > deadline + CLEANUP_TIME {
             return ended;
         }
         if now() > deadline {
@@ -164,7 +164,7 @@ mod tests {
         let mut findings = Findings::default();
         findings.count("cycles", 3);
         check(&format!("{}\n", serde_json::to_string(&findings).unwrap()), &findings);
-        let silence = broken("no findings: signal: 9".to_owned());
+        let silence = failed("no findings: signal: 9".to_owned());
         check("", &silence);
         check("thread panicked", &silence);
     }

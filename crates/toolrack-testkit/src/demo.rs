@@ -93,9 +93,9 @@ impl Demo {
             Err(rpc_error) => return self.respond(id, Era::Legacy, &Response::Error(rpc_error)),
         };
         let era = revision.era();
-        let answer = match (method, era) {
+        let response = match (method, era) {
             ("tools/call", _) => match tools::call(&params, revision) {
-                Ok(ToolOutcome::Immediate(answer)) => Ok(answer),
+                Ok(ToolOutcome::Immediate(response)) => Ok(response),
                 Ok(ToolOutcome::Countdown(countdown)) => {
                     lock(&self.running).insert(id.to_owned());
                     let token = params.meta.progress_token.map(ToOwned::to_owned);
@@ -112,7 +112,7 @@ impl Demo {
             ("ping", Era::Legacy) => Ok(Response::empty()),
             _ => list_or_read(method, &params, revision),
         };
-        self.respond(id, era, &answer.into());
+        self.respond(id, era, &response.into());
     }
 
     /// Schedules all steps at once; steps after a cancellation find the call gone.
@@ -161,8 +161,8 @@ impl Demo {
         }
     }
 
-    fn respond(&self, id: &str, era: Era, answer: &Response) {
-        self.sink.send(&jsonrpc::response_line(id, &answer.body(era, SERVER_META)));
+    fn respond(&self, id: &str, era: Era, response: &Response) {
+        self.sink.send(&jsonrpc::response_line(id, &response.body(era, SERVER_META)));
     }
 
     /// A request is modern if its `_meta` names a version; otherwise the negotiated revision applies.

@@ -131,7 +131,7 @@ impl Fixture {
         pending.revision = revision;
         pending.token = params.meta.progress_token.map(ToOwned::to_owned);
         pending.min_severity = params.meta.log_level.as_deref().and_then(severity);
-        let answer = match (method, revision.era()) {
+        let response = match (method, revision.era()) {
             ("tools/call", _) => return self.call(pending, &params),
             ("subscriptions/listen", Era::Modern) => return self.listen(&pending, &params),
             ("initialize", Era::Legacy) => {
@@ -153,7 +153,7 @@ impl Fixture {
 
             _ => list_or_read(self, method, &params, revision),
         };
-        self.respond(&pending, &answer.into());
+        self.respond(&pending, &response.into());
     }
 
     fn handle_notification(&self, method: &str, params: Option<&RawValue>) {
@@ -187,8 +187,8 @@ impl Fixture {
         }
     }
 
-    fn respond(&self, pending: &PendingRequest, answer: &Response) {
-        let body = answer.body(pending.revision.era(), SERVER_META);
+    fn respond(&self, pending: &PendingRequest, response: &Response) {
+        let body = response.body(pending.revision.era(), SERVER_META);
         self.sink.send(&jsonrpc::response_line(&pending.id, &body));
     }
 

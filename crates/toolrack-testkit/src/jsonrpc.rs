@@ -276,8 +276,8 @@ mod tests {
 
     #[test]
     fn result_format_depends_on_the_era() {
-        let check = |answer: Response, era: Era, expected: &str| {
-            assert_eq!(answer.body(era, r#","_meta":{}"#), expected);
+        let check = |response: Response, era: Era, expected: &str| {
+            assert_eq!(response.body(era, r#","_meta":{}"#), expected);
         };
         check(Response::empty(), Era::Legacy, r#""result":{}"#);
         check(Response::empty(), Era::Modern, r#""result":{"resultType":"complete","_meta":{}}"#);

@@ -135,10 +135,10 @@ mod tests {
             let text = format!(r#"{{"name":"{name}","arguments":{arguments}}}"#);
             let raw: &RawValue = serde_json::from_str(&text).expect("JSON");
             let params = Params::parse(Some(raw)).expect("params");
-            let Ok(ToolOutcome::Immediate(answer)) = call(&params, Revision::R2025_03_26) else {
+            let Ok(ToolOutcome::Immediate(response)) = call(&params, Revision::R2025_03_26) else {
                 panic!("{name} {arguments}");
             };
-            assert_eq!(&answer, expected, "{name} {arguments}");
+            assert_eq!(&response, expected, "{name} {arguments}");
         };
         check("greet", r#"{"name":"Ada"}"#, &Response::text("Hello, Ada!"));
         check("add", r#"{"a":1,"b":0.5}"#, &Response::text("1.5"));

@@ -133,13 +133,13 @@ fn register(shared: &Shared, role: Role, request: &Request) -> Response {
     let secret = (method != "none").then(|| store.unique_value("password"));
     let client = Client { secret: secret.clone(), redirect_uris, method: Some(method.to_owned()) };
     store.clients.insert((role, id.clone()), client);
-    let answer = json!({
+    let body = json!({
         "client_id": id,
         "client_secret": secret,
         "client_secret_expires_at": 0,
         "token_endpoint_auth_method": method,
     });
-    Response::json(201, &answer)
+    Response::json(201, &body)
 }
 
 /// Authorization page: consents at once and redirects back.
@@ -266,14 +266,14 @@ fn issue_without_user(
 
 fn token_response(shared: &Shared, pair: &TokenPair) -> Response {
     let kind = if shared.has(Fault::TokenType) { "mac" } else { "Bearer" };
-    let answer = json!({
+    let body = json!({
         "access_token": pair.access,
         "token_type": kind,
         "expires_in": shared.plan.lifetime.as_secs_f64(),
         "refresh_token": pair.refresh,
         "scope": pair.scope,
     });
-    Response::json(200, &answer)
+    Response::json(200, &body)
 }
 
 /// Identity provider: exchanges an ID token for an identity assertion (ID-JAG).
@@ -286,9 +286,9 @@ fn exchange_id_token(shared: &Shared, request: &Request) -> Response {
         return error_response("invalid_request", None);
     }
     let kind = if shared.has(Fault::ExchangeOther) { "urn:x:other" } else { ID_JAG };
-    let answer =
+    let body =
         json!({ "access_token": ID_JAG_TOKEN, "issued_token_type": kind, "token_type": "N_A" });
-    Response::json(200, &answer)
+    Response::json(200, &body)
 }
 
 fn error_response(error: &str, quoted: Option<&str>) -> Response {

@@ -200,10 +200,10 @@ const MAX_HOPS: usize = 5;
 pub fn follow_redirects(url: &str) -> io::Result<String> {
     let mut url = url.to_owned();
     for _hop in 0..MAX_HOPS {
-        let answer = exchange(&url, "GET", "", "")?;
-        match location(&answer) {
+        let response = exchange(&url, "GET", "", "")?;
+        match location(&response) {
             Some(next) => next.clone_into(&mut url),
-            None => return Ok(answer),
+            None => return Ok(response),
         }
     }
     Err(io::Error::other("too many redirects"))
@@ -212,18 +212,18 @@ pub fn follow_redirects(url: &str) -> io::Result<String> {
 /// Posts a JSON message with a bearer token; returns the status and the whole response.
 pub fn post(url: &str, token: Option<&str>, body: &str) -> io::Result<(u16, String)> {
     let token = token.map(|token| format!("Authorization: {token}\r\n")).unwrap_or_default();
-    let answer = exchange(url, "POST", &token, body)?;
-    Ok((status(&answer), answer))
+    let response = exchange(url, "POST", &token, body)?;
+    Ok((status(&response), response))
 }
 
 /// Gets `url` without following redirects; returns the status and the whole response.
 pub fn get(url: &str) -> io::Result<(u16, String)> {
-    let answer = exchange(url, "GET", "", "")?;
-    Ok((status(&answer), answer))
+    let response = exchange(url, "GET", "", "")?;
+    Ok((status(&response), response))
 }
 
-fn status(answer: &str) -> u16 {
-    answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_default()
+fn status(response: &str) -> u16 {
+    response.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_default()
 }
 
 fn exchange(url: &str, method: &str, headers: &str, body: &str) -> io::Result<String> {
@@ -238,13 +238,13 @@ fn exchange(url: &str, method: &str, headers: &str, body: &str) -> io::Result<St
         body.len()
     );
     stream.write_all(request.as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
+    let mut response = String::new();
+    stream.read_to_string(&mut response)?;
+    Ok(response)
 }
 
-fn location(answer: &str) -> Option<&str> {
-    let head = answer.split("\r\n\r\n").next()?;
+fn location(response: &str) -> Option<&str> {
+    let head = response.split("\r\n\r\n").next()?;
     let line = head.lines().find(|line| line.to_ascii_lowercase().starts_with("location:"))?;
     line.split_once(':').map(|(_, value)| value.trim())
 }

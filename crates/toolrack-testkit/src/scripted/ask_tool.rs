@@ -36,14 +36,14 @@ impl Server {
         arguments: &str,
         params: &Params<'_>,
     ) {
-        let answer = match tools::parse_arguments::<Arguments>(arguments) {
+        let response = match tools::parse_arguments::<Arguments>(arguments) {
             Err(rpc_error) => Response::Error(rpc_error),
             Ok(arguments) if pending.era() == Era::Legacy => {
                 return self.ask_by_server_request(pending, &arguments);
             }
             Ok(arguments) => ask_by_rounds(&arguments, params).into(),
         };
-        self.respond(pending, answer);
+        self.respond(pending, response);
     }
 
     fn ask_by_server_request(self: &Arc<Self>, pending: PendingRequest, arguments: &Arguments) {

@@ -102,8 +102,8 @@ impl PendingRequest {
     }
 
     /// Spec 2026-07-28, HTTP: some errors have their own status. Older revisions always use 200.
-    pub(super) fn set_http_status(&self, answer: &Response) {
-        let Response::Error(rpc_error) = answer else { return };
+    pub(super) fn set_http_status(&self, response: &Response) {
+        let Response::Error(rpc_error) = response else { return };
         if self.era() == Era::Legacy {
             return;
         }

@@ -46,7 +46,7 @@ pub(super) enum Copies {
 
 impl Server {
     /// Sends a faulty response: now, later, together with others, or never.
-    pub(super) fn send_faulty(self: &Arc<Self>, mut pending: PendingRequest, answer: Response) {
+    pub(super) fn send_faulty(self: &Arc<Self>, mut pending: PendingRequest, response: Response) {
         let response_faults = pending.response_faults.take().unwrap_or_default();
         if response_faults.withheld == Withheld::Yes {
             return pending.register_open(None);
@@ -56,44 +56,44 @@ impl Server {
             self.timer.after(late, move || {
                 // Answer even a cancelled call, like a response that was already in transit.
                 drop(pending.finish());
-                emit(&pending, &response_faults, answer);
+                emit(&pending, &response_faults, response);
                 pending.sink().flush();
             });
             return;
         }
         let Some(enough) = response_faults.hold else {
-            return emit(&pending, &response_faults, answer);
+            return emit(&pending, &response_faults, response);
         };
         pending.response_faults = Some(response_faults);
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.push((pending, answer));
+        held.push((pending, response));
         if held.len() as u64 >= enough {
-            for (mut pending, answer) in mem::take(&mut *held).into_iter().rev() {
+            for (mut pending, response) in mem::take(&mut *held).into_iter().rev() {
                 let response_faults = pending.response_faults.take().unwrap_or_default();
-                emit(&pending, &response_faults, answer);
+                emit(&pending, &response_faults, response);
                 pending.sink().flush();
             }
         }
     }
 }
 
-fn emit(pending: &PendingRequest, response_faults: &ResponseFaults, answer: Response) {
-    emit_unfinished(pending, response_faults, answer);
+fn emit(pending: &PendingRequest, response_faults: &ResponseFaults, response: Response) {
+    emit_unfinished(pending, response_faults, response);
     pending.sink().finish();
 }
 
-fn emit_unfinished(pending: &PendingRequest, response_faults: &ResponseFaults, answer: Response) {
-    let answer = match response_faults.error {
+fn emit_unfinished(pending: &PendingRequest, response_faults: &ResponseFaults, response: Response) {
+    let response = match response_faults.error {
         Some(code) => Response::Error(RpcError::new(code, "the plan says so")),
-        None => answer,
+        None => response,
     };
     let id =
         response_faults.id.map_or_else(|| pending.id.clone(), |wrong| wrong_id(wrong, &pending.id));
     if let Some((bytes, place)) = response_faults.huge {
         return emit_huge(pending.sink(), &id, bytes, place, pending.era());
     }
-    pending.set_http_status(&answer);
-    let body = Server::body(pending, &answer);
+    pending.set_http_status(&response);
+    let body = Server::body(pending, &response);
     let body = response_faults.shape.map_or_else(|| body.clone(), |shape| misshapen(shape, &body));
     let comma = if body.is_empty() { "" } else { "," };
     let line = format!(r#"{{"jsonrpc":"2.0","id":{id}{comma}{body}}}"#);

@@ -217,7 +217,7 @@ impl Server {
 
     fn serve(self: &Arc<Self>, pending: PendingRequest, method: &str, params: &Params<'_>) {
         let legacy = pending.era() == Era::Legacy;
-        let answer = match method {
+        let response = match method {
             "tools/call" => return self.call_tool(pending, params),
             "tools/list" => self.list_tools(&pending, params),
             "initialize" if legacy => self.initialize(&pending, params),
@@ -233,7 +233,7 @@ impl Server {
             "subscriptions/listen" if !legacy => return self.listen(pending, params),
             other => self.read_content(&pending, other, params),
         };
-        self.respond(pending, answer.into());
+        self.respond(pending, response.into());
     }
 
     /// Counts and journals a call before its faults: a server that crashes in a call has executed it.
@@ -275,18 +275,18 @@ impl Server {
     }
 
     /// Sends the response, with the faults of the plan.
-    pub(super) fn respond(self: &Arc<Self>, pending: PendingRequest, answer: Response) {
+    pub(super) fn respond(self: &Arc<Self>, pending: PendingRequest, response: Response) {
         if pending.response_faults.is_some() {
-            return self.send_faulty(pending, answer);
+            return self.send_faulty(pending, response);
         }
-        pending.set_http_status(&answer);
-        let body = Self::body(&pending, &answer);
+        pending.set_http_status(&response);
+        let body = Self::body(&pending, &response);
         pending.sink().respond(&jsonrpc::response_line(&pending.id, &body));
         pending.sink().finish();
     }
 
-    pub(super) fn body(pending: &PendingRequest, answer: &Response) -> String {
-        answer.body(pending.era(), SERVER_META)
+    pub(super) fn body(pending: &PendingRequest, response: &Response) -> String {
+        response.body(pending.era(), SERVER_META)
     }
 
     /// Sends a request to the client. Ids count from 1, as those of many clients do.

@@ -19,7 +19,7 @@ impl Server {
     pub(super) fn call_tool(self: &Arc<Self>, pending: PendingRequest, params: &Params<'_>) {
         let name = params.name.as_deref().unwrap_or_default();
         let arguments = params.arguments.map_or("{}", RawValue::get);
-        let answer = match name {
+        let response = match name {
             "echo" => echo(arguments),
             "add" => add(arguments, pending.revision),
             "big" => big(arguments),
@@ -39,7 +39,7 @@ impl Server {
             extra if self.tool_list.is_extra(extra) => Ok(Response::text(extra)),
             _ => Err(RpcError::new(error_code::INVALID_PARAMS, format!("no tool `{name}`"))),
         };
-        self.respond(pending, answer.into());
+        self.respond(pending, response.into());
     }
 
     fn sleep(self: &Arc<Self>, pending: PendingRequest, arguments: &str) {

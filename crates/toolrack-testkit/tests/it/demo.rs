@@ -16,8 +16,8 @@ fn demo_is_schema_valid_in_every_revision() {
             peer.use_modern();
             peer.request("server/discover", json!({}));
         } else {
-            let answer = peer.initialize(revision);
-            assert_eq!(answer["result"]["protocolVersion"], json!(revision));
+            let response = peer.initialize(revision);
+            assert_eq!(response["result"]["protocolVersion"], json!(revision));
         }
         let tools = peer.request("tools/list", json!({}))["result"]["tools"].clone();
         let names: Vec<&Value> =

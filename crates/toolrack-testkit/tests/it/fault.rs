@@ -143,8 +143,8 @@ fn huge_responses_have_their_id_where_planned() {
         let needle = format!("\"id\":{id}");
         let at = line.windows(needle.len()).position(|line| line == needle.as_bytes());
         assert_eq!(at.map(|at| at < 100), Some(place == "front"));
-        let answer: Value = serde_json::from_slice(&line).expect("a message");
-        assert_eq!(texts(&answer).as_str().map(str::len), Some(3 << 20));
+        let response: Value = serde_json::from_slice(&line).expect("a message");
+        assert_eq!(texts(&response).as_str().map(str::len), Some(3 << 20));
         peer.assert_quiet();
         peer.finish();
     }
@@ -258,13 +258,13 @@ fn legacy_server_handles_discovery_as_planned() {
 #[test]
 fn versions_and_cursors_follow_the_plan() {
     let mut peer = Peer::scripted(&["--plan", "version=1999-01-01"]);
-    let answer = peer.initialize("2025-11-25");
-    assert_eq!(answer["result"]["protocolVersion"], json!("1999-01-01"));
+    let response = peer.initialize("2025-11-25");
+    assert_eq!(response["result"]["protocolVersion"], json!("1999-01-01"));
     peer.finish();
 
     let mut modern = Peer::modern(&["--plan", "discover=version(2031-01-01)"]);
-    let answer = modern.request("server/discover", json!({}));
-    assert_eq!(answer["result"]["supportedVersions"], json!(["2031-01-01"]));
+    let response = modern.request("server/discover", json!({}));
+    assert_eq!(response["result"]["supportedVersions"], json!(["2031-01-01"]));
     modern.finish();
 
     for (plan, expected) in [

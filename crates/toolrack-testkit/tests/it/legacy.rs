@@ -10,8 +10,8 @@ use crate::schema;
 fn every_legacy_revision_is_schema_valid() {
     for revision in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
         let mut peer = Peer::scripted(&["--revision", revision, "--tools", "3"]);
-        let answer = peer.initialize(revision);
-        assert_eq!(answer.pointer("/result/protocolVersion"), Some(&json!(revision)));
+        let response = peer.initialize(revision);
+        assert_eq!(response.pointer("/result/protocolVersion"), Some(&json!(revision)));
         use_everything(&mut peer, revision);
         schema::assert_valid(&peer, revision, "every_legacy_revision_works");
         peer.finish();
@@ -36,8 +36,8 @@ fn use_everything(peer: &mut Peer, revision: &str) {
             json!({ "ref": { "type": "ref/prompt", "name": "greeting" }, "argument": { "name": "name", "value": "a" } }),
         ),
     ] {
-        let answer = peer.request(method, params);
-        assert!(answer.get("result").is_some(), "{revision} {method}: {answer}");
+        let response = peer.request(method, params);
+        assert!(response.get("result").is_some(), "{revision} {method}: {response}");
     }
     assert_eq!(
         peer.call_text("echo", json!({ "text": "é\"\n", "nonce": "n1" })),
@@ -96,8 +96,8 @@ fn ask_back(peer: &mut Peer, kind: &str) -> Value {
 fn legacy_errors_have_their_codes() {
     let mut peer = Peer::scripted(&[]);
     let check = |peer: &mut Peer, method: &str, params: Value, code: i64| {
-        let answer = peer.request(method, params);
-        assert_eq!(answer.pointer("/error/code"), Some(&json!(code)), "{method}: {answer}");
+        let response = peer.request(method, params);
+        assert_eq!(response.pointer("/error/code"), Some(&json!(code)), "{method}: {response}");
     };
     check(&mut peer, "tools/list", json!({}), -32600);
     check(&mut peer, "server/discover", json!({}), -32601);
@@ -246,8 +246,8 @@ fn server_reports_its_process() {
 fn dual_server_negotiates_the_requested_revision() {
     for (sent_requests, agreed) in [("2024-11-05", "2024-11-05"), ("2030-01-01", "2025-11-25")] {
         let mut peer = Peer::scripted(&["--revision", "dual"]);
-        let answer = peer.initialize(sent_requests);
-        assert_eq!(answer["result"]["protocolVersion"], json!(agreed));
+        let response = peer.initialize(sent_requests);
+        assert_eq!(response["result"]["protocolVersion"], json!(agreed));
         assert_eq!(peer.call_text("echo", json!({ "text": "hi" })), json!("hi"));
         peer.finish();
     }

@@ -23,8 +23,8 @@ fn modern_revision_is_schema_valid() {
             json!({ "ref": { "type": "ref/resource", "uri": "test://echo/{text}" }, "argument": { "name": "text", "value": "gr" } }),
         ),
     ] {
-        let answer = peer.request(method, params);
-        assert!(answer.get("result").is_some(), "{method}: {answer}");
+        let response = peer.request(method, params);
+        assert!(response.get("result").is_some(), "{method}: {response}");
     }
     assert_eq!(peer.call_text("echo", json!({ "text": "hi", "nonce": "n" })), json!(["hi", "n"]));
     assert_eq!(peer.call_text("add", json!({ "a": 1, "b": 2 })), json!("3"));
@@ -90,8 +90,8 @@ fn changed_state_is_rejected_and_missing_input_is_requested_again() {
 fn modern_errors_have_their_codes() {
     let mut peer = Peer::scripted(&["--revision", "2026-07-28"]);
     let check = |peer: &mut Peer, method: &str, params: Value, code: i64| {
-        let answer = peer.request(method, params);
-        assert_eq!(answer.pointer("/error/code"), Some(&json!(code)), "{method}: {answer}");
+        let response = peer.request(method, params);
+        assert_eq!(response.pointer("/error/code"), Some(&json!(code)), "{method}: {response}");
     };
     let meta = |version: &str| {
         json!({ "_meta": {

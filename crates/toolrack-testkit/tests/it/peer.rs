@@ -80,9 +80,9 @@ impl Peer {
     pub(crate) fn initialize(&mut self, version: &str) -> Value {
         let info = json!({ "name": "it", "version": "1" });
         let params = json!({ "protocolVersion": version, "capabilities": {}, "clientInfo": info });
-        let answer = self.request("initialize", params);
+        let response = self.request("initialize", params);
         self.notify("notifications/initialized", json!({}));
-        answer
+        response
     }
 
     /// Sends a request and returns its id.
@@ -218,13 +218,13 @@ impl Drop for Peer {
     }
 }
 
-pub(crate) fn texts(answer: &Value) -> Value {
-    let blocks = answer.pointer("/result/content").and_then(Value::as_array);
+pub(crate) fn texts(response: &Value) -> Value {
+    let blocks = response.pointer("/result/content").and_then(Value::as_array);
     let text = |block: &Value| block.get("text").cloned().unwrap_or_else(|| block.clone());
     match blocks.map(Vec::as_slice) {
         Some([only]) => text(only),
         Some(several) => several.iter().map(text).collect(),
-        None => answer.clone(),
+        None => response.clone(),
     }
 }
 

@@ -463,9 +463,9 @@ impl RequestLogEntry {
         self.write(HttpLogEvent::Ended { status, outcome });
     }
 
-    fn write(&self, news: HttpLogEvent) {
+    fn write(&self, event: HttpLogEvent) {
         let Some(log) = &self.log else { return };
-        if log.write(self.number, news).is_err() {
+        if log.write(self.number, event).is_err() {
             // An incomplete log proves nothing, so stop the run.
             child_process::exit(3);
         }
