@@ -79,12 +79,12 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     });
     let n_crashes = effort.select(20, 500) * SCENARIOS.len() as u64;
     crate::print_progress(format!("G21: {n_crashes} crashes"));
-    let mut slots = JoinSet::new();
+    let mut workers = JoinSet::new();
     for slot in 0..N_PARALLEL {
         let servers = gate.servers(slot, &marker)?;
-        slots.spawn(Arc::clone(&gate).crash_many(servers, n_crashes));
+        workers.spawn(Arc::clone(&gate).crash_many(servers, n_crashes));
     }
-    let crashes: Vec<Crash> = slots.join_all().await.into_iter().flatten().collect();
+    let crashes: Vec<Crash> = workers.join_all().await.into_iter().flatten().collect();
     gate.service.close().await;
     let mut findings = Findings::default();
     findings.count("crashes", crashes.len() as u64);

@@ -40,7 +40,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(20);
 const START_LIMIT: Duration = Duration::from_secs(90);
 
 /// Time under load before the kill: minimum and maximum. Some servers are still starting then.
-const LIFE: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(4));
+const LOAD_TIME: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(4));
 
 /// Result of one kill.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ pub(crate) fn run(
     for cycle in 0..n_cycles {
         let (seed, random) = seeds.for_cycle(cycle);
         crate::print_progress(format!("G22: kill {} of {n_cycles}", cycle + 1));
-        let kill = kill(&daemon_home, subreaper, random, &mut durability);
+        let kill = run_and_kill(&daemon_home, subreaper, random, &mut durability);
         kills.push((seed, kill.unwrap_or_else(KillResult::failed)));
     }
     let last =
@@ -94,7 +94,7 @@ fn entries() -> Vec<ServerEntry> {
     (0..N_SERVERS).map(entry).collect()
 }
 
-fn kill(
+fn run_and_kill(
     daemon_home: &DaemonHome,
     subreaper: &Subreaper,
     mut random: Random,
@@ -104,13 +104,14 @@ fn kill(
     let ready = daemon.wait_ready()?;
     let mut kill =
         KillResult { ready: Some(ready), failures: late(ready), ..KillResult::default() };
-    let life = random.time(LIFE.0, LIFE.1);
-    let Killed { at, observed } = load_until_killed(&daemon, life, &mut random);
+    let load_time = random.time(LOAD_TIME.0, LOAD_TIME.1);
+    let Killed { at, observed } = load_until_killed(&daemon, load_time, &mut random);
     match wait_cleaned(&daemon_home.marker, at) {
         Ok(clean) => kill.clean = Some(clean),
         Err(left) => {
             kill.n_survivors = left.len() as u64;
-            kill.failures.push(format!("killed after {life:?}: {}", describe_leftovers(&left)));
+            kill.failures
+                .push(format!("killed after {load_time:?}: {}", describe_leftovers(&left)));
         }
     }
     kill.failures.extend(durability.verify(observed));
@@ -267,7 +268,11 @@ struct Load<'a> {
 }
 
 /// Puts the daemon under load for `life`, kills it, and returns what the clients observed.
-fn load_until_killed(daemon: &RunningDaemon<'_>, life: Duration, random: &mut Random) -> Killed {
+fn load_until_killed(
+    daemon: &RunningDaemon<'_>,
+    load_time: Duration,
+    random: &mut Random,
+) -> Killed {
     let load = Load { observed: Mutex::default(), expects_close: AtomicBool::new(false), daemon };
     let streams: Vec<Random> =
         (0..N_CALLERS).map(|stream| Random::new(random.draw(), stream)).collect();
@@ -278,7 +283,7 @@ fn load_until_killed(daemon: &RunningDaemon<'_>, life: Duration, random: &mut Ra
         }
         scope.spawn(|| load.run("the reader", |client| load.read_history(client)));
         scope.spawn(|| load.run("the editor", |client| load.save_config(client)));
-        thread::sleep(life);
+        thread::sleep(load_time);
         load.expects_close.store(true, Ordering::Release);
         let at = now();
         daemon.handle.kill();

@@ -53,21 +53,21 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     let mut results = Vec::new();
     for weight in [Weight::Light, Weight::Heavy] {
         let plans: Vec<&Plan> = PLANS.iter().filter(|plan| plan.weight == weight).collect();
-        let n_lanes = if weight == Weight::Light { N_PARALLEL } else { 1 };
-        crate::print_progress(format!("G04: {} plans, {n_lanes} at a time", plans.len()));
+        let n_parallel = if weight == Weight::Light { N_PARALLEL } else { 1 };
+        crate::print_progress(format!("G04: {} plans, {n_parallel} at a time", plans.len()));
         let n_rounds = effort.select(1, if weight == Weight::Light { 50 } else { 10 });
-        results.extend(run_plans(&plans, n_rounds, n_lanes, seeds).await);
+        results.extend(run_plans(&plans, n_rounds, n_parallel, seeds).await);
     }
     findings.count("plans", PLANS.len() as u64);
     findings.count("runs", results.len() as u64);
-    let overruns = results.iter().map(|(_, results)| results.overrun);
+    let overruns = results.iter().map(|(_, result)| result.overrun);
     findings.measure("overrun_max_ms", millis(overruns.max().unwrap_or_default()));
     findings.percentiles(
         "close",
-        Percentiles::from_times(results.iter().map(|(_, results)| results.closing).collect()),
+        Percentiles::from_times(results.iter().map(|(_, result)| result.closing).collect()),
     );
-    for (seed, results) in results {
-        results.failures.into_iter().for_each(|what| findings.fail(seed, what));
+    for (seed, result) in results {
+        result.failures.into_iter().for_each(|what| findings.fail(seed, what));
     }
     let n_zombies = zombies_of(std::process::id()).len() as u64;
     findings.count("zombies", n_zombies);
@@ -81,30 +81,30 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
 async fn run_plans(
     plans: &[&'static Plan],
     n_rounds: u64,
-    n_lanes: usize,
+    n_parallel: usize,
     seeds: &Seeds,
 ) -> Vec<(u64, PlanResult)> {
-    let permits = Arc::new(Semaphore::new(n_lanes));
-    let mut playing = JoinSet::new();
+    let permits = Arc::new(Semaphore::new(n_parallel));
+    let mut running = JoinSet::new();
     let rounds = (0..n_rounds).flat_map(|_| plans.iter().copied());
     for (number, plan) in (0..).zip(rounds) {
         let (seed, random) = seeds.for_cycle(number);
         let permits = Arc::clone(&permits);
-        playing.spawn(async move {
+        running.spawn(async move {
             // The semaphore is never closed.
             let permit = permits.acquire().await;
-            let results = Box::pin(run_plan(plan, random)).await;
+            let result = Box::pin(run_plan(plan, random)).await;
             drop(permit);
             (
                 seed,
-                results.unwrap_or_else(|what| PlanResult {
+                result.unwrap_or_else(|what| PlanResult {
                     failures: vec![what],
                     ..PlanResult::default()
                 }),
             )
         });
     }
-    playing.join_all().await
+    running.join_all().await
 }
 
 async fn run_plan(plan: &Plan, mut random: Random) -> Result<PlanResult, String> {
@@ -116,43 +116,43 @@ async fn run_plan(plan: &Plan, mut random: Random) -> Result<PlanResult, String>
     let script = script.map_err(|error| about(error.to_string()))?;
     let peer = script.open().await.map_err(|error| about(error.to_string()))?;
     let peer = Arc::new(peer);
-    let mut results = PlanResult::default();
+    let mut result = PlanResult::default();
     let first = Step { action: Action::Initialize, expected: Expected::Result };
-    let greeting = (!plan.initializes_itself()).then_some(first);
-    for step in greeting.iter().chain(plan.steps) {
+    let first_step = (!plan.initializes_itself()).then_some(first);
+    for step in first_step.iter().chain(plan.steps) {
         let call_timeout = match step.expected {
             Expected::Timeout => random.time(NO_RESPONSE_TIMEOUT.0, NO_RESPONSE_TIMEOUT.1),
             _ => CALL_TIMEOUT,
         };
-        run_step(&peer, *step, call_timeout, &mut results).await;
+        run_step(&peer, *step, call_timeout, &mut result).await;
     }
     let closing = Instant::now();
     if timeout(2 * CLOSE_LIMIT, peer.transport.close()).await.is_err() {
-        results.failures.push("closing does not end".to_owned());
+        result.failures.push("closing does not end".to_owned());
     }
-    results.closing = closing.elapsed();
-    if results.closing > CLOSE_LIMIT {
-        results.failures.push(format!("closing took {:?}", results.closing));
+    result.closing = closing.elapsed();
+    if result.closing > CLOSE_LIMIT {
+        result.failures.push(format!("closing took {:?}", result.closing));
     }
     let left = marker.survivors();
     if !left.is_empty() {
         kill_marked(&marker);
-        results.failures.push(format!("left after closing: {left:?}"));
+        result.failures.push(format!("left after closing: {left:?}"));
     }
     if let Some(expected) = plan.n_cancelled {
         let journal = Journal::read(file.path()).map_err(|error| about(error.to_string()))?;
         let n_cancelled =
             journal.records.iter().filter(|record| record.event == JournalEvent::Cancelled).count();
         if n_cancelled != expected {
-            results.failures.push(format!("{n_cancelled} calls were cancelled, not {expected}"));
+            result.failures.push(format!("{n_cancelled} calls were cancelled, not {expected}"));
         }
     }
-    results.failures = results.failures.into_iter().map(about).collect();
-    Ok(results)
+    result.failures = result.failures.into_iter().map(about).collect();
+    Ok(result)
 }
 
 /// Runs a step and records wrong outcomes and late ones.
-async fn run_step(peer: &Arc<Peer>, step: Step, call_timeout: Duration, results: &mut PlanResult) {
+async fn run_step(peer: &Arc<Peer>, step: Step, call_timeout: Duration, result: &mut PlanResult) {
     let n_calls = match step.action {
         Action::Call { n_calls, .. } => n_calls,
         Action::Initialize | Action::List => 1,
@@ -173,15 +173,15 @@ async fn run_step(peer: &Arc<Peer>, step: Step, call_timeout: Duration, results:
     }
     for (seen, took) in requests.join_all().await {
         let overrun = took.saturating_sub(call_timeout);
-        results.overrun = results.overrun.max(overrun);
+        result.overrun = result.overrun.max(overrun);
         if overrun > GRACE {
-            results
+            result
                 .failures
                 .push(format!("{:?} took {took:?} with {call_timeout:?} to wait", step.action));
         }
         if !step.expected.matches_outcome(&seen) {
             let Step { action, expected } = step;
-            results
+            result
                 .failures
                 .push(format!("{action:?}: {expected:?} expected, {seen:?} after {took:?}"));
         }

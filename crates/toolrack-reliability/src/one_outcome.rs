@@ -245,11 +245,11 @@ struct ServerSlot {
 }
 
 impl ServerSlots {
-    fn open(script: &ServerScript, n_lanes: usize) -> Self {
+    fn open(script: &ServerScript, n_slots: usize) -> Self {
         let stop = CancellationToken::new();
         let mut supervisors = JoinSet::new();
         let mut open = Vec::new();
-        for _ in 0..n_lanes {
+        for _ in 0..n_slots {
             let (sender, current) = watch::channel(None);
             supervisors.spawn(supervise(script.clone(), sender, stop.clone()));
             open.push(ServerSlot { current });

@@ -191,7 +191,7 @@ fn kill_owner_and_guardians(subreaper: &Subreaper, mut random: Random) -> Result
     let all = || handles.iter().chain([&owner.handle]);
     // Some parents start the next child before they reap the dead one.
     let unreaped = (random.below(2) == 0).then(|| subreaper.leave_unreaped(&owner.handle));
-    let owner = if unreaped.is_some() { "a zombie" } else { "gone" };
+    let owner_state = if unreaped.is_some() { "a zombie" } else { "gone" };
     // Stopped first, no process can react to the death of another: all die in the same instant.
     all().for_each(|process| process.signal(Signal::STOP));
     all().for_each(ProcessHandle::kill);
@@ -203,12 +203,12 @@ fn kill_owner_and_guardians(subreaper: &Subreaper, mut random: Random) -> Result
     let next_marker = Marker::new();
     let mut next_owner = OwnerHandle::start(subreaper, &next_marker, Sweep::First)?;
     let started = now();
-    let n_swept = next_owner.swept()?;
+    let n_swept = next_owner.wait_swept()?;
     let swept = now();
     let mut cycle = Cycle::wait_cleaned(
         &marker,
         swept,
-        &format!("owner ({owner}) and guardians killed, then swept"),
+        &format!("owner ({owner_state}) and guardians killed, then swept"),
     );
     cycle.n_swept = n_swept;
     cycle.clean = cycle.clean.map(|clean| clean + swept.saturating_duration_since(started));
@@ -331,7 +331,7 @@ impl OwnerHandle {
     }
 
     /// Waits for the sweep of the owner and returns how many processes it ended.
-    fn swept(&mut self) -> Result<u64, String> {
+    fn wait_swept(&mut self) -> Result<u64, String> {
         let line = self.next_line()?;
         let count = line.strip_prefix(SWEPT).and_then(|rest| rest.trim().parse().ok());
         count.ok_or_else(|| format!("the owner printed `{line}` instead of `swept`"))

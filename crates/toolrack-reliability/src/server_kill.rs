@@ -76,7 +76,7 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     crate::print_progress(format!("G02: {n_kills} servers are killed"));
     gate.next.store(0, Ordering::Relaxed);
     let kills = kill_many(&gate, n_kills).await;
-    let after = ResourceUsage::wait_until(&before).await?;
+    let after = ResourceUsage::wait_until_equal(&before).await?;
     let times: Vec<Duration> = kills.iter().flat_map(|(_, kill)| kill.times.clone()).collect();
     let spread = |of: fn(&KillResult) -> Duration| {
         Percentiles::from_times(kills.iter().map(|(_, kill)| of(kill)).collect())
@@ -119,10 +119,10 @@ fn add_leftovers(
 
 /// Kills `n_kills` servers, a few at a time, and returns each result with its seed.
 async fn kill_many(gate: &Arc<Gate>, n_kills: u64) -> Vec<(u64, KillResult)> {
-    let mut slots = JoinSet::new();
+    let mut workers = JoinSet::new();
     for _ in 0..N_PARALLEL {
         let gate = Arc::clone(gate);
-        slots.spawn(async move {
+        workers.spawn(async move {
             let mut kills = Vec::new();
             loop {
                 let number = gate.next.fetch_add(1, Ordering::Relaxed);
@@ -133,7 +133,7 @@ async fn kill_many(gate: &Arc<Gate>, n_kills: u64) -> Vec<(u64, KillResult)> {
             }
         });
     }
-    slots.join_all().await.into_iter().flatten().collect()
+    workers.join_all().await.into_iter().flatten().collect()
 }
 
 impl Gate {
@@ -155,7 +155,7 @@ impl Gate {
 
 async fn kill_one(script: &ServerScript, mut random: Random) -> Result<KillResult, String> {
     let connected =
-        script.connect(CALL_TIMEOUT).await.map_err(|error| format!("no fresh line: {error}"))?;
+        script.connect(CALL_TIMEOUT).await.map_err(|error| format!("cannot connect: {error}"))?;
     let peer = Arc::new(connected);
     let server = Arc::new(server_handle(&peer).await?);
     let mut background = JoinSet::new();
@@ -215,9 +215,9 @@ async fn server_handle(peer: &Peer) -> Result<ProcessHandle, String> {
     struct Ids {
         pid: u32,
     }
-    let answer =
+    let response =
         peer.call("pid", json!({}), CALL_TIMEOUT).await.map_err(|error| error.to_string())?;
-    let ids = texts(&answer).and_then(|texts| serde_json::from_str(texts.first()?).ok());
+    let ids = texts(&response).and_then(|texts| serde_json::from_str(texts.first()?).ok());
     let handle = ids.and_then(|Ids { pid }| ProcessHandle::open(pid));
     handle.ok_or_else(|| "the server does not report its pid".to_owned())
 }
@@ -226,9 +226,9 @@ async fn server_handle(peer: &Peer) -> Result<ProcessHandle, String> {
 async fn call_pending(peer: Arc<Peer>, n_sent: Arc<AtomicU64>) -> CallEnd {
     let issued = Instant::now();
     let mut call = pin!(peer.call("sleep", json!({ "ms": 600_000 }), 6 * CALL_TIMEOUT));
-    let started_at = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
+    let first_poll = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
     n_sent.fetch_add(1, Ordering::Release);
-    let outcome = match started_at {
+    let outcome = match first_poll {
         Poll::Ready(outcome) => outcome,
         Poll::Pending => call.await,
     };
@@ -254,7 +254,7 @@ impl ResourceUsage {
     }
 
     /// Returns the usage once it is as before, or after a timeout.
-    async fn wait_until(before: &Self) -> std::io::Result<Self> {
+    async fn wait_until_equal(before: &Self) -> std::io::Result<Self> {
         let deadline = Instant::now() + CALL_TIMEOUT / 5;
         loop {
             let now = Self::now()?;

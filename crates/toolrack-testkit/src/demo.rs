@@ -85,10 +85,10 @@ impl Demo {
         params: Option<&RawValue>,
     ) {
         let id = id.get();
-        let read = Params::parse(params)
+        let parsed = Params::parse(params)
             .and_then(|params| Ok((self.revision_of(method, &params)?, params)));
-        let (revision, params) = match read {
-            Ok(read) => read,
+        let (revision, params) = match parsed {
+            Ok(parsed) => parsed,
             // The era is unknown here, and an error looks the same in both.
             Err(rpc_error) => return self.respond(id, Era::Legacy, &Response::Error(rpc_error)),
         };

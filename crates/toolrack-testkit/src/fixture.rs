@@ -44,8 +44,8 @@ pub fn run(
     };
     let revisions = match revisions {
         Ok(revisions) => revisions,
-        Err(fault) => {
-            io::stderr().write_all(fault.as_bytes())?;
+        Err(error) => {
+            io::stderr().write_all(error.as_bytes())?;
             return Ok(ExitCode::FAILURE);
         }
     };
@@ -116,7 +116,7 @@ impl Fixture {
     }
 
     fn handle_request(self: &Arc<Self>, id: &RawValue, method: &str, params: Option<&RawValue>) {
-        let read = Params::parse(params)
+        let parsed = Params::parse(params)
             .and_then(|params| Ok((self.revision_of(method, &params)?, params)));
         let mut pending = PendingRequest {
             id: id.get().to_owned(),
@@ -124,8 +124,8 @@ impl Fixture {
             token: None,
             min_severity: None,
         };
-        let (revision, params) = match read {
-            Ok(read) => read,
+        let (revision, params) = match parsed {
+            Ok(parsed) => parsed,
             Err(rpc_error) => return self.respond(&pending, &Response::Error(rpc_error)),
         };
         pending.revision = revision;
@@ -167,8 +167,8 @@ impl Fixture {
 
     fn listen(&self, pending: &PendingRequest, params: &Params<'_>) {
         let filter = params.notifications.clone().unwrap_or_default();
-        let subscription_meta = subscription_meta(&pending.id);
-        let acknowledged = json!({ "_meta": subscription_meta, "notifications": filter });
+        let meta = subscription_meta(&pending.id);
+        let acknowledged = json!({ "_meta": meta, "notifications": filter });
         let method = "notifications/subscriptions/acknowledged";
         self.sink.send(&jsonrpc::notification_line(method, Some(&acknowledged)));
         lock(&self.subscriptions).push((pending.id.clone(), filter));

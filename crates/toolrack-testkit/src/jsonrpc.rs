@@ -79,7 +79,7 @@ impl<'a> Params<'a> {
     pub(crate) fn parse(raw: Option<&'a RawValue>) -> Result<Self, RpcError> {
         let Some(raw) = raw else { return Ok(Self::default()) };
         serde_json::from_str(raw.get())
-            .map_err(|fault| RpcError::new(error_code::INVALID_PARAMS, format!("params: {fault}")))
+            .map_err(|error| RpcError::new(error_code::INVALID_PARAMS, format!("params: {error}")))
     }
 }
 

@@ -169,10 +169,10 @@ impl Shared {
         let breaks = self.breaks.load(Ordering::Relaxed);
         let server = match TcpStream::connect_timeout(&self.upstream, CONNECT_TIMEOUT) {
             Ok(server) => server,
-            Err(fault) => {
+            Err(error) => {
                 let linger = Some(Duration::ZERO);
                 rustix::net::sockopt::set_socket_linger(&client, linger)?;
-                return Err(fault);
+                return Err(error);
             }
         };
         let mut connection = ProxiedConnection::new(client, server)?;

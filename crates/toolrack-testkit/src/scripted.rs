@@ -56,7 +56,7 @@ fn run_role(options: Options, args: Vec<String>) -> ExitCode {
         Role::Escapee => child_process::run_escapee(options.lifetime),
         Role::Between(n_escapees) => child_process::run_intermediate(n_escapees, &options),
     };
-    played.unwrap_or_else(|fault| fail(&fault.to_string()))
+    played.unwrap_or_else(|error| fail(&error.to_string()))
 }
 
 fn serve(options: Options) -> io::Result<ExitCode> {

@@ -110,7 +110,7 @@ fn countdown(arguments: &str) -> Result<Countdown, String> {
 }
 
 fn parse_arguments<'a, T: Deserialize<'a>>(arguments: &'a str) -> Result<T, String> {
-    serde_json::from_str(arguments).map_err(|fault| format!("arguments: {fault}"))
+    serde_json::from_str(arguments).map_err(|error| format!("arguments: {error}"))
 }
 
 fn check_range(name: &str, value: u64, least: u64, most: u64) -> Result<u64, String> {

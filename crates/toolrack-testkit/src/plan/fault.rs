@@ -426,7 +426,7 @@ pub(crate) enum ContentKind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
     After(u64),
-    BeforeAnswer,
+    BeforeResponse,
 }
 
 /// Example of each fault, shown in the help, and its effect.
@@ -485,7 +485,7 @@ impl HttpFault {
             "mute" => Self::Mute,
             "empty" => Self::Empty,
             "type" => Self::ContentKind(args.word(&KINDS)?),
-            "cut" => Self::Cut(args.bytes_or("answer")?.map_or(Cut::BeforeAnswer, Cut::After)),
+            "cut" => Self::Cut(args.bytes_or("answer")?.map_or(Cut::BeforeResponse, Cut::After)),
             "end" => Self::End(args.optional_time()?),
             "elsewhere" => Self::Elsewhere,
             "drip" => {

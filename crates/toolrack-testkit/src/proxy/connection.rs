@@ -156,9 +156,9 @@ impl Flow {
                     self.n_queued += n_bytes;
                     self.queue.push_back((now() + impairments.delay, bytes));
                 }
-                Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => break,
-                Err(fault) if fault.kind() == io::ErrorKind::Interrupted => (),
-                Err(fault) => return Err(fault),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                Err(error) => return Err(error),
             }
         }
         Ok(())
@@ -206,8 +206,8 @@ impl Flow {
             }
             let written = match self.to.write(&piece) {
                 Ok(written) => written,
-                Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(fault) => return Err(fault),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(error),
             };
             bytes.drain(..written);
             if bytes.is_empty() {

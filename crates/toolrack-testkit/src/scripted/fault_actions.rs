@@ -233,8 +233,8 @@ fn spin(lifetime: Duration) -> ! {
 
 /// A plan that fails to execute must not look like one that worked: exit with a distinct code.
 fn exit_on_error(outcome: io::Result<()>) {
-    if let Err(fault) = outcome {
-        let line = format!("scripted-server: the plan cannot be executed: {fault}\n");
+    if let Err(error) = outcome {
+        let line = format!("scripted-server: the plan cannot be executed: {error}\n");
         io::stderr().write_all(line.as_bytes()).unwrap_or_default();
         child_process::exit(3);
     }

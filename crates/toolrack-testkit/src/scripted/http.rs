@@ -80,8 +80,8 @@ impl EndpointForm {
         let path = format!("/messages?session={session}");
         match (self, options.bound) {
             (Self::Absolute, Some((address, _))) => format!("http://{address}{path}"),
-            (Self::Foreign, Some((_, other_origin_url))) => {
-                format!("http://{other_origin_url}{path}")
+            (Self::Foreign, Some((_, other))) => {
+                format!("http://{other}{path}")
             }
             _ => path,
         }
@@ -174,13 +174,13 @@ impl ConnectionHandler {
                 HttpResponse::new(Arc::clone(&socket), log_entry, self.head(&request.path));
             let on_disconnect = self.endpoint.serve(&request, &response);
             if let Some((_, old)) = open.replace((response, on_disconnect)) {
-                self.endpoint.on_disconnect(old);
+                self.endpoint.handle_disconnect(old);
             }
         }
         socket.close();
         if let Some((response, on_disconnect)) = open {
             response.client_closed();
-            self.endpoint.on_disconnect(on_disconnect);
+            self.endpoint.handle_disconnect(on_disconnect);
         }
         Ok(())
     }

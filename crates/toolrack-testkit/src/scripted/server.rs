@@ -183,11 +183,11 @@ impl Server {
         params: Option<&RawValue>,
     ) {
         let triggers = triggers_for(method, self.options.revisions);
-        let read = Params::parse(params).and_then(|params| {
+        let parsed = Params::parse(params).and_then(|params| {
             let revision = self.revision_of(&context.client, method, &params)?;
             Ok((params, revision))
         });
-        let revision = read.as_ref().map(|(_, revision)| *revision);
+        let revision = parsed.as_ref().map(|(_, revision)| *revision);
         let mut pending = PendingRequest {
             context: context.clone(),
             id: id.get().to_owned(),
@@ -197,13 +197,13 @@ impl Server {
             response_faults: None,
         };
         let faults = self.due_faults(triggers);
-        let refused = faults.iter().any(|fault| fault.rejects_request());
-        if let ("tools/call", Ok((params, _)), false) = (method, &read, refused) {
+        let rejected = faults.iter().any(|fault| fault.rejects_request());
+        if let ("tools/call", Ok((params, _)), false) = (method, &parsed, rejected) {
             self.begin_call(&mut pending, params);
         }
         pending.response_faults = self.apply_faults(context, &faults);
-        match read {
-            _ if refused => refuse(&pending),
+        match parsed {
+            _ if rejected => reject(&pending),
             Err(rpc_error) => {
                 // Spec 2026-07-28, HTTP: a request without the required metadata is a bad request.
                 if pending.era() == Era::Modern {
@@ -254,8 +254,8 @@ impl Server {
         match method {
             "notifications/initialized" => drop(self.run_faults(context, &[Trigger::Initialized])),
             "notifications/cancelled" => {
-                let read = Params::parse(params).ok();
-                if let Some(id) = read.and_then(|params| params.request_id) {
+                let parsed = Params::parse(params).ok();
+                if let Some(id) = parsed.and_then(|params| params.request_id) {
                     self.cancel(&context.client, id.get());
                 }
             }
@@ -364,7 +364,7 @@ impl Server {
 }
 
 /// Rejects a request, with an error body if the plan has one.
-fn refuse(pending: &PendingRequest) {
+fn reject(pending: &PendingRequest) {
     if let Some(code) =
         pending.response_faults.as_ref().and_then(|response_faults| response_faults.error)
     {

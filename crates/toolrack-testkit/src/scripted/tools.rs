@@ -197,7 +197,7 @@ fn log(
 
 pub(super) fn parse_arguments<'a, T: Deserialize<'a>>(arguments: &'a str) -> Result<T, RpcError> {
     serde_json::from_str(arguments)
-        .map_err(|fault| RpcError::new(error_code::INVALID_PARAMS, format!("arguments: {fault}")))
+        .map_err(|error| RpcError::new(error_code::INVALID_PARAMS, format!("arguments: {error}")))
 }
 
 /// Copies the texts as raw JSON: benchmarks use this call.

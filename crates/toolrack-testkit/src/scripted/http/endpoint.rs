@@ -37,7 +37,7 @@ pub(super) enum OnDisconnect {
 }
 
 /// Error response with its HTTP status.
-type Refused = (u16, RpcError);
+type Rejection = (u16, RpcError);
 
 impl Endpoint {
     pub(super) fn serve(&self, request: &Request, response: &Arc<HttpResponse>) -> OnDisconnect {
@@ -48,7 +48,7 @@ impl Endpoint {
         {
             Ok(Route::Message) => self.message(request, response),
             Ok(Route::Stream) => self.open_stream(request, response),
-            Ok(Route::EndSession) => self.end_session(request, response),
+            Ok(Route::EndSession) => self.delete_session(request, response),
             Ok(Route::Sse2024Stream) => Ok(self.open_sse2024_stream(response)),
             Ok(Route::Sse2024Message) => self.sse2024_message(request, response),
             Err(status) => {
@@ -59,16 +59,16 @@ impl Endpoint {
         };
         self.keep_alive(response);
         on_disconnect.unwrap_or_else(|(status, rpc_error)| {
-            refuse(response, status, &rpc_error);
+            reject(response, status, &rpc_error);
             OnDisconnect::Nothing
         })
     }
 
-    pub(super) fn on_disconnect(&self, on_disconnect: OnDisconnect) {
+    pub(super) fn handle_disconnect(&self, on_disconnect: OnDisconnect) {
         match on_disconnect {
             OnDisconnect::Nothing => (),
             OnDisconnect::CancelRequests(client) => self.server.remove_client(&client),
-            OnDisconnect::EndSession(session) => self.forget(&session),
+            OnDisconnect::EndSession(session) => self.end_session(&session),
         }
     }
 
@@ -76,11 +76,11 @@ impl Endpoint {
         &self,
         request: &Request,
         response: &Arc<HttpResponse>,
-    ) -> Result<OnDisconnect, Refused> {
-        if !request.names("content-type", "application/json") {
+    ) -> Result<OnDisconnect, Rejection> {
+        if !request.has_media_type("content-type", "application/json") {
             return Err((415, bad_request("the body is to be application/json")));
         }
-        let accepts = |media_type: &str| request.names("accept", media_type);
+        let accepts = |media_type: &str| request.has_media_type("accept", media_type);
         if !accepts("application/json") || !accepts("text/event-stream") {
             return Err((406, bad_request("accept both JSON and an event stream")));
         }
@@ -122,7 +122,7 @@ impl Endpoint {
         request: &Request,
         message: &Incoming<'_>,
         response: &Arc<HttpResponse>,
-    ) -> Result<OnDisconnect, Refused> {
+    ) -> Result<OnDisconnect, Rejection> {
         let stream =
             ResponseStream::new(self.stream_format(None), Some(Arc::clone(response)), None);
         let client = Client::new(Arc::<ResponseStream>::clone(&stream));
@@ -138,7 +138,7 @@ impl Endpoint {
         request: &Request,
         message: &Incoming<'_>,
         response: &Arc<HttpResponse>,
-    ) -> Result<OnDisconnect, Refused> {
+    ) -> Result<OnDisconnect, Rejection> {
         let session = if message.method.as_deref() == Some("initialize") {
             let session = self.server.sessions.create(self.stream_format(Some(GET_STREAM)));
             self.server.add_client(&session.client);
@@ -171,8 +171,8 @@ impl Endpoint {
         &self,
         request: &Request,
         response: &Arc<HttpResponse>,
-    ) -> Result<OnDisconnect, Refused> {
-        if !request.names("accept", "text/event-stream") {
+    ) -> Result<OnDisconnect, Rejection> {
+        if !request.has_media_type("accept", "text/event-stream") {
             return Err((406, bad_request("accept an event stream")));
         }
         let session = self.session(request)?;
@@ -180,7 +180,7 @@ impl Endpoint {
             return Ok(OnDisconnect::Nothing);
         }
         match request.header("last-event-id") {
-            None => session.main.attach(response, b""),
+            None => session.get_stream.attach(response, b""),
             Some(id) => match session.find(id) {
                 Some((stream, event)) => stream.resume(event, response),
                 None => return Err((400, bad_request("no stream has such an event"))),
@@ -189,16 +189,16 @@ impl Endpoint {
         Ok(OnDisconnect::Nothing)
     }
 
-    fn end_session(
+    fn delete_session(
         &self,
         request: &Request,
         response: &Arc<HttpResponse>,
-    ) -> Result<OnDisconnect, Refused> {
+    ) -> Result<OnDisconnect, Rejection> {
         let session = self.session(request)?;
         if self.run_plan(&session.client, response, Trigger::Delete) {
             return Ok(OnDisconnect::Nothing);
         }
-        self.forget(&session);
+        self.end_session(&session);
         response.send_complete("", b"");
         Ok(OnDisconnect::Nothing)
     }
@@ -211,7 +211,7 @@ impl Endpoint {
         let session = self.server.sessions.create(stream_format);
         self.server.add_client(&session.client);
         let uri = self.options.endpoint.uri(&self.options, &session.id);
-        session.main.attach(response, format!("event: endpoint\ndata: {uri}\n\n").as_bytes());
+        session.get_stream.attach(response, format!("event: endpoint\ndata: {uri}\n\n").as_bytes());
         OnDisconnect::EndSession(session)
     }
 
@@ -219,13 +219,13 @@ impl Endpoint {
         &self,
         request: &Request,
         response: &Arc<HttpResponse>,
-    ) -> Result<OnDisconnect, Refused> {
+    ) -> Result<OnDisconnect, Rejection> {
         let id = request.parameter("session").unwrap_or_default();
         let Some(session) = self.server.sessions.get(id) else {
             return Err((404, session_not_found()));
         };
         let message = read_message(request)?;
-        let stream = Arc::clone(&session.main);
+        let stream = Arc::clone(&session.get_stream);
         let sink = Arc::new(Sse2024Sink { post: Arc::clone(response), stream });
         let context = MessageContext { client: Arc::clone(&session.client), sink };
         self.server.handle_message(&context, &message);
@@ -248,14 +248,14 @@ impl Endpoint {
             ResponseStream::new(self.stream_format(None), Some(Arc::clone(response)), None);
         let context = MessageContext { client: Arc::clone(client), sink: stream };
         drop(self.server.apply_faults(&context, &faults));
-        let refused = faults.iter().any(|fault| fault.rejects_request());
-        if refused {
+        let rejected = faults.iter().any(|fault| fault.rejects_request());
+        if rejected {
             response.finish();
         }
-        refused
+        rejected
     }
 
-    fn session(&self, request: &Request) -> Result<Arc<Session>, Refused> {
+    fn session(&self, request: &Request) -> Result<Arc<Session>, Rejection> {
         let Some(id) = request.header("mcp-session-id") else {
             return Err((400, bad_request("the header `Mcp-Session-Id` is missing")));
         };
@@ -275,10 +275,10 @@ impl Endpoint {
         }
     }
 
-    fn forget(&self, session: &Session) {
+    fn end_session(&self, session: &Session) {
         drop(self.server.sessions.remove(&session.id));
         self.server.remove_client(&session.client);
-        session.main.finish();
+        session.get_stream.finish();
     }
 
     /// Stream format. The number is that of a stream with event ids, if they are enabled.
@@ -311,19 +311,19 @@ fn comment_on(server: Arc<Server>, response: Arc<HttpResponse>, every: Duration)
 }
 
 /// Sends an error without a request id.
-fn refuse(response: &Arc<HttpResponse>, status: u16, rpc_error: &RpcError) {
+fn reject(response: &Arc<HttpResponse>, status: u16, rpc_error: &RpcError) {
     response.set_status(status);
     response.send_complete("application/json", &rpc_error.to_response_without_id());
 }
 
-fn read_message(request: &Request) -> Result<Incoming<'_>, Refused> {
-    serde_json::from_slice(&request.body).map_err(|fault| {
-        (400, RpcError::new(error_code::PARSE_ERROR, format!("the body is no message: {fault}")))
+fn read_message(request: &Request) -> Result<Incoming<'_>, Rejection> {
+    serde_json::from_slice(&request.body).map_err(|error| {
+        (400, RpcError::new(error_code::PARSE_ERROR, format!("the body is no message: {error}")))
     })
 }
 
 /// Legacy revision of the header, if present.
-fn header_revision(request: &Request) -> Result<Option<Revision>, Refused> {
+fn header_revision(request: &Request) -> Result<Option<Revision>, Rejection> {
     let Some(text) = request.header("mcp-protocol-version") else { return Ok(None) };
     match Revision::parse(text) {
         Some(revision) if revision != Revision::R2026_07_28 => Ok(Some(revision)),

@@ -30,7 +30,7 @@ impl Request {
     }
 
     /// Whether a media type list contains this type.
-    pub(super) fn names(&self, header: &str, media_type: &str) -> bool {
+    pub(super) fn has_media_type(&self, header: &str, media_type: &str) -> bool {
         self.header(header).is_some_and(|value| {
             value.split(',').any(|part| {
                 part.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(media_type)
@@ -85,7 +85,7 @@ fn read_head(input: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
 fn parse_head(head: &[u8]) -> io::Result<Request> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
-    parsed.parse(head).map_err(|fault| bad(&fault.to_string()))?;
+    parsed.parse(head).map_err(|error| bad(&error.to_string()))?;
     let target = parsed.path.unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let headers = parsed.headers.iter().map(|header| {
@@ -181,8 +181,11 @@ mod tests {
         let seen = (request.verb.as_str(), request.path.as_str(), request.parameter("session"));
         assert_eq!(seen, ("GET", "/mcp", Some("a")));
         assert_eq!((request.header("x"), request.count("x")), (Some("1"), 2));
-        assert!(request.names("accept", "text/event-stream") && request.names("accept", "x/y"));
-        assert!(!request.names("accept", "application/json"));
+        assert!(
+            request.has_media_type("accept", "text/event-stream")
+                && request.has_media_type("accept", "x/y")
+        );
+        assert!(!request.has_media_type("accept", "application/json"));
         assert_eq!(read_text("").expect("the end"), None);
         assert!(read_text("GET /").is_err() && read_text("nonsense\r\n\r\n").is_err());
     }

@@ -110,12 +110,12 @@ impl HttpResponse {
                 let head = inner.head.with_length(content_type, inner.faults.kind, body.len());
                 self.open(&mut inner);
                 let cut = match inner.faults.cut {
-                    Some(Cut::BeforeAnswer) => Some(0),
+                    Some(Cut::BeforeResponse) => Some(0),
                     Some(Cut::After(bytes)) => usize::try_from(bytes).ok(),
                     None => None,
                 };
-                let buffered = body.get(..cut.unwrap_or(body.len())).unwrap_or(body);
-                self.send(&mut inner, [&head, buffered].concat());
+                let allowed = body.get(..cut.unwrap_or(body.len())).unwrap_or(body);
+                self.send(&mut inner, [&head, allowed].concat());
                 match cut {
                     Some(_) => self.end_by(&mut inner, HttpOutcome::Cut, Socket::close),
                     None => self.end(&mut inner, HttpOutcome::Completed),
@@ -167,9 +167,9 @@ impl HttpResponse {
     }
 
     /// Applies faults due just before the JSON-RPC response on a stream.
-    pub(super) fn before_answer(self: &Arc<Self>) {
+    pub(super) fn before_response(self: &Arc<Self>) {
         let mut inner = self.lock();
-        if inner.phase == Phase::Streaming && inner.faults.cut == Some(Cut::BeforeAnswer) {
+        if inner.phase == Phase::Streaming && inner.faults.cut == Some(Cut::BeforeResponse) {
             self.end_by(&mut inner, HttpOutcome::Cut, Socket::close);
         }
     }
@@ -277,11 +277,11 @@ impl HttpResponse {
             _ => u64::MAX,
         };
         let room = usize::try_from(room).unwrap_or(usize::MAX);
-        let buffered = bytes.get(..room).unwrap_or(bytes);
-        inner.n_body_bytes += buffered.len() as u64;
+        let allowed = bytes.get(..room).unwrap_or(bytes);
+        inner.n_body_bytes += allowed.len() as u64;
         let piece = match &mut inner.gzip_stream {
-            Some(gzip_stream) => gzip_stream.compress(buffered),
-            None => buffered.to_vec(),
+            Some(gzip_stream) => gzip_stream.compress(allowed),
+            None => allowed.to_vec(),
         };
         self.send(inner, response_head::chunk(&piece));
         if room <= bytes.len() {

@@ -200,7 +200,7 @@ impl MessageSink for ResponseStream {
             None => {
                 if let Some(response) = &inner.response {
                     response.start(EVENTS, &self.opening_event());
-                    response.before_answer();
+                    response.before_response();
                 }
                 self.write_event(&mut inner, line);
             }

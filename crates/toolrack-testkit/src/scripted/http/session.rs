@@ -25,7 +25,7 @@ pub(super) struct Session {
     pub(super) id: String,
     pub(super) client: Arc<Client>,
     /// The GET stream; it exists even while disconnected.
-    pub(super) main: Arc<ResponseStream>,
+    pub(super) get_stream: Arc<ResponseStream>,
     streams: Mutex<BTreeMap<u64, Arc<ResponseStream>>>,
     n_streams: AtomicU64,
 }
@@ -34,12 +34,12 @@ impl Sessions {
     /// Creates a session whose GET stream has this format.
     pub(super) fn create(&self, stream_format: StreamFormat) -> Arc<Session> {
         let stream_format = StreamFormat { reply_mode: ReplyMode::Sse, ..stream_format };
-        let main = ResponseStream::new(stream_format, None, None);
-        let sink: Arc<dyn MessageSink> = Arc::<ResponseStream>::clone(&main);
+        let get_stream = ResponseStream::new(stream_format, None, None);
+        let sink: Arc<dyn MessageSink> = Arc::<ResponseStream>::clone(&get_stream);
         let session = Arc::new(Session {
             id: self.fresh_id(),
             client: Client::new(sink),
-            main,
+            get_stream,
             streams: Mutex::default(),
             n_streams: AtomicU64::new(0),
         });
@@ -59,7 +59,7 @@ impl Sessions {
     pub(in crate::scripted) fn forget(&self) -> usize {
         let forgotten = std::mem::take(&mut *lock(&self.table));
         for session in forgotten.values() {
-            session.main.close_connection();
+            session.get_stream.close_connection();
         }
         forgotten.len()
     }
@@ -83,7 +83,7 @@ impl Session {
     ) -> Arc<ResponseStream> {
         let number = self.n_streams.fetch_add(1, Ordering::Relaxed) + 1;
         stream_format.number = stream_format.number.map(|_| number);
-        let fallback: Arc<dyn MessageSink> = Arc::<ResponseStream>::clone(&self.main);
+        let fallback: Arc<dyn MessageSink> = Arc::<ResponseStream>::clone(&self.get_stream);
         let stream = ResponseStream::new(stream_format, Some(Arc::clone(response)), Some(fallback));
         if stream_format.number.is_some() {
             let mut streams = lock(&self.streams);
@@ -99,8 +99,8 @@ impl Session {
     pub(super) fn find(&self, event_id: &str) -> Option<(Arc<ResponseStream>, u64)> {
         let (stream, event) = event_id.split_once('-')?;
         let (stream, event): (u64, u64) = (stream.parse().ok()?, event.parse().ok()?);
-        if self.main.number() == Some(stream) {
-            return Some((Arc::clone(&self.main), event));
+        if self.get_stream.number() == Some(stream) {
+            return Some((Arc::clone(&self.get_stream), event));
         }
         lock(&self.streams).get(&stream).map(|found| (Arc::clone(found), event))
     }
