@@ -1,17 +1,17 @@
-//! Somebody who agrees to everything and fills in forms as they were handed out.
+//! Client handler that accepts every elicitation, and sample values for required arguments and form fields.
 
 use serde_json::{Map, Value, json};
 use toolrack_client::ClientHandler;
 use toolrack_mcp::{
-    ClientCapabilities, Elicitation, ElicitationCapability, ElicitationResult, FieldKind,
+    ClientCapabilities, Elicitation, ElicitationAnswer, ElicitationCapability, FieldKind,
     FieldValue, FormContent, Tool,
 };
 use toolrack_transport::BoxFuture;
 
 #[derive(Debug)]
-pub(crate) struct Person;
+pub(crate) struct AutoHandler;
 
-impl ClientHandler for Person {
+impl ClientHandler for AutoHandler {
     fn capabilities(&self) -> ClientCapabilities {
         ClientCapabilities {
             elicitation: Some(ElicitationCapability { form: true, url: false }),
@@ -23,20 +23,20 @@ impl ClientHandler for Person {
         &'a self,
         _server: &'a str,
         question: Elicitation,
-    ) -> BoxFuture<'a, ElicitationResult> {
+    ) -> BoxFuture<'a, ElicitationAnswer> {
         Box::pin(async move {
-            let Elicitation::Form(form) = question else { return ElicitationResult::Decline };
+            let Elicitation::Form(form) = question else { return ElicitationAnswer::Decline };
             let mut content = FormContent::new();
             form.schema.fill_defaults(&mut content);
             for field in form.schema.fields().iter().filter(|field| field.required) {
                 content.entry(field.name.clone()).or_insert_with(|| field_value(&field.kind));
             }
-            ElicitationResult::Accept { content: Some(content) }
+            ElicitationAnswer::Accept { content: Some(content) }
         })
     }
 }
 
-/// Arguments that fit the tool's schema: whatever it requires.
+/// Returns a value for each argument that the tool's schema requires.
 pub(crate) fn tool_arguments(tool: &Tool) -> Value {
     let schema: Value = serde_json::from_str(tool.input_schema.get()).unwrap_or_default();
     let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
@@ -51,7 +51,7 @@ pub(crate) fn tool_arguments(tool: &Tool) -> Value {
 }
 
 fn argument_value(schema: &Value) -> Value {
-    let first = schema.get("enum").and_then(|value| value.get(0));
+    let first = schema.get("enum").and_then(|values| values.get(0));
     if let Some(fixed) = schema.get("default").or(schema.get("const")).or(first) {
         return fixed.clone();
     }
@@ -65,7 +65,7 @@ fn argument_value(schema: &Value) -> Value {
     }
 }
 
-/// A value for a field of a form that has no default.
+/// Returns a value for a form field without a default.
 pub(crate) fn field_value(kind: &FieldKind) -> FieldValue {
     match kind {
         FieldKind::Boolean { .. } => FieldValue::Boolean(true),

@@ -1,94 +1,98 @@
-//! The product's own settings for logging in, filled with what a scenario hands out.
+//! OAuth login for the conformance client: settings from the scenario, and a browser without a window.
+//!
+//! The login pages of the harness redirect at once, so the redirect reaches the product's own listener as it does
+//! with a real browser.
 
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
-use std::{io, thread};
 
 use anyhow::{Context as _, Result, bail};
 use toolrack_auth::{
-    Audience, AuthSettings, Authorizer, ClientAuth, Grant, IdentityProvider, MemoryTokenStore,
-    PreRegisteredClient, Secret, SigningAlgorithm, SystemBrowser, UrlOpener,
+    Algorithm, Audience, AuthSettings, Authorizer, ClientProof, Enterprise, Grant,
+    MemoryTokenStore, Opener, PreRegistered, Secret, SystemBrowser,
 };
 use url::Url;
 
-use crate::settings::{Given, Settings};
+use crate::settings::{ScenarioContext, Settings};
 
-/// The document that the suites know our client by.
+/// Client ID metadata document that the suites expect.
 const METADATA_URL: &str = "https://conformance-test.local/client-metadata.json";
 
 pub(crate) fn authorizer(settings: &Settings) -> Result<Arc<Authorizer>> {
-    let given = &settings.given;
+    let context = &settings.context;
     let auth = AuthSettings {
         client_metadata_url: Some(METADATA_URL.parse()?),
-        pre_registered: given.client_id.as_ref().map(|client_id| PreRegisteredClient {
+        pre_registered: context.client_id.as_ref().map(|client_id| PreRegistered {
             client_id: client_id.clone(),
-            client_secret: given.client_secret.as_deref().map(Secret::from),
-            issuer: given.issuer.clone(),
+            client_secret: context.client_secret.as_deref().map(Secret::from),
+            issuer: context.issuer.clone(),
         }),
-        grant: grant(&settings.scenario, given)?,
+        grant: grant(&settings.scenario, context)?,
         ..AuthSettings::default()
     };
-    let browser = Arc::new(SystemBrowser::new(opener()));
+    let browser = Arc::new(SystemBrowser::new(headless_browser()));
     let store = Arc::new(MemoryTokenStore::new());
-    Authorizer::new(&settings.url, auth, store, Some(browser)).context("the login cannot be set up")
+    Authorizer::new(&settings.url, auth, store, Some(browser)).context("cannot set up the login")
 }
 
-fn grant(scenario: &str, given: &Given) -> Result<Grant> {
-    if let Some(key) = &given.private_key_pem {
-        let algorithm = match given.signing_algorithm.as_deref() {
-            Some("ES256") | None => SigningAlgorithm::Es256,
-            Some("ES384") => SigningAlgorithm::Es384,
-            Some("RS256") => SigningAlgorithm::Rs256,
-            Some(other) => bail!("no algorithm `{other}`"),
+fn grant(scenario: &str, context: &ScenarioContext) -> Result<Grant> {
+    if let Some(key) = &context.private_key_pem {
+        let algorithm = match context.signing_algorithm.as_deref() {
+            Some("ES256") | None => Algorithm::Es256,
+            Some("ES384") => Algorithm::Es384,
+            Some("RS256") => Algorithm::Rs256,
+            Some(other) => bail!("unknown algorithm `{other}`"),
         };
         let (key, audience) = (Secret::from(key.as_str()), Audience::Issuer);
-        let auth = ClientAuth::PrivateKeyJwt { key, algorithm, audience };
+        let auth = ClientProof::PrivateKeyJwt { key, algorithm, audience };
         return Ok(Grant::ClientCredentials { auth });
     }
-    if let (Some(endpoint), Some(token)) = (&given.idp_token_endpoint, &given.idp_id_token) {
-        return Ok(Grant::EnterpriseManaged(IdentityProvider {
+    if let (Some(endpoint), Some(token)) = (&context.idp_token_endpoint, &context.idp_id_token) {
+        return Ok(Grant::EnterpriseManaged(Enterprise {
             token_endpoint: endpoint.parse()?,
-            client_id: given.idp_client_id.clone().unwrap_or_default(),
+            client_id: context.idp_client_id.clone().unwrap_or_default(),
             client_secret: None,
             id_token: Arc::new(Secret::from(token.as_str())),
         }));
     }
     Ok(match scenario {
-        "auth/client-credentials-basic" => Grant::ClientCredentials { auth: ClientAuth::Basic },
+        "auth/client-credentials-basic" => Grant::ClientCredentials { auth: ClientProof::Basic },
         _ => Grant::AuthorizationCode,
     })
 }
 
-const PATIENCE: Duration = Duration::from_secs(10);
-const MAX_PAGES: usize = 5;
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
+const MAX_REDIRECTS: usize = 5;
 const MAX_PAGE_BYTES: u64 = 64 << 10;
 
-pub(crate) fn opener() -> UrlOpener {
+pub(crate) fn headless_browser() -> Opener {
     Arc::new(|url: &Url| {
         let url = url.clone();
         thread::Builder::new().spawn(move || {
-            visit(url).unwrap_or_else(|error| crate::complain(&format!("browser: {error}")));
+            follow_redirects(url)
+                .unwrap_or_else(|error| crate::print_error(&format!("browser: {error}")));
         })?;
         Ok(())
     })
 }
 
-fn visit(mut url: Url) -> io::Result<()> {
-    for _ in 0..MAX_PAGES {
+fn follow_redirects(mut url: Url) -> io::Result<()> {
+    for _ in 0..MAX_REDIRECTS {
         let Some(next) = load(&url)? else { return Ok(()) };
         url = url.join(&next).map_err(io::Error::other)?;
     }
     Err(io::Error::other("too many redirects"))
 }
 
-/// Loads a page and gives where it sends the visitor.
+/// Loads a page and returns its `Location` header.
 fn load(url: &Url) -> io::Result<Option<String>> {
     let host = url.host_str().unwrap_or("localhost");
     let port = url.port_or_known_default().unwrap_or(80);
     let mut stream = TcpStream::connect((host, port))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
     let target =
         url.query().map_or(url.path().to_owned(), |query| format!("{}?{query}", url.path()));
     write!(stream, "GET {target} HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n")?;

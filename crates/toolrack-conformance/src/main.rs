@@ -1,7 +1,15 @@
-//! The client that the official conformance suites drive: `toolrack-conformance URL`.
+//! MCP client that the official conformance suites drive: `toolrack-conformance URL`.
 //!
-//! It connects, lists the tools and calls them, by the product's public API and normal settings. What one
-//! scenario needs beyond that is in [`scenario`], and nowhere else.
+//! | module | what it holds |
+//! |---|---|
+//! | [`scenario`] | calls that a scenario expects |
+//! | [`settings`] | command line and environment of the harness |
+//! | [`login`] | OAuth settings of a scenario, and a browser without a window |
+//! | [`auto_handler`] | elicitation handler that accepts everything |
+//! | `bin/toolrack-endpoint` | gateway program for suites that test a server |
+//!
+//! **Invariant:** the client uses the product's public API with normal settings. Scenario-specific code is in
+//! [`scenario`] only.
 
 mod auto_handler;
 mod login;
@@ -16,7 +24,7 @@ use toolrack_client::McpClient;
 use toolrack_http::{HttpOptions, HttpServerDef};
 use toolrack_transport::Credentials;
 
-use crate::auto_handler::Person;
+use crate::auto_handler::AutoHandler;
 use crate::settings::Settings;
 
 #[tokio::main]
@@ -24,7 +32,7 @@ async fn main() -> ExitCode {
     match run().await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&format!("{error:#}"));
+            print_error(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -36,15 +44,15 @@ async fn run() -> Result<()> {
     let credentials = Arc::clone(&authorizer) as Arc<dyn Credentials>;
     let options = HttpOptions { credentials: Some(credentials), ..HttpOptions::default() };
     let definition = HttpServerDef::new(settings.url.as_str());
-    let builder = McpClient::builder("conformance").handler(Arc::new(Person));
-    let client = builder.connect_http(definition, options).await.context("no connection")?;
+    let builder = McpClient::builder("conformance").handler(Arc::new(AutoHandler));
+    let client = builder.connect_http(definition, options).await.context("cannot connect")?;
     let outcome = scenario::run(&client, &settings).await;
     client.shutdown().await;
-    authorizer.wait_idle().await;
+    authorizer.settle().await;
     outcome
 }
 
-#[expect(clippy::print_stderr, reason = "the harness keeps what a client says in its log")]
-pub(crate) fn complain(text: &str) {
+#[expect(clippy::print_stderr, reason = "the harness logs the stderr of the client")]
+pub(crate) fn print_error(text: &str) {
     eprintln!("{text}");
 }

@@ -1,4 +1,4 @@
-//! What is done once there is a connection: every tool is called, and what a scenario asks for by name.
+//! Calls that a conformance scenario expects: every tool, and named extras.
 
 use std::collections::BTreeMap;
 
@@ -12,32 +12,32 @@ use crate::settings::Settings;
 pub(crate) async fn run(client: &McpClient, settings: &Settings) -> Result<()> {
     match settings.scenario.as_str() {
         "json-schema-2020-12-preservation" => return echo_schema(client).await,
-        "http-standard-headers" => look_at_everything(client).await?,
+        "http-standard-headers" => read_resources_and_prompts(client).await?,
         _ => {}
     }
-    if settings.given.tool_calls.is_empty() {
+    if settings.context.tool_calls.is_empty() {
         for tool in &client.tools().items {
             call(client, &tool.name, &auto_handler::tool_arguments(tool)).await?;
         }
     }
-    for wanted in &settings.given.tool_calls {
-        call(client, &wanted.name, &wanted.arguments).await?;
+    for options in &settings.context.tool_calls {
+        call(client, &options.name, &options.arguments).await?;
     }
     Ok(())
 }
 
 async fn call(client: &McpClient, tool: &str, arguments: &Value) -> Result<()> {
     match client.call_tool(tool, arguments).await {
-        // A server may refuse a call; then it has been made.
+        // A refused call still counts as made.
         Err(CallError::Refused(error)) => {
-            crate::complain(&format!("`{tool}` was refused: {error}"));
+            crate::print_error(&format!("`{tool}` was refused: {error}"));
         }
         outcome => drop(outcome.with_context(|| format!("calling `{tool}`"))?),
     }
     Ok(())
 }
 
-/// One tool wants to see the schema of another as it reached us.
+/// The suite checks the schema of one tool as the client received it.
 async fn echo_schema(client: &McpClient) -> Result<()> {
     let tools = client.tools();
     let tool = tools.items.iter().find(|tool| tool.name == "json_schema_2020_12_tool");
@@ -46,8 +46,8 @@ async fn echo_schema(client: &McpClient) -> Result<()> {
     call(client, "json_schema_echo", &json!({ "schema": schema })).await
 }
 
-/// Resources and prompts too, whose names go into headers as well.
-async fn look_at_everything(client: &McpClient) -> Result<()> {
+/// Reads every resource and prompt, because their names go into headers as well.
+async fn read_resources_and_prompts(client: &McpClient) -> Result<()> {
     let options = CallOptions::default();
     if client.capabilities().resources.is_some() {
         for resource in &client.list_resources().await?.items {

@@ -1,22 +1,22 @@
-//! What the harness tells a client, on its command line and in its environment.
+//! Input from the harness: command line and environment.
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;
 use serde_json::Value;
 use url::Url;
 
-/// What the harness tells.
+/// Server URL, scenario name and scenario context.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) url: Url,
     pub(crate) scenario: String,
-    pub(crate) given: Given,
+    pub(crate) context: ScenarioContext,
 }
 
-/// What a scenario hands out. Each hands out a part.
+/// Context of a scenario (`MCP_CONFORMANCE_CONTEXT`). Each scenario sets some of the fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "snake_case")]
-pub(crate) struct Given {
+pub(crate) struct ScenarioContext {
     #[serde(rename = "toolCalls")]
     pub(crate) tool_calls: Vec<ToolCall>,
     pub(crate) client_id: Option<String>,
@@ -29,7 +29,7 @@ pub(crate) struct Given {
     pub(crate) idp_token_endpoint: Option<String>,
 }
 
-/// A call that has to be made as it is.
+/// A tool call with fixed arguments.
 #[derive(Debug, Deserialize)]
 pub(crate) struct ToolCall {
     pub(crate) name: String,
@@ -38,15 +38,15 @@ pub(crate) struct ToolCall {
 }
 
 impl Settings {
-    #[expect(clippy::disallowed_methods, reason = "this is where the environment is read, once")]
+    #[expect(clippy::disallowed_methods, reason = "the only place that reads the environment")]
     pub(crate) fn read() -> Result<Self> {
-        let url = std::env::args().next_back().context("the URL of a server is missing")?;
-        let url = url.parse().with_context(|| format!("`{url}` is no URL"))?;
+        let url = std::env::args().next_back().context("the server URL is missing")?;
+        let url = url.parse().with_context(|| format!("`{url}` is not a valid URL"))?;
         let scenario = std::env::var("MCP_CONFORMANCE_SCENARIO").unwrap_or_default();
-        let given = match std::env::var("MCP_CONFORMANCE_CONTEXT") {
-            Ok(text) => serde_json::from_str(&text).context("the context cannot be read")?,
-            Err(_unset) => Given::default(),
+        let context = match std::env::var("MCP_CONFORMANCE_CONTEXT") {
+            Ok(text) => serde_json::from_str(&text).context("cannot parse the context")?,
+            Err(_unset) => ScenarioContext::default(),
         };
-        Ok(Self { url, scenario, given })
+        Ok(Self { url, scenario, context })
     }
 }

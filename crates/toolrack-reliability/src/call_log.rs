@@ -1,39 +1,39 @@
-//! The ledger of calls: what was issued, what became of it, and whether the servers' journals agree.
+//! Log of issued calls and their outcomes, checked against the servers' journals.
 //!
-//! **Invariant:** nothing here knows a clock or a line. Times are counted from the start of the batch.
+//! **Invariant:** no clock and no transport here. Times are relative to the start of the batch.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-/// What may be late beyond a deadline, because a machine is busy.
+/// Tolerated delay after a deadline on a busy machine.
 pub(crate) const GRACE: Duration = Duration::from_millis(250);
 
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Kind {
-    /// A result came. The nonce in it is told apart in [`Outcome::echoed`].
+pub(crate) enum OutcomeKind {
+    /// A result arrived. Its nonce is in [`Outcome::echoed`].
     Ok,
-    /// The server answered, and not with a result.
+    /// The server answered with an error.
     Answered,
-    /// No byte of it left.
+    /// No byte was sent.
     NotSent,
-    /// It left, or a part of it did, and no answer came.
+    /// Some or all bytes were sent, and no response arrived.
     Unknown,
 }
 
-/// The end of one call.
+/// Outcome of one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    pub(crate) kind: Kind,
+    pub(crate) kind: OutcomeKind,
     pub(crate) at: Duration,
-    /// The nonce in the result, if there was one.
+    /// The nonce in the result, if the call has one.
     pub(crate) echoed: Option<u64>,
 }
 
-/// All calls of one batch. Nonces are places in it.
+/// All calls of one batch. A nonce is the index of its call.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct CallLog {
     calls: Vec<Call>,
 }
 
@@ -43,78 +43,78 @@ struct Call {
     outcomes: Vec<Outcome>,
 }
 
-/// What is wrong with one call.
+/// How a call breaks the promise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Fault {
+pub(crate) enum ViolationKind {
     /// It has no outcome.
     Missing,
-    /// It has more than one.
-    Double,
-    /// It was given somebody else's result.
-    CrossWired,
-    /// Its result is no result of such a call.
+    /// It has more than one outcome.
+    Duplicate,
+    /// It received the result of another call.
+    WrongResult,
+    /// Its result has the wrong shape.
     Mangled,
-    /// It was run more than once.
-    Repeated,
-    /// It was answered, and nobody ran it.
-    Invented,
-    /// It was said not to have been sent, and it was run.
-    Leaked,
-    /// Its outcome came after its deadline and the grace.
+    /// It ran more than once.
+    ExecutedTwice,
+    /// It was answered, but never ran.
+    AnsweredUnexecuted,
+    /// It was reported as not sent, but it ran.
+    NotSentExecuted,
+    /// Its outcome came after the deadline plus the grace.
     Late,
 }
 
-impl Fault {
+impl ViolationKind {
     pub(crate) const ALL: [Self; 8] = [
         Self::Missing,
-        Self::Double,
-        Self::CrossWired,
+        Self::Duplicate,
+        Self::WrongResult,
         Self::Mangled,
-        Self::Repeated,
-        Self::Invented,
-        Self::Leaked,
+        Self::ExecutedTwice,
+        Self::AnsweredUnexecuted,
+        Self::NotSentExecuted,
         Self::Late,
     ];
 
-    /// Its name among the figures.
+    /// Name of the figure that counts it.
     pub(crate) fn figure(self) -> &'static str {
         match self {
             Self::Missing => "missing",
-            Self::Double => "double",
-            Self::CrossWired => "cross_wired",
+            Self::Duplicate => "double",
+            Self::WrongResult => "cross_wired",
             Self::Mangled => "mangled",
-            Self::Repeated => "executed_twice",
-            Self::Invented => "answered_unexecuted",
-            Self::Leaked => "not_sent_executed",
+            Self::ExecutedTwice => "executed_twice",
+            Self::AnsweredUnexecuted => "answered_unexecuted",
+            Self::NotSentExecuted => "not_sent_executed",
             Self::Late => "late",
         }
     }
 }
 
-/// A call that is not as promised.
+/// A call that breaks the promise.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Violation {
     pub(crate) nonce: u64,
-    pub(crate) fault: Fault,
+    pub(crate) kind: ViolationKind,
     detail: String,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "call {} is {}: {}", self.nonce, self.fault.figure(), self.detail)
+        write!(f, "call {} is {}: {}", self.nonce, self.kind.figure(), self.detail)
     }
 }
 
-impl Ledger {
-    /// Notes a call before it is made, and gives its nonce.
+impl CallLog {
+    /// Records a call before it is sent, and returns its nonce.
     pub(crate) fn issue(&mut self, deadline: Duration) -> u64 {
         self.calls.push(Call { deadline, outcomes: Vec::new() });
         self.calls.len() as u64 - 1
     }
 
-    /// Notes how a call ended.
-    pub(crate) fn settle(&mut self, nonce: u64, outcome: Outcome) {
-        let call = usize::try_from(nonce).ok().and_then(|place| self.calls.get_mut(place));
+    /// Records how a call ended.
+    pub(crate) fn record_outcome(&mut self, nonce: u64, outcome: Outcome) {
+        let call = usize::try_from(nonce).ok().and_then(|index| self.calls.get_mut(index));
         if let Some(call) = call {
             call.outcomes.push(outcome);
         }
@@ -124,8 +124,8 @@ impl Ledger {
         self.calls.len()
     }
 
-    /// How many calls ended in each way.
-    pub(crate) fn counts(&self) -> HashMap<Kind, u64> {
+    /// Counts the calls by kind of outcome.
+    pub(crate) fn counts(&self) -> HashMap<OutcomeKind, u64> {
         let mut counts = HashMap::new();
         for outcome in self.calls.iter().flat_map(|call| &call.outcomes) {
             *counts.entry(outcome.kind).or_default() += 1;
@@ -133,7 +133,7 @@ impl Ledger {
         counts
     }
 
-    /// By how much outcomes came after their deadlines, at most.
+    /// The largest delay of an outcome after its deadline.
     pub(crate) fn worst_lateness(&self) -> Duration {
         let late = |call: &Call| {
             call.outcomes
@@ -145,16 +145,16 @@ impl Ledger {
         self.calls.iter().filter_map(late).max().unwrap_or_default()
     }
 
-    /// Every call that is not as promised. `executions` says how often each nonce was run.
+    /// Returns every call that breaks the promise. `executions` counts the runs per nonce.
     pub(crate) fn violations(&self, executions: &HashMap<u64, u64>) -> Vec<Violation> {
         let mut found = Vec::new();
         for (nonce, call) in (0..).zip(&self.calls) {
             let n_runs = executions.get(&nonce).copied().unwrap_or_default();
-            let faults = call.faults(nonce, n_runs);
-            found.extend(faults.into_iter().map(|fault| {
+            let kinds = call.kinds(nonce, n_runs);
+            found.extend(kinds.into_iter().map(|kind| {
                 let Call { deadline, outcomes } = call;
                 let detail = format!("deadline {deadline:?}, run {n_runs} times, {outcomes:?}");
-                Violation { nonce, fault, detail }
+                Violation { nonce, kind, detail }
             }));
         }
         found
@@ -162,34 +162,35 @@ impl Ledger {
 }
 
 impl Call {
-    fn faults(&self, nonce: u64, n_runs: u64) -> Vec<Fault> {
-        let mut faults = Vec::new();
+    fn kinds(&self, nonce: u64, n_runs: u64) -> Vec<ViolationKind> {
+        let mut kinds = Vec::new();
         let any = |is_so: &dyn Fn(&Outcome) -> bool| self.outcomes.iter().any(is_so);
-        let answered = |value: &Outcome| matches!(value.kind, Kind::Ok | Kind::Answered);
+        let answered =
+            |outcome: &Outcome| matches!(outcome.kind, OutcomeKind::Ok | OutcomeKind::Answered);
         match self.outcomes.len() {
-            0 => faults.push(Fault::Missing),
+            0 => kinds.push(ViolationKind::Missing),
             1 => {}
-            _ => faults.push(Fault::Double),
+            _ => kinds.push(ViolationKind::Duplicate),
         }
-        if any(&|value| value.echoed.is_some_and(|echoed| echoed != nonce)) {
-            faults.push(Fault::CrossWired);
+        if any(&|outcome| outcome.echoed.is_some_and(|echoed| echoed != nonce)) {
+            kinds.push(ViolationKind::WrongResult);
         }
-        if any(&|value| value.kind == Kind::Ok && value.echoed.is_none()) {
-            faults.push(Fault::Mangled);
+        if any(&|outcome| outcome.kind == OutcomeKind::Ok && outcome.echoed.is_none()) {
+            kinds.push(ViolationKind::Mangled);
         }
         if n_runs > 1 {
-            faults.push(Fault::Repeated);
+            kinds.push(ViolationKind::ExecutedTwice);
         }
         if n_runs == 0 && any(&answered) {
-            faults.push(Fault::Invented);
+            kinds.push(ViolationKind::AnsweredUnexecuted);
         }
-        if n_runs > 0 && any(&|value| value.kind == Kind::NotSent) {
-            faults.push(Fault::Leaked);
+        if n_runs > 0 && any(&|outcome| outcome.kind == OutcomeKind::NotSent) {
+            kinds.push(ViolationKind::NotSentExecuted);
         }
-        if any(&|value| value.at > self.deadline + GRACE) {
-            faults.push(Fault::Late);
+        if any(&|outcome| outcome.at > self.deadline + GRACE) {
+            kinds.push(ViolationKind::Late);
         }
-        faults
+        kinds
     }
 }
 
@@ -199,87 +200,91 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_secs(1);
 
-    fn end(kind: Kind) -> Outcome {
-        let echoed = (kind == Kind::Ok).then_some(0);
+    fn end(kind: OutcomeKind) -> Outcome {
+        let echoed = (kind == OutcomeKind::Ok).then_some(0);
         Outcome { kind, at: DEADLINE, echoed }
     }
 
-    /// One call with these outcomes that was run so often has these faults.
+    /// A call with these outcomes and runs has these violations.
     #[track_caller]
-    fn check(outcomes: &[Outcome], n_runs: u64, expected: &[Fault]) {
-        let mut ledger = Ledger::default();
-        let nonce = ledger.issue(DEADLINE);
+    fn check(outcomes: &[Outcome], n_runs: u64, expected: &[ViolationKind]) {
+        let mut call_log = CallLog::default();
+        let nonce = call_log.issue(DEADLINE);
         for outcome in outcomes {
-            ledger.settle(nonce, outcome.clone());
+            call_log.record_outcome(nonce, outcome.clone());
         }
-        let found = ledger.violations(&HashMap::from([(nonce, n_runs)]));
-        let faults: Vec<Fault> = found.iter().map(|found| found.fault).collect();
-        assert_eq!(faults, expected, "{outcomes:?} run {n_runs} times");
+        let found = call_log.violations(&HashMap::from([(nonce, n_runs)]));
+        let kinds: Vec<ViolationKind> = found.iter().map(|violation| violation.kind).collect();
+        assert_eq!(kinds, expected, "{outcomes:?} run {n_runs} times");
     }
 
     #[test]
-    fn what_may_happen_is_no_violation() {
-        check(&[end(Kind::Ok)], 1, &[]);
-        check(&[end(Kind::Answered)], 1, &[]);
-        check(&[end(Kind::NotSent)], 0, &[]);
-        check(&[end(Kind::Unknown)], 0, &[]);
-        check(&[end(Kind::Unknown)], 1, &[]);
+    fn allowed_outcomes_are_not_violations() {
+        check(&[end(OutcomeKind::Ok)], 1, &[]);
+        check(&[end(OutcomeKind::Answered)], 1, &[]);
+        check(&[end(OutcomeKind::NotSent)], 0, &[]);
+        check(&[end(OutcomeKind::Unknown)], 0, &[]);
+        check(&[end(OutcomeKind::Unknown)], 1, &[]);
     }
 
     #[test]
     fn every_call_has_exactly_one_outcome() {
-        check(&[], 0, &[Fault::Missing]);
-        check(&[], 1, &[Fault::Missing]);
-        check(&[end(Kind::Ok), end(Kind::Unknown)], 1, &[Fault::Double]);
+        check(&[], 0, &[ViolationKind::Missing]);
+        check(&[], 1, &[ViolationKind::Missing]);
+        check(&[end(OutcomeKind::Ok), end(OutcomeKind::Unknown)], 1, &[ViolationKind::Duplicate]);
     }
 
     #[test]
     fn a_result_belongs_to_its_call() {
-        check(&[Outcome { echoed: Some(1), ..end(Kind::Ok) }], 1, &[Fault::CrossWired]);
-        check(&[Outcome { echoed: None, ..end(Kind::Ok) }], 1, &[Fault::Mangled]);
+        check(
+            &[Outcome { echoed: Some(1), ..end(OutcomeKind::Ok) }],
+            1,
+            &[ViolationKind::WrongResult],
+        );
+        check(&[Outcome { echoed: None, ..end(OutcomeKind::Ok) }], 1, &[ViolationKind::Mangled]);
     }
 
     #[test]
     fn nothing_is_run_twice() {
-        check(&[end(Kind::Ok)], 2, &[Fault::Repeated]);
-        check(&[end(Kind::Unknown)], 2, &[Fault::Repeated]);
+        check(&[end(OutcomeKind::Ok)], 2, &[ViolationKind::ExecutedTwice]);
+        check(&[end(OutcomeKind::Unknown)], 2, &[ViolationKind::ExecutedTwice]);
     }
 
     #[test]
-    fn an_answer_was_run_and_what_was_not_sent_was_not() {
-        check(&[end(Kind::Ok)], 0, &[Fault::Invented]);
-        check(&[end(Kind::Answered)], 0, &[Fault::Invented]);
-        check(&[end(Kind::NotSent)], 1, &[Fault::Leaked]);
+    fn outcome_must_match_the_executions() {
+        check(&[end(OutcomeKind::Ok)], 0, &[ViolationKind::AnsweredUnexecuted]);
+        check(&[end(OutcomeKind::Answered)], 0, &[ViolationKind::AnsweredUnexecuted]);
+        check(&[end(OutcomeKind::NotSent)], 1, &[ViolationKind::NotSentExecuted]);
     }
 
     #[test]
-    fn an_outcome_is_late_only_after_the_grace() {
-        check(&[Outcome { at: DEADLINE + GRACE, ..end(Kind::Unknown) }], 1, &[]);
+    fn outcome_is_late_only_after_the_grace() {
+        check(&[Outcome { at: DEADLINE + GRACE, ..end(OutcomeKind::Unknown) }], 1, &[]);
         let late = DEADLINE + GRACE + Duration::from_nanos(1);
-        check(&[Outcome { at: late, ..end(Kind::Unknown) }], 1, &[Fault::Late]);
+        check(&[Outcome { at: late, ..end(OutcomeKind::Unknown) }], 1, &[ViolationKind::Late]);
     }
 
     #[test]
-    fn a_violation_names_its_call() {
-        let mut ledger = Ledger::default();
-        ledger.issue(DEADLINE);
-        ledger.issue(DEADLINE);
-        ledger.settle(0, end(Kind::NotSent));
-        let found = ledger.violations(&HashMap::new());
+    fn violation_names_its_call() {
+        let mut call_log = CallLog::default();
+        call_log.issue(DEADLINE);
+        call_log.issue(DEADLINE);
+        call_log.record_outcome(0, end(OutcomeKind::NotSent));
+        let found = call_log.violations(&HashMap::new());
         let lines: Vec<String> = found.iter().map(ToString::to_string).collect();
         assert_eq!(lines, ["call 1 is missing: deadline 1s, run 0 times, []"]);
     }
 
     #[test]
-    fn outcomes_are_counted_and_the_latest_is_known() {
-        let mut ledger = Ledger::default();
-        for kind in [Kind::Ok, Kind::Ok, Kind::Unknown] {
-            let nonce = ledger.issue(DEADLINE);
-            let at = if kind == Kind::Unknown { DEADLINE + GRACE } else { DEADLINE / 2 };
-            ledger.settle(nonce, Outcome { at, ..end(kind) });
+    fn outcomes_are_counted_with_the_worst_lateness() {
+        let mut call_log = CallLog::default();
+        for kind in [OutcomeKind::Ok, OutcomeKind::Ok, OutcomeKind::Unknown] {
+            let nonce = call_log.issue(DEADLINE);
+            let at = if kind == OutcomeKind::Unknown { DEADLINE + GRACE } else { DEADLINE / 2 };
+            call_log.record_outcome(nonce, Outcome { at, ..end(kind) });
         }
-        let expected = HashMap::from([(Kind::Ok, 2), (Kind::Unknown, 1)]);
-        assert_eq!((ledger.n_calls(), ledger.counts()), (3, expected));
-        assert_eq!(ledger.worst_lateness(), GRACE);
+        let expected = HashMap::from([(OutcomeKind::Ok, 2), (OutcomeKind::Unknown, 1)]);
+        assert_eq!((call_log.n_calls(), call_log.counts()), (3, expected));
+        assert_eq!(call_log.worst_lateness(), GRACE);
     }
 }

@@ -1,4 +1,4 @@
-//! The command line: what a person types, and the roles in which this program starts itself.
+//! Command line: the options of a run, and the hidden roles in which this program starts itself.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::gate::{Effort, Gate};
 use crate::memory::Flood;
 
-/// Kills, breaks and floods, and counts what was promised
+/// Run the reliability gates: kills, faults and floods
 #[derive(Debug, PartialEq, Parser)]
 #[command(name = "toolrack-reliability", args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
@@ -19,36 +19,36 @@ pub(crate) struct Cli {
 
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct RunArgs {
-    /// A few minutes, for every commit (this is the default)
+    /// Run for a few minutes, for every commit (default)
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// Up to an hour, for a release
+    /// Run for up to an hour, for a release
     #[arg(long)]
     full: bool,
-    /// Only these gates
+    /// Run only these gates
     #[arg(long = "gate", value_delimiter = ',', ignore_case = true)]
     gates: Vec<Gate>,
-    /// Only this seed, instead of the fixed ones and a new one
+    /// Use only this seed, instead of the fixed ones and a new one
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Where the results are written [default: reliability.json in the target directory]
+    /// Write the results to this file [default: reliability.json in the target directory]
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
 }
 
-/// What this program is when it was started by itself.
+/// Role of a process that this program starts itself.
 #[derive(Debug, PartialEq, Subcommand)]
 pub(crate) enum Role {
-    /// Put one promise to the test
+    /// Run one gate
     #[command(hide = true)]
     Gate(GateArgs),
-    /// Be killed
+    /// Run as the process that is killed
     #[command(hide = true)]
     Victim(VictimArgs),
-    /// Be flooded, and measure our own memory
+    /// Receive a flood and measure own memory
     #[command(hide = true)]
     Measure(MeasureArgs),
-    /// Be the daemon of a home
+    /// Run as the daemon of a home
     #[command(hide = true)]
     Daemon(DaemonArgs),
 }
@@ -66,7 +66,7 @@ pub(crate) struct GateArgs {
 pub(crate) struct VictimArgs {
     #[arg(long)]
     pub(crate) marker: String,
-    /// End what a predecessor left behind, first of all
+    /// First end the processes that a predecessor left behind
     #[arg(long)]
     pub(crate) sweep: bool,
 }
@@ -90,7 +90,7 @@ impl RunArgs {
         if self.full { Effort::Full } else { Effort::Quick }
     }
 
-    /// The gates that were asked for, in their own order; all of them if none was.
+    /// The selected gates in canonical order; all of them if none is selected.
     pub(crate) fn gates(&self) -> Vec<Gate> {
         let asked = |gate: &Gate| self.gates.is_empty() || self.gates.contains(gate);
         Gate::ALL.into_iter().filter(asked).collect()
@@ -98,10 +98,10 @@ impl RunArgs {
 }
 
 impl GateArgs {
-    /// The arguments that make these again, for the process that runs the gate.
+    /// Arguments for the process that runs the gate.
     pub(crate) fn to_args(&self) -> Vec<String> {
         let seeds: Vec<String> = self.seeds.iter().map(ToString::to_string).collect();
-        let effort = self.effort.of("quick", "full");
+        let effort = self.effort.select("quick", "full");
         let words =
             ["gate", &self.gate.to_string(), "--effort", effort, "--seeds", &seeds.join(",")];
         words.map(str::to_owned).to_vec()
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_is_read() {
+    fn run_arguments_are_parsed() {
         check("", (Effort::Quick, &Gate::ALL, None, None));
         check("--quick", (Effort::Quick, &Gate::ALL, None, None));
         check("--full --seed 7", (Effort::Full, &Gate::ALL, Some(7), None));
@@ -134,14 +134,14 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_refused() {
+    fn conflicting_arguments_are_rejected() {
         for line in ["--quick --full", "--gate G99", "--seed x", "--full victim --marker m"] {
             assert!(parse(line).is_err(), "{line}");
         }
     }
 
     #[test]
-    fn a_gate_gets_the_arguments_it_was_meant_to_get() {
+    fn gate_arguments_round_trip() {
         let args = || GateArgs { gate: Gate::G04, effort: Effort::Full, seeds: vec![1, 99] };
         let parsed = parse(&args().to_args().join(" ")).unwrap();
         assert_eq!(parsed.role, Some(Role::Gate(args())));

@@ -1,13 +1,12 @@
-//! G21: when a server of the service crashes, its status says so at once, whether it was busy or not.
+//! G21: when a server of the service crashes, its status shows an error at once, busy or idle.
 //!
-//! The clock runs from the end of the server's own process, as the kernel tells it, to the first look at which
-//! `status` is an error. A server that crashed is started again after an eighth of a second at the earliest, so
-//! somebody who looks once in a millisecond cannot miss the error in between.
+//! The clock runs from the exit of the server process, as the kernel reports it, to the first poll at which `status`
+//! is an error. A crashed server restarts after 125 ms at the earliest, so polling every millisecond cannot miss the
+//! error.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -22,89 +21,89 @@ use uuid::Uuid;
 
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::process::{Handle, end_marked, scripted_server};
-use crate::process_table::{Census, Resident};
+use crate::process::{ProcessHandle, kill_marked, scripted_server};
+use crate::process_table::{ProcessEntry, ProcessTable};
 use crate::random::{Random, Seeds};
-use crate::timing::{Spread, millis};
+use crate::timing::{Percentiles, millis};
 
-/// The status says so this soon after the death of the process.
+/// The status must show the error within this time after the exit.
 const ERROR_LIMIT: Duration = Duration::from_millis(100);
 
-/// How often the status is looked at.
-const LOOK: Duration = Duration::from_millis(1);
+/// Interval between two reads of the status.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What comes with a wait that should not be needed at all.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Guard for waits that normally return at once.
+const CALL_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// When a server is killed, after a call was sent on its way.
+/// Delay between sending a call and killing the server: minimum and maximum.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_millis(20));
 
-/// How often a crash is tried on a machine that is too busy.
+/// Attempts per crash when the machine is too busy to measure.
 const MAX_TRIES: u32 = 5;
 
-/// Servers that crash at the same time, each in a lane of its own.
-const N_LANES: usize = 2;
+/// Servers that crash at the same time.
+const N_PARALLEL: usize = 2;
 
-/// One crash in so many is left to the service, which has to start the server again by itself.
+/// After one crash in this many, the gate waits until the service restarts the server by itself.
 const ALONE_EVERY: u64 = 10;
 
 struct Gate {
     service: LocalService,
     seeds: Seeds,
     next: AtomicU64,
-    n_void: AtomicU64,
+    n_inconclusive: AtomicU64,
 }
 
-/// What one crash came to.
+/// Result of one crash.
 #[derive(Debug)]
 struct Crash {
     seed: u64,
-    way: &'static Way,
-    /// From the death to the error.
+    scenario: &'static CrashScenario,
+    /// From the exit to the error.
     took: Option<Duration>,
-    /// Whether it was late because the machine was too busy.
-    is_void: bool,
-    /// From the error until it ran again by itself, if it was left to.
+    /// Whether it was late only because the machine was too busy.
+    is_inconclusive: bool,
+    /// From the error until the server ran again by itself, where that was tested.
     back: Option<Duration>,
     failure: Option<String>,
 }
 
 pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
     let (dir, marker) = (TempDir::new()?, Marker::new());
-    let service = LocalService::open(Home::in_dir(dir.path()), ServiceOptions::default()).await?;
+    let service = LocalService::open(Home::at(dir.path()), ServiceOptions::default()).await?;
     let gate = Arc::new(Gate {
         service,
         seeds: seeds.clone(),
         next: AtomicU64::new(0),
-        n_void: AtomicU64::new(0),
+        n_inconclusive: AtomicU64::new(0),
     });
-    let n_crashes = effort.of(20, 500) * WAYS.len() as u64;
+    let n_crashes = effort.select(20, 500) * SCENARIOS.len() as u64;
     crate::print_progress(format!("G21: {n_crashes} crashes"));
-    let mut lanes = JoinSet::new();
-    for lane in 0..N_LANES {
-        let servers = gate.servers(lane, &marker)?;
-        lanes.spawn(Arc::clone(&gate).crash_many(servers, n_crashes));
+    let mut workers = JoinSet::new();
+    for slot in 0..N_PARALLEL {
+        let servers = gate.servers(slot, &marker)?;
+        workers.spawn(Arc::clone(&gate).crash_many(servers, n_crashes));
     }
-    let crashes: Vec<Crash> = lanes.join_all().await.into_iter().flatten().collect();
+    let crashes: Vec<Crash> = workers.join_all().await.into_iter().flatten().collect();
     gate.service.close().await;
     let mut findings = Findings::default();
     findings.count("crashes", crashes.len() as u64);
-    findings.count("crashes_tried_again", gate.n_void.load(Ordering::Relaxed));
+    findings.count("crashes_tried_again", gate.n_inconclusive.load(Ordering::Relaxed));
     let times = |of: &dyn Fn(&Crash) -> Option<Duration>| {
-        Spread::of(crashes.iter().filter_map(of).collect())
+        Percentiles::from_times(crashes.iter().filter_map(of).collect())
     };
-    findings.spread("error", times(&|value| value.took));
-    for way in &WAYS {
-        let spread = times(&|value| value.took.filter(|_| value.way == way));
-        findings.measure(&format!("{}_max_ms", way.name), millis(spread.max));
+    findings.percentiles("error", times(&|crash| crash.took));
+    for scenario in &SCENARIOS {
+        let spread = times(&|crash| crash.took.filter(|_| crash.scenario == scenario));
+        findings.measure(&format!("{}_max_ms", scenario.name), millis(spread.max));
     }
-    findings.spread("back", times(&|value| value.back));
-    for Crash { seed, way, failure, .. } in crashes {
+    findings.percentiles("back", times(&|crash| crash.back));
+    for Crash { seed, scenario, failure, .. } in crashes {
         if let Some(what) = failure {
-            findings.fail(seed, format!("{}: {what}", way.name));
+            findings.fail(seed, format!("{}: {what}", scenario.name));
         }
     }
-    let left = end_marked(&marker);
+    let left = kill_marked(&marker);
     findings.count("survivors", left.len() as u64);
     if !left.is_empty() {
         findings.fail(0, format!("left at the end: {left:?}"));
@@ -113,21 +112,21 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
 }
 
 impl Gate {
-    /// A server for each way to crash, by its id.
-    fn servers(&self, lane: usize, marker: &Marker) -> anyhow::Result<Vec<Uuid>> {
-        let (variable, value) = marker.pair();
-        let add = |way: &Way| {
+    /// Creates one server per crash scenario and returns their ids.
+    fn servers(&self, slot: usize, marker: &Marker) -> anyhow::Result<Vec<Uuid>> {
+        let (variable, value) = marker.env_var();
+        let add = |scenario: &CrashScenario| {
             let document = json!({
-                "name": format!("{}-{lane}", way.name),
+                "name": format!("{}-{slot}", scenario.name),
                 "package": { "package_type": "binary", "identifier": scripted_server()? },
                 "transport": { "type": "stdio" },
                 "env_vars": { variable: value },
-                "config": { "args": ["--plan", way.plan] },
+                "config": { "args": ["--plan", scenario.plan] },
             });
             let config = McpConfig::from_json(&document).context("a config of ours")?;
             self.service.create(config).context("a server of ours")
         };
-        WAYS.iter().map(add).collect()
+        SCENARIOS.iter().map(add).collect()
     }
 
     async fn crash_many(self: Arc<Self>, servers: Vec<Uuid>, n_crashes: u64) -> Vec<Crash> {
@@ -137,65 +136,71 @@ impl Gate {
             if number >= n_crashes {
                 return crashes;
             }
-            let place = usize::try_from(number).unwrap_or_default() % WAYS.len();
-            if let (Some(way), Some(id)) = (WAYS.get(place), servers.get(place)) {
-                crashes.push(Box::pin(self.crash_one(number, *id, way)).await);
+            let index = usize::try_from(number).unwrap_or_default() % SCENARIOS.len();
+            if let (Some(scenario), Some(id)) = (SCENARIOS.get(index), servers.get(index)) {
+                crashes.push(Box::pin(self.crash_one(number, *id, scenario)).await);
             }
         }
     }
 
-    /// Lets a server crash. A crash that the machine was too busy for is tried again, a few times.
-    async fn crash_one(&self, number: u64, id: Uuid, way: &'static Way) -> Crash {
+    /// Crashes a server. Repeats a few times when the machine was too busy to measure.
+    async fn crash_one(&self, number: u64, id: Uuid, scenario: &'static CrashScenario) -> Crash {
         let mut n_tries = 0;
         loop {
-            let (seed, random) = self.seeds.turn(number);
-            let mut crash =
-                Crash { seed, way, took: None, is_void: false, back: None, failure: None };
+            let (seed, random) = self.seeds.for_cycle(number);
+            let mut crash = Crash {
+                seed,
+                scenario,
+                took: None,
+                is_inconclusive: false,
+                back: None,
+                failure: None,
+            };
             crash.failure = self.crash(id, random, &mut crash).await.err();
             n_tries += 1;
-            if crash.is_void && n_tries < MAX_TRIES {
-                self.n_void.fetch_add(1, Ordering::Relaxed);
+            if crash.is_inconclusive && n_tries < MAX_TRIES {
+                self.n_inconclusive.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
-            let is_alone = (number / WAYS.len() as u64).is_multiple_of(ALONE_EVERY);
+            let is_alone = (number / SCENARIOS.len() as u64).is_multiple_of(ALONE_EVERY);
             if is_alone && crash.failure.is_none() {
-                crash.failure = self.comes_back(id, &mut crash).await.err();
+                crash.failure = self.wait_restarted(id, &mut crash).await.err();
             }
             return crash;
         }
     }
 
     async fn crash(&self, id: Uuid, mut random: Random, crash: &mut Crash) -> Result<(), String> {
-        let way = crash.way;
-        // A user's start forgets what went before, so that it does not wait for the next try.
-        let started = timeout(PATIENCE, self.service.start(id)).await;
+        let scenario = crash.scenario;
+        // A start by the user resets the failure count, so it does not wait for the backoff.
+        let started = timeout(CALL_TIMEOUT, self.service.start(id)).await;
         started.map_err(|_late| "does not start")?.map_err(|error| error.to_string())?;
-        let Victim { leader, server } = self.processes(id).await?;
-        let witness = Witness::of(leader, PATIENCE);
-        let deed = async {
+        let ServerProcesses { leader, server } = self.processes(id).await?;
+        let watcher = ExitWatcher::start(leader, CALL_TIMEOUT);
+        let killing = async {
             sleep(random.time(PAUSE.0, PAUSE.1)).await;
-            // Some programs look at a signal such as SEGV themselves before they die of the next one.
-            while let Some(signal) = way.signal.filter(|_| !server.ends_within(Duration::ZERO)) {
+            // Some runtimes handle the first SEGV themselves and die of the next one.
+            while let Some(signal) = scenario.signal.filter(|_| !server.wait_exit(Duration::ZERO)) {
                 server.signal(signal);
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
         };
-        let watched = async {
+        let error_shown = async {
             loop {
                 if let McpStatus::Error { message } = self.service.status(id) {
                     return (Instant::now(), message);
                 }
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
         };
-        let all = async { tokio::join!(watched, self.busy(id, way), deed) };
+        let all = async { tokio::join!(error_shown, self.background_call(id, scenario), killing) };
         let ((shown, message), called, ()) =
-            timeout(PATIENCE, all).await.map_err(|_late| "the crash is never shown")?;
-        let testimony = witness.testify().ok_or("the process does not end")?;
-        let took = shown.saturating_duration_since(testimony.ended);
+            timeout(CALL_TIMEOUT, all).await.map_err(|_late| "the crash is never shown")?;
+        let observation = watcher.finish().ok_or("the process does not end")?;
+        let took = shown.saturating_duration_since(observation.ended);
         crash.took = Some(took);
-        crash.is_void = took > ERROR_LIMIT && testimony.is_starved();
-        if way.load == Load::Busy && called.is_ok() {
+        crash.is_inconclusive = took > ERROR_LIMIT && observation.is_starved();
+        if scenario.load == Load::Busy && called.is_ok() {
             return Err("a call to a server that crashed succeeded".to_owned());
         }
         if took > ERROR_LIMIT {
@@ -204,45 +209,44 @@ impl Gate {
         Ok(())
     }
 
-    /// Waits until the server runs again, without anybody's help.
-    async fn comes_back(&self, id: Uuid, crash: &mut Crash) -> Result<(), String> {
-        let begun = Instant::now();
+    /// Waits until the service restarts the server by itself.
+    async fn wait_restarted(&self, id: Uuid, crash: &mut Crash) -> Result<(), String> {
+        let started_at = Instant::now();
         let runs = async {
             while !matches!(self.service.status(id), McpStatus::Running { .. }) {
-                sleep(LOOK).await;
+                sleep(POLL_INTERVAL).await;
             }
         };
-        timeout(PATIENCE, runs).await.map_err(|_late| "is not started again")?;
-        crash.back = Some(begun.elapsed());
+        timeout(CALL_TIMEOUT, runs).await.map_err(|_late| "is not started again")?;
+        crash.back = Some(started_at.elapsed());
         Ok(())
     }
 
-    /// The call that is under way when the server dies, or nothing.
-    async fn busy(&self, id: Uuid, way: &Way) -> Result<String, String> {
-        match way.load {
+    /// The call in progress when the server dies, if the scenario has one.
+    async fn background_call(&self, id: Uuid, scenario: &CrashScenario) -> Result<String, String> {
+        match scenario.load {
             Load::Idle => Ok(String::new()),
             Load::Busy => self.call(id, "sleep", &json!({ "ms": 600_000 })).await,
         }
     }
 
-    async fn processes(&self, id: Uuid) -> Result<Victim, String> {
-        let said = self.call(id, "pid", &json!({})).await?;
-        let said: Value = serde_json::from_str(&said).map_err(|error| error.to_string())?;
-        let pid = said.get("pid").and_then(Value::as_u64).and_then(|pid| u32::try_from(pid).ok());
-        let guardian =
-            self.service.status_detail(id).and_then(|status_detail| status_detail.process);
-        let census = Census::take();
-        // What has lost its parent is a child of the guardian too.
-        let is_leader = |value: &Resident| {
-            Some(value.pid) == pid
-                || census.descendants(value.pid).iter().any(|value| Some(value.pid) == pid)
+    async fn processes(&self, id: Uuid) -> Result<ServerProcesses, String> {
+        let ids = self.call(id, "pid", &json!({})).await?;
+        let ids: Value = serde_json::from_str(&ids).map_err(|error| error.to_string())?;
+        let pid = ids.get("pid").and_then(Value::as_u64).and_then(|pid| u32::try_from(pid).ok());
+        let guardian = self.service.status_detail(id).and_then(|status| status.process);
+        let table = ProcessTable::read();
+        // Orphans become children of the guardian too.
+        let is_leader = |entry: &ProcessEntry| {
+            Some(entry.pid) == pid
+                || table.descendants(entry.pid).iter().any(|child| Some(child.pid) == pid)
         };
         let leader =
-            census.children(guardian.ok_or("it runs nowhere")?).into_iter().find(is_leader);
-        let leader = leader.and_then(|leader| Handle::of(leader.pid));
-        let server = pid.and_then(Handle::of);
-        let (leader, server) = leader.zip(server).ok_or("its processes are not to be found")?;
-        Ok(Victim { leader, server })
+            table.children(guardian.ok_or("it has no process")?).into_iter().find(is_leader);
+        let leader = leader.and_then(|leader| ProcessHandle::open(leader.pid));
+        let server = pid.and_then(ProcessHandle::open);
+        let (leader, server) = leader.zip(server).ok_or("its processes are not found")?;
+        Ok(ServerProcesses { leader, server })
     }
 
     async fn call(&self, id: Uuid, tool: &str, arguments: &Value) -> Result<String, String> {
@@ -251,48 +255,48 @@ impl Gate {
 }
 
 /// The processes of one server.
-struct Victim {
-    /// The one that was started, whose end is the crash.
-    leader: Handle,
-    /// The one that answers, which may be below it.
-    server: Handle,
+struct ServerProcesses {
+    /// The process that the guardian started; its exit is the crash.
+    leader: ProcessHandle,
+    /// The process that answers, possibly a descendant of the leader.
+    server: ProcessHandle,
 }
 
-/// How a server crashes, and when.
+/// How a server crashes, and under which load.
 #[derive(Debug, PartialEq)]
-struct Way {
+struct CrashScenario {
     name: &'static str,
     plan: &'static str,
-    /// What is sent to the process that answers. Without a signal, its plan makes it end.
+    /// Signal to the process that answers. Without one, its plan makes it exit.
     signal: Option<Signal>,
     load: Load,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Load {
-    /// Nobody waits for an answer.
+    /// No call is in progress.
     Idle,
-    /// A call is under way.
+    /// A call is in progress.
     Busy,
 }
 
-/// The first call asks who is who, so that the second one is the one that is under way.
-const WAYS: [Way; 8] = [
-    // A launcher that exits when the server below it is gone.
-    Way { name: "exit_idle", plan: "tree", signal: Some(Signal::KILL), load: Load::Idle },
-    Way { name: "exit_busy", plan: "call:2=exit(3)", signal: None, load: Load::Busy },
-    Way { name: "kill_idle", plan: "", signal: Some(Signal::KILL), load: Load::Idle },
-    Way { name: "kill_busy", plan: "", signal: Some(Signal::KILL), load: Load::Busy },
-    Way { name: "segv_idle", plan: "", signal: Some(Signal::SEGV), load: Load::Idle },
-    Way { name: "segv_busy", plan: "", signal: Some(Signal::SEGV), load: Load::Busy },
-    // What it leaves behind is ended in its own time, and does not hold up the news.
-    Way {
+/// The first call asks for process ids, so the second one is the call in progress.
+const SCENARIOS: [CrashScenario; 8] = [
+    // A launcher exits when the server below it is gone.
+    CrashScenario { name: "exit_idle", plan: "tree", signal: Some(Signal::KILL), load: Load::Idle },
+    CrashScenario { name: "exit_busy", plan: "call:2=exit(3)", signal: None, load: Load::Busy },
+    CrashScenario { name: "kill_idle", plan: "", signal: Some(Signal::KILL), load: Load::Idle },
+    CrashScenario { name: "kill_busy", plan: "", signal: Some(Signal::KILL), load: Load::Busy },
+    CrashScenario { name: "segv_idle", plan: "", signal: Some(Signal::SEGV), load: Load::Idle },
+    CrashScenario { name: "segv_busy", plan: "", signal: Some(Signal::SEGV), load: Load::Busy },
+    // Children that survive are ended later and must not delay the error.
+    CrashScenario {
         name: "family_idle",
         plan: "start=children(2); escape=1",
         signal: Some(Signal::KILL),
         load: Load::Idle,
     },
-    Way {
+    CrashScenario {
         name: "family_busy",
         plan: "start=children(2); escape=1",
         signal: Some(Signal::KILL),
@@ -300,53 +304,53 @@ const WAYS: [Way; 8] = [
     },
 ];
 
-/// How long the witness sleeps again and again, once the process has ended.
+/// Sleep of the watcher in each round after the exit.
 const NAP: Duration = Duration::from_millis(1);
 
-/// A machine that lets somebody oversleep by this much is too busy to measure anything by.
+/// A longer oversleep means that the machine is too busy to measure.
 const STARVED: Duration = Duration::from_millis(20);
 
-struct Witness {
-    is_over: Arc<AtomicBool>,
-    thread: JoinHandle<Option<Testimony>>,
+struct ExitWatcher {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Option<ExitObservation>>,
 }
 
-/// What the witness saw.
+/// What the watcher saw.
 #[derive(Debug, Clone, Copy)]
-struct Testimony {
-    /// When the process had ended.
+struct ExitObservation {
+    /// When the process exited.
     ended: Instant,
-    /// By how much the witness overslept from then on, at most.
-    overslept: Duration,
+    /// The largest oversleep since then.
+    scheduling_delay: Duration,
 }
 
-impl Witness {
-    fn of(process: Handle, patience: Duration) -> Self {
-        let is_over = Arc::new(AtomicBool::new(false));
-        let over = Arc::clone(&is_over);
+impl ExitWatcher {
+    fn start(process: ProcessHandle, call_timeout: Duration) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || {
-            let ended = process.ends_within(patience).then(Instant::now)?;
-            let mut overslept = Duration::ZERO;
-            while !over.load(Ordering::Acquire) && ended.elapsed() < patience {
-                let begun = Instant::now();
+            let ended = process.wait_exit(call_timeout).then(Instant::now)?;
+            let mut scheduling_delay = Duration::ZERO;
+            while !stopped.load(Ordering::Acquire) && ended.elapsed() < call_timeout {
+                let started_at = Instant::now();
                 thread::sleep(NAP);
-                overslept = overslept.max(begun.elapsed().saturating_sub(NAP));
+                scheduling_delay = scheduling_delay.max(started_at.elapsed().saturating_sub(NAP));
             }
-            Some(Testimony { ended, overslept })
+            Some(ExitObservation { ended, scheduling_delay })
         });
-        Self { is_over, thread }
+        Self { stop, thread }
     }
 
-    /// Ends the watch. Nothing was seen if the process did not end.
-    fn testify(self) -> Option<Testimony> {
-        self.is_over.store(true, Ordering::Release);
+    /// Stops the watcher. Returns `None` if the process did not exit.
+    fn finish(self) -> Option<ExitObservation> {
+        self.stop.store(true, Ordering::Release);
         self.thread.join().ok().flatten()
     }
 }
 
-impl Testimony {
+impl ExitObservation {
     fn is_starved(&self) -> bool {
-        self.overslept > STARVED
+        self.scheduling_delay > STARVED
     }
 }
 
@@ -355,8 +359,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_runs_on_has_no_testimony() {
-        let own = Handle::of(std::process::id()).unwrap();
-        assert!(Witness::of(own, Duration::from_millis(5)).testify().is_none());
+    fn running_process_has_no_exit_observation() {
+        let own = ProcessHandle::open(std::process::id()).unwrap();
+        assert!(ExitWatcher::start(own, Duration::from_millis(5)).finish().is_none());
     }
 }

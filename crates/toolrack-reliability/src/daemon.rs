@@ -1,43 +1,43 @@
-//! A home with a config, the daemon that runs for it, and what can be asked of that.
+//! Daemon under test: its home and config, the process, readiness, and the call history on disk.
 
 use std::collections::HashSet;
-use std::fs::File;
+use std::fs::{self, File};
+use std::io;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitCode, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, io, thread};
 
 use rusqlite::Connection;
 use serde_json::Value;
 use tempfile::TempDir;
-use toolrack_daemon::{Daemon, DaemonOptions, ShutdownKind};
+use toolrack_daemon::{Daemon, DaemonOptions, Ending};
 use toolrack_service::Home;
 use toolrack_testkit::Marker;
 
-use crate::daemon_client::{Answer, Wire};
-use crate::process;
-use crate::process::Handle;
-use crate::subreaper::{Nursery, Unnoted};
+use crate::daemon_client::{ApiResponse, DaemonClient};
+use crate::process::{self, ProcessHandle};
+use crate::subreaper::{Subreaper, Unreaped};
 use crate::timing::now;
 
-/// How often a daemon is asked whether it is ready.
-const LOOK: Duration = Duration::from_millis(1);
+/// Interval between two readiness checks.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// How long a daemon may take to be ready before that is a failure of another kind. Far more than it needs.
+/// Start time after which the daemon counts as failed. Far more than it needs.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
-/// How long one answer of the daemon may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Time limit for one response of the daemon.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A server left behind by a gate that failed ends by itself after this.
+/// Servers left behind by a failed gate exit by themselves after this time.
 const LIFETIME: &str = "600s";
 
-/// A server of the config.
+/// A server entry of the config.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
+pub(crate) struct ServerEntry {
     pub(crate) name: String,
-    /// What goes wrong with it.
+    /// Its fault plan.
     pub(crate) plan: String,
     pub(crate) program: Program,
 }
@@ -45,43 +45,43 @@ pub(crate) struct Entry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Program {
     Scripted,
-    /// One that is not there.
+    /// A program that does not exist.
     Missing,
 }
 
-/// A home of its own, and a mark on every process that is started from it.
+/// Temporary home and config, with a marker on every process started from it.
 #[derive(Debug)]
-pub(crate) struct Household {
+pub(crate) struct DaemonHome {
     dir: TempDir,
     pub(crate) marker: Marker,
 }
 
-/// A daemon that runs. Killed when dropped, so that a failed gate leaves none.
+/// A running daemon. Killed on drop, so a failed gate leaves none.
 #[derive(Debug)]
-pub(crate) struct Lodger<'a> {
-    pub(crate) handle: Handle,
-    begun: Instant,
+pub(crate) struct RunningDaemon<'a> {
+    pub(crate) handle: ProcessHandle,
+    started_at: Instant,
     child: Child,
-    /// Its exit code is for us alone.
-    _unnoted: Unnoted<'a>,
+    /// Keeps the exit code for `wait`: the subreaper must not collect it.
+    _unreaped: Unreaped<'a>,
     socket: PathBuf,
 }
 
-impl Entry {
+impl ServerEntry {
     pub(crate) fn scripted(name: impl Into<String>, plan: &str) -> Self {
         Self { name: name.into(), plan: plan.to_owned(), program: Program::Scripted }
     }
 
-    /// The entry in a config file.
-    fn text(&self, marker: &Marker) -> io::Result<String> {
+    /// Formats the entry as TOML.
+    fn to_toml(&self, marker: &Marker) -> io::Result<String> {
         let program = match self.program {
             Program::Scripted => process::scripted_server()?,
             Program::Missing => PathBuf::from("/nonexistent/server"),
         };
-        // A string of JSON is one of TOML.
+        // A JSON string is a valid TOML string.
         let quoted = |text: &str| Value::from(text).to_string();
         let args = ["--lifetime", LIFETIME, "--plan", &self.plan].map(quoted).join(", ");
-        let (variable, value) = marker.pair();
+        let (variable, value) = marker.env_var();
         Ok(format!(
             "[[defaults.mcp]]\nname = {}\ntransport = \"stdio\"\ncommand = {}\nargs = [{args}]\n\
              env = {{ {variable} = {} }}\n\n",
@@ -92,44 +92,45 @@ impl Entry {
     }
 }
 
-impl Household {
-    pub(crate) fn new(entries: &[Entry]) -> io::Result<Self> {
+impl DaemonHome {
+    pub(crate) fn new(entries: &[ServerEntry]) -> io::Result<Self> {
         let (dir, marker) = (TempDir::new()?, Marker::new());
-        let household = Self { dir, marker };
-        let texts = entries.iter().map(|entry| entry.text(&household.marker));
+        let daemon_home = Self { dir, marker };
+        let texts = entries.iter().map(|entry| entry.to_toml(&daemon_home.marker));
         let text = texts.collect::<io::Result<String>>()?;
-        File::create(household.home().config_file())?.write_all(text.as_bytes())?;
-        Ok(household)
+        File::create(daemon_home.home().config_file())?.write_all(text.as_bytes())?;
+        Ok(daemon_home)
     }
 
     pub(crate) fn home(&self) -> Home {
-        Home::in_dir(self.dir.path())
+        Home::at(self.dir.path())
     }
 
-    /// Starts the daemon, and waits for nothing.
-    pub(crate) fn start<'a>(&self, nursery: &'a Nursery) -> Result<Lodger<'a>, String> {
+    /// Starts the daemon without waiting.
+    pub(crate) fn start<'a>(&self, subreaper: &'a Subreaper) -> Result<RunningDaemon<'a>, String> {
         let why = |error: io::Error| format!("the daemon does not start: {error}");
-        let mut command = process::ourselves().map_err(why)?;
-        let (variable, value) = self.marker.pair();
+        let mut command = process::own_program().map_err(why)?;
+        let (variable, value) = self.marker.env_var();
         command.arg("daemon").arg(self.dir.path()).env(variable, value);
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        let begun = now();
-        let (child, handle) = nursery.start(&mut command).map_err(why)?;
-        let unnoted = nursery.neglect(&handle);
+        let started_at = now();
+        let (child, handle) = subreaper.start(&mut command).map_err(why)?;
+        let unreaped = subreaper.leave_unreaped(&handle);
         let socket = self.home().run_dir().join("daemon.sock");
-        Ok(Lodger { handle, begun, child, _unnoted: unnoted, socket })
+        Ok(RunningDaemon { handle, started_at, child, _unreaped: unreaped, socket })
     }
 }
 
-impl Lodger<'_> {
-    /// Waits until the daemon takes calls, and says how long that took from the start of its process.
-    pub(crate) fn is_ready(&self) -> Result<Duration, String> {
+impl RunningDaemon<'_> {
+    /// Waits until the daemon accepts calls, and returns the time since its process started.
+    pub(crate) fn wait_ready(&self) -> Result<Duration, String> {
         loop {
-            let asked = self.wire().and_then(|mut wire| wire.get("/readyz")?.sound());
-            let took = self.begun.elapsed();
-            match asked {
+            let response =
+                self.client().and_then(|mut client| client.get("/readyz")?.success_body());
+            let took = self.started_at.elapsed();
+            match response {
                 Ok(_) => return Ok(took),
-                Err(error) if took > START_LIMIT || self.handle.ends_within(LOOK) => {
+                Err(error) if took > START_LIMIT || self.handle.wait_exit(POLL_INTERVAL) => {
                     return Err(format!("the daemon is not ready after {took:?}: {error}"));
                 }
                 Err(_) => {}
@@ -137,71 +138,72 @@ impl Lodger<'_> {
         }
     }
 
-    /// Waits until so many servers are connected, and says how long that took from the start of the daemon.
-    pub(crate) fn has_connected(
+    /// Waits until this many servers are connected, and returns the time since the daemon started.
+    pub(crate) fn wait_connected(
         &self,
         n_servers: u64,
         limit: Duration,
     ) -> Result<Duration, String> {
-        let mut wire = self.wire().map_err(|error| error.to_string())?;
+        let mut client = self.client().map_err(|error| error.to_string())?;
         loop {
-            let asked = wire.get("/readyz").and_then(Answer::sound);
-            let states = asked.map_err(|error| format!("/readyz: {error}"))?;
+            let response = client.get("/readyz").and_then(ApiResponse::success_body);
+            let states = response.map_err(|error| format!("/readyz: {error}"))?;
             let n_connected = states.pointer("/servers/connected").and_then(Value::as_u64);
-            let took = self.begun.elapsed();
+            let took = self.started_at.elapsed();
             if n_connected.unwrap_or_default() >= n_servers {
                 return Ok(took);
             }
             if took > limit {
                 return Err(format!("not {n_servers} servers after {took:?}, but {states}"));
             }
-            thread::sleep(LOOK);
+            thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// A connection of its own.
-    pub(crate) fn wire(&self) -> io::Result<Wire> {
-        Wire::open(&self.socket, PATIENCE)
+    /// Opens a new connection.
+    pub(crate) fn client(&self) -> io::Result<DaemonClient> {
+        DaemonClient::open(&self.socket, CALL_TIMEOUT)
     }
 
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Waits for the end of the daemon, and gives its exit code: none if it was killed or did not end.
-    pub(crate) fn ends_within(&mut self, limit: Duration) -> Option<i32> {
-        if !self.handle.ends_within(limit) {
+    /// Waits for the exit and returns the exit code: `None` if the daemon was killed or did not exit.
+    pub(crate) fn wait_exit(&mut self, limit: Duration) -> Option<i32> {
+        if !self.handle.wait_exit(limit) {
             return None;
         }
         self.child.wait().ok()?.code()
     }
 }
 
-impl Drop for Lodger<'_> {
+impl Drop for RunningDaemon<'_> {
     fn drop(&mut self) {
         self.handle.kill();
     }
 }
 
-/// Runs the daemon of a home until a signal comes.
-pub(crate) fn run(home: &Path) -> anyhow::Result<ExitCode> {
+/// Runs the daemon of a home until a signal, as `toolrack daemon start --foreground` does, without terminal, log or
+/// TCP address.
+pub(crate) fn run_role(home: &Path) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ending = runtime.block_on(async {
         let options = DaemonOptions { listen: None, ..DaemonOptions::default() };
-        let daemon = Daemon::start(Home::in_dir(home), options).await?;
+        let daemon = Daemon::start(Home::at(home), options).await?;
         anyhow::Ok(daemon.run().await?)
     });
-    // Without waiting for threads that are at the disk.
+    // Do not wait for threads in blocking file operations.
     runtime.shutdown_background();
     Ok(match ending? {
-        ShutdownKind::Graceful => ExitCode::SUCCESS,
-        ShutdownKind::Forced => ExitCode::FAILURE,
+        Ending::Orderly => ExitCode::SUCCESS,
+        Ending::Forced => ExitCode::FAILURE,
     })
 }
 
-/// The ids of all calls in the history, which has to be sound. Read from a copy, so that the next daemon finds the
-/// files as the killed one left them.
-pub(crate) fn written(history: &Path) -> anyhow::Result<HashSet<String>> {
+/// Returns the ids of all calls in the history and checks its integrity. Reads a copy, so that the next daemon finds
+/// the files as the killed one left them.
+pub(crate) fn history_call_ids(history: &Path) -> anyhow::Result<HashSet<String>> {
     if !history.exists() {
         return Ok(HashSet::new());
     }
@@ -213,15 +215,14 @@ pub(crate) fn written(history: &Path) -> anyhow::Result<HashSet<String>> {
         fs::copy(log, copy.with_extension("db-wal"))?;
     }
     let connection = Connection::open(&copy)?;
-    let verdict: String =
-        connection.query_row("pragma integrity_check", [], |connection| connection.get(0))?;
+    let verdict: String = connection.query_row("pragma integrity_check", [], |row| row.get(0))?;
     anyhow::ensure!(verdict == "ok", "integrity_check: {verdict}");
     let tables = "select count(*) from sqlite_schema where name = 'calls'";
-    if connection.query_row(tables, [], |connection| connection.get::<_, i64>(0))? == 0 {
+    if connection.query_row(tables, [], |row| row.get::<_, i64>(0))? == 0 {
         return Ok(HashSet::new());
     }
     let mut statement = connection.prepare("select id from calls")?;
-    let ids = statement.query_map([], |statement| statement.get(0))?.collect::<Result<_, _>>()?;
+    let ids = statement.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
     Ok(ids)
 }
 
@@ -232,26 +233,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_can_be_read_whatever_its_plan_says() {
+    fn entry_with_any_plan_is_valid_toml() {
         let plan = "call=garbage(text,3); \\ \"x\"";
-        let entry = Entry { name: "a b".into(), plan: plan.into(), program: Program::Missing };
-        let reading = read_as(Dialect::Toolrack, "", &entry.text(&Marker::new()).unwrap());
-        assert!(reading.diagnostics.is_empty(), "{:?}", reading.diagnostics);
+        let entry =
+            ServerEntry { name: "a b".into(), plan: plan.into(), program: Program::Missing };
+        let reading = read_as(Dialect::Toolrack, "", &entry.to_toml(&Marker::new()).unwrap());
+        assert!(reading.faults.is_empty(), "{:?}", reading.faults);
     }
 
     #[test]
-    fn a_history_that_is_not_there_is_empty_and_a_broken_one_is_told() {
+    fn missing_history_is_empty_and_a_corrupt_one_is_an_error() {
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("history.db");
-        assert_eq!(written(&path).unwrap(), HashSet::new());
+        assert_eq!(history_call_ids(&path).unwrap(), HashSet::new());
         let connection = Connection::open(&path).unwrap();
         connection
             .execute_batch("create table calls (id text); insert into calls values ('a')")
             .unwrap();
         drop(connection);
-        assert_eq!(written(&path).unwrap(), HashSet::from(["a".to_owned()]));
+        assert_eq!(history_call_ids(&path).unwrap(), HashSet::from(["a".to_owned()]));
         let bytes = vec![7; 4096];
         File::create(&path).unwrap().write_all(&bytes).unwrap();
-        assert!(written(&path).is_err());
+        assert!(history_call_ids(&path).is_err());
     }
 }

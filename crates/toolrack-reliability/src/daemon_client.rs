@@ -1,4 +1,4 @@
-//! One connection to the daemon's socket, and requests on it one after the other.
+//! HTTP client for the daemon's Unix socket, one request at a time.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
@@ -7,49 +7,54 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// The longest head of an answer, and the longest answer.
+/// Size limits for the head and the body of a response.
 const HEAD_BYTES: u64 = 64 << 10;
 const BODY_BYTES: u64 = 64 << 20;
 
-/// A connection that stays open.
+/// An open connection.
 #[derive(Debug)]
-pub(crate) struct Wire {
+pub(crate) struct DaemonClient {
     stream: BufReader<UnixStream>,
 }
 
-/// What was answered.
+/// A response.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Answer {
+pub(crate) struct ApiResponse {
     pub(crate) status: u16,
-    /// `null` if it is no JSON.
+    /// `null` if the body is not JSON.
     pub(crate) body: Value,
 }
 
-impl Wire {
-    /// `patience` is for each read and each write.
-    pub(crate) fn open(socket: &Path, patience: Duration) -> io::Result<Self> {
+impl DaemonClient {
+    /// `call_timeout` applies to each read and each write.
+    pub(crate) fn open(socket: &Path, call_timeout: Duration) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
-        stream.set_read_timeout(Some(patience))?;
-        stream.set_write_timeout(Some(patience))?;
+        stream.set_read_timeout(Some(call_timeout))?;
+        stream.set_write_timeout(Some(call_timeout))?;
         Ok(Self { stream: BufReader::new(stream) })
     }
 
-    pub(crate) fn get(&mut self, path: &str) -> io::Result<Answer> {
-        self.ask("GET", path, "")
+    pub(crate) fn get(&mut self, path: &str) -> io::Result<ApiResponse> {
+        self.request("GET", path, "")
     }
 
-    /// Calls a tool of a server.
+    /// Calls a tool.
     pub(crate) fn call(
         &mut self,
         server: &str,
         tool: &str,
         arguments: &Value,
-    ) -> io::Result<Answer> {
+    ) -> io::Result<ApiResponse> {
         let call = serde_json::json!({ "server": server, "tool": tool, "arguments": arguments });
-        self.ask("POST", "/api/calls", &call.to_string())
+        self.request("POST", "/api/calls", &call.to_string())
     }
 
-    pub(crate) fn ask(&mut self, method: &str, path: &str, body: &str) -> io::Result<Answer> {
+    pub(crate) fn request(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: &str,
+    ) -> io::Result<ApiResponse> {
         let length = body.len();
         let request = format!(
             "{method} {path} HTTP/1.1\r\nhost: daemon\r\ncontent-type: application/json\r\n\
@@ -71,13 +76,13 @@ impl Wire {
         if self.stream.by_ref().take(length).read_to_end(&mut body)? as u64 != length {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Ok(Answer { status, body: serde_json::from_slice(&body).unwrap_or_default() })
+        Ok(ApiResponse { status, body: serde_json::from_slice(&body).unwrap_or_default() })
     }
 }
 
-impl Answer {
-    /// The body of an answer that says that all is well.
-    pub(crate) fn sound(self) -> io::Result<Value> {
+impl ApiResponse {
+    /// Returns the body of a 2xx response, or an error.
+    pub(crate) fn success_body(self) -> io::Result<Value> {
         match self.status {
             200..300 => Ok(self.body),
             status => Err(io::Error::other(format!("{status} {}", self.body))),
@@ -85,7 +90,7 @@ impl Answer {
     }
 }
 
-/// The status of an answer, and how long its body is.
+/// Parses the status and the content length.
 fn read_head(head: &str) -> Option<(u16, u64)> {
     let status = head.split(' ').nth(1)?.parse().ok()?;
     let mut lengths = head.lines().filter_map(|line| {
@@ -106,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_says_how_it_went_and_how_much_follows() {
+    fn response_head_is_parsed() {
         check("HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n", Some((200, 12)));
         check("HTTP/1.1 204 No Content\r\n\r\n", Some((204, 0)));
         check("HTTP/1.1 200 OK\r\ncontent-length: many\r\n\r\n", None);
@@ -114,8 +119,8 @@ mod tests {
     }
 
     #[test]
-    fn only_a_good_status_is_sound() {
-        let of = |status| Answer { status, body: Value::Bool(true) }.sound().ok();
+    fn only_2xx_is_a_success() {
+        let of = |status| ApiResponse { status, body: Value::Bool(true) }.success_body().ok();
         assert_eq!([of(200), of(201)], [Some(true.into()), Some(true.into())]);
         assert_eq!([of(199), of(409), of(503)], [None, None, None]);
     }

@@ -1,131 +1,149 @@
-//! G22: a daemon that is killed under load leaves no process, loses nothing that it said was remembered, and the
-//! next one is ready at once.
+//! G22: a daemon killed under load leaves no process and loses no acknowledged data, and the next one is ready at
+//! once.
 //!
-//! Callers make calls, a reader looks at the history, and an editor saves the config, all at the same time, when
-//! the daemon is killed. A record is acknowledged once the history has shown it, a config once it is saved.
+//! Clients make calls, read the history and save the config, all at the same time, when the daemon is killed. A call
+//! record is acknowledged once the history has returned it, a config once the save has returned.
 
 use std::collections::HashSet;
+use std::fs;
+use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, io, thread};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use toolrack_service::Home;
 
-use crate::daemon::{Entry, Household, Lodger, written};
-use crate::daemon_client::{Answer, Wire};
+use crate::daemon::{DaemonHome, RunningDaemon, ServerEntry, history_call_ids};
+use crate::daemon_client::{ApiResponse, DaemonClient};
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::process::{cleaned, described, end_marked};
+use crate::process::{describe_leftovers, kill_marked, wait_cleaned};
 use crate::random::{Random, Seeds};
 use crate::startup::READY_LIMIT;
-use crate::subreaper::Nursery;
-use crate::timing::{Spread, now};
+use crate::subreaper::Subreaper;
+use crate::timing::{Percentiles, now};
 
 /// Servers of the daemon.
 const N_SERVERS: u64 = 100;
 
-/// One in so many does not want to end, in one of these ways.
+/// One server in this many resists shutdown, with one of these plans in turn.
 const STUBBORN_EVERY: u64 = 10;
 const STUBBORN: [&str; 3] = ["tree", "escape=1; ignore=term,eof", "ignore=term"];
 
-/// What an orderly end may take at the very end.
+/// Time limit for the graceful stop at the end.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
-/// How long all servers may take to start, on a machine that is busy.
+/// Time limit for all servers to start on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(90);
 
-/// How long a daemon lives under load: at least and at most. Some of its servers are still being started then.
-const LIFE: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(4));
+/// Time under load before the kill: minimum and maximum. Some servers are still starting then.
+const LOAD_TIME: (Duration, Duration) = (Duration::from_millis(300), Duration::from_secs(4));
 
-/// What one death came to.
+/// Result of one kill.
 #[derive(Debug, Default)]
-struct Fall {
+struct KillResult {
     ready: Option<Duration>,
     clean: Option<Duration>,
     n_survivors: u64,
     failures: Vec<String>,
 }
 
-pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
-    let household = Household::new(&entries())?;
-    let mut books = Books::open(household.home())?;
+pub(crate) fn run(
+    subreaper: &Subreaper,
+    effort: Effort,
+    seeds: &Seeds,
+) -> anyhow::Result<Findings> {
+    let daemon_home = DaemonHome::new(&entries())?;
+    let mut durability = DurabilityCheck::open(daemon_home.home())?;
     let mut findings = Findings::default();
-    let mut falls = Vec::new();
-    let n_cycles = effort.of(10, 100);
+    let mut kills = Vec::new();
+    let n_cycles = effort.select(10, 100);
     for cycle in 0..n_cycles {
-        let (seed, random) = seeds.turn(cycle);
+        let (seed, random) = seeds.for_cycle(cycle);
         crate::print_progress(format!("G22: kill {} of {n_cycles}", cycle + 1));
-        let fall = fall(&household, nursery, random, &mut books);
-        falls.push((seed, fall.unwrap_or_else(Fall::failed)));
+        let kill = run_and_kill(&daemon_home, subreaper, random, &mut durability);
+        kills.push((seed, kill.unwrap_or_else(KillResult::failed)));
     }
-    let last = live(&household, nursery, &mut books).unwrap_or_else(Fall::failed);
-    falls.push((seeds.all().first().copied().unwrap_or_default(), last));
+    let last =
+        final_run(&daemon_home, subreaper, &mut durability).unwrap_or_else(KillResult::failed);
+    kills.push((seeds.all().first().copied().unwrap_or_default(), last));
     findings.count("servers", N_SERVERS);
     findings.count("kills", n_cycles);
-    findings.count("survivors", falls.iter().map(|fall| fall.1.n_survivors).sum());
-    let times = |of: fn(&Fall) -> Option<Duration>| {
-        Spread::of(falls.iter().filter_map(|fall| of(&fall.1)).collect())
+    findings.count("survivors", kills.iter().map(|(_, kill)| kill.n_survivors).sum());
+    let times = |of: fn(&KillResult) -> Option<Duration>| {
+        Percentiles::from_times(kills.iter().filter_map(|(_, kill)| of(kill)).collect())
     };
-    findings.spread("clean", times(|value| value.clean));
-    findings.spread("ready", times(|value| value.ready));
-    books.tell(&mut findings);
-    for (seed, fall) in falls {
-        fall.failures.into_iter().for_each(|what| findings.fail(seed, what));
+    findings.percentiles("clean", times(|kill| kill.clean));
+    findings.percentiles("ready", times(|kill| kill.ready));
+    durability.report(&mut findings);
+    for (seed, kill) in kills {
+        kill.failures.into_iter().for_each(|what| findings.fail(seed, what));
     }
     Ok(findings)
 }
 
-fn entries() -> Vec<Entry> {
+fn entries() -> Vec<ServerEntry> {
     let mut stubborn = STUBBORN.iter().cycle();
     let entry = |number: u64| {
         let plan = number.is_multiple_of(STUBBORN_EVERY).then(|| stubborn.next()).flatten();
-        Entry::scripted(format!("s{number}"), plan.unwrap_or(&""))
+        ServerEntry::scripted(format!("s{number}"), plan.unwrap_or(&""))
     };
     (0..N_SERVERS).map(entry).collect()
 }
 
-fn fall(
-    household: &Household,
-    nursery: &Nursery,
+fn run_and_kill(
+    daemon_home: &DaemonHome,
+    subreaper: &Subreaper,
     mut random: Random,
-    books: &mut Books,
-) -> Result<Fall, String> {
-    let lodger = household.start(nursery)?;
-    let ready = lodger.is_ready()?;
-    let mut fall = Fall { ready: Some(ready), failures: late(ready), ..Fall::default() };
-    let life = random.time(LIFE.0, LIFE.1);
-    let Killed { at, gained } = until_killed(&lodger, life, &mut random);
-    match cleaned(&household.marker, at) {
-        Ok(clean) => fall.clean = Some(clean),
+    durability: &mut DurabilityCheck,
+) -> Result<KillResult, String> {
+    let daemon = daemon_home.start(subreaper)?;
+    let ready = daemon.wait_ready()?;
+    let mut kill =
+        KillResult { ready: Some(ready), failures: late(ready), ..KillResult::default() };
+    let load_time = random.time(LOAD_TIME.0, LOAD_TIME.1);
+    let Killed { at, observed } = load_until_killed(&daemon, load_time, &mut random);
+    match wait_cleaned(&daemon_home.marker, at) {
+        Ok(clean) => kill.clean = Some(clean),
         Err(left) => {
-            fall.n_survivors = left.len() as u64;
-            fall.failures.push(format!("killed after {life:?}: {}", described(&left)));
+            kill.n_survivors = left.len() as u64;
+            kill.failures
+                .push(format!("killed after {load_time:?}: {}", describe_leftovers(&left)));
         }
     }
-    fall.failures.extend(books.settle(gained));
-    Ok(fall)
+    kill.failures.extend(durability.verify(observed));
+    Ok(kill)
 }
 
-/// A last life that ends in order, to see that everything still works.
-fn live(household: &Household, nursery: &Nursery, books: &mut Books) -> Result<Fall, String> {
-    let mut lodger = household.start(nursery)?;
-    let ready = lodger.is_ready()?;
+/// A last run with a graceful stop, to check that everything still works.
+fn final_run(
+    daemon_home: &DaemonHome,
+    subreaper: &Subreaper,
+    durability: &mut DurabilityCheck,
+) -> Result<KillResult, String> {
+    let mut daemon = daemon_home.start(subreaper)?;
+    let ready = daemon.wait_ready()?;
     let mut failures = late(ready);
-    lodger.has_connected(N_SERVERS, START_LIMIT)?;
-    lodger.handle.signal(Signal::TERM);
-    let code = lodger.ends_within(STOP_LIMIT);
+    daemon.wait_connected(N_SERVERS, START_LIMIT)?;
+    daemon.handle.signal(Signal::TERM);
+    let code = daemon.wait_exit(STOP_LIMIT);
     if code != Some(0) {
-        failures.push(format!("asked to end, the daemon exited with {code:?}"));
+        failures.push(format!("after SIGTERM the daemon exited with {code:?}"));
     }
-    let left = end_marked(&household.marker);
+    let left = kill_marked(&daemon_home.marker);
     if !left.is_empty() {
-        failures.push(described(&left));
+        failures.push(describe_leftovers(&left));
     }
-    failures.extend(books.settle(Yield::default()));
-    Ok(Fall { ready: Some(ready), n_survivors: left.len() as u64, failures, ..Fall::default() })
+    failures.extend(durability.verify(Observed::default()));
+    Ok(KillResult {
+        ready: Some(ready),
+        n_survivors: left.len() as u64,
+        failures,
+        ..KillResult::default()
+    })
 }
 
 fn late(ready: Duration) -> Vec<String> {
@@ -133,71 +151,74 @@ fn late(ready: Duration) -> Vec<String> {
     is_late.then(|| format!("the daemon was ready {ready:?} after its start")).into_iter().collect()
 }
 
-impl Fall {
+impl KillResult {
     fn failed(what: String) -> Self {
         Self { failures: vec![what], ..Self::default() }
     }
 }
 
-/// What a daemon has to remember beyond its death.
+/// Acknowledged data that must survive the kill.
 #[derive(Debug)]
-struct Books {
+struct DurabilityCheck {
     home: Home,
-    /// Calls that the history has shown.
+    /// Calls that the history has returned.
     shown: HashSet<String>,
-    /// The config that was last acknowledged.
+    /// The last acknowledged config.
     config: String,
     n_answered: u64,
     n_saved: u64,
-    /// Calls that were answered, and not yet written down when the daemon died.
+    /// Answered calls that were not yet in the history when the daemon died.
     n_unwritten: u64,
 }
 
-impl Books {
+impl DurabilityCheck {
     fn open(home: Home) -> io::Result<Self> {
         let config = fs::read_to_string(home.config_file())?;
         let shown = HashSet::new();
         Ok(Self { home, shown, config, n_answered: 0, n_saved: 0, n_unwritten: 0 })
     }
 
-    /// Holds what is on disk against what was acknowledged. Gives what is wrong.
-    fn settle(&mut self, gained: Yield) -> Vec<String> {
-        let Yield { answered, shown, saves, failures } = gained;
-        let mut faults = failures;
+    /// Compares the disk with the acknowledged data and returns the differences.
+    fn verify(&mut self, observed: Observed) -> Vec<String> {
+        let Observed { answered, shown, saves, failures } = observed;
+        let mut problems = failures;
         self.shown.extend(shown);
         self.n_answered += answered.len() as u64;
         self.n_saved += saves.len().saturating_sub(1) as u64;
         match fs::read_to_string(self.home.config_file()) {
-            Ok(found) if kept(&self.config, &saves, &found) => self.config = found,
-            Ok(found) => faults.push(format!("the config is neither old nor new: {found}")),
-            Err(error) => faults.push(format!("the config cannot be read: {error}")),
+            Ok(found) if is_expected_config(&self.config, &saves, &found) => self.config = found,
+            Ok(found) => {
+                problems.push(format!("the config is neither the old nor the new one: {found}"));
+            }
+            Err(error) => problems.push(format!("the config cannot be read: {error}")),
         }
-        match written(&self.home.history_file()) {
-            Ok(written) => {
-                self.n_unwritten += answered.difference(&written).count() as u64;
-                let n_lost = self.shown.difference(&written).count();
+        match history_call_ids(&self.home.history_file()) {
+            Ok(history_call_ids) => {
+                self.n_unwritten += answered.difference(&history_call_ids).count() as u64;
+                let n_lost = self.shown.difference(&history_call_ids).count();
                 if n_lost > 0 {
-                    faults.push(format!("{n_lost} calls are gone that the history has shown"));
+                    problems
+                        .push(format!("{n_lost} acknowledged calls are missing in the history"));
                 }
             }
-            Err(error) => faults.push(format!("the history cannot be used: {error}")),
+            Err(error) => problems.push(format!("the history cannot be used: {error}")),
         }
-        faults
+        problems
     }
 
-    fn tell(&self, findings: &mut Findings) {
+    fn report(&self, findings: &mut Findings) {
         findings.count("calls_answered", self.n_answered);
         findings.count("calls_acknowledged", self.shown.len() as u64);
         findings.count("calls_unwritten", self.n_unwritten);
         findings.count("configs_saved", self.n_saved);
         if self.shown.is_empty() || self.n_saved == 0 {
-            findings.fail(0, "there was no load, so nothing was put to the test");
+            findings.fail(0, "there was no load, so nothing was tested");
         }
     }
 }
 
-/// Whether the config is the last one that was acknowledged, or the one that was just being saved.
-fn kept(before: &str, saves: &[String], found: &str) -> bool {
+/// Whether the config is the last acknowledged one, or the one in flight.
+fn is_expected_config(before: &str, saves: &[String], found: &str) -> bool {
     let (in_flight, acknowledged) = match saves.split_last() {
         Some((last, rest)) => (Some(last.as_str()), rest.last().map_or(before, String::as_str)),
         None => (None, before),
@@ -205,116 +226,121 @@ fn kept(before: &str, saves: &[String], found: &str) -> bool {
     found == acknowledged || Some(found) == in_flight
 }
 
-/// Callers at the same time.
+/// Concurrent callers.
 const N_CALLERS: u64 = 8;
 
-/// The pause of a caller between two calls: in a hundred lives no more calls than a history keeps.
+/// Pause of a caller between two calls. A hundred runs make fewer calls than a history keeps.
 const CALL_PAUSE: Duration = Duration::from_millis(20);
 
-/// The pause of whoever looks at the history, and of whoever saves the config.
+/// Pause between two reads of the history, and between two saves of the config.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
-/// How far back the history is looked at. More calls than can be made between two looks.
+/// Page size of the history. More than the calls between two reads.
 const LOOK_BACK: &str = "/api/calls?limit=500";
 
-/// Begins the one line of the config that is changed again and again.
+/// Prefix of the one config line that each save changes.
 const SAVED: &str = "# saved ";
 
-/// What was gained in one life of the daemon.
+/// What the clients observed in one run of the daemon.
 #[derive(Debug, Default)]
-struct Yield {
-    /// Calls whose answers came.
+struct Observed {
+    /// Calls whose responses arrived.
     answered: HashSet<String>,
-    /// Calls that the history has shown.
+    /// Calls that the history has returned.
     shown: HashSet<String>,
-    /// Texts of the config in the order in which they were sent. All but the last one were acknowledged.
+    /// Config texts in the order in which they were sent. All but the last are acknowledged.
     saves: Vec<String>,
     failures: Vec<String>,
 }
 
-/// A daemon's end.
+/// A killed daemon.
 #[derive(Debug)]
 struct Killed {
     at: Instant,
-    gained: Yield,
+    observed: Observed,
 }
 
 struct Load<'a> {
-    gained: Mutex<Yield>,
-    /// From now on, a connection that breaks is no surprise.
-    is_doomed: AtomicBool,
-    lodger: &'a Lodger<'a>,
+    observed: Mutex<Observed>,
+    /// Set before the kill: from then on a broken connection is expected.
+    expects_close: AtomicBool,
+    daemon: &'a RunningDaemon<'a>,
 }
 
-/// Keeps the daemon busy for so long, then kills it, and tells what was gained.
-fn until_killed(lodger: &Lodger<'_>, life: Duration, random: &mut Random) -> Killed {
-    let load = Load { gained: Mutex::default(), is_doomed: AtomicBool::new(false), lodger };
+/// Puts the daemon under load for `life`, kills it, and returns what the clients observed.
+fn load_until_killed(
+    daemon: &RunningDaemon<'_>,
+    load_time: Duration,
+    random: &mut Random,
+) -> Killed {
+    let load = Load { observed: Mutex::default(), expects_close: AtomicBool::new(false), daemon };
     let streams: Vec<Random> =
-        (0..N_CALLERS).map(|value| Random::new(random.draw(), value)).collect();
+        (0..N_CALLERS).map(|stream| Random::new(random.draw(), stream)).collect();
     let at = thread::scope(|scope| {
         for stream in streams {
             let load = &load;
-            scope.spawn(move || load.run("a caller", |wire| load.call(wire, stream)));
+            scope.spawn(move || load.run("a caller", |client| load.call(client, stream)));
         }
-        scope.spawn(|| load.run("the reader", |wire| load.look(wire)));
-        scope.spawn(|| load.run("the editor", |wire| load.edit(wire)));
-        thread::sleep(life);
-        load.is_doomed.store(true, Ordering::Release);
+        scope.spawn(|| load.run("the reader", |client| load.read_history(client)));
+        scope.spawn(|| load.run("the editor", |client| load.save_config(client)));
+        thread::sleep(load_time);
+        load.expects_close.store(true, Ordering::Release);
         let at = now();
-        lodger.handle.kill();
+        daemon.handle.kill();
         at
     });
-    Killed { at, gained: load.gained.into_inner().unwrap_or_else(PoisonError::into_inner) }
+    Killed { at, observed: load.observed.into_inner().unwrap_or_else(PoisonError::into_inner) }
 }
 
 impl Load<'_> {
-    fn run(&self, who: &str, work: impl FnOnce(&mut Wire) -> io::Result<()>) {
-        let ended = self.lodger.wire().and_then(|mut wire| work(&mut wire));
-        if !self.is_doomed.load(Ordering::Acquire) {
-            self.gained().failures.push(format!("{who} came to an end: {ended:?}"));
+    fn run(&self, who: &str, work: impl FnOnce(&mut DaemonClient) -> io::Result<()>) {
+        let ended = self.daemon.client().and_then(|mut client| work(&mut client));
+        if !self.expects_close.load(Ordering::Acquire) {
+            self.observed().failures.push(format!("{who} failed: {ended:?}"));
         }
     }
 
-    fn call(&self, wire: &mut Wire, mut random: Random) -> io::Result<()> {
+    fn call(&self, client: &mut DaemonClient, mut random: Random) -> io::Result<()> {
         loop {
             let server = format!("s{}", random.below(N_SERVERS));
-            let answer = wire.call(&server, "echo", &json!({ "text": "x" }))?.sound()?;
-            let id = text(&answer, "/id")?;
-            self.gained().answered.insert(id);
+            let response = client.call(&server, "echo", &json!({ "text": "x" }))?.success_body()?;
+            let id = text(&response, "/id")?;
+            self.observed().answered.insert(id);
             thread::sleep(CALL_PAUSE);
         }
     }
 
-    fn look(&self, wire: &mut Wire) -> io::Result<()> {
+    fn read_history(&self, client: &mut DaemonClient) -> io::Result<()> {
         loop {
-            let page = wire.get(LOOK_BACK)?.sound()?;
+            let page = client.get(LOOK_BACK)?.success_body()?;
             let calls = page.get("calls").and_then(Value::as_array).map(Vec::as_slice);
             let ids = calls.unwrap_or_default().iter().map(|call| text(call, "/id"));
             let ids = ids.collect::<io::Result<Vec<String>>>()?;
-            self.gained().shown.extend(ids);
+            self.observed().shown.extend(ids);
             thread::sleep(LOOK_PAUSE);
         }
     }
 
-    fn edit(&self, wire: &mut Wire) -> io::Result<()> {
-        let present = wire.get("/api/config")?.sound()?;
-        let (present, mut generation) = (text(&present, "/text")?, text(&present, "/generation")?);
-        let (base, mut number) = split_marker(&present);
+    fn save_config(&self, client: &mut DaemonClient) -> io::Result<()> {
+        let current = client.get("/api/config")?.success_body()?;
+        let (current, mut generation) = (text(&current, "/text")?, text(&current, "/generation")?);
+        let (base, mut number) = split_marker(&current);
         loop {
             number += 1;
             let next = format!("{base}{SAVED}{number}\n");
-            self.gained().saves.push(next.clone());
+            self.observed().saves.push(next.clone());
             let body = json!({ "text": next, "generation": generation });
-            let saved =
-                wire.ask("PUT", "/api/config", &body.to_string()).and_then(Answer::sound)?;
+            let saved = client
+                .request("PUT", "/api/config", &body.to_string())
+                .and_then(ApiResponse::success_body)?;
             generation = text(&saved, "/generation")?;
             thread::sleep(LOOK_PAUSE);
         }
     }
 
-    // One push or insert each, so a panic elsewhere cannot have torn it.
-    fn gained(&self) -> MutexGuard<'_, Yield> {
-        self.gained.lock().unwrap_or_else(PoisonError::into_inner)
+    // Each write is one push or insert, so a panic elsewhere leaves it consistent.
+    fn observed(&self) -> MutexGuard<'_, Observed> {
+        self.observed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -323,7 +349,7 @@ fn text(value: &Value, pointer: &str) -> io::Result<String> {
     found.ok_or_else(|| io::Error::other(format!("no `{pointer}` in {value}")))
 }
 
-/// A config without its last line, if that is ours, and the number in it.
+/// Splits off the marker line of a config, and returns the number in it.
 fn split_marker(text: &str) -> (&str, u64) {
     let found = text.rfind(SAVED).and_then(|at| {
         let number = text.get(at + SAVED.len()..)?.trim().parse().ok()?;
@@ -336,17 +362,17 @@ fn split_marker(text: &str) -> (&str, u64) {
 mod tests {
     use super::*;
 
-    /// Which of some texts may be found after these were saved.
+    /// These config texts are accepted after these saves.
     #[track_caller]
     fn check_saves(saves: &[&str], expected: &[&str]) {
         let saves: Vec<String> = saves.iter().map(|save| (*save).to_owned()).collect();
         let mut texts = vec!["old", "one", "two", "tw", ""];
-        texts.retain(|text| kept("old", &saves, text));
+        texts.retain(|text| is_expected_config("old", &saves, text));
         assert_eq!(texts, expected, "{saves:?}");
     }
 
     #[test]
-    fn a_config_is_old_or_new() {
+    fn config_is_the_acknowledged_or_the_one_in_flight() {
         check_saves(&[], &["old"]);
         check_saves(&["one"], &["old", "one"]);
         check_saves(&["one", "two"], &["one", "two"]);
@@ -358,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_is_replaced_if_it_is_ours() {
+    fn only_our_marker_line_is_replaced() {
         check_split("a = 1\n", ("a = 1\n", 0));
         check_split("a = 1\n# saved 7\n", ("a = 1\n", 7));
         check_split("# saved by hand\n", ("# saved by hand\n", 0));

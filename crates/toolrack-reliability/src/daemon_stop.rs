@@ -1,53 +1,51 @@
-//! G15: a daemon that is asked to end does so in order and in time, however stubborn its servers are; asked a
-//! second time, it ends at once, and guardians see to the rest.
+//! G15: a daemon stops gracefully and on time after one signal, even with servers that resist; after a second signal
+//! it exits at once, and the guardians end the rest.
 
 use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::daemon::{Entry, Household};
+use crate::daemon::{DaemonHome, ServerEntry};
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::process::end_marked;
-use crate::process::{cleaned, described};
+use crate::process::{describe_leftovers, kill_marked, wait_cleaned};
 use crate::random::{Random, Seeds};
-use crate::subreaper::Nursery;
-use crate::timing::Spread;
-use crate::timing::now;
+use crate::subreaper::Subreaper;
+use crate::timing::{Percentiles, now};
 
-/// Servers of a daemon, none of which wants to end.
+/// Servers of a daemon. All of them resist shutdown.
 const N_SERVERS: u64 = 50;
 
-/// Deaf to everything but a kill, with a child and with one that has left the session.
+/// Ignores everything but SIGKILL, with a child and with a process that has left the session.
 const PLAN: &str = "ignore=term,eof; start=children(1); escape=1";
 
-/// What an orderly end may take.
+/// Time limit for a graceful stop.
 const STOP_LIMIT: Duration = Duration::from_secs(7);
 
-/// What an end may take after the second signal.
+/// Time limit after the second signal.
 const SECOND_LIMIT: Duration = Duration::from_secs(1);
 
-/// A daemon that has not ended by then is not waited for any more.
+/// A daemon still running after this time counts as hung.
 const HUNG: Duration = Duration::from_secs(40);
 
-/// How long all servers may take to start, on a machine that is busy.
+/// Time limit for all servers to start on a busy machine.
 const START_LIMIT: Duration = Duration::from_mins(1);
 
-/// When a daemon is asked to end, if not when all its servers run: up to this long after its start.
+/// Latest signal after the start, for runs that do not wait for all servers.
 const SOON: Duration = Duration::from_secs(4);
 
-/// The longest pause between two signals. Servers are still being given their time then.
+/// The longest pause between two signals. Servers are still in their grace period then.
 const PAUSE: Duration = Duration::from_millis(1500);
 
-/// How figures of daemons begin that were asked twice.
+/// Prefix of the figures for daemons that get two signals.
 const TWICE: &str = "twice_";
 
-/// What one daemon came to.
+/// Result of one stop.
 #[derive(Debug, Default)]
-struct Ended {
+struct StopResult {
     took: Duration,
-    /// From its end until nobody was left.
+    /// From the exit until no process was left.
     clean: Duration,
     n_survivors: u64,
     failures: Vec<String>,
@@ -59,74 +57,80 @@ enum Signals {
     Two,
 }
 
-pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
-    let entries: Vec<Entry> =
-        (0..N_SERVERS).map(|value| Entry::scripted(format!("stubborn-{value}"), PLAN)).collect();
-    let household = Household::new(&entries)?;
+pub(crate) fn run(
+    subreaper: &Subreaper,
+    effort: Effort,
+    seeds: &Seeds,
+) -> anyhow::Result<Findings> {
+    let entries: Vec<ServerEntry> = (0..N_SERVERS)
+        .map(|number| ServerEntry::scripted(format!("stubborn-{number}"), PLAN))
+        .collect();
+    let daemon_home = DaemonHome::new(&entries)?;
     let mut findings = Findings::default();
     findings.count("servers", N_SERVERS);
     for (prefix, signals) in [("", Signals::One), (TWICE, Signals::Two)] {
         crate::print_progress(format!("G15: signals: {signals:?}"));
         let mut all = Vec::new();
-        for number in 0..effort.of(1, 50) {
-            let (seed, random) = seeds.turn(number);
-            let ended = end(&household, nursery, random, number, signals);
-            all.push((seed, ended.unwrap_or_else(Ended::failed)));
+        for number in 0..effort.select(1, 50) {
+            let (seed, random) = seeds.for_cycle(number);
+            let ended = stop(&daemon_home, subreaper, random, number, signals);
+            all.push((seed, ended.unwrap_or_else(StopResult::failed)));
         }
         add(&mut findings, prefix, all);
     }
     Ok(findings)
 }
 
-fn add(findings: &mut Findings, prefix: &str, all: Vec<(u64, Ended)>) {
+fn add(findings: &mut Findings, prefix: &str, all: Vec<(u64, StopResult)>) {
     findings.count(&format!("{prefix}rounds"), all.len() as u64);
-    let times =
-        |of: fn(&Ended) -> Duration| Spread::of(all.iter().map(|value| of(&value.1)).collect());
-    findings.spread(&format!("{prefix}exit"), times(|value| value.took));
+    let times = |of: fn(&StopResult) -> Duration| {
+        Percentiles::from_times(all.iter().map(|(_, stop)| of(stop)).collect())
+    };
+    findings.percentiles(&format!("{prefix}exit"), times(|stop| stop.took));
     if prefix == TWICE {
-        findings.spread(&format!("{prefix}clean"), times(|value| value.clean));
+        findings.percentiles(&format!("{prefix}clean"), times(|stop| stop.clean));
     }
-    let n_survivors = all.iter().map(|value| value.1.n_survivors).sum();
+    let n_survivors = all.iter().map(|(_, stop)| stop.n_survivors).sum();
     findings.count(&format!("{prefix}survivors"), n_survivors);
     for (seed, ended) in all {
         ended.failures.into_iter().for_each(|what| findings.fail(seed, what));
     }
 }
 
-fn end(
-    household: &Household,
-    nursery: &Nursery,
+fn stop(
+    daemon_home: &DaemonHome,
+    subreaper: &Subreaper,
     mut random: Random,
     number: u64,
     signals: Signals,
-) -> Result<Ended, String> {
-    let mut lodger = household.start(nursery)?;
-    lodger.is_ready()?;
-    // The first one of its kind ends with everything running, the others at any time.
+) -> Result<StopResult, String> {
+    let mut daemon = daemon_home.start(subreaper)?;
+    daemon.wait_ready()?;
+    // The first run stops with every server running, the others at any time.
     if number == 0 {
-        lodger.has_connected(N_SERVERS, START_LIMIT)?;
+        daemon.wait_connected(N_SERVERS, START_LIMIT)?;
     } else {
         thread::sleep(random.time(Duration::ZERO, SOON));
     }
     let mut signaled = now();
-    lodger.handle.signal(Signal::TERM);
+    daemon.handle.signal(Signal::TERM);
     if signals == Signals::Two {
-        let is_over = lodger.handle.ends_within(random.time(Duration::ZERO, PAUSE));
-        // One that had little to end has ended in order, which is as good.
+        let is_over = daemon.handle.wait_exit(random.time(Duration::ZERO, PAUSE));
+        // A daemon with little to stop may already have exited gracefully, which is fine.
         if !is_over {
             signaled = now();
-            lodger.handle.signal(Signal::TERM);
+            daemon.handle.signal(Signal::TERM);
         }
     }
-    let code = lodger.ends_within(HUNG);
+    let code = daemon.wait_exit(HUNG);
     let exited = now();
-    let mut ended = Ended { took: exited.duration_since(signaled), ..Ended::default() };
-    let fault = judge(signals, ended.took, code);
-    ended.failures.extend(fault);
+    let mut ended = StopResult { took: exited.duration_since(signaled), ..StopResult::default() };
+    let problem = judge(signals, ended.took, code);
+    ended.failures.extend(problem);
     let left = match signals {
-        // An orderly end leaves nobody, not even for a moment.
-        Signals::One => household.marker.survivors(),
-        Signals::Two => match cleaned(&household.marker, exited) {
+        // A graceful stop leaves no process, not even for a moment.
+        Signals::One => daemon_home.marker.survivors(),
+        Signals::Two => match wait_cleaned(&daemon_home.marker, exited) {
             Ok(clean) => {
                 ended.clean = clean;
                 Vec::new()
@@ -135,9 +139,9 @@ fn end(
         },
     };
     if !left.is_empty() {
-        end_marked(&household.marker);
+        kill_marked(&daemon_home.marker);
         ended.n_survivors = left.len() as u64;
-        ended.failures.push(format!("{signals:?}: {}", described(&left)));
+        ended.failures.push(format!("{signals:?}: {}", describe_leftovers(&left)));
     }
     Ok(ended)
 }
@@ -148,17 +152,17 @@ fn judge(signals: Signals, took: Duration, code: Option<i32>) -> Option<String> 
         Signals::Two => SECOND_LIMIT,
     };
     if took > limit {
-        return Some(format!("{signals:?}: the end came {took:?} after the signal"));
+        return Some(format!("{signals:?}: the exit came {took:?} after the signal"));
     }
     let is_right = match signals {
         Signals::One => code == Some(0),
-        // It was not in order, and whoever waits for the code may know.
+        // The stop was forced, and the exit code may say so.
         Signals::Two => matches!(code, Some(0 | 1)),
     };
     (!is_right).then(|| format!("{signals:?}: the exit code is {code:?}"))
 }
 
-impl Ended {
+impl StopResult {
     fn failed(what: String) -> Self {
         Self { failures: vec![what], ..Self::default() }
     }
@@ -168,7 +172,7 @@ impl Ended {
 mod tests {
     use super::*;
 
-    /// Which of some exit codes are right at this time.
+    /// These exit codes are accepted at this time.
     #[track_caller]
     fn check(signals: Signals, ms: u64, expected: &[Option<i32>]) {
         let mut codes = vec![Some(0), Some(1), Some(2), None];
@@ -177,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn an_end_is_judged_by_its_time_and_its_code() {
+    fn stop_is_judged_by_time_and_exit_code() {
         check(Signals::One, 7000, &[Some(0)]);
         check(Signals::One, 7001, &[]);
         check(Signals::Two, 1000, &[Some(0), Some(1)]);

@@ -1,67 +1,66 @@
-//! The fault plans of G04 as data: what a server does wrong, what is asked of it, and what has to come of it.
+//! Fault plans of G04 as data: the server's faults, the requests, and the expected outcomes.
 //!
-//! **Invariant:** a plan says what it expects of every step, so a wrong outcome in time is a failure, too.
+//! **Invariant:** a plan states the expected outcome of every step, so a wrong outcome on time is a failure too.
 
 mod table;
 
-use toolrack_transport::RawJson;
-use toolrack_transport::{ExitStatus, RequestError, TransportError};
+use toolrack_transport::{Exit, LineError, RawJson, TransportError};
 
 pub(crate) use table::PLANS;
 
-/// One server and what is said to it.
+/// One server and the requests to it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Plan {
     pub(crate) name: &'static str,
-    /// The rows of the fault table that it is for.
+    /// The rows of the fault table that it covers.
     pub(crate) faults: &'static str,
-    /// For `scripted-server --plan`.
+    /// Argument of `scripted-server --plan`.
     pub(crate) script: &'static str,
-    /// Without a greeting of its own, a plan begins with one that has to succeed.
+    /// A plan that does not begin with `initialize` gets one that must succeed.
     pub(crate) steps: &'static [Step],
     pub(crate) weight: Weight,
-    /// How many calls the server has to be told that nobody waits for, where that is part of the plan.
+    /// The number of `notifications/cancelled` that the server must receive, where the plan checks it.
     pub(crate) n_cancelled: Option<usize>,
 }
 
-/// Whether a plan mostly waits or mostly works.
+/// Whether a plan mostly waits or mostly computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Weight {
-    /// Many of them can run at the same time.
+    /// Many light plans run at the same time.
     Light,
-    /// It takes a whole core, so it runs alone.
+    /// Takes a whole core, so it runs alone.
     Heavy,
 }
 
-/// Something that is asked, and what has to come of it.
+/// A request and its expected outcome.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Step {
-    pub(crate) act: Act,
+    pub(crate) action: Action,
     pub(crate) expected: Expected,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Act {
-    Greet,
-    /// So many calls at once, each with an argument of about so many bytes.
+pub(crate) enum Action {
+    Initialize,
+    /// Concurrent calls, each with an argument of about this size.
     Call {
         n_calls: usize,
         bytes: usize,
     },
-    /// One page of the tools.
+    /// One page of `tools/list`.
     List,
 }
 
-/// What has to come of a step.
+/// Expected outcome of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expected {
-    /// The result, with what was sent in it.
+    /// The result of this very call.
     Echo,
-    /// Some result.
+    /// Any result.
     Result,
     Timeout,
-    Exited(ExitStatus),
-    /// The server is gone; whether its exit or its silence was seen first does not matter.
+    Exited(Exit),
+    /// The server is gone; its exit or the end of its output may be seen first.
     Gone,
     OutputClosed,
     InputClosed,
@@ -70,13 +69,13 @@ pub(crate) enum Expected {
     Oversize,
 }
 
-/// What came of a step.
+/// Observed outcome of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum Observation {
     Echo,
     Result,
     Timeout,
-    Exited(ExitStatus),
+    Exited(Exit),
     OutputClosed,
     InputClosed,
     Refused(i64),
@@ -85,10 +84,10 @@ pub(crate) enum Seen {
     Other(String),
 }
 
-impl Seen {
-    /// `is_echo` says whether a result is the one that belongs to the call.
-    pub(crate) fn of(
-        outcome: &Result<RawJson, RequestError>,
+impl Observation {
+    /// `is_echo` decides whether a result belongs to the call.
+    pub(crate) fn from_outcome(
+        outcome: &Result<RawJson, LineError>,
         is_echo: impl FnOnce(&RawJson) -> bool,
     ) -> Self {
         let failure = match outcome {
@@ -98,7 +97,7 @@ impl Seen {
         };
         match &failure.error {
             TransportError::Timeout(_) => Self::Timeout,
-            TransportError::ProcessExited(server) => Self::Exited(server.status),
+            TransportError::ProcessExited(server) => Self::Exited(server.exit),
             TransportError::StdoutNotAvailable => Self::OutputClosed,
             TransportError::StdinNotAvailable => Self::InputClosed,
             TransportError::JsonRpc(error) => Self::Refused(error.code),
@@ -110,27 +109,27 @@ impl Seen {
 }
 
 impl Expected {
-    pub(crate) fn admits(self, seen: &Seen) -> bool {
+    pub(crate) fn matches_outcome(self, seen: &Observation) -> bool {
         match (self, seen) {
-            (Self::Echo, Seen::Echo)
-            | (Self::Result, Seen::Echo | Seen::Result)
-            | (Self::Timeout, Seen::Timeout)
-            | (Self::Gone, Seen::Exited(_) | Seen::OutputClosed)
-            | (Self::OutputClosed, Seen::OutputClosed)
-            | (Self::InputClosed, Seen::InputClosed)
-            | (Self::Malformed, Seen::Malformed)
-            | (Self::Oversize, Seen::Oversize) => true,
-            (Self::Exited(expected), Seen::Exited(exit)) => expected == *exit,
-            (Self::Refused(expected), Seen::Refused(code)) => expected == *code,
+            (Self::Echo, Observation::Echo)
+            | (Self::Result, Observation::Echo | Observation::Result)
+            | (Self::Timeout, Observation::Timeout)
+            | (Self::Gone, Observation::Exited(_) | Observation::OutputClosed)
+            | (Self::OutputClosed, Observation::OutputClosed)
+            | (Self::InputClosed, Observation::InputClosed)
+            | (Self::Malformed, Observation::Malformed)
+            | (Self::Oversize, Observation::Oversize) => true,
+            (Self::Exited(expected), Observation::Exited(exit)) => expected == *exit,
+            (Self::Refused(expected), Observation::Refused(code)) => expected == *code,
             _ => false,
         }
     }
 }
 
 impl Plan {
-    /// Whether the plan says itself how the greeting ends.
-    pub(crate) fn greets_itself(&self) -> bool {
-        self.steps.first().is_some_and(|step| step.act == Act::Greet)
+    /// Whether the plan begins with its own `initialize` step.
+    pub(crate) fn initializes_itself(&self) -> bool {
+        self.steps.first().is_some_and(|step| step.action == Action::Initialize)
     }
 }
 
@@ -139,12 +138,12 @@ mod tests {
     use std::collections::BTreeSet;
 
     use toolrack_transport::JsonRpcError;
-    use toolrack_transport::ProcessExit;
+    use toolrack_transport::ServerExit;
 
     use super::*;
 
     #[test]
-    fn plans_have_names_of_their_own_and_something_to_do() {
+    fn plans_have_unique_names_and_steps() {
         let names: BTreeSet<&str> = PLANS.iter().map(|plan| plan.name).collect();
         assert_eq!(names.len(), PLANS.len());
         assert!(PLANS.len() >= 40, "{} plans", PLANS.len());
@@ -160,22 +159,23 @@ mod tests {
             .flat_map(|plan| plan.faults.split_whitespace())
             .filter_map(|fault| fault.strip_prefix('F')?.parse().ok())
             .collect();
-        // Our own stdout (39), retries (45), ids that run out (50) and locks (59) are no doings of a server;
-        // progress (44), duplicate keys (52) and schemas (63) are put to the test where they are read.
+        // Own stdout (39), retries (45), exhausted ids (50) and locks (59) are not server behavior; progress (44),
+        // duplicate keys (52) and schemas (63) are tested where they are parsed.
         let not_ours = [39, 44, 45, 50, 52, 59, 63];
-        let expected: BTreeSet<u32> = (21..=62).filter(|value| !not_ours.contains(value)).collect();
+        let expected: BTreeSet<u32> =
+            (21..=62).filter(|number| !not_ours.contains(number)).collect();
         let missing: Vec<&u32> = expected.difference(&covered).collect();
         assert!(missing.is_empty(), "no plan for {missing:?}");
     }
 
-    /// Of all that can be expected, exactly these admit the outcome.
+    /// Exactly these expectations match the outcome.
     #[track_caller]
-    fn check(outcome: Result<RawJson, RequestError>, admitting: &[Expected]) {
+    fn check(outcome: Result<RawJson, LineError>, admitting: &[Expected]) {
         let all = [
             Expected::Echo,
             Expected::Result,
             Expected::Timeout,
-            Expected::Exited(ExitStatus::Code(3)),
+            Expected::Exited(Exit::Code(3)),
             Expected::Gone,
             Expected::OutputClosed,
             Expected::InputClosed,
@@ -183,23 +183,23 @@ mod tests {
             Expected::Malformed,
             Expected::Oversize,
         ];
-        let seen = Seen::of(&outcome, |result| *result != RawJson::NULL);
-        let found: Vec<Expected> = all.into_iter().filter(|value| value.admits(&seen)).collect();
+        let seen = Observation::from_outcome(&outcome, |result| *result != RawJson::NULL);
+        let found: Vec<Expected> =
+            all.into_iter().filter(|expected| expected.matches_outcome(&seen)).collect();
         assert_eq!(found, admitting, "{seen:?}");
     }
 
     #[test]
-    fn only_the_expected_outcome_is_admitted() {
-        let failed = |error| Err(RequestError::unknown(error));
-        let exited =
-            |exit| TransportError::ProcessExited(ProcessExit { status: exit, stderr: [].into() });
+    fn only_the_expected_outcome_matches() {
+        let failed = |error| Err(LineError::unknown(error));
+        let exited = |exit| TransportError::ProcessExited(ServerExit { exit, stderr: [].into() });
         let refused = |code| TransportError::from(JsonRpcError::new(code, "no"));
         check(Ok(RawJson::new("{}")), &[Expected::Echo, Expected::Result]);
         check(Ok(RawJson::NULL), &[Expected::Result]);
         check(failed(TransportError::Timeout(5)), &[Expected::Timeout]);
-        let gone = [Expected::Exited(ExitStatus::Code(3)), Expected::Gone];
-        check(failed(exited(ExitStatus::Code(3))), &gone);
-        check(failed(exited(ExitStatus::Signal(9))), &[Expected::Gone]);
+        let gone = [Expected::Exited(Exit::Code(3)), Expected::Gone];
+        check(failed(exited(Exit::Code(3))), &gone);
+        check(failed(exited(Exit::Signal(9))), &[Expected::Gone]);
         let closed = [Expected::Gone, Expected::OutputClosed];
         check(failed(TransportError::StdoutNotAvailable), &closed);
         check(failed(TransportError::StdinNotAvailable), &[Expected::InputClosed]);

@@ -1,4 +1,4 @@
-//! What a gate measured and what it found broken, as the one line of JSON that its process prints.
+//! Findings of a gate: figures and failures, printed by its process as one line of JSON.
 
 use std::fmt;
 
@@ -6,34 +6,34 @@ use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Number;
 
-use crate::timing::{Spread, millis};
+use crate::timing::{Percentiles, millis};
 
-/// More failures than these are only counted: the first ones tell.
+/// Failures beyond this number are only counted.
 const SHOWN: usize = 20;
 
-/// The yield of one gate.
+/// Result of one gate.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Findings {
     pub(crate) figures: Figures,
-    /// The first failures, in the order in which they were found.
+    /// The first failures, in order.
     pub(crate) failures: Vec<Failure>,
     pub(crate) n_failures: u64,
-    /// Why the gate could not run here, if it could not.
+    /// Why the gate could not run here.
     pub(crate) skipped: Option<String>,
 }
 
-/// One broken promise, and the seed that shows it again.
+/// One failure, and the seed that reproduces it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Failure {
     pub(crate) seed: u64,
     pub(crate) what: String,
 }
 
-/// Named numbers in the order in which they are shown. A name carries its unit.
+/// Named numbers in display order. A name carries its unit.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub(crate) struct Figures(Vec<(String, Number)>);
 
-/// What a gate comes to.
+/// Verdict on a gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(crate) enum Verdict {
@@ -58,20 +58,20 @@ impl Findings {
         self.figures.0.push((name.to_owned(), Number::from(number)));
     }
 
-    /// A number that is not a count. What is not a number at all is left out.
+    /// Adds a number that is not a count. NaN and infinity are left out.
     pub(crate) fn measure(&mut self, name: &str, number: f64) {
-        self.figures.0.extend(Number::from_f64(number).map(|f64| (name.to_owned(), f64)));
+        self.figures.0.extend(Number::from_f64(number).map(|number| (name.to_owned(), number)));
     }
 
     /// Three figures: `name_p50_ms`, `name_p99_ms`, `name_max_ms`.
-    pub(crate) fn spread(&mut self, name: &str, spread: Spread) {
-        let Spread { p50, p99, max } = spread;
+    pub(crate) fn percentiles(&mut self, name: &str, percentiles: Percentiles) {
+        let Percentiles { p50, p99, max } = percentiles;
         for (part, time) in [("p50", p50), ("p99", p99), ("max", max)] {
             self.measure(&format!("{name}_{part}_ms"), millis(time));
         }
     }
 
-    /// A gate that broke a promise has failed, even if it could not be run to its end.
+    /// A gate with a failure has failed, even if it was also skipped.
     pub(crate) fn verdict(&self) -> Verdict {
         match (&self.skipped, self.n_failures) {
             (_, 1..) => Verdict::Fail,
@@ -99,7 +99,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// An object, whose members keep their order.
+/// Serializes as an object that keeps the order of its members.
 impl Serialize for Figures {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(name, number)| (name, number)))
@@ -140,14 +140,16 @@ mod tests {
         let mut findings = Findings::default();
         findings.count("cycles", 300);
         let ms = Duration::from_millis;
-        findings
-            .spread("clean", Spread { p50: ms(1), p99: ms(2), max: Duration::from_micros(2500) });
+        findings.percentiles(
+            "clean",
+            Percentiles { p50: ms(1), p99: ms(2), max: Duration::from_micros(2500) },
+        );
         findings.measure("nonsense", f64::NAN);
         findings
     }
 
     #[test]
-    fn figures_keep_their_order_on_the_way_through_json() {
+    fn figures_keep_their_order_in_json() {
         let findings = sample();
         let line = serde_json::to_string(&findings).unwrap();
         assert_eq!(
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_one_line_for_people() {
+    fn figures_display_on_one_line() {
         let shown = sample().figures.to_string();
         assert_eq!(shown, "cycles 300 · clean_p50_ms 1.0 · clean_p99_ms 2.0 · clean_max_ms 2.5");
     }
@@ -173,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn one_failure_fails_a_gate_and_a_skip_is_no_pass() {
+    fn one_failure_fails_a_gate_and_a_skip_is_not_a_pass() {
         check(None, 0, Verdict::Pass);
         check(None, 1, Verdict::Fail);
         check(Some("no /proc here"), 0, Verdict::Skipped);
@@ -186,7 +188,7 @@ mod tests {
         for cycle in 0..50 {
             findings.fail(cycle, format!("cycle {cycle}"));
         }
-        let last = findings.failures.last().map(|failures| failures.seed);
+        let last = findings.failures.last().map(|failure| failure.seed);
         assert_eq!((findings.n_failures, findings.failures.len(), last), (50, SHOWN, Some(19)));
     }
 }

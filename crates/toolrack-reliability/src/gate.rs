@@ -1,4 +1,4 @@
-//! The gates: what each of them promises, and how long it may take.
+//! The gates: titles, efforts and time limits.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,33 +6,33 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-/// One promise that is put to the test.
+/// One reliability gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[clap(rename_all = "UPPER")]
 pub(crate) enum Gate {
-    /// No process outlives us
+    /// No process outlives its owner
     G01,
-    /// A dead server fails its calls at once and leaves nothing
+    /// Calls to a dead server fail at once, and nothing leaks
     G02,
     /// Every call has exactly one outcome
     G03,
-    /// A deadline holds whatever the server does
+    /// A deadline holds, whatever the server does
     G04,
-    /// Memory is bounded whatever the server sends
+    /// Memory is bounded, whatever the server sends
     G05,
-    /// A hostile server does no harm to the others
+    /// A hostile server does not harm the others
     G14,
-    /// A daemon that is asked to end does, and leaves nothing
+    /// A daemon stops on request and leaves no process
     G15,
-    /// Broken servers hold up neither the daemon nor the others
+    /// Broken servers delay neither the daemon nor other servers
     G19,
     /// A crash shows as an error at once
     G21,
-    /// A daemon that is killed leaves nothing, and loses nothing
+    /// A killed daemon leaves no process and loses no data
     G22,
 }
 
-/// How much of it.
+/// How long a gate runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Effort {
@@ -79,13 +79,13 @@ impl fmt::Display for Gate {
 }
 
 impl Effort {
-    /// A gate that takes longer has failed. Far beyond what it takes on a busy machine with two cores.
+    /// A gate that takes longer has failed. Far beyond its time on a busy machine with two cores.
     pub(crate) fn limit(self) -> Duration {
-        self.of(Duration::from_mins(4), Duration::from_mins(50))
+        self.select(Duration::from_mins(4), Duration::from_mins(50))
     }
 
-    /// The one of two values that fits.
-    pub(crate) fn of<T>(self, quick: T, full: T) -> T {
+    /// Selects a value by effort.
+    pub(crate) fn select<T>(self, quick: T, full: T) -> T {
         match self {
             Self::Quick => quick,
             Self::Full => full,

@@ -1,8 +1,9 @@
-//! G14: a hostile server among many does no harm to the others.
+//! G14: a hostile server does not harm the other servers of a daemon.
 //!
-//! A server that burns a processor takes it from everybody on the machine, whoever runs it. So calls to the others
-//! are timed three times: in quiet, beside a process that burns a processor and is none of the daemon's, and beside
-//! a server of the daemon that burns one too, floods it, and reads no more. What the last one adds is ours.
+//! A server that burns a CPU slows down the whole machine, also outside of the daemon. So calls to the other servers are
+//! timed three times: without load, beside an unrelated process that burns a CPU, and beside a server of the daemon
+//! that also burns one, floods the daemon and stops reading. The difference between the last two is the daemon's
+//! part.
 
 use std::collections::HashSet;
 use std::io;
@@ -13,40 +14,38 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::daemon::written;
-use crate::daemon::{Entry, Household, Lodger};
-use crate::daemon_client::Wire;
+use crate::daemon::{DaemonHome, RunningDaemon, ServerEntry, history_call_ids};
+use crate::daemon_client::DaemonClient;
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::process::{self, Handle, end_marked};
+use crate::process::{self, ProcessHandle, kill_marked};
 use crate::random::{Random, Seeds};
-use crate::subreaper::Nursery;
-use crate::timing::now;
-use crate::timing::{Spread, millis};
+use crate::subreaper::Subreaper;
+use crate::timing::{Percentiles, millis, now};
 
-/// Servers of the daemon, the hostile one included.
+/// Servers of the daemon, including the hostile one.
 const N_SERVERS: u64 = 20;
 
 const HOSTILE: &str = "hostile";
 
-/// Callers of the others at the same time, and the pause of each between two calls.
+/// Concurrent callers of the healthy servers, and the pause of each between two calls.
 const N_CALLERS: u64 = 4;
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// How much slower the slowest calls may become.
+/// Allowed slowdown of the slowest calls.
 const MAX_RATIO: u32 = 2;
 
-/// After this a server is in full swing.
-const ROUSING: Duration = Duration::from_millis(300);
+/// Time until the load has its full effect.
+const WARM_UP: Duration = Duration::from_millis(300);
 
-/// Calls that the hostile server is not going to read, and how large each is: more than a line keeps for it.
+/// Calls that the hostile server never reads, and their size: more than the transport queues for it.
 const N_UNREAD: usize = 12;
 const UNREAD_BYTES: usize = 1 << 20;
 
 const START_LIMIT: Duration = Duration::from_mins(1);
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
-/// What the hostile server does when it is called. The first one is the quick gate.
+/// Fault plans of the hostile server at a call. The quick gate runs the first one only.
 const PLANS: [(&str, &str); 7] = [
     ("all", "call=burn+stderr(256MiB)+nonsense(forever)"),
     ("spin", "call=spin"),
@@ -57,79 +56,81 @@ const PLANS: [(&str, &str); 7] = [
     ("changed", "call=burn+changed(forever)"),
 ];
 
-/// Calls to healthy servers over some time.
+/// Calls to healthy servers in one time window.
 #[derive(Debug, Default)]
 struct Calls {
     times: Vec<Duration>,
-    /// By which the history knows them.
+    /// Call ids as the history has them.
     ids: HashSet<String>,
     failures: Vec<String>,
 }
 
-pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> Findings {
-    let window = effort.of(Duration::from_secs(4), Duration::from_secs(15));
+pub(crate) fn run(subreaper: &Subreaper, effort: Effort, seeds: &Seeds) -> Findings {
+    let window = effort.select(Duration::from_secs(4), Duration::from_secs(15));
     let mut findings = Findings::default();
     findings.count("servers", N_SERVERS);
-    for (number, (name, plan)) in (0..).zip(PLANS).take(effort.of(1, PLANS.len())) {
-        let (seed, mut random) = seeds.turn(number);
+    for (number, (name, plan)) in (0..).zip(PLANS).take(effort.select(1, PLANS.len())) {
+        let (seed, mut random) = seeds.for_cycle(number);
         crate::print_progress(format!("G14: {name}"));
-        if let Err(what) = expose(&mut findings, nursery, (name, plan), window, &mut random) {
+        if let Err(what) = run_scenario(&mut findings, subreaper, (name, plan), window, &mut random)
+        {
             findings.fail(seed, format!("{name}: {what}"));
         }
     }
     findings
 }
 
-fn expose(
+fn run_scenario(
     findings: &mut Findings,
-    nursery: &Nursery,
+    subreaper: &Subreaper,
     (name, plan): (&str, &str),
     window: Duration,
     random: &mut Random,
 ) -> Result<(), String> {
     let why = |error: io::Error| error.to_string();
-    let mut entries = vec![Entry::scripted(HOSTILE, plan)];
-    entries.extend((1..N_SERVERS).map(|value| Entry::scripted(healthy(value), "")));
-    let household = Household::new(&entries).map_err(why)?;
-    let mut lodger = household.start(nursery)?;
-    lodger.is_ready()?;
-    lodger.has_connected(N_SERVERS, START_LIMIT)?;
-    // What is made once and kept is made now, which is not counted.
-    call_for(&lodger, window / 4, random)?;
-    let quiet = call_for(&lodger, window, random)?;
+    let mut entries = vec![ServerEntry::scripted(HOSTILE, plan)];
+    entries.extend((1..N_SERVERS).map(|number| ServerEntry::scripted(healthy(number), "")));
+    let daemon_home = DaemonHome::new(&entries).map_err(why)?;
+    let mut daemon = daemon_home.start(subreaper)?;
+    daemon.wait_ready()?;
+    daemon.wait_connected(N_SERVERS, START_LIMIT)?;
+    // Warm up caches and connections; not counted.
+    call_for(&daemon, window / 4, random)?;
+    let quiet = call_for(&daemon, window, random)?;
 
-    let elsewhere = Elsewhere::start(nursery).map_err(why)?;
-    thread::sleep(ROUSING);
-    let outside = call_for(&lodger, window, random)?;
+    let elsewhere = CpuBurner::start(subreaper).map_err(why)?;
+    thread::sleep(WARM_UP);
+    let outside = call_for(&daemon, window, random)?;
     drop(elsewhere);
 
     let (inside, n_unanswered) = thread::scope(|scope| {
-        let (lodger, patience) = (&lodger, 2 * ROUSING + window);
-        let rousing: Vec<_> = (0..=N_UNREAD)
-            .map(|value| scope.spawn(move || rouse(lodger, value, patience)))
+        let (daemon, call_timeout) = (&daemon, 2 * WARM_UP + window);
+        let hostile_calls: Vec<_> = (0..=N_UNREAD)
+            .map(|number| scope.spawn(move || call_hostile_server(daemon, number, call_timeout)))
             .collect();
-        thread::sleep(ROUSING);
-        let inside = call_for(lodger, window, random);
-        let unanswered = rousing
+        thread::sleep(WARM_UP);
+        let inside = call_for(daemon, window, random);
+        let unanswered = hostile_calls
             .into_iter()
-            .filter_map(|rousing| rousing.join().ok())
-            .filter(|rousing| *rousing);
+            .filter_map(|call| call.join().ok())
+            .filter(|unanswered| *unanswered);
         (inside, unanswered.count())
     });
     let inside = inside?;
-    lodger.handle.signal(Signal::TERM);
-    let code = lodger.ends_within(STOP_LIMIT);
-    let left = end_marked(&household.marker);
-    let written = written(&household.home().history_file()).map_err(|error| error.to_string())?;
+    daemon.handle.signal(Signal::TERM);
+    let code = daemon.wait_exit(STOP_LIMIT);
+    let left = kill_marked(&daemon_home.marker);
+    let history_call_ids =
+        history_call_ids(&daemon_home.home().history_file()).map_err(|error| error.to_string())?;
     add(findings, name, [("quiet", &quiet), ("outside", &outside), ("inside", &inside)]);
     if n_unanswered != N_UNREAD + 1 {
         return Err(format!("only {n_unanswered} calls to the hostile server had to wait"));
     }
     if code != Some(0) || !left.is_empty() {
-        return Err(format!("asked to end, the daemon exited with {code:?} and left {left:?}"));
+        return Err(format!("after SIGTERM the daemon exited with {code:?} and left {left:?}"));
     }
-    // What the hostile server does pushes nothing out of the queues that all servers share.
-    let n_lost = inside.ids.difference(&written).count();
+    // The hostile server must not push records out of the queues that all servers share.
+    let n_lost = inside.ids.difference(&history_call_ids).count();
     if n_lost > 0 {
         let n_calls = inside.ids.len();
         return Err(format!(
@@ -139,12 +140,12 @@ fn expose(
     judge(&outside, &inside)
 }
 
-/// Makes a call to the hostile server that is not going to be answered. Whether it was not.
-fn rouse(lodger: &Lodger<'_>, number: usize, patience: Duration) -> bool {
-    // The first one makes it hostile, the others are more than it reads.
+/// Makes a call to the hostile server, and returns whether it stayed unanswered.
+fn call_hostile_server(daemon: &RunningDaemon<'_>, number: usize, call_timeout: Duration) -> bool {
+    // The first call triggers the fault; the others are more than the server reads.
     let text = if number == 0 { String::new() } else { "x".repeat(UNREAD_BYTES) };
-    let called = Wire::open(lodger.socket(), patience)
-        .and_then(|mut wire| wire.call(HOSTILE, "echo", &json!({ "text": text })));
+    let called = DaemonClient::open(daemon.socket(), call_timeout)
+        .and_then(|mut client| client.call(HOSTILE, "echo", &json!({ "text": text })));
     let silence = [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut];
     called.is_err_and(|error| silence.contains(&error.kind()))
 }
@@ -153,7 +154,7 @@ fn add(findings: &mut Findings, plan: &str, phases: [(&str, &Calls); 3]) {
     let prefix = if plan == "all" { String::new() } else { format!("{plan}_") };
     for (phase, calls) in phases {
         findings.count(&format!("{prefix}{phase}_calls"), calls.times.len() as u64);
-        let spread = Spread::of(calls.times.clone());
+        let spread = Percentiles::from_times(calls.times.clone());
         findings.measure(&format!("{prefix}{phase}_p50_ms"), millis(spread.p50));
         findings.measure(&format!("{prefix}{phase}_p99_ms"), millis(spread.p99));
     }
@@ -164,23 +165,29 @@ fn judge(outside: &Calls, inside: &Calls) -> Result<(), String> {
         let n_failures = inside.failures.len() + outside.failures.len();
         return Err(format!("{n_failures} calls to healthy servers failed: {first}"));
     }
-    let p99 = |calls: &Calls| Spread::of(calls.times.clone()).p99;
+    let p99 = |calls: &Calls| Percentiles::from_times(calls.times.clone()).p99;
     let (outside, inside) = (p99(outside), p99(inside));
     if inside.is_zero() || inside > outside * MAX_RATIO {
-        return Err(format!("p99 of the others is {inside:?}, with a stranger it is {outside:?}"));
+        return Err(format!(
+            "p99 of the other servers is {inside:?}, beside an unrelated process it is {outside:?}"
+        ));
     }
     Ok(())
 }
 
-/// Calls healthy servers for so long.
-fn call_for(lodger: &Lodger<'_>, window: Duration, random: &mut Random) -> Result<Calls, String> {
+/// Calls healthy servers for the given time.
+fn call_for(
+    daemon: &RunningDaemon<'_>,
+    window: Duration,
+    random: &mut Random,
+) -> Result<Calls, String> {
     let deadline = now() + window;
     let streams: Vec<Random> =
-        (0..N_CALLERS).map(|value| Random::new(random.draw(), value)).collect();
+        (0..N_CALLERS).map(|stream| Random::new(random.draw(), stream)).collect();
     let parts: Vec<io::Result<Calls>> = thread::scope(|scope| {
         let callers: Vec<_> = streams
             .into_iter()
-            .map(|stream| scope.spawn(move || call_until(lodger, deadline, stream)))
+            .map(|stream| scope.spawn(move || call_until(daemon, deadline, stream)))
             .collect();
         let crashed = |_panic| Err(io::Error::other("a caller crashed"));
         callers.into_iter().map(|caller| caller.join().unwrap_or_else(crashed)).collect()
@@ -195,15 +202,19 @@ fn call_for(lodger: &Lodger<'_>, window: Duration, random: &mut Random) -> Resul
     Ok(all)
 }
 
-fn call_until(lodger: &Lodger<'_>, deadline: Instant, mut random: Random) -> io::Result<Calls> {
-    let mut wire = lodger.wire()?;
+fn call_until(
+    daemon: &RunningDaemon<'_>,
+    deadline: Instant,
+    mut random: Random,
+) -> io::Result<Calls> {
+    let mut client = daemon.client()?;
     let mut calls = Calls::default();
     while now() < deadline {
         let server = healthy(1 + random.below(N_SERVERS - 1));
-        let begun = now();
-        let answer = wire.call(&server, "echo", &json!({ "text": "x" }))?;
-        calls.times.push(begun.elapsed());
-        match answer.sound() {
+        let started_at = now();
+        let response = client.call(&server, "echo", &json!({ "text": "x" }))?;
+        calls.times.push(started_at.elapsed());
+        match response.success_body() {
             Ok(body) => calls.ids.extend(body.get("id").and_then(Value::as_str).map(str::to_owned)),
             Err(error) => calls.failures.push(error.to_string()),
         }
@@ -216,20 +227,20 @@ fn healthy(number: u64) -> String {
     format!("healthy-{number}")
 }
 
-/// A process that burns a processor and is none of the daemon's. Killed when dropped.
-struct Elsewhere(Handle);
+/// An unrelated process that burns a CPU. Killed on drop.
+struct CpuBurner(ProcessHandle);
 
-impl Elsewhere {
-    fn start(nursery: &Nursery) -> io::Result<Self> {
+impl CpuBurner {
+    fn start(subreaper: &Subreaper) -> io::Result<Self> {
         let mut command = process::program(process::scripted_server()?);
         command.args(["--plan", "start=spin"]);
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        let (_child, handle) = nursery.start(&mut command)?;
+        let (_child, handle) = subreaper.start(&mut command)?;
         Ok(Self(handle))
     }
 }
 
-impl Drop for Elsewhere {
+impl Drop for CpuBurner {
     fn drop(&mut self) {
         self.0.kill();
     }
@@ -245,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn others_may_take_twice_as_long_and_may_not_fail() {
+    fn healthy_calls_may_be_twice_as_slow_but_not_fail() {
         let fine = calls(10, &[]);
         assert_eq!(judge(&fine, &calls(20, &[])), Ok(()));
         for bad in [calls(21, &[]), calls(10, &["503"]), Calls::default()] {

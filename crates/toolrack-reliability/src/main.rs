@@ -1,7 +1,30 @@
-//! The reliability gates: processes are killed, servers misbehave, and what was promised is counted.
+//! Reliability gates: this program kills processes, injects faults, sends floods, and checks the promises.
 //!
-//! One process runs each gate and is thrown away afterwards, so that no gate can hide behind another's
-//! descriptors, threads or memory. It is this same program, as is everything that gets killed.
+//! | module | what it holds |
+//! |---|---|
+//! | `orphans` | G01: no process outlives its owner |
+//! | `server_kill` | G02: calls to a dead server fail at once |
+//! | `one_outcome` | G03: every call has exactly one outcome |
+//! | `deadline`, `fault_plans` | G04: deadlines hold under every fault |
+//! | `memory` | G05: memory is bounded under every flood |
+//! | `hostile_server` | G14: a hostile server does not harm the others |
+//! | `daemon_stop` | G15: a daemon stops on request |
+//! | `startup` | G19: broken servers delay nothing |
+//! | `crash_status` | G21: a crash shows as an error at once |
+//! | `daemon_kill` | G22: a killed daemon loses no acknowledged data |
+//! | `suite`, `gate`, `cli`, `findings`, `report` | run of the gates, command line, results |
+//! | `daemon`, `daemon_client`, `owner`, `peer` | processes under test and clients of them |
+//! | `process`, `process_table`, `subreaper` | process handles, `/proc`, adoption of orphans |
+//! | `call_log`, `random`, `timing` | log of calls, seeded random numbers, percentiles |
+//!
+//! Invariants:
+//!
+//! - Each gate runs in its own process, so that no gate inherits descriptors, threads or memory of another. That
+//!   process is this same program, as is everything that gets killed.
+//! - Every wait has a limit, and no process of a gate outlives it.
+//! - A seed reproduces the random choices of a failure.
+//!
+//! Start reading at `suite`, then at one gate.
 
 mod call_log;
 mod cli;
@@ -41,16 +64,16 @@ use crate::findings::Findings;
 use crate::gate::Gate;
 use crate::owner::Sweep;
 use crate::random::Seeds;
-use crate::subreaper::Nursery;
+use crate::subreaper::Subreaper;
 
 fn main() -> anyhow::Result<ExitCode> {
-    // Every server started from here on is guarded by a copy of this program.
+    // This program is also the guardian of every server that it starts.
     toolrack_stdio::init();
     let Cli { role, run } = Cli::parse();
     match role {
         None => suite::run(&run),
         Some(Role::Gate(args)) => {
-            print_result(serde_json::to_string(&open(args)?)?);
+            print_result(serde_json::to_string(&run_gate(args)?)?);
             Ok(ExitCode::SUCCESS)
         }
         Some(Role::Victim(args)) => {
@@ -61,32 +84,34 @@ fn main() -> anyhow::Result<ExitCode> {
             print_result(serde_json::to_string(&measured)?);
             Ok(ExitCode::SUCCESS)
         }
-        Some(Role::Daemon(args)) => daemon::run(&args.home),
+        Some(Role::Daemon(args)) => daemon::run_role(&args.home),
     }
 }
 
-fn open(args: GateArgs) -> anyhow::Result<Findings> {
+fn run_gate(args: GateArgs) -> anyhow::Result<Findings> {
     let GateArgs { gate, effort, seeds } = args;
-    let seeds = Seeds::of(seeds).context("no seeds")?;
+    let seeds = Seeds::from_list(seeds).context("no seeds")?;
     match gate {
-        Gate::G01 => in_nursery(|value| Ok(orphans::run(value, effort, &seeds))),
+        Gate::G01 => with_subreaper(|subreaper| Ok(orphans::run(subreaper, effort, &seeds))),
         Gate::G02 => in_runtime(server_kill::run(effort, &seeds)),
         Gate::G03 => in_runtime(one_outcome::run(effort, &seeds)),
         Gate::G04 => in_runtime(deadline::run(effort, &seeds)),
         Gate::G05 => memory::run(effort, &seeds),
-        Gate::G14 => in_nursery(|value| Ok(hostile_server::run(value, effort, &seeds))),
-        Gate::G15 => in_nursery(|value| daemon_stop::run(value, effort, &seeds)),
-        Gate::G19 => in_nursery(|value| startup::run(value, effort, &seeds)),
+        Gate::G14 => with_subreaper(|subreaper| Ok(hostile_server::run(subreaper, effort, &seeds))),
+        Gate::G15 => with_subreaper(|subreaper| daemon_stop::run(subreaper, effort, &seeds)),
+        Gate::G19 => with_subreaper(|subreaper| startup::run(subreaper, effort, &seeds)),
         Gate::G21 => in_runtime(crash_status::run(effort, &seeds)),
-        Gate::G22 => in_nursery(|value| daemon_kill::run(value, effort, &seeds)),
+        Gate::G22 => with_subreaper(|subreaper| daemon_kill::run(subreaper, effort, &seeds)),
     }
 }
 
-/// Not beside a runtime, which would wait for children of its own.
-fn in_nursery(gate: impl FnOnce(&Nursery) -> anyhow::Result<Findings>) -> anyhow::Result<Findings> {
-    match Nursery::open() {
-        Ok(nursery) => gate(&nursery),
-        Err(error) => Ok(Findings::skipped(format!("orphans cannot be adopted: {error}"))),
+/// Runs a gate that starts child processes. There must be no runtime, which would wait for children of its own.
+fn with_subreaper(
+    gate: impl FnOnce(&Subreaper) -> anyhow::Result<Findings>,
+) -> anyhow::Result<Findings> {
+    match Subreaper::open() {
+        Ok(subreaper) => gate(&subreaper),
+        Err(error) => Ok(Findings::skipped(format!("cannot become the child subreaper: {error}"))),
     }
 }
 
@@ -103,7 +128,7 @@ pub(crate) fn print_result(text: impl fmt::Display) {
     println!("{text}");
 }
 
-#[expect(clippy::print_stderr, reason = "what is going on is talk, not a result")]
+#[expect(clippy::print_stderr, reason = "progress goes to stderr")]
 pub(crate) fn print_progress(text: impl fmt::Display) {
     eprintln!("  … {text}");
 }

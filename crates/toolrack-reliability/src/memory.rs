@@ -1,4 +1,6 @@
-//! G05: whatever a server sends, our memory stays within bounds, and the same server answers afterwards.
+//! G05: memory stays bounded, whatever a server sends, and the same server still answers afterwards.
+//!
+//! Each flood runs in a process of its own, which measures its own memory.
 
 use std::fs;
 use std::io::Write as _;
@@ -9,19 +11,18 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolrack_testkit::Marker;
-use toolrack_transport::{RawJson, RequestError, Transport as _};
+use toolrack_transport::{Line as _, LineError, RawJson};
 
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::peer::{Peer, Script};
-use crate::process;
-use crate::process::{end_marked, listen};
+use crate::peer::{Peer, ServerScript};
+use crate::process::{self, kill_marked, run_to_exit};
 use crate::random::Seeds;
 
-/// How far the peak may lie above what a client with an open line needs.
+/// Allowed peak above the baseline of a client with an open transport.
 const BOUND_KIB: u64 = 48 << 10;
 
-/// How long one flood may take.
+/// Time limit for one flood.
 const LIMIT: Duration = Duration::from_mins(6);
 
 pub(crate) fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
@@ -33,34 +34,37 @@ pub(crate) fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
         let name = value_name(*flood);
         crate::print_progress(format!("G05: {name}"));
         let marker = Marker::new();
-        let effort = effort.of("quick", "full");
-        let mut child = process::ourselves()?;
+        let effort = effort.select("quick", "full");
+        let mut child = process::own_program()?;
         child.args(["measure", &name, "--effort", effort, "--marker", marker.value()]);
-        let said = listen(&mut child, LIMIT)?;
+        let output = run_to_exit(&mut child, LIMIT)?;
         let figure = name.replace('-', "_");
-        match serde_json::from_str::<Measured>(said.printed.trim()) {
+        match serde_json::from_str::<Measured>(output.stdout.trim()) {
             Ok(measured) => {
                 let over_kib = measured.peak_kib.saturating_sub(measured.baseline_kib);
                 findings.count(&format!("{figure}_kib"), over_kib);
-                findings.count(&format!("{figure}_came"), measured.came);
+                findings.count(&format!("{figure}_came"), measured.received);
                 if let Err(what) = judge(&measured) {
                     findings.fail(seed, format!("{name}: {what}"));
                 }
             }
-            Err(_) => findings.fail(seed, format!("{name}: nothing was measured: {}", said.ending)),
+            Err(_) => {
+                findings
+                    .fail(seed, format!("{name}: nothing was measured: {}", output.exit_status));
+            }
         }
-        let left = end_marked(&marker);
+        let left = kill_marked(&marker);
         if !left.is_empty() {
-            findings.fail(seed, format!("{name}: left behind and ended: {left:?}"));
+            findings.fail(seed, format!("{name}: left behind and killed: {left:?}"));
         }
     }
     Ok(findings)
 }
 
 fn judge(measured: &Measured) -> Result<(), String> {
-    let Measured { baseline_kib, peak_kib, came } = measured;
-    if *came == 0 {
-        return Err("no flood came, so nothing was put to the test".to_owned());
+    let Measured { baseline_kib, peak_kib, received } = measured;
+    if *received == 0 {
+        return Err("no flood arrived, so nothing was tested".to_owned());
     }
     if peak_kib.saturating_sub(*baseline_kib) > BOUND_KIB {
         return Err(format!(
@@ -71,42 +75,39 @@ fn judge(measured: &Measured) -> Result<(), String> {
 }
 
 fn value_name(flood: Flood) -> String {
-    flood
-        .to_possible_value()
-        .map(|possible_value| possible_value.get_name().to_owned())
-        .unwrap_or_default()
+    flood.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// Calls before the flood, so that what is needed for any call is not blamed on it.
+/// Calls before the flood, so that the baseline includes what every call needs.
 const N_WARM: usize = 3;
 
-/// How long one call may take, the flood included.
-const PATIENCE: Duration = Duration::from_mins(5);
+/// Timeout of one call, including the flood.
+const CALL_TIMEOUT: Duration = Duration::from_mins(5);
 
-/// How long is waited for an answer that does not come.
-const IN_VAIN: Duration = Duration::from_secs(10);
+/// Timeout of a call that gets no response.
+const NO_RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many tools a server has that has too many.
+/// Number of tools in the tool floods.
 const N_TOOLS: usize = 50_000;
 
-/// What a server sends too much of.
+/// Kind of flood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Flood {
-    /// A line that does not end
+    /// A line without an end
     OpenLine,
-    /// A line of junk before the answer
+    /// A junk line before the response
     LongLine,
-    /// An answer with its id in front
+    /// A response with its id in front
     HugeAnswer,
-    /// An answer with its id at the end
+    /// A response with its id at the end
     HugeAnswerBack,
     /// Lines on stderr
     Stderr,
-    /// One line on stderr that does not end
+    /// One stderr line without an end
     StderrRaw,
     /// Notifications
     Notifications,
-    /// Requests
+    /// Requests from the server
     Pings,
     /// Tools on one page
     Tools,
@@ -114,21 +115,22 @@ pub(crate) enum Flood {
     ToolPages,
 }
 
-/// What was measured, as the one line of JSON that is printed.
+/// Measurement, printed as one line of JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Measured {
     pub(crate) baseline_kib: u64,
     pub(crate) peak_kib: u64,
-    /// What the flood was, as far as it could be counted.
-    pub(crate) came: u64,
+    /// Amount of the flood, as far as it can be counted.
+    #[serde(rename = "came")]
+    pub(crate) received: u64,
 }
 
 impl Flood {
-    /// How the server is started. The flood comes with the first request after the warm-up.
+    /// Arguments of the server. The flood comes with the first request after the warm-up.
     fn args(self, effort: Effort) -> Vec<String> {
-        let size = effort.of("64MiB", "1GiB");
-        let n_messages = effort.of(600_000, 10_000_000);
-        let n_pings = effort.of(500_000, 5_000_000);
+        let size = effort.select("64MiB", "1GiB");
+        let n_messages = effort.select(600_000, 10_000_000);
+        let n_pings = effort.select(500_000, 5_000_000);
         let nth = N_WARM + 1;
         let plan = match self {
             Self::OpenLine => format!("call:{nth}=huge({size},open)"),
@@ -143,18 +145,18 @@ impl Flood {
         };
         let n_tools = N_TOOLS.to_string();
         let extra: &[&str] = match self {
-            // Thirty megabytes, a little less than a line may have.
+            // 30 MB, just below the line limit.
             Self::Tools => &["--tools", &n_tools, "--schema-bytes", "512"],
             Self::ToolPages => {
                 &["--tools", &n_tools, "--schema-bytes", "2KiB", "--page-size", "1000"]
             }
             _ => &[],
         };
-        ["--plan", &plan].iter().chain(extra).map(|value| (*value).to_owned()).collect()
+        ["--plan", &plan].iter().chain(extra).map(|arg| (*arg).to_owned()).collect()
     }
 }
 
-/// Lets a server flood this process, and measures.
+/// Runs a flood against this process and measures the memory.
 pub(crate) fn measure_flood(
     flood: Flood,
     effort: Effort,
@@ -168,48 +170,57 @@ pub(crate) fn measure_flood(
 async fn measure(flood: Flood, effort: Effort, marker: &str) -> anyhow::Result<Measured> {
     let args = flood.args(effort);
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
-    let peer = Script::new(marker, &args)?.meet(PATIENCE).await?;
+    let peer = ServerScript::new(marker, &args)?.connect(CALL_TIMEOUT).await?;
     for _ in 0..N_WARM {
-        peer.echo("warm", "0", PATIENCE).await?;
+        peer.echo("warm", "0", CALL_TIMEOUT).await?;
     }
     let baseline_kib = status("VmRSS")?;
-    forget_peak()?;
-    let came = suffer(&peer, flood).await?;
+    reset_peak_rss()?;
+    let received = run_flood(&peer, flood).await?;
     let peak_kib = status("VmHWM")?;
-    peer.echo("after", "0", PATIENCE).await.context("the server does not answer any more")?;
-    peer.line.close().await;
-    Ok(Measured { baseline_kib, peak_kib, came })
+    peer.echo("after", "0", CALL_TIMEOUT).await.context("the server does not answer any more")?;
+    peer.transport.close().await;
+    Ok(Measured { baseline_kib, peak_kib, received })
 }
 
-async fn suffer(peer: &Peer, flood: Flood) -> anyhow::Result<u64> {
+async fn run_flood(peer: &Peer, flood: Flood) -> anyhow::Result<u64> {
     match flood {
         Flood::OpenLine => {
-            // The junk swallows the answer behind it, so the server is heard again one call later.
-            ensure!(peer.echo("flood", "0", IN_VAIN).await.is_err(), "an answer without an end");
-            ensure!(peer.echo("next", "0", IN_VAIN).await.is_err(), "an answer behind the junk");
-            Ok(peer.line.stats().oversize)
+            // The junk swallows the response behind it, so the server answers again one call later.
+            ensure!(
+                peer.echo("flood", "0", NO_RESPONSE_TIMEOUT).await.is_err(),
+                "an answer without an end"
+            );
+            ensure!(
+                peer.echo("next", "0", NO_RESPONSE_TIMEOUT).await.is_err(),
+                "an answer behind the junk"
+            );
+            Ok(peer.transport.diagnosis().oversize)
         }
         Flood::LongLine | Flood::HugeAnswer | Flood::HugeAnswerBack => {
-            ensure!(peer.echo("flood", "0", PATIENCE).await.is_err(), "an answer over the limit");
-            Ok(peer.line.stats().oversize)
+            ensure!(
+                peer.echo("flood", "0", CALL_TIMEOUT).await.is_err(),
+                "an answer over the limit"
+            );
+            Ok(peer.transport.diagnosis().oversize)
         }
         Flood::Stderr | Flood::StderrRaw => {
-            peer.echo("flood", "0", PATIENCE).await?;
-            Ok(peer.line.stats().stderr.len() as u64)
+            peer.echo("flood", "0", CALL_TIMEOUT).await?;
+            Ok(peer.transport.diagnosis().stderr.len() as u64)
         }
         Flood::Notifications => {
-            peer.echo("flood", "0", PATIENCE).await?;
+            peer.echo("flood", "0", CALL_TIMEOUT).await?;
             Ok(peer.n_notifications())
         }
         Flood::Pings => {
-            peer.echo("flood", "0", PATIENCE).await?;
-            Ok(peer.line.stats().messages)
+            peer.echo("flood", "0", CALL_TIMEOUT).await?;
+            Ok(peer.transport.diagnosis().messages)
         }
         Flood::Tools | Flood::ToolPages => count_tools(peer).await,
     }
 }
 
-/// Follows the list from page to page. Only names and cursors are read, as a catalogue would.
+/// Follows the pages of `tools/list`, decoding only names and cursors.
 async fn count_tools(peer: &Peer) -> anyhow::Result<u64> {
     let mut n_tools = 0;
     let mut params = json!({});
@@ -224,8 +235,8 @@ async fn count_tools(peer: &Peer) -> anyhow::Result<u64> {
     }
 }
 
-async fn list_page(peer: &Peer, params: &Value) -> Result<RawJson, RequestError> {
-    peer.ask("tools/list", params, PATIENCE).await
+async fn list_page(peer: &Peer, params: &Value) -> Result<RawJson, LineError> {
+    peer.request("tools/list", params, CALL_TIMEOUT).await
 }
 
 #[derive(Deserialize)]
@@ -241,10 +252,10 @@ struct NamedTool {
     _name: serde::de::IgnoredAny,
 }
 
-/// Forgets the highest resident size, so that `VmHWM` tells of what follows.
-fn forget_peak() -> anyhow::Result<()> {
+/// Resets the peak resident size, so that `VmHWM` covers only the flood.
+fn reset_peak_rss() -> anyhow::Result<()> {
     let mut file = fs::OpenOptions::new().write(true).open("/proc/self/clear_refs")?;
-    file.write_all(b"5").context("the peak of resident memory cannot be reset")
+    file.write_all(b"5").context("cannot reset the peak of resident memory")
 }
 
 fn status(field: &str) -> anyhow::Result<u64> {
@@ -263,13 +274,13 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(baseline_kib: u64, peak_kib: u64, came: u64, expected: Result<(), &str>) {
-        let judged = judge(&Measured { baseline_kib, peak_kib, came });
+    fn check(baseline_kib: u64, peak_kib: u64, received: u64, expected: Result<(), &str>) {
+        let judged = judge(&Measured { baseline_kib, peak_kib, received });
         assert_eq!(judged, expected.map_err(str::to_owned));
     }
 
     #[test]
-    fn memory_is_judged_by_what_the_flood_added() {
+    fn memory_is_judged_by_the_growth() {
         check(5_000, 5_000 + BOUND_KIB, 1, Ok(()));
         check(5_000, 4_000, 1, Ok(()));
         check(
@@ -278,18 +289,18 @@ mod tests {
             1,
             Err("the peak of 54153 KiB lies more than 49152 KiB above 5000 KiB"),
         );
-        check(5_000, 5_000, 0, Err("no flood came, so nothing was put to the test"));
+        check(5_000, 5_000, 0, Err("no flood arrived, so nothing was tested"));
     }
 
     #[test]
-    fn a_field_is_found_by_its_whole_name() {
+    fn status_field_matches_its_whole_name() {
         assert_eq!(kib("VmRSS:\t  10 kB\nVmHWM:\t    2048 kB\n", "VmHWM"), Some(2048));
         assert_eq!(kib("VmHWMX:\t    2048 kB\n", "VmHWM"), None);
         assert_eq!(kib("VmHWM:\tmuch\n", "VmHWM"), None);
     }
 
     #[test]
-    fn a_flood_comes_after_the_warm_up() {
+    fn flood_comes_after_the_warm_up() {
         let check = |flood: Flood, effort, expected: &[&str]| {
             assert_eq!(flood.args(effort), expected);
         };

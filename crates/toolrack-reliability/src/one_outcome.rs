@@ -1,6 +1,6 @@
-//! G03: a thousand calls at a time to servers that crash, hang and babble, and each has one outcome.
+//! G03: a thousand concurrent calls to servers that crash, hang and send garbage; each call has exactly one outcome.
 //!
-//! The callers keep a ledger, the servers keep a journal, and afterwards the two are compared.
+//! The callers keep a call log, the servers keep a journal, and the gate compares the two.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -13,53 +13,54 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use toolrack_testkit::{Event, Journal, Marker};
-use toolrack_transport::{Delivery, RawJson, RequestError, Transport as _, TransportError};
+use toolrack_testkit::{Journal, JournalEvent, Marker};
+use toolrack_transport::{Delivery, Line as _, LineError, RawJson, TransportError};
 
-use crate::call_log::{Fault, Kind, Ledger, Outcome};
+use crate::call_log::{CallLog, Outcome, OutcomeKind, ViolationKind};
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::peer::{Peer, Script, texts};
-use crate::process::end_marked;
+use crate::peer::{Peer, ServerScript, texts};
+use crate::process::kill_marked;
 use crate::random::{Random, Seeds};
 use crate::timing::millis;
 
-/// What happens to calls: 5 % crash, 5 % hang, 5 % garbage, 5 % late or twice, 80 % nothing.
+/// Faults per call: 5 % crash, 5 % hang, 5 % garbage, 5 % late or duplicate, 80 % none.
 const MIX: &str = "ok=80,exit(1)=3,kill(KILL)=2,hang=5,garbage(text,2)=2,nonsense(1)=2,shape(both)=1,\
                    late(50ms)=2,late(1500ms)=1,dup=2";
 
-/// Calls under way at the same time.
+/// Concurrent calls.
 const N_CALLERS: usize = 1_000;
 
-/// Servers at the same time. A crash takes all calls to its server along, so they are many.
-const N_LANES: usize = 50;
+/// Concurrent servers. Many, because a crash fails all calls to its server.
+const N_PARALLEL: usize = 50;
 
-/// How long a caller waits, at least and at most.
-const PATIENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_millis(1_250));
+/// Timeout of a call: minimum and maximum.
+const CALL_TIMEOUT: (Duration, Duration) =
+    (Duration::from_millis(500), Duration::from_millis(1_250));
 
-/// Two in a hundred calls are larger than a pipe, so that some of them are cut off half way.
+/// Percentage and size of large calls. They exceed a pipe buffer, so that some are cut off half-way.
 const LARGE: (u64, usize) = (2, 100 << 10);
 
-/// When a batch is over that makes no progress. Far more than it takes.
+/// Time limit for a batch. Far more than it needs.
 const BATCH_LIMIT: Duration = Duration::from_mins(2);
 
-/// A batch under way.
+/// A batch in progress.
 struct Batch {
     started: Instant,
     n_calls: u64,
     n_begun: AtomicU64,
     seed: u64,
-    ledger: Mutex<Ledger>,
+    call_log: Mutex<CallLog>,
 }
 
-/// What the batches came to together.
+/// Totals of all batches.
 #[derive(Default)]
 struct Totals {
     n_calls: u64,
     n_executed: u64,
-    n_lines: u64,
-    kinds: HashMap<Kind, u64>,
-    faults: HashMap<Fault, u64>,
+    n_servers: u64,
+    kinds: HashMap<OutcomeKind, u64>,
+    faults: HashMap<ViolationKind, u64>,
     lateness: Duration,
 }
 
@@ -67,11 +68,11 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     let mut findings = Findings::default();
     let mut totals = Totals::default();
     let dir = tempfile::tempdir()?;
-    // As many batches as it takes to give each seed a turn, and none that would not fit in memory.
-    let n_batches = effort.of(seeds.all().len() as u64, 40);
-    let n_calls = effort.of(21_000_u64.div_ceil(n_batches), 50_000);
+    // At least one batch per seed, and none too large for memory.
+    let n_batches = effort.select(seeds.all().len() as u64, 40);
+    let n_calls = effort.select(21_000_u64.div_ceil(n_batches), 50_000);
     for number in 0..n_batches {
-        let (seed, _) = seeds.turn(number);
+        let (seed, _) = seeds.for_cycle(number);
         let journal = dir.path().join(format!("journal-{number}"));
         let marker = Marker::new();
         let batch = Arc::new(Batch {
@@ -79,13 +80,13 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
             n_calls,
             n_begun: AtomicU64::new(0),
             seed,
-            ledger: Mutex::default(),
+            call_log: Mutex::default(),
         });
-        totals.n_lines += play(&batch, &journal, &marker).await?;
+        totals.n_servers += run_batch(&batch, &journal, &marker).await?;
         compare(&batch, &journal, &mut totals, &mut findings)?;
-        let left = end_marked(&marker);
+        let left = kill_marked(&marker);
         if !left.is_empty() {
-            findings.fail(seed, format!("left behind and ended: {left:?}"));
+            findings.fail(seed, format!("left behind and killed: {left:?}"));
         }
         std::fs::remove_file(&journal).context("the journal")?;
         crate::print_progress(format!("G03: {} calls compared", totals.n_calls));
@@ -94,44 +95,44 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     Ok(findings)
 }
 
-/// Makes all calls of a batch, ends every server, and says how many lines it took.
-async fn play(batch: &Arc<Batch>, journal: &Path, marker: &Marker) -> anyhow::Result<u64> {
+/// Makes all calls of a batch, stops every server, and returns the number of servers used.
+async fn run_batch(batch: &Arc<Batch>, journal: &Path, marker: &Marker) -> anyhow::Result<u64> {
     let journal = journal.to_string_lossy();
     let script =
-        Script::new(marker.value(), &["--mix", MIX, "--seed", "pid", "--journal", &journal])?;
-    let lanes = Lanes::open(&script, N_LANES);
+        ServerScript::new(marker.value(), &["--mix", MIX, "--seed", "pid", "--journal", &journal])?;
+    let slots = ServerSlots::open(&script, N_PARALLEL);
     let mut callers = JoinSet::new();
-    for (lane, stream) in lanes.iter().cycle().zip(0..N_CALLERS) {
+    for (slot, stream) in slots.iter().cycle().zip(0..N_CALLERS) {
         let random = Random::new(batch.seed, stream as u64);
-        callers.spawn(call_in_turn(Arc::clone(batch), lane.clone(), random));
+        callers.spawn(call_in_turn(Arc::clone(batch), slot.clone(), random));
     }
-    // A call that has no outcome by then is missing in the ledger, and found there.
+    // A call without an outcome by then is missing in the log, and found there.
     if timeout(BATCH_LIMIT, callers.join_all()).await.is_err() {
         crate::print_progress("G03: a batch did not end in time");
     }
-    Ok(lanes.close().await)
+    Ok(slots.close().await)
 }
 
-async fn call_in_turn(batch: Arc<Batch>, mut lane: Lane, mut random: Random) {
+async fn call_in_turn(batch: Arc<Batch>, mut slot: ServerSlot, mut random: Random) {
     let mut dead = None;
     while batch.n_begun.fetch_add(1, Ordering::Relaxed) < batch.n_calls {
-        let patience = random.time(PATIENCE.0, PATIENCE.1);
+        let call_timeout = random.time(CALL_TIMEOUT.0, CALL_TIMEOUT.1);
         let is_large = random.below(100) < LARGE.0;
         let text = if is_large { "x".repeat(LARGE.1) } else { "text".to_owned() };
-        let Some(peer) = lane.peer(dead.as_ref()).await else { return };
+        let Some(peer) = slot.peer(dead.as_ref()).await else { return };
         let issued = batch.started.elapsed();
-        let nonce = batch.ledger().issue(issued + patience);
-        let outcome = peer.echo(&text, &nonce.to_string(), patience).await;
+        let nonce = batch.call_log().issue(issued + call_timeout);
+        let outcome = peer.echo(&text, &nonce.to_string(), call_timeout).await;
         let at = batch.started.elapsed();
         let (kind, echoed) = classify(&outcome, &text);
-        batch.ledger().settle(nonce, Outcome { kind, at, echoed });
-        // Whoever went on calling a dead server would be refused thousands of times until the next one.
-        dead = outcome.is_err_and(|failure| is_over(&failure.error)).then_some(peer);
+        batch.call_log().record_outcome(nonce, Outcome { kind, at, echoed });
+        // Avoid a dead server: it would reject thousands of calls until the next one starts.
+        dead = outcome.is_err_and(|failure| is_closed(&failure.error)).then_some(peer);
     }
 }
 
-/// Whether the failure says that the line takes no more calls.
-fn is_over(error: &TransportError) -> bool {
+/// Whether the error means that the transport takes no more calls.
+fn is_closed(error: &TransportError) -> bool {
     matches!(
         error,
         TransportError::ProcessExited(_)
@@ -141,19 +142,19 @@ fn is_over(error: &TransportError) -> bool {
     )
 }
 
-/// How a call ended, and the nonce that came back. A result that lost its text lost its nonce, too.
-fn classify(outcome: &Result<RawJson, RequestError>, text: &str) -> (Kind, Option<u64>) {
+/// Classifies an outcome and extracts the nonce. A result without its text has no nonce.
+fn classify(outcome: &Result<RawJson, LineError>, text: &str) -> (OutcomeKind, Option<u64>) {
     match outcome {
         Ok(result) => {
             let nonce = texts(result).and_then(|texts| match &*texts {
                 [came, nonce] if came == text => nonce.parse().ok(),
                 _ => None,
             });
-            (Kind::Ok, nonce)
+            (OutcomeKind::Ok, nonce)
         }
-        Err(RequestError { delivery: Delivery::NotSent, .. }) => (Kind::NotSent, None),
-        Err(RequestError { delivery: Delivery::Unknown, .. }) => (Kind::Unknown, None),
-        Err(RequestError { delivery: Delivery::Answered, .. }) => (Kind::Answered, None),
+        Err(LineError { delivery: Delivery::NotSent, .. }) => (OutcomeKind::NotSent, None),
+        Err(LineError { delivery: Delivery::Unknown, .. }) => (OutcomeKind::Unknown, None),
+        Err(LineError { delivery: Delivery::Answered, .. }) => (OutcomeKind::Answered, None),
     }
 }
 
@@ -164,126 +165,130 @@ fn compare(
     findings: &mut Findings,
 ) -> anyhow::Result<()> {
     let journal = Journal::read(journal).context("the journal of the servers")?;
-    let ledger = batch.ledger();
+    let call_log = batch.call_log();
     let mut executions: HashMap<u64, u64> = HashMap::new();
-    for record in journal.records.iter().filter(|record| record.event == Event::Executed) {
+    for record in journal.records.iter().filter(|record| record.event == JournalEvent::Executed) {
         totals.n_executed += 1;
         let nonce = record.nonce.as_ref().and_then(|nonce| nonce.parse().ok());
-        match nonce.filter(|nonce| *nonce < ledger.n_calls() as u64) {
+        match nonce.filter(|nonce| *nonce < call_log.n_calls() as u64) {
             Some(nonce) => *executions.entry(nonce).or_default() += 1,
             None => {
-                findings.fail(batch.seed, format!("a server ran what nobody called: {record:?}"));
+                findings.fail(
+                    batch.seed,
+                    format!("a server ran a call that was never made: {record:?}"),
+                );
             }
         }
     }
-    for violation in ledger.violations(&executions) {
-        *totals.faults.entry(violation.fault).or_default() += 1;
+    for violation in call_log.violations(&executions) {
+        *totals.faults.entry(violation.kind).or_default() += 1;
         findings.fail(batch.seed, violation.to_string());
     }
-    totals.n_calls += ledger.n_calls() as u64;
-    totals.lateness = totals.lateness.max(ledger.worst_lateness());
-    for (kind, count) in ledger.counts() {
+    totals.n_calls += call_log.n_calls() as u64;
+    totals.lateness = totals.lateness.max(call_log.worst_lateness());
+    for (kind, count) in call_log.counts() {
         *totals.kinds.entry(kind).or_default() += count;
     }
-    if (ledger.n_calls() as u64) < batch.n_calls {
-        let why = format!("only {} of {} calls were made", ledger.n_calls(), batch.n_calls);
+    if (call_log.n_calls() as u64) < batch.n_calls {
+        let why = format!("only {} of {} calls were made", call_log.n_calls(), batch.n_calls);
         findings.fail(batch.seed, why);
     }
     Ok(())
 }
 
 impl Batch {
-    fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    fn call_log(&self) -> MutexGuard<'_, CallLog> {
+        self.call_log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Totals {
     fn report(&self, findings: &mut Findings) {
-        let Self { n_calls, n_executed, n_lines, kinds, faults, lateness } = self;
+        let Self { n_calls, n_executed, n_servers, kinds, faults, lateness } = self;
         findings.count("calls", *n_calls);
         findings.count("at_a_time", N_CALLERS as u64);
-        findings.count("lines", *n_lines);
+        findings.count("lines", *n_servers);
         findings.count("executed", *n_executed);
         let kind = |kind| kinds.get(&kind).copied().unwrap_or_default();
-        findings.count("ok", kind(Kind::Ok));
-        findings.count("answered", kind(Kind::Answered));
-        findings.count("not_sent", kind(Kind::NotSent));
-        findings.count("unknown", kind(Kind::Unknown));
-        for fault in Fault::ALL {
+        findings.count("ok", kind(OutcomeKind::Ok));
+        findings.count("answered", kind(OutcomeKind::Answered));
+        findings.count("not_sent", kind(OutcomeKind::NotSent));
+        findings.count("unknown", kind(OutcomeKind::Unknown));
+        for fault in ViolationKind::ALL {
             findings.count(fault.figure(), faults.get(&fault).copied().unwrap_or_default());
         }
         findings.measure("overrun_max_ms", millis(*lateness));
     }
 }
 
-/// How long a new server may take to introduce itself, on a machine that is busy with the others.
+/// Time limit for a server to start and initialize on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(20);
 
-/// A lane that cannot get a server for so long is given up, and with it the calls it should have made.
+/// A caller gives up after waiting this long for a server.
 const REOPEN_LIMIT: Duration = Duration::from_secs(40);
 
-/// Servers that do not introduce themselves, in a row, before a lane gives up.
+/// Failed starts in a row before a slot gives up.
 const MAX_FAILURES: u32 = 5;
 
-/// All lanes of a batch.
-struct Lanes {
-    open: Vec<Lane>,
-    keepers: JoinSet<u64>,
+/// The server slots of a batch. A slot restarts its server when it dies.
+struct ServerSlots {
+    open: Vec<ServerSlot>,
+    supervisors: JoinSet<u64>,
     stop: CancellationToken,
 }
 
-/// One lane, as a caller sees it.
+/// One slot, as a caller sees it.
 #[derive(Clone)]
-struct Lane {
-    /// Nothing until the first server has introduced itself.
+struct ServerSlot {
+    /// `None` until the first server has initialized.
     current: watch::Receiver<Option<Arc<Peer>>>,
 }
 
-impl Lanes {
-    fn open(script: &Script, n_lanes: usize) -> Self {
+impl ServerSlots {
+    fn open(script: &ServerScript, n_slots: usize) -> Self {
         let stop = CancellationToken::new();
-        let mut keepers = JoinSet::new();
+        let mut supervisors = JoinSet::new();
         let mut open = Vec::new();
-        for _ in 0..n_lanes {
-            let (tell, current) = watch::channel(None);
-            keepers.spawn(keep(script.clone(), tell, stop.clone()));
-            open.push(Lane { current });
+        for _ in 0..n_slots {
+            let (sender, current) = watch::channel(None);
+            supervisors.spawn(supervise(script.clone(), sender, stop.clone()));
+            open.push(ServerSlot { current });
         }
-        Self { open, keepers, stop }
+        Self { open, supervisors, stop }
     }
 
-    fn iter(&self) -> impl Iterator<Item = &Lane> + Clone {
+    fn iter(&self) -> impl Iterator<Item = &ServerSlot> + Clone {
         self.open.iter()
     }
 
-    /// Ends every server, waits until they are gone, and says how many there were.
+    /// Stops every server, waits for their exit, and returns the number of servers used.
     async fn close(self) -> u64 {
         self.stop.cancel();
-        self.keepers.join_all().await.into_iter().sum()
+        self.supervisors.join_all().await.into_iter().sum()
     }
 }
 
-impl Lane {
-    /// A server to call, but not the one that is known to be dead. It may die at any moment.
+impl ServerSlot {
+    /// Returns a server that is not the known dead one. It may die at any moment.
     async fn peer(&mut self, dead: Option<&Arc<Peer>>) -> Option<Arc<Peer>> {
         let is_dead = |peer: &Arc<Peer>| dead.is_some_and(|dead| Arc::ptr_eq(peer, dead));
-        let usable = |value: &Option<Arc<Peer>>| value.as_ref().is_some_and(|peer| !is_dead(peer));
+        let usable =
+            |current: &Option<Arc<Peer>>| current.as_ref().is_some_and(|peer| !is_dead(peer));
         let found = timeout(REOPEN_LIMIT, self.current.wait_for(usable)).await;
         found.ok()?.ok()?.clone()
     }
 }
 
-/// Keeps a lane supplied, and says how many servers it took.
-async fn keep(
-    script: Script,
+/// Keeps a server running in a slot, and returns the number of servers used.
+async fn supervise(
+    script: ServerScript,
     current: watch::Sender<Option<Arc<Peer>>>,
     stop: CancellationToken,
 ) -> u64 {
     let mut closing = JoinSet::new();
     let (mut n_servers, mut n_failures) = (0, 0);
     while !stop.is_cancelled() && n_failures < MAX_FAILURES {
-        let peer = match script.meet(START_LIMIT).await {
+        let peer = match script.connect(START_LIMIT).await {
             Ok(peer) => Arc::new(peer),
             Err(error) => {
                 crate::print_progress(format!("G03: a server did not start: {error}"));
@@ -297,7 +302,7 @@ async fn keep(
             () = peer.ended() => {}
             () = stop.cancelled() => {}
         }
-        closing.spawn(async move { peer.line.close().await });
+        closing.spawn(async move { peer.transport.close().await });
     }
     closing.join_all().await;
     n_servers
@@ -308,23 +313,23 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(outcome: Result<RawJson, RequestError>, expected: (Kind, Option<u64>)) {
+    fn check(outcome: Result<RawJson, LineError>, expected: (OutcomeKind, Option<u64>)) {
         assert_eq!(classify(&outcome, "text"), expected, "{outcome:?}");
     }
 
     #[test]
-    fn outcomes_are_told_apart() {
+    fn outcomes_are_classified() {
         let result = |text, nonce| {
             let blocks = format!(r#"{{"content":[{{"text":"{text}"}},{{"text":"{nonce}"}}]}}"#);
             Ok(RawJson::new(blocks))
         };
-        check(result("text", "7"), (Kind::Ok, Some(7)));
-        check(result("tex", "7"), (Kind::Ok, None));
-        check(result("text", "x"), (Kind::Ok, None));
-        check(Ok(RawJson::NULL), (Kind::Ok, None));
+        check(result("text", "7"), (OutcomeKind::Ok, Some(7)));
+        check(result("tex", "7"), (OutcomeKind::Ok, None));
+        check(result("text", "x"), (OutcomeKind::Ok, None));
+        check(Ok(RawJson::NULL), (OutcomeKind::Ok, None));
         let error = || TransportError::Shutdown;
-        check(Err(RequestError::not_sent(error())), (Kind::NotSent, None));
-        check(Err(RequestError::unknown(error())), (Kind::Unknown, None));
-        check(Err(RequestError::answered(error())), (Kind::Answered, None));
+        check(Err(LineError::not_sent(error())), (OutcomeKind::NotSent, None));
+        check(Err(LineError::unknown(error())), (OutcomeKind::Unknown, None));
+        check(Err(LineError::answered(error())), (OutcomeKind::Answered, None));
     }
 }

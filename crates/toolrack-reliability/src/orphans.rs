@@ -1,8 +1,7 @@
-//! G01: whatever is killed, nothing is left.
+//! G01: no process is left, whatever is killed.
 //!
-//! Three ways to kill: the owner alone at any moment, one guardian alone, the owner with all its guardians
-//! in the same instant. In the first two everything has to be gone in a second; in the third, after the
-//! sweep of the next start.
+//! Three cases: the owner alone at any time, one guardian alone, and the owner together with all guardians. In the
+//! first two everything must be gone within a second; in the third, after the sweep of the next start.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdin, Stdio};
@@ -18,62 +17,62 @@ use toolrack_testkit::Marker;
 use crate::findings::Findings;
 use crate::gate::Effort;
 use crate::owner::{ASK, FINE, GONE, READY, SWEPT, Sweep};
-use crate::process;
-use crate::process::Handle;
-use crate::process::{CLEAN_LIMIT, LOOK, cleaned, described, gone_since};
-use crate::process_table::{Census, Resident};
+use crate::process::{
+    self, CLEANUP_LIMIT, POLL_INTERVAL, ProcessHandle, describe_leftovers, wait_cleaned, wait_gone,
+};
+use crate::process_table::{ProcessEntry, ProcessTable};
 use crate::random::{Random, Seeds};
-use crate::subreaper::Nursery;
-use crate::timing::Spread;
-use crate::timing::now;
+use crate::subreaper::Subreaper;
+use crate::timing::{Percentiles, now};
 
-/// Zombies are counted this long after everything has ended.
+/// Zombies may exist for this long after everything has exited.
 const ZOMBIE_LIMIT: Duration = Duration::from_millis(200);
 
-/// Cycles at the same time. A cycle mostly waits for servers to be given their time.
-const N_LANES: u64 = 6;
+/// Concurrent cycles. A cycle mostly waits for grace periods.
+const N_PARALLEL: u64 = 6;
 
-/// Servers of a victim.
+/// Servers of an owner.
 const N_SERVERS: usize = 3;
 
-/// What one cycle came to.
+/// Result of one cycle.
 #[derive(Debug)]
 struct Cycle {
     seed: u64,
-    /// How long it took until nobody was left.
+    /// Time until no process was left.
     clean: Option<Duration>,
     n_survivors: u64,
     n_zombies: u64,
-    /// Found by the sweep of the next start.
+    /// Processes found by the sweep of the next start.
     n_swept: u64,
     failure: Option<String>,
 }
 
-pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> Findings {
+pub(crate) fn run(subreaper: &Subreaper, effort: Effort, seeds: &Seeds) -> Findings {
     let mut findings = Findings::default();
     let in_turn = |n_cycles: u64, cycle: &(dyn Fn(Random) -> Result<Cycle, String> + Sync)| {
-        in_lanes(n_cycles, &|number| {
-            let (seed, random) = seeds.turn(number);
+        run_parallel(n_cycles, &|number| {
+            let (seed, random) = seeds.for_cycle(number);
             let ended = cycle(random);
-            let ended = ended.unwrap_or_else(|why| Cycle { failure: Some(why), ..Cycle::quiet() });
+            let ended = ended.unwrap_or_else(|why| Cycle { failure: Some(why), ..Cycle::empty() });
             Cycle { seed, ..ended }
         })
     };
     crate::print_progress("G01: the owner is killed");
-    let owner = in_turn(effort.of(300, 10_000), &|random| kill_owner(nursery, random));
+    let owner = in_turn(effort.select(300, 10_000), &|random| kill_owner(subreaper, random));
     add(&mut findings, "", owner);
     crate::print_progress("G01: one guardian is killed");
-    let guardian = in_turn(effort.of(60, 1_000), &|random| kill_guardian(nursery, random));
+    let guardian = in_turn(effort.select(60, 1_000), &|random| kill_guardian(subreaper, random));
     add(&mut findings, "guardian_", guardian);
     crate::print_progress(
         "G01: the owner and all its guardians are killed, and the next start sweeps",
     );
-    let everybody = in_turn(effort.of(20, 300), &|random| kill_everybody(nursery, random));
-    let n_swept = everybody.iter().map(|everybody| everybody.n_swept).sum();
+    let all =
+        in_turn(effort.select(20, 300), &|random| kill_owner_and_guardians(subreaper, random));
+    let n_swept = all.iter().map(|cycle| cycle.n_swept).sum();
     if n_swept == 0 {
-        findings.fail(0, "nobody was left for the sweep, so it was not put to the test");
+        findings.fail(0, "no process was left for the sweep, so it was not tested");
     }
-    add(&mut findings, "sweep_", everybody);
+    add(&mut findings, "sweep_", all);
     findings.count("sweep_ended", n_swept);
     let n_zombies = zombies();
     findings.count("zombies_at_end", n_zombies as u64);
@@ -86,10 +85,10 @@ pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> Findings 
 fn add(findings: &mut Findings, prefix: &str, cycles: Vec<Cycle>) {
     let total = |of: fn(&Cycle) -> u64| cycles.iter().map(of).sum();
     findings.count(&format!("{prefix}cycles"), cycles.len() as u64);
-    findings.count(&format!("{prefix}survivors"), total(|value| value.n_survivors));
-    findings.count(&format!("{prefix}zombies"), total(|value| value.n_zombies));
+    findings.count(&format!("{prefix}survivors"), total(|cycle| cycle.n_survivors));
+    findings.count(&format!("{prefix}zombies"), total(|cycle| cycle.n_zombies));
     let times = cycles.iter().filter_map(|cycle| cycle.clean).collect();
-    findings.spread(&format!("{prefix}clean"), Spread::of(times));
+    findings.percentiles(&format!("{prefix}clean"), Percentiles::from_times(times));
     for Cycle { seed, failure, .. } in cycles {
         if let Some(what) = failure {
             findings.fail(seed, what);
@@ -97,12 +96,12 @@ fn add(findings: &mut Findings, prefix: &str, cycles: Vec<Cycle>) {
     }
 }
 
-/// Runs the cycles in several threads and gives what they came to, in the order of their numbers.
-fn in_lanes(n_cycles: u64, cycle: &(dyn Fn(u64) -> Cycle + Sync)) -> Vec<Cycle> {
+/// Runs the cycles in several threads and returns the results in order.
+fn run_parallel(n_cycles: u64, cycle: &(dyn Fn(u64) -> Cycle + Sync)) -> Vec<Cycle> {
     let next = AtomicU64::new(0);
     let done = Mutex::new(Vec::new());
     thread::scope(|scope| {
-        for _ in 0..N_LANES.min(n_cycles) {
+        for _ in 0..N_PARALLEL.min(n_cycles) {
             scope.spawn(|| {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
@@ -120,50 +119,51 @@ fn in_lanes(n_cycles: u64, cycle: &(dyn Fn(u64) -> Cycle + Sync)) -> Vec<Cycle> 
     done.into_iter().map(|(_, ended)| ended).collect()
 }
 
-fn kill_owner(nursery: &Nursery, mut random: Random) -> Result<Cycle, String> {
+fn kill_owner(subreaper: &Subreaper, mut random: Random) -> Result<Cycle, String> {
     let marker = Marker::new();
-    let moment = Moment::draw(&mut random);
-    let mut prey = Prey::start(nursery, &marker, Sweep::Never)?;
-    let pause = match moment {
-        Moment::Starting(pause) | Moment::Soon(pause) => pause,
-        Moment::InTraffic(pause) => {
-            prey.is_ready()?;
+    let kill_time = KillTime::draw(&mut random);
+    let mut owner = OwnerHandle::start(subreaper, &marker, Sweep::Never)?;
+    let pause = match kill_time {
+        KillTime::Starting(pause) | KillTime::Soon(pause) => pause,
+        KillTime::InTraffic(pause) => {
+            owner.wait_ready()?;
             pause
         }
     };
     thread::sleep(pause);
     let killed = now();
-    prey.handle.kill();
-    Ok(Cycle::cleaned(&marker, killed, &format!("owner killed {moment:?}")))
+    owner.handle.kill();
+    Ok(Cycle::wait_cleaned(&marker, killed, &format!("owner killed {kill_time:?}")))
 }
 
-fn kill_guardian(nursery: &Nursery, mut random: Random) -> Result<Cycle, String> {
+fn kill_guardian(subreaper: &Subreaper, mut random: Random) -> Result<Cycle, String> {
     let marker = Marker::new();
-    let mut prey = Prey::start(nursery, &marker, Sweep::Never)?;
-    prey.is_ready()?;
-    let census = Census::take();
-    let guardians = guardians(&census, prey.handle.pid)?;
-    let place = usize::try_from(random.below(guardians.len() as u64)).unwrap_or_default();
-    let Some(guardian) = guardians.get(place) else { return Err("no guardian".to_owned()) };
-    let tree = census.descendants(guardian.pid);
-    let Some(handle) = Handle::of(guardian.pid).filter(|_| guardian.lives()) else {
+    let mut owner = OwnerHandle::start(subreaper, &marker, Sweep::Never)?;
+    owner.wait_ready()?;
+    let table = ProcessTable::read();
+    let guardians = guardians(&table, owner.handle.pid)?;
+    let index = usize::try_from(random.below(guardians.len() as u64)).unwrap_or_default();
+    let Some(guardian) = guardians.get(index) else { return Err("no guardian".to_owned()) };
+    let tree = table.descendants(guardian.pid);
+    let Some(handle) = ProcessHandle::open(guardian.pid).filter(|_| guardian.is_alive()) else {
         return Err("a guardian ended by itself".to_owned());
     };
     let killed = now();
     handle.kill();
-    // The owner is alive, so its dead guardian has to be taken note of, too.
-    let left =
-        || tree.iter().filter(|tree| tree.lives()).count() + usize::from(guardian.is_listed());
-    let mut cycle = Cycle::quiet();
-    match gone_since(killed, &left) {
+    // The owner is alive, so it must reap its dead guardian.
+    let left = || {
+        tree.iter().filter(|process| process.is_alive()).count() + usize::from(guardian.exists())
+    };
+    let mut cycle = Cycle::empty();
+    match wait_gone(killed, &left) {
         Ok(clean) => cycle.clean = Some(clean),
         Err(n_left) => {
             cycle.n_survivors = n_left as u64;
             cycle.failure = Some(format!("{n_left} of a killed guardian's tree are left"));
         }
     }
-    cycle.n_zombies = Census::take().zombies(prey.handle.pid).len() as u64;
-    let words = prey.ask()?;
+    cycle.n_zombies = ProcessTable::read().zombies(owner.handle.pid).len() as u64;
+    let words = owner.check_servers()?;
     let n_fine = words.iter().filter(|word| *word == FINE).count();
     let n_gone = words.iter().filter(|word| *word == GONE).count();
     if (n_fine, n_gone) != (N_SERVERS - 1, 1) {
@@ -174,55 +174,55 @@ fn kill_guardian(nursery: &Nursery, mut random: Random) -> Result<Cycle, String>
         cycle.failure.get_or_insert(format!("{} zombies", cycle.n_zombies));
     }
     let killed = now();
-    prey.handle.kill();
-    let end = Cycle::cleaned(&marker, killed, "owner killed after one of its guardians");
+    owner.handle.kill();
+    let end = Cycle::wait_cleaned(&marker, killed, "owner killed after one of its guardians");
     cycle.n_survivors += end.n_survivors;
     cycle.failure = cycle.failure.or(end.failure);
     Ok(cycle)
 }
 
-fn kill_everybody(nursery: &Nursery, mut random: Random) -> Result<Cycle, String> {
+fn kill_owner_and_guardians(subreaper: &Subreaper, mut random: Random) -> Result<Cycle, String> {
     let marker = Marker::new();
-    let mut prey = Prey::start(nursery, &marker, Sweep::Never)?;
-    prey.is_ready()?;
-    let guardians = guardians(&Census::take(), prey.handle.pid)?;
-    let handles: Vec<Handle> =
-        guardians.iter().filter_map(|guardian| Handle::of(guardian.pid)).collect();
-    let everybody = || handles.iter().chain([&prey.handle]);
-    // Not every parent takes note of a dead child before it starts the next one.
-    let unnoted = (random.below(2) == 0).then(|| nursery.neglect(&prey.handle));
-    let owner = if unnoted.is_some() { "a zombie" } else { "gone" };
-    // Stopped first, nobody can react to the death of another: they die in the same instant.
-    everybody().for_each(|everybody| everybody.signal(Signal::STOP));
-    everybody().for_each(Handle::kill);
-    for handle in everybody() {
-        if !handle.ends_within(CLEAN_LIMIT) {
+    let mut owner = OwnerHandle::start(subreaper, &marker, Sweep::Never)?;
+    owner.wait_ready()?;
+    let guardians = guardians(&ProcessTable::read(), owner.handle.pid)?;
+    let handles: Vec<ProcessHandle> =
+        guardians.iter().filter_map(|guardian| ProcessHandle::open(guardian.pid)).collect();
+    let all = || handles.iter().chain([&owner.handle]);
+    // Some parents start the next child before they reap the dead one.
+    let unreaped = (random.below(2) == 0).then(|| subreaper.leave_unreaped(&owner.handle));
+    let owner_state = if unreaped.is_some() { "a zombie" } else { "gone" };
+    // Stopped first, no process can react to the death of another: all die in the same instant.
+    all().for_each(|process| process.signal(Signal::STOP));
+    all().for_each(ProcessHandle::kill);
+    for handle in all() {
+        if !handle.wait_exit(CLEANUP_LIMIT) {
             return Err("a killed process does not end".to_owned());
         }
     }
-    let heir_marker = Marker::new();
-    let mut heir = Prey::start(nursery, &heir_marker, Sweep::First)?;
+    let next_marker = Marker::new();
+    let mut next_owner = OwnerHandle::start(subreaper, &next_marker, Sweep::First)?;
     let started = now();
-    let n_swept = heir.swept()?;
+    let n_swept = next_owner.wait_swept()?;
     let swept = now();
-    let mut cycle = Cycle::cleaned(
+    let mut cycle = Cycle::wait_cleaned(
         &marker,
         swept,
-        &format!("owner ({owner}) and guardians killed, then swept"),
+        &format!("owner ({owner_state}) and guardians killed, then swept"),
     );
     cycle.n_swept = n_swept;
     cycle.clean = cycle.clean.map(|clean| clean + swept.saturating_duration_since(started));
-    heir.handle.kill();
-    let end = Cycle::cleaned(&heir_marker, now(), "owner killed after its sweep");
+    next_owner.handle.kill();
+    let end = Cycle::wait_cleaned(&next_marker, now(), "owner killed after its sweep");
     cycle.n_survivors += end.n_survivors;
     cycle.failure = cycle.failure.or(end.failure);
     Ok(cycle)
 }
 
-/// The guardians of an owner, of which there has to be one for each server.
-fn guardians(census: &Census, owner: u32) -> Result<Vec<Resident>, String> {
-    let mut found = census.children(owner);
-    found.retain(Resident::is_guardian);
+/// Returns the guardians of an owner and checks that there is one per server.
+fn guardians(table: &ProcessTable, owner: u32) -> Result<Vec<ProcessEntry>, String> {
+    let mut found = table.children(owner);
+    found.retain(ProcessEntry::is_guardian);
     match found.len() {
         N_SERVERS => Ok(found),
         other => Err(format!("{other} guardians for {N_SERVERS} servers")),
@@ -230,39 +230,39 @@ fn guardians(census: &Census, owner: u32) -> Result<Vec<Resident>, String> {
 }
 
 impl Cycle {
-    fn quiet() -> Self {
+    fn empty() -> Self {
         Self { seed: 0, clean: None, n_survivors: 0, n_zombies: 0, n_swept: 0, failure: None }
     }
 
-    /// Waits until nobody carries the marker. Whoever still does in the end is counted, then ended.
-    fn cleaned(marker: &Marker, killed: Instant, what: &str) -> Self {
-        match cleaned(marker, killed) {
-            Ok(clean) => Self { clean: Some(clean), ..Self::quiet() },
+    /// Waits until no process carries the marker. Counts and kills the rest.
+    fn wait_cleaned(marker: &Marker, killed: Instant, what: &str) -> Self {
+        match wait_cleaned(marker, killed) {
+            Ok(clean) => Self { clean: Some(clean), ..Self::empty() },
             Err(left) => {
                 let n_survivors = left.len() as u64;
-                let failure = Some(format!("{what}: {}", described(&left)));
-                Self { n_survivors, failure, ..Self::quiet() }
+                let failure = Some(format!("{what}: {}", describe_leftovers(&left)));
+                Self { n_survivors, failure, ..Self::empty() }
             }
         }
     }
 }
 
-/// Zombies below us that nobody has taken note of in time.
+/// Counts zombies below this process that were not reaped in time.
 fn zombies() -> usize {
     let ended = now();
     loop {
-        let n_zombies = Census::take().zombies(std::process::id()).len();
+        let n_zombies = ProcessTable::read().zombies(std::process::id()).len();
         if n_zombies == 0 || ended.elapsed() > ZOMBIE_LIMIT {
             return n_zombies;
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// A moment in the life of an owner, and how far into it.
+/// Phase in the life of an owner, and the delay into it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Moment {
-    /// While it starts itself and its servers.
+enum KillTime {
+    /// While it starts.
     Starting(Duration),
     /// While its servers start.
     Soon(Duration),
@@ -270,8 +270,8 @@ enum Moment {
     InTraffic(Duration),
 }
 
-impl Moment {
-    /// Three in ten while starting, three soon after, four under traffic.
+impl KillTime {
+    /// 30 % while starting, 30 % soon after, 40 % under traffic.
     fn draw(random: &mut Random) -> Self {
         let ms = Duration::from_millis;
         match random.below(10) {
@@ -282,39 +282,39 @@ impl Moment {
     }
 }
 
-/// How long a victim may take for anything it is waited for. Far more than it needs.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Timeout for any line of the owner. Far more than it needs.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Lines a victim may be ahead of us. It prints few, so it never waits.
+/// Buffered output lines. The owner prints few, so it never blocks.
 const LINES_AHEAD: usize = 16;
 
-struct Prey {
-    handle: Handle,
+struct OwnerHandle {
+    handle: ProcessHandle,
     stdin: ChildStdin,
     lines: Receiver<String>,
 }
 
-impl Prey {
-    /// Starts a victim that carries the marker, as all it starts will.
-    fn start(nursery: &Nursery, marker: &Marker, sweep: Sweep) -> Result<Self, String> {
-        let why = |error: std::io::Error| format!("the victim does not start: {error}");
-        let mut command = process::ourselves().map_err(why)?;
+impl OwnerHandle {
+    /// Starts an owner that carries the marker; its children inherit it.
+    fn start(subreaper: &Subreaper, marker: &Marker, sweep: Sweep) -> Result<Self, String> {
+        let why = |error: std::io::Error| format!("the owner does not start: {error}");
+        let mut command = process::own_program().map_err(why)?;
         command.args(["victim", "--marker", marker.value()]);
         if sweep == Sweep::First {
             command.arg("--sweep");
         }
-        let (name, value) = marker.pair();
+        let (name, value) = marker.env_var();
         command.env(name, value).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let (mut child, handle) = nursery.start(&mut command).map_err(why)?;
+        let (mut child, handle) = subreaper.start(&mut command).map_err(why)?;
         let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err("the victim has no pipes".to_owned());
+            return Err("the owner has no pipes".to_owned());
         };
-        let (tell, lines) = sync_channel(LINES_AHEAD);
+        let (sender, lines) = sync_channel(LINES_AHEAD);
         thread::spawn(move || {
-            // A line that is cut short by the kill, or that nobody waits for any more, is of no use.
+            // Ignore a line cut off by the kill, and stop when the receiver is gone.
             for line in BufReader::new(stdout).lines() {
                 let Ok(line) = line else { return };
-                if tell.send(line).is_err() {
+                if sender.send(line).is_err() {
                     return;
                 }
             }
@@ -322,36 +322,36 @@ impl Prey {
         Ok(Self { handle, stdin, lines })
     }
 
-    /// Waits until every server of the victim has answered.
-    fn is_ready(&mut self) -> Result<(), String> {
-        match self.hear()?.as_str() {
+    /// Waits until every server of the owner has answered.
+    fn wait_ready(&mut self) -> Result<(), String> {
+        match self.next_line()?.as_str() {
             READY => Ok(()),
-            other => Err(format!("the victim said `{other}` instead of being ready")),
+            other => Err(format!("the owner printed `{other}` instead of `ready`")),
         }
     }
 
-    /// Waits for the sweep of the victim and says how many it ended.
-    fn swept(&mut self) -> Result<u64, String> {
-        let line = self.hear()?;
+    /// Waits for the sweep of the owner and returns how many processes it ended.
+    fn wait_swept(&mut self) -> Result<u64, String> {
+        let line = self.next_line()?;
         let count = line.strip_prefix(SWEPT).and_then(|rest| rest.trim().parse().ok());
-        count.ok_or_else(|| format!("the victim said `{line}` instead of having swept"))
+        count.ok_or_else(|| format!("the owner printed `{line}` instead of `swept`"))
     }
 
-    /// Has the victim call each of its servers, and gives a word for each.
-    fn ask(&mut self) -> Result<Vec<String>, String> {
-        let asked = self.stdin.write_all(format!("{ASK}\n").as_bytes());
-        asked.map_err(|error| format!("the victim does not listen: {error}"))?;
-        Ok(self.hear()?.split_whitespace().map(str::to_owned).collect())
+    /// Makes the owner call each of its servers, and returns one status word for each.
+    fn check_servers(&mut self) -> Result<Vec<String>, String> {
+        let written = self.stdin.write_all(format!("{ASK}\n").as_bytes());
+        written.map_err(|error| format!("the owner does not read: {error}"))?;
+        Ok(self.next_line()?.split_whitespace().map(str::to_owned).collect())
     }
 
-    fn hear(&mut self) -> Result<String, String> {
-        let heard = self.lines.recv_timeout(PATIENCE);
-        heard.map_err(|silence| format!("the victim says nothing: {silence}"))
+    fn next_line(&mut self) -> Result<String, String> {
+        let line = self.lines.recv_timeout(CALL_TIMEOUT);
+        line.map_err(|silence| format!("the owner prints nothing: {silence}"))
     }
 }
 
-/// A victim that a failed cycle forgot must not stay.
-impl Drop for Prey {
+/// A failed cycle must not leave its owner running.
+impl Drop for OwnerHandle {
     fn drop(&mut self) {
         self.handle.kill();
     }
@@ -362,14 +362,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_moment_has_its_share_and_its_range() {
+    fn kill_times_follow_their_distribution() {
         let ms = Duration::from_millis;
         let mut counts = [0; 3];
         for stream in 0..1000 {
-            match Moment::draw(&mut Random::new(1, stream)) {
-                Moment::Starting(pause) if pause < ms(10) => counts[0] += 1,
-                Moment::Soon(pause) if ms(10) <= pause && pause < ms(100) => counts[1] += 1,
-                Moment::InTraffic(pause) if pause < ms(100) => counts[2] += 1,
+            match KillTime::draw(&mut Random::new(1, stream)) {
+                KillTime::Starting(pause) if pause < ms(10) => counts[0] += 1,
+                KillTime::Soon(pause) if ms(10) <= pause && pause < ms(100) => counts[1] += 1,
+                KillTime::InTraffic(pause) if pause < ms(100) => counts[2] += 1,
                 other => panic!("{other:?}"),
             }
         }

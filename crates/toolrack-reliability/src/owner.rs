@@ -1,6 +1,6 @@
-//! The process that is killed: a client with three servers that do not want to end.
+//! Owner process, which G01 kills: a client with three servers that resist shutdown.
 //!
-//! It says on stdout how far it is, obeys single words on stdin, and ends when its stdin does.
+//! It reports progress on stdout, takes single-word commands on stdin, and exits at the end of stdin.
 
 use std::io::{self, BufRead as _};
 use std::process::ExitCode;
@@ -10,18 +10,18 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::task::JoinSet;
-use toolrack_transport::Transport as _;
+use toolrack_transport::Line as _;
 
-use crate::peer::{Peer, Script};
+use crate::peer::{Peer, ServerScript};
 
-/// What each server is: a package runner's tree, one that escapes and is deaf to everything, one that is
-/// deaf to the usual signal.
+/// Fault plans: the tree of a package runner, an escaped process that ignores all signals, a server that ignores
+/// SIGTERM.
 const PLANS: [&str; 3] = ["tree", "escape=1; ignore=term,eof", "ignore=term"];
 
-/// How many callers keep each line busy.
+/// Concurrent callers per server.
 const CALLERS: usize = 2;
 
-/// The pause of a caller between two calls, so that several victims can run on one machine.
+/// Pause of a caller between two calls, so that several owners fit on one machine.
 const PAUSE: Duration = Duration::from_millis(2);
 
 const START_LIMIT: Duration = Duration::from_secs(20);
@@ -30,22 +30,22 @@ const CALL_LIMIT: Duration = Duration::from_secs(5);
 /// Printed when every server has answered.
 pub(crate) const READY: &str = "ready";
 
-/// Printed with the number of processes that were found and ended at the start.
+/// Printed with the number of processes that the sweep ended.
 pub(crate) const SWEPT: &str = "swept";
 
-/// Typed to have every server called; answered by one of the words below for each server.
+/// Command: call every server. The response has one of the words below for each.
 pub(crate) const ASK: &str = "ask";
 
-/// The server answered, and so it did all the time.
+/// The server answers, and every call so far succeeded.
 pub(crate) const FINE: &str = "fine";
 
-/// The line to the server has ended.
+/// The transport is closed.
 pub(crate) const GONE: &str = "gone";
 
-/// The line is open, and calls on it failed.
+/// The transport is open, and calls failed.
 const BAD: &str = "bad";
 
-/// Whether a victim cleans up after its predecessors.
+/// Whether an owner first sweeps the processes of its predecessors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sweep {
     First,
@@ -60,7 +60,7 @@ struct Client {
 /// Runs until it is killed or its stdin ends.
 pub(crate) fn run(marker: &str, sweep: Sweep) -> anyhow::Result<ExitCode> {
     if sweep == Sweep::First {
-        crate::print_result(format!("{SWEPT} {}", toolrack_stdio::kill_orphans()));
+        crate::print_result(format!("{SWEPT} {}", toolrack_stdio::sweep()));
     }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -72,12 +72,12 @@ pub(crate) fn run(marker: &str, sweep: Sweep) -> anyhow::Result<ExitCode> {
     }
     for word in io::stdin().lock().lines() {
         if word? == ASK {
-            crate::print_result(runtime.block_on(answers(&clients)).join(" "));
+            crate::print_result(runtime.block_on(statuses(&clients)).join(" "));
         }
     }
     runtime.block_on(async {
         for client in &clients {
-            client.peer.line.close().await;
+            client.peer.transport.close().await;
         }
     });
     Ok(ExitCode::SUCCESS)
@@ -85,16 +85,16 @@ pub(crate) fn run(marker: &str, sweep: Sweep) -> anyhow::Result<ExitCode> {
 
 async fn start(marker: &str) -> anyhow::Result<Vec<Arc<Client>>> {
     let mut starting = JoinSet::new();
-    for (place, plan) in PLANS.into_iter().enumerate() {
-        let script = Script::new(marker, &["--plan", plan])?;
-        starting.spawn(async move { (place, script.meet(START_LIMIT).await) });
+    for (index, plan) in PLANS.into_iter().enumerate() {
+        let script = ServerScript::new(marker, &["--plan", plan])?;
+        starting.spawn(async move { (index, script.connect(START_LIMIT).await) });
     }
     let mut clients = Vec::new();
-    for (place, met) in starting.join_all().await {
-        let peer = met.with_context(|| format!("server {place}"))?;
-        clients.push((place, Arc::new(Client { peer, n_failed: AtomicU64::new(0) })));
+    for (index, connected) in starting.join_all().await {
+        let peer = connected.with_context(|| format!("server {index}"))?;
+        clients.push((index, Arc::new(Client { peer, n_failed: AtomicU64::new(0) })));
     }
-    clients.sort_by_key(|(place, _)| *place);
+    clients.sort_by_key(|(index, _)| *index);
     Ok(clients.into_iter().map(|(_, client)| client).collect())
 }
 
@@ -104,7 +104,7 @@ async fn keep_busy(client: Arc<Client>) {
     }
 }
 
-async fn answers(clients: &[Arc<Client>]) -> Vec<&'static str> {
+async fn statuses(clients: &[Arc<Client>]) -> Vec<&'static str> {
     let mut words = Vec::new();
     for client in clients {
         let word = call(client).await;
@@ -118,7 +118,7 @@ async fn call(client: &Client) -> &'static str {
     let outcome = client.peer.echo("busy", "0", CALL_LIMIT).await;
     match outcome {
         Ok(_) => FINE,
-        Err(_) if !client.peer.line.is_running() => GONE,
+        Err(_) if !client.peer.transport.is_running() => GONE,
         Err(_) => {
             client.n_failed.fetch_add(1, Ordering::Relaxed);
             BAD

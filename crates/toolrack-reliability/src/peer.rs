@@ -1,4 +1,4 @@
-//! The scripted server at the other end of a line, and the few things that are said to it.
+//! Scripted server over stdio and the requests that gates send to it.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,135 +9,133 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolrack_stdio::{McpServerDef, StdioClientTransport, StdioOptions};
+use toolrack_stdio::{McpServerDef, StdioLine, StdioOptions};
 use toolrack_testkit::Marker;
 use toolrack_transport::{
-    CloseReason, IncomingHandler, OnCancel, OutgoingRequest, RequestError, RequestTimeout,
-    Transport, TransportError,
+    Abandon, Ending, Inbox, JsonRpcError, Line, LineError, Outgoing, Patience, RawJson, RequestId,
+    TransportError,
 };
-use toolrack_transport::{JsonRpcError, RawJson, RequestId};
 
 use crate::process;
 
-/// A server left behind by a gate that failed ends by itself after this.
+/// Servers left behind by a failed gate exit by themselves after this time.
 const LIFETIME: &str = "90s";
 
-/// How a server of ours is started.
+/// Start definition of a scripted server.
 #[derive(Debug, Clone)]
-pub(crate) struct Script {
+pub(crate) struct ServerScript {
     definition: McpServerDef,
 }
 
-/// A line and what came in on it unasked.
+/// A transport and its incoming messages.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    pub(crate) line: Arc<StdioClientTransport>,
-    inbox: Arc<Porter>,
+    pub(crate) transport: Arc<StdioLine>,
+    incoming: Arc<IncomingCounter>,
 }
 
-/// Answers pings, counts notifications, notes the end.
+/// Answers pings, counts notifications, and reports the close.
 #[derive(Debug, Default)]
-struct Porter {
-    line: OnceLock<Weak<StdioClientTransport>>,
+struct IncomingCounter {
+    transport: OnceLock<Weak<StdioLine>>,
     n_notifications: AtomicU64,
     ended: CancellationToken,
 }
 
-impl Script {
-    /// A server that carries `marker` in its environment, as everything it starts does.
+impl ServerScript {
+    /// `marker` goes into the environment, and so to every child process.
     pub(crate) fn new(marker: &str, args: &[&str]) -> io::Result<Self> {
         let program = process::scripted_server()?;
         let args = ["--lifetime", LIFETIME].iter().chain(args);
         let mut definition = McpServerDef {
             command: program.to_string_lossy().into_owned(),
-            args: args.map(|args| (*args).to_owned()).collect(),
+            args: args.map(|arg| (*arg).to_owned()).collect(),
             ..McpServerDef::default()
         };
         definition.env.insert(Marker::VARIABLE.to_owned(), marker.to_owned());
         Ok(Self { definition })
     }
 
-    /// Starts the server, with this very program as its guardian.
+    /// Starts the server, with this program as its guardian.
     pub(crate) async fn open(&self) -> Result<Peer, TransportError> {
-        let inbox = Arc::new(Porter::default());
-        let heard: Arc<dyn IncomingHandler> = Arc::<Porter>::clone(&inbox);
-        let line =
-            StdioClientTransport::spawn(&self.definition, StdioOptions::default(), heard).await?;
-        let line = Arc::new(line);
-        inbox.line.get_or_init(|| Arc::downgrade(&line));
-        Ok(Peer { line, inbox })
+        let incoming = Arc::new(IncomingCounter::default());
+        let handler: Arc<dyn Inbox> = Arc::<IncomingCounter>::clone(&incoming);
+        let transport = StdioLine::open(&self.definition, StdioOptions::default(), handler).await?;
+        let transport = Arc::new(transport);
+        incoming.transport.get_or_init(|| Arc::downgrade(&transport));
+        Ok(Peer { transport, incoming })
     }
 
-    /// Starts the server and introduces itself.
-    pub(crate) async fn meet(&self, patience: Duration) -> Result<Peer, TransportError> {
+    /// Starts the server and initializes the session.
+    pub(crate) async fn connect(&self, call_timeout: Duration) -> Result<Peer, TransportError> {
         let peer = self.open().await?;
-        peer.greet(patience).await?;
+        peer.initialize(call_timeout).await?;
         Ok(peer)
     }
 }
 
 impl Peer {
-    /// The handshake of the 2025-11-25 revision.
-    pub(crate) async fn greet(&self, patience: Duration) -> Result<(), RequestError> {
+    /// Handshake of revision 2025-11-25.
+    pub(crate) async fn initialize(&self, call_timeout: Duration) -> Result<(), LineError> {
         let params = json!({
             "protocolVersion": "2025-11-25",
             "capabilities": {},
             "clientInfo": { "name": "toolrack-reliability", "version": env!("CARGO_PKG_VERSION") },
         });
-        let outgoing = OutgoingRequest {
+        let outgoing = Outgoing {
             method: "initialize",
             params: &Some(params),
-            timeout: RequestTimeout::fixed(patience),
-            on_cancel: OnCancel::Silent,
+            patience: Patience::exactly(call_timeout),
+            abandon: Abandon::Quietly,
         };
-        self.line.request(outgoing).await?;
-        self.line.notify("notifications/initialized", &None::<()>).await
+        self.transport.request(outgoing).await?;
+        self.transport.notify("notifications/initialized", &None::<()>).await
     }
 
-    /// Asks for anything, and cancels when nobody waits any more.
-    pub(crate) async fn ask(
+    /// Sends a request. Cancels it when the caller drops the future.
+    pub(crate) async fn request(
         &self,
         method: &str,
         params: impl Serialize + Sync,
-        patience: Duration,
-    ) -> Result<RawJson, RequestError> {
-        let outgoing = OutgoingRequest {
+        call_timeout: Duration,
+    ) -> Result<RawJson, LineError> {
+        let outgoing = Outgoing {
             method,
             params: &Some(params),
-            timeout: RequestTimeout::fixed(patience),
-            on_cancel: OnCancel::Notify,
+            patience: Patience::exactly(call_timeout),
+            abandon: Abandon::Tell,
         };
-        self.line.request(outgoing).await
+        self.transport.request(outgoing).await
     }
 
     pub(crate) async fn call(
         &self,
         tool: &str,
         arguments: Value,
-        patience: Duration,
-    ) -> Result<RawJson, RequestError> {
+        call_timeout: Duration,
+    ) -> Result<RawJson, LineError> {
         let params = json!({ "name": tool, "arguments": arguments });
-        self.ask("tools/call", params, patience).await
+        self.request("tools/call", params, call_timeout).await
     }
 
-    /// Has a text and a nonce sent back.
+    /// Calls `echo` with a text and a nonce.
     pub(crate) async fn echo(
         &self,
         text: &str,
         nonce: &str,
-        patience: Duration,
-    ) -> Result<RawJson, RequestError> {
+        call_timeout: Duration,
+    ) -> Result<RawJson, LineError> {
         let params = EchoParams { name: "echo", arguments: EchoArguments { text, nonce } };
-        self.ask("tools/call", params, patience).await
+        self.request("tools/call", params, call_timeout).await
     }
 
     pub(crate) fn n_notifications(&self) -> u64 {
-        self.inbox.n_notifications.load(Ordering::Relaxed)
+        self.incoming.n_notifications.load(Ordering::Relaxed)
     }
 
-    /// Waits until the line has ended.
+    /// Waits until the transport is closed.
     pub(crate) async fn ended(&self) {
-        self.inbox.ended.cancelled().await;
+        self.incoming.ended.cancelled().await;
     }
 }
 
@@ -153,7 +151,7 @@ struct EchoArguments<'a> {
     nonce: &'a str,
 }
 
-/// The texts of a tool's result, or nothing if it is none.
+/// Texts of a tool result; `None` if it is not one.
 pub(crate) fn texts(result: &RawJson) -> Option<Vec<String>> {
     #[derive(Deserialize)]
     struct CallResult {
@@ -164,27 +162,27 @@ pub(crate) fn texts(result: &RawJson) -> Option<Vec<String>> {
         text: String,
     }
     let CallResult { content } = result.decode().ok()?;
-    Some(content.into_iter().map(|content| content.text).collect())
+    Some(content.into_iter().map(|block| block.text).collect())
 }
 
-impl IncomingHandler for Porter {
-    /// A server that asks more than the line takes goes without an answer.
-    fn on_request(&self, id: RequestId, method: &str, _params: Option<RawJson>) {
-        let Some(line) = self.line.get().and_then(Weak::upgrade) else { return };
-        let told = if method == "ping" {
-            let nothing: Result<&RawValue, _> = serde_json::from_str("{}");
-            nothing.map_or(Ok(()), |nothing| line.respond(&id, Ok(nothing)))
+impl Inbox for IncomingCounter {
+    /// A response that does not fit into the write queue is dropped.
+    fn request(&self, id: RequestId, method: &str, _params: Option<RawJson>) {
+        let Some(transport) = self.transport.get().and_then(Weak::upgrade) else { return };
+        let sent = if method == "ping" {
+            let empty: Result<&RawValue, _> = serde_json::from_str("{}");
+            empty.map_or(Ok(()), |empty| transport.answer(&id, Ok(empty)))
         } else {
-            line.respond(&id, Err(&JsonRpcError::new(-32601, "not offered here")))
+            transport.answer(&id, Err(&JsonRpcError::new(-32601, "not offered here")))
         };
-        told.unwrap_or_default();
+        sent.unwrap_or_default();
     }
 
-    fn on_notification(&self, _method: &str, _params: Option<RawJson>) {
+    fn notification(&self, _method: &str, _params: Option<RawJson>) {
         self.n_notifications.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn on_close(&self, _ending: &CloseReason) {
+    fn ended(&self, _ending: &Ending) {
         self.ended.cancel();
     }
 }
@@ -201,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_texts_of_a_result_are_read() {
+    fn result_texts_are_parsed() {
         check(
             r#"{"content":[{"type":"text","text":"a"},{"type":"text","text":"7"}]}"#,
             Some(&["a", "7"]),

@@ -1,15 +1,16 @@
-//! Starting this program again and listening to it, and ending processes without ever hitting somebody else's.
+//! Child processes of the gates: start, output, signals, and cleanup of leftovers.
 //!
-//! **Invariant:** a signal goes through a handle that was opened while the process was known to be the
-//! right one, so an id that is used again is never hit.
+//! **Invariant:** a signal goes through a pidfd that was opened while the process was known to be the right one, so a
+//! reused pid is never hit.
 
+use std::io;
 use std::io::Read as _;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::sync_channel;
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{io, thread};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -17,38 +18,38 @@ use toolrack_testkit::{Marker, Process};
 
 use crate::timing::now;
 
-/// How long a process may take to die of `SIGKILL`.
+/// Time limit for a process to die of `SIGKILL`.
 const KILL_LIMIT: Duration = Duration::from_secs(2);
 
-/// How often a process is looked at that is waited for.
+/// Interval between two checks of a child.
 const POLL: Duration = Duration::from_millis(20);
 
-/// How long the rest of what a process printed may take to come after its end.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Time limit for the rest of the output after the exit.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a process printed, and how it ended.
+/// Output and exit status of a process.
 #[derive(Debug)]
-pub(crate) struct Said {
-    pub(crate) printed: String,
-    pub(crate) ending: String,
+pub(crate) struct ProcessOutput {
+    pub(crate) stdout: String,
+    pub(crate) exit_status: String,
 }
 
-/// A process that can be signaled and watched.
+/// A process that can be signaled and watched (pidfd).
 #[derive(Debug)]
-pub(crate) struct Handle {
+pub(crate) struct ProcessHandle {
     pub(crate) pid: u32,
     descriptor: OwnedFd,
 }
 
-impl Handle {
-    /// A handle on whoever has this id now. Nothing if nobody has.
-    pub(crate) fn of(pid: u32) -> Option<Self> {
+impl ProcessHandle {
+    /// Opens a handle on the process with this pid. `None` if it does not exist.
+    pub(crate) fn open(pid: u32) -> Option<Self> {
         let raw = Pid::from_raw(i32::try_from(pid).ok()?)?;
         let descriptor = pidfd_open(raw, PidfdFlags::empty()).ok()?;
         Some(Self { pid, descriptor })
     }
 
-    /// Sends a signal. One who is gone needs none.
+    /// Sends a signal. Does nothing if the process is gone.
     pub(crate) fn signal(&self, signal: Signal) {
         pidfd_send_signal(&self.descriptor, signal).unwrap_or_default();
     }
@@ -57,39 +58,39 @@ impl Handle {
         self.signal(Signal::KILL);
     }
 
-    /// Waits for the end of the process. Returns `false` if it did not come in time.
-    pub(crate) fn ends_within(&self, limit: Duration) -> bool {
+    /// Waits for the exit. Returns `false` on timeout.
+    pub(crate) fn wait_exit(&self, limit: Duration) -> bool {
         let mut source = [PollFd::new(&self.descriptor, PollFlags::IN)];
         let limit = Timespec::try_from(limit).ok();
         matches!(poll(&mut source, limit.as_ref()), Ok(1..))
     }
 }
 
-/// This very program, to be started in another role.
-pub(crate) fn ourselves() -> io::Result<Command> {
+/// This program, for another role.
+pub(crate) fn own_program() -> io::Result<Command> {
     Ok(program(std::env::current_exe()?))
 }
 
-/// A program, to be started.
+/// Command for a program.
 pub(crate) fn program(path: PathBuf) -> Command {
-    #[expect(clippy::disallowed_methods, reason = "a gate kills programs, and starts them for it")]
+    #[expect(clippy::disallowed_methods, reason = "a gate starts the programs that it kills")]
     Command::new(path)
 }
 
-/// Runs a process to its end, or kills it when the time is over.
-pub(crate) fn listen(command: &mut Command, limit: Duration) -> io::Result<Said> {
+/// Runs a process to its exit, or kills it after the limit.
+pub(crate) fn run_to_exit(command: &mut Command, limit: Duration) -> io::Result<ProcessOutput> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
     let pipe = child.stdout.take();
-    // The channel holds the one message there is, so the thread never waits.
-    let (tell, printed) = sync_channel(1);
+    // The channel holds the only message, so the thread never blocks.
+    let (sender, stdout) = sync_channel(1);
     thread::spawn(move || {
         let mut text = String::new();
-        // What does not come as text is worth as much as nothing, and so is a late listener.
+        // Ignore output that is not UTF-8, and a receiver that has given up.
         pipe.map(|mut pipe| pipe.read_to_string(&mut text)).transpose().unwrap_or_default();
-        tell.send(text).unwrap_or_default();
+        sender.send(text).unwrap_or_default();
     });
     let deadline = now() + limit;
-    let ending = loop {
+    let exit_status = loop {
         if let Some(status) = child.try_wait()? {
             break status.to_string();
         }
@@ -100,11 +101,11 @@ pub(crate) fn listen(command: &mut Command, limit: Duration) -> io::Result<Said>
         }
         thread::sleep(POLL);
     };
-    let printed = printed.recv_timeout(LAST_WORDS).unwrap_or_default();
-    Ok(Said { printed, ending })
+    let stdout = stdout.recv_timeout(OUTPUT_TIMEOUT).unwrap_or_default();
+    Ok(ProcessOutput { stdout, exit_status })
 }
 
-/// The scripted server, which is built beside this program.
+/// Path of the scripted server, built beside this program.
 pub(crate) fn scripted_server() -> io::Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name("scripted-server");
     if path.is_file() {
@@ -114,19 +115,22 @@ pub(crate) fn scripted_server() -> io::Result<PathBuf> {
     Err(io::Error::new(io::ErrorKind::NotFound, message))
 }
 
-/// Ends everybody who carries the marker, and says who it was.
-pub(crate) fn end_marked(marker: &Marker) -> Vec<Process> {
+/// Kills every process that carries the marker, and returns them.
+pub(crate) fn kill_marked(marker: &Marker) -> Vec<Process> {
     let deadline = now() + KILL_LIMIT;
     let mut ended: Vec<Process> = Vec::new();
     loop {
-        let handles: Vec<Handle> =
-            marker.survivors().iter().filter_map(|survivor| Handle::of(survivor.pid)).collect();
-        // Seen again with a handle open, it is certainly the one the handle is for.
+        let handles: Vec<ProcessHandle> = marker
+            .survivors()
+            .iter()
+            .filter_map(|survivor| ProcessHandle::open(survivor.pid))
+            .collect();
+        // Found again with the handle open, it is certainly the process of the handle.
         let left = marker.survivors();
         for handle in handles.iter().filter(|handle| left.iter().any(|seen| seen.pid == handle.pid))
         {
             handle.kill();
-            handle.ends_within(deadline.saturating_duration_since(now()));
+            handle.wait_exit(deadline.saturating_duration_since(now()));
         }
         if left.is_empty() || now() > deadline {
             return ended;
@@ -135,44 +139,44 @@ pub(crate) fn end_marked(marker: &Marker) -> Vec<Process> {
     }
 }
 
-/// Everything has to be gone by then.
-pub(crate) const CLEAN_LIMIT: Duration = Duration::from_secs(1);
+/// All processes must be gone within this time.
+pub(crate) const CLEANUP_LIMIT: Duration = Duration::from_secs(1);
 
-/// How often the processes are counted.
-pub(crate) const LOOK: Duration = Duration::from_millis(10);
+/// Interval between two counts of the processes.
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// A process that is just becoming another program can be overlooked, so an empty count is repeated.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// A process can be missed during `exec`, so a count of zero is repeated.
+const RECHECK_DELAY: Duration = Duration::from_millis(20);
 
-/// How long it took until nobody was left, or how many are left when the time is over.
-pub(crate) fn gone_since(killed: Instant, n_left: &dyn Fn() -> usize) -> Result<Duration, usize> {
+/// Returns the time until no process was left, or the number of processes left after the limit.
+pub(crate) fn wait_gone(killed: Instant, n_left: &dyn Fn() -> usize) -> Result<Duration, usize> {
     loop {
-        let looked = now();
+        let checked_at = now();
         let left = n_left();
         if left == 0 {
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(RECHECK_DELAY);
             if n_left() == 0 {
-                return Ok(looked.saturating_duration_since(killed));
+                return Ok(checked_at.saturating_duration_since(killed));
             }
-        } else if killed.elapsed() > CLEAN_LIMIT {
+        } else if killed.elapsed() > CLEANUP_LIMIT {
             return Err(left);
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// How long it took until nobody carried the marker. Whoever still does when the time is over is ended, and told.
-pub(crate) fn cleaned(marker: &Marker, killed: Instant) -> Result<Duration, Vec<Process>> {
-    gone_since(killed, &|| marker.survivors().len()).map_err(|_n_left| end_marked(marker))
+/// Returns the time until no process carried the marker. Kills and returns those left after the limit.
+pub(crate) fn wait_cleaned(marker: &Marker, killed: Instant) -> Result<Duration, Vec<Process>> {
+    wait_gone(killed, &|| marker.survivors().len()).map_err(|_n_left| kill_marked(marker))
 }
 
-/// Who was left, for people.
-pub(crate) fn described(left: &[Process]) -> String {
+/// Formats leftover processes.
+pub(crate) fn describe_leftovers(left: &[Process]) -> String {
     let lines: Vec<String> = left
         .iter()
-        .map(|left| format!("{} {} {}", left.pid, left.state, left.command_line))
+        .map(|process| format!("{} {} {}", process.pid, process.state, process.command_line))
         .collect();
-    format!("left after {CLEAN_LIMIT:?}: {}", lines.join(" | "))
+    format!("left after {CLEANUP_LIMIT:?}: {}", lines.join(" | "))
 }
 
 #[cfg(test)]
@@ -180,13 +184,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_runs_has_a_handle_and_does_not_end() {
-        let own = Handle::of(std::process::id()).unwrap();
-        assert!(!own.ends_within(Duration::ZERO));
+    fn running_process_has_a_handle() {
+        let own = ProcessHandle::open(std::process::id()).unwrap();
+        assert!(!own.wait_exit(Duration::ZERO));
     }
 
     #[test]
-    fn nobody_is_ended_for_a_marker_that_nobody_carries() {
-        assert_eq!(end_marked(&Marker::new()), Vec::new());
+    fn unused_marker_kills_nothing() {
+        assert_eq!(kill_marked(&Marker::new()), Vec::new());
     }
 }

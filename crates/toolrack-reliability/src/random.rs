@@ -1,29 +1,29 @@
-//! Choices that look random and can be made again from a seed.
+//! Seeded random numbers (splitmix64).
 //!
-//! **Invariant:** the same seed and cycle give the same choices on every machine, because nothing here
-//! comes from a library or a clock.
+//! **Invariant:** the same seed and cycle give the same numbers on every machine, because nothing here comes from a
+//! library or a clock.
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
 
-/// Seeds that every run tries, so that a run can be compared with the one before.
+/// Seeds of every run, so that runs are comparable.
 const FIXED: [u64; 2] = [1, 2];
 
-/// Seeds are typed by people, so they stay short.
+/// Short, because people type seeds.
 const MAX_SEED: u64 = 1_000_000;
 
-/// The seeds of a run, and which cycle uses which.
+/// The seeds of a run, used by the cycles in turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Seeds(Vec<u64>);
 
-/// A stream of choices (splitmix64).
+/// A stream of random numbers.
 #[derive(Debug)]
 pub(crate) struct Random {
     state: u64,
 }
 
 impl Seeds {
-    /// The seed that was asked for, or the fixed ones and a new one.
+    /// The given seed, or the fixed ones and a new one.
     pub(crate) fn choose(asked: Option<u64>) -> Self {
         match asked {
             Some(seed) => Self(vec![seed]),
@@ -34,7 +34,7 @@ impl Seeds {
         }
     }
 
-    pub(crate) fn of(seeds: Vec<u64>) -> Option<Self> {
+    pub(crate) fn from_list(seeds: Vec<u64>) -> Option<Self> {
         (!seeds.is_empty()).then_some(Self(seeds))
     }
 
@@ -42,32 +42,32 @@ impl Seeds {
         &self.0
     }
 
-    /// The seed of a cycle, and the cycle's own choices. Seeds take turns.
-    pub(crate) fn turn(&self, cycle: u64) -> (u64, Random) {
+    /// Returns the seed and the random stream of a cycle. Seeds take turns.
+    pub(crate) fn for_cycle(&self, cycle: u64) -> (u64, Random) {
         let n_seeds = self.0.len() as u64;
-        let place = usize::try_from(cycle % n_seeds).unwrap_or_default();
-        let seed = self.0.get(place).copied().unwrap_or_default();
+        let index = usize::try_from(cycle % n_seeds).unwrap_or_default();
+        let seed = self.0.get(index).copied().unwrap_or_default();
         (seed, Random::new(seed, cycle / n_seeds))
     }
 }
 
 impl Random {
     pub(crate) fn new(seed: u64, stream: u64) -> Self {
-        Self { state: scatter(seed ^ scatter(stream)) }
+        Self { state: splitmix64(seed ^ splitmix64(stream)) }
     }
 
     pub(crate) fn draw(&mut self) -> u64 {
-        let drawn = scatter(self.state);
+        let drawn = splitmix64(self.state);
         self.state = self.state.wrapping_add(STEP);
         drawn
     }
 
-    /// A number below `end`, or 0 if there is none.
+    /// A number below `end`, or 0 if `end` is 0.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.draw().checked_rem(end).unwrap_or_default()
     }
 
-    /// A time from `from` up to, but not including, `to`; in whole microseconds.
+    /// A duration in `from..to`, in whole microseconds.
     pub(crate) fn time(&mut self, from: Duration, to: Duration) -> Duration {
         let width = to.saturating_sub(from).as_micros();
         from + Duration::from_micros(self.below(u64::try_from(width).unwrap_or(u64::MAX)))
@@ -76,7 +76,7 @@ impl Random {
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
-fn scatter(number: u64) -> u64 {
+fn splitmix64(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(STEP);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -93,13 +93,13 @@ mod tests {
     }
 
     #[test]
-    fn the_same_seed_gives_the_same_choices() {
+    fn same_seed_gives_the_same_numbers() {
         assert_eq!(draws(7, 3), draws(7, 3));
         assert_ne!(draws(7, 3), draws(8, 3));
         assert_ne!(draws(7, 3), draws(7, 4));
     }
 
-    /// The first outputs for the state 0, as its author publishes them.
+    /// The first outputs for state 0, as its author publishes them.
     #[test]
     fn the_stream_is_splitmix64() {
         let mut random = Random { state: 0 };
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_stay_in_their_range() {
+    fn numbers_stay_in_their_range() {
         let mut random = Random::new(1, 1);
         let (from, to) = (Duration::from_millis(10), Duration::from_millis(12));
         for _ in 0..1000 {
@@ -122,9 +122,9 @@ mod tests {
 
     #[test]
     fn seeds_take_turns() {
-        let seeds = Seeds::of(vec![5, 9]).unwrap();
+        let seeds = Seeds::from_list(vec![5, 9]).unwrap();
         let turns: Vec<(u64, u64)> = (0..4)
-            .map(|cycle| seeds.turn(cycle))
+            .map(|cycle| seeds.for_cycle(cycle))
             .map(|(seed, mut random)| (seed, random.draw()))
             .collect();
         let expected: Vec<(u64, u64)> = [(5, 0), (9, 0), (5, 1), (9, 1)]
@@ -134,11 +134,11 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_that_was_asked_for_is_the_only_one() {
+    fn given_seed_is_the_only_one() {
         assert_eq!(Seeds::choose(Some(123)), Seeds(vec![123]));
         let chosen = Seeds::choose(None);
         assert_eq!(chosen.all().first_chunk(), Some(&FIXED));
         assert_eq!(chosen.all().len(), FIXED.len() + 1);
-        assert_eq!(Seeds::of(Vec::new()), None);
+        assert_eq!(Seeds::from_list(Vec::new()), None);
     }
 }

@@ -1,4 +1,4 @@
-//! The report of a run: for people as lines, for programs as JSON.
+//! Report of a run: text lines and JSON.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::findings::{Failure, Figures, Findings, Verdict};
 use crate::gate::{Effort, Gate};
 
-/// Everything about one run.
+/// Report of one run.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     pub(crate) effort: Effort,
@@ -16,7 +16,7 @@ pub(crate) struct Report {
     pub(crate) gates: Vec<GateReport>,
 }
 
-/// Everything about one gate of it.
+/// Report of one gate.
 #[derive(Debug, PartialEq, Serialize)]
 pub(crate) struct GateReport {
     pub(crate) gate: Gate,
@@ -24,7 +24,7 @@ pub(crate) struct GateReport {
     pub(crate) verdict: Verdict,
     seeds: Vec<u64>,
     seconds: f64,
-    /// How busy the machine was, as its average over the last minute of the gate.
+    /// Load average over the last minute of the gate.
     load: Option<f64>,
     figures: Figures,
     failures: Vec<Failure>,
@@ -33,7 +33,7 @@ pub(crate) struct GateReport {
     replay: String,
 }
 
-/// Under what conditions a gate ran.
+/// Conditions under which a gate ran.
 #[derive(Debug, Clone)]
 pub(crate) struct Conditions {
     pub(crate) effort: Effort,
@@ -47,8 +47,8 @@ impl GateReport {
         let Conditions { effort, seeds, took, load } = conditions;
         let verdict = findings.verdict();
         let Findings { figures, failures, n_failures, skipped } = findings;
-        // Without a failure the newest seed is the one worth having.
-        let seed = failures.first().map(|failures| failures.seed).or_else(|| seeds.last().copied());
+        // Without a failure the newest seed is the useful one.
+        let seed = failures.first().map(|failure| failure.seed).or_else(|| seeds.last().copied());
         let replay = replay(gate, effort, seed.unwrap_or_default());
         Self {
             gate,
@@ -65,7 +65,7 @@ impl GateReport {
         }
     }
 
-    /// The gate as a person reads it.
+    /// Formats the report for the terminal.
     pub(crate) fn lines(&self) -> Vec<String> {
         let seeds: Vec<String> = self.seeds.iter().map(ToString::to_string).collect();
         let reason = self.skipped.as_ref().map_or(String::new(), |reason| format!("({reason})"));
@@ -100,7 +100,7 @@ impl Report {
 }
 
 fn replay(gate: Gate, effort: Effort, seed: u64) -> String {
-    let effort = effort.of("", " --full");
+    let effort = effort.select("", " --full");
     format!("cargo xtask reliability{effort} --gate {gate} --seed {seed}")
 }
 
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_that_held_shows_its_figures() {
+    fn passed_gate_shows_its_figures() {
         let mut findings = Findings::default();
         findings.count("cycles", 300);
         check(
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_that_broke_shows_where_and_how_to_see_it_again() {
+    fn failed_gate_shows_failures_and_replay() {
         let mut findings = Findings::default();
         for _ in 0..22 {
             findings.fail(2, "3 processes are left");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_that_could_not_run_says_why() {
+    fn skipped_gate_shows_the_reason() {
         check(
             Effort::Quick,
             Findings::skipped("no /proc here"),

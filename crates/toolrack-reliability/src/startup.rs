@@ -1,4 +1,4 @@
-//! G19: broken and hanging servers hold up neither the daemon nor the others, and cost nothing in the end.
+//! G19: broken and hanging servers delay neither the daemon nor other servers, and use no CPU when idle.
 
 use std::thread;
 use std::time::Duration;
@@ -6,36 +6,35 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::daemon::{Entry, Household, Lodger, Program};
-use crate::daemon_client::Answer;
+use crate::daemon::{DaemonHome, Program, RunningDaemon, ServerEntry};
+use crate::daemon_client::ApiResponse;
 use crate::findings::Findings;
 use crate::gate::Effort;
-use crate::process::end_marked;
-use crate::process_table::Census;
+use crate::process::kill_marked;
+use crate::process_table::ProcessTable;
 use crate::random::Seeds;
-use crate::subreaper::Nursery;
-use crate::timing::now;
-use crate::timing::{Spread, millis};
+use crate::subreaper::Subreaper;
+use crate::timing::{Percentiles, millis, now};
 
-/// The daemon takes calls this soon after the start of its process.
+/// The daemon must accept calls within this time after its start.
 pub(crate) const READY_LIMIT: Duration = Duration::from_millis(300);
 
-/// Every healthy server can be called by then.
+/// Every healthy server must be callable within this time.
 const HEALTHY_LIMIT: Duration = Duration::from_secs(10);
 
-/// A server that does not come is not waited for any longer.
+/// A server still not connected after this time counts as hung.
 const HUNG: Duration = Duration::from_mins(1);
 
-/// What everything together may take of one processor when nobody wants anything.
+/// Allowed CPU usage of the daemon and all servers when idle.
 const IDLE_PERCENT: f64 = 2.0;
 
-/// How long the processors are watched.
+/// How long CPU usage is measured.
 const WATCH: Duration = Duration::from_secs(5);
 
-/// One server in so many is broken.
+/// One server in this many is broken.
 const BROKEN_EVERY: u64 = 5;
 
-/// In what ways, in turn; none of them gets as far as being connected.
+/// Fault plans of the broken servers, in turn. None of them connects.
 const BROKEN: [&str; 5] = [
     "start=exit(1)",
     "discover=hang; initialize=hang",
@@ -44,129 +43,136 @@ const BROKEN: [&str; 5] = [
     "start=prompt",
 ];
 
-pub(crate) fn run(nursery: &Nursery, effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
+pub(crate) fn run(
+    subreaper: &Subreaper,
+    effort: Effort,
+    seeds: &Seeds,
+) -> anyhow::Result<Findings> {
     let seed = seeds.all().first().copied().unwrap_or_default();
-    let entries = entries(effort.of(20, 100));
+    let entries = entries(effort.select(20, 100));
     let n_healthy = entries.iter().filter(|entry| is_healthy(entry)).count() as u64;
     let mut findings = Findings::default();
     findings.count("servers", entries.len() as u64);
     findings.count("healthy", n_healthy);
     let (mut ready, mut healthy) = (Vec::new(), Vec::new());
-    let n_rounds = effort.of(3, 10);
+    let n_rounds = effort.select(3, 10);
     for round in 0..n_rounds {
         crate::print_progress(format!("G19: start {}", round + 1));
-        // A fresh home, so that nothing is known of any server.
-        let household = Household::new(&entries)?;
-        let outcome = begin(&household, nursery, &entries, n_healthy);
+        // A fresh home without cached tools.
+        let daemon_home = DaemonHome::new(&entries)?;
+        let outcome = start_daemon(&daemon_home, subreaper, &entries, n_healthy);
         match outcome {
-            Ok((lodger, started)) => {
+            Ok((daemon, started)) => {
                 for what in judge(&started) {
                     findings.fail(seed, what);
                 }
                 ready.push(started.ready);
                 healthy.push(started.healthy);
                 if round + 1 == n_rounds {
-                    watch(&mut findings, seed, &lodger);
+                    measure_idle(&mut findings, seed, &daemon);
                 }
-                end(&mut findings, seed, lodger);
+                stop_daemon(&mut findings, seed, daemon);
             }
             Err(what) => findings.fail(seed, what),
         }
-        let left = end_marked(&household.marker);
+        let left = kill_marked(&daemon_home.marker);
         if !left.is_empty() {
             findings.fail(seed, format!("left at the end: {left:?}"));
         }
     }
     findings.count("rounds", n_rounds);
-    findings.spread("ready", Spread::of(ready));
-    findings.spread("healthy", Spread::of(healthy));
+    findings.percentiles("ready", Percentiles::from_times(ready));
+    findings.percentiles("healthy", Percentiles::from_times(healthy));
     Ok(findings)
 }
 
-fn entries(n_servers: u64) -> Vec<Entry> {
+fn entries(n_servers: u64) -> Vec<ServerEntry> {
     let scripted = BROKEN.iter().map(|plan| (Program::Scripted, *plan));
     let mut ways = [(Program::Missing, "")].into_iter().chain(scripted).cycle();
     let entry = |number: u64| {
-        // The first ones are broken as well as the last ones, so that order is no help.
-        let way = number.is_multiple_of(BROKEN_EVERY).then(|| ways.next()).flatten();
-        match way {
+        // First and last servers are broken alike, so the order gives no advantage.
+        let scenario = number.is_multiple_of(BROKEN_EVERY).then(|| ways.next()).flatten();
+        match scenario {
             Some((program, plan)) => {
-                Entry { name: format!("broken-{number}"), plan: plan.to_owned(), program }
+                ServerEntry { name: format!("broken-{number}"), plan: plan.to_owned(), program }
             }
-            None => Entry::scripted(format!("healthy-{number}"), ""),
+            None => ServerEntry::scripted(format!("healthy-{number}"), ""),
         }
     };
     (0..n_servers).map(entry).collect()
 }
 
-fn is_healthy(entry: &Entry) -> bool {
+fn is_healthy(entry: &ServerEntry) -> bool {
     entry.program == Program::Scripted && entry.plan.is_empty()
 }
 
-/// How one start went.
+/// Times of one start.
 #[derive(Debug, Clone, Copy)]
 struct Started {
     ready: Duration,
     healthy: Duration,
 }
 
-fn begin<'a>(
-    household: &Household,
-    nursery: &'a Nursery,
-    entries: &[Entry],
+fn start_daemon<'a>(
+    daemon_home: &DaemonHome,
+    subreaper: &'a Subreaper,
+    entries: &[ServerEntry],
     n_healthy: u64,
-) -> Result<(Lodger<'a>, Started), String> {
-    let lodger = household.start(nursery)?;
-    let ready = lodger.is_ready()?;
-    let healthy = lodger.has_connected(n_healthy, HUNG)?;
-    let mut wire = lodger.wire().map_err(|error| error.to_string())?;
+) -> Result<(RunningDaemon<'a>, Started), String> {
+    let daemon = daemon_home.start(subreaper)?;
+    let ready = daemon.wait_ready()?;
+    let healthy = daemon.wait_connected(n_healthy, HUNG)?;
+    let mut client = daemon.client().map_err(|error| error.to_string())?;
     for entry in entries.iter().filter(|entry| is_healthy(entry)) {
-        let called = wire.call(&entry.name, "echo", &serde_json::json!({ "text": "x" }));
-        called.and_then(Answer::sound).map_err(|error| format!("{}: {error}", entry.name))?;
+        let called = client.call(&entry.name, "echo", &serde_json::json!({ "text": "x" }));
+        called
+            .and_then(ApiResponse::success_body)
+            .map_err(|error| format!("{}: {error}", entry.name))?;
     }
-    let listed = wire.get("/api/servers").and_then(Answer::sound);
+    let listed = client.get("/api/servers").and_then(ApiResponse::success_body);
     let listed = listed.map_err(|error| format!("/api/servers: {error}"))?;
-    let well: Vec<String> = entries
+    let shown_running: Vec<String> = entries
         .iter()
         .filter(|entry| !is_healthy(entry))
-        .filter_map(|entry| said_well(&listed, entry))
+        .filter_map(|entry| broken_but_running(&listed, entry))
         .collect();
-    if !well.is_empty() {
-        return Err(format!("broken servers that look well: {}", well.join(", ")));
+    if !shown_running.is_empty() {
+        return Err(format!("broken servers shown as running: {}", shown_running.join(", ")));
     }
-    Ok((lodger, Started { ready, healthy }))
+    Ok((daemon, Started { ready, healthy }))
 }
 
-/// The name of a broken server whose status does not show it.
-fn said_well(listed: &Value, entry: &Entry) -> Option<String> {
+/// Returns the name of a broken server whose status is `running`.
+fn broken_but_running(listed: &Value, entry: &ServerEntry) -> Option<String> {
     let servers = listed.get("servers")?.as_array()?;
-    let is_it =
-        |value: &&Value| value.pointer("/config/name").and_then(Value::as_str) == Some(&entry.name);
-    let found = servers.iter().find(is_it)?;
+    let matches = |server: &&Value| {
+        server.pointer("/config/name").and_then(Value::as_str) == Some(&entry.name)
+    };
+    let found = servers.iter().find(matches)?;
     let state = found.pointer("/status/status/state").and_then(Value::as_str);
     (state == Some("running")).then(|| entry.name.clone())
 }
 
 fn judge(started: &Started) -> Vec<String> {
     let Started { ready, healthy } = started;
-    let mut faults = Vec::new();
+    let mut problems = Vec::new();
     if *ready > READY_LIMIT {
-        faults.push(format!("the daemon was ready {ready:?} after its start"));
+        problems.push(format!("the daemon was ready {ready:?} after its start"));
     }
     if *healthy > HEALTHY_LIMIT {
-        faults.push(format!("the healthy servers were ready {healthy:?} after the start"));
+        problems.push(format!("the healthy servers were ready {healthy:?} after the start"));
     }
-    faults
+    problems
 }
 
-/// How much the daemon and all its servers take of a processor when nobody wants anything.
-fn watch(findings: &mut Findings, seed: u64, lodger: &Lodger<'_>) {
-    // Until those that crash are tried only now and then, and no answer of ours is under way any more.
+/// Measures the CPU usage of the daemon and all its servers when idle.
+fn measure_idle(findings: &mut Findings, seed: u64, daemon: &RunningDaemon<'_>) {
+    // Wait until crashed servers are in long backoff and all responses have arrived.
     thread::sleep(WATCH);
-    let time = || Census::take().time_below(lodger.handle.pid);
-    let (begun, before) = (now(), time());
+    let time = || ProcessTable::read().cpu_time_of_tree(daemon.handle.pid);
+    let (started_at, before) = (now(), time());
     thread::sleep(WATCH);
-    let (used, took) = (time().saturating_sub(before), begun.elapsed());
+    let (used, took) = (time().saturating_sub(before), started_at.elapsed());
     let percent = used.as_secs_f64() / took.as_secs_f64() * 100.0;
     findings.measure("idle_percent", (percent * 100.0).round() / 100.0);
     if percent >= IDLE_PERCENT {
@@ -174,11 +180,11 @@ fn watch(findings: &mut Findings, seed: u64, lodger: &Lodger<'_>) {
     }
 }
 
-fn end(findings: &mut Findings, seed: u64, mut lodger: Lodger<'_>) {
-    lodger.handle.signal(Signal::TERM);
-    let code = lodger.ends_within(HUNG);
+fn stop_daemon(findings: &mut Findings, seed: u64, mut daemon: RunningDaemon<'_>) {
+    daemon.handle.signal(Signal::TERM);
+    let code = daemon.wait_exit(HUNG);
     if code != Some(0) {
-        findings.fail(seed, format!("asked to end, the daemon exited with {code:?}"));
+        findings.fail(seed, format!("after SIGTERM the daemon exited with {code:?}"));
     }
 }
 
@@ -187,33 +193,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fifth_is_broken_in_every_way() {
+    fn a_fifth_of_the_servers_is_broken_in_every_way() {
         let entries = entries(100);
-        let broken: Vec<&Entry> = entries.iter().filter(|entry| !is_healthy(entry)).collect();
+        let broken: Vec<&ServerEntry> = entries.iter().filter(|entry| !is_healthy(entry)).collect();
         assert_eq!(broken.len(), 20);
-        let n_missing = broken.iter().filter(|broken| broken.program == Program::Missing).count();
+        let n_missing = broken.iter().filter(|entry| entry.program == Program::Missing).count();
         assert_eq!(n_missing, 4);
         for plan in BROKEN {
-            assert!(broken.iter().any(|broken| broken.plan == plan), "{plan}");
+            assert!(broken.iter().any(|entry| entry.plan == plan), "{plan}");
         }
     }
 
     #[test]
-    fn a_start_is_judged_by_both_times() {
-        let n_faults = |ready, healthy| {
+    fn start_is_judged_by_both_times() {
+        let n_problems = |ready, healthy| {
             let ms = Duration::from_millis;
             judge(&Started { ready: ms(ready), healthy: ms(healthy) }).len()
         };
-        assert_eq!([n_faults(300, 10_000), n_faults(301, 1), n_faults(301, 10_001)], [0, 1, 2]);
+        assert_eq!(
+            [n_problems(300, 10_000), n_problems(301, 1), n_problems(301, 10_001)],
+            [0, 1, 2]
+        );
     }
 
     #[test]
-    fn a_broken_server_that_runs_is_found() {
+    fn broken_server_shown_as_running_is_found() {
         let listed = serde_json::json!({ "servers": [
             { "config": { "name": "a" }, "status": { "status": { "state": "running" } } },
             { "config": { "name": "b" }, "status": { "status": { "state": "error" } } },
         ] });
-        let said = |name: &str| said_well(&listed, &Entry::scripted(name, "start=exit"));
-        assert_eq!([said("a"), said("b"), said("c")], [Some("a".to_owned()), None, None]);
+        let found =
+            |name: &str| broken_but_running(&listed, &ServerEntry::scripted(name, "start=exit"));
+        assert_eq!([found("a"), found("b"), found("c")], [Some("a".to_owned()), None, None]);
     }
 }

@@ -1,9 +1,9 @@
-//! Being the parent of last resort: whoever loses its parent below us comes to us and is taken note of.
+//! Child subreaper: adopts orphaned descendants and reaps them.
 //!
-//! This is what an init process does. Without it, the machine's own init would decide whether the ended
-//! processes of a gate stay as zombies.
+//! This is the job of init. Without it, the init of the machine would decide whether dead processes of a gate stay as
+//! zombies.
 //!
-//! **Invariant:** no child is taken note of between its birth and the opening of its handle.
+//! **Invariant:** no child is reaped between its spawn and the opening of its handle.
 
 use std::collections::HashSet;
 use std::fs;
@@ -15,88 +15,89 @@ use std::time::Duration;
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, set_child_subreaper, waitid};
 
-use crate::process::Handle;
+use crate::process::ProcessHandle;
 
-/// How often ended children are taken note of.
+/// Interval between two rounds of reaping.
 const ROUND: Duration = Duration::from_millis(2);
 
-/// Makes orphans ours.
-pub(crate) fn adopt_orphans() -> io::Result<()> {
+/// Makes this process the child subreaper.
+pub(crate) fn become_subreaper() -> io::Result<()> {
     Ok(set_child_subreaper(Some(getpid()))?)
 }
 
-/// Takes note of every child that has ended. Not beside a runtime that waits for children of its own.
-pub(crate) fn take_note() {
+/// Reaps every exited child. Not for use beside a runtime that waits for children of its own.
+pub(crate) fn reap() {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
     while let Ok(Some(_ended)) = waitid(WaitId::All, options) {}
 }
 
-/// Where children are born.
+/// Spawns children and reaps them in the background.
 #[derive(Debug, Default)]
-pub(crate) struct Nursery {
-    /// Children that nobody takes note of for the time being. Held while a child is born.
-    unnoted: Mutex<HashSet<u32>>,
+pub(crate) struct Subreaper {
+    /// Children not to be reaped for now. Locked during a spawn.
+    unreaped: Mutex<HashSet<u32>>,
 }
 
-/// A child that stays a zombie after its end, until this is dropped.
+/// A child that stays a zombie after its exit until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Unnoted<'a> {
-    nursery: &'a Nursery,
+pub(crate) struct Unreaped<'a> {
+    subreaper: &'a Subreaper,
     pid: u32,
 }
 
-impl Nursery {
-    /// Adopts orphans and takes note of the dead until this process ends.
+impl Subreaper {
+    /// Becomes the subreaper and reaps children until this process exits.
     pub(crate) fn open() -> io::Result<Arc<Self>> {
-        adopt_orphans()?;
-        let nursery = Arc::new(Self::default());
-        let ours = Arc::clone(&nursery);
+        become_subreaper()?;
+        let subreaper = Arc::new(Self::default());
+        let reaper = Arc::clone(&subreaper);
         thread::spawn(move || {
             loop {
-                ours.take_note();
+                reaper.reap();
                 thread::sleep(ROUND);
             }
         });
-        Ok(nursery)
+        Ok(subreaper)
     }
 
-    /// Starts a child. It is known by its handle only: its id is free for others once it has ended.
-    pub(crate) fn start(&self, command: &mut Command) -> io::Result<(Child, Handle)> {
-        let birth = self.unnoted();
+    /// Spawns a child. Use only its handle: its pid may be reused after the exit.
+    pub(crate) fn start(&self, command: &mut Command) -> io::Result<(Child, ProcessHandle)> {
+        let birth = self.unreaped();
         let child = command.spawn()?;
-        let handle = Handle::of(child.id()).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
+        let handle =
+            ProcessHandle::open(child.id()).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
         drop(birth);
         Ok((child, handle?))
     }
 
-    /// Takes no note of a child's end, as a parent does that has other things to do.
-    pub(crate) fn neglect(&self, child: &Handle) -> Unnoted<'_> {
-        self.unnoted().insert(child.pid);
-        Unnoted { nursery: self, pid: child.pid }
+    /// Does not reap this child, like a parent that is busy.
+    pub(crate) fn leave_unreaped(&self, child: &ProcessHandle) -> Unreaped<'_> {
+        self.unreaped().insert(child.pid);
+        Unreaped { subreaper: self, pid: child.pid }
     }
 
-    fn take_note(&self) {
-        let unnoted = self.unnoted();
+    fn reap(&self) {
+        let unreaped = self.unreaped();
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        for child in children().into_iter().filter(|children| !unnoted.contains(children)) {
+        for child in children().into_iter().filter(|child| !unreaped.contains(child)) {
             let pid = i32::try_from(child).ok().and_then(Pid::from_raw);
-            // One that has not ended is looked at again in the next round.
+            // A child that still runs is checked again in the next round.
             pid.map(|pid| waitid(WaitId::Pid(pid), options)).transpose().unwrap_or_default();
         }
     }
 
-    fn unnoted(&self) -> MutexGuard<'_, HashSet<u32>> {
-        self.unnoted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn unreaped(&self) -> MutexGuard<'_, HashSet<u32>> {
+        self.unreaped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Drop for Unnoted<'_> {
+impl Drop for Unreaped<'_> {
     fn drop(&mut self) {
-        self.nursery.unnoted().remove(&self.pid);
+        self.subreaper.unreaped().remove(&self.pid);
     }
 }
 
-/// The children of all our threads. None is overlooked that has ended: it stays until it is taken note of.
+/// Children of all threads. Exited ones are listed until they are reaped.
 fn children() -> Vec<u32> {
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return Vec::new() };
     let lists = threads
@@ -104,9 +105,7 @@ fn children() -> Vec<u32> {
         .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
     lists
         .flat_map(|list| {
-            let pids = list
-                .split_ascii_whitespace()
-                .filter_map(|split_ascii_whitespace| split_ascii_whitespace.parse().ok());
+            let pids = list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
             pids.collect::<Vec<u32>>()
         })
         .collect()

@@ -1,6 +1,6 @@
-//! A run: one process for each gate, its findings read, its leftovers ended, everything reported.
+//! Runs the gates: one process per gate, its findings, its leftover processes, and the report.
 //!
-//! **Invariant:** no wait here is without end, and no process of a gate outlives it.
+//! **Invariant:** every wait has a limit, and no process of a gate outlives it.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -14,22 +14,22 @@ use anyhow::Context as _;
 use crate::cli::{GateArgs, RunArgs};
 use crate::findings::Findings;
 use crate::gate::{Effort, Gate};
-use crate::process::{self, Handle, Said, listen};
-use crate::process_table::{self, Census};
+use crate::process::{self, ProcessHandle, ProcessOutput, run_to_exit};
+use crate::process_table::{self, ProcessTable};
 use crate::random::Seeds;
 use crate::report::{Conditions, GateReport, Report};
 use crate::subreaper;
 use crate::timing::now;
 
-/// How often what is left of a gate is looked at.
+/// Interval between two checks for leftover processes.
 const POLL: Duration = Duration::from_millis(20);
 
-/// How long guardians of a gate that has ended may take: their ladder, and a busy machine.
-const AFTERMATH: Duration = Duration::from_secs(8);
+/// Time for the guardians of a finished gate: their shutdown timeouts on a busy machine.
+const CLEANUP_TIME: Duration = Duration::from_secs(8);
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     process::scripted_server()?;
-    subreaper::adopt_orphans().context("orphans of the gates cannot be adopted")?;
+    subreaper::become_subreaper().context("cannot become the child subreaper")?;
     let (effort, seeds) = (args.effort(), Seeds::choose(args.seed));
     let mut report = Report {
         effort,
@@ -38,33 +38,33 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         gates: Vec::new(),
     };
     for gate in args.gates() {
-        let gate = open(gate, effort, &seeds)?;
+        let gate = run_gate(gate, effort, &seeds)?;
         gate.lines().iter().for_each(crate::print_result);
         report.gates.push(gate);
     }
-    let path = args.json.clone().map_or_else(beside_the_program, Ok)?;
-    write(&path, &report).with_context(|| format!("{} cannot be written", path.display()))?;
+    let path = args.json.clone().map_or_else(default_report_path, Ok)?;
+    write(&path, &report).with_context(|| format!("cannot write {}", path.display()))?;
     crate::print_result(format!("results: {}", path.display()));
     Ok(if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn open(gate: Gate, effort: Effort, seeds: &Seeds) -> anyhow::Result<GateReport> {
+fn run_gate(gate: Gate, effort: Effort, seeds: &Seeds) -> anyhow::Result<GateReport> {
     crate::print_progress(format!("{gate}: {}", gate.promise()));
     let started = now();
     let args = GateArgs { gate, effort, seeds: seeds.all().to_vec() };
-    let mut child = process::ourselves()?;
-    let mut findings = read(listen(child.args(args.to_args()), effort.limit())?);
-    let left = end_descendants();
+    let mut child = process::own_program()?;
+    let mut findings = read(run_to_exit(child.args(args.to_args()), effort.limit())?);
+    let left = kill_descendants();
     if !left.is_empty() {
-        findings.fail(first(seeds), format!("left behind and ended: {}", left.join(" | ")));
+        findings.fail(first(seeds), format!("left behind and killed: {}", left.join(" | ")));
     }
-    // A seed that was made up for a failure without one would lead nowhere.
+    // A failure outside of any seed gets the first seed, so that the replay command works.
     for failure in
         findings.failures.iter_mut().filter(|failure| !seeds.all().contains(&failure.seed))
     {
         failure.seed = first(seeds);
     }
-    let (took, load) = (started.elapsed(), process_table::load());
+    let (took, load) = (started.elapsed(), process_table::load_average());
     let conditions = Conditions { effort, seeds: seeds.all().to_vec(), took, load };
     Ok(GateReport::new(gate, conditions, findings))
 }
@@ -73,35 +73,35 @@ fn first(seeds: &Seeds) -> u64 {
     seeds.all().first().copied().unwrap_or_default()
 }
 
-fn read(said: Said) -> Findings {
-    match serde_json::from_str(said.printed.trim()) {
+fn read(output: ProcessOutput) -> Findings {
+    match serde_json::from_str(output.stdout.trim()) {
         Ok(findings) => findings,
-        Err(_) => broken(format!("gave no findings: {}", said.ending)),
+        Err(_) => failed(format!("no findings: {}", output.exit_status)),
     }
 }
 
-fn broken(what: String) -> Findings {
+fn failed(what: String) -> Findings {
     let mut findings = Findings::default();
     findings.fail(0, what);
     findings
 }
 
-/// Waits for what a gate left running; what does not end by itself is killed, and described.
-fn end_descendants() -> Vec<String> {
-    let deadline = now() + AFTERMATH;
+/// Waits for the processes that a gate left running; kills and describes the rest.
+fn kill_descendants() -> Vec<String> {
+    let deadline = now() + CLEANUP_TIME;
     let mut ended = Vec::new();
     loop {
-        subreaper::take_note();
-        let left = Census::take().descendants(std::process::id());
-        if left.is_empty() || now() > deadline + AFTERMATH {
+        subreaper::reap();
+        let left = ProcessTable::read().descendants(std::process::id());
+        if left.is_empty() || now() > deadline + CLEANUP_TIME {
             return ended;
         }
         if now() > deadline {
-            for resident in left {
-                // It was seen below us after the handle was opened only if it lives on.
-                let handle = Handle::of(resident.pid).filter(|_| resident.lives());
+            for entry in left {
+                // Still alive with the handle open, it is the process of the handle.
+                let handle = ProcessHandle::open(entry.pid).filter(|_| entry.is_alive());
                 let Some(handle) = handle else { continue };
-                ended.push(format!("{} {}", resident.pid, command_line(resident.pid)));
+                ended.push(format!("{} {}", entry.pid, command_line(entry.pid)));
                 handle.kill();
             }
         }
@@ -115,10 +115,10 @@ fn command_line(pid: u32) -> String {
 }
 
 /// `target/reliability.json` for `target/release/toolrack-reliability`.
-fn beside_the_program() -> anyhow::Result<PathBuf> {
+fn default_report_path() -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe()?;
     let target = program.parent().and_then(Path::parent);
-    Ok(target.context("this program lies in no target directory")?.join("reliability.json"))
+    Ok(target.context("this program is not in a target directory")?.join("reliability.json"))
 }
 
 fn write(path: &Path, report: &Report) -> anyhow::Result<()> {
@@ -127,7 +127,7 @@ fn write(path: &Path, report: &Report) -> anyhow::Result<()> {
     Ok(File::create(path)?.write_all(&text)?)
 }
 
-/// The commit that is checked out here, if this is run in a clone.
+/// The checked-out commit, if the current directory is a clone.
 fn commit() -> Option<String> {
     let git = Path::new(".git");
     let head = fs::read_to_string(git.join("HEAD")).ok()?;
@@ -138,7 +138,7 @@ fn commit() -> Option<String> {
     let packed = || {
         fs::read_to_string(git.join("packed-refs"))
             .ok()
-            .and_then(|to_string| packed_ref(&to_string, branch))
+            .and_then(|packed| packed_ref(&packed, branch))
     };
     loose.map(|loose| loose.trim().to_owned()).or_else(packed)
 }
@@ -153,23 +153,24 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(printed: &str, expected: &Findings) {
-        let said = Said { printed: printed.to_owned(), ending: "signal: 9".to_owned() };
-        assert_eq!(read(said), *expected);
+    fn check(stdout: &str, expected: &Findings) {
+        let output =
+            ProcessOutput { stdout: stdout.to_owned(), exit_status: "signal: 9".to_owned() };
+        assert_eq!(read(output), *expected);
     }
 
     #[test]
-    fn findings_are_read_and_silence_is_a_failure() {
+    fn missing_findings_are_a_failure() {
         let mut findings = Findings::default();
         findings.count("cycles", 3);
         check(&format!("{}\n", serde_json::to_string(&findings).unwrap()), &findings);
-        let silence = broken("gave no findings: signal: 9".to_owned());
+        let silence = failed("no findings: signal: 9".to_owned());
         check("", &silence);
         check("thread panicked", &silence);
     }
 
     #[test]
-    fn a_packed_branch_is_found() {
+    fn packed_branch_is_found() {
         let packed = "# pack-refs with: peeled\nabc refs/heads/other\ndef refs/heads/main\n";
         assert_eq!(packed_ref(packed, "refs/heads/main").as_deref(), Some("def"));
         assert_eq!(packed_ref(packed, "refs/heads/gone"), None);

@@ -1,28 +1,28 @@
-//! What many measured times come to.
+//! Clock, percentiles and milliseconds.
 
 use std::time::{Duration, Instant};
 
-/// The middle, the far end and the last of some times.
+/// Median, 99th percentile and maximum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Spread {
+pub(crate) struct Percentiles {
     pub(crate) p50: Duration,
     pub(crate) p99: Duration,
     pub(crate) max: Duration,
 }
 
-impl Spread {
-    /// Of no times at all everything is zero.
-    pub(crate) fn of(mut times: Vec<Duration>) -> Self {
+impl Percentiles {
+    /// All zero for an empty list.
+    pub(crate) fn from_times(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         let rank = |share: usize| {
-            let place = (times.len() * share).div_ceil(100).saturating_sub(1);
-            times.get(place).copied().unwrap_or_default()
+            let index = (times.len() * share).div_ceil(100).saturating_sub(1);
+            times.get(index).copied().unwrap_or_default()
         };
         Self { p50: rank(50), p99: rank(99), max: rank(100) }
     }
 }
 
-/// A time in milliseconds, as figures show it.
+/// Converts to milliseconds with three decimals.
 pub(crate) fn millis(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e6).round() / 1e3
 }
@@ -39,12 +39,12 @@ mod tests {
     #[track_caller]
     fn check(times: impl IntoIterator<Item = u64>, [p50, p99, max]: [u64; 3]) {
         let ms = Duration::from_millis;
-        let spread = Spread { p50: ms(p50), p99: ms(p99), max: ms(max) };
-        assert_eq!(Spread::of(times.into_iter().map(ms).collect()), spread);
+        let spread = Percentiles { p50: ms(p50), p99: ms(p99), max: ms(max) };
+        assert_eq!(Percentiles::from_times(times.into_iter().map(ms).collect()), spread);
     }
 
     #[test]
-    fn percentiles_are_times_that_were_measured() {
+    fn percentiles_are_measured_times() {
         check([], [0, 0, 0]);
         check([7], [7, 7, 7]);
         check([3, 1, 2], [2, 3, 3]);

@@ -1,4 +1,4 @@
-//! The demo server: a small, friendly and correct MCP server of both eras, for first steps and for tests.
+//! Demo server: a small, correct MCP server of both eras, for first steps and for tests.
 //!
 //! **Invariant:** slow tools run on a timer, so a slow call never delays a fast one; a cancelled call is never
 //! answered.
@@ -6,43 +6,41 @@
 mod tools;
 
 use std::collections::HashSet;
-use std::io;
-use std::io::{BufRead, Write};
+use std::io::{self, BufRead, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tools::Done;
+use tools::ToolOutcome;
 
-use crate::jsonrpc;
-use crate::jsonrpc::{Answer, Incoming, Params, Refusal, error_code};
-use crate::message_sink::{Outlet, Pipe};
-use crate::revision::{Era, Revision, Speaks};
+use crate::jsonrpc::{self, Incoming, Params, Response, RpcError, error_code};
+use crate::message_sink::{MessageSink, PipeSink};
+use crate::revision::{Era, Revision, SupportedRevisions};
 use crate::timer::Timer;
 
-/// The `_meta` of every modern result.
+/// `_meta` of every modern result.
 const SERVER_META: &str = concat!(
     r#","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"toolrack-demo","version":""#,
     env!("CARGO_PKG_VERSION"),
     r#""}}"#
 );
 
-/// Serves one client until its input ends.
+/// Serves one client until the end of input.
 ///
-/// Fails only if the input cannot be read; an output that nobody reads any more is not a failure.
+/// Fails only if the input cannot be read; a closed output is not an error.
 pub fn serve(mut input: impl BufRead, output: impl Write + Send + 'static) -> io::Result<()> {
     let demo = Arc::new(Demo {
-        outlet: Pipe::new(output),
-        open: Mutex::default(),
-        agreed: Mutex::new(None),
+        sink: PipeSink::new(output),
+        running: Mutex::default(),
+        negotiated: Mutex::new(None),
     });
-    // Dropped with this function, and every call that still waits with it.
+    // Dropped with this function, and with it every scheduled response.
     let timer = Timer::start();
     let mut line = Vec::new();
     while input.read_until(b'\n', &mut line)? > 0 {
-        demo.take(&timer, &line);
-        demo.outlet.flush();
+        demo.handle_line(&timer, &line);
+        demo.sink.flush();
         line.clear();
     }
     Ok(())
@@ -50,36 +48,36 @@ pub fn serve(mut input: impl BufRead, output: impl Write + Send + 'static) -> io
 
 #[derive(Debug)]
 struct Demo {
-    outlet: Pipe,
-    /// The slow calls that still run, by their ids as the client wrote them.
-    open: Mutex<HashSet<String>>,
-    agreed: Mutex<Option<Revision>>,
+    sink: PipeSink,
+    /// Slow calls in progress, by their ids as the client wrote them.
+    running: Mutex<HashSet<String>>,
+    negotiated: Mutex<Option<Revision>>,
 }
 
 impl Demo {
-    fn take(self: &Arc<Self>, timer: &Timer, line: &[u8]) {
+    fn handle_line(self: &Arc<Self>, timer: &Timer, line: &[u8]) {
         let line = line.trim_ascii();
         if line.is_empty() {
             return;
         }
         match serde_json::from_slice::<Incoming<'_>>(line) {
             Ok(Incoming { method: Some(method), id: Some(id), params, .. }) => {
-                self.request(timer, id, &method, params);
+                self.handle_request(timer, id, &method, params);
             }
             Ok(Incoming { method: Some(method), id: None, params, .. }) => {
-                self.notified(&method, params);
+                self.handle_notification(&method, params);
             }
             Ok(_) => (),
             Err(_) => {
-                let refusal =
-                    Refusal::new(error_code::PARSE_ERROR, "the line is no message").to_json();
-                let line = json!({ "jsonrpc": "2.0", "error": refusal }).to_string();
-                self.outlet.put(line.as_bytes());
+                let rpc_error =
+                    RpcError::new(error_code::PARSE_ERROR, "the line is no message").to_json();
+                let line = json!({ "jsonrpc": "2.0", "error": rpc_error }).to_string();
+                self.sink.send(line.as_bytes());
             }
         }
     }
 
-    fn request(
+    fn handle_request(
         self: &Arc<Self>,
         timer: &Timer,
         id: &RawValue,
@@ -87,57 +85,62 @@ impl Demo {
         params: Option<&RawValue>,
     ) {
         let id = id.get();
-        let read = Params::read(params)
+        let parsed = Params::parse(params)
             .and_then(|params| Ok((self.revision_of(method, &params)?, params)));
-        let (revision, params) = match read {
-            Ok(read) => read,
-            // An answer to a request that is of no era looks the same in both.
-            Err(refusal) => return self.settle(id, Era::Legacy, &Answer::Refused(refusal)),
+        let (revision, params) = match parsed {
+            Ok(parsed) => parsed,
+            // The era is unknown here, and an error looks the same in both.
+            Err(rpc_error) => return self.respond(id, Era::Legacy, &Response::Error(rpc_error)),
         };
         let era = revision.era();
-        let answer = match (method, era) {
+        let response = match (method, era) {
             ("tools/call", _) => match tools::call(&params, revision) {
-                Ok(Done::Now(answer)) => Ok(answer),
-                Ok(Done::Counting(countdown)) => {
-                    lock(&self.open).insert(id.to_owned());
+                Ok(ToolOutcome::Immediate(response)) => Ok(response),
+                Ok(ToolOutcome::Countdown(countdown)) => {
+                    lock(&self.running).insert(id.to_owned());
                     let token = params.meta.progress_token.map(ToOwned::to_owned);
-                    let call = Slow { id: id.to_owned(), revision, token };
-                    return self.count_down(timer, call, countdown);
+                    let call = SlowCall { id: id.to_owned(), revision, token };
+                    return self.schedule_countdown(timer, call, countdown);
                 }
-                Err(refusal) => Err(refusal),
+                Err(rpc_error) => Err(rpc_error),
             },
             ("initialize", Era::Legacy) => {
-                *lock(&self.agreed) = Some(revision);
+                *lock(&self.negotiated) = Some(revision);
                 Ok(initialize(revision))
             }
             ("server/discover", Era::Modern) => Ok(discover()),
-            ("ping", Era::Legacy) => Ok(Answer::empty()),
+            ("ping", Era::Legacy) => Ok(Response::empty()),
             _ => list_or_read(method, &params, revision),
         };
-        self.settle(id, era, &answer.into());
+        self.respond(id, era, &response.into());
     }
 
-    /// All steps are given to the timer at once; those after a cancellation find the call gone.
-    fn count_down(self: &Arc<Self>, timer: &Timer, call: Slow, countdown: tools::Countdown) {
+    /// Schedules all steps at once; steps after a cancellation find the call gone.
+    fn schedule_countdown(
+        self: &Arc<Self>,
+        timer: &Timer,
+        call: SlowCall,
+        countdown: tools::Countdown,
+    ) {
         let call = Arc::new(call);
         for step in 1..=countdown.from {
             let (demo, call) = (Arc::clone(self), Arc::clone(&call));
             timer.after(countdown.every * step, move || {
-                if lock(&demo.open).contains(&call.id) {
-                    demo.tell_progress(&call, step, countdown.from);
+                if lock(&demo.running).contains(&call.id) {
+                    demo.send_progress(&call, step, countdown.from);
                 }
             });
         }
         let (demo, end) = (Arc::clone(self), countdown.every * countdown.from);
         timer.after(end.max(Duration::from_millis(1)), move || {
-            if lock(&demo.open).remove(&call.id) {
-                demo.settle(&call.id, call.revision.era(), &Answer::text("Lift-off!"));
-                demo.outlet.flush();
+            if lock(&demo.running).remove(&call.id) {
+                demo.respond(&call.id, call.revision.era(), &Response::text("Lift-off!"));
+                demo.sink.flush();
             }
         });
     }
 
-    fn tell_progress(&self, call: &Slow, step: u32, from: u32) {
+    fn send_progress(&self, call: &SlowCall, step: u32, from: u32) {
         let Some(token) = &call.token else { return };
         let mut params = json!({ "progressToken": token, "progress": step, "total": from });
         if let (true, Some(members)) =
@@ -145,41 +148,43 @@ impl Demo {
         {
             members.insert("message".to_owned(), json!(format!("{}…", from - step)));
         }
-        self.outlet.put(&jsonrpc::notification("notifications/progress", Some(&params)));
-        self.outlet.flush();
+        self.sink.send(&jsonrpc::notification_line("notifications/progress", Some(&params)));
+        self.sink.flush();
     }
 
-    fn notified(&self, method: &str, params: Option<&RawValue>) {
+    fn handle_notification(&self, method: &str, params: Option<&RawValue>) {
         if method != "notifications/cancelled" {
             return;
         }
-        if let Some(id) = Params::read(params).ok().and_then(|value| value.request_id) {
-            lock(&self.open).remove(id.get());
+        if let Some(id) = Params::parse(params).ok().and_then(|params| params.request_id) {
+            lock(&self.running).remove(id.get());
         }
     }
 
-    fn settle(&self, id: &str, era: Era, answer: &Answer) {
-        self.outlet.put(&jsonrpc::response(id, &answer.body(era, SERVER_META)));
+    fn respond(&self, id: &str, era: Era, response: &Response) {
+        self.sink.send(&jsonrpc::response_line(id, &response.body(era, SERVER_META)));
     }
 
-    /// A request belongs to the modern era if it says so, else to the revision of the handshake.
-    fn revision_of(&self, method: &str, params: &Params<'_>) -> Result<Revision, Refusal> {
+    /// A request is modern if its `_meta` names a version; otherwise the negotiated revision applies.
+    fn revision_of(&self, method: &str, params: &Params<'_>) -> Result<Revision, RpcError> {
         let requested = params.protocol_version.as_deref().unwrap_or_default();
-        match (method, *lock(&self.agreed)) {
-            ("initialize", _) => Ok(Speaks::Dual.agree(requested).unwrap_or(Revision::R2025_11_25)),
+        match (method, *lock(&self.negotiated)) {
+            ("initialize", _) => {
+                Ok(SupportedRevisions::Dual.negotiate(requested).unwrap_or(Revision::R2025_11_25))
+            }
             ("ping", None) => Ok(Revision::R2025_11_25),
             (_, Some(revision)) if params.meta.protocol_version.is_none() => Ok(revision),
             _ => {
-                params.meta.check(&Speaks::Dual.supported())?;
+                params.meta.check(&SupportedRevisions::Dual.supported())?;
                 Ok(Revision::R2026_07_28)
             }
         }
     }
 }
 
-/// A call that takes its time.
+/// A call in progress.
 #[derive(Debug)]
-struct Slow {
+struct SlowCall {
     id: String,
     revision: Revision,
     token: Option<Box<RawValue>>,
@@ -189,9 +194,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The result object that these members make.
-fn complete(members: &Value) -> Answer {
-    Answer::Complete(Answer::members_of(members))
+/// Complete result with these members.
+fn complete(members: &Value) -> Response {
+    Response::Complete(Response::object_members(members))
 }
 
 const README_URI: &str = "demo://readme";
@@ -201,29 +206,33 @@ slowly enough to watch the progress or to cancel.
 ";
 const INSTRUCTIONS: &str = "A demo: try `greet`, then `countdown`.";
 
-fn initialize(revision: Revision) -> Answer {
+fn initialize(revision: Revision) -> Response {
     let mut info = json!({ "name": "toolrack-demo", "version": env!("CARGO_PKG_VERSION") });
     if let (true, Some(members)) = (revision >= Revision::R2025_06_18, info.as_object_mut()) {
         members.insert("title".to_owned(), json!("Toolrack demo"));
     }
     complete(&json!({
-        "protocolVersion": revision.text(),
+        "protocolVersion": revision.as_str(),
         "capabilities": capabilities(),
         "serverInfo": info,
         "instructions": INSTRUCTIONS,
     }))
 }
 
-fn discover() -> Answer {
+fn discover() -> Response {
     cacheable(&json!({
-        "supportedVersions": Speaks::Dual.supported(),
+        "supportedVersions": SupportedRevisions::Dual.supported(),
         "capabilities": capabilities(),
         "instructions": INSTRUCTIONS,
     }))
 }
 
-/// The lists and what they list; every other method is unknown.
-fn list_or_read(method: &str, params: &Params<'_>, revision: Revision) -> Result<Answer, Refusal> {
+/// Handles lists and reads; every other method is unknown.
+fn list_or_read(
+    method: &str,
+    params: &Params<'_>,
+    revision: Revision,
+) -> Result<Response, RpcError> {
     match method {
         "tools/list" => Ok(cacheable(&json!({ "tools": tools(revision) }))),
         "resources/list" => Ok(cacheable(&json!({ "resources": [
@@ -237,7 +246,7 @@ fn list_or_read(method: &str, params: &Params<'_>, revision: Revision) -> Result
             ]},
         ]}))),
         "prompts/get" => get_prompt(params),
-        other => Err(Refusal::unknown_method(other)),
+        other => Err(RpcError::unknown_method(other)),
     }
 }
 
@@ -245,8 +254,8 @@ fn capabilities() -> Value {
     json!({ "tools": {}, "resources": {}, "prompts": {} })
 }
 
-fn cacheable(members: &Value) -> Answer {
-    Answer::Cacheable(Answer::members_of(members))
+fn cacheable(members: &Value) -> Response {
+    Response::Cacheable(Response::object_members(members))
 }
 
 fn tools(revision: Revision) -> Vec<Value> {
@@ -300,7 +309,7 @@ fn tools(revision: Revision) -> Vec<Value> {
     rows.into_iter().map(tool).collect()
 }
 
-fn read_resource(params: &Params<'_>, revision: Revision) -> Result<Answer, Refusal> {
+fn read_resource(params: &Params<'_>, revision: Revision) -> Result<Response, RpcError> {
     let uri = params.uri.as_deref().unwrap_or_default();
     if uri == README_URI {
         let item = json!({ "uri": uri, "mimeType": "text/plain", "text": README });
@@ -311,11 +320,11 @@ fn read_resource(params: &Params<'_>, revision: Revision) -> Result<Answer, Refu
         Era::Modern => error_code::INVALID_PARAMS,
     };
     let message = format!("no resource `{uri}`; there is `{README_URI}`");
-    Err(Refusal { code, message, data: Some(json!({ "uri": uri })) })
+    Err(RpcError { code, message, data: Some(json!({ "uri": uri })) })
 }
 
-fn get_prompt(params: &Params<'_>) -> Result<Answer, Refusal> {
-    let refused = |why: &str| Err(Refusal::new(error_code::INVALID_PARAMS, why));
+fn get_prompt(params: &Params<'_>) -> Result<Response, RpcError> {
+    let refused = |why: &str| Err(RpcError::new(error_code::INVALID_PARAMS, why));
     if params.name.as_deref() != Some("introduce") {
         return refused("no such prompt; there is `introduce`");
     }

@@ -1,8 +1,8 @@
-//! A real Docker engine for tests, apart from any other on the machine, with one small image in it.
+//! Private Docker engine for tests, with one small image.
 //!
-//! It has no network, so containers need `--network=none`. Its folder goes with it.
+//! It has no network, so containers need `--network=none`. Its directory is removed when it stops.
 //!
-//! **Invariant:** the engine ends with the test program that started it, however that ends.
+//! **Invariant:** the engine stops with the test program that started it, even if that is killed.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,17 +16,17 @@ use crate::process::Marker;
 use crate::programs::program;
 use crate::wait::poll;
 
-/// Longer than an engine takes to answer, even on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Longer than an engine takes to start, even on a busy machine.
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Where Debian keeps the engine, which is not on everybody's path.
+/// Includes the sbin directories, where Debian installs the engine.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// How the names of folders of engines begin.
-const FOLDER: &str = "toolrack-docker-";
+/// Prefix of engine directories.
+const DIR_PREFIX: &str = "toolrack-docker-";
 
-/// Runs the engine until its own input ends, which it does with whoever holds the other end.
-const LEASH: &str = r#"
+/// Runs the engine until the end of stdin, which comes when the test program exits or dies.
+const SUPERVISOR_SCRIPT: &str = r#"
 dir=$1
 trap '' INT TERM HUP
 exec 9>"$dir/lock"
@@ -47,53 +47,53 @@ rm -rf "$dir"
 #[derive(Debug)]
 pub struct DockerEngine {
     dir: PathBuf,
-    /// Holds the leash.
+    /// The shell holds the engine; its stdin is the other end of our pipe.
     _shell: Child,
 }
 
 impl DockerEngine {
-    /// An image whose entry point is `scripted-server`.
+    /// Image whose entry point is `scripted-server`.
     pub const IMAGE: &str = "toolrack-test:1";
 
-    /// The engine of this test program, started by whoever asks first.
+    /// Returns the engine of this test program, started on first use.
     ///
     /// # Errors
     ///
-    /// With the reason why there can be none here.
+    /// The reason why no engine can run here.
     pub fn shared() -> Result<&'static Self, String> {
         static ENGINE: OnceLock<Result<DockerEngine, String>> = OnceLock::new();
         ENGINE.get_or_init(Self::start).as_ref().map_err(Clone::clone)
     }
 
-    /// The value of `DOCKER_HOST` that leads to it.
+    /// Value of `DOCKER_HOST` for this engine.
     pub fn host(&self) -> String {
         format!("unix://{}/engine.sock", self.dir.display())
     }
 
-    /// Asks the engine something.
+    /// Runs `docker` with these arguments.
     ///
     /// # Errors
     ///
     /// When `docker` cannot be run.
-    pub fn ask(&self, args: &[&str]) -> io::Result<Output> {
+    pub fn run(&self, args: &[&str]) -> io::Result<Output> {
         command("docker").env("DOCKER_HOST", self.host()).args(args).output()
     }
 
-    /// The names of all containers with this in their name, running or not.
+    /// Returns the names of all containers that contain `name`, running or not.
     ///
     /// # Errors
     ///
     /// When the engine does not answer.
     pub fn containers(&self, name: &str) -> io::Result<Vec<String>> {
         let filter = format!("--filter=name={name}");
-        let listed = self.ask(&["ps", "--all", "--format={{.Names}}", &filter])?;
+        let listed = self.run(&["ps", "--all", "--format={{.Names}}", &filter])?;
         let names = String::from_utf8_lossy(&listed.stdout);
         Ok(names.lines().map(str::to_owned).collect())
     }
 
     fn start() -> Result<Self, String> {
         if !rustix::process::geteuid().is_root() {
-            return Err("a Docker engine of its own needs root".to_owned());
+            return Err("a private Docker engine needs root".to_owned());
         }
         for (program, package) in [("dockerd", "docker.io"), ("docker", "docker.io")] {
             let has = |dir: &str| Path::new(dir).join(program).is_file();
@@ -101,38 +101,38 @@ impl DockerEngine {
                 return Err(format!("`{program}` is missing: `apt-get install {package}`"));
             }
         }
-        remove_abandoned();
-        let dir = std::env::temp_dir().join(format!("{FOLDER}{}", Marker::new().value()));
+        remove_stale_dirs();
+        let dir = std::env::temp_dir().join(format!("{DIR_PREFIX}{}", Marker::new().value()));
         fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let shell = command("sh")
-            .args(["-c", LEASH, "engine"])
+            .args(["-c", SUPERVISOR_SCRIPT, "engine"])
             .arg(&dir)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
-            .map_err(|error| format!("`sh` could not be run: {error}"))?;
+            .map_err(|error| format!("cannot run `sh`: {error}"))?;
         let engine = Self { dir, _shell: shell };
-        let answers = || {
-            let answer = engine.ask(&["version", "--format={{.Server.Version}}"]);
+        let is_up = || {
+            let answer = engine.run(&["version", "--format={{.Server.Version}}"]);
             answer.is_ok_and(|answer| answer.status.success())
         };
-        if !poll(PATIENCE, answers) {
+        if !poll(START_TIMEOUT, is_up) {
             let log = fs::read_to_string(engine.dir.join("log")).unwrap_or_default();
-            return Err(format!("dockerd does not run here: {}", log.lines().last().unwrap_or("")));
+            return Err(format!("dockerd does not start: {}", log.lines().last().unwrap_or("")));
         }
-        engine.import().map_err(|error| format!("the test image could not be made: {error}"))?;
+        engine.import().map_err(|error| format!("cannot build the test image: {error}"))?;
         Ok(engine)
     }
 
-    /// Makes the image from our own program and the libraries that it needs.
+    /// Builds the image from `scripted-server` and its shared libraries.
     fn import(&self) -> io::Result<()> {
         let (root, server) = (self.dir.join("root"), program("scripted-server"));
         fs::create_dir_all(root.join("tmp"))?;
         let libraries = command("ldd").arg(&server).output()?.stdout;
         let libraries = String::from_utf8_lossy(&libraries).into_owned();
         let words = libraries.split_whitespace().filter(|word| word.starts_with('/'));
-        for library in words.map(Path::new).filter(|words| words.is_file()) {
+        for library in words.map(Path::new).filter(|path| path.is_file()) {
             copy(library, &root.join(library.strip_prefix("/").unwrap_or(library)))?;
         }
         copy(&server, &root.join("server"))?;
@@ -141,18 +141,19 @@ impl DockerEngine {
         expect_success(&packed)?;
         let tar = tar.display().to_string();
         let change = "--change=ENTRYPOINT [\"/server\"]";
-        expect_success(&self.ask(&["import", change, &tar, Self::IMAGE])?)
+        expect_success(&self.run(&["import", change, &tar, Self::IMAGE])?)
     }
 }
 
-/// Removes the folders of engines that were killed before they could do it. One that lives holds its lock.
-fn remove_abandoned() {
+/// Removes the directories of killed engines. A running engine holds its lock.
+fn remove_stale_dirs() {
     let entries = fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
-    let ours = entries.filter(|entries| entries.file_name().to_string_lossy().starts_with(FOLDER));
-    for dir in ours.map(|ours| ours.path()) {
+    let engine_dirs =
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(DIR_PREFIX));
+    for dir in engine_dirs.map(|entry| entry.path()) {
         let lock = File::open(dir.join("lock"));
-        if lock.is_ok_and(|value| value.try_lock().is_ok()) {
-            // What cannot be removed is left for somebody who can.
+        if lock.is_ok_and(|file| file.try_lock().is_ok()) {
+            // Another user's directory cannot be removed; leave it.
             fs::remove_dir_all(dir).unwrap_or_default();
         }
     }
@@ -172,7 +173,7 @@ fn expect_success(output: &Output) -> io::Result<()> {
 }
 
 fn command(program: &str) -> Command {
-    #[expect(clippy::disallowed_methods, reason = "tests start what they talk to")]
+    #[expect(clippy::disallowed_methods, reason = "tests start real programs")]
     let mut command = Command::new(program);
     command.env("PATH", PATH);
     command

@@ -1,75 +1,71 @@
-//! The fixture server: has every tool, prompt and resource that the official conformance suites look for, under
-//! their names, in both eras.
+//! Fixture server: every tool, prompt and resource that the official conformance suites expect, in both eras.
 //!
-//! It stands behind a gateway, so it speaks over a pipe only; what the suites ask of HTTP is the gateway's part.
+//! It runs behind a gateway, so it speaks stdio only; the HTTP checks of the suites test the gateway.
 //!
-//! **Invariant:** what takes time runs on a timer, and a cancelled call is never answered.
+//! **Invariant:** slow work runs on a timer, and a cancelled call is never answered.
 
 mod client_requests;
 mod tools;
 
 use std::collections::HashSet;
-use std::io;
-use std::io::{BufRead, Write};
+use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use client_requests::Asking;
+use client_requests::AwaitingClient;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tools::PIXEL;
 
-use crate::jsonrpc;
-use crate::jsonrpc::{Answer, Incoming, Params, Refusal, error_code, severity};
-use crate::message_sink::{Outlet, Pipe};
-use crate::revision::{Era, Revision, Speaks};
+use crate::jsonrpc::{self, Incoming, Params, Response, RpcError, error_code, severity};
+use crate::message_sink::{MessageSink, PipeSink};
+use crate::revision::{Era, Revision, SupportedRevisions};
 use crate::timer::Timer;
 
-/// The `_meta` of every modern result.
+/// `_meta` of every modern result.
 const SERVER_META: &str = concat!(
     r#","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"toolrack-fixture","version":""#,
     env!("CARGO_PKG_VERSION"),
     r#""}}"#
 );
-const USAGE: &str =
-    "fixture-server [--revision R]   R as for scripted-server, `dual` unless given\n";
+const USAGE: &str = "fixture-server [--revision R]   R as for scripted-server (default dual)\n";
 
-/// Serves one client until its input ends.
+/// Serves one client until the end of input.
 pub fn run(
     args: &[String],
     mut input: impl BufRead,
     output: impl Write + Send + 'static,
 ) -> io::Result<ExitCode> {
-    let speaks = match args {
-        [] => Ok(Speaks::Dual),
-        [option, revision] if option == "--revision" => Speaks::parse(revision),
+    let revisions = match args {
+        [] => Ok(SupportedRevisions::Dual),
+        [option, revision] if option == "--revision" => SupportedRevisions::parse(revision),
         _ => Err(USAGE.to_owned()),
     };
-    let speaks = match speaks {
-        Ok(speaks) => speaks,
-        Err(fault) => {
-            io::stderr().write_all(fault.as_bytes())?;
+    let revisions = match revisions {
+        Ok(revisions) => revisions,
+        Err(error) => {
+            io::stderr().write_all(error.as_bytes())?;
             return Ok(ExitCode::FAILURE);
         }
     };
     let fixture = Arc::new(Fixture {
-        speaks,
-        outlet: Pipe::new(output),
+        revisions,
+        sink: PipeSink::new(output),
         timer: Timer::start(),
-        agreed: Mutex::new(None),
-        least: Mutex::new(0),
-        open: Mutex::default(),
-        asking: Mutex::default(),
-        listening: Mutex::default(),
-        n_asked: AtomicU64::new(0),
-        tools_made: AtomicU64::new(0),
-        prompts_made: AtomicU64::new(0),
+        negotiated: Mutex::new(None),
+        min_severity: Mutex::new(0),
+        running: Mutex::default(),
+        awaiting: Mutex::default(),
+        subscriptions: Mutex::default(),
+        n_client_requests: AtomicU64::new(0),
+        n_tool_changes: AtomicU64::new(0),
+        n_prompt_changes: AtomicU64::new(0),
     });
     let mut line = Vec::new();
     while input.read_until(b'\n', &mut line)? > 0 {
-        fixture.take(&line);
-        fixture.outlet.flush();
+        fixture.handle_line(&line);
+        fixture.sink.flush();
         line.clear();
     }
     Ok(ExitCode::SUCCESS)
@@ -77,136 +73,136 @@ pub fn run(
 
 #[derive(Debug)]
 struct Fixture {
-    speaks: Speaks,
-    outlet: Pipe,
+    revisions: SupportedRevisions,
+    sink: PipeSink,
     timer: Timer,
-    agreed: Mutex<Option<Revision>>,
-    /// The least severity that a legacy client wants to read.
-    least: Mutex<usize>,
-    /// The calls that still run, by their ids as the client wrote them.
-    open: Mutex<HashSet<String>>,
-    asking: Mutex<Vec<Asking>>,
-    /// Open subscriptions: the id of the request, and what is to be told.
-    listening: Mutex<Vec<(String, Value)>>,
-    n_asked: AtomicU64,
-    /// How often the lists were changed. The last change is what each list shows besides.
-    tools_made: AtomicU64,
-    prompts_made: AtomicU64,
+    negotiated: Mutex<Option<Revision>>,
+    /// Minimum log severity that a legacy client has set.
+    min_severity: Mutex<usize>,
+    /// Calls in progress, by their ids as the client wrote them.
+    running: Mutex<HashSet<String>>,
+    awaiting: Mutex<Vec<AwaitingClient>>,
+    /// Open subscriptions: request id and notification filter.
+    subscriptions: Mutex<Vec<(String, Value)>>,
+    n_client_requests: AtomicU64,
+    /// How often the lists changed. Each list shows its latest dynamic entry.
+    n_tool_changes: AtomicU64,
+    n_prompt_changes: AtomicU64,
 }
 
-/// A request that is to be answered.
+/// A request that waits for its response.
 #[derive(Debug, Clone)]
-struct Ticket {
+struct PendingRequest {
     id: String,
     revision: Revision,
     token: Option<Box<RawValue>>,
-    /// The least severity of log messages that a modern request wants.
-    least: Option<usize>,
+    /// Minimum log severity that a modern request asks for.
+    min_severity: Option<usize>,
 }
 
 impl Fixture {
-    fn take(self: &Arc<Self>, line: &[u8]) {
+    fn handle_line(self: &Arc<Self>, line: &[u8]) {
         let line = line.trim_ascii();
         match serde_json::from_slice::<Incoming<'_>>(line) {
             Ok(Incoming { method: Some(method), id: Some(id), params, .. }) => {
-                self.request(id, &method, params);
+                self.handle_request(id, &method, params);
             }
             Ok(Incoming { method: Some(method), id: None, params, .. }) => {
-                self.notified(&method, params);
+                self.handle_notification(&method, params);
             }
-            Ok(Incoming { id: Some(id), result, .. }) => self.answered(id, result),
+            Ok(Incoming { id: Some(id), result, .. }) => self.handle_response(id, result),
             Ok(_) | Err(_) => {}
         }
     }
 
-    fn request(self: &Arc<Self>, id: &RawValue, method: &str, params: Option<&RawValue>) {
-        let read = Params::read(params)
+    fn handle_request(self: &Arc<Self>, id: &RawValue, method: &str, params: Option<&RawValue>) {
+        let parsed = Params::parse(params)
             .and_then(|params| Ok((self.revision_of(method, &params)?, params)));
-        let mut ticket = Ticket {
+        let mut pending = PendingRequest {
             id: id.get().to_owned(),
             revision: Revision::R2025_11_25,
             token: None,
-            least: None,
+            min_severity: None,
         };
-        let (revision, params) = match read {
-            Ok(read) => read,
-            Err(refusal) => return self.settle(&ticket, &Answer::Refused(refusal)),
+        let (revision, params) = match parsed {
+            Ok(parsed) => parsed,
+            Err(rpc_error) => return self.respond(&pending, &Response::Error(rpc_error)),
         };
-        ticket.revision = revision;
-        ticket.token = params.meta.progress_token.map(ToOwned::to_owned);
-        ticket.least = params.meta.log_level.as_deref().and_then(severity);
-        let answer = match (method, revision.era()) {
-            ("tools/call", _) => return self.call(ticket, &params),
-            ("subscriptions/listen", Era::Modern) => return self.listen(&ticket, &params),
+        pending.revision = revision;
+        pending.token = params.meta.progress_token.map(ToOwned::to_owned);
+        pending.min_severity = params.meta.log_level.as_deref().and_then(severity);
+        let response = match (method, revision.era()) {
+            ("tools/call", _) => return self.call(pending, &params),
+            ("subscriptions/listen", Era::Modern) => return self.listen(&pending, &params),
             ("initialize", Era::Legacy) => {
-                *lock(&self.agreed) = Some(revision);
+                *lock(&self.negotiated) = Some(revision);
                 Ok(initialize(revision))
             }
-            ("server/discover", Era::Modern) => Ok(discover(self.speaks)),
+            ("server/discover", Era::Modern) => Ok(discover(self.revisions)),
             ("ping" | "resources/subscribe" | "resources/unsubscribe", Era::Legacy) => {
-                Ok(Answer::empty())
+                Ok(Response::empty())
             }
             ("logging/setLevel", Era::Legacy) => {
                 let level = params.level.as_deref().and_then(severity);
-                *lock(&self.least) = level.unwrap_or_default();
-                Ok(Answer::empty())
+                *lock(&self.min_severity) = level.unwrap_or_default();
+                Ok(Response::empty())
             }
-            ("prompts/get", Era::Modern) if client_requests::is_asking_prompt(&params) => {
-                Ok(client_requests::prompt(&params))
+            ("prompts/get", Era::Modern) if client_requests::needs_input(&params) => {
+                Ok(client_requests::prompt_with_input(&params))
             }
 
             _ => list_or_read(self, method, &params, revision),
         };
-        self.settle(&ticket, &answer.into());
+        self.respond(&pending, &response.into());
     }
 
-    fn notified(&self, method: &str, params: Option<&RawValue>) {
-        let id = Params::read(params).ok().and_then(|value| value.request_id.map(RawValue::get));
+    fn handle_notification(&self, method: &str, params: Option<&RawValue>) {
+        let id = Params::parse(params).ok().and_then(|params| params.request_id.map(RawValue::get));
         if let ("notifications/cancelled", Some(id)) = (method, id) {
-            lock(&self.open).remove(id);
-            lock(&self.asking).retain(|value| value.ticket.id != id);
-            lock(&self.listening).retain(|(listen, _)| listen != id);
+            lock(&self.running).remove(id);
+            lock(&self.awaiting).retain(|call| call.pending.id != id);
+            lock(&self.subscriptions).retain(|(listen, _)| listen != id);
         }
     }
 
-    fn listen(&self, ticket: &Ticket, params: &Params<'_>) {
+    fn listen(&self, pending: &PendingRequest, params: &Params<'_>) {
         let filter = params.notifications.clone().unwrap_or_default();
-        let tag = tag(&ticket.id);
-        let acknowledged = json!({ "_meta": tag, "notifications": filter });
+        let meta = subscription_meta(&pending.id);
+        let acknowledged = json!({ "_meta": meta, "notifications": filter });
         let method = "notifications/subscriptions/acknowledged";
-        self.outlet.put(&jsonrpc::notification(method, Some(&acknowledged)));
-        lock(&self.listening).push((ticket.id.clone(), filter));
+        self.sink.send(&jsonrpc::notification_line(method, Some(&acknowledged)));
+        lock(&self.subscriptions).push((pending.id.clone(), filter));
     }
 
-    /// Tells that a list has changed, in the manner of the client's era.
-    fn tell_change(&self, method: &str, switch: &str) {
-        if lock(&self.agreed).is_some() {
-            self.outlet.put(&jsonrpc::notification(method, None));
+    /// Announces a list change in the way of the client's era.
+    fn send_list_changed(&self, method: &str, switch: &str) {
+        if lock(&self.negotiated).is_some() {
+            self.sink.send(&jsonrpc::notification_line(method, None));
         }
-        for (id, filter) in &*lock(&self.listening) {
+        for (id, filter) in &*lock(&self.subscriptions) {
             if filter.get(switch) == Some(&Value::Bool(true)) {
-                let params = json!({ "_meta": tag(id) });
-                self.outlet.put(&jsonrpc::notification(method, Some(&params)));
+                let params = json!({ "_meta": subscription_meta(id) });
+                self.sink.send(&jsonrpc::notification_line(method, Some(&params)));
             }
         }
     }
 
-    fn settle(&self, ticket: &Ticket, answer: &Answer) {
-        let body = answer.body(ticket.revision.era(), SERVER_META);
-        self.outlet.put(&jsonrpc::response(&ticket.id, &body));
+    fn respond(&self, pending: &PendingRequest, response: &Response) {
+        let body = response.body(pending.revision.era(), SERVER_META);
+        self.sink.send(&jsonrpc::response_line(&pending.id, &body));
     }
 
-    /// A request belongs to the modern era if it says so, else to the revision of the handshake.
-    fn revision_of(&self, method: &str, params: &Params<'_>) -> Result<Revision, Refusal> {
+    /// A request is modern if its `_meta` names a version; otherwise the negotiated revision applies.
+    fn revision_of(&self, method: &str, params: &Params<'_>) -> Result<Revision, RpcError> {
         let requested = params.protocol_version.as_deref().unwrap_or_default();
-        let supported = self.speaks.supported();
-        match (method, *lock(&self.agreed)) {
+        let supported = self.revisions.supported();
+        match (method, *lock(&self.negotiated)) {
             ("initialize", _) => self
-                .speaks
-                .agree(requested)
-                .ok_or_else(|| Refusal::unsupported_version(requested, &supported)),
+                .revisions
+                .negotiate(requested)
+                .ok_or_else(|| RpcError::unsupported_version(requested, &supported)),
             (_, Some(revision)) if params.meta.protocol_version.is_none() => Ok(revision),
-            _ if !self.speaks.modern() => Err(Refusal::unknown_method(method)),
+            _ if !self.revisions.has_modern() => Err(RpcError::unknown_method(method)),
             _ => {
                 params.meta.check(&supported)?;
                 Ok(Revision::R2026_07_28)
@@ -215,7 +211,7 @@ impl Fixture {
     }
 }
 
-fn tag(id: &str) -> Value {
+fn subscription_meta(id: &str) -> Value {
     let id: Value = serde_json::from_str(id).unwrap_or_default();
     json!({ "io.modelcontextprotocol/subscriptionId": id })
 }
@@ -227,17 +223,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const TEMPLATE_HEAD: &str = "test://template/";
 const TEMPLATE_TAIL: &str = "/data";
 
-fn initialize(revision: Revision) -> Answer {
-    Answer::Complete(Answer::members_of(&json!({
-        "protocolVersion": revision.text(),
+fn initialize(revision: Revision) -> Response {
+    Response::Complete(Response::object_members(&json!({
+        "protocolVersion": revision.as_str(),
         "capabilities": capabilities(),
         "serverInfo": { "name": "toolrack-fixture", "version": env!("CARGO_PKG_VERSION") },
     })))
 }
 
-fn discover(speaks: Speaks) -> Answer {
+fn discover(revisions: SupportedRevisions) -> Response {
     cacheable(&json!({
-        "supportedVersions": speaks.supported(),
+        "supportedVersions": revisions.supported(),
         "capabilities": capabilities(),
     }))
 }
@@ -252,20 +248,20 @@ fn capabilities() -> Value {
     })
 }
 
-fn cacheable(members: &Value) -> Answer {
-    Answer::Cacheable(Answer::members_of(members))
+fn cacheable(members: &Value) -> Response {
+    Response::Cacheable(Response::object_members(members))
 }
 
-/// The lists and what they list; every other method is unknown.
+/// Handles lists and reads; every other method is unknown.
 fn list_or_read(
     fixture: &Fixture,
     method: &str,
     params: &Params<'_>,
     revision: Revision,
-) -> Result<Answer, Refusal> {
+) -> Result<Response, RpcError> {
     match method {
         "tools/list" => {
-            let made = made("test_dynamic_tool", &fixture.tools_made);
+            let made = dynamic_name("test_dynamic_tool", &fixture.n_tool_changes);
             Ok(cacheable(&json!({ "tools": tools(made.as_deref()) })))
         }
         "resources/list" => Ok(cacheable(&json!({ "resources": [
@@ -279,21 +275,21 @@ fn list_or_read(
         }]}))),
         "resources/read" => read_resource(params, revision),
         "prompts/list" => {
-            let made = made("test_dynamic_prompt", &fixture.prompts_made);
+            let made = dynamic_name("test_dynamic_prompt", &fixture.n_prompt_changes);
             Ok(cacheable(&json!({ "prompts": prompts(made.as_deref()) })))
         }
         "prompts/get" => get_prompt(params),
         "completion/complete" => {
             let completion =
                 json!({ "values": ["paris", "park", "party"], "total": 3, "hasMore": false });
-            Ok(Answer::Complete(Answer::members_of(&json!({ "completion": completion }))))
+            Ok(Response::Complete(Response::object_members(&json!({ "completion": completion }))))
         }
-        other => Err(Refusal::unknown_method(other)),
+        other => Err(RpcError::unknown_method(other)),
     }
 }
 
-/// What was made last, if anything was.
-fn made(name: &str, times: &AtomicU64) -> Option<String> {
+/// Name of the latest dynamic entry, if the list has changed.
+fn dynamic_name(name: &str, times: &AtomicU64) -> Option<String> {
     let times = times.load(Ordering::Relaxed);
     (times > 0).then(|| format!("{name}_{times}"))
 }
@@ -302,7 +298,7 @@ fn resource(uri: &str, name: &str, description: &str, mime_type: &str) -> Value 
     json!({ "uri": uri, "name": name, "description": description, "mimeType": mime_type })
 }
 
-fn read_resource(params: &Params<'_>, revision: Revision) -> Result<Answer, Refusal> {
+fn read_resource(params: &Params<'_>, revision: Revision) -> Result<Response, RpcError> {
     let uri = params.uri.as_deref().unwrap_or_default();
     let id = uri.strip_prefix(TEMPLATE_HEAD).and_then(|rest| rest.strip_suffix(TEMPLATE_TAIL));
     let contents = match (uri, id) {
@@ -327,7 +323,7 @@ fn read_resource(params: &Params<'_>, revision: Revision) -> Result<Answer, Refu
                 Era::Modern => error_code::INVALID_PARAMS,
             };
             let data = Some(json!({ "uri": uri }));
-            return Err(Refusal { code, message: "Resource not found".to_owned(), data });
+            return Err(RpcError { code, message: "Resource not found".to_owned(), data });
         }
     };
     Ok(cacheable(&json!({ "contents": [contents] })))
@@ -336,7 +332,7 @@ fn read_resource(params: &Params<'_>, revision: Revision) -> Result<Answer, Refu
 fn prompts(more: Option<&str>) -> Vec<Value> {
     let argument = |name: &str| json!({ "name": name, "description": name, "required": true });
     let prompt = |name: &str, arguments: &[&str]| {
-        let arguments: Vec<Value> = arguments.iter().map(|item| argument(item)).collect();
+        let arguments: Vec<Value> = arguments.iter().map(|name| argument(name)).collect();
         json!({ "name": name, "description": format!("The prompt {name}"), "arguments": arguments })
     };
     let mut prompts = vec![
@@ -350,7 +346,7 @@ fn prompts(more: Option<&str>) -> Vec<Value> {
     prompts
 }
 
-fn get_prompt(params: &Params<'_>) -> Result<Answer, Refusal> {
+fn get_prompt(params: &Params<'_>) -> Result<Response, RpcError> {
     let name = params.name.as_deref().unwrap_or_default();
     let filled: Value = params
         .arguments
@@ -379,33 +375,34 @@ fn get_prompt(params: &Params<'_>) -> Result<Answer, Refusal> {
             text("Please analyze the image above.".to_owned()),
         ],
         made if made.starts_with("test_dynamic_prompt_") => vec![text("Here today.".to_owned())],
-        _ => return Err(Refusal::new(error_code::INVALID_PARAMS, format!("no prompt `{name}`"))),
+        _ => return Err(RpcError::new(error_code::INVALID_PARAMS, format!("no prompt `{name}`"))),
     };
     let message = |content: Value| json!({ "role": "user", "content": content });
     let messages: Vec<Value> = contents.into_iter().map(message).collect();
-    Ok(Answer::Complete(Answer::members_of(&json!({ "messages": messages }))))
+    Ok(Response::Complete(Response::object_members(&json!({ "messages": messages }))))
 }
 
 fn tools(more: Option<&str>) -> Vec<Value> {
     let tool = |name: &str, schema: Value| json!({ "name": name, "description": format!("The tool {name}"), "inputSchema": schema });
-    let nothing = || json!({ "type": "object", "properties": {} });
-    let one = |name: &str| {
+    let empty_schema = || json!({ "type": "object", "properties": {} });
+    let one_string = |name: &str| {
         let properties = json!({ name: { "type": "string" } });
         json!({ "type": "object", "properties": properties, "required": [name] })
     };
-    let mut tools: Vec<Value> = PLAIN.iter().map(|name| tool(name, nothing())).collect();
-    tools.push(tool("test_sampling", one("prompt")));
-    tools.push(tool("test_elicitation", one("message")));
-    tools.push(tool("json_schema_2020_12_tool", rich_schema()));
+    let mut tools: Vec<Value> =
+        TOOLS_WITHOUT_ARGUMENTS.iter().map(|name| tool(name, empty_schema())).collect();
+    tools.push(tool("test_sampling", one_string("prompt")));
+    tools.push(tool("test_elicitation", one_string("message")));
+    tools.push(tool("json_schema_2020_12_tool", schema_2020_12()));
     let region = json!({ "type": "string", "x-mcp-header": "Region" });
     let headed = json!({ "type": "object", "properties": { "region": region } });
     tools.push(tool("test_custom_headers", headed));
-    tools.extend(more.map(|more| tool(more, nothing())));
+    tools.extend(more.map(|more| tool(more, empty_schema())));
     tools
 }
 
-/// The tools without arguments.
-const PLAIN: [&str; 23] = [
+/// Tools without arguments.
+const TOOLS_WITHOUT_ARGUMENTS: [&str; 23] = [
     "test_simple_text",
     "test_image_content",
     "test_audio_content",
@@ -431,7 +428,7 @@ const PLAIN: [&str; 23] = [
     "test_input_required_result_capabilities",
 ];
 
-fn rich_schema() -> Value {
+fn schema_2020_12() -> Value {
     let text = json!({ "type": "string" });
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -1,4 +1,4 @@
-//! The log of a scripted server over HTTP: every request as it arrived, and what became of it.
+//! Request log of a scripted server over HTTP: every request and the end of its response.
 //!
 //! **Invariant:** a record is one `write(2)` to a file opened for appending, so lines never mix.
 
@@ -15,39 +15,41 @@ use crate::timer::now;
 /// One HTTP request that reached the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpRequest {
-    /// Its number within its server process, from 1.
+    /// Number within its server process, from 1.
     pub number: u64,
     /// The server process.
     pub pid: u32,
-    /// When it arrived, since the server started.
+    /// Arrival time since the server started.
     pub at: Duration,
     /// `GET`, `POST`, `DELETE`, …
     pub verb: String,
-    /// Its target, with the query.
+    /// Request target, with the query.
     pub target: String,
-    /// The JSON-RPC method of its body, if it has one.
+    /// JSON-RPC method of the body, if it has one.
     pub method: Option<String>,
-    /// Its headers, names in lower case.
+    /// Headers, names in lower case.
     pub headers: BTreeMap<String, String>,
-    /// The status it was answered with, once there is one.
+    /// Response status, once it is sent.
     pub status: Option<u16>,
-    /// How its reply ended, once it has.
-    pub ending: Option<HttpEnding>,
+    /// How the response ended, once it has.
+    pub outcome: Option<HttpOutcome>,
 }
 
-/// How the reply to a request ended.
+/// How the response to a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum HttpEnding {
-    /// In good order, whatever it said.
-    Answered,
-    /// The server broke it off, as its plan says.
+pub enum HttpOutcome {
+    /// It was sent completely, whatever its status.
+    #[serde(rename = "answered")]
+    Completed,
+    /// The server cut it off, as planned.
     Cut,
-    /// The client closed the connection first. On 2026-07-28 that is how a request is cancelled.
-    HungUp,
+    /// The client closed the connection first. In 2026-07-28 this cancels the request.
+    #[serde(rename = "hung_up")]
+    ClientClosed,
 }
 
-/// Every request that one or more servers wrote into a log file, in the order of arrival.
+/// All requests that one or more servers wrote to a log file, in order of arrival.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HttpLog {
     /// The requests, oldest first.
@@ -55,9 +57,9 @@ pub struct HttpLog {
 }
 
 impl HttpLog {
-    /// Reads a log; a file that does not exist yet is an empty one.
+    /// Reads a log; a missing file is an empty log.
     ///
-    /// Fails with `InvalidData` on a line that is no record.
+    /// Fails with `InvalidData` on an invalid line.
     pub fn read(path: &Path) -> io::Result<Self> {
         let text = match std::fs::read_to_string(path) {
             Err(missing) if missing.kind() == io::ErrorKind::NotFound => String::new(),
@@ -70,23 +72,23 @@ impl HttpLog {
         Ok(log)
     }
 
-    /// The requests with this JSON-RPC method.
+    /// Requests with this JSON-RPC method.
     pub fn with_method<'a>(&'a self, method: &'a str) -> impl Iterator<Item = &'a HttpRequest> {
         self.requests.iter().filter(move |request| request.method.as_deref() == Some(method))
     }
 
-    /// The requests with this verb.
+    /// Requests with this HTTP method.
     pub fn with_verb<'a>(&'a self, verb: &'a str) -> impl Iterator<Item = &'a HttpRequest> {
         self.requests.iter().filter(move |request| request.verb == verb)
     }
 
     fn add(&mut self, record: HttpRecord) {
         let (pid, number) = (record.pid, record.number);
-        let known = |value: &&mut HttpRequest| (value.pid, value.number) == (pid, number);
-        match record.news {
-            News::Arrived { at_ms, verb, target, method, headers } => {
+        let known = |request: &&mut HttpRequest| (request.pid, request.number) == (pid, number);
+        match record.event {
+            HttpLogEvent::Arrived { at_ms, verb, target, method, headers } => {
                 let at = Duration::from_millis(at_ms);
-                let (status, ending) = (None, None);
+                let (status, outcome) = (None, None);
                 self.requests.push(HttpRequest {
                     number,
                     pid,
@@ -96,12 +98,12 @@ impl HttpLog {
                     method,
                     headers,
                     status,
-                    ending,
+                    outcome,
                 });
             }
-            News::Ended { status, ending } => {
+            HttpLogEvent::Ended { status, outcome } => {
                 if let Some(request) = self.requests.iter_mut().rev().find(known) {
-                    (request.status, request.ending) = (status, Some(ending));
+                    (request.status, request.outcome) = (status, Some(outcome));
                 }
             }
         }
@@ -114,12 +116,12 @@ pub(crate) struct HttpRecord {
     pid: u32,
     number: u64,
     #[serde(flatten)]
-    news: News,
+    event: HttpLogEvent,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub(crate) enum News {
+pub(crate) enum HttpLogEvent {
     Arrived {
         at_ms: u64,
         verb: String,
@@ -129,11 +131,12 @@ pub(crate) enum News {
     },
     Ended {
         status: Option<u16>,
-        ending: HttpEnding,
+        #[serde(rename = "ending")]
+        outcome: HttpOutcome,
     },
 }
 
-/// The server's end of a log.
+/// Writer of a request log.
 #[derive(Debug)]
 pub(crate) struct HttpLogWriter {
     file: File,
@@ -150,8 +153,8 @@ impl HttpLogWriter {
         u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    pub(crate) fn write(&self, number: u64, news: News) -> io::Result<()> {
-        let record = HttpRecord { pid: std::process::id(), number, news };
+    pub(crate) fn write(&self, number: u64, event: HttpLogEvent) -> io::Result<()> {
+        let record = HttpRecord { pid: std::process::id(), number, event };
         let mut line = serde_json::to_vec(&record)?;
         line.push(b'\n');
         (&self.file).write_all(&line)
@@ -163,13 +166,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_read_back_with_its_end() {
+    fn request_log_round_trips() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("log");
         assert_eq!(HttpLog::read(&path).expect("no file yet"), HttpLog::default());
         let writer = HttpLogWriter::open(&path).expect("opened");
         for number in [1, 2] {
-            let arrived = News::Arrived {
+            let arrived = HttpLogEvent::Arrived {
                 at_ms: 7,
                 verb: "POST".to_owned(),
                 target: "/mcp".to_owned(),
@@ -178,11 +181,12 @@ mod tests {
             };
             writer.write(number, arrived).expect("written");
         }
-        let ended = News::Ended { status: Some(200), ending: HttpEnding::HungUp };
+        let ended = HttpLogEvent::Ended { status: Some(200), outcome: HttpOutcome::ClientClosed };
         writer.write(1, ended).expect("written");
         let log = HttpLog::read(&path).expect("read");
-        let ends: Vec<_> = log.with_method("ping").map(|ping| (ping.status, ping.ending)).collect();
-        assert_eq!(ends, [(Some(200), Some(HttpEnding::HungUp)), (None, None)]);
+        let ends: Vec<_> =
+            log.with_method("ping").map(|request| (request.status, request.outcome)).collect();
+        assert_eq!(ends, [(Some(200), Some(HttpOutcome::ClientClosed)), (None, None)]);
         assert_eq!(log.with_verb("GET").count(), 0);
     }
 }

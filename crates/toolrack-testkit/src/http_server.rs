@@ -1,6 +1,6 @@
-//! Real MCP servers over HTTP for tests: started on a free port, restarted on the same one, and surely ended.
+//! Real MCP servers over HTTP for tests: started on a free port, restarted on the same one, and killed at the end.
 //!
-//! **Invariant:** when a server is stopped or dropped, no process that it started is left.
+//! **Invariant:** a stopped or dropped server leaves no process.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
@@ -19,22 +19,22 @@ use crate::programs::program;
 use crate::wait::poll;
 
 /// Longer than any of these servers takes to listen, even on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(1);
-const END_PATIENCE: Duration = Duration::from_secs(10);
-const ONE_LOOK: Duration = Duration::from_millis(500);
-const LEASH: &str = r#""$0" "$@" </dev/null & cat >/dev/null; kill -9 $!"#;
+const START_TIMEOUT: Duration = Duration::from_mins(1);
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+const SUPERVISOR_SCRIPT: &str = r#""$0" "$@" </dev/null & cat >/dev/null; kill -9 $!"#;
 const TAIL_BYTES: usize = 8 * 1024;
-/// Below what systems choose from for those who do not care.
+/// Below the ephemeral port range.
 const FIRST_PORT: u32 = 20_000;
 const N_PORTS: u32 = 10_000;
 
-/// What a server wrote last on its stderr.
-type Tail = Arc<Mutex<Vec<u8>>>;
+/// Last bytes of a server's stderr.
+type StderrTail = Arc<Mutex<Vec<u8>>>;
 
-/// A server over HTTP that tests can start.
+/// An HTTP server that tests can start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HttpServerKind {
-    /// `scripted-server --http` with these arguments besides.
+    /// `scripted-server --http` with more arguments.
     Scripted(Vec<String>),
     /// npm server-everything, Streamable HTTP with sessions, TypeScript SDK 1.x.
     Everything,
@@ -42,7 +42,7 @@ pub enum HttpServerKind {
     EverythingSse,
     /// PyPI fastmcp, both eras.
     FastMcp,
-    /// The same behind a login at an authorization server of its own.
+    /// fastmcp with OAuth login at its own authorization server.
     FastMcpLogin,
     /// PyPI mcp 1.x with sessions and resumable streams.
     Mcp1,
@@ -62,19 +62,19 @@ pub struct HttpServer {
 }
 
 impl HttpServerKind {
-    /// The scripted server with arguments as they are typed.
+    /// The scripted server with these arguments.
     pub fn scripted(args: &[&str]) -> Self {
         Self::Scripted(args.iter().map(|arg| (*arg).to_owned()).collect())
     }
 
-    /// Why the server cannot be started here, or nothing when it can.
-    pub fn missing(&self) -> Option<String> {
+    /// Why the server cannot run here; `None` if it can.
+    pub fn unavailable_reason(&self) -> Option<String> {
         let (program, script) = self.files()?;
-        let missing = [program, script].into_iter().find(|value| !value.exists())?;
+        let missing = [program, script].into_iter().find(|path| !path.exists())?;
         Some(format!("{} is missing; run `cargo xtask servers`", missing.display()))
     }
 
-    /// The program and the script that have to be installed.
+    /// The program and the script that must be installed.
     fn files(&self) -> Option<(PathBuf, PathBuf)> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/servers");
         let python = |dir: &str, script: &str| {
@@ -85,7 +85,7 @@ impl HttpServerKind {
             Self::Scripted(_) => None,
             Self::Everything | Self::EverythingSse => {
                 let script = "node_modules/@modelcontextprotocol/server-everything/dist/index.js";
-                // Node itself comes from the system, so only the script can be looked for.
+                // Node comes from the system, so only the script can be checked.
                 let script = root.join("node").join(script);
                 Some((script.clone(), script))
             }
@@ -99,7 +99,7 @@ impl HttpServerKind {
         if *self == Self::EverythingSse { "/sse" } else { "/mcp" }
     }
 
-    /// The command that serves on this port; a scripted server may choose by itself.
+    /// Command for a server on this port; a scripted server may choose its own.
     fn command(&self, port: u16) -> Command {
         let (program_file, script) = self.files().unwrap_or_default();
         match self {
@@ -109,13 +109,13 @@ impl HttpServerKind {
                 server
             }
             Self::Everything | Self::EverythingSse => {
-                let mut server = leashed("node".as_ref());
+                let mut server = supervised("node".as_ref());
                 let transport = if *self == Self::Everything { "streamableHttp" } else { "sse" };
                 server.arg(script).arg(transport).env("PORT", port.to_string());
                 server
             }
             Self::FastMcp | Self::FastMcpLogin | Self::Mcp1 | Self::Mcp1Stateless | Self::Mcp2 => {
-                let mut server = leashed(program_file.as_ref());
+                let mut server = supervised(program_file.as_ref());
                 server.arg(script).arg(port.to_string());
                 match self {
                     Self::Mcp1Stateless => server.arg("stateless"),
@@ -133,10 +133,10 @@ impl HttpServer {
     ///
     /// Fails when its program cannot be started, or with `TimedOut` when it does not listen within a minute.
     pub fn start(kind: HttpServerKind) -> io::Result<Self> {
-        // A server that says its port needs no guess.
+        // A scripted server prints its port, so it needs no reserved one.
         let port = match kind {
             HttpServerKind::Scripted(_) => 0,
-            _ => unlikely_port()?,
+            _ => free_port()?,
         };
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         let mut server = Self { kind, address, marker: Marker::new(), child: None };
@@ -149,44 +149,44 @@ impl HttpServer {
         format!("http://{}{}", self.address, self.kind.path())
     }
 
-    /// Where it listens.
+    /// Listen address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The mark on all of its processes.
+    /// Marker of all its processes.
     pub fn marker(&self) -> &Marker {
         &self.marker
     }
 
-    /// The process that was started, while there is one.
+    /// Pid of the started process, while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Kills the server and everything it started; nothing listens on its port afterwards.
+    /// Kills the server and all its child processes; afterwards its port is free.
     pub fn kill(&mut self) {
-        // A process may be starting another at this very moment, and a killed one takes a moment to go.
-        poll(END_PATIENCE, || {
+        // Repeat: a process may just be forking, and a killed one takes a moment to exit.
+        poll(KILL_TIMEOUT, || {
             let left = self.marker.survivors();
             for process in &left {
                 if let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) {
-                    // It may have ended by itself meanwhile.
+                    // It may have exited by itself.
                     kill_process(pid, Signal::KILL).unwrap_or_default();
                 }
             }
             left.is_empty()
         });
         if let Some(mut child) = self.child.take() {
-            // It may have ended by itself; either way it is reaped.
+            // It may have exited by itself; either way it is reaped.
             child.kill().unwrap_or_default();
             drop(child.wait());
         }
-        // A process loses its mark before it lets go of its sockets.
-        poll(END_PATIENCE, || !listens(self.address));
+        // A process loses its environment before its sockets are closed.
+        poll(KILL_TIMEOUT, || !is_listening(self.address));
     }
 
-    /// Kills the server and starts another on the same port, which knows nothing of the first.
+    /// Kills the server and starts a new one on the same port.
     pub fn restart(&mut self) -> io::Result<()> {
         self.kill();
         self.launch()
@@ -194,24 +194,24 @@ impl HttpServer {
 
     /// Starts the server again after `kill`, on the same port.
     pub fn launch(&mut self) -> io::Result<()> {
-        let (name, value) = self.marker.pair();
+        let (name, value) = self.marker.env_var();
         let mut server = self.kind.command(self.address.port());
-        let says_address = matches!(self.kind, HttpServerKind::Scripted(_));
-        let stdout = if says_address { Stdio::piped() } else { Stdio::null() };
+        let prints_address = matches!(self.kind, HttpServerKind::Scripted(_));
+        let stdout = if prints_address { Stdio::piped() } else { Stdio::null() };
         server.env(name, value).stdin(Stdio::piped()).stdout(stdout).stderr(Stdio::piped());
         let mut child = server.spawn()?;
-        let line = child.stdout.take().map(first_line);
-        let errors = child.stderr.take().map(keep_tail).unwrap_or_default();
+        let line = child.stdout.take().map(read_address);
+        let errors = child.stderr.take().map(capture_stderr).unwrap_or_default();
         self.child = Some(child);
         match line {
             Some(line) => {
-                let said = line.recv_timeout(PATIENCE).ok().flatten();
-                let mute = || silent(&errors, "the server did not say where it listens");
-                self.address = said.ok_or_else(mute)?;
+                let stderr = line.recv_timeout(START_TIMEOUT).ok().flatten();
+                let mute = || start_error(&errors, "the server did not print its address");
+                self.address = stderr.ok_or_else(mute)?;
             }
             None => {
-                if !poll(PATIENCE, || listens(self.address)) {
-                    return Err(silent(&errors, "the server does not listen"));
+                if !poll(START_TIMEOUT, || is_listening(self.address)) {
+                    return Err(start_error(&errors, "the server does not listen"));
                 }
             }
         }
@@ -225,14 +225,14 @@ impl Drop for HttpServer {
     }
 }
 
-/// A free port that the system gives nobody who does not ask for it, because the server takes seconds until it
-/// does. Each is given once.
-fn unlikely_port() -> io::Result<u16> {
-    static N_GIVEN: AtomicU32 = AtomicU32::new(0);
-    // Other processes begin elsewhere.
+/// Returns a free port outside of the ephemeral range, because the server binds it only seconds later. Each port is
+/// returned once.
+fn free_port() -> io::Result<u16> {
+    static N_ASSIGNED: AtomicU32 = AtomicU32::new(0);
+    // Each process starts at another offset.
     let begin = std::process::id().wrapping_mul(97);
     for _ in 0..N_PORTS {
-        let step = begin.wrapping_add(N_GIVEN.fetch_add(1, Ordering::Relaxed)) % N_PORTS;
+        let step = begin.wrapping_add(N_ASSIGNED.fetch_add(1, Ordering::Relaxed)) % N_PORTS;
         let port = u16::try_from(FIRST_PORT + step).map_err(io::Error::other)?;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return Ok(port);
@@ -241,30 +241,30 @@ fn unlikely_port() -> io::Result<u16> {
     Err(io::Error::new(io::ErrorKind::AddrInUse, "no port is free"))
 }
 
-/// Whether somebody listens. A port without a listener can connect to itself, which is nobody.
-fn listens(address: SocketAddr) -> bool {
-    TcpStream::connect_timeout(&address, ONE_LOOK)
-        .and_then(|connect_timeout| connect_timeout.local_addr())
+/// Whether a server listens. Connecting to a port without a listener can connect the socket to itself.
+fn is_listening(address: SocketAddr) -> bool {
+    TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)
+        .and_then(|stream| stream.local_addr())
         .is_ok_and(|own| own != address)
 }
 
-/// The address in the line that a scripted server begins with. The thread ends with the server.
-fn first_line(pipe: impl Read + Send + 'static) -> mpsc::Receiver<Option<SocketAddr>> {
-    let (tell, told) = mpsc::sync_channel(1);
+/// Parses the address that a scripted server prints first. The thread ends with the server.
+fn read_address(pipe: impl Read + Send + 'static) -> mpsc::Receiver<Option<SocketAddr>> {
+    let (sender, receiver) = mpsc::sync_channel(1);
     thread::spawn(move || {
         let mut line = String::new();
-        // A server that ends without a word has said nothing.
+        // A server that exits without output has no address.
         BufReader::new(pipe).read_line(&mut line).unwrap_or_default();
         let url = line.strip_prefix("listening http://").and_then(|rest| rest.split('/').next());
-        // Nobody may wait for it any more.
-        tell.send(url.and_then(|url| url.trim().parse().ok())).unwrap_or_default();
+        // The receiver may have given up.
+        sender.send(url.and_then(|url| url.trim().parse().ok())).unwrap_or_default();
     });
-    told
+    receiver
 }
 
-/// The last words of a server. The thread ends with the server.
-fn keep_tail(mut pipe: impl Read + Send + 'static) -> Tail {
-    let tail = Tail::default();
+/// Keeps the last bytes of stderr. The thread ends with the server.
+fn capture_stderr(mut pipe: impl Read + Send + 'static) -> StderrTail {
+    let tail = StderrTail::default();
     let kept = Arc::clone(&tail);
     thread::spawn(move || {
         let mut some = [0; 4096];
@@ -278,16 +278,17 @@ fn keep_tail(mut pipe: impl Read + Send + 'static) -> Tail {
     tail
 }
 
-fn silent(errors: &Tail, why: &str) -> io::Error {
-    let said = errors.lock().unwrap_or_else(PoisonError::into_inner);
-    let said = String::from_utf8_lossy(&said);
-    io::Error::new(io::ErrorKind::TimedOut, format!("{why}; it said: {said}"))
+fn start_error(errors: &StderrTail, why: &str) -> io::Error {
+    let stderr = errors.lock().unwrap_or_else(PoisonError::into_inner);
+    let stderr = String::from_utf8_lossy(&stderr);
+    io::Error::new(io::ErrorKind::TimedOut, format!("{why}; last output: {stderr}"))
 }
 
-/// A server that does not look at its input is ended with it by a shell, so a test that is killed leaves nobody.
-fn leashed(program: &OsStr) -> Command {
+/// Wraps a server that ignores stdin in a shell that kills it at the end of stdin, so a killed test leaves no
+/// process.
+fn supervised(program: &OsStr) -> Command {
     let mut shell = command("sh");
-    shell.arg("-c").arg(LEASH).arg(program);
+    shell.arg("-c").arg(SUPERVISOR_SCRIPT).arg(program);
     shell
 }
 

@@ -1,7 +1,7 @@
-//! The execution journal of a scripted server: one line for each call it ran, written so that crashes and several
-//! writers lose nothing, and read back to prove that nothing ran twice.
+//! Execution journal of a scripted server: one line per executed call, read back to prove that no call ran twice.
 //!
-//! **Invariant:** a record is one `write(2)` to a file opened for appending, so lines never mix.
+//! **Invariant:** a record is one `write(2)` to a file opened for appending, so lines never mix and a crash loses
+//! none.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -10,40 +10,40 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-/// What became of a call, as the server saw it.
+/// What happened to a call on the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Event {
-    /// The call arrived and was run.
+pub enum JournalEvent {
+    /// The call arrived and ran.
     Executed,
-    /// The client cancelled it while it was still open.
+    /// The client cancelled it while it was pending.
     Cancelled,
 }
 
 /// One line of a journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct JournalRecord {
     /// What happened to the call.
-    pub event: Event,
-    /// The argument `nonce` of the call, if it had one.
+    pub event: JournalEvent,
+    /// Argument `nonce` of the call, if present.
     pub nonce: Option<String>,
-    /// The number of the call within its server process, from 1.
+    /// Number of the call within its server process, from 1.
     pub call: u64,
     /// The server process.
     pub pid: u32,
 }
 
-/// Everything that one or more servers wrote into a journal file, in order.
+/// All records that one or more servers wrote to a journal file, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Journal {
-    /// The lines, oldest first.
-    pub records: Vec<Record>,
+    /// Records, oldest first.
+    pub records: Vec<JournalRecord>,
 }
 
 impl Journal {
-    /// Reads a journal; a file that does not exist yet is an empty one.
+    /// Reads a journal; a missing file is an empty journal.
     ///
-    /// Fails with `InvalidData` on a line that is no record.
+    /// Fails with `InvalidData` on an invalid line.
     pub fn read(path: &Path) -> io::Result<Self> {
         let text = match std::fs::read_to_string(path) {
             Err(missing) if missing.kind() == io::ErrorKind::NotFound => String::new(),
@@ -53,20 +53,20 @@ impl Journal {
         Ok(Self { records })
     }
 
-    /// How often the call with this nonce was run.
+    /// How often the call with this nonce ran.
     pub fn executions(&self, nonce: &str) -> usize {
-        self.count(nonce, Event::Executed)
+        self.count(nonce, JournalEvent::Executed)
     }
 
-    /// How often a cancellation reached the call with this nonce while it was open.
+    /// How often the call with this nonce was cancelled while pending.
     pub fn cancellations(&self, nonce: &str) -> usize {
-        self.count(nonce, Event::Cancelled)
+        self.count(nonce, JournalEvent::Cancelled)
     }
 
-    /// Nonces that were run more than once, and how often.
+    /// Nonces that ran more than once, and how often.
     pub fn duplicates(&self) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
-        for record in self.records.iter().filter(|record| record.event == Event::Executed) {
+        for record in self.records.iter().filter(|record| record.event == JournalEvent::Executed) {
             if let Some(nonce) = &record.nonce {
                 *counts.entry(nonce.clone()).or_default() += 1;
             }
@@ -75,13 +75,15 @@ impl Journal {
         counts
     }
 
-    fn count(&self, nonce: &str, event: Event) -> usize {
-        let is_it = |value: &&Record| value.event == event && value.nonce.as_deref() == Some(nonce);
-        self.records.iter().filter(is_it).count()
+    fn count(&self, nonce: &str, event: JournalEvent) -> usize {
+        let matches = |record: &&JournalRecord| {
+            record.event == event && record.nonce.as_deref() == Some(nonce)
+        };
+        self.records.iter().filter(matches).count()
     }
 }
 
-/// The server's end of a journal.
+/// Writer of a journal.
 #[derive(Debug)]
 pub(crate) struct JournalWriter {
     file: File,
@@ -93,7 +95,7 @@ impl JournalWriter {
         Ok(Self { file })
     }
 
-    pub(crate) fn write(&self, record: &Record) -> io::Result<()> {
+    pub(crate) fn write(&self, record: &JournalRecord) -> io::Result<()> {
         let mut line = serde_json::to_vec(record)?;
         line.push(b'\n');
         (&self.file).write_all(&line)
@@ -104,23 +106,23 @@ impl JournalWriter {
 mod tests {
     use super::*;
 
-    fn record(event: Event, nonce: Option<&str>, call: u64) -> Record {
-        Record { event, nonce: nonce.map(str::to_owned), call, pid: 9 }
+    fn record(event: JournalEvent, nonce: Option<&str>, call: u64) -> JournalRecord {
+        JournalRecord { event, nonce: nonce.map(str::to_owned), call, pid: 9 }
     }
 
     #[test]
-    fn what_is_written_is_read_back_with_its_duplicates() {
+    fn journal_round_trips_and_counts_duplicates() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("journal");
         assert_eq!(Journal::read(&path).expect("no file yet"), Journal::default());
 
         let records = vec![
-            record(Event::Executed, Some("a"), 1),
-            record(Event::Executed, Some("b\n\"c\""), 2),
-            record(Event::Executed, Some("a"), 3),
-            record(Event::Cancelled, Some("a"), 3),
-            record(Event::Executed, None, 4),
-            record(Event::Executed, None, 5),
+            record(JournalEvent::Executed, Some("a"), 1),
+            record(JournalEvent::Executed, Some("b\n\"c\""), 2),
+            record(JournalEvent::Executed, Some("a"), 3),
+            record(JournalEvent::Cancelled, Some("a"), 3),
+            record(JournalEvent::Executed, None, 4),
+            record(JournalEvent::Executed, None, 5),
         ];
         let (one, two) = (JournalWriter::open(&path), JournalWriter::open(&path));
         let writers = [one.expect("opened"), two.expect("opened")];
@@ -136,10 +138,10 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_no_record_is_an_error() {
+    fn invalid_journal_line_is_an_error() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("journal");
-        File::create(&path).and_then(|mut create| create.write_all(b"hello\n")).expect("written");
+        File::create(&path).and_then(|mut file| file.write_all(b"hello\n")).expect("written");
         let error = Journal::read(&path).expect_err("no journal");
         assert_eq!(error.kind(), io::ErrorKind::InvalidData);
     }

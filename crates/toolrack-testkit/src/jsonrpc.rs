@@ -1,7 +1,7 @@
-//! What goes over the pipe: incoming messages read in place, and answers as text.
+//! JSON-RPC messages of the test servers: zero-copy parsing and response text.
 //!
-//! **Invariant:** ids, arguments and tokens stay the raw JSON that the client wrote, so that an answer carries
-//! its id back byte for byte.
+//! **Invariant:** ids, arguments and tokens stay the raw JSON of the client, so a response carries its id back byte
+//! for byte.
 
 use std::borrow::Cow;
 
@@ -17,18 +17,18 @@ pub(crate) mod error_code {
     pub(crate) const INVALID_REQUEST: i64 = -32600;
     pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
     pub(crate) const INVALID_PARAMS: i64 = -32602;
-    /// Legacy only; 2026-07-28 answers `INVALID_PARAMS` for a resource that is not there.
+    /// Legacy only; 2026-07-28 uses `INVALID_PARAMS` for a missing resource.
     pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;
-    /// The headers of an HTTP request do not say what its body says.
+    /// HTTP headers and body differ.
     pub(crate) const HEADER_MISMATCH: i64 = -32020;
     pub(crate) const MISSING_CLIENT_CAPABILITY: i64 = -32021;
     pub(crate) const UNSUPPORTED_VERSION: i64 = -32022;
-    /// Codes of the old SDKs for a request without a session, and for a session that is gone.
+    /// Codes of older SDKs for a request without a session, and for an unknown session.
     pub(crate) const NO_SESSION: i64 = -32000;
     pub(crate) const SESSION_NOT_FOUND: i64 = -32001;
 }
 
-/// Any message of a client; which kind it is follows from the members it has.
+/// Any client message; its members decide the kind.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Incoming<'a> {
     #[serde(borrow, default)]
@@ -43,7 +43,7 @@ pub(crate) struct Incoming<'a> {
     pub(crate) error: Option<&'a RawValue>,
 }
 
-/// The members that any request of any revision may have in `params`.
+/// Members that `params` may have in any revision.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Params<'a> {
@@ -76,14 +76,14 @@ pub(crate) struct Params<'a> {
 }
 
 impl<'a> Params<'a> {
-    pub(crate) fn read(raw: Option<&'a RawValue>) -> Result<Self, Refusal> {
+    pub(crate) fn parse(raw: Option<&'a RawValue>) -> Result<Self, RpcError> {
         let Some(raw) = raw else { return Ok(Self::default()) };
         serde_json::from_str(raw.get())
-            .map_err(|fault| Refusal::new(error_code::INVALID_PARAMS, format!("params: {fault}")))
+            .map_err(|error| RpcError::new(error_code::INVALID_PARAMS, format!("params: {error}")))
     }
 }
 
-/// The members of `params._meta` that servers act on.
+/// Members of `params._meta` that servers use.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Meta<'a> {
     #[serde(borrow, default, rename = "progressToken")]
@@ -98,22 +98,19 @@ pub(crate) struct Meta<'a> {
 
 impl Meta<'_> {
     /// Spec 2026-07-28, per-request metadata: the revision and the capabilities are required on every request.
-    pub(crate) fn check(&self, supported: &[&str]) -> Result<(), Refusal> {
+    pub(crate) fn check(&self, supported: &[&str]) -> Result<(), RpcError> {
         let Some(requested) = &self.protocol_version else {
-            return Err(Refusal::missing_meta("io.modelcontextprotocol/protocolVersion"));
+            return Err(RpcError::missing_meta("io.modelcontextprotocol/protocolVersion"));
         };
-        if !self
-            .client_capabilities
-            .is_some_and(|client_capabilities| client_capabilities.get().starts_with('{'))
-        {
-            return Err(Refusal::missing_meta("io.modelcontextprotocol/clientCapabilities"));
+        if !self.client_capabilities.is_some_and(|raw| raw.get().starts_with('{')) {
+            return Err(RpcError::missing_meta("io.modelcontextprotocol/clientCapabilities"));
         }
         if requested != "2026-07-28" {
-            return Err(Refusal::unsupported_version(requested, supported));
+            return Err(RpcError::unsupported_version(requested, supported));
         }
         match &self.log_level {
             Some(level) if severity(level).is_none() => {
-                Err(Refusal::new(error_code::INVALID_PARAMS, format!("no log level `{level}`")))
+                Err(RpcError::new(error_code::INVALID_PARAMS, format!("no log level `{level}`")))
             }
             _ => Ok(()),
         }
@@ -126,22 +123,22 @@ impl Meta<'_> {
     }
 }
 
-/// The rank of a log level, lowest first; nothing for a word that is none.
+/// Rank of a log level, lowest first; `None` for an unknown one.
 pub(crate) fn severity(level: &str) -> Option<usize> {
     ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
         .iter()
-        .position(|debug| *debug == level)
+        .position(|known| *known == level)
 }
 
-/// A JSON-RPC error to answer with.
+/// A JSON-RPC error.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Refusal {
+pub(crate) struct RpcError {
     pub(crate) code: i64,
     pub(crate) message: String,
     pub(crate) data: Option<Value>,
 }
 
-impl Refusal {
+impl RpcError {
     pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None }
     }
@@ -162,8 +159,8 @@ impl Refusal {
         Self::new(error_code::INVALID_PARAMS, format!("`_meta` lacks `{key}`"))
     }
 
-    /// A whole response to a message whose id could not be read.
-    pub(crate) fn without_id(&self) -> Vec<u8> {
+    /// Error response to a message whose id could not be parsed.
+    pub(crate) fn to_response_without_id(&self) -> Vec<u8> {
         json!({ "jsonrpc": "2.0", "error": self.to_json() }).to_string().into_bytes()
     }
 
@@ -176,44 +173,44 @@ impl Refusal {
     }
 }
 
-/// What to answer a request with. Strings are the members of the result object, without its braces.
+/// Response to a request. Strings are the members of the result object, without its braces.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Answer {
+pub(crate) enum Response {
     Complete(String),
     /// A complete result with the cache hints that 2026-07-28 requires on lists, reads and discovery.
     Cacheable(String),
     InputRequired(String),
-    Refused(Refusal),
+    Error(RpcError),
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn empty() -> Self {
         Self::Complete(String::new())
     }
 
     /// A tool result of one text block.
     pub(crate) fn text(text: &str) -> Self {
-        Self::Complete(format!(r#""content":[{{"type":"text","text":{}}}]"#, quoted(text)))
+        Self::Complete(format!(r#""content":[{{"type":"text","text":{}}}]"#, json_string(text)))
     }
 
-    /// A tool result of one text block and a structured twin of it.
+    /// A tool result of one text block, with structured content.
     pub(crate) fn structured(text: &str, structure: &Value) -> Self {
         Self::Complete(format!(
             r#""content":[{{"type":"text","text":{}}}],"structuredContent":{structure}"#,
-            quoted(text)
+            json_string(text)
         ))
     }
 
-    /// A tool result that tells of a failure of the tool, not of the protocol.
-    pub(crate) fn tool_failure(text: &str) -> Self {
+    /// A tool result with `isError`.
+    pub(crate) fn tool_error(text: &str) -> Self {
         Self::Complete(format!(
             r#""content":[{{"type":"text","text":{}}}],"isError":true"#,
-            quoted(text)
+            json_string(text)
         ))
     }
 
-    /// The members of a JSON object, taken out of its braces.
-    pub(crate) fn members_of(object: &Value) -> String {
+    /// Members of a JSON object, without its braces.
+    pub(crate) fn object_members(object: &Value) -> String {
         let text = object.to_string();
         text.strip_prefix('{')
             .and_then(|rest| rest.strip_suffix('}'))
@@ -221,10 +218,10 @@ impl Answer {
             .to_owned()
     }
 
-    /// `"result":…` or `"error":…`, as it stands in the response.
+    /// `"result":…` or `"error":…`, as in the response.
     pub(crate) fn body(&self, era: Era, server_meta: &str) -> String {
         let (kind, hints, members) = match self {
-            Self::Refused(refusal) => return format!(r#""error":{}"#, refusal.to_json()),
+            Self::Error(rpc_error) => return format!(r#""error":{}"#, rpc_error.to_json()),
             Self::Complete(members) => ("complete", "", members),
             Self::Cacheable(members) => {
                 ("complete", r#","ttlMs":60000,"cacheScope":"public""#, members)
@@ -235,20 +232,20 @@ impl Answer {
             return format!(r#""result":{{{members}}}"#);
         }
         let comma = if members.is_empty() { "" } else { "," };
-        // A member `_meta` of the result's own takes the place of the usual one: names must not repeat.
+        // A `_meta` of the result replaces the default one: names must not repeat.
         let meta = if members.starts_with(r#""_meta""#) { "" } else { server_meta };
         format!(r#""result":{{"resultType":"{kind}"{hints}{meta}{comma}{members}}}"#)
     }
 }
 
-impl From<Result<Self, Refusal>> for Answer {
-    fn from(outcome: Result<Self, Refusal>) -> Self {
-        outcome.unwrap_or_else(Self::Refused)
+impl From<Result<Self, RpcError>> for Response {
+    fn from(outcome: Result<Self, RpcError>) -> Self {
+        outcome.unwrap_or_else(Self::Error)
     }
 }
 
-/// A whole response line, without its newline.
-pub(crate) fn response(id: &str, body: &str) -> Vec<u8> {
+/// Response line without its newline.
+pub(crate) fn response_line(id: &str, body: &str) -> Vec<u8> {
     let mut line = Vec::with_capacity(id.len() + body.len() + 24);
     line.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
     line.extend_from_slice(id.as_bytes());
@@ -258,8 +255,8 @@ pub(crate) fn response(id: &str, body: &str) -> Vec<u8> {
     line
 }
 
-/// A whole notification line, without its newline.
-pub(crate) fn notification(method: &str, params: Option<&Value>) -> Vec<u8> {
+/// Notification line without its newline.
+pub(crate) fn notification_line(method: &str, params: Option<&Value>) -> Vec<u8> {
     match params {
         Some(params) => json!({ "jsonrpc": "2.0", "method": method, "params": params }),
         None => json!({ "jsonrpc": "2.0", "method": method }),
@@ -268,8 +265,8 @@ pub(crate) fn notification(method: &str, params: Option<&Value>) -> Vec<u8> {
     .into_bytes()
 }
 
-/// A JSON string, quotes included.
-pub(crate) fn quoted(text: &str) -> String {
+/// JSON string, including quotes.
+pub(crate) fn json_string(text: &str) -> String {
     Value::String(text.to_owned()).to_string()
 }
 
@@ -278,34 +275,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_result_is_dressed_for_its_era() {
-        let check = |answer: Answer, era: Era, expected: &str| {
-            assert_eq!(answer.body(era, r#","_meta":{}"#), expected);
+    fn result_format_depends_on_the_era() {
+        let check = |response: Response, era: Era, expected: &str| {
+            assert_eq!(response.body(era, r#","_meta":{}"#), expected);
         };
-        check(Answer::empty(), Era::Legacy, r#""result":{}"#);
-        check(Answer::empty(), Era::Modern, r#""result":{"resultType":"complete","_meta":{}}"#);
+        check(Response::empty(), Era::Legacy, r#""result":{}"#);
+        check(Response::empty(), Era::Modern, r#""result":{"resultType":"complete","_meta":{}}"#);
         check(
-            Answer::Cacheable(r#""tools":[]"#.to_owned()),
+            Response::Cacheable(r#""tools":[]"#.to_owned()),
             Era::Modern,
             r#""result":{"resultType":"complete","ttlMs":60000,"cacheScope":"public","_meta":{},"tools":[]}"#,
         );
         check(
-            Answer::Complete(r#""_meta":{"a":1}"#.to_owned()),
+            Response::Complete(r#""_meta":{"a":1}"#.to_owned()),
             Era::Modern,
             r#""result":{"resultType":"complete","_meta":{"a":1}}"#,
         );
         check(
-            Answer::Refused(Refusal::unknown_method("x")),
+            Response::Error(RpcError::unknown_method("x")),
             Era::Modern,
             r#""error":{"code":-32601,"message":"no method `x`"}"#,
         );
     }
 
     #[test]
-    fn meta_is_checked_for_what_every_modern_request_must_carry() {
+    fn modern_meta_is_validated() {
         let check = |params: &str, expected: Result<(), i64>| {
             let raw: &RawValue = serde_json::from_str(params).expect("JSON");
-            let read = Params::read(Some(raw)).expect("params");
+            let read = Params::parse(Some(raw)).expect("params");
             assert_eq!(
                 read.meta.check(&["2026-07-28"]).map_err(|error| error.code),
                 expected,

@@ -1,8 +1,30 @@
-//! Real server programs for tests, the demo server, and what tests of several crates share.
+//! Test servers and test helpers shared by the crates of this workspace, and the demo server.
 //!
-//! `scripted-server` is a complete MCP server that misbehaves exactly as its plan says; `demo-server` is the
-//! friendly one a new user meets; `fixture-server` has what the conformance suites look for. The rest finds built
-//! programs, marks and counts processes, reads journals and waits for facts.
+//! | module | what it holds |
+//! |---|---|
+//! | [`scripted`] | scripted server: a complete MCP server over stdio and HTTP that follows a fault plan |
+//! | `plan` | fault plans: parser, faults, triggers, seeded mixes |
+//! | [`demo`] | demo server for new users |
+//! | [`fixture`] | server that the official conformance suites expect |
+//! | [`oauth`] | OAuth server: protected resource, authorization servers, identity provider |
+//! | [`proxy`] | chaos proxy: a TCP proxy that impairs the network |
+//! | `jsonrpc`, `message_sink`, `revision` | messages, output and protocol revisions of these servers |
+//! | `http_server` | starts real HTTP servers: scripted, npm, PyPI |
+//! | `docker` | private Docker engine |
+//! | `journal`, `http_log` | what a scripted server executed, and which HTTP requests it got |
+//! | `process`, `programs` | process markers, `/proc` readers, kill-on-drop guard, built programs |
+//! | `wait`, `timer`, `quantity` | polling, timer thread, parsers for sizes and durations |
+//! | `log_capture` | `tracing` subscriber that records everything |
+//!
+//! Invariants:
+//!
+//! - The crate depends on no other crate of the workspace: the servers share no code with the product.
+//! - A test leaves no process: servers exit at the end of stdin and after `--lifetime`, guards kill on drop, and
+//!   [`Marker`] finds every descendant.
+//! - The same plan and seed give the same faults.
+//!
+//! Start with [`Marker`] and [`program`] for a test of a program, [`HttpServer`] for one over HTTP, and
+//! `scripted-server --help` for the fault plans.
 
 pub mod demo;
 mod docker;
@@ -25,12 +47,12 @@ mod timer;
 mod wait;
 
 pub use docker::DockerEngine;
-pub use http_log::{HttpEnding, HttpLog, HttpRequest};
+pub use http_log::{HttpLog, HttpOutcome, HttpRequest};
 pub use http_server::{HttpServer, HttpServerKind};
-pub use journal::{Event, Journal, Record};
-pub use log_capture::Eavesdropper;
+pub use journal::{Journal, JournalEvent, JournalRecord};
+pub use log_capture::LogCapture;
 pub use process::{
-    Kept, Marker, Process, children_of, open_fds, private_bytes, rss_bytes, zombies_of,
+    ChildGuard, Marker, Process, children_of, open_fds, private_bytes, rss_bytes, zombies_of,
 };
 pub use programs::program;
 pub use wait::{eventually, eventually_async, skipped};

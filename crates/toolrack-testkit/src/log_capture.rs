@@ -1,4 +1,4 @@
-//! Somebody who writes down everything that anybody logs, for tests of what must not be logged.
+//! Log capture: a `tracing` subscriber that records everything, for tests that secrets stay out of the log.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,31 +7,31 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
-/// A subscriber at every level, to be set with [`tracing::subscriber::set_default`]. A clone shares what was heard.
+/// Subscriber for every level; install it with [`tracing::subscriber::set_default`]. Clones share the captured text.
 #[derive(Debug, Clone, Default)]
-pub struct Eavesdropper(Arc<Mutex<String>>);
+pub struct LogCapture(Arc<Mutex<String>>);
 
-struct Line<'a>(&'a mut String);
+struct FieldWriter<'a>(&'a mut String);
 
-impl Eavesdropper {
-    /// Everything so far.
-    pub fn heard(&self) -> String {
+impl LogCapture {
+    /// Everything captured so far.
+    pub fn text(&self) -> String {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn write(&self, record: impl FnOnce(&mut Line<'_>)) {
-        record(&mut Line(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)));
+    fn write(&self, record: impl FnOnce(&mut FieldWriter<'_>)) {
+        record(&mut FieldWriter(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)));
     }
 }
 
-impl Visit for Line<'_> {
+impl Visit for FieldWriter<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        // Writing into a string does not fail.
+        // Writing to a string cannot fail.
         write!(self.0, "{field}={value:?} ").unwrap_or_default();
     }
 }
 
-impl Subscriber for Eavesdropper {
+impl Subscriber for LogCapture {
     fn enabled(&self, _metadata: &Metadata<'_>) -> bool {
         true
     }

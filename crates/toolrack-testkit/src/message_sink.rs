@@ -1,7 +1,7 @@
-//! The ways back to a client, and the plainest of them: whole lines down a pipe, written together when nobody waits.
+//! Message sinks: how a server sends messages to a client. Holds the trait and the stdio pipe.
 //!
-//! **Invariant:** a message is never broken by another thread's message. Once the reader is gone, everything written
-//! is dropped in silence: a server learns of the end from its input, not from its output.
+//! **Invariant:** messages of different threads never interleave. Writes after the reader has gone are dropped
+//! silently: a server learns of the end from its input.
 
 use std::fmt;
 use std::io::Write;
@@ -9,45 +9,45 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::plan::HttpFault;
 
-/// Lines beyond this many bytes are written without waiting for `flush`.
+/// The buffer is written without waiting for `flush` above this size.
 const FLUSH_AT_BYTES: usize = 64 * 1024;
 
-/// A way back to a client: a pipe for everything, or the reply to one HTTP request.
-pub(crate) trait Outlet: fmt::Debug + Send + Sync {
-    /// Appends a message that answers nothing; it leaves with the next `flush` at the latest.
-    fn put(&self, line: &[u8]);
+/// Output to a client: a pipe for everything, or the response to one HTTP request.
+pub(crate) trait MessageSink: fmt::Debug + Send + Sync {
+    /// Queues a message that is not a response; the next `flush` sends it at the latest.
+    fn send(&self, line: &[u8]);
 
-    /// Appends an answer to the request that this way belongs to.
-    fn answer(&self, line: &[u8]) {
-        self.put(line);
+    /// Queues the response to the request of this sink.
+    fn respond(&self, line: &[u8]) {
+        self.send(line);
     }
 
-    /// An answer with one system call for each byte.
-    fn answer_bytewise(&self, line: &[u8]);
+    /// Sends the response with one system call per byte.
+    fn respond_bytewise(&self, line: &[u8]);
 
-    /// A message too long to be built: `filler` between a head and a tail, as one piece for other threads.
-    fn put_long(&self, message: &Long<'_>);
+    /// Sends a message too long for memory: `filler` between head and tail, atomically for other threads.
+    fn send_long(&self, message: &LongMessage<'_>);
 
-    /// Bytes as they are, after everything that was put before.
+    /// Writes raw bytes after everything queued before.
     fn write_raw(&self, bytes: &[u8]);
 
     fn flush(&self);
 
-    /// Says that nothing more will come for the request that this way belongs to.
+    /// Marks the request of this sink as finished.
     fn finish(&self) {}
 
-    /// The HTTP status to answer with, where there is one.
+    /// Sets the HTTP status, where there is one.
     fn set_status(&self, _status: u16) {}
 
-    /// Notes what will go wrong with an HTTP reply.
-    fn misbehave(&self, _fault: &HttpFault) {}
+    /// Adds a fault to the HTTP response.
+    fn add_fault(&self, _fault: &HttpFault) {}
 
     fn is_broken(&self) -> bool;
 }
 
 /// A message that is mostly filler.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Long<'a> {
+pub(crate) struct LongMessage<'a> {
     pub(crate) head: &'a [u8],
     pub(crate) filler: u8,
     pub(crate) bytes: u64,
@@ -57,17 +57,17 @@ pub(crate) struct Long<'a> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LongKind {
-    /// A message beside the answer.
-    Aside,
-    /// The answer itself.
-    Answer,
-    /// A message that never ends.
-    Open,
+    /// A message before the response.
+    Extra,
+    /// The response itself.
+    Response,
+    /// A message without an end.
+    Unterminated,
 }
 
-impl Long<'_> {
-    /// Hands the whole message on piece by piece, as long as somebody takes it.
-    pub(crate) fn pour(&self, mut take: impl FnMut(&[u8]) -> bool) {
+impl LongMessage<'_> {
+    /// Writes the message in chunks until `take` returns `false`.
+    pub(crate) fn write_chunks(&self, mut take: impl FnMut(&[u8]) -> bool) {
         let chunk = vec![self.filler; FLUSH_AT_BYTES];
         let mut left = self.bytes;
         let mut taken = take(self.head);
@@ -82,38 +82,38 @@ impl Long<'_> {
     }
 }
 
-/// Lines to one reader.
-pub(crate) struct Pipe {
+/// Writes lines to one reader.
+pub(crate) struct PipeSink {
     inner: Mutex<Inner>,
 }
 
 struct Inner {
     buffer: Vec<u8>,
     out: Box<dyn Write + Send>,
-    /// Set by the first failed write and never taken back.
+    /// Set by the first failed write, for good.
     broken: bool,
 }
 
-impl fmt::Debug for Pipe {
+impl fmt::Debug for PipeSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pipe").field("broken", &self.is_broken()).finish_non_exhaustive()
     }
 }
 
-impl Pipe {
+impl PipeSink {
     pub(crate) fn new(out: impl Write + Send + 'static) -> Self {
         let inner = Inner { buffer: Vec::new(), out: Box::new(out), broken: false };
         Self { inner: Mutex::new(inner) }
     }
 
-    /// A panic in another thread leaves at worst a line unwritten, so its lock is taken over.
+    /// A panic in another thread leaves at worst a line unwritten, so a poisoned lock is fine.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Outlet for Pipe {
-    fn put(&self, line: &[u8]) {
+impl MessageSink for PipeSink {
+    fn send(&self, line: &[u8]) {
         let mut inner = self.lock();
         inner.buffer.extend_from_slice(line);
         inner.buffer.push(b'\n');
@@ -132,7 +132,7 @@ impl Outlet for Pipe {
         inner.write(bytes);
     }
 
-    fn answer_bytewise(&self, line: &[u8]) {
+    fn respond_bytewise(&self, line: &[u8]) {
         let mut inner = self.lock();
         inner.flush();
         for byte in line.chunks(1).chain([b"\n".as_slice()]) {
@@ -140,14 +140,14 @@ impl Outlet for Pipe {
         }
     }
 
-    fn put_long(&self, message: &Long<'_>) {
+    fn send_long(&self, message: &LongMessage<'_>) {
         let mut inner = self.lock();
         inner.flush();
-        message.pour(|piece| {
+        message.write_chunks(|piece| {
             inner.write(piece);
             !inner.broken
         });
-        if message.kind != LongKind::Open {
+        if message.kind != LongKind::Unterminated {
             inner.write(b"\n");
         }
     }

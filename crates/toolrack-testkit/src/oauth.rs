@@ -1,8 +1,8 @@
-//! An OAuth server for tests: a protected MCP-like endpoint, two authorization servers and an identity provider, on
-//! loopback, with every misbehaviour that a client has to refuse.
+//! OAuth server for tests: a protected MCP-like endpoint, two authorization servers and an identity provider on
+//! loopback, with many faults.
 //!
-//! Everything real is real: codes, PKCE, registrations, client secrets and signatures are checked, and refresh tokens
-//! are used once: whoever comes with a used one loses the whole login. The authorization page agrees at once.
+//! It checks codes, PKCE, registrations, client secrets and signatures, and rotates refresh tokens: a reused one
+//! revokes the whole login. The authorization page consents at once.
 
 mod authorization_server;
 mod fault;
@@ -19,50 +19,50 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 pub use self::fault::Fault;
-pub use self::http::Seen;
-pub use self::http::{get, post, visit};
-use self::token_store::Ledger;
+pub use self::http::RecordedRequest;
+pub use self::http::{follow_redirects, get, post};
 pub use self::token_store::Stats;
+use self::token_store::TokenStore;
 
-/// How the server is at its start.
+/// Initial configuration of the server.
 #[derive(Debug, Clone)]
 pub struct OAuthPlan {
-    /// How it misbehaves.
+    /// Active faults.
     pub faults: Vec<Fault>,
-    /// How long access tokens live.
+    /// Lifetime of access tokens.
     pub lifetime: Duration,
-    /// Clients that are registered already: id and secret.
+    /// Preregistered clients: id and secret.
     pub clients: Vec<(String, String)>,
-    /// The public key (uncompressed P-256 point) of clients that sign.
+    /// Public key (uncompressed P-256 point) of clients that sign assertions.
     pub public_key: Option<Vec<u8>>,
 }
 
-/// A running OAuth server. It ends when it is dropped.
+/// A running OAuth server. It stops on drop.
 #[derive(Debug)]
 pub struct OAuthServer {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Which of the servers was asked.
+/// Role of one of the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// The protected endpoint.
+    /// The protected resource.
     Resource,
     /// The authorization server.
     First,
-    /// The one that the resource moves to.
+    /// The authorization server that the resource migrates to.
     Second,
 }
 
-/// What all threads know.
+/// State shared by all threads.
 #[derive(Debug)]
 pub(crate) struct Shared {
     addresses: [SocketAddr; 3],
     plan: OAuthPlan,
     faults: Mutex<HashSet<Fault>>,
-    ledger: Mutex<Ledger>,
-    seen: Mutex<Vec<Seen>>,
+    store: Mutex<TokenStore>,
+    requests: Mutex<Vec<RecordedRequest>>,
     ending: AtomicBool,
 }
 
@@ -78,7 +78,7 @@ impl Default for OAuthPlan {
 }
 
 impl OAuthServer {
-    /// Starts it on free ports.
+    /// Starts the server on free ports.
     pub fn start(plan: OAuthPlan) -> io::Result<Self> {
         let listeners = [
             TcpListener::bind("127.0.0.1:0")?,
@@ -90,9 +90,9 @@ impl OAuthServer {
         let shared = Arc::new(Shared {
             addresses,
             faults: Mutex::new(plan.faults.iter().copied().collect()),
-            ledger: Mutex::new(Ledger::new(&plan.clients)),
+            store: Mutex::new(TokenStore::new(&plan.clients)),
             plan,
-            seen: Mutex::default(),
+            requests: Mutex::default(),
             ending: AtomicBool::new(false),
         });
         let roles = [Role::Resource, Role::First, Role::Second];
@@ -109,52 +109,52 @@ impl OAuthServer {
         format!("{}/mcp", self.shared.origin(Role::Resource))
     }
 
-    /// The authorization server, as it calls itself.
+    /// Issuer of the authorization server.
     pub fn issuer(&self) -> String {
         self.shared.origin(Role::First)
     }
 
-    /// The authorization server that the resource moves to with [`Fault::Migrated`].
+    /// Issuer that the resource migrates to with [`Fault::Migrated`].
     pub fn second_issuer(&self) -> String {
         self.shared.origin(Role::Second)
     }
 
-    /// Where the identity provider exchanges tokens.
-    pub fn provider(&self) -> String {
+    /// Token endpoint of the identity provider.
+    pub fn idp_token_endpoint(&self) -> String {
         format!("{}/idp/token", self.issuer())
     }
 
-    /// What has happened so far.
+    /// Counters so far.
     pub fn stats(&self) -> Stats {
-        self.shared.ledger().stats
+        self.shared.store().stats
     }
 
-    /// Every request, in order, as far as it says something.
-    pub fn seen(&self) -> Vec<Seen> {
-        self.shared.seen().clone()
+    /// All requests so far, in order.
+    pub fn requests(&self) -> Vec<RecordedRequest> {
+        self.shared.requests().clone()
     }
 
-    /// Begins to misbehave.
-    pub fn begin(&self, fault: Fault) {
+    /// Activates a fault.
+    pub fn add_fault(&self, fault: Fault) {
         self.shared.faults().insert(fault);
     }
 
-    /// Stops to misbehave.
-    pub fn mend(&self, fault: Fault) {
+    /// Deactivates a fault.
+    pub fn remove_fault(&self, fault: Fault) {
         self.shared.faults().remove(&fault);
     }
 
-    /// Lets every access token end now.
+    /// Expires every access token.
     pub fn expire_all(&self) {
-        self.shared.ledger().expire_all();
+        self.shared.store().expire_all();
     }
 
-    /// Forgets every login, as after a password change.
+    /// Revokes every login.
     pub fn revoke_all(&self) {
-        self.shared.ledger().revoke_all();
+        self.shared.store().revoke_all();
     }
 
-    /// Blocks until the server ends, which is never, for a program that is nothing else.
+    /// Blocks forever, for a program that only runs the server.
     pub fn wait(mut self) {
         for thread in self.threads.drain(..) {
             thread.join().unwrap_or_default();
@@ -166,7 +166,7 @@ impl Drop for OAuthServer {
     fn drop(&mut self) {
         self.shared.ending.store(true, Ordering::Release);
         for address in self.shared.addresses {
-            // Wakes the thread that waits for connections.
+            // Wakes the thread in `accept`.
             drop(TcpStream::connect_timeout(&address, Duration::from_secs(1)));
         }
         for thread in self.threads.drain(..) {
@@ -175,7 +175,7 @@ impl Drop for OAuthServer {
     }
 }
 
-/// One thread for each connection; a connection is one request.
+/// One thread per connection; a connection carries one request.
 fn serve(shared: &Arc<Shared>, role: Role, listener: &TcpListener) {
     for connection in listener.incoming() {
         if shared.ending.load(Ordering::Acquire) {
@@ -183,20 +183,20 @@ fn serve(shared: &Arc<Shared>, role: Role, listener: &TcpListener) {
         }
         let Ok(stream) = connection else { continue };
         let shared = Arc::clone(shared);
-        thread::spawn(move || answer(&shared, role, stream));
+        thread::spawn(move || handle(&shared, role, stream));
     }
 }
 
-fn answer(shared: &Shared, role: Role, stream: TcpStream) {
+fn handle(shared: &Shared, role: Role, stream: TcpStream) {
     let Ok(Some(request)) = http::read(&stream) else { return };
-    shared.note(role, &request);
-    let reply = match (role, request.path.as_str()) {
-        (_, "/stats") => http::Reply::json(200, &shared.ledger().stats),
-        (Role::Resource, _) => protected_resource::answer(shared, &request),
-        (Role::First | Role::Second, _) => authorization_server::answer(shared, role, &request),
+    shared.record_request(role, &request);
+    let response = match (role, request.path.as_str()) {
+        (_, "/stats") => http::Response::json(200, &shared.store().stats),
+        (Role::Resource, _) => protected_resource::handle(shared, &request),
+        (Role::First | Role::Second, _) => authorization_server::handle(shared, role, &request),
     };
-    // Whoever does not wait for the answer does not want it.
-    http::write(stream, &reply).unwrap_or_default();
+    // The client may have closed the connection.
+    http::write(stream, &response).unwrap_or_default();
 }
 
 impl Shared {
@@ -214,16 +214,16 @@ impl Shared {
         self.faults().contains(&fault)
     }
 
-    /// Who lets people in at the moment.
-    pub(crate) fn current(&self) -> Role {
+    /// The authorization server that the resource uses now.
+    pub(crate) fn current_issuer(&self) -> Role {
         if self.has(Fault::Migrated) { Role::Second } else { Role::First }
     }
 
-    fn note(&self, role: Role, request: &http::Request) {
-        let mut seen = self.seen();
-        // More than any test looks at; a long-running program must not grow.
-        if seen.len() < 20_000 {
-            seen.push(Seen::new(role, request));
+    fn record_request(&self, role: Role, request: &http::Request) {
+        let mut requests = self.requests();
+        // More than any test reads; keeps a long-running program bounded.
+        if requests.len() < 20_000 {
+            requests.push(RecordedRequest::new(role, request));
         }
     }
 
@@ -231,11 +231,11 @@ impl Shared {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn store(&self) -> MutexGuard<'_, TokenStore> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn seen(&self) -> MutexGuard<'_, Vec<Seen>> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    fn requests(&self) -> MutexGuard<'_, Vec<RecordedRequest>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,9 +1,9 @@
-//! The plan of a scripted server: which fault happens when. Text in, data out; nothing here acts.
+//! Fault plan of a scripted server: which fault happens when. Parsing only, no effects.
 //!
-//! `call:3=exit(1); stderr=10MiB; call:every=5=late(200ms)+dup` is three rules. A rule names a moment, which times
-//! of it are meant, and what then goes wrong; without a moment a fault happens at its usual one.
+//! `call:3=exit(1); stderr=10MiB; call:every=5=late(200ms)+dup` is three rules. A rule names a trigger, its
+//! occurrences, and the faults; without a trigger a fault uses its default one.
 //!
-//! **Invariant:** a plan that parsed can be followed: no fault stands at a moment that has no use for it.
+//! **Invariant:** every parsed plan can be executed: no fault has a trigger that it does not support.
 
 mod args;
 mod fault;
@@ -12,16 +12,16 @@ mod tests;
 
 use std::fmt;
 
+pub(crate) use fault::{ContentKind, Cut, HTTP_FAULTS, HttpFault, RedirectTarget};
 pub(crate) use fault::{
-    Cursor, FAULTS, Fault, Framing, Garbage, Ignored, Lines, Place, Shape, Stream, WrongId,
+    Cursor, FAULTS, Fault, Framing, Garbage, HugePlacement, Ignored, Lines, Shape, Stream, WrongId,
 };
-pub(crate) use fault::{Cut, HTTP_FAULTS, HttpFault, Kind, Target};
 
 use crate::quantity;
 
-/// When something can go wrong.
+/// Event at which a fault can happen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Moment {
+pub(crate) enum Trigger {
     /// Before anything is read.
     Start,
     Initialize,
@@ -30,12 +30,12 @@ pub(crate) enum Moment {
     List,
     Call,
     Listen,
-    /// A request whose method this server does not know.
+    /// A request with an unknown method.
     Unknown,
-    /// Any message at all, before it is looked at.
+    /// Any message, before it is parsed.
     Message,
     Eof,
-    /// Any HTTP request, before it is looked at.
+    /// Any HTTP request, before it is handled.
     Http,
     /// A GET that opens a stream.
     Stream,
@@ -43,36 +43,36 @@ pub(crate) enum Moment {
     Delete,
 }
 
-impl Moment {
+impl Trigger {
     pub(crate) const ALL: [(Self, &'static str, &'static str); 13] = [
         (Self::Start, "start", "before anything is read"),
         (Self::Initialize, "initialize", "the request `initialize`"),
-        (Self::Discover, "discover", "the request `server/discover`, known to the server or not"),
-        (Self::Initialized, "initialized", "the notification that ends the handshake"),
+        (Self::Discover, "discover", "the request `server/discover`, supported or not"),
+        (Self::Initialized, "initialized", "the notification `initialized`"),
         (Self::List, "list", "the request `tools/list`"),
         (Self::Call, "call", "the request `tools/call`"),
         (Self::Listen, "listen", "the request `subscriptions/listen`"),
-        (Self::Unknown, "unknown", "a request with a method that the server does not know"),
-        (Self::Message, "message", "any message from the client, before it is looked at"),
+        (Self::Unknown, "unknown", "a request with an unknown method"),
+        (Self::Message, "message", "any message, before it is parsed"),
         (Self::Eof, "eof", "the end of the input"),
-        (Self::Http, "http", "any HTTP request, before it is looked at"),
+        (Self::Http, "http", "any HTTP request, before it is handled"),
         (Self::Stream, "stream", "a GET that opens a stream"),
         (Self::Delete, "delete", "a DELETE of a session"),
     ];
 
-    fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find_map(|(moment, known, _)| (known == name).then_some(moment))
+    fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find_map(|(trigger, known, _)| (known == name).then_some(trigger))
     }
 
     fn name(self) -> &'static str {
         Self::ALL
             .into_iter()
-            .find_map(|(moment, name, _)| (moment == self).then_some(name))
+            .find_map(|(trigger, name, _)| (trigger == self).then_some(name))
             .unwrap_or_default()
     }
 
-    /// Whether there is a request to answer.
-    fn has_answer(self) -> bool {
+    /// Whether the trigger is a request that gets a response.
+    fn has_request(self) -> bool {
         matches!(
             self,
             Self::Initialize
@@ -85,15 +85,15 @@ impl Moment {
     }
 }
 
-/// Which times of a moment are meant, counted from 1.
+/// Occurrences of a trigger, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Which {
+enum Occurrences {
     All,
     Range { from: u64, to: u64 },
     Every(u64),
 }
 
-impl Which {
+impl Occurrences {
     fn includes(self, number: u64) -> bool {
         match self {
             Self::All => true,
@@ -105,12 +105,12 @@ impl Which {
 
 #[derive(Debug, Clone, PartialEq)]
 struct Rule {
-    moment: Moment,
-    which: Which,
+    trigger: Trigger,
+    occurrences: Occurrences,
     fault: Fault,
 }
 
-/// What goes wrong, and when; the empty plan is a server without faults.
+/// Faults and their triggers; the default plan has none.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Plan {
     rules: Vec<Rule>,
@@ -126,11 +126,11 @@ impl Plan {
         Ok(Self { rules })
     }
 
-    /// What goes wrong at the `number`-th time of a moment, in the order of the plan.
-    pub(crate) fn at(&self, moment: Moment, number: u64) -> impl Iterator<Item = &Fault> {
+    /// Faults at the `number`-th occurrence of a trigger, in plan order.
+    pub(crate) fn faults_at(&self, trigger: Trigger, number: u64) -> impl Iterator<Item = &Fault> {
         self.rules
             .iter()
-            .filter(move |rule| rule.moment == moment && rule.which.includes(number))
+            .filter(move |rule| rule.trigger == trigger && rule.occurrences.includes(number))
             .map(|rule| &rule.fault)
     }
 
@@ -138,17 +138,17 @@ impl Plan {
         self.rules.is_empty()
     }
 
-    /// The first rule that only a server over HTTP can follow.
+    /// The first fault that needs HTTP.
     pub(crate) fn needs_http(&self) -> Option<&'static str> {
         let of_http = |rule: &&Rule| {
             matches!(rule.fault, Fault::Http(_))
-                || matches!(rule.moment, Moment::Http | Moment::Stream | Moment::Delete)
+                || matches!(rule.trigger, Trigger::Http | Trigger::Stream | Trigger::Delete)
         };
         self.rules.iter().find(of_http).map(|rule| rule.fault.name())
     }
 }
 
-/// Why a plan cannot be followed.
+/// Parse error of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlanError {
     rule: String,
@@ -164,91 +164,100 @@ impl fmt::Display for PlanError {
 impl std::error::Error for PlanError {}
 
 fn parse_rule(text: &str) -> Result<Vec<Rule>, String> {
-    let end = text.find(|value: char| !value.is_ascii_lowercase()).unwrap_or(text.len());
+    let end = text.find(|character: char| !character.is_ascii_lowercase()).unwrap_or(text.len());
     let (word, rest) = text.split_at(end);
-    match Moment::named(word) {
-        Some(moment) => parse_moment_rule(moment, rest),
-        None => parse_usual_rule(text),
+    match Trigger::from_name(word) {
+        Some(trigger) => parse_trigger_rule(trigger, rest),
+        None => parse_default_rule(text),
     }
 }
 
-/// `call:3=exit(1)+…`: everything after the name of the moment.
-fn parse_moment_rule(moment: Moment, rest: &str) -> Result<Vec<Rule>, String> {
-    let (which, faults) = match rest.strip_prefix(':') {
-        None => (Which::All, rest.strip_prefix('=')),
+/// `call:3=exit(1)+…`: everything after the trigger name.
+fn parse_trigger_rule(trigger: Trigger, rest: &str) -> Result<Vec<Rule>, String> {
+    let (occurrences, faults) = match rest.strip_prefix(':') {
+        None => (Occurrences::All, rest.strip_prefix('=')),
         Some(selected) => {
             let digits = selected.strip_prefix("every=").unwrap_or(selected);
             let skipped = selected.len() - digits.len();
             let end = digits.find('=').map_or(selected.len(), |at| at + skipped);
             let (selector, faults) = selected.split_at(end);
-            (parse_which(selector)?, faults.strip_prefix('='))
+            (parse_occurrences(selector)?, faults.strip_prefix('='))
         }
     };
     let Some(faults) = faults.filter(|faults| !faults.trim().is_empty()) else {
-        return Err(format!("say what goes wrong, as in `{}=exit(1)`", moment.name()));
+        return Err(format!("expected a fault, as in `{}=exit(1)`", trigger.name()));
     };
-    faults.split('+').map(|text| place(Fault::parse(text.trim())?, Some(moment), which)).collect()
+    faults
+        .split('+')
+        .map(|text| make_rule(Fault::parse(text.trim())?, Some(trigger), occurrences))
+        .collect()
 }
 
-/// `late=200ms` or `late(200ms)+dup`: faults at their usual moments.
-fn parse_usual_rule(text: &str) -> Result<Vec<Rule>, String> {
+/// `late=200ms` or `late(200ms)+dup`: faults at their default triggers.
+fn parse_default_rule(text: &str) -> Result<Vec<Rule>, String> {
     if let Some((name, args)) = text.split_once('=') {
         let fault = Fault::parse(&format!("{}({})", name.trim(), args.trim()))?;
-        return Ok(vec![place(fault, None, Which::All)?]);
+        return Ok(vec![make_rule(fault, None, Occurrences::All)?]);
     }
-    text.split('+').map(|part| place(Fault::parse(part.trim())?, None, Which::All)).collect()
+    text.split('+')
+        .map(|part| make_rule(Fault::parse(part.trim())?, None, Occurrences::All))
+        .collect()
 }
 
-fn place(fault: Fault, moment: Option<Moment>, which: Which) -> Result<Rule, String> {
-    let moment = moment.unwrap_or_else(|| fault.usual_moment());
-    if let Some(only) = fault.only_at() {
-        if !only.contains(&moment) {
+fn make_rule(
+    fault: Fault,
+    trigger: Option<Trigger>,
+    occurrences: Occurrences,
+) -> Result<Rule, String> {
+    let trigger = trigger.unwrap_or_else(|| fault.default_trigger());
+    if let Some(only) = fault.allowed_triggers() {
+        if !only.contains(&trigger) {
             let names: Vec<String> = only.iter().map(|only| format!("`{}`", only.name())).collect();
             return Err(format!(
-                "`{}` stands at {}, not at `{}`",
+                "`{}` is allowed at {}, not at `{}`",
                 fault.name(),
                 names.join(" or "),
-                moment.name()
+                trigger.name()
             ));
         }
-    } else if fault.needs_answer() && !moment.has_answer() {
+    } else if fault.needs_request() && !trigger.has_request() {
         return Err(format!(
-            "`{}` changes an answer, and at `{}` there is none",
+            "`{}` changes a response, and `{}` has none",
             fault.name(),
-            moment.name()
+            trigger.name()
         ));
     }
-    Ok(Rule { moment, which, fault })
+    Ok(Rule { trigger, occurrences, fault })
 }
 
-fn parse_which(text: &str) -> Result<Which, String> {
+fn parse_occurrences(text: &str) -> Result<Occurrences, String> {
     let positive = |text: &str| match quantity::count(text.trim()) {
         Ok(0) => Err("counting starts at 1".to_owned()),
         other => other,
     };
     if let Some(step) = text.strip_prefix("every=") {
-        return Ok(Which::Every(positive(step)?));
+        return Ok(Occurrences::Every(positive(step)?));
     }
     let Some((from, to)) = text.split_once('-') else {
         let only = positive(text)?;
-        return Ok(Which::Range { from: only, to: only });
+        return Ok(Occurrences::Range { from: only, to: only });
     };
     let from = positive(from)?;
     let to = if to.trim().is_empty() { u64::MAX } else { positive(to)? };
     if to < from {
-        return Err(format!("the range {from}-{to} runs backwards"));
+        return Err(format!("the range {from}-{to} is reversed"));
     }
-    Ok(Which::Range { from, to })
+    Ok(Occurrences::Range { from, to })
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Mix {
+pub(crate) struct FaultMix {
     weighted: Vec<(u64, Fault)>,
     total: u64,
     seed: u64,
 }
 
-impl Mix {
+impl FaultMix {
     pub(crate) fn parse(text: &str, seed: u64) -> Result<Self, String> {
         let mut weighted = Vec::new();
         for entry in split_outside_parentheses(text) {
@@ -256,7 +265,7 @@ impl Mix {
                 return Err(format!("`{entry}` has no weight, as in `ok=80`"));
             };
             let fault = Fault::parse(fault.trim())?;
-            if fault.only_at().is_some_and(|only| !only.contains(&Moment::Call)) {
+            if fault.allowed_triggers().is_some_and(|only| !only.contains(&Trigger::Call)) {
                 return Err(format!("`{}` cannot happen at a call", fault.name()));
             }
             weighted.push((quantity::count(weight.trim())?, fault));
@@ -269,7 +278,7 @@ impl Mix {
 
     /// The fault of the call with this number.
     pub(crate) fn pick(&self, number: u64) -> &Fault {
-        let mut at = scatter(self.seed ^ scatter(number)) % self.total;
+        let mut at = splitmix64(self.seed ^ splitmix64(number)) % self.total;
         for (weight, fault) in &self.weighted {
             if at < *weight {
                 return fault;
@@ -280,8 +289,8 @@ impl Mix {
     }
 }
 
-/// A bijection that spreads neighbors far apart (the finalizer of splitmix64).
-pub(crate) fn scatter(number: u64) -> u64 {
+/// Bijection that spreads neighboring numbers (finalizer of splitmix64).
+pub(crate) fn splitmix64(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

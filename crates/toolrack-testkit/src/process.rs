@@ -1,9 +1,8 @@
-//! Marks every process that a test starts, however far it strays, and finds those that are still there.
+//! Test processes: markers that find every descendant, `/proc` readers, and a guard that kills a child.
 //!
-//! **Invariant:** a marker is unique, so what it finds belongs to the test that made it and to nobody else.
+//! **Invariant:** a marker is unique, so every process found with it belongs to the test that created it.
 
-use std::io;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,9 +10,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::wait::poll;
 
-/// A value for the environment of a test's processes. Children inherit it, and daemons that left their session too.
+/// Unique environment value for the processes of a test. Children inherit it, even daemons in another session.
 ///
-/// Where the environment is filtered, the value may be an argument instead (`scripted-server --marker VALUE`).
+/// Where the environment is filtered, pass the value as an argument instead (`scripted-server --marker VALUE`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marker {
     value: String,
@@ -22,22 +21,22 @@ pub struct Marker {
 /// A process that carries a marker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Process {
-    /// Its process id.
+    /// Process id.
     pub pid: u32,
-    /// Its arguments, joined by spaces.
+    /// Arguments, joined by spaces.
     pub command_line: String,
-    /// The letter of its state in `/proc/PID/stat`; `Z` is never seen, since a zombie has no environment left.
+    /// State letter of `/proc/PID/stat`; never `Z`, since a zombie has no environment.
     pub state: char,
 }
 
 impl Marker {
-    /// The environment variable that carries the value.
+    /// Environment variable for the value.
     pub const VARIABLE: &str = "TOOLRACK_TEST_RUN";
 
-    /// A marker that no other test has.
+    /// Creates a unique marker.
     #[expect(
         clippy::new_without_default,
-        reason = "two markers are never equal, so none is a default"
+        reason = "every marker is unique, so there is no default"
     )]
     pub fn new() -> Self {
         static MADE: AtomicU32 = AtomicU32::new(0);
@@ -46,21 +45,21 @@ impl Marker {
         Self { value: format!("run-{}-{made}-{since:x}", std::process::id()) }
     }
 
-    /// The value to give to the variable, or as an argument.
+    /// Value of the variable or argument.
     pub fn value(&self) -> &str {
         &self.value
     }
 
-    /// Name and value, for `Command::env` and its like.
-    pub fn pair(&self) -> (&'static str, &str) {
+    /// Name and value, for `Command::env`.
+    pub fn env_var(&self) -> (&'static str, &str) {
         (Self::VARIABLE, &self.value)
     }
 
-    /// The living processes that carry the marker. Those of other users cannot be seen.
+    /// Running processes that carry the marker. Processes of other users are invisible.
     pub fn survivors(&self) -> Vec<Process> {
         let assignment = format!("{}={}", Self::VARIABLE, self.value);
         let carries = |pid: u32, file: &str, text: &str| {
-            std::fs::read(of(pid).join(file)).is_ok_and(|bytes| {
+            std::fs::read(proc_dir(pid).join(file)).is_ok_and(|bytes| {
                 bytes.split(|byte| *byte == 0).any(|part| part == text.as_bytes())
             })
         };
@@ -78,8 +77,8 @@ impl Marker {
     ///
     /// # Panics
     ///
-    /// When some are left after `within`; the text lists them.
-    pub fn assert_nobody_left(&self, within: Duration) {
+    /// When processes are left after `within`; the message lists them.
+    pub fn assert_no_processes_left(&self, within: Duration) {
         let mut left = Vec::new();
         let gone = poll(within, || {
             left = self.survivors();
@@ -91,7 +90,7 @@ impl Marker {
 
 fn describe(pid: u32) -> Option<Process> {
     let state = status(pid)?.state;
-    let arguments = std::fs::read(of(pid).join("cmdline")).ok()?;
+    let arguments = std::fs::read(proc_dir(pid).join("cmdline")).ok()?;
     let words: Vec<_> = arguments
         .split(|argument| *argument == 0)
         .map(|part| String::from_utf8_lossy(part).into_owned())
@@ -99,32 +98,32 @@ fn describe(pid: u32) -> Option<Process> {
     Some(Process { pid, command_line: words.join(" ").trim_end().to_owned(), state })
 }
 
-/// How many file descriptors a process has open.
+/// Number of open file descriptors of a process.
 pub fn open_fds(pid: u32) -> io::Result<usize> {
-    Ok(std::fs::read_dir(of(pid).join("fd"))?.count())
+    Ok(std::fs::read_dir(proc_dir(pid).join("fd"))?.count())
 }
 
-/// How much memory of a process is in RAM, shared pages included.
+/// Resident memory of a process, including shared pages.
 pub fn rss_bytes(pid: u32) -> io::Result<u64> {
-    kib_line(&std::fs::read_to_string(of(pid).join("status"))?, "VmRSS:")
+    kib_line(&std::fs::read_to_string(proc_dir(pid).join("status"))?, "VmRSS:")
 }
 
-/// How much memory a process alone keeps in RAM, which is what ending it would free.
+/// Private resident memory of a process: what its exit would free.
 pub fn private_bytes(pid: u32) -> io::Result<u64> {
-    let rollup = std::fs::read_to_string(of(pid).join("smaps_rollup"))?;
+    let rollup = std::fs::read_to_string(proc_dir(pid).join("smaps_rollup"))?;
     Ok(kib_line(&rollup, "Private_Clean:")? + kib_line(&rollup, "Private_Dirty:")?)
 }
 
-/// The processes that `pid` is the parent of, zombies included.
+/// Children of `pid`, including zombies.
 pub fn children_of(pid: u32) -> Vec<u32> {
-    let is_child = |value: &u32| status(*value).is_some_and(|status| status.parent == pid);
+    let is_child = |child: &u32| status(*child).is_some_and(|status| status.parent == pid);
     all_pids().into_iter().filter(is_child).collect()
 }
 
-/// The children of a process that ended and were not reaped.
+/// Exited children of a process that are not reaped.
 pub fn zombies_of(pid: u32) -> Vec<u32> {
-    let is_zombie_child = |value: &u32| {
-        status(*value).is_some_and(|status| status.parent == pid && status.state == 'Z')
+    let is_zombie_child = |child: &u32| {
+        status(*child).is_some_and(|status| status.parent == pid && status.state == 'Z')
     };
     all_pids().into_iter().filter(is_zombie_child).collect()
 }
@@ -138,21 +137,21 @@ pub(crate) fn all_pids() -> Vec<u32> {
 pub(crate) struct Status {
     pub(crate) state: char,
     pub(crate) parent: u32,
-    /// Zero when the group belongs to a process outside of this process namespace, as the session may.
+    /// Zero when the group leader is outside of this PID namespace, as for the session.
     pub(crate) group: u32,
     pub(crate) session: u32,
 }
 
-/// What the kernel tells of a process, or nothing when it has gone meanwhile.
+/// Process status from `/proc/PID/stat`; `None` if the process is gone.
 pub(crate) fn status(pid: u32) -> Option<Status> {
-    parse_stat(&std::fs::read_to_string(of(pid).join("stat")).ok()?)
+    parse_stat(&std::fs::read_to_string(proc_dir(pid).join("stat")).ok()?)
 }
 
-pub(crate) fn of(pid: u32) -> PathBuf {
+pub(crate) fn proc_dir(pid: u32) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}"))
 }
 
-/// The name of a program may hold spaces and parentheses, so the fields count from the last parenthesis.
+/// A program name may contain spaces and parentheses, so the fields count from the last parenthesis.
 fn parse_stat(stat: &str) -> Option<Status> {
     let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
@@ -168,41 +167,44 @@ fn kib_line(text: &str, name: &str) -> io::Result<u64> {
     })
 }
 
-/// A program that is killed when it is dropped.
+/// A child process that is killed on drop.
 #[derive(Debug)]
-pub struct Kept(Child);
+pub struct ChildGuard(Child);
 
-impl Kept {
-    /// Takes the program into custody.
+impl ChildGuard {
+    /// Guards a child process.
     pub fn new(child: Child) -> Self {
         Self(child)
     }
 
-    /// Waits for its end and gives what it printed, on both outputs.
+    /// Waits for the exit; returns the status, stdout and stderr.
     ///
-    /// Fails with `TimedOut` when it does not end in time.
-    pub fn output(&mut self, patience: Duration) -> io::Result<(ExitStatus, String, String)> {
+    /// Fails with `TimedOut` when the process does not exit in time.
+    pub fn wait_with_output(
+        &mut self,
+        timeout: Duration,
+    ) -> io::Result<(ExitStatus, String, String)> {
         let mut status = None;
-        let ended = poll(patience, || {
+        let ended = poll(timeout, || {
             status = self.0.try_wait().ok().flatten();
             status.is_some()
         });
         let status = status.filter(|_| ended).ok_or(io::ErrorKind::TimedOut)?;
-        let (mut said, mut complained) = (String::new(), String::new());
+        let (mut stdout, mut stderr) = (String::new(), String::new());
         if let Some(output) = &mut self.0.stdout {
-            output.read_to_string(&mut said)?;
+            output.read_to_string(&mut stdout)?;
         }
         if let Some(output) = &mut self.0.stderr {
-            output.read_to_string(&mut complained)?;
+            output.read_to_string(&mut stderr)?;
         }
-        Ok((status, said, complained))
+        Ok((status, stdout, stderr))
     }
 }
 
-impl Drop for Kept {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         if self.0.try_wait().is_ok_and(|status| status.is_none()) {
-            // It may have ended by itself meanwhile; either way it is reaped.
+            // It may have exited by itself; either way it is reaped.
             self.0.kill().unwrap_or_default();
             drop(self.0.wait());
         }
@@ -214,18 +216,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markers_differ_and_find_nobody_at_first() {
+    fn markers_are_unique_and_find_no_process_at_first() {
         let (one, two) = (Marker::new(), Marker::new());
         assert_ne!(one, two);
         assert_eq!(one.survivors(), Vec::new());
-        one.assert_nobody_left(Duration::ZERO);
+        one.assert_no_processes_left(Duration::ZERO);
     }
 
     #[test]
-    fn the_fields_of_stat_survive_odd_program_names() {
+    fn stat_is_parsed_with_unusual_program_names() {
         let check = |stat: &str, expected: Option<(char, u32, u32, u32)>| {
-            let parsed =
-                parse_stat(stat).map(|stat| (stat.state, stat.parent, stat.group, stat.session));
+            let parsed = parse_stat(stat)
+                .map(|status| (status.state, status.parent, status.group, status.session));
             assert_eq!(parsed, expected, "{stat}");
         };
         check("12 (sh) S 1 11 10 0", Some(('S', 1, 11, 10)));
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_can_look_at_itself() {
+    fn own_process_can_be_measured() {
         let own = std::process::id();
         assert!(open_fds(own).expect("own descriptors") >= 3);
         let (private, resident) = (private_bytes(own), rss_bytes(own));

@@ -1,16 +1,16 @@
-//! Finds the programs of this workspace that a test starts.
+//! Finds built programs of this workspace.
 
 use std::env::consts::EXE_SUFFIX;
 use std::path::{Path, PathBuf};
 
-/// The path of a built program of this workspace: `scripted-server`, `toolrack`, …
+/// Path of a built program of this workspace: `scripted-server`, `toolrack`, …
 ///
-/// It lies in the directory of the test executable's profile, so a test and its programs always match.
+/// It is in the profile directory of the test executable, so a test and its programs always match.
 ///
 /// # Panics
 ///
-/// When the program has not been built; the text names the command that builds it.
-#[expect(clippy::panic, reason = "a test cannot go on without the program that it drives")]
+/// When the program is not built; the message names the build command.
+#[expect(clippy::panic, reason = "a test cannot run without its program")]
 pub fn program(name: &str) -> PathBuf {
     let own = std::env::current_exe();
     let Some(dir) = own.as_deref().ok().and_then(profile_dir) else {
@@ -35,7 +35,7 @@ fn build_command(name: &str, dir: &Path) -> String {
         "scripted-server" | "demo-server" | "chaos-proxy" => "toolrack-testkit",
         other => other,
     };
-    let profile = match dir.file_name().and_then(|file_name| file_name.to_str()) {
+    let profile = match dir.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => String::new(),
         Some("release") => " --release".to_owned(),
         Some(other) => format!(" --profile {other}"),
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_profile_directory_is_found_from_any_executable() {
+    fn profile_directory_is_found_from_any_executable() {
         let check = |executable: &str, expected: &str| {
             assert_eq!(profile_dir(Path::new(executable)), Some(Path::new(expected)));
         };
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hint_names_the_package_and_the_profile() {
+    fn build_hint_names_package_and_profile() {
         let check = |name: &str, dir: &str, expected: &str| {
             assert_eq!(build_command(name, Path::new(dir)), expected);
         };
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "build it with `cargo build -p nothing --bin nothing")]
-    fn a_program_that_is_not_there_is_a_panic_with_the_way_out() {
+    fn missing_program_panics_with_the_build_command() {
         program("nothing");
     }
 }

@@ -1,29 +1,28 @@
-//! A TCP proxy that makes the network bad: slow, broken, deaf or gone, and well again while connections are open.
+//! Chaos proxy: a TCP proxy that delays, throttles, corrupts, cuts, resets, refuses or swallows connections.
 //!
-//! **Invariant:** what happens to a connection follows from the seed, the plan and the number of the connection.
-//! When the proxy is dropped, its port is closed and every connection through it ends.
+//! **Invariant:** the impairments of a connection follow from the seed, the plan and the connection number. Dropping
+//! the proxy closes its port and every connection.
 
 mod connection;
 mod impairments;
 
 use std::fmt::Write as _;
-use std::io::{BufRead, Write};
+use std::io::{self, BufRead, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use std::{io, thread};
 
 pub use impairments::ProxyPlan;
 
-use self::connection::{Ending, Pump};
-use self::impairments::{ILLS, Ills};
+use self::connection::{CloseKind, ProxiedConnection};
+use self::impairments::{IMPAIRMENTS, Impairments};
 use crate::quantity;
 
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 const BACKLOG: i32 = 256;
 const STACK_BYTES: usize = 256 * 1024;
 
@@ -32,7 +31,7 @@ const STACK_BYTES: usize = 256 * 1024;
 pub struct ChaosProxy {
     address: SocketAddr,
     shared: Arc<Shared>,
-    accepting: Option<JoinHandle<()>>,
+    accept_thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -41,9 +40,9 @@ struct Shared {
     upstream: SocketAddr,
     seed: u64,
     plan: Mutex<ProxyPlan>,
-    /// Counts the changes of the plan, so that a connection notices without a lock.
+    /// Incremented with each plan, so that connections notice a change without a lock.
     epoch: AtomicU64,
-    /// Counts the orders to break every connection.
+    /// Incremented to reset every connection.
     breaks: AtomicU64,
     n_connections: AtomicU64,
     n_open: AtomicU64,
@@ -51,7 +50,7 @@ struct Shared {
 }
 
 impl ChaosProxy {
-    /// Listens on a free port of the loopback and forwards to `upstream`.
+    /// Listens on a free loopback port and forwards to `upstream`.
     pub fn start(upstream: SocketAddr, plan: ProxyPlan, seed: u64) -> io::Result<Self> {
         Self::listen(SocketAddr::from(([127, 0, 0, 1], 0)), upstream, plan, seed)
     }
@@ -77,23 +76,23 @@ impl ChaosProxy {
             n_open: AtomicU64::new(0),
             stopped: AtomicBool::new(false),
         });
-        let accepting = Arc::clone(&shared);
-        let accepting = Some(thread::spawn(move || accepting.accept()));
-        let proxy = Self { address, shared, accepting };
+        let accept_thread = Arc::clone(&shared);
+        let accept_thread = Some(thread::spawn(move || accept_thread.accept()));
+        let proxy = Self { address, shared, accept_thread };
         proxy.set_plan(plan)?;
         Ok(proxy)
     }
 
-    /// Where clients connect.
+    /// Listen address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// From now on the network is like this, for open connections too. Their bytes are counted from here.
+    /// Sets the plan, for open connections too, and restarts their byte counts.
     pub fn set_plan(&self, plan: ProxyPlan) -> io::Result<()> {
         let mut current = self.shared.lock();
         match (current.refuses(), plan.refuses()) {
-            // A socket that no longer listens keeps its port, and whoever connects is refused.
+            // After the shutdown the socket keeps its port, and connections are refused.
             (false, true) => {
                 rustix::net::shutdown(&self.shared.listener, rustix::net::Shutdown::Read)?;
             }
@@ -105,7 +104,7 @@ impl ChaosProxy {
         Ok(())
     }
 
-    /// From now on everything passes.
+    /// Removes all impairments.
     pub fn heal(&self) -> io::Result<()> {
         self.set_plan(ProxyPlan::default())
     }
@@ -115,18 +114,18 @@ impl ChaosProxy {
         self.shared.breaks.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many connections were accepted so far.
+    /// Number of connections accepted so far.
     pub fn n_connections(&self) -> u64 {
         self.shared.n_connections.load(Ordering::Relaxed)
     }
 
-    /// How many connections are open.
+    /// Number of open connections.
     pub fn n_open(&self) -> u64 {
         self.shared.n_open.load(Ordering::Relaxed)
     }
 }
 
-/// Binds to a port by its number: one that the system chose is lost when the socket ceases to listen.
+/// Binds an explicit port: the kernel releases a port that it chose itself when the socket stops listening.
 fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let chosen = TcpListener::bind(address)?.local_addr()?;
     TcpListener::bind(chosen)
@@ -135,27 +134,27 @@ fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 impl Drop for ChaosProxy {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Relaxed);
-        if let Some(accepting) = self.accepting.take() {
-            // A thread that panicked has ended as well.
-            drop(accepting.join());
+        if let Some(accept_thread) = self.accept_thread.take() {
+            // A panicked thread has ended too.
+            drop(accept_thread.join());
         }
     }
 }
 
 impl Shared {
-    /// Takes connections until the proxy is dropped.
+    /// Accepts connections until the proxy is dropped.
     fn accept(self: Arc<Self>) {
         while !self.stopped.load(Ordering::Relaxed) {
             let Ok((client, _)) = self.listener.accept() else {
-                // Nobody is there, or nobody is let in.
-                thread::sleep(LOOK_EVERY);
+                // No connection is waiting, or the plan refuses them.
+                thread::sleep(POLL_INTERVAL);
                 continue;
             };
             let number = self.n_connections.fetch_add(1, Ordering::Relaxed);
             self.n_open.fetch_add(1, Ordering::Relaxed);
             let shared = Arc::clone(&self);
             let started = thread::Builder::new().stack_size(STACK_BYTES).spawn(move || {
-                // A connection that cannot be made is one that ends at once.
+                // A failed connection is closed at once.
                 shared.forward(client, number).unwrap_or_default();
                 shared.n_open.fetch_sub(1, Ordering::Relaxed);
             });
@@ -166,40 +165,40 @@ impl Shared {
     }
 
     fn forward(&self, client: TcpStream, number: u64) -> io::Result<()> {
-        let (mut epoch, mut ills) = self.ills(number);
+        let (mut epoch, mut impairments) = self.impairments(number);
         let breaks = self.breaks.load(Ordering::Relaxed);
-        let server = match TcpStream::connect_timeout(&self.upstream, CONNECT_PATIENCE) {
+        let server = match TcpStream::connect_timeout(&self.upstream, CONNECT_TIMEOUT) {
             Ok(server) => server,
-            Err(fault) => {
+            Err(error) => {
                 let linger = Some(Duration::ZERO);
                 rustix::net::sockopt::set_socket_linger(&client, linger)?;
-                return Err(fault);
+                return Err(error);
             }
         };
-        let mut pump = Pump::new(client, server)?;
+        let mut connection = ProxiedConnection::new(client, server)?;
         loop {
             if self.stopped.load(Ordering::Relaxed)
                 || self.breaks.load(Ordering::Relaxed) != breaks
-                || ills.reset.is_some_and(|(bytes, _)| bytes == 0)
+                || impairments.reset.is_some_and(|(bytes, _)| bytes == 0)
             {
-                pump.end(Ending::Reset);
+                connection.end(CloseKind::Reset);
                 return Ok(());
             }
             if self.epoch.load(Ordering::Relaxed) != epoch {
-                (epoch, ills) = self.ills(number);
-                pump.restart_counts();
+                (epoch, impairments) = self.impairments(number);
+                connection.restart_counts();
                 continue;
             }
-            if let Some(ending) = pump.step(&ills) {
-                pump.end(ending);
+            if let Some(close_kind) = connection.step(&impairments) {
+                connection.end(close_kind);
                 return Ok(());
             }
         }
     }
 
-    fn ills(&self, number: u64) -> (u64, Ills) {
+    fn impairments(&self, number: u64) -> (u64, Impairments) {
         let plan = self.lock();
-        (self.epoch.load(Ordering::Relaxed), plan.draw(self.seed, number))
+        (self.epoch.load(Ordering::Relaxed), plan.sample(self.seed, number))
     }
 
     fn lock(&self) -> MutexGuard<'_, ProxyPlan> {
@@ -208,52 +207,52 @@ impl Shared {
 }
 
 const HEAD: &str = "\
-chaos-proxy: a TCP proxy that makes the network bad
+chaos-proxy: a TCP proxy that impairs the network
 
 Options:
-  --upstream HOST:PORT  whom to forward to
-  --listen ADDRESS      where to listen (default 127.0.0.1:0); `listening ADDRESS` says where that is
-  --plan PLAN           what is wrong, separated by `;` (default: nothing)
-  --seed N              the seed of whatever is drawn (default 0)
+  --upstream HOST:PORT  server to forward to
+  --listen ADDRESS      listen address (default 127.0.0.1:0), printed as `listening ADDRESS`
+  --plan PLAN           impairments, separated by `;` (default: none)
+  --seed N              random seed (default 0)
 
-Lines on its input (it ends when its input does):
-  plan PLAN             another plan, for open connections too
-  heal                  nothing is wrong any more
-  reset                 resets every open connection
-  count                 says `connections N open M`
+Commands on stdin (it exits at the end of stdin):
+  plan PLAN             set the plan, for open connections too
+  heal                  remove all impairments
+  reset                 reset every open connection
+  count                 print `connections N open M`
 
 A plan:
 ";
 
-/// Runs the program with these arguments, until its input ends.
+/// Runs the program with these arguments until the end of input.
 pub fn run(args: Vec<String>) -> ExitCode {
     let asks = args.iter().any(|arg| arg == "--help");
-    let outcome = if asks { say(&help()) } else { obey(&args) };
+    let outcome = if asks { print(&help()) } else { run_commands(&args) };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             let line = format!("chaos-proxy: {why}\nhint: see `chaos-proxy --help`\n");
-            // Nobody is left to tell when stderr is closed.
+            // Stderr may be closed.
             io::stderr().write_all(line.as_bytes()).unwrap_or_default();
             ExitCode::from(2)
         }
     }
 }
 
-fn obey(args: &[String]) -> io::Result<()> {
+fn run_commands(args: &[String]) -> io::Result<()> {
     let proxy = start(args)?;
-    say(&format!("listening {}\n", proxy.address()))?;
+    print(&format!("listening {}\n", proxy.address()))?;
     for line in io::stdin().lock().lines() {
         let line = line?;
         match line.trim().split_once(' ').unwrap_or((line.trim(), "")) {
-            ("plan", plan) => proxy.set_plan(ProxyPlan::parse(plan).map_err(wrong)?)?,
+            ("plan", plan) => proxy.set_plan(ProxyPlan::parse(plan).map_err(invalid)?)?,
             ("heal", "") => proxy.heal()?,
             ("reset", "") => proxy.reset_all(),
             ("count", "") => {
-                say(&format!("connections {} open {}\n", proxy.n_connections(), proxy.n_open()))?;
+                print(&format!("connections {} open {}\n", proxy.n_connections(), proxy.n_open()))?;
             }
             ("", _) => (),
-            _ => return Err(wrong(format!("no order `{line}`"))),
+            _ => return Err(invalid(format!("unknown command `{line}`"))),
         }
     }
     Ok(())
@@ -265,36 +264,40 @@ fn start(args: &[String]) -> io::Result<ChaosProxy> {
     let (mut plan, mut seed) = (ProxyPlan::default(), 0);
     let mut left = args.iter();
     while let Some(name) = left.next() {
-        let Some(value) = left.next() else { return Err(wrong(format!("`{name}` needs a value"))) };
+        let Some(value) = left.next() else {
+            return Err(invalid(format!("`{name}` needs a value")));
+        };
         match name.as_str() {
             "--upstream" => upstream = value.to_socket_addrs()?.next(),
             "--listen" => {
-                let no_address = |_| wrong(format!("`{value}` is no address"));
+                let no_address = |_| invalid(format!("`{value}` is not an address"));
                 listen = value.parse().map_err(no_address)?;
             }
-            "--plan" => plan = ProxyPlan::parse(value).map_err(wrong)?,
-            "--seed" => seed = quantity::count(value).map_err(wrong)?,
-            _ => return Err(wrong(format!("no option `{name}`"))),
+            "--plan" => plan = ProxyPlan::parse(value).map_err(invalid)?,
+            "--seed" => seed = quantity::count(value).map_err(invalid)?,
+            _ => return Err(invalid(format!("unknown option `{name}`"))),
         }
     }
-    let Some(upstream) = upstream else { return Err(wrong("`--upstream` is missing".to_owned())) };
+    let Some(upstream) = upstream else {
+        return Err(invalid("`--upstream` is missing".to_owned()));
+    };
     ChaosProxy::listen(listen, upstream, plan, seed)
 }
 
 fn help() -> String {
     let mut text = HEAD.to_owned();
-    for (example, meaning) in ILLS {
+    for (example, meaning) in IMPAIRMENTS {
         // Writing to a string cannot fail.
         writeln!(text, "  {example:<21} {meaning}").unwrap_or_default();
     }
-    text.push_str("Sizes may be ranges, and name a way: `cut(100-5000,up)`.\n");
+    text.push_str("Sizes may be ranges with a direction: `cut(100-5000,up)`.\n");
     text
 }
 
-fn say(text: &str) -> io::Result<()> {
+fn print(text: &str) -> io::Result<()> {
     io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush())
 }
 
-fn wrong(why: String) -> io::Error {
+fn invalid(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, why)
 }

@@ -1,8 +1,8 @@
-//! Sizes, times and counts as people write them on a command line: `64KiB`, `200ms`, `1000`, `forever`.
+//! Parsers for sizes, durations and counts on the command line: `64KiB`, `200ms`, `1000`, `forever`.
 
 use std::time::Duration;
 
-/// How often something happens.
+/// Number of repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Times {
     Count(u64),
@@ -10,7 +10,7 @@ pub(crate) enum Times {
 }
 
 impl Times {
-    /// Whether the round with this number, counted from 0, still takes place.
+    /// Whether the round with this number, from 0, takes place.
     pub(crate) fn includes(self, round: u64) -> bool {
         match self {
             Self::Count(count) => round < count,
@@ -31,7 +31,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     factor
         .zip(number.parse().ok())
         .and_then(|(factor, number): (u64, u64)| number.checked_mul(factor))
-        .ok_or_else(|| format!("`{text}` is no size; write `512`, `64KiB`, `10MiB` or `1GiB`"))
+        .ok_or_else(|| format!("`{text}` is not a size; write `512`, `64KiB`, `10MiB` or `1GiB`"))
 }
 
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
@@ -46,11 +46,11 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
         .zip(number.parse().ok())
         .and_then(|(factor, number): (u64, u64)| number.checked_mul(factor))
         .map(Duration::from_millis)
-        .ok_or_else(|| format!("`{text}` is no time; write `200ms`, `2s` or `1m`"))
+        .ok_or_else(|| format!("`{text}` is not a duration; write `200ms`, `2s` or `1m`"))
 }
 
 pub(crate) fn count(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_not_digits| format!("`{text}` is no whole number"))
+    text.parse().map_err(|_not_digits| format!("`{text}` is not an integer"))
 }
 
 pub(crate) fn times(text: &str) -> Result<Times, String> {
@@ -61,7 +61,7 @@ pub(crate) fn times(text: &str) -> Result<Times, String> {
 }
 
 fn split(text: &str) -> (&str, &str) {
-    let end = text.find(|value: char| !value.is_ascii_digit()).unwrap_or(text.len());
+    let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
     text.split_at(end)
 }
 

@@ -1,8 +1,8 @@
-//! The five protocol revisions, the two eras, and which of them a server speaks.
+//! The five protocol revisions, the two eras, and version negotiation.
 
 use std::fmt;
 
-/// A dated protocol version, oldest first.
+/// Protocol revision, oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Revision {
     R2024_11_05,
@@ -21,7 +21,7 @@ impl Revision {
         Self::R2026_07_28,
     ];
 
-    pub(crate) const fn text(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::R2024_11_05 => "2024-11-05",
             Self::R2025_03_26 => "2025-03-26",
@@ -32,7 +32,7 @@ impl Revision {
     }
 
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|value| value.text() == text)
+        Self::ALL.into_iter().find(|revision| revision.as_str() == text)
     }
 
     pub(crate) const fn era(self) -> Era {
@@ -45,25 +45,25 @@ impl Revision {
 
 impl fmt::Display for Revision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.text())
+        f.write_str(self.as_str())
     }
 }
 
-/// `Legacy` opens with `initialize`; `Modern` carries everything in `_meta` of each request.
+/// `Legacy` begins with `initialize`; `Modern` carries everything in the `_meta` of each request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Era {
     Legacy,
     Modern,
 }
 
-/// What a server speaks: one revision only, or every one of both eras.
+/// Revisions that a server supports: one only, or all of both eras.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Speaks {
+pub(crate) enum SupportedRevisions {
     Only(Revision),
     Dual,
 }
 
-impl Speaks {
+impl SupportedRevisions {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         match text {
             "dual" => Ok(Self::Dual),
@@ -71,31 +71,35 @@ impl Speaks {
             dated => match Revision::parse(dated) {
                 Some(revision) => Ok(Self::Only(revision)),
                 None => {
-                    let known: Vec<&str> = Revision::ALL.iter().map(|value| value.text()).collect();
-                    Err(format!("no revision `{dated}`; known: {}, modern, dual", known.join(", ")))
+                    let known: Vec<&str> =
+                        Revision::ALL.iter().map(|revision| revision.as_str()).collect();
+                    Err(format!(
+                        "unknown revision `{dated}`; expected one of {}, modern, dual",
+                        known.join(", ")
+                    ))
                 }
             },
         }
     }
 
-    /// Newest first, as a discovery answer lists them.
+    /// Newest first, as in a discovery result.
     pub(crate) fn supported(self) -> Vec<&'static str> {
         match self {
-            Self::Only(revision) => vec![revision.text()],
-            Self::Dual => Revision::ALL.iter().rev().map(|value| value.text()).collect(),
+            Self::Only(revision) => vec![revision.as_str()],
+            Self::Dual => Revision::ALL.iter().rev().map(|revision| revision.as_str()).collect(),
         }
     }
 
-    pub(crate) fn modern(self) -> bool {
+    pub(crate) fn has_modern(self) -> bool {
         matches!(self, Self::Dual | Self::Only(Revision::R2026_07_28))
     }
 
-    pub(crate) fn legacy(self) -> bool {
+    pub(crate) fn has_legacy(self) -> bool {
         self != Self::Only(Revision::R2026_07_28)
     }
 
-    /// The revision to answer `initialize` with, or nothing when the server has no legacy era.
-    pub(crate) fn agree(self, requested: &str) -> Option<Revision> {
+    /// Revision for the response to `initialize`; `None` without a legacy era.
+    pub(crate) fn negotiate(self, requested: &str) -> Option<Revision> {
         match self {
             Self::Only(revision) => (revision.era() == Era::Legacy).then_some(revision),
             Self::Dual => match Revision::parse(requested) {
@@ -111,10 +115,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn initialize_is_answered_with_a_legacy_revision_or_not_at_all() {
-        let check = |speaks: &str, requested: &str, expected: Option<&str>| {
-            let agreed = Speaks::parse(speaks).expect("a revision").agree(requested);
-            assert_eq!(agreed.map(Revision::text), expected, "{speaks} asked for {requested}");
+    fn initialize_negotiates_only_legacy_revisions() {
+        let check = |revisions: &str, requested: &str, expected: Option<&str>| {
+            let negotiated =
+                SupportedRevisions::parse(revisions).expect("a revision").negotiate(requested);
+            assert_eq!(
+                negotiated.map(Revision::as_str),
+                expected,
+                "{revisions} asked for {requested}"
+            );
         };
         check("2025-03-26", "2025-11-25", Some("2025-03-26"));
         check("dual", "2024-11-05", Some("2024-11-05"));
@@ -125,11 +134,11 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_revision_is_refused_with_the_known_ones() {
+    fn unknown_revision_error_lists_the_known_ones() {
         assert_eq!(
-            Speaks::parse("2025-01-01"),
+            SupportedRevisions::parse("2025-01-01"),
             Err(
-                "no revision `2025-01-01`; known: 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25, \
+                "unknown revision `2025-01-01`; expected one of 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25, \
                  2026-07-28, modern, dual"
                     .to_owned()
             )

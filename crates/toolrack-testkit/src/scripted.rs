@@ -1,9 +1,9 @@
-//! The scripted server: a complete MCP server on stdin and stdout, or over HTTP, that follows a plan of faults.
+//! Scripted server: a complete MCP server over stdio or HTTP that follows a fault plan.
 //!
-//! One thread reads and answers (over HTTP one for each connection); a timer answers what takes time. Nothing here knows a client: whatever a plan asks
-//! for is done to whoever is at the other end.
+//! One thread reads and responds (over HTTP, one per connection); a timer sends delayed responses. The server does
+//! not recognize clients: a plan applies to any of them.
 //!
-//! **Invariant:** a process that was told to outlive its client still ends by itself after `--lifetime`.
+//! **Invariant:** a process that outlives its client exits by itself after `--lifetime`.
 
 mod ask_tool;
 mod child_process;
@@ -24,26 +24,26 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use client::{Client, Origin};
+use client::{Client, MessageContext};
 use options::{Command, Options, Role};
 use server::Server;
 
-use crate::message_sink::Pipe;
+use crate::message_sink::PipeSink;
 
-/// Runs the program with these arguments, until the client hangs up or the plan ends it.
+/// Runs the program with these arguments until the client disconnects or the plan ends it.
 pub fn run(args: Vec<String>) -> ExitCode {
     match options::parse(&args) {
         Ok(Command::Help) => {
-            // Nobody is left to tell when stdout is closed.
+            // Stdout may be closed.
             io::stdout().write_all(options::help_text().as_bytes()).unwrap_or_default();
             ExitCode::SUCCESS
         }
-        Ok(Command::Run(options)) => play(*options, args),
-        Err(why) => complain(&why),
+        Ok(Command::Run(options)) => run_role(*options, args),
+        Err(why) => fail(&why),
     }
 }
 
-fn play(options: Options, args: Vec<String>) -> ExitCode {
+fn run_role(options: Options, args: Vec<String>) -> ExitCode {
     let played = match options.role {
         Role::Server | Role::Inside(_) => match options.levels_left() {
             0 => match options.http.clone() {
@@ -52,49 +52,49 @@ fn play(options: Options, args: Vec<String>) -> ExitCode {
             },
             left => child_process::launch(args, left),
         },
-        Role::Child => child_process::be_a_child(options.lifetime),
-        Role::Escapee => child_process::be_an_escapee(options.lifetime),
-        Role::Between(n_escapees) => child_process::be_between(n_escapees, &options),
+        Role::Child => child_process::run_child(options.lifetime),
+        Role::Escapee => child_process::run_escapee(options.lifetime),
+        Role::Between(n_escapees) => child_process::run_intermediate(n_escapees, &options),
     };
-    played.unwrap_or_else(|fault| complain(&fault.to_string()))
+    played.unwrap_or_else(|error| fail(&error.to_string()))
 }
 
 fn serve(options: Options) -> io::Result<ExitCode> {
     let server = Server::new(options)?;
-    let client = Client::new(Arc::new(Pipe::new(Stdout)));
-    server.welcome(&client);
-    let origin = Origin::of(&client);
-    server.start(&origin);
+    let client = Client::new(Arc::new(PipeSink::new(Stdout)));
+    server.add_client(&client);
+    let context = MessageContext::for_client(&client);
+    server.start(&context);
     let mut input = BufReader::with_capacity(64 * 1024, Stdin);
     let mut line = Vec::new();
     loop {
         if server.has_stopped_reading() {
-            origin.outlet.flush();
-            child_process::linger(server.options.lifetime);
+            context.sink.flush();
+            child_process::sleep_then_exit(server.options.lifetime);
         }
-        // Answers leave together while more requests are at hand, and at once when the client waits.
+        // Batch responses while more requests are buffered; flush when the client waits.
         if !input.buffer().contains(&b'\n') {
-            origin.outlet.flush();
+            context.sink.flush();
         }
-        // An input that fails is an input that ended.
+        // A read error counts as the end of input.
         if input.read_until(b'\n', &mut line).unwrap_or_default() == 0 {
             break;
         }
-        server.take(&origin, &line);
+        server.handle_line(&context, &line);
         line.clear();
     }
-    server.end_of_input(&origin);
+    server.end_of_input(&context);
     Ok(ExitCode::SUCCESS)
 }
 
-fn complain(why: &str) -> ExitCode {
+fn fail(why: &str) -> ExitCode {
     let line = format!("scripted-server: {why}\nhint: see `scripted-server --help`\n");
-    // Nobody is left to tell when stderr is closed.
+    // Stderr may be closed.
     io::stderr().write_all(line.as_bytes()).unwrap_or_default();
     ExitCode::from(2)
 }
 
-/// Descriptor 0 without a second buffer.
+/// Unbuffered descriptor 0.
 struct Stdin;
 
 impl Read for Stdin {
@@ -103,7 +103,7 @@ impl Read for Stdin {
     }
 }
 
-/// Descriptor 1 without a second buffer, whatever it points to by now.
+/// Unbuffered descriptor 1, which a fault may have replaced.
 struct Stdout;
 
 impl Write for Stdout {

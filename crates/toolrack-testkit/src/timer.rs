@@ -1,7 +1,6 @@
-//! One thread that runs jobs when their time has come, so that no slow call needs a thread of its own.
+//! Timer thread: runs jobs at their time, so that slow calls need no threads of their own.
 //!
-//! **Invariant:** jobs of the same instant run in the order in which they were given. Dropping the timer drops the
-//! jobs that are still waiting.
+//! **Invariant:** jobs of the same instant run in insertion order. Dropping the timer drops its pending jobs.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -18,13 +17,13 @@ pub(crate) struct Timer {
 
 struct Shared {
     queue: Mutex<Queue>,
-    bell: Condvar,
+    wakeup: Condvar,
 }
 
 #[derive(Default)]
 struct Queue {
     jobs: BinaryHeap<Entry>,
-    given: u64,
+    n_added: u64,
     closed: bool,
 }
 
@@ -42,7 +41,8 @@ impl fmt::Debug for Timer {
 
 impl Timer {
     pub(crate) fn start() -> Self {
-        let shared = Arc::new(Shared { queue: Mutex::new(Queue::default()), bell: Condvar::new() });
+        let shared =
+            Arc::new(Shared { queue: Mutex::new(Queue::default()), wakeup: Condvar::new() });
         let worker = Arc::clone(&shared);
         thread::spawn(move || worker.run());
         Self { shared }
@@ -50,11 +50,11 @@ impl Timer {
 
     pub(crate) fn after(&self, delay: Duration, job: impl FnOnce() + Send + 'static) {
         let mut queue = self.shared.lock();
-        let order = queue.given;
-        queue.given += 1;
+        let order = queue.n_added;
+        queue.n_added += 1;
         queue.jobs.push(Entry { at: now() + delay, order, job: Box::new(job) });
         drop(queue);
-        self.shared.bell.notify_one();
+        self.shared.wakeup.notify_one();
     }
 }
 
@@ -64,7 +64,7 @@ impl Drop for Timer {
         queue.closed = true;
         queue.jobs.clear();
         drop(queue);
-        self.shared.bell.notify_one();
+        self.shared.wakeup.notify_one();
     }
 }
 
@@ -79,7 +79,7 @@ impl Shared {
         }
     }
 
-    /// Waits for the next job that is due; nothing when the timer is gone.
+    /// Waits for the next due job; `None` when the timer is dropped.
     fn next(&self) -> Option<Job> {
         let mut queue = self.lock();
         loop {
@@ -90,9 +90,9 @@ impl Shared {
             queue = match wait {
                 Some(Duration::ZERO) => return queue.jobs.pop().map(|entry| entry.job),
                 Some(wait) => {
-                    self.bell.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0
+                    self.wakeup.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0
                 }
-                None => self.bell.wait(queue).unwrap_or_else(PoisonError::into_inner),
+                None => self.wakeup.wait(queue).unwrap_or_else(PoisonError::into_inner),
             };
         }
     }
@@ -103,7 +103,7 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// The heap gives its greatest first, so the earliest counts as the greatest.
+/// `BinaryHeap` pops the greatest entry, so the earliest one compares as the greatest.
 impl Ord for Entry {
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.order).cmp(&(self.at, self.order))
@@ -131,16 +131,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jobs_run_in_the_order_of_their_times() {
+    fn jobs_run_in_time_order() {
         let timer = Timer::start();
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         for (name, delay) in [("late", 30), ("soon", 0), ("soon too", 0), ("later", 60)] {
-            let tell = tell.clone();
+            let sender = sender.clone();
             timer.after(Duration::from_millis(delay), move || {
-                tell.send(name).expect("the test listens");
+                sender.send(name).expect("the test listens");
             });
         }
-        let order: Vec<&str> = told.iter().take(4).collect();
+        let order: Vec<&str> = receiver.iter().take(4).collect();
         assert_eq!(order, ["soon", "soon too", "late", "later"]);
     }
 }

@@ -1,4 +1,4 @@
-//! Waiting for facts instead of sleeping, and saying aloud which tests did not run.
+//! Polling helpers for tests, and reports of skipped tests.
 
 use std::io::{self, Write};
 use std::thread;
@@ -6,29 +6,29 @@ use std::time::Duration;
 
 use crate::timer::now;
 
-/// How long to wait between two looks.
-const PAUSE: Duration = Duration::from_millis(5);
+/// Interval between two polls.
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Waits until `fact` holds.
+/// Waits until `fact` is true.
 ///
 /// # Panics
 ///
-/// When it does not hold `within` the time; the text says `what` was waited for.
+/// When it is still false after `within`; the message contains `what`.
 pub fn eventually(within: Duration, what: &str, fact: impl FnMut() -> bool) {
     assert!(poll(within, fact), "not within {within:?}: {what}");
 }
 
-/// Waits until `fact` holds, in any async runtime: `sleep` is that runtime's.
+/// Waits until `fact` is true, in any async runtime: `sleep` is that runtime's.
 ///
-/// Time is counted in pauses, so that a paused clock is as good as a running one.
+/// Counts its pauses instead of reading the clock, so it also works with a paused clock.
 ///
 /// # Panics
 ///
-/// When it does not hold `within` the time; the text says `what` was waited for.
+/// When it is still false after `within`; the message contains `what`.
 ///
 /// # Cancel safety
 ///
-/// Nothing is held between two looks, so the future may be dropped at any time.
+/// No state is held between two polls, so the future may be dropped at any time.
 pub async fn eventually_async(
     within: Duration,
     what: &str,
@@ -38,19 +38,19 @@ pub async fn eventually_async(
     let mut waited = Duration::ZERO;
     while !fact().await {
         assert!(waited < within, "not within {within:?}: {what}");
-        sleep(PAUSE).await;
-        waited += PAUSE;
+        sleep(POLL_INTERVAL).await;
+        waited += POLL_INTERVAL;
     }
 }
 
-/// Says that a test did not run, and why, past the test harness that would keep it for itself.
+/// Reports a skipped test on stderr, past the output capture of the test harness.
 pub fn skipped(test: &str, reason: &str) {
     let line = format!("SKIPPED: {test}: {reason}\n");
-    // The line is for people; a test without a stderr has nobody to tell.
+    // Stderr may be closed.
     io::stderr().write_all(line.as_bytes()).unwrap_or_default();
 }
 
-/// Looks until `fact` holds or the time is up; the last look is never before the end of the time.
+/// Polls until `fact` is true or the time is up; the last poll is never before the deadline.
 pub(crate) fn poll(within: Duration, mut fact: impl FnMut() -> bool) -> bool {
     let deadline = now() + within;
     loop {
@@ -61,7 +61,7 @@ pub(crate) fn poll(within: Duration, mut fact: impl FnMut() -> bool) -> bool {
         if last {
             return false;
         }
-        thread::sleep(PAUSE);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -74,23 +74,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fact_that_comes_true_is_waited_for() {
-        let mut looks = 0;
+    fn eventually_waits_until_the_fact_is_true() {
+        let mut n_polls = 0;
         eventually(Duration::from_secs(5), "the third look", || {
-            looks += 1;
-            looks == 3
+            n_polls += 1;
+            n_polls == 3
         });
-        assert_eq!(looks, 3);
+        assert_eq!(n_polls, 3);
     }
 
     #[test]
     #[should_panic(expected = "not within 10ms: pigs fly")]
-    fn a_fact_that_never_comes_true_is_named() {
+    fn eventually_panics_with_the_name_of_the_fact() {
         eventually(Duration::from_millis(10), "pigs fly", || false);
     }
 
     #[test]
-    fn the_async_twin_counts_its_own_pauses() {
+    fn eventually_async_counts_its_pauses() {
         let slept = Cell::new(Duration::ZERO);
         let waiting = eventually_async(
             Duration::from_hours(1),

@@ -1,4 +1,4 @@
-//! A gateway for suites and for clients of others: over HTTP on this machine, or on stdin and stdout.
+//! Gateway program for conformance suites and other MCP clients: over HTTP on this machine, or over stdio.
 //!
 //! ```text
 //! toolrack-endpoint [--http ADDRESS] [--raw NAME] --server NAME COMMAND [ARGUMENT …] [--server …]
@@ -20,15 +20,15 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use toolrack_client::ClientHandler;
 use toolrack_config::McpServerConfig;
-use toolrack_gateway::{Gateway, HttpGateway, Scope, ServerRequestRouter, stdio_streams};
+use toolrack_gateway::{Gateway, HttpGateway, Scope, Switchboard, standard_streams};
 use toolrack_manager::McpManager;
 
-/// How long slow servers are waited for before the endpoint opens.
+/// Time limit for slow servers to connect before the endpoint opens.
 const READY: Duration = Duration::from_secs(30);
 
-/// What the command line asks for.
+/// Command-line options.
 #[derive(Debug, Default)]
-struct Wanted {
+struct Options {
     http: Option<String>,
     raw: Option<String>,
     servers: Vec<McpServerConfig>,
@@ -39,36 +39,36 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&format!("{error:#}"));
+            print_error(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
 }
 
 fn run() -> Result<()> {
-    let wanted = Wanted::read(std::env::args().skip(1))?;
-    tokio::runtime::Runtime::new()?.block_on(serve(wanted))
+    let options = Options::read(std::env::args().skip(1))?;
+    tokio::runtime::Runtime::new()?.block_on(serve(options))
 }
 
-async fn serve(wanted: Wanted) -> Result<()> {
-    let switchboard = ServerRequestRouter::new();
+async fn serve(options: Options) -> Result<()> {
+    let switchboard = Switchboard::new();
     let handler = Arc::clone(&switchboard) as Arc<dyn ClientHandler>;
-    let builder = McpManager::builder().handler(handler).limits(ServerRequestRouter::limits());
-    let manager = builder.ready_wait(READY).build(wanted.servers);
+    let builder = McpManager::builder().handler(handler).limits(Switchboard::limits());
+    let manager = builder.ready_wait(READY).build(options.servers);
     for server in manager.connect_all().await? {
         if !server.is_connected() {
-            complain(&format!("{}: {}", server.name(), server.state()));
+            print_error(&format!("{}: {}", server.name(), server.state()));
         }
     }
     let manager = Arc::new(manager);
-    let scope = wanted.raw.map_or(Scope::All, Scope::Server);
+    let scope = options.raw.map_or(Scope::All, Scope::Server);
     let gateway = Gateway::new(Arc::clone(&manager), switchboard, scope);
-    let outcome = match wanted.http {
+    let outcome = match options.http {
         Some(address) => listen(&gateway, &address).await,
         None => {
-            let (input, output) = stdio_streams();
+            let (input, output) = standard_streams();
             let served = gateway.serve_stdio(input, output).await;
-            served.context("the client is gone")
+            served.context("the client disconnected")
         }
     };
     gateway.close().await;
@@ -77,8 +77,9 @@ async fn serve(wanted: Wanted) -> Result<()> {
 }
 
 async fn listen(gateway: &Gateway, address: &str) -> Result<()> {
-    let listener = TcpListener::bind(address).await.with_context(|| format!("no {address}"))?;
-    say(&format!("listening http://{}/mcp", listener.local_addr()?));
+    let listener =
+        TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+    print_line(&format!("listening http://{}/mcp", listener.local_addr()?));
     let endpoint = HttpGateway::new(gateway.clone());
     let mut connections = JoinSet::new();
     let mut input = tokio::io::stdin();
@@ -99,43 +100,43 @@ async fn listen(gateway: &Gateway, address: &str) -> Result<()> {
                 async move { Ok::<_, Infallible>(endpoint.handle(request).await) }
             });
             let connection = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-            // A client that leaves in the middle is none of our business.
+            // A client may disconnect in the middle of a request.
             connection.await.unwrap_or_default();
         });
     }
 }
 
-impl Wanted {
+impl Options {
     fn read(args: impl Iterator<Item = String>) -> Result<Self> {
-        let mut wanted = Self::default();
+        let mut options = Self::default();
         let mut args = args.peekable();
         while let Some(option) = args.next() {
             let value = args.next().with_context(|| format!("`{option}` needs a value"))?;
             match option.as_str() {
-                "--http" => wanted.http = Some(value),
-                "--raw" => wanted.raw = Some(value),
+                "--http" => options.http = Some(value),
+                "--raw" => options.raw = Some(value),
                 "--server" => {
                     let command = args.next().context("`--server` needs a name and a command")?;
                     let mut rest = Vec::new();
-                    while let Some(word) = args.next_if(|args| args != "--server") {
+                    while let Some(word) = args.next_if(|word| word != "--server") {
                         rest.push(word);
                     }
                     let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
-                    wanted.servers.push(McpServerConfig::stdio(value, command, &rest));
+                    options.servers.push(McpServerConfig::stdio(value, command, &rest));
                 }
-                _ => bail!("no option `{option}`; there are --http, --raw and --server"),
+                _ => bail!("unknown option `{option}`; expected --http, --raw or --server"),
             }
         }
-        Ok(wanted)
+        Ok(options)
     }
 }
 
-#[expect(clippy::print_stdout, reason = "whoever started the endpoint reads where it listens")]
-fn say(text: &str) {
+#[expect(clippy::print_stdout, reason = "the program that starts the endpoint reads its address")]
+fn print_line(text: &str) {
     println!("{text}");
 }
 
-#[expect(clippy::print_stderr, reason = "a program of tests has nobody else to tell")]
-fn complain(text: &str) {
+#[expect(clippy::print_stderr, reason = "a test program reports errors on stderr")]
+fn print_error(text: &str) {
     eprintln!("{text}");
 }

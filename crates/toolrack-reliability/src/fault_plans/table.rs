@@ -1,8 +1,8 @@
-//! The table of plans. A row is a name, the faults it is for, the script, and what has to come of what.
+//! Table of fault plans. A row has a name, the covered faults, the script and the steps.
 
-use toolrack_transport::ExitStatus;
+use toolrack_transport::Exit;
 
-use super::{Act, Expected, Plan, Step, Weight};
+use super::{Action, Expected, Plan, Step, Weight};
 
 const fn light(
     name: &'static str,
@@ -26,38 +26,38 @@ const fn cancelling(n_cancelled: usize, plan: Plan) -> Plan {
     Plan { n_cancelled: Some(n_cancelled), ..plan }
 }
 
-const fn greet(expected: Expected) -> Step {
-    Step { act: Act::Greet, expected }
+const fn initialize(expected: Expected) -> Step {
+    Step { action: Action::Initialize, expected }
 }
 
 const fn call(expected: Expected) -> Step {
-    Step { act: Act::Call { n_calls: 1, bytes: 0 }, expected }
+    Step { action: Action::Call { n_calls: 1, bytes: 0 }, expected }
 }
 
 const fn calls(n_calls: usize, bytes: usize, expected: Expected) -> Step {
-    Step { act: Act::Call { n_calls, bytes }, expected }
+    Step { action: Action::Call { n_calls, bytes }, expected }
 }
 
 const fn list(expected: Expected) -> Step {
-    Step { act: Act::List, expected }
+    Step { action: Action::List, expected }
 }
 
 const ECHO: Step = call(Expected::Echo);
-const SILENCE: Step = call(Expected::Timeout);
+const NO_RESPONSE: Step = call(Expected::Timeout);
 const MIB: usize = 1 << 20;
 
 pub(crate) const PLANS: &[Plan] = &[
-    // Lines that are no messages.
+    // Lines that are not messages.
     light("banner", "F21 F37", "start=garbage(text,5)", &[ECHO, ECHO]),
     light("log-lines", "F21", "call=garbage(json,100)", &[ECHO]),
     light("ansi", "F21", "call=garbage(ansi,3)", &[ECHO]),
     light("blank-lines", "F22", "call=garbage(blank,10)+garbage(crlf,10)+garbage(bom,2)", &[ECHO]),
     light("invalid-utf8", "F27", "call=garbage(utf8,3)", &[ECHO]),
     heavy("garbage-flood", "F21 F33", "call=garbage(text,200000)", &[ECHO]),
-    heavy("garbage-forever", "F21 F33", "call=garbage(text,forever)", &[SILENCE]),
+    heavy("garbage-forever", "F21 F33", "call=garbage(text,forever)", &[NO_RESPONSE]),
     heavy("nonsense-flood", "F33 F53", "call=nonsense(200000)", &[ECHO]),
-    heavy("nonsense-forever", "F33 F53", "call=nonsense(forever)", &[SILENCE]),
-    // Answers in strange dress.
+    heavy("nonsense-forever", "F33 F53", "call=nonsense(forever)", &[NO_RESPONSE]),
+    // Unusual framing of responses.
     light("crlf", "F22", "call=frame(crlf)", &[ECHO]),
     light("byte-order-mark", "F22", "call=frame(bom)", &[ECHO]),
     light("byte-by-byte", "F24 F25 F26 F28", "call=frame(bytewise)", &[ECHO]),
@@ -69,23 +69,23 @@ pub(crate) const PLANS: &[Plan] = &[
         "call=frame(bytewise)",
         &[calls(1, 64 << 10, Expected::Echo)],
     ),
-    // Lines beyond the limit.
+    // Lines over the size limit.
     heavy("huge-junk", "F23", "call:1=huge(40MiB)", &[call(Expected::Oversize), ECHO]),
     heavy(
         "huge-open",
         "F23",
         "call:1=huge(40MiB,open)",
-        &[SILENCE, call(Expected::Oversize), ECHO],
+        &[NO_RESPONSE, call(Expected::Oversize), ECHO],
     ),
     heavy("huge-front", "F23", "call:1=huge(40MiB,front)", &[call(Expected::Oversize), ECHO]),
     heavy("huge-back", "F23", "call:1=huge(40MiB,back)", &[call(Expected::Oversize), ECHO]),
-    // The error output.
+    // Stderr.
     light("stderr", "F30", "call=stderr(10MiB)", &[ECHO, ECHO]),
     light("stderr-raw", "F31", "call=stderr(10MiB,raw)", &[ECHO]),
     light("stderr-at-start", "F30", "start=stderr(10MiB)", &[ECHO]),
     light("stderr-closed", "F30", "start=close(stderr)", &[ECHO]),
     // Servers that do not read.
-    light("stops-reading", "F32 F43", "initialized=stopread", &[SILENCE]),
+    light("stops-reading", "F32 F43", "initialized=stopread", &[NO_RESPONSE]),
     light(
         "stops-reading-large",
         "F32 F43",
@@ -104,82 +104,82 @@ pub(crate) const PLANS: &[Plan] = &[
         "initialized=stopread; ignore=term,eof",
         &[calls(2, 2 * MIB, Expected::Timeout)],
     ),
-    light("prompt", "F38", "prompt", &[greet(Expected::Timeout)]),
-    // Servers that end.
-    light("exit-at-start", "F34", "start=exit(7)", &[greet(Expected::Exited(ExitStatus::Code(7)))]),
+    light("prompt", "F38", "prompt", &[initialize(Expected::Timeout)]),
+    // Servers that exit.
+    light("exit-at-start", "F34", "start=exit(7)", &[initialize(Expected::Exited(Exit::Code(7)))]),
     light(
         "exit-in-greeting",
         "F34",
         "initialize=exit(1)",
-        &[greet(Expected::Exited(ExitStatus::Code(1)))],
+        &[initialize(Expected::Exited(Exit::Code(1)))],
     ),
     light(
         "exit-after-greeting",
         "F34",
         "initialized=exit(1)",
-        &[call(Expected::Exited(ExitStatus::Code(1)))],
+        &[call(Expected::Exited(Exit::Code(1)))],
     ),
-    light("exit-in-call", "F40", "call=exit(3)", &[call(Expected::Exited(ExitStatus::Code(3)))]),
+    light("exit-in-call", "F40", "call=exit(3)", &[call(Expected::Exited(Exit::Code(3)))]),
     light(
         "exit-with-many",
         "F40",
         "call:1-19=hang; call:20=exit(3)",
         &[calls(20, 0, Expected::Gone)],
     ),
-    light("crash", "F40", "call=kill(SEGV)", &[call(Expected::Exited(ExitStatus::Signal(11)))]),
-    light("half-an-answer", "F29", "call=half(1)", &[call(Expected::Exited(ExitStatus::Code(1)))]),
+    light("crash", "F40", "call=kill(SEGV)", &[call(Expected::Exited(Exit::Signal(11)))]),
+    light("half-an-answer", "F29", "call=half(1)", &[call(Expected::Exited(Exit::Code(1)))]),
     light("output-closed", "F35", "call=close(stdout)", &[call(Expected::OutputClosed)]),
     light("input-closed", "F34 F32", "call:1=close(stdin)", &[ECHO, call(Expected::InputClosed)]),
-    light("output-leaked", "F36", "call=leak(0)", &[call(Expected::Exited(ExitStatus::Code(0)))]),
+    light("output-leaked", "F36", "call=leak(0)", &[call(Expected::Exited(Exit::Code(0)))]),
     light("talks-after-the-end", "F37", "eof=notify(1000)", &[ECHO]),
-    // Answers that come late, twice, or never.
-    cancelling(2, light("silent", "F41 F42", "call=hang", &[SILENCE, SILENCE])),
+    // Late, duplicate and missing responses.
+    cancelling(2, light("silent", "F41 F42", "call=hang", &[NO_RESPONSE, NO_RESPONSE])),
     cancelling(
         20,
         light("silent-to-many", "F41 F42", "call=hang", &[calls(20, 0, Expected::Timeout)]),
     ),
-    light("silent-greeting", "F41", "initialize=hang", &[greet(Expected::Timeout)]),
-    light("late", "F46", "call:1=late(2500ms)", &[SILENCE, ECHO, ECHO]),
+    light("silent-greeting", "F41", "initialize=hang", &[initialize(Expected::Timeout)]),
+    light("late", "F46", "call:1=late(2500ms)", &[NO_RESPONSE, ECHO, ECHO]),
     light("slow", "F46", "call=late(200ms)", &[ECHO]),
     light("twice", "F47", "call=dup", &[ECHO, ECHO]),
     light("out-of-order", "F46", "call=hold(8)", &[calls(8, 0, Expected::Echo)]),
     // Ids.
-    light("id-zero", "F48", "call=id(zero)", &[SILENCE]),
-    light("id-unknown", "F48", "call=id(unknown)", &[SILENCE]),
+    light("id-zero", "F48", "call=id(zero)", &[NO_RESPONSE]),
+    light("id-unknown", "F48", "call=id(unknown)", &[NO_RESPONSE]),
     light("id-text", "F49", "call=id(text)", &[ECHO]),
     light("id-float", "F49", "call=id(float)", &[ECHO]),
-    light("id-null", "F49", "call=id(null)", &[SILENCE]),
+    light("id-null", "F49", "call=id(null)", &[NO_RESPONSE]),
     light(
         "id-null-error",
         "F49",
         "call=error(-32603)+id(null)",
         &[call(Expected::Refused(-32603))],
     ),
-    // Shapes.
+    // Message shapes.
     light("both", "F53", "call=shape(both)", &[call(Expected::Malformed)]),
     light("neither", "F53", "call=shape(neither)", &[call(Expected::Malformed)]),
     light("null-result", "F53", "call=shape(null)", &[call(Expected::Result)]),
     light("number-result", "F53", "call=shape(number)", &[call(Expected::Result)]),
     light("alien-result", "F53", "call=shape(alien)", &[call(Expected::Result)]),
     light("error", "F53", "call=error(-32601)", &[call(Expected::Refused(-32601))]),
-    // What servers say and ask of their own accord.
+    // Unsolicited messages from the server.
     light("asks", "F54 F55", "call=ping(3)", &[ECHO, ECHO]),
     heavy("asks-much", "F54 F56", "call:1=ping(100000)", &[ECHO, ECHO]),
-    heavy("asks-forever", "F54 F56", "call=ping(forever)", &[SILENCE]),
+    heavy("asks-forever", "F54 F56", "call=ping(forever)", &[NO_RESPONSE]),
     heavy("tells-much", "F57", "call:1=notify(200000)", &[ECHO, ECHO]),
-    heavy("tells-forever", "F57", "call=notify(forever)", &[SILENCE]),
+    heavy("tells-forever", "F57", "call=notify(forever)", &[NO_RESPONSE]),
     light("changes", "F58", "call:1=changed(1000,1ms)", &[ECHO, list(Expected::Result)]),
     heavy("changes-much", "F58", "call:1=changed(200000)", &[ECHO, list(Expected::Result)]),
     // Versions and lists.
-    light("odd-version", "F60", "version=1999-01-01", &[greet(Expected::Result), ECHO]),
+    light("odd-version", "F60", "version=1999-01-01", &[initialize(Expected::Result), ECHO]),
     light("same-cursor", "F61", "cursor=same", &[list(Expected::Result), ECHO]),
     light("empty-cursor", "F61", "cursor=empty", &[list(Expected::Result), ECHO]),
     light("endless-cursor", "F61 F62", "cursor=endless", &[list(Expected::Result), ECHO]),
-    // Processes that do not want to end.
+    // Processes that resist shutdown.
     light("deaf-to-term", "F04", "ignore=term", &[ECHO]),
     light("deaf-to-eof", "F04", "ignore=eof", &[ECHO]),
     light("deaf", "F04", "ignore=term,eof", &[ECHO]),
-    light("deaf-and-silent", "F04 F41", "ignore=term,eof; call=hang", &[SILENCE]),
+    light("deaf-and-silent", "F04 F41", "ignore=term,eof; call=hang", &[NO_RESPONSE]),
     light("children", "F01", "children=3", &[ECHO]),
     light("tree", "F01", "tree", &[ECHO]),
     light("tree-dies", "F01 F40", "tree; call=exit(1)", &[call(Expected::Gone)]),
@@ -190,8 +190,8 @@ pub(crate) const PLANS: &[Plan] = &[
         "escape-and-die",
         "F03 F40",
         "escape=2; call=exit(2)",
-        &[call(Expected::Exited(ExitStatus::Code(2)))],
+        &[call(Expected::Exited(Exit::Code(2)))],
     ),
-    heavy("spin", "F12 F41", "call=spin", &[SILENCE]),
-    heavy("spin-in-greeting", "F12 F41", "initialize=spin", &[greet(Expected::Timeout)]),
+    heavy("spin", "F12 F41", "call=spin", &[NO_RESPONSE]),
+    heavy("spin-in-greeting", "F12 F41", "initialize=spin", &[initialize(Expected::Timeout)]),
 ];

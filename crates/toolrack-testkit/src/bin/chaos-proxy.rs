@@ -1,4 +1,4 @@
-//! The program `chaos-proxy`: a TCP proxy that makes the network bad. See `--help`.
+//! Program `chaos-proxy`: a TCP proxy that impairs the network. See `--help`.
 
 use std::process::ExitCode;
 

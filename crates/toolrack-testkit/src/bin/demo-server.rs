@@ -1,4 +1,4 @@
-//! The program `demo-server`: a small, correct MCP server of both eras, on stdin and stdout.
+//! Program `demo-server`: a small, correct MCP server of both eras over stdio.
 
 use std::io;
 

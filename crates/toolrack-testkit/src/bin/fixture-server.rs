@@ -1,4 +1,4 @@
-//! The program `fixture-server`: answers what the official conformance suites ask of a server, on stdin and stdout.
+//! Program `fixture-server`: the MCP server that the official conformance suites expect, over stdio.
 
 use std::io;
 use std::process::ExitCode;

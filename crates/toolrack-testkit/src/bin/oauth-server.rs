@@ -1,4 +1,4 @@
-//! The program `oauth-server`: an OAuth server for tests, on loopback. See `--help`.
+//! Program `oauth-server`: an OAuth server for tests on loopback. See `--help`.
 
 use std::io;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ oauth-server [--fault NAME]... [--lifetime-ms N] [--client ID:SECRET]...
 
 Serves a protected MCP-like endpoint, two authorization servers and an identity provider on free ports of
 127.0.0.1, and prints one line for each: `mcp URL`, `issuer URL`, `second URL`. Counters are at /stats of
-each. It runs until it is killed.
+each. It runs until killed.
 
 Faults:
 ";
@@ -43,7 +43,7 @@ fn help(out: &mut impl io::Write) -> io::Result<()> {
     Fault::ALL.iter().try_for_each(|fault| writeln!(out, "  {fault}"))
 }
 
-/// `None` if somebody asks for help, or needs it.
+/// `None` asks for the help text.
 fn plan(mut args: impl Iterator<Item = String>) -> Option<OAuthPlan> {
     let mut plan = OAuthPlan::default();
     while let Some(arg) = args.next() {

@@ -1,4 +1,4 @@
-//! The program `scripted-server`: an MCP server that misbehaves exactly as its plan says. See `--help`.
+//! Program `scripted-server`: an MCP server that follows a fault plan. See `--help`.
 
 use std::process::ExitCode;
 

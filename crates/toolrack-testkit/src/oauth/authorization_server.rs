@@ -1,4 +1,4 @@
-//! An authorization server: metadata, registration, the page that agrees at once, tokens.
+//! Authorization server: metadata, registration, authorization page, tokens and client authentication.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -6,16 +6,16 @@ use ring::digest::{SHA256, digest};
 use ring::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
 use serde_json::{Value, json};
 
-use super::http::{Reply, Request, escape, unescape};
-use super::token_store::{Client, Code, Grant, Pair, Rotation};
+use super::http::{Request, Response, escape, unescape};
+use super::token_store::{AuthorizationCode, Client, Grant, Rotation, TokenPair};
 use super::{Fault, Role, Shared, protected_resource};
 
 const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
-/// What the identity provider takes for the user's ID token, and gives for it.
+/// The ID token that the identity provider accepts, and the assertion that it issues for it.
 const ID_TOKEN: &str = "id-token-s3cret";
-const VOUCHED: &str = "vouched-s3cret";
+const ID_JAG_TOKEN: &str = "vouched-s3cret";
 
-pub(crate) fn answer(shared: &Shared, role: Role, request: &Request) -> Reply {
+pub(crate) fn handle(shared: &Shared, role: Role, request: &Request) -> Response {
     let path = request.path.as_str();
     match (request.method.as_str(), path) {
         ("GET", "/.well-known/oauth-authorization-server") if !shared.has(Fault::OpenIdOnly) => {
@@ -23,39 +23,39 @@ pub(crate) fn answer(shared: &Shared, role: Role, request: &Request) -> Reply {
         }
         ("GET", "/.well-known/openid-configuration") => metadata(shared, role),
         ("GET", _) if path.starts_with("/.well-known/oauth-protected-resource") => {
-            protected_resource::describe(shared, path)
+            protected_resource::metadata(shared, path)
         }
         ("POST", "/register") => register(shared, role, request),
         ("GET", "/authorize") => authorize(shared, role, request),
         ("POST", "/token") => token(shared, role, request),
-        ("POST", "/idp/token") => vouch(shared, request),
+        ("POST", "/idp/token") => exchange_id_token(shared, request),
         ("POST", "/revoke") => {
-            shared.ledger().revoke(request.get("token").unwrap_or_default());
-            Reply::plain(200)
+            shared.store().revoke(request.get("token").unwrap_or_default());
+            Response::empty(200)
         }
-        _ => Reply::plain(404),
+        _ => Response::empty(404),
     }
 }
 
-/// What an authorization server calls itself.
-pub(crate) fn name(shared: &Shared, role: Role) -> String {
+/// Issuer of an authorization server.
+pub(crate) fn issuer_url(shared: &Shared, role: Role) -> String {
     let origin = shared.origin(role);
     if shared.has(Fault::IssuerSlash) { format!("{origin}/") } else { origin }
 }
 
-fn metadata(shared: &Shared, role: Role) -> Reply {
+fn metadata(shared: &Shared, role: Role) -> Response {
     if shared.has(Fault::NoMetadata) {
-        return Reply::plain(404);
+        return Response::empty(404);
     }
     if shared.has(Fault::MetadataDown) {
-        return Reply::plain(500);
+        return Response::empty(500);
     }
     if shared.has(Fault::MetadataRedirect) {
-        let place =
+        let location =
             format!("{}/.well-known/oauth-authorization-server", shared.origin(Role::Second));
-        return Reply::redirect(place);
+        return Response::redirect(location);
     }
-    let (origin, mut issuer) = (shared.origin(role), name(shared, role));
+    let (origin, mut issuer) = (shared.origin(role), issuer_url(shared, role));
     if shared.has(Fault::IssuerOther) {
         "https://other.example".clone_into(&mut issuer);
     }
@@ -95,10 +95,10 @@ fn metadata(shared: &Shared, role: Role) -> Reply {
             set(&mut document, member, value);
         }
     }
-    Reply::json(200, &document)
+    Response::json(200, &document)
 }
 
-/// Sets a member of a document; `null` takes it out.
+/// Sets a member of a document; `null` removes it.
 pub(crate) fn set(document: &mut Value, name: &str, value: Value) {
     let Some(members) = document.as_object_mut() else { return };
     match value {
@@ -110,46 +110,46 @@ pub(crate) fn set(document: &mut Value, name: &str, value: Value) {
 fn promises_iss(shared: &Shared) -> bool {
     [Fault::IssPromised, Fault::IssMissing, Fault::IssWrong, Fault::IssSlash]
         .into_iter()
-        .any(|value| shared.has(value))
+        .any(|fault| shared.has(fault))
 }
 
-fn register(shared: &Shared, role: Role, request: &Request) -> Reply {
+fn register(shared: &Shared, role: Role, request: &Request) -> Response {
     let document: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     if shared.has(Fault::RegistrationRefused) {
-        return refusal("invalid_redirect_uri", None);
+        return error_response("invalid_redirect_uri", None);
     }
     let redirect_uris = document.get("redirect_uris").and_then(Value::as_array).cloned();
     let redirect_uris = redirect_uris.unwrap_or_default();
     let redirect_uris: Vec<String> =
         redirect_uris.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     if redirect_uris.is_empty() || document.get("application_type") != Some(&json!("native")) {
-        return refusal("invalid_client_metadata", None);
+        return error_response("invalid_client_metadata", None);
     }
     let method = document.get("token_endpoint_auth_method").and_then(Value::as_str);
     let method = method.unwrap_or("client_secret_basic");
-    let mut ledger = shared.ledger();
-    ledger.stats.registrations += 1;
-    let id = ledger.fresh("client");
-    let secret = (method != "none").then(|| ledger.fresh("password"));
+    let mut store = shared.store();
+    store.stats.registrations += 1;
+    let id = store.unique_value("client");
+    let secret = (method != "none").then(|| store.unique_value("password"));
     let client = Client { secret: secret.clone(), redirect_uris, method: Some(method.to_owned()) };
-    ledger.clients.insert((role, id.clone()), client);
-    let answer = json!({
+    store.clients.insert((role, id.clone()), client);
+    let body = json!({
         "client_id": id,
         "client_secret": secret,
         "client_secret_expires_at": 0,
         "token_endpoint_auth_method": method,
     });
-    Reply::json(201, &answer)
+    Response::json(201, &body)
 }
 
-/// The page: it agrees at once and sends the browser back.
-fn authorize(shared: &Shared, role: Role, request: &Request) -> Reply {
+/// Authorization page: consents at once and redirects back.
+fn authorize(shared: &Shared, role: Role, request: &Request) -> Response {
     let get = |name| request.get(name).unwrap_or_default().to_owned();
     let (client_id, redirect_uri) = (get("client_id"), get("redirect_uri"));
     let is_document = shared.has(Fault::Documents) && client_id.starts_with("https://");
     let known = {
-        let ledger = shared.ledger();
-        let client = ledger.clients.get(&(role, client_id.clone()));
+        let store = shared.store();
+        let client = store.clients.get(&(role, client_id.clone()));
         client.is_some_and(|client| {
             client.redirect_uris.is_empty() || client.redirect_uris.contains(&redirect_uri)
         })
@@ -158,7 +158,7 @@ fn authorize(shared: &Shared, role: Role, request: &Request) -> Reply {
         && get("code_challenge_method") == "S256"
         && get("code_challenge").len() == 43;
     if !(known || is_document) || !proper {
-        return Reply::plain(400);
+        return Response::empty(400);
     }
     let state = if shared.has(Fault::StateWrong) { "wrong".to_owned() } else { get("state") };
     let mut location = format!("{redirect_uri}?state={}", escape(&state));
@@ -167,18 +167,18 @@ fn authorize(shared: &Shared, role: Role, request: &Request) -> Reply {
     }
     if shared.has(Fault::AccessDenied) {
         let text = "error=access_denied&error_description=the+person+said+no";
-        return Reply::redirect(format!("{location}&{text}"));
+        return Response::redirect(format!("{location}&{text}"));
     }
     let grant = Grant { role, client_id, scope: get("scope"), resource: get("resource") };
-    let code = Code { grant, redirect_uri, challenge: get("code_challenge") };
-    let mut ledger = shared.ledger();
-    ledger.stats.logins += 1;
-    let code = ledger.code(code);
-    Reply::redirect(format!("{location}&code={}", escape(&code)))
+    let code = AuthorizationCode { grant, redirect_uri, challenge: get("code_challenge") };
+    let mut store = shared.store();
+    store.stats.logins += 1;
+    let code = store.insert_code(code);
+    Response::redirect(format!("{location}&code={}", escape(&code)))
 }
 
 fn iss(shared: &Shared, role: Role) -> Option<String> {
-    let own = name(shared, role);
+    let own = issuer_url(shared, role);
     match () {
         () if shared.has(Fault::IssWrong) => Some("https://other.example".to_owned()),
         () if shared.has(Fault::IssSlash) => Some(format!("{own}/")),
@@ -187,9 +187,9 @@ fn iss(shared: &Shared, role: Role) -> Option<String> {
     }
 }
 
-fn token(shared: &Shared, role: Role, request: &Request) -> Reply {
-    let Some(caller) = caller(shared, role, request) else {
-        return Reply { status: 401, ..refusal("invalid_client", None) };
+fn token(shared: &Shared, role: Role, request: &Request) -> Response {
+    let Some(caller) = authenticate_client(shared, role, request) else {
+        return Response { status: 401, ..error_response("invalid_client", None) };
     };
     let rotation = match () {
         () if shared.has(Fault::NoRefresh) => None,
@@ -198,43 +198,45 @@ fn token(shared: &Shared, role: Role, request: &Request) -> Reply {
     };
     let pair = match request.get("grant_type").unwrap_or_default() {
         "authorization_code" => exchange(shared, &caller, request, rotation),
-        "refresh_token" if shared.has(Fault::RefreshDown) => return Reply::plain(503),
+        "refresh_token" if shared.has(Fault::RefreshDown) => return Response::empty(503),
         "refresh_token" => {
             let token = request.get("refresh_token").unwrap_or_default();
             let rotation = rotation.unwrap_or(Rotation::Keep);
             let who = (role, caller.id.as_str());
-            let mut ledger = shared.ledger();
-            let fits = request.get("resource") == Some(&protected_resource::name(shared));
-            let renewed = ledger.renew(token, who, shared.plan.lifetime, rotation);
+            let mut store = shared.store();
+            let fits = request.get("resource") == Some(&protected_resource::resource_id(shared));
+            let renewed = store.refresh_login(token, who, shared.plan.lifetime, rotation);
             renewed.filter(|_| fits)
         }
-        "client_credentials" if caller.is_proven => Some(without_person(shared, &caller, request)),
-        "urn:ietf:params:oauth:grant-type:jwt-bearer"
-            if caller.is_proven && request.get("assertion") == Some(VOUCHED) =>
-        {
-            Some(without_person(shared, &caller, request))
+        "client_credentials" if caller.is_authenticated => {
+            Some(issue_without_user(shared, &caller, request))
         }
-        _ => return refusal("unsupported_grant_type", None),
+        "urn:ietf:params:oauth:grant-type:jwt-bearer"
+            if caller.is_authenticated && request.get("assertion") == Some(ID_JAG_TOKEN) =>
+        {
+            Some(issue_without_user(shared, &caller, request))
+        }
+        _ => return error_response("unsupported_grant_type", None),
     };
     match pair {
-        Some(pair) => issued(shared, &pair),
+        Some(pair) => token_response(shared, &pair),
         None => {
-            shared.ledger().stats.invalid_grants += 1;
+            shared.store().stats.invalid_grants += 1;
             let quoted = request.get("refresh_token").or(request.get("code"));
-            refusal("invalid_grant", quoted.filter(|_| shared.has(Fault::Quoting)))
+            error_response("invalid_grant", quoted.filter(|_| shared.has(Fault::Quoting)))
         }
     }
 }
 
-/// A code becomes tokens if everything about it is as it was.
+/// Exchanges a code for tokens if client, redirect URI, resource and PKCE verifier match.
 fn exchange(
     shared: &Shared,
-    caller: &Caller,
+    caller: &AuthenticatedClient,
     request: &Request,
     rotation: Option<Rotation>,
-) -> Option<Pair> {
-    let mut ledger = shared.ledger();
-    let code = ledger.take_code(request.get("code")?)?;
+) -> Option<TokenPair> {
+    let mut store = shared.store();
+    let code = store.remove_code(request.get("code")?)?;
     let fits = code.grant.client_id == caller.id
         && request.get("redirect_uri") == Some(&code.redirect_uri)
         && request.get("resource") == Some(&code.grant.resource)
@@ -242,59 +244,64 @@ fn exchange(
     if !fits {
         return None;
     }
-    ledger.stats.codes += 1;
-    Some(ledger.issue(code.grant, shared.plan.lifetime, rotation))
+    store.stats.codes += 1;
+    Some(store.issue(code.grant, shared.plan.lifetime, rotation))
 }
 
-fn without_person(shared: &Shared, caller: &Caller, request: &Request) -> Pair {
+fn issue_without_user(
+    shared: &Shared,
+    caller: &AuthenticatedClient,
+    request: &Request,
+) -> TokenPair {
     let grant = Grant {
         role: caller.role,
         client_id: caller.id.clone(),
         scope: request.get("scope").unwrap_or_default().to_owned(),
-        resource: protected_resource::name(shared),
+        resource: protected_resource::resource_id(shared),
     };
-    let mut ledger = shared.ledger();
-    ledger.stats.without_person += 1;
-    ledger.issue(grant, shared.plan.lifetime, None)
+    let mut store = shared.store();
+    store.stats.non_interactive += 1;
+    store.issue(grant, shared.plan.lifetime, None)
 }
 
-fn issued(shared: &Shared, pair: &Pair) -> Reply {
+fn token_response(shared: &Shared, pair: &TokenPair) -> Response {
     let kind = if shared.has(Fault::TokenType) { "mac" } else { "Bearer" };
-    let answer = json!({
+    let body = json!({
         "access_token": pair.access,
         "token_type": kind,
         "expires_in": shared.plan.lifetime.as_secs_f64(),
         "refresh_token": pair.refresh,
         "scope": pair.scope,
     });
-    Reply::json(200, &answer)
+    Response::json(200, &body)
 }
 
-/// The identity provider: an ID token for a statement that the resource's authorization server takes.
-fn vouch(shared: &Shared, request: &Request) -> Reply {
+/// Identity provider: exchanges an ID token for an identity assertion (ID-JAG).
+fn exchange_id_token(shared: &Shared, request: &Request) -> Response {
     let proper = request.get("subject_token") == Some(ID_TOKEN)
         && request.get("requested_token_type") == Some(ID_JAG)
-        && request.get("audience") == Some(&name(shared, shared.current()))
-        && request.get("resource") == Some(&protected_resource::name(shared));
+        && request.get("audience") == Some(&issuer_url(shared, shared.current_issuer()))
+        && request.get("resource") == Some(&protected_resource::resource_id(shared));
     if !proper {
-        return refusal("invalid_request", None);
+        return error_response("invalid_request", None);
     }
     let kind = if shared.has(Fault::ExchangeOther) { "urn:x:other" } else { ID_JAG };
-    let answer = json!({ "access_token": VOUCHED, "issued_token_type": kind, "token_type": "N_A" });
-    Reply::json(200, &answer)
+    let body =
+        json!({ "access_token": ID_JAG_TOKEN, "issued_token_type": kind, "token_type": "N_A" });
+    Response::json(200, &body)
 }
 
-fn refusal(error: &str, quoted: Option<&str>) -> Reply {
+fn error_response(error: &str, quoted: Option<&str>) -> Response {
     let description = quoted.map(|quoted| format!("{quoted} is not good"));
-    Reply::json(400, &json!({ "error": error, "error_description": description }))
+    Response::json(400, &json!({ "error": error, "error_description": description }))
 }
 
-/// A client that has said who it is, and perhaps proven it.
+/// An identified client, possibly authenticated.
 #[derive(Debug)]
-struct Caller {
+struct AuthenticatedClient {
     role: Role,
     id: String,
-    is_proven: bool,
+    is_authenticated: bool,
 }
 
 /// The S256 challenge of a verifier.
@@ -302,33 +309,34 @@ fn s256(verifier: &str) -> String {
     URL_SAFE_NO_PAD.encode(digest(&SHA256, verifier.as_bytes()))
 }
 
-/// Who it is. `None` if the proof is wrong, or not the one that was agreed.
-fn caller(shared: &Shared, role: Role, request: &Request) -> Option<Caller> {
+/// Identifies the client. `None` if its credentials are wrong, or not of the registered method.
+fn authenticate_client(
+    shared: &Shared,
+    role: Role,
+    request: &Request,
+) -> Option<AuthenticatedClient> {
     if let Some(statement) = request.get("client_assertion") {
-        let id = signer(shared, role, statement)?;
-        return Some(Caller { role, id, is_proven: true });
+        let id = verify_assertion(shared, role, statement)?;
+        return Some(AuthenticatedClient { role, id, is_authenticated: true });
     }
-    let (id, secret, method) = claimed(request)?;
-    let ledger = shared.ledger();
+    let (id, secret, method) = presented_credentials(request)?;
+    let store = shared.store();
     if id.starts_with("https://") && shared.has(Fault::Documents) {
-        return Some(Caller { role, id, is_proven: false });
+        return Some(AuthenticatedClient { role, id, is_authenticated: false });
     }
-    let client = ledger.clients.get(&(role, id.clone()))?;
+    let client = store.clients.get(&(role, id.clone()))?;
     let agreed = match () {
         () if shared.has(Fault::BasicOnly) => Some("client_secret_basic"),
         () if shared.has(Fault::PostOnly) => Some("client_secret_post"),
         () => client.method.as_deref(),
     };
     let fits = client.secret == secret && agreed.is_none_or(|agreed| agreed == method);
-    fits.then(|| Caller { role, id, is_proven: client.secret.is_some() })
+    fits.then(|| AuthenticatedClient { role, id, is_authenticated: client.secret.is_some() })
 }
 
-/// Id, secret and method, as the request has them. Both ways at once are wrong.
-fn claimed(request: &Request) -> Option<(String, Option<String>, &'static str)> {
-    let header = request
-        .authorization
-        .as_deref()
-        .and_then(|authorization| authorization.strip_prefix("Basic "));
+/// Id, secret and method in the request. `None` if it uses both methods at once.
+fn presented_credentials(request: &Request) -> Option<(String, Option<String>, &'static str)> {
+    let header = request.authorization.as_deref().and_then(|header| header.strip_prefix("Basic "));
     let secret = request.get("client_secret").map(str::to_owned);
     match (header, secret) {
         (Some(_), Some(_)) => None,
@@ -344,8 +352,8 @@ fn claimed(request: &Request) -> Option<(String, Option<String>, &'static str)> 
     }
 }
 
-/// Who has signed a statement for us.
-fn signer(shared: &Shared, role: Role, statement: &str) -> Option<String> {
+/// Verifies a client assertion and returns the client id.
+fn verify_assertion(shared: &Shared, role: Role, statement: &str) -> Option<String> {
     let key = shared.plan.public_key.as_deref()?;
     let (text, signature) = statement.rsplit_once('.')?;
     let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
@@ -355,6 +363,6 @@ fn signer(shared: &Shared, role: Role, statement: &str) -> Option<String> {
     let claims: Value = serde_json::from_slice(&claims).ok()?;
     let claim = |name: &str| claims.get(name).and_then(Value::as_str);
     let id = claim("iss")?;
-    let fits = claim("sub") == Some(id) && claim("aud") == Some(&name(shared, role));
+    let fits = claim("sub") == Some(id) && claim("aud") == Some(&issuer_url(shared, role));
     fits.then(|| id.to_owned())
 }

@@ -1,21 +1,21 @@
-//! The ways in which the OAuth server can misbehave, or be merely different.
+//! Faults and variants of the OAuth server.
 
 use std::fmt;
 
-/// Writes the enum, its names on the command line and the list of all, so that they cannot drift apart.
+/// Generates the enum, the command-line names and the list of all variants, so that they cannot diverge.
 macro_rules! faults {
     ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
-        /// One way in which the OAuth server can misbehave, or be merely different.
+        /// One fault or variant of the OAuth server.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Fault {
             $($(#[doc = $doc])+ $variant,)+
         }
 
         impl Fault {
-            /// Every one.
+            /// All faults.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
 
-            /// What it is called on a command line.
+            /// Name on the command line.
             pub fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name,)+ }
             }
@@ -24,116 +24,116 @@ macro_rules! faults {
 }
 
 faults! {
-    /// The challenge names no description.
+    /// The challenge has no `resource_metadata`.
     NoHint = "no-hint",
-    /// The challenge names no scope.
+    /// The challenge has no scope.
     NoScopeHint = "no-scope-hint",
-    /// The description lists scopes.
+    /// The resource metadata lists scopes.
     ScopesListed = "scopes-listed",
-    /// There is no description at all, as in 2025-03-26.
+    /// There is no resource metadata, as in 2025-03-26.
     NoDescription = "no-description",
-    /// The description is only at the root.
+    /// The resource metadata is only at the root.
     DescriptionAtRoot = "description-at-root",
-    /// The description is on another origin, which is legal.
+    /// The resource metadata is on another origin, which is legal.
     DescriptionElsewhere = "description-elsewhere",
-    /// The challenge leads to a private address.
+    /// The challenge points to a private address.
     DescriptionPrivate = "description-private",
-    /// The description is no JSON.
+    /// The resource metadata is not JSON.
     DescriptionGarbage = "description-garbage",
-    /// The description names no authorization server.
+    /// The resource metadata names no authorization server.
     NoServers = "no-servers",
-    /// The description is about another resource.
+    /// The resource metadata is for another resource.
     ResourceOther = "resource-other",
-    /// The resource is published as its origin, without a slash.
+    /// The resource identifier is the origin, without a slash.
     ResourceOrigin = "resource-origin",
     /// The authorization server is at a private address.
     ServerPrivate = "server-private",
-    /// The authorization server is not reached by https.
+    /// The authorization server does not use https.
     ServerPlain = "server-plain",
-    /// There is no metadata.
+    /// There is no authorization server metadata.
     NoMetadata = "no-metadata",
     /// There is only `OpenID` metadata.
     OpenIdOnly = "openid-only",
-    /// The metadata cannot be had at the moment.
+    /// The metadata request fails with a 500.
     MetadataDown = "metadata-down",
     /// The metadata is a redirect.
     MetadataRedirect = "metadata-redirect",
-    /// The metadata is longer than anybody should read.
+    /// The metadata is over any reasonable size limit.
     MetadataHuge = "metadata-huge",
-    /// The metadata is that of another issuer.
+    /// The metadata is for another issuer.
     IssuerOther = "issuer-other",
-    /// The issuer has a slash at its end.
+    /// The issuer has a trailing slash.
     IssuerSlash = "issuer-slash",
-    /// The metadata has a slash more at the end of its issuer than the resource has.
+    /// The issuer in the metadata has one more trailing slash than in the resource metadata.
     IssuerNormalized = "issuer-normalized",
-    /// The metadata lists only `plain`.
+    /// The metadata lists only the PKCE method `plain`.
     NoS256 = "no-s256",
-    /// The metadata does not speak of PKCE.
+    /// The metadata does not mention PKCE.
     NoPkceWord = "no-pkce-word",
-    /// The token endpoint is not reached by https.
+    /// The token endpoint does not use https.
     TokenPlain = "token-plain",
     /// The token endpoint is at a private address.
     TokenPrivate = "token-private",
     /// The registration endpoint is at a private address.
     RegistrationPrivate = "registration-private",
-    /// The authorization page is a script.
+    /// The authorization endpoint is a `javascript:` URL.
     PageScript = "page-script",
-    /// There is no registration.
+    /// There is no dynamic client registration.
     NoRegistration = "no-registration",
-    /// Registrations are refused.
+    /// Registrations are rejected.
     RegistrationRefused = "registration-refused",
-    /// URLs of client metadata documents are taken as client ids.
+    /// URLs of client metadata documents are accepted as client ids.
     Documents = "documents",
-    /// Clients prove themselves by the header.
+    /// Clients authenticate with `client_secret_basic`.
     BasicOnly = "basic-only",
-    /// Clients prove themselves in the body.
+    /// Clients authenticate with `client_secret_post`.
     PostOnly = "post-only",
-    /// Clients sign.
+    /// Clients authenticate with `private_key_jwt`.
     SignedOnly = "signed-only",
     /// `offline_access` is listed.
     Offline = "offline",
-    /// The issuer promises to name itself, and does.
+    /// The metadata promises `iss`, and the redirect has it.
     IssPromised = "iss-promised",
-    /// The issuer names itself without a promise.
+    /// The redirect has `iss` without a promise.
     IssUnpromised = "iss-unpromised",
-    /// The issuer promises to name itself, and does not.
+    /// The metadata promises `iss`, and the redirect lacks it.
     IssMissing = "iss-missing",
-    /// The redirect names another issuer.
+    /// The redirect has the `iss` of another issuer.
     IssWrong = "iss-wrong",
-    /// The redirect names the issuer with a slash at its end.
+    /// The redirect has an `iss` with a trailing slash.
     IssSlash = "iss-slash",
-    /// The redirect has another state.
+    /// The redirect has a wrong `state`.
     StateWrong = "state-wrong",
-    /// The person says no.
+    /// The user denies access.
     AccessDenied = "access-denied",
     /// Tokens are not bearer tokens.
     TokenType = "token-type",
-    /// Refreshing does not work at the moment.
+    /// Refresh requests fail with a 503.
     RefreshDown = "refresh-down",
-    /// Refreshing gives no new refresh token, and the old one stays good.
+    /// A refresh returns no new refresh token, and the old one stays valid.
     RefreshKeeps = "refresh-keeps",
     /// There are no refresh tokens.
     NoRefresh = "no-refresh",
-    /// Refusals quote what they refuse.
+    /// Error descriptions quote the rejected value.
     Quoting = "quoting",
-    /// Calls of tools need one more scope.
+    /// Tool calls need one more scope.
     StepUp = "step-up",
-    /// Calls of tools always need more scopes.
+    /// Tool calls always need more scopes.
     ScopeLoop = "scope-loop",
-    /// Calls of tools are forbidden, and nothing helps.
+    /// Tool calls are forbidden, whatever the scope.
     Forbidden = "forbidden",
-    /// No token is good enough.
+    /// Every token is rejected.
     AlwaysUnauthorized = "always-unauthorized",
-    /// The resource has moved to the second authorization server.
+    /// The resource has migrated to the second authorization server.
     Migrated = "migrated",
-    /// The identity provider gives another token than it was asked for.
+    /// The identity provider returns a token of another type than requested.
     ExchangeOther = "exchange-other",
 }
 
 impl Fault {
-    /// Reads a name.
+    /// Parses a name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|value| value.name() == name)
+        Self::ALL.iter().copied().find(|fault| fault.name() == name)
     }
 }
 
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_fault_goes_by_its_name() {
+    fn every_fault_parses_from_its_name() {
         for fault in Fault::ALL {
             assert_eq!(Fault::parse(fault.name()), Some(*fault));
         }

@@ -1,8 +1,7 @@
-//! As much of HTTP/1.1 as the OAuth server needs: one request, one answer, the end.
+//! Minimal HTTP/1.1 for the OAuth server and its tests: one request per connection.
 
 use std::fmt::Write as _;
-use std::io;
-use std::io::{Read as _, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
@@ -13,36 +12,36 @@ use super::Role;
 const LIMIT: Duration = Duration::from_secs(10);
 const MAX_REQUEST_BYTES: usize = 1024 * 1024;
 
-/// One request, read.
+/// A parsed request.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
     pub(crate) path: String,
-    /// The query and a form in the body, decoded, in this order.
+    /// Decoded pairs of the query, then of a form body.
     pub(crate) pairs: Vec<(String, String)>,
     pub(crate) authorization: Option<String>,
     pub(crate) version: Option<String>,
     pub(crate) body: Vec<u8>,
 }
 
-/// One answer.
+/// A response.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(&'static str, String)>,
     pub(crate) body: Vec<u8>,
 }
 
-/// A request as a test sees it afterwards.
+/// A request, recorded for tests.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
-    /// Who was asked.
+pub struct RecordedRequest {
+    /// The server that received it.
     pub role: Role,
     /// `GET` or `POST`.
     pub method: String,
-    /// Without its query.
+    /// Path without the query.
     pub path: String,
-    /// What was said in the query and in a form.
+    /// Decoded pairs of the query and of a form body.
     pub pairs: Vec<(String, String)>,
     /// The header `Authorization`.
     pub authorization: Option<String>,
@@ -52,7 +51,7 @@ pub struct Seen {
     pub body: String,
 }
 
-impl Seen {
+impl RecordedRequest {
     pub(crate) fn new(role: Role, request: &Request) -> Self {
         Self {
             role,
@@ -65,7 +64,7 @@ impl Seen {
         }
     }
 
-    /// What was said under a name.
+    /// Value of a query or form parameter.
     pub fn get(&self, name: &str) -> Option<&str> {
         find_pair(&self.pairs, name)
     }
@@ -81,13 +80,13 @@ fn find_pair<'a>(pairs: &'a [(String, String)], name: &str) -> Option<&'a str> {
     pairs.iter().find(|(pair, _)| pair == name).map(|(_, value)| value.as_str())
 }
 
-impl Reply {
+impl Response {
     pub(crate) fn json(status: u16, body: &impl Serialize) -> Self {
         let headers = vec![("content-type", "application/json".to_owned())];
         Self { status, headers, body: serde_json::to_vec(body).unwrap_or_default() }
     }
 
-    pub(crate) fn plain(status: u16) -> Self {
+    pub(crate) fn empty(status: u16) -> Self {
         Self { status, headers: Vec::new(), body: Vec::new() }
     }
 
@@ -96,7 +95,7 @@ impl Reply {
     }
 }
 
-/// Reads a request. `None` if it is cut off or makes no sense.
+/// Reads a request. `None` if it is cut off or invalid.
 pub(crate) fn read(mut stream: &TcpStream) -> io::Result<Option<Request>> {
     stream.set_read_timeout(Some(LIMIT))?;
     let mut bytes = Vec::new();
@@ -113,7 +112,7 @@ pub(crate) fn read(mut stream: &TcpStream) -> io::Result<Option<Request>> {
     }
 }
 
-/// The request, once all of it is there.
+/// Parses a request once it is complete.
 fn parse(bytes: &[u8]) -> Option<Request> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut head = httparse::Request::new(&mut headers);
@@ -141,19 +140,19 @@ fn parse(bytes: &[u8]) -> Option<Request> {
     })
 }
 
-pub(crate) fn write(mut stream: TcpStream, reply: &Reply) -> io::Result<()> {
+pub(crate) fn write(mut stream: TcpStream, response: &Response) -> io::Result<()> {
     stream.set_write_timeout(Some(LIMIT))?;
-    let mut head = format!("HTTP/1.1 {} Answer\r\nconnection: close\r\n", reply.status);
-    for (name, value) in &reply.headers {
+    let mut head = format!("HTTP/1.1 {} Answer\r\nconnection: close\r\n", response.status);
+    for (name, value) in &response.headers {
         write!(head, "{name}: {value}\r\n").unwrap_or_default();
     }
-    write!(head, "content-length: {}\r\n\r\n", reply.body.len()).unwrap_or_default();
+    write!(head, "content-length: {}\r\n\r\n", response.body.len()).unwrap_or_default();
     let mut bytes = head.into_bytes();
-    bytes.extend_from_slice(&reply.body);
+    bytes.extend_from_slice(&response.body);
     stream.write_all(&bytes)
 }
 
-/// Reads `a=b&c=d`.
+/// Decodes `a=b&c=d`.
 pub(crate) fn decode(text: &str) -> Vec<(String, String)> {
     let pairs = text.split('&').filter(|part| !part.is_empty());
     pairs
@@ -180,7 +179,7 @@ pub(crate) fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Writes text so that it can stand in a query.
+/// Percent-encodes text for a query.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::new();
     for byte in text.bytes() {
@@ -197,34 +196,34 @@ pub(crate) fn escape(text: &str) -> String {
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(20);
 const MAX_HOPS: usize = 5;
 
-/// Opens `url` and follows redirects; the answer is the last page, its head included.
-pub fn visit(url: &str) -> io::Result<String> {
+/// Gets `url`, follows redirects, and returns the last response including its head.
+pub fn follow_redirects(url: &str) -> io::Result<String> {
     let mut url = url.to_owned();
     for _hop in 0..MAX_HOPS {
-        let answer = exchange(&url, "GET", "", "")?;
-        match location(&answer) {
+        let response = exchange(&url, "GET", "", "")?;
+        match location(&response) {
             Some(next) => next.clone_into(&mut url),
-            None => return Ok(answer),
+            None => return Ok(response),
         }
     }
     Err(io::Error::other("too many redirects"))
 }
 
-/// Posts a JSON message with a bearer token, and gives back the status and the whole answer.
+/// Posts a JSON message with a bearer token; returns the status and the whole response.
 pub fn post(url: &str, token: Option<&str>, body: &str) -> io::Result<(u16, String)> {
     let token = token.map(|token| format!("Authorization: {token}\r\n")).unwrap_or_default();
-    let answer = exchange(url, "POST", &token, body)?;
-    Ok((status(&answer), answer))
+    let response = exchange(url, "POST", &token, body)?;
+    Ok((status(&response), response))
 }
 
-/// Opens `url` and follows nothing: the status and the whole answer.
+/// Gets `url` without following redirects; returns the status and the whole response.
 pub fn get(url: &str) -> io::Result<(u16, String)> {
-    let answer = exchange(url, "GET", "", "")?;
-    Ok((status(&answer), answer))
+    let response = exchange(url, "GET", "", "")?;
+    Ok((status(&response), response))
 }
 
-fn status(answer: &str) -> u16 {
-    answer.split(' ').nth(1).and_then(|nth| nth.parse().ok()).unwrap_or_default()
+fn status(response: &str) -> u16 {
+    response.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_default()
 }
 
 fn exchange(url: &str, method: &str, headers: &str, body: &str) -> io::Result<String> {
@@ -239,13 +238,13 @@ fn exchange(url: &str, method: &str, headers: &str, body: &str) -> io::Result<St
         body.len()
     );
     stream.write_all(request.as_bytes())?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
+    let mut response = String::new();
+    stream.read_to_string(&mut response)?;
+    Ok(response)
 }
 
-fn location(answer: &str) -> Option<&str> {
-    let head = answer.split("\r\n\r\n").next()?;
+fn location(response: &str) -> Option<&str> {
+    let head = response.split("\r\n\r\n").next()?;
     let line = head.lines().find(|line| line.to_ascii_lowercase().starts_with("location:"))?;
     line.split_once(':').map(|(_, value)| value.trim())
 }
@@ -255,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_escaped_comes_back() {
+    fn percent_encoding_round_trips() {
         for text in ["", "a b+c", "https://h/ü?x=1&y=%2", "😀"] {
             assert_eq!(unescape(&escape(text)), text);
         }
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_read_when_all_of_it_is_there() {
+    fn request_parses_only_when_complete() {
         let text = "POST /token?a=1 HTTP/1.1\r\nContent-Length: 3\r\n\
                     content-type: application/x-www-form-urlencoded\r\n\r\nb=2";
         for end in 0..text.len() {

@@ -1,28 +1,28 @@
-//! The protected endpoint and its description of itself.
+//! Protected resource and its metadata (RFC 9728).
 
 use serde_json::{Value, json};
 
-use super::http::{Reply, Request};
+use super::http::{Request, Response};
 use super::{Fault, Role, Shared, authorization_server};
 
 const BASIC: &str = "mcp:basic";
 const WRITE: &str = "mcp:write";
-const DESCRIPTION: &str = "/.well-known/oauth-protected-resource";
+const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 
-pub(crate) fn answer(shared: &Shared, request: &Request) -> Reply {
+pub(crate) fn handle(shared: &Shared, request: &Request) -> Response {
     match (request.method.as_str(), request.path.as_str()) {
         ("POST", "/mcp") => call(shared, request),
-        ("GET", path) if path.starts_with(DESCRIPTION) => describe(shared, path),
-        // Without a description, the origin of the resource is its authorization server.
+        ("GET", path) if path.starts_with(METADATA_PATH) => metadata(shared, path),
+        // Without resource metadata, the origin of the resource is its authorization server.
         _ if shared.has(Fault::NoDescription) => {
-            authorization_server::answer(shared, Role::Resource, request)
+            authorization_server::handle(shared, Role::Resource, request)
         }
-        _ => Reply::plain(404),
+        _ => Response::empty(404),
     }
 }
 
-/// What the resource is called, by itself.
-pub(crate) fn name(shared: &Shared) -> String {
+/// Resource identifier.
+pub(crate) fn resource_id(shared: &Shared) -> String {
     let origin = shared.origin(Role::Resource);
     match () {
         () if shared.has(Fault::ResourceOther) => "https://other.example/mcp".to_owned(),
@@ -31,102 +31,101 @@ pub(crate) fn name(shared: &Shared) -> String {
     }
 }
 
-/// The description, also when another origin serves it.
-pub(crate) fn describe(shared: &Shared, path: &str) -> Reply {
-    let at_root = path == DESCRIPTION;
+/// Resource metadata, also for requests to another origin.
+pub(crate) fn metadata(shared: &Shared, path: &str) -> Response {
+    let at_root = path == METADATA_PATH;
     if shared.has(Fault::NoDescription) || shared.has(Fault::DescriptionAtRoot) != at_root {
-        return Reply::plain(404);
+        return Response::empty(404);
     }
     if shared.has(Fault::DescriptionGarbage) {
-        return Reply { status: 200, headers: Vec::new(), body: b"<html>".to_vec() };
+        return Response { status: 200, headers: Vec::new(), body: b"<html>".to_vec() };
     }
     let server = match () {
         () if shared.has(Fault::ServerPrivate) => "https://169.254.169.254".to_owned(),
         () if shared.has(Fault::ServerPlain) => "http://auth.example".to_owned(),
-        () => authorization_server::name(shared, shared.current()),
+        () => authorization_server::issuer_url(shared, shared.current_issuer()),
     };
-    let mut document = json!({ "resource": name(shared), "authorization_servers": [server] });
+    let mut document =
+        json!({ "resource": resource_id(shared), "authorization_servers": [server] });
     if shared.has(Fault::NoServers) {
         authorization_server::set(&mut document, "authorization_servers", json!([]));
     }
     if shared.has(Fault::ScopesListed) {
         authorization_server::set(&mut document, "scopes_supported", json!([BASIC, "mcp:listed"]));
     }
-    Reply::json(200, &document)
+    Response::json(200, &document)
 }
 
-fn call(shared: &Shared, request: &Request) -> Reply {
+fn call(shared: &Shared, request: &Request) -> Response {
     let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
     let is_tool = message.get("method") == Some(&json!("tools/call"));
-    let token = request
-        .authorization
-        .as_deref()
-        .and_then(|authorization| authorization.strip_prefix("Bearer "));
+    let token = request.authorization.as_deref().and_then(|header| header.strip_prefix("Bearer "));
     let scope = {
-        let ledger = shared.ledger();
-        let grant = token.and_then(|token| ledger.grant(token));
+        let store = shared.store();
+        let grant = token.and_then(|token| store.grant(token));
         let issuer =
-            if shared.has(Fault::NoDescription) { Role::Resource } else { shared.current() };
-        let fits = grant.filter(|grant| grant.role == issuer && grant.resource == name(shared));
+            if shared.has(Fault::NoDescription) { Role::Resource } else { shared.current_issuer() };
+        let fits =
+            grant.filter(|grant| grant.role == issuer && grant.resource == resource_id(shared));
         fits.map(|fits| fits.scope.clone())
     };
-    let refusal = match scope {
+    let error_response = match scope {
         None => Some(unauthorized(shared, token)),
         Some(_) if shared.has(Fault::AlwaysUnauthorized) => Some(unauthorized(shared, token)),
-        Some(_) if is_tool && shared.has(Fault::Forbidden) => Some(Reply::plain(403)),
+        Some(_) if is_tool && shared.has(Fault::Forbidden) => Some(Response::empty(403)),
         Some(_) if is_tool && shared.has(Fault::ScopeLoop) => {
-            let n_rebuffs = shared.ledger().stats.rebuffs;
-            Some(insufficient(shared, &format!("mcp:more{n_rebuffs}")))
+            let n_rejections = shared.store().stats.rejections;
+            Some(insufficient(shared, &format!("mcp:more{n_rejections}")))
         }
-        Some(scope) if is_tool && shared.has(Fault::StepUp) && !names(&scope, WRITE) => {
+        Some(scope) if is_tool && shared.has(Fault::StepUp) && !has_scope(&scope, WRITE) => {
             Some(insufficient(shared, WRITE))
         }
         Some(_) => None,
     };
-    let stats = &mut shared.ledger().stats;
-    match refusal {
-        Some(refusal) => {
-            stats.rebuffs += 1;
-            refusal
+    let stats = &mut shared.store().stats;
+    match error_response {
+        Some(error_response) => {
+            stats.rejections += 1;
+            error_response
         }
         None => {
             stats.calls += 1;
-            Reply::json(200, &json!({ "jsonrpc": "2.0", "id": message.get("id"), "result": {} }))
+            Response::json(200, &json!({ "jsonrpc": "2.0", "id": message.get("id"), "result": {} }))
         }
     }
 }
 
-fn names(scope: &str, one: &str) -> bool {
+fn has_scope(scope: &str, one: &str) -> bool {
     scope.split(' ').any(|part| part == one)
 }
 
-fn unauthorized(shared: &Shared, token: Option<&str>) -> Reply {
+fn unauthorized(shared: &Shared, token: Option<&str>) -> Response {
     let scope = if shared.has(Fault::NoScopeHint) { None } else { Some(BASIC) };
     let error = token.map(|_| "invalid_token");
     challenge(shared, 401, error, scope)
 }
 
-fn insufficient(shared: &Shared, scope: &str) -> Reply {
+fn insufficient(shared: &Shared, scope: &str) -> Response {
     challenge(shared, 403, Some("insufficient_scope"), Some(scope))
 }
 
-/// The refusal, with a decoy before the challenge that counts.
-fn challenge(shared: &Shared, status: u16, error: Option<&str>, scope: Option<&str>) -> Reply {
+/// Rejection with a challenge, after a decoy challenge of another scheme.
+fn challenge(shared: &Shared, status: u16, error: Option<&str>, scope: Option<&str>) -> Response {
     let mut params = Vec::new();
     let hidden = shared.has(Fault::NoHint) || shared.has(Fault::NoDescription);
-    let place = match () {
+    let metadata_url = match () {
         () if shared.has(Fault::DescriptionPrivate) => {
             Some("https://169.254.169.254/prm".to_owned())
         }
         () if shared.has(Fault::DescriptionElsewhere) => {
-            Some(format!("{}{DESCRIPTION}/mcp", shared.origin(Role::First)))
+            Some(format!("{}{METADATA_PATH}/mcp", shared.origin(Role::First)))
         }
         () if hidden || shared.has(Fault::DescriptionAtRoot) => None,
-        () => Some(format!("{}{DESCRIPTION}/mcp", shared.origin(Role::Resource))),
+        () => Some(format!("{}{METADATA_PATH}/mcp", shared.origin(Role::Resource))),
     };
     params.extend(error.map(|error| format!("error=\"{error}\"")));
-    params.extend(place.map(|place| format!("resource_metadata=\"{place}\"")));
+    params.extend(metadata_url.map(|metadata_url| format!("resource_metadata=\"{metadata_url}\"")));
     params.extend(scope.map(|scope| format!("scope=\"{scope}\"")));
     let value = format!("Basic realm=\"scope=decoy\", Bearer {}", params.join(", "));
-    Reply { headers: vec![("www-authenticate", value)], ..Reply::plain(status) }
+    Response { headers: vec![("www-authenticate", value)], ..Response::empty(status) }
 }

@@ -1,6 +1,6 @@
-//! What the authorization servers remember: clients, codes, tokens, and what has happened.
+//! State of the authorization servers: clients, codes, tokens and counters.
 //!
-//! **Invariant:** a refresh token works once, and a second use ends every token of its login.
+//! **Invariant:** a refresh token works once, and a second use revokes every token of its login.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -10,30 +10,32 @@ use serde::{Deserialize, Serialize};
 use super::Role;
 use crate::timer::now;
 
-/// What has happened so far.
+/// Counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Stats {
-    /// Clients that have registered.
+    /// Registered clients.
     pub registrations: u32,
-    /// Visits to the authorization page.
+    /// Authorization page visits.
     pub logins: u32,
-    /// Codes that became tokens.
+    /// Codes exchanged for tokens.
     pub codes: u32,
-    /// Refreshes that gave a token.
+    /// Successful refreshes.
     pub refreshes: u32,
-    /// Those of them that came while the token was still good.
+    /// Refreshes while the access token was still valid.
     pub early_refreshes: u32,
-    /// Refusals because a code or refresh token is no good.
+    /// Requests rejected because of an invalid code or refresh token.
     pub invalid_grants: u32,
-    /// Tokens for programs, and for people whom a company vouches for.
-    pub without_person: u32,
-    /// Calls that were let in.
+    /// Tokens without user interaction: client credentials and identity assertions.
+    #[serde(rename = "without_person")]
+    pub non_interactive: u32,
+    /// Accepted calls.
     pub calls: u32,
-    /// Calls that were not.
-    pub rebuffs: u32,
+    /// Rejected calls.
+    #[serde(rename = "rebuffs")]
+    pub rejections: u32,
 }
 
-/// A client, as registered.
+/// A registered client.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Client {
     pub(crate) secret: Option<String>,
@@ -41,7 +43,7 @@ pub(crate) struct Client {
     pub(crate) method: Option<String>,
 }
 
-/// What a token, or a code on its way to one, is for.
+/// Grant of a code or token.
 #[derive(Debug, Clone)]
 pub(crate) struct Grant {
     pub(crate) role: Role,
@@ -51,128 +53,133 @@ pub(crate) struct Grant {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct Code {
+pub(crate) struct AuthorizationCode {
     pub(crate) grant: Grant,
     pub(crate) redirect_uri: String,
     pub(crate) challenge: String,
 }
 
 #[derive(Debug)]
-struct Access {
+struct AccessToken {
     grant: Grant,
     login: u64,
-    ends: Instant,
+    expires_at: Instant,
 }
 
 #[derive(Debug)]
-struct Refresh {
+struct RefreshToken {
     grant: Grant,
     login: u64,
     access: String,
     is_used: bool,
 }
 
-/// What the authorization servers remember.
+/// State of the authorization servers.
 #[derive(Debug, Default)]
-pub(crate) struct Ledger {
+pub(crate) struct TokenStore {
     pub(crate) stats: Stats,
     pub(crate) clients: HashMap<(Role, String), Client>,
-    codes: HashMap<String, Code>,
-    access: HashMap<String, Access>,
-    refresh: HashMap<String, Refresh>,
-    over: HashSet<u64>,
+    codes: HashMap<String, AuthorizationCode>,
+    access: HashMap<String, AccessToken>,
+    refresh: HashMap<String, RefreshToken>,
+    revoked_logins: HashSet<u64>,
     count: u64,
 }
 
 /// A pair of tokens.
 #[derive(Debug)]
-pub(crate) struct Pair {
+pub(crate) struct TokenPair {
     pub(crate) access: String,
     pub(crate) refresh: Option<String>,
     pub(crate) scope: String,
 }
 
-/// Whether the old refresh token goes when the new one comes.
+/// Whether a refresh replaces the refresh token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rotation {
     Rotate,
     Keep,
 }
 
-impl Ledger {
+impl TokenStore {
     pub(crate) fn new(clients: &[(String, String)]) -> Self {
-        let mut ledger = Self::default();
+        let mut store = Self::default();
         for (id, secret) in clients {
-            let secret = Some(secret.clone()).filter(|some| !some.is_empty());
+            let secret = Some(secret.clone()).filter(|secret| !secret.is_empty());
             let client = Client { secret, ..Client::default() };
-            ledger.clients.insert((Role::First, id.clone()), client);
+            store.clients.insert((Role::First, id.clone()), client);
         }
-        ledger
+        store
     }
 
-    /// A name that nobody has had before. Tokens of tests need not be unguessable, but they must be findable.
-    pub(crate) fn fresh(&mut self, what: &str) -> String {
+    /// Returns a new unique value. Test tokens may be guessable, but must be easy to find in output.
+    pub(crate) fn unique_value(&mut self, what: &str) -> String {
         self.count += 1;
         format!("{what}-s3cret-{}", self.count)
     }
 
-    pub(crate) fn code(&mut self, code: Code) -> String {
-        let name = self.fresh("code");
+    pub(crate) fn insert_code(&mut self, code: AuthorizationCode) -> String {
+        let name = self.unique_value("code");
         self.codes.insert(name.clone(), code);
         name
     }
 
-    /// Takes a code, which works once.
-    pub(crate) fn take_code(&mut self, name: &str) -> Option<Code> {
+    /// Removes a code, which works once.
+    pub(crate) fn remove_code(&mut self, name: &str) -> Option<AuthorizationCode> {
         self.codes.remove(name)
     }
 
-    /// Gives the tokens of a new login.
+    /// Issues the tokens of a new login.
     pub(crate) fn issue(
         &mut self,
         grant: Grant,
         lifetime: Duration,
         rotation: Option<Rotation>,
-    ) -> Pair {
+    ) -> TokenPair {
         self.count += 1;
         let login = self.count;
-        self.pair(grant, login, lifetime, rotation)
+        self.issue_pair(grant, login, lifetime, rotation)
     }
 
-    fn pair(
+    fn issue_pair(
         &mut self,
         grant: Grant,
         login: u64,
         lifetime: Duration,
         rotation: Option<Rotation>,
-    ) -> Pair {
-        let access = self.fresh("access");
+    ) -> TokenPair {
+        let access = self.unique_value("access");
         let scope = grant.scope.clone();
         let refresh = rotation.map(|_| {
-            let name = self.fresh("refresh");
-            let entry =
-                Refresh { grant: grant.clone(), login, access: access.clone(), is_used: false };
+            let name = self.unique_value("refresh");
+            let entry = RefreshToken {
+                grant: grant.clone(),
+                login,
+                access: access.clone(),
+                is_used: false,
+            };
             self.refresh.insert(name.clone(), entry);
             name
         });
-        let ends = now() + lifetime;
-        self.access.insert(access.clone(), Access { grant, login, ends });
-        Pair { access, refresh, scope }
+        let expires_at = now() + lifetime;
+        self.access.insert(access.clone(), AccessToken { grant, login, expires_at });
+        TokenPair { access, refresh, scope }
     }
 
-    /// The next tokens of a login. `None` if it is over, or is over from now on.
-    pub(crate) fn renew(
+    /// Issues the next tokens of a login. Revokes the login and returns `None` if the token is reused or belongs to
+    /// another client.
+    pub(crate) fn refresh_login(
         &mut self,
         token: &str,
         (role, client_id): (Role, &str),
         lifetime: Duration,
         rotation: Rotation,
-    ) -> Option<Pair> {
+    ) -> Option<TokenPair> {
         let entry = self.refresh.get_mut(token)?;
         let login = entry.login;
         let fits = entry.grant.role == role && entry.grant.client_id == client_id;
-        if !fits || entry.is_used || self.over.contains(&login) {
-            self.over.insert(login);
+        if !fits || entry.is_used || self.revoked_logins.contains(&login) {
+            self.revoked_logins.insert(login);
             return None;
         }
         let grant = entry.grant.clone();
@@ -181,14 +188,14 @@ impl Ledger {
             entry.is_used = true;
         }
         self.stats.refreshes += 1;
-        if self.access.get(&old).is_some_and(|value| now() < value.ends) {
+        if self.access.get(&old).is_some_and(|token| now() < token.expires_at) {
             self.stats.early_refreshes += 1;
         }
-        let pair = self.pair(
+        let pair = self.issue_pair(
             grant,
             login,
             lifetime,
-            Some(rotation).filter(|some| *some == Rotation::Rotate),
+            Some(rotation).filter(|rotation| *rotation == Rotation::Rotate),
         );
         if let Some(entry) = self.refresh.get_mut(token) {
             entry.access.clone_from(&pair.access);
@@ -196,30 +203,30 @@ impl Ledger {
         Some(pair)
     }
 
-    /// What a token lets its bearer do, while it does.
+    /// Grant of a valid access token.
     pub(crate) fn grant(&self, access: &str) -> Option<&Grant> {
         let entry = self.access.get(access)?;
-        let good = now() < entry.ends && !self.over.contains(&entry.login);
+        let good = now() < entry.expires_at && !self.revoked_logins.contains(&entry.login);
         good.then_some(&entry.grant)
     }
 
     pub(crate) fn expire_all(&mut self) {
         let now = now();
         for entry in self.access.values_mut() {
-            entry.ends = now;
+            entry.expires_at = now;
         }
     }
 
     pub(crate) fn revoke_all(&mut self) {
-        let logins: Vec<u64> = self.access.values().map(|value| value.login).collect();
-        self.over.extend(logins);
+        let logins: Vec<u64> = self.access.values().map(|token| token.login).collect();
+        self.revoked_logins.extend(logins);
     }
 
-    /// Ends the login of a token, whichever of the two it is.
+    /// Revokes the login of an access or refresh token.
     pub(crate) fn revoke(&mut self, token: &str) {
-        let refresh = self.refresh.get(token).map(|value| value.login);
-        let login = refresh.or_else(|| self.access.get(token).map(|value| value.login));
-        self.over.extend(login);
+        let refresh = self.refresh.get(token).map(|entry| entry.login);
+        let login = refresh.or_else(|| self.access.get(token).map(|entry| entry.login));
+        self.revoked_logins.extend(login);
     }
 }
 
@@ -227,7 +234,7 @@ impl Ledger {
 mod tests {
     use super::*;
 
-    const LIFE: Duration = Duration::from_mins(1);
+    const LIFETIME: Duration = Duration::from_mins(1);
 
     fn grant() -> Grant {
         let (client_id, scope, resource) = ("c".to_owned(), "s".to_owned(), "r".to_owned());
@@ -235,32 +242,42 @@ mod tests {
     }
 
     #[test]
-    fn a_refresh_token_used_twice_ends_the_login() {
-        let mut ledger = Ledger::default();
+    fn reused_refresh_token_revokes_the_login() {
+        let mut store = TokenStore::default();
         let who = (Role::First, "c");
-        let first = ledger.issue(grant(), LIFE, Some(Rotation::Rotate));
+        let first = store.issue(grant(), LIFETIME, Some(Rotation::Rotate));
         let token = first.refresh.unwrap();
-        let second = ledger.renew(&token, who, LIFE, Rotation::Rotate).unwrap();
-        assert!(ledger.grant(&second.access).is_some());
-        assert!(ledger.renew(&token, who, LIFE, Rotation::Rotate).is_none());
-        assert!(ledger.grant(&second.access).is_none());
-        assert!(ledger.renew(&second.refresh.unwrap(), who, LIFE, Rotation::Rotate).is_none());
-        assert_eq!((ledger.stats.refreshes, ledger.stats.early_refreshes), (1, 1));
+        let second = store.refresh_login(&token, who, LIFETIME, Rotation::Rotate).unwrap();
+        assert!(store.grant(&second.access).is_some());
+        assert!(store.refresh_login(&token, who, LIFETIME, Rotation::Rotate).is_none());
+        assert!(store.grant(&second.access).is_none());
+        assert!(
+            store
+                .refresh_login(&second.refresh.unwrap(), who, LIFETIME, Rotation::Rotate)
+                .is_none()
+        );
+        assert_eq!((store.stats.refreshes, store.stats.early_refreshes), (1, 1));
     }
 
     #[test]
-    fn a_token_ends_in_time_and_its_refresh_is_not_early_then() {
-        let mut ledger = Ledger::default();
-        let pair = ledger.issue(grant(), Duration::ZERO, Some(Rotation::Rotate));
-        assert!(ledger.grant(&pair.access).is_none());
-        ledger.renew(&pair.refresh.unwrap(), (Role::First, "c"), LIFE, Rotation::Rotate).unwrap();
-        assert_eq!(ledger.stats.early_refreshes, 0);
+    fn refresh_of_an_expired_token_is_not_early() {
+        let mut store = TokenStore::default();
+        let pair = store.issue(grant(), Duration::ZERO, Some(Rotation::Rotate));
+        assert!(store.grant(&pair.access).is_none());
+        store
+            .refresh_login(&pair.refresh.unwrap(), (Role::First, "c"), LIFETIME, Rotation::Rotate)
+            .unwrap();
+        assert_eq!(store.stats.early_refreshes, 0);
     }
 
     #[test]
-    fn a_stranger_cannot_refresh() {
-        let mut ledger = Ledger::default();
-        let token = ledger.issue(grant(), LIFE, Some(Rotation::Rotate)).refresh.unwrap();
-        assert!(ledger.renew(&token, (Role::First, "other"), LIFE, Rotation::Rotate).is_none());
+    fn other_client_cannot_refresh() {
+        let mut store = TokenStore::default();
+        let token = store.issue(grant(), LIFETIME, Some(Rotation::Rotate)).refresh.unwrap();
+        assert!(
+            store
+                .refresh_login(&token, (Role::First, "other"), LIFETIME, Rotation::Rotate)
+                .is_none()
+        );
     }
 }

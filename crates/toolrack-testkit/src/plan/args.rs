@@ -1,22 +1,21 @@
-//! The arguments of a fault, read one after the other, with errors that show how to write them.
+//! Parser for fault arguments, with errors that show an example.
 
 use std::time::Duration;
 
-use super::fault::HTTP_FAULTS;
-use super::fault::{FAULTS, bare};
+use super::fault::{FAULTS, HTTP_FAULTS, fault_name};
 use crate::quantity::{self, Times};
 
-/// Words and what they mean; the first is what an absent argument means.
-pub(super) type Words<T, const N: usize> = [(&'static str, T); N];
+/// Names and their values; the first is the default.
+pub(super) type Choices<T, const N: usize> = [(&'static str, T); N];
 
-/// The arguments of one fault, taken from the front.
+/// Remaining arguments of one fault.
 pub(super) struct Args<'a> {
     name: &'a str,
     left: std::vec::IntoIter<&'a str>,
 }
 
 impl<'a> Args<'a> {
-    pub(super) fn of(name: &'a str, text: &'a str) -> Self {
+    pub(super) fn new(name: &'a str, text: &'a str) -> Self {
         let items: Vec<&str> =
             text.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
         Self { name, left: items.into_iter() }
@@ -41,15 +40,15 @@ impl<'a> Args<'a> {
         self.left.next().map_or_else(|| Err(self.wants("a size")), quantity::bytes)
     }
 
-    pub(super) fn maybe_time(&mut self) -> Result<Option<Duration>, String> {
+    pub(super) fn optional_time(&mut self) -> Result<Option<Duration>, String> {
         self.left.next().map(quantity::time).transpose()
     }
 
-    pub(super) fn maybe_bytes(&mut self) -> Result<Option<u64>, String> {
+    pub(super) fn optional_bytes(&mut self) -> Result<Option<u64>, String> {
         self.left.next().map(quantity::bytes).transpose()
     }
 
-    /// A size, or nothing for the word that stands in its place.
+    /// A size; `None` for the given word.
     pub(super) fn bytes_or(&mut self, word: &str) -> Result<Option<u64>, String> {
         match self.left.next() {
             Some(text) if text == word => Ok(None),
@@ -60,7 +59,7 @@ impl<'a> Args<'a> {
 
     pub(super) fn integer(&mut self, absent: i64) -> Result<i64, String> {
         self.left.next().map_or(Ok(absent), |text| {
-            text.parse().map_err(|_not_digits| format!("`{text}` is no whole number"))
+            text.parse().map_err(|_not_digits| format!("`{text}` is not an integer"))
         })
     }
 
@@ -68,19 +67,17 @@ impl<'a> Args<'a> {
         self.left.next().map_or(Ok(i32::from(absent)), |text| {
             text.parse()
                 .map(|code: u8| i32::from(code))
-                .map_err(|_not_a_byte| format!("`{text}` is no exit code; codes are 0 to 255"))
+                .map_err(|_not_a_byte| format!("`{text}` is not an exit code; codes are 0 to 255"))
         })
     }
 
     pub(super) fn text(&mut self) -> Result<String, String> {
-        self.left
-            .next()
-            .map_or_else(|| Err(self.wants("an argument")), |value| Ok(value.to_owned()))
+        self.left.next().map_or_else(|| Err(self.wants("an argument")), |text| Ok(text.to_owned()))
     }
 
     pub(super) fn word<T: Copy, const N: usize>(
         &mut self,
-        words: &Words<T, N>,
+        words: &Choices<T, N>,
     ) -> Result<T, String> {
         let Some(text) = self.left.next() else {
             return words.first().map(|(_, words)| *words).ok_or_else(|| self.wants("an argument"));
@@ -88,13 +85,13 @@ impl<'a> Args<'a> {
         let found = words.iter().find_map(|(word, item)| (*word == text).then_some(*item));
         found.ok_or_else(|| {
             let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-            format!("`{}` does not know `{text}`; known: {}", self.name, known.join(", "))
+            format!("`{}` has no option `{text}`; expected one of {}", self.name, known.join(", "))
         })
     }
 
     pub(super) fn words<T: Copy, const N: usize>(
         &mut self,
-        words: &Words<T, N>,
+        words: &Choices<T, N>,
     ) -> Result<Vec<T>, String> {
         let mut all = Vec::new();
         while self.left.len() > 0 {
@@ -106,13 +103,13 @@ impl<'a> Args<'a> {
     pub(super) fn done(&mut self) -> Result<(), String> {
         match self.left.next() {
             None => Ok(()),
-            Some(extra) => Err(format!("`{}` has no use for `{extra}`", self.name)),
+            Some(extra) => Err(format!("`{}` does not take `{extra}`", self.name)),
         }
     }
 
     fn wants(&self, what: &str) -> String {
         let example =
-            FAULTS.iter().chain(HTTP_FAULTS).find(|(example, _)| bare(example) == self.name);
+            FAULTS.iter().chain(HTTP_FAULTS).find(|(example, _)| fault_name(example) == self.name);
         let example = example.map_or(self.name, |(example, _)| example);
         format!("`{}` needs {what}, as in `{example}`", self.name)
     }

@@ -1,16 +1,17 @@
-//! The faults a plan can name, their arguments, and where each may stand.
+//! Faults that a plan can name, their arguments and their triggers.
 //!
-//! **Invariant:** `FAULTS` is the help text and the list of names at once; its examples are tested to parse.
+//! **Invariant:** `FAULTS` and `HTTP_FAULTS` are both the help text and the list of names; tests parse their
+//! examples.
 
 use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::Moment;
-use super::args::{Args, Words};
+use super::Trigger;
+use super::args::{Args, Choices};
 use crate::quantity::Times;
 
-/// One thing that goes wrong.
+/// One fault.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Fault {
     Ok,
@@ -22,7 +23,7 @@ pub(crate) enum Fault {
     Shape(Shape),
     Error(i64),
     Frame(Framing),
-    Huge { bytes: u64, place: Place },
+    Huge { bytes: u64, place: HugePlacement },
     Version(String),
     Cursor(Cursor),
     Garbage { kind: Garbage, times: Times },
@@ -74,12 +75,12 @@ pub(crate) enum Framing {
     Batch,
 }
 
-/// Where the id of the call stands in a huge line.
+/// Position of the response id in a huge line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// A line of junk before the answer; no id.
+pub(crate) enum HugePlacement {
+    /// A junk line before the response.
     Line,
-    /// Junk without an end, and no answer.
+    /// Junk without a newline, and no response.
     Open,
     Front,
     Back,
@@ -122,80 +123,80 @@ pub(crate) enum Ignored {
     Eof,
 }
 
-/// An example of each fault, which is also its entry in the help, and what it does.
+/// Example of each fault, shown in the help, and its effect.
 pub(crate) const FAULTS: &[(&str, &str)] = &[
-    ("ok", "nothing goes wrong (for mixes)"),
-    ("late(200ms)", "answers that much later, even if the client cancels meanwhile"),
-    ("hold(3)", "holds answers until there are 3, then sends them in reverse"),
-    ("dup", "answers twice"),
-    ("hang", "never answers; the server itself goes on"),
+    ("ok", "no fault (for mixes)"),
+    ("late(200ms)", "delays the response, even if the client cancels meanwhile"),
+    ("hold(3)", "holds responses until there are 3, then sends them in reverse order"),
+    ("dup", "responds twice"),
+    ("hang", "never responds; the server goes on"),
     (
         "id(zero)",
-        "answers under the id 0; also id(text) \"7\", id(float) 7.0, id(unknown), id(null)",
+        "responds with the id 0; also id(text) \"7\", id(float) 7.0, id(unknown), id(null)",
     ),
     (
         "shape(both)",
         "result and error; also neither, null (result), number (result), alien (resultType)",
     ),
-    ("error(-32603)", "answers with this error code"),
+    ("error(-32603)", "responds with this error code"),
     (
         "frame(crlf)",
         "ends the line with CRLF; also bom, bytewise (one write per byte), batch (in an array)",
     ),
     (
         "huge(64MiB)",
-        "a junk line of that size first; huge(64MiB,open): no newline and no answer; \
-                     huge(64MiB,front|back): the answer itself, with the id in front or at the end",
+        "a junk line of that size first; huge(64MiB,open): no newline and no response; \
+                     huge(64MiB,front|back): the response itself, with the id in front or at the end",
     ),
-    ("version(1999-01-01)", "the version that `initialize` or `server/discover` is answered with"),
+    ("version(1999-01-01)", "the version in the response to `initialize` or `server/discover`"),
     (
         "cursor(same)",
         "`tools/list` never ends with one cursor; also empty (\"\"), endless (always new)",
     ),
     (
         "garbage(text,1)",
-        "lines that are no messages; also ansi, blank, crlf, bom, utf8 (invalid), json",
+        "lines that are not messages; also ansi, blank, crlf, bom, utf8 (invalid), json",
     ),
-    ("nonsense(1000)", "well-formed JSON of an impossible shape, so often or `forever`"),
-    ("stderr(10MiB)", "that much on stderr first; stderr(10MiB,raw): without newlines"),
-    ("notify(1000)", "so many log notifications first, or `forever`"),
+    ("nonsense(1000)", "valid JSON of an invalid shape, this often or `forever`"),
+    ("stderr(10MiB)", "this much stderr output first; stderr(10MiB,raw): without newlines"),
+    ("notify(1000)", "this many log notifications first, or `forever`"),
     (
         "changed(1000,1ms)",
-        "so many list_changed notifications, one each 1ms; without a time all at once",
+        "this many list_changed notifications, one every 1ms; without a time all at once",
     ),
-    ("ping(1000)", "so many pings from the server first, or `forever`"),
-    ("exit(1)", "exits without answering"),
-    ("kill(KILL)", "kills itself by that signal; also TERM, HUP, INT, ABRT, SEGV"),
-    ("half(1)", "writes half of its answer, then exits"),
-    ("close(stdout)", "closes stdout, stdin or stderr and lives on"),
-    ("leak(0)", "exits and leaves a process behind that holds stdout open"),
-    ("stopread", "reads no more once this message is served"),
-    ("escape(2)", "starts processes that left the session, are deaf to TERM and only sleep"),
-    ("children(2)", "starts processes that only sleep"),
-    ("spin", "burns a whole CPU and does nothing else"),
-    ("burn", "burns a whole CPU beside everything else"),
-    ("prompt", "asks a question on stderr and waits for a line that is no JSON"),
-    ("ignore(term,eof)", "is deaf to SIGTERM, to the end of its input, or to both"),
-    ("tree(1)", "runs the server as launcher → sh → server, so many times over"),
+    ("ping(1000)", "this many pings from the server first, or `forever`"),
+    ("exit(1)", "exits without a response"),
+    ("kill(KILL)", "kills itself with this signal; also TERM, HUP, INT, ABRT, SEGV"),
+    ("half(1)", "writes half of the response, then exits"),
+    ("close(stdout)", "closes stdout, stdin or stderr and keeps running"),
+    ("leak(0)", "exits and leaves a process that holds stdout open"),
+    ("stopread", "stops reading after this message"),
+    ("escape(2)", "starts sleeping processes that leave the session and ignore TERM"),
+    ("children(2)", "starts sleeping processes"),
+    ("spin", "burns a CPU and does nothing else"),
+    ("burn", "burns a CPU while serving"),
+    ("prompt", "prompts on stderr and waits for a line that is not JSON"),
+    ("ignore(term,eof)", "ignores SIGTERM, the end of input, or both"),
+    ("tree(1)", "runs the server as launcher → sh → server, nested this often"),
 ];
 
 impl Fault {
-    /// Reads `name` or `name(argument, …)`.
+    /// Parses `name` or `name(argument, …)`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (name, args) = match text.split_once('(') {
             None => (text, ""),
             Some((name, rest)) => match rest.strip_suffix(')') {
                 Some(args) => (name, args),
-                None => return Err(format!("`{text}` lacks its closing parenthesis")),
+                None => return Err(format!("`{text}` has no closing parenthesis")),
             },
         };
-        let mut args = Args::of(name, args);
-        let fault = Self::of(name, &mut args)?;
+        let mut args = Args::new(name, args);
+        let fault = Self::from_name(name, &mut args)?;
         args.done()?;
         Ok(fault)
     }
 
-    fn of(name: &str, args: &mut Args<'_>) -> Result<Self, String> {
+    fn from_name(name: &str, args: &mut Args<'_>) -> Result<Self, String> {
         Ok(match name {
             "ok" => Self::Ok,
             "late" => Self::Late(args.time(Duration::from_millis(200))?),
@@ -228,21 +229,21 @@ impl Fault {
             "prompt" => Self::Prompt,
             "ignore" => Self::Ignore(args.words(&IGNORED)?),
             "tree" => Self::Tree(args.count(1)?),
-            other => match HttpFault::of(other, args)? {
+            other => match HttpFault::from_name(other, args)? {
                 Some(fault) => Self::Http(fault),
                 None => {
                     let all = FAULTS.iter().chain(HTTP_FAULTS);
-                    let known: Vec<&str> = all.map(|(example, _)| bare(example)).collect();
+                    let known: Vec<&str> = all.map(|(example, _)| fault_name(example)).collect();
                     let known = known.join(", ");
-                    return Err(format!("no fault or moment `{name}`; faults: {known}"));
+                    return Err(format!("unknown fault or trigger `{name}`; faults: {known}"));
                 }
             },
         })
     }
 
-    /// Whether a request is turned away before anything is done for it.
-    pub(crate) fn refuses(&self) -> bool {
-        matches!(self, Self::Http(fault) if fault.refuses())
+    /// Whether the request is rejected before it runs.
+    pub(crate) fn rejects_request(&self) -> bool {
+        matches!(self, Self::Http(fault) if fault.rejects_request())
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -282,33 +283,33 @@ impl Fault {
         }
     }
 
-    /// Where the fault stands when the plan names no moment.
-    pub(super) fn usual_moment(&self) -> Moment {
+    /// Trigger of the fault when the plan names none.
+    pub(super) fn default_trigger(&self) -> Trigger {
         match self {
-            Self::Version(_) => Moment::Initialize,
-            Self::Cursor(_) => Moment::List,
+            Self::Version(_) => Trigger::Initialize,
+            Self::Cursor(_) => Trigger::List,
             Self::Ignore(_)
             | Self::Tree(_)
             | Self::Escape(_)
             | Self::Children(_)
-            | Self::Prompt => Moment::Start,
-            _ => Moment::Call,
+            | Self::Prompt => Trigger::Start,
+            _ => Trigger::Call,
         }
     }
 
-    /// The only moments at which the fault makes sense, where they are few.
-    pub(super) fn only_at(&self) -> Option<&'static [Moment]> {
+    /// The only triggers of the fault, where it is limited.
+    pub(super) fn allowed_triggers(&self) -> Option<&'static [Trigger]> {
         match self {
-            Self::Version(_) => Some(&[Moment::Initialize, Moment::Discover]),
-            Self::Cursor(_) => Some(&[Moment::List]),
-            Self::Ignore(_) | Self::Tree(_) => Some(&[Moment::Start]),
-            Self::Http(_) => Some(HTTP_MOMENTS),
+            Self::Version(_) => Some(&[Trigger::Initialize, Trigger::Discover]),
+            Self::Cursor(_) => Some(&[Trigger::List]),
+            Self::Ignore(_) | Self::Tree(_) => Some(&[Trigger::Start]),
+            Self::Http(_) => Some(HTTP_TRIGGERS),
             _ => None,
         }
     }
 
-    /// Whether the fault is about an answer, and so needs a request.
-    pub(super) fn needs_answer(&self) -> bool {
+    /// Whether the fault changes a response, and so needs a request.
+    pub(super) fn needs_request(&self) -> bool {
         match self {
             Self::Late(_)
             | Self::Hold(_)
@@ -319,43 +320,47 @@ impl Fault {
             | Self::Error(_)
             | Self::Half(_)
             | Self::Frame(_) => true,
-            Self::Huge { place, .. } => matches!(place, Place::Front | Place::Back),
+            Self::Huge { place, .. } => matches!(place, HugePlacement::Front | HugePlacement::Back),
             _ => false,
         }
     }
 }
 
-/// The name in an example of `FAULTS`.
-pub(super) fn bare(example: &str) -> &str {
+/// Fault name in an example of `FAULTS`.
+pub(super) fn fault_name(example: &str) -> &str {
     example.split('(').next().unwrap_or(example)
 }
 
-/// The first word of each table is what an absent argument means.
-const WRONG_IDS: Words<WrongId, 5> = [
+/// The first entry of each table is the default.
+const WRONG_IDS: Choices<WrongId, 5> = [
     ("zero", WrongId::Zero),
     ("text", WrongId::Text),
     ("float", WrongId::Float),
     ("unknown", WrongId::Unknown),
     ("null", WrongId::Null),
 ];
-const SHAPES: Words<Shape, 5> = [
+const SHAPES: Choices<Shape, 5> = [
     ("both", Shape::Both),
     ("neither", Shape::Neither),
     ("null", Shape::Null),
     ("number", Shape::Number),
     ("alien", Shape::Alien),
 ];
-const FRAMINGS: Words<Framing, 4> = [
+const FRAMINGS: Choices<Framing, 4> = [
     ("crlf", Framing::Crlf),
     ("bom", Framing::Bom),
     ("bytewise", Framing::Bytewise),
     ("batch", Framing::Batch),
 ];
-const PLACES: Words<Place, 4> =
-    [("line", Place::Line), ("open", Place::Open), ("front", Place::Front), ("back", Place::Back)];
-const CURSORS: Words<Cursor, 3> =
+const PLACES: Choices<HugePlacement, 4> = [
+    ("line", HugePlacement::Line),
+    ("open", HugePlacement::Open),
+    ("front", HugePlacement::Front),
+    ("back", HugePlacement::Back),
+];
+const CURSORS: Choices<Cursor, 3> =
     [("same", Cursor::Same), ("empty", Cursor::Empty), ("endless", Cursor::Endless)];
-const GARBAGE: Words<Garbage, 7> = [
+const GARBAGE: Choices<Garbage, 7> = [
     ("text", Garbage::Text),
     ("ansi", Garbage::Ansi),
     ("blank", Garbage::Blank),
@@ -364,11 +369,11 @@ const GARBAGE: Words<Garbage, 7> = [
     ("utf8", Garbage::Utf8),
     ("json", Garbage::Json),
 ];
-const LINES: Words<Lines, 2> = [("lines", Lines::Many), ("raw", Lines::None)];
-const STREAMS: Words<Stream, 3> =
+const LINES: Choices<Lines, 2> = [("lines", Lines::Many), ("raw", Lines::None)];
+const STREAMS: Choices<Stream, 3> =
     [("stdout", Stream::Stdout), ("stdin", Stream::Stdin), ("stderr", Stream::Stderr)];
-const IGNORED: Words<Ignored, 2> = [("term", Ignored::Term), ("eof", Ignored::Eof)];
-const SIGNALS: Words<Signal, 6> = [
+const IGNORED: Choices<Ignored, 2> = [("term", Ignored::Term), ("eof", Ignored::Eof)];
+const SIGNALS: Choices<Signal, 6> = [
     ("KILL", Signal::KILL),
     ("TERM", Signal::TERM),
     ("HUP", Signal::HUP),
@@ -377,17 +382,17 @@ const SIGNALS: Words<Signal, 6> = [
     ("SEGV", Signal::SEGV),
 ];
 
-/// One thing that goes wrong with an HTTP exchange.
+/// One fault of an HTTP exchange.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum HttpFault {
     Status { code: u16, retry_after: Option<Duration> },
-    Redirect { to: Target, code: u16 },
+    Redirect { to: RedirectTarget, code: u16 },
     Forget,
     Drop,
     Reset,
     Mute,
     Empty,
-    Kind(Kind),
+    ContentKind(ContentKind),
     Cut(Cut),
     End(Option<Duration>),
     Elsewhere,
@@ -395,98 +400,98 @@ pub(crate) enum HttpFault {
     Gzip(Option<u64>),
 }
 
-/// Where a redirect leads.
+/// Target of a redirect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Target {
-    /// Another path of the same origin, which is served like the first.
+pub(crate) enum RedirectTarget {
+    /// Another path of the same origin, served like the first.
     Same,
-    /// The same server under another port, which is another origin.
+    /// The same server on another port, which is another origin.
     Other,
-    /// The very URL that was asked for.
+    /// The requested URL itself.
     Loop,
 }
 
-/// What a reply says that it contains.
+/// Wrong content type of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// A web page instead of the answer.
+pub(crate) enum ContentKind {
+    /// An HTML page instead of the response.
     Html,
-    /// The answer, called plain text.
+    /// The response as `text/plain`.
     Text,
-    /// The answer without a word on what it is.
+    /// The response without a content type.
     None,
 }
 
-/// Where a reply breaks off.
+/// Where a response is cut off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
     After(u64),
-    BeforeAnswer,
+    BeforeResponse,
 }
 
-/// An example of each fault, which is also its entry in the help, and what it does.
+/// Example of each fault, shown in the help, and its effect.
 pub(crate) const HTTP_FAULTS: &[(&str, &str)] = &[
     (
         "status(503,2s)",
-        "this status instead of an answer, and `Retry-After` if a time is given; nothing is run. \
+        "this status instead of a response, with `Retry-After` if a time is given; the request is not run. \
                      With `error(-32000)` beside it, a JSON-RPC error is the body",
     ),
     (
         "redirect(same,307)",
-        "sends the client to another path; also other (origin), loop; nothing is run",
+        "redirects to another path; also other (origin), loop; the request is not run",
     ),
-    ("forget", "forgets every session and answers 404, as after a restart; nothing is run"),
-    ("drop", "closes the connection instead of answering"),
-    ("reset", "resets the connection (RST) instead of answering"),
-    ("mute", "never writes a byte, not even headers"),
+    ("forget", "drops every session and responds 404, as after a restart; the request is not run"),
+    ("drop", "closes the connection without a response"),
+    ("reset", "resets the connection (RST) without a response"),
+    ("mute", "sends nothing, not even headers"),
     ("empty", "200 with an empty body"),
-    ("type(html)", "a web page; also text (the answer as text/plain), none (no content type)"),
+    ("type(html)", "an HTML page; also text (the response as text/plain), none (no content type)"),
     (
         "cut(100)",
-        "closes the connection after so many bytes of the body; cut(answer): just before the answer",
+        "closes the connection after this many bytes of the body; cut(answer): just before the response",
     ),
     (
         "end(100ms)",
-        "ends the stream in good order before the answer; the time, if any, is its `retry`",
+        "ends the stream normally before the response; the time, if any, is its `retry`",
     ),
-    ("elsewhere", "202 for the POST, and the answer on the stream that GET opened"),
-    ("drip(1,100ms)", "so many bytes of the reply at a time"),
-    ("gzip", "compresses the reply; gzip(10GiB): an answer that is that long when unpacked"),
+    ("elsewhere", "202 for the POST, and the response on the GET stream"),
+    ("drip(1,100ms)", "sends this many bytes at a time"),
+    ("gzip", "compresses the response; gzip(10GiB): a response of this size when decompressed"),
 ];
 
-/// Where such a fault may stand: at whatever is answered by an HTTP reply of its own.
-pub(super) const HTTP_MOMENTS: &[Moment] = &[
-    Moment::Call,
-    Moment::List,
-    Moment::Initialize,
-    Moment::Discover,
-    Moment::Initialized,
-    Moment::Listen,
-    Moment::Unknown,
-    Moment::Http,
-    Moment::Stream,
-    Moment::Delete,
+/// Triggers of HTTP faults: everything that gets its own HTTP response.
+pub(super) const HTTP_TRIGGERS: &[Trigger] = &[
+    Trigger::Call,
+    Trigger::List,
+    Trigger::Initialize,
+    Trigger::Discover,
+    Trigger::Initialized,
+    Trigger::Listen,
+    Trigger::Unknown,
+    Trigger::Http,
+    Trigger::Stream,
+    Trigger::Delete,
 ];
 
 impl HttpFault {
-    /// Nothing when the name is none of these.
-    pub(super) fn of(name: &str, args: &mut Args<'_>) -> Result<Option<Self>, String> {
+    /// `None` for an unknown name.
+    pub(super) fn from_name(name: &str, args: &mut Args<'_>) -> Result<Option<Self>, String> {
         Ok(Some(match name {
-            "status" => Self::Status { code: status(args)?, retry_after: args.maybe_time()? },
+            "status" => Self::Status { code: status(args)?, retry_after: args.optional_time()? },
             "redirect" => Self::Redirect { to: args.word(&TARGETS)?, code: redirection(args)? },
             "forget" => Self::Forget,
             "drop" => Self::Drop,
             "reset" => Self::Reset,
             "mute" => Self::Mute,
             "empty" => Self::Empty,
-            "type" => Self::Kind(args.word(&KINDS)?),
-            "cut" => Self::Cut(args.bytes_or("answer")?.map_or(Cut::BeforeAnswer, Cut::After)),
-            "end" => Self::End(args.maybe_time()?),
+            "type" => Self::ContentKind(args.word(&KINDS)?),
+            "cut" => Self::Cut(args.bytes_or("answer")?.map_or(Cut::BeforeResponse, Cut::After)),
+            "end" => Self::End(args.optional_time()?),
             "elsewhere" => Self::Elsewhere,
             "drip" => {
                 Self::Drip { bytes: args.count(1)?, every: args.time(Duration::from_millis(100))? }
             }
-            "gzip" => Self::Gzip(args.maybe_bytes()?),
+            "gzip" => Self::Gzip(args.optional_bytes()?),
             _ => return Ok(None),
         }))
     }
@@ -500,7 +505,7 @@ impl HttpFault {
             Self::Reset => "reset",
             Self::Mute => "mute",
             Self::Empty => "empty",
-            Self::Kind(_) => "type",
+            Self::ContentKind(_) => "type",
             Self::Cut(_) => "cut",
             Self::End(_) => "end",
             Self::Elsewhere => "elsewhere",
@@ -509,8 +514,8 @@ impl HttpFault {
         }
     }
 
-    /// Whether the request is turned away before anything is done for it.
-    pub(crate) fn refuses(&self) -> bool {
+    /// Whether the request is rejected before it runs.
+    pub(crate) fn rejects_request(&self) -> bool {
         matches!(self, Self::Status { .. } | Self::Redirect { .. } | Self::Forget)
     }
 }
@@ -519,18 +524,22 @@ fn status(args: &mut Args<'_>) -> Result<u16, String> {
     let code = args.integer(503)?;
     u16::try_from(code)
         .ok()
-        .filter(|try_from| (200..=599).contains(try_from))
-        .ok_or_else(|| format!("`{code}` is no final HTTP status"))
+        .filter(|code| (200..=599).contains(code))
+        .ok_or_else(|| format!("`{code}` is not a final HTTP status"))
 }
 
 fn redirection(args: &mut Args<'_>) -> Result<u16, String> {
     let code = args.integer(307)?;
     u16::try_from(code)
         .ok()
-        .filter(|try_from| (300..=399).contains(try_from))
-        .ok_or_else(|| format!("`{code}` is no redirect"))
+        .filter(|code| (300..=399).contains(code))
+        .ok_or_else(|| format!("`{code}` is not a redirect status"))
 }
 
-const TARGETS: Words<Target, 3> =
-    [("same", Target::Same), ("other", Target::Other), ("loop", Target::Loop)];
-const KINDS: Words<Kind, 3> = [("html", Kind::Html), ("text", Kind::Text), ("none", Kind::None)];
+const TARGETS: Choices<RedirectTarget, 3> = [
+    ("same", RedirectTarget::Same),
+    ("other", RedirectTarget::Other),
+    ("loop", RedirectTarget::Loop),
+];
+const KINDS: Choices<ContentKind, 3> =
+    [("html", ContentKind::Html), ("text", ContentKind::Text), ("none", ContentKind::None)];

@@ -1,4 +1,4 @@
-//! Tables for the grammar of plans and mixes.
+//! Table tests for the grammar of plans and mixes.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 use super::*;
 use crate::quantity::Times;
 
-/// What a plan does at the first ten times of a moment, by the names of the faults.
-fn names_at(plan: &str, moment: Moment) -> Vec<String> {
+/// Fault names at the first ten occurrences of a trigger.
+fn names_at(plan: &str, trigger: Trigger) -> Vec<String> {
     let plan = Plan::parse(plan).expect("a plan");
-    let at = |n| plan.at(moment, n).map(Fault::name).collect::<Vec<&str>>().join("+");
+    let at = |n| plan.faults_at(trigger, n).map(Fault::name).collect::<Vec<&str>>().join("+");
     (1..=10).map(at).collect()
 }
 
 #[test]
-fn a_rule_applies_to_the_times_it_names() {
+fn rule_applies_to_its_occurrences() {
     let check = |plan: &str, expected: &str| {
-        assert_eq!(names_at(plan, Moment::Call).join(","), expected, "{plan}");
+        assert_eq!(names_at(plan, Trigger::Call).join(","), expected, "{plan}");
     };
     check("", ",,,,,,,,,");
     check("call:3=exit(1)", ",,exit,,,,,,,");
@@ -30,65 +30,71 @@ fn a_rule_applies_to_the_times_it_names() {
 }
 
 #[test]
-fn a_fault_without_a_moment_stands_at_its_usual_one() {
-    let check = |plan: &str, moment: Moment, expected: Fault| {
+fn fault_without_a_trigger_uses_its_default() {
+    let check = |plan: &str, trigger: Trigger, expected: Fault| {
         let parsed = Plan::parse(plan).expect("a plan");
-        assert_eq!(parsed.at(moment, 1).collect::<Vec<_>>(), [&expected], "{plan}");
+        assert_eq!(parsed.faults_at(trigger, 1).collect::<Vec<_>>(), [&expected], "{plan}");
     };
-    check("stderr=10MiB", Moment::Call, Fault::Stderr { bytes: 10 << 20, lines: Lines::Many });
-    check("stderr=8,raw", Moment::Call, Fault::Stderr { bytes: 8, lines: Lines::None });
-    check("late", Moment::Call, Fault::Late(Duration::from_millis(200)));
-    check("ignore=term,eof", Moment::Start, Fault::Ignore(vec![Ignored::Term, Ignored::Eof]));
-    check("tree", Moment::Start, Fault::Tree(1));
-    check("escape=2", Moment::Start, Fault::Escape(2));
-    check("cursor=empty", Moment::List, Fault::Cursor(Cursor::Empty));
-    check("version=1999-01-01", Moment::Initialize, Fault::Version("1999-01-01".to_owned()));
-    check("unknown=exit(7)", Moment::Unknown, Fault::Exit(7));
-    check("nonsense=forever", Moment::Call, Fault::Nonsense(Times::Forever));
+    check("stderr=10MiB", Trigger::Call, Fault::Stderr { bytes: 10 << 20, lines: Lines::Many });
+    check("stderr=8,raw", Trigger::Call, Fault::Stderr { bytes: 8, lines: Lines::None });
+    check("late", Trigger::Call, Fault::Late(Duration::from_millis(200)));
+    check("ignore=term,eof", Trigger::Start, Fault::Ignore(vec![Ignored::Term, Ignored::Eof]));
+    check("tree", Trigger::Start, Fault::Tree(1));
+    check("escape=2", Trigger::Start, Fault::Escape(2));
+    check("cursor=empty", Trigger::List, Fault::Cursor(Cursor::Empty));
+    check("version=1999-01-01", Trigger::Initialize, Fault::Version("1999-01-01".to_owned()));
+    check("unknown=exit(7)", Trigger::Unknown, Fault::Exit(7));
+    check("nonsense=forever", Trigger::Call, Fault::Nonsense(Times::Forever));
     check(
         "start=changed(5,1ms)",
-        Moment::Start,
+        Trigger::Start,
         Fault::Changed { times: Times::Count(5), every: Duration::from_millis(1) },
     );
-    check("huge=1GiB,front", Moment::Call, Fault::Huge { bytes: 1 << 30, place: Place::Front });
+    check(
+        "huge=1GiB,front",
+        Trigger::Call,
+        Fault::Huge { bytes: 1 << 30, place: HugePlacement::Front },
+    );
 }
 
 #[test]
-fn a_plan_that_cannot_be_followed_says_why() {
+fn invalid_plan_is_explained() {
     let check = |plan: &str, expected: &str| {
         let error = Plan::parse(plan).expect_err("no plan");
         assert_eq!(error.to_string(), expected);
     };
-    check("call:3", "in `call:3`: say what goes wrong, as in `call=exit(1)`");
-    check("call=", "in `call=`: say what goes wrong, as in `call=exit(1)`");
+    check("call:3", "in `call:3`: expected a fault, as in `call=exit(1)`");
+    check("call=", "in `call=`: expected a fault, as in `call=exit(1)`");
     check("call:0=dup", "in `call:0=dup`: counting starts at 1");
-    check("call:x=dup", "in `call:x=dup`: `x` is no whole number");
+    check("call:x=dup", "in `call:x=dup`: `x` is not an integer");
     check("call:every=0=dup", "in `call:every=0=dup`: counting starts at 1");
-    check("call:5-3=dup", "in `call:5-3=dup`: the range 5-3 runs backwards");
-    check("exit(1", "in `exit(1`: `exit(1` lacks its closing parenthesis");
-    check("exit(300)", "in `exit(300)`: `300` is no exit code; codes are 0 to 255");
-    check("late=5", "in `late=5`: `5` is no time; write `200ms`, `2s` or `1m`");
+    check("call:5-3=dup", "in `call:5-3=dup`: the range 5-3 is reversed");
+    check("exit(1", "in `exit(1`: `exit(1` has no closing parenthesis");
+    check("exit(300)", "in `exit(300)`: `300` is not an exit code; codes are 0 to 255");
+    check("late=5", "in `late=5`: `5` is not a duration; write `200ms`, `2s` or `1m`");
     check("stderr", "in `stderr`: `stderr` needs a size, as in `stderr(10MiB)`");
-    check("dup(2)", "in `dup(2)`: `dup` has no use for `2`");
+    check("dup(2)", "in `dup(2)`: `dup` does not take `2`");
     check("hold=0", "in `hold=0`: `hold` needs at least 1");
     check(
         "id=odd",
-        "in `id=odd`: `id` does not know `odd`; known: zero, text, float, unknown, null",
+        "in `id=odd`: `id` has no option `odd`; expected one of zero, text, float, unknown, null",
     );
     check("ignore", "in `ignore`: `ignore` needs an argument, as in `ignore(term,eof)`");
-    check("start=dup", "in `start=dup`: `dup` changes an answer, and at `start` there is none");
-    check("eof=half", "in `eof=half`: `half` changes an answer, and at `eof` there is none");
+    check("start=dup", "in `start=dup`: `dup` changes a response, and `start` has none");
+    check("eof=half", "in `eof=half`: `half` changes a response, and `eof` has none");
     check(
         "call=version(1)",
-        "in `call=version(1)`: `version` stands at `initialize` or `discover`, not at `call`",
+        "in `call=version(1)`: `version` is allowed at `initialize` or `discover`, not at `call`",
     );
-    check("dup; call=tree", "in `call=tree`: `tree` stands at `start`, not at `call`");
+    check("dup; call=tree", "in `call=tree`: `tree` is allowed at `start`, not at `call`");
     let unknown = Plan::parse("explode").expect_err("no plan").to_string();
-    assert!(unknown.starts_with("in `explode`: no fault or moment `explode`; faults: ok, late,"));
+    assert!(
+        unknown.starts_with("in `explode`: unknown fault or trigger `explode`; faults: ok, late,")
+    );
 }
 
 #[test]
-fn the_help_shows_every_fault_as_it_is_parsed() {
+fn help_examples_parse() {
     for (example, _) in FAULTS.iter().chain(HTTP_FAULTS) {
         let fault = Fault::parse(example).expect(example);
         assert!(example.starts_with(fault.name()), "{example} is named {}", fault.name());
@@ -97,10 +103,10 @@ fn the_help_shows_every_fault_as_it_is_parsed() {
 }
 
 #[test]
-fn a_mix_follows_its_weights_and_its_seed() {
+fn mix_follows_weights_and_seed() {
     let text = "ok=80,exit=5,hang=5,garbage(ansi,2)=5,late=3,dup=2";
     let tally = |seed: u64| {
-        let mix = Mix::parse(text, seed).expect("a mix");
+        let mix = FaultMix::parse(text, seed).expect("a mix");
         let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
         for number in 1..=100_000 {
             *counts.entry(mix.pick(number).name()).or_default() += 1;
@@ -117,12 +123,12 @@ fn a_mix_follows_its_weights_and_its_seed() {
 }
 
 #[test]
-fn a_bad_mix_says_why() {
+fn invalid_mix_is_explained() {
     let check = |text: &str, expected: &str| {
-        assert_eq!(Mix::parse(text, 0), Err(expected.to_owned()));
+        assert_eq!(FaultMix::parse(text, 0), Err(expected.to_owned()));
     };
     check("ok", "`ok` has no weight, as in `ok=80`");
-    check("ok=x", "`x` is no whole number");
+    check("ok=x", "`x` is not an integer");
     check("ok=0", "a mix needs at least one weight above 0");
     check("tree=5", "`tree` cannot happen at a call");
 }

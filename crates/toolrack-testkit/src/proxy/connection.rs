@@ -1,6 +1,6 @@
-//! One connection through the proxy: bytes both ways, delayed, slowed, corrupted and broken off as they should be.
+//! One proxied connection: delay, throttling, corruption and cuts in both directions.
 //!
-//! **Invariant:** at most `MAX_QUEUED` bytes wait each way; then the sender waits, as on a slow network.
+//! **Invariant:** at most `MAX_QUEUED` bytes wait per direction; then the sender blocks, as on a slow network.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -9,37 +9,37 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::impairments::{Ills, Way};
+use super::impairments::{Direction, Impairments};
 use crate::timer::now;
 
 const MAX_QUEUED: usize = 256 * 1024;
 const CHUNK: usize = 16 * 1024;
-/// How often a connection looks whether the plan has changed.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Interval between two checks for a new plan.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How a connection ended.
+/// How a connection is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Ending {
+pub(super) enum CloseKind {
     Closed,
     Cut,
     Reset,
 }
 
-/// Both ends of a connection, and what is on its way between them.
-pub(super) struct Pump {
+/// Both ends of a connection and the bytes in transit.
+pub(super) struct ProxiedConnection {
     up: Flow,
     down: Flow,
 }
 
-/// Bytes that go one way.
+/// Bytes in one direction.
 struct Flow {
     from: TcpStream,
     to: TcpStream,
     queue: VecDeque<(Instant, Vec<u8>)>,
     n_queued: usize,
-    /// Bytes since the plan last changed, which is what plans count.
+    /// Bytes since the last plan change; plans count these.
     n_passed: u64,
-    /// What may be written already at the present rate, and since when that is counted.
+    /// Token bucket: bytes that may be written now, and when it was last refilled.
     allowance: f64,
     counted_at: Instant,
     input: Input,
@@ -48,12 +48,12 @@ struct Flow {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Input {
     Open,
-    /// Nothing more comes; what waits is still delivered.
+    /// No more input; queued bytes are still delivered.
     Ended,
     Delivered,
 }
 
-impl Pump {
+impl ProxiedConnection {
     pub(super) fn new(client: TcpStream, server: TcpStream) -> io::Result<Self> {
         for stream in [&client, &server] {
             stream.set_nonblocking(true)?;
@@ -64,65 +64,69 @@ impl Pump {
         Ok(Self { up, down })
     }
 
-    /// Counts from here, because the plan has changed.
+    /// Restarts the byte counts after a plan change.
     pub(super) fn restart_counts(&mut self) {
         self.up.n_passed = 0;
         self.down.n_passed = 0;
     }
 
-    /// Moves what can be moved and waits a little; says how the connection ended once it has.
-    pub(super) fn step(&mut self, ills: &Ills) -> Option<Ending> {
-        for (flow, way) in [(&mut self.up, Way::Up), (&mut self.down, Way::Down)] {
-            let moved = flow.take(ills).and_then(|()| flow.give(ills, way));
+    /// Moves available bytes and waits briefly; returns how the connection ended, once it has.
+    pub(super) fn step(&mut self, impairments: &Impairments) -> Option<CloseKind> {
+        for (flow, direction) in
+            [(&mut self.up, Direction::Upstream), (&mut self.down, Direction::Downstream)]
+        {
+            let moved = flow
+                .read_available(impairments)
+                .and_then(|()| flow.write_due(impairments, direction));
             match moved {
                 Ok(None) => (),
-                Ok(Some(ending)) => return Some(ending),
-                // One side has gone without a good-bye; the other learns it in the same way.
-                Err(_) => return Some(Ending::Reset),
+                Ok(Some(close_kind)) => return Some(close_kind),
+                // One side was reset; reset the other as well.
+                Err(_) => return Some(CloseKind::Reset),
             }
         }
         if self.up.input == Input::Delivered && self.down.input == Input::Delivered {
-            return Some(Ending::Closed);
+            return Some(CloseKind::Closed);
         }
-        self.wait(ills);
+        self.wait(impairments);
         None
     }
 
-    /// Ends both connections.
-    pub(super) fn end(self, ending: Ending) {
+    /// Closes both connections.
+    pub(super) fn end(self, close_kind: CloseKind) {
         for stream in [&self.up.from, &self.down.from] {
-            // Either may be gone already.
-            match ending {
-                Ending::Reset => {
+            // Either may be closed already.
+            match close_kind {
+                CloseKind::Reset => {
                     let linger = Some(Duration::ZERO);
                     rustix::net::sockopt::set_socket_linger(stream, linger).unwrap_or_default();
                 }
-                Ending::Cut | Ending::Closed => {
+                CloseKind::Cut | CloseKind::Closed => {
                     stream.shutdown(Shutdown::Both).unwrap_or_default();
                 }
             }
         }
     }
 
-    fn wait(&self, ills: &Ills) {
+    fn wait(&self, impairments: &Impairments) {
         let mut fds = Vec::with_capacity(4);
-        let mut patience = LOOK_EVERY;
+        let mut timeout = POLL_INTERVAL;
         for flow in [&self.up, &self.down] {
             if flow.input == Input::Open && flow.n_queued < MAX_QUEUED {
                 fds.push(PollFd::new(&flow.from, PollFlags::IN));
             }
-            let due = flow.queue.front().filter(|_| !ills.hole);
+            let due = flow.queue.front().filter(|_| !impairments.black_hole);
             let Some((due, _)) = due else { continue };
             let left = due.saturating_duration_since(now());
-            if left.is_zero() && ills.bytes_per_second.is_none() {
+            if left.is_zero() && impairments.bytes_per_second.is_none() {
                 fds.push(PollFd::new(&flow.to, PollFlags::OUT));
             } else {
-                patience = patience.min(left.max(Duration::from_millis(1)));
+                timeout = timeout.min(left.max(Duration::from_millis(1)));
             }
         }
-        let nanos = i64::from(patience.subsec_nanos());
+        let nanos = i64::from(timeout.subsec_nanos());
         let timeout = Timespec { tv_sec: 0, tv_nsec: nanos };
-        // An interrupted wait is a short one.
+        // An interrupted wait is just shorter.
         poll(&mut fds, Some(&timeout)).unwrap_or_default();
     }
 }
@@ -141,31 +145,37 @@ impl Flow {
         }
     }
 
-    fn take(&mut self, ills: &Ills) -> io::Result<()> {
+    fn read_available(&mut self, impairments: &Impairments) -> io::Result<()> {
         let mut chunk = [0; CHUNK];
         while self.input == Input::Open && self.n_queued < MAX_QUEUED {
             match self.from.read(&mut chunk) {
                 Ok(0) => self.input = Input::Ended,
-                Ok(_) if ills.hole => (),
+                Ok(_) if impairments.black_hole => (),
                 Ok(n_bytes) => {
                     let bytes = chunk.get(..n_bytes).unwrap_or_default().to_vec();
                     self.n_queued += n_bytes;
-                    self.queue.push_back((now() + ills.delay, bytes));
+                    self.queue.push_back((now() + impairments.delay, bytes));
                 }
-                Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => break,
-                Err(fault) if fault.kind() == io::ErrorKind::Interrupted => (),
-                Err(fault) => return Err(fault),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
+                Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    fn give(&mut self, ills: &Ills, way: Way) -> io::Result<Option<Ending>> {
-        let of_this_way = |ill: Option<(u64, Way)>| ill.filter(|ill| ill.1 == way).map(|ill| ill.0);
-        let (cut, reset) = (of_this_way(ills.cut), of_this_way(ills.reset));
-        self.earn(ills.bytes_per_second);
+    fn write_due(
+        &mut self,
+        impairments: &Impairments,
+        direction: Direction,
+    ) -> io::Result<Option<CloseKind>> {
+        let limit_of = |impairment: Option<(u64, Direction)>| {
+            impairment.filter(|limit| limit.1 == direction).map(|limit| limit.0)
+        };
+        let (cut, reset) = (limit_of(impairments.cut), limit_of(impairments.reset));
+        self.refill_allowance(impairments.bytes_per_second);
         while let Some((due, bytes)) = self.queue.front_mut() {
-            if ills.hole || *due > now() {
+            if impairments.black_hole || *due > now() {
                 return Ok(None);
             }
             let mut room = bytes.len();
@@ -174,30 +184,30 @@ impl Flow {
                 room = room.min(usize::try_from(left).unwrap_or(usize::MAX));
             }
             if room == 0 {
-                let ending = if reset.is_some_and(|reset| reset <= self.n_passed) {
-                    Ending::Reset
+                let close_kind = if reset.is_some_and(|reset| reset <= self.n_passed) {
+                    CloseKind::Reset
                 } else {
-                    Ending::Cut
+                    CloseKind::Cut
                 };
-                return Ok(Some(ending));
+                return Ok(Some(close_kind));
             }
-            if ills.bytes_per_second.is_some() {
-                room = room.min(whole(self.allowance));
+            if impairments.bytes_per_second.is_some() {
+                room = room.min(whole_bytes(self.allowance));
             }
             if room == 0 {
                 return Ok(None);
             }
             let mut piece = bytes.get(..room).unwrap_or_default().to_vec();
-            let wrong = of_this_way(ills.corrupt)
-                .and_then(|of_this_way| of_this_way.checked_sub(self.n_passed));
-            let wrong = wrong.and_then(|wrong| usize::try_from(wrong).ok());
-            if let Some(byte) = wrong.and_then(|wrong| piece.get_mut(wrong)) {
+            let invalid =
+                limit_of(impairments.corrupt).and_then(|offset| offset.checked_sub(self.n_passed));
+            let invalid = invalid.and_then(|invalid| usize::try_from(invalid).ok());
+            if let Some(byte) = invalid.and_then(|invalid| piece.get_mut(invalid)) {
                 *byte ^= 0x04;
             }
             let written = match self.to.write(&piece) {
                 Ok(written) => written,
-                Err(fault) if fault.kind() == io::ErrorKind::WouldBlock => return Ok(None),
-                Err(fault) => return Err(fault),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(error),
             };
             bytes.drain(..written);
             if bytes.is_empty() {
@@ -205,7 +215,7 @@ impl Flow {
             }
             self.n_queued -= written;
             self.n_passed += written as u64;
-            self.spend(written);
+            self.use_allowance(written);
         }
         if self.input == Input::Ended {
             self.input = Input::Delivered;
@@ -215,8 +225,8 @@ impl Flow {
         Ok(None)
     }
 
-    /// Adds what the time since the last look allows, and no more than a second's worth in all.
-    fn earn(&mut self, rate: Option<u64>) {
+    /// Refills the token bucket for the elapsed time, up to one second's worth.
+    fn refill_allowance(&mut self, rate: Option<u64>) {
         let since = now().saturating_duration_since(self.counted_at);
         self.counted_at += since;
         let Some(rate) = rate.and_then(|rate| u32::try_from(rate).ok()).map(f64::from) else {
@@ -225,13 +235,13 @@ impl Flow {
         self.allowance = (self.allowance + rate * since.as_secs_f64()).min(rate);
     }
 
-    fn spend(&mut self, n_bytes: usize) {
+    fn use_allowance(&mut self, n_bytes: usize) {
         let spent = u32::try_from(n_bytes).map_or(0.0, f64::from);
         self.allowance = (self.allowance - spent).max(0.0);
     }
 }
 
-/// The whole bytes of an allowance.
-fn whole(allowance: f64) -> usize {
+/// Rounds an allowance down to bytes.
+fn whole_bytes(allowance: f64) -> usize {
     usize::try_from(Duration::from_secs_f64(allowance.max(0.0)).as_secs()).unwrap_or(usize::MAX)
 }

@@ -1,75 +1,75 @@
-//! What a chaos proxy does to its connections: text in, data out; nothing here acts.
+//! Network impairments of the chaos proxy: plan parser and sampling. No effects.
 //!
-//! **Invariant:** the same seed, plan and number of a connection give the same ills.
+//! **Invariant:** the same seed, plan and connection number give the same impairments.
 
 use std::time::Duration;
 
-use crate::plan::scatter;
+use crate::plan::splitmix64;
 use crate::quantity;
 
-/// What is wrong with the network; the empty plan is a healthy one.
+/// Impairments of the network; the default plan has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProxyPlan {
-    ills: Vec<Ill>,
-    /// How many connections of a hundred are ill.
+    impairments: Vec<Impairment>,
+    /// Percentage of connections that are impaired.
     percent: Option<u64>,
 }
 
-/// One thing that is wrong, with its amount still to be drawn.
+/// One impairment before sampling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ill {
+enum Impairment {
     Delay { least: Duration, spread: Duration },
     Slow(u64),
-    Cut(Break),
-    Reset(Break),
-    Corrupt(Break),
+    Cut(ByteOffset),
+    Reset(ByteOffset),
+    Corrupt(ByteOffset),
     Refuse,
-    Hole,
+    BlackHole,
 }
 
-/// After how many bytes, and which way they go.
+/// Byte range and direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Break {
+struct ByteOffset {
     from: u64,
     to: u64,
-    way: Way,
+    direction: Direction,
 }
 
-/// The direction of bytes.
+/// Direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Direction {
     /// From the server to the client.
-    Down,
-    Up,
+    Downstream,
+    Upstream,
 }
 
-/// What one connection suffers from.
+/// Sampled impairments of one connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Ills {
+pub(super) struct Impairments {
     pub(super) delay: Duration,
     pub(super) bytes_per_second: Option<u64>,
-    pub(super) cut: Option<(u64, Way)>,
-    pub(super) reset: Option<(u64, Way)>,
-    pub(super) corrupt: Option<(u64, Way)>,
-    pub(super) hole: bool,
+    pub(super) cut: Option<(u64, Direction)>,
+    pub(super) reset: Option<(u64, Direction)>,
+    pub(super) corrupt: Option<(u64, Direction)>,
+    pub(super) black_hole: bool,
 }
 
-/// An example of each ill, and what it does.
-pub(super) const ILLS: &[(&str, &str)] = &[
-    ("delay(20ms,10ms)", "holds bytes back that long, each way, and up to the second time more"),
-    ("slow(1KiB)", "lets so many bytes a second through, each way"),
-    ("cut(1000)", "closes the connection after so many bytes from the server"),
-    ("reset(0)", "resets the connection (RST) after so many bytes from the server"),
-    ("corrupt(100)", "flips a bit of the byte after so many from the server"),
+/// Example of each impairment, and its effect.
+pub(super) const IMPAIRMENTS: &[(&str, &str)] = &[
+    ("delay(20ms,10ms)", "delays bytes in both directions, plus up to the second time"),
+    ("slow(1KiB)", "limits bytes per second in both directions"),
+    ("cut(1000)", "closes the connection after this many bytes from the server"),
+    ("reset(0)", "resets the connection (RST) after this many bytes from the server"),
+    ("corrupt(100)", "flips a bit after this many bytes from the server"),
     ("refuse", "refuses new connections"),
-    ("hole", "accepts connections and swallows everything"),
-    ("chance(30)", "only so many connections of a hundred are ill; not for `refuse`"),
+    ("hole", "accepts connections and drops everything"),
+    ("chance(30)", "impairs only this percentage of connections; not for `refuse`"),
 ];
 
 impl ProxyPlan {
-    /// Reads ills separated by `;`, as in `delay(20ms); cut(100-5000)`.
+    /// Parses impairments separated by `;`, as in `delay(20ms); cut(100-5000)`.
     ///
-    /// Says what is wrong with a text that is no plan.
+    /// The error explains an invalid plan.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut plan = Self::default();
         for rule in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
@@ -77,7 +77,7 @@ impl ProxyPlan {
                 None => (rule, ""),
                 Some((name, rest)) => {
                     let args = rest.strip_suffix(')');
-                    (name, args.ok_or_else(|| format!("`{rule}` lacks its closing parenthesis"))?)
+                    (name, args.ok_or_else(|| format!("`{rule}` has no closing parenthesis"))?)
                 }
             };
             let args: Vec<&str> =
@@ -88,91 +88,91 @@ impl ProxyPlan {
     }
 
     fn add(&mut self, name: &str, args: &[&str]) -> Result<(), String> {
-        let ill = match (name, args) {
+        let impairment = match (name, args) {
             ("delay", [least]) => {
-                Ill::Delay { least: quantity::time(least)?, spread: Duration::ZERO }
+                Impairment::Delay { least: quantity::time(least)?, spread: Duration::ZERO }
             }
             ("delay", [least, spread]) => {
-                Ill::Delay { least: quantity::time(least)?, spread: quantity::time(spread)? }
+                Impairment::Delay { least: quantity::time(least)?, spread: quantity::time(spread)? }
             }
             ("slow", [rate]) => match quantity::bytes(rate)? {
-                0 => return Err("nothing a second is a `hole`".to_owned()),
-                rate => Ill::Slow(rate),
+                0 => return Err("a rate of 0 is a `hole`".to_owned()),
+                rate => Impairment::Slow(rate),
             },
-            ("cut", args) => Ill::Cut(Break::parse(args)?),
-            ("reset", args) => Ill::Reset(Break::parse(args)?),
-            ("corrupt", args) => Ill::Corrupt(Break::parse(args)?),
-            ("refuse", []) => Ill::Refuse,
-            ("hole", []) => Ill::Hole,
+            ("cut", args) => Impairment::Cut(ByteOffset::parse(args)?),
+            ("reset", args) => Impairment::Reset(ByteOffset::parse(args)?),
+            ("corrupt", args) => Impairment::Corrupt(ByteOffset::parse(args)?),
+            ("refuse", []) => Impairment::Refuse,
+            ("hole", []) => Impairment::BlackHole,
             ("chance", [percent]) => {
                 let percent = quantity::count(percent)?;
                 if percent > 100 {
-                    return Err("there are no more than 100 of a hundred".to_owned());
+                    return Err("the percentage is at most 100".to_owned());
                 }
                 self.percent = Some(percent);
                 return Ok(());
             }
             _ => {
-                let known: Vec<&str> = ILLS.iter().map(|(example, _)| *example).collect();
+                let known: Vec<&str> = IMPAIRMENTS.iter().map(|(example, _)| *example).collect();
                 return Err(format!("write {}", known.join(", ")));
             }
         };
-        self.ills.push(ill);
+        self.impairments.push(impairment);
         Ok(())
     }
 
     pub(super) fn refuses(&self) -> bool {
-        self.ills.contains(&Ill::Refuse)
+        self.impairments.contains(&Impairment::Refuse)
     }
 
-    /// What the connection with this number suffers from.
-    pub(super) fn draw(&self, seed: u64, number: u64) -> Ills {
-        let mut ills = Ills::default();
-        let mut dice = scatter(seed ^ scatter(number));
+    /// Samples the impairments of the connection with this number.
+    pub(super) fn sample(&self, seed: u64, number: u64) -> Impairments {
+        let mut impairments = Impairments::default();
+        let mut dice = splitmix64(seed ^ splitmix64(number));
         let mut roll = |sides: u64| {
-            dice = scatter(dice);
+            dice = splitmix64(dice);
             if sides == 0 { 0 } else { dice % sides }
         };
         if self.percent.is_some_and(|percent| roll(100) >= percent) {
-            return ills;
+            return impairments;
         }
-        for ill in &self.ills {
-            match ill {
-                Ill::Delay { least, spread } => {
+        for impairment in &self.impairments {
+            match impairment {
+                Impairment::Delay { least, spread } => {
                     let micros = u64::try_from(spread.as_micros()).unwrap_or(u64::MAX);
-                    ills.delay = *least + Duration::from_micros(roll(micros));
+                    impairments.delay = *least + Duration::from_micros(roll(micros));
                 }
-                Ill::Slow(rate) => ills.bytes_per_second = Some(*rate),
-                Ill::Cut(at) => ills.cut = Some(at.draw(&mut roll)),
-                Ill::Reset(at) => ills.reset = Some(at.draw(&mut roll)),
-                Ill::Corrupt(at) => ills.corrupt = Some(at.draw(&mut roll)),
-                Ill::Hole => ills.hole = true,
-                Ill::Refuse => (),
+                Impairment::Slow(rate) => impairments.bytes_per_second = Some(*rate),
+                Impairment::Cut(at) => impairments.cut = Some(at.sample(&mut roll)),
+                Impairment::Reset(at) => impairments.reset = Some(at.sample(&mut roll)),
+                Impairment::Corrupt(at) => impairments.corrupt = Some(at.sample(&mut roll)),
+                Impairment::BlackHole => impairments.black_hole = true,
+                Impairment::Refuse => (),
             }
         }
-        ills
+        impairments
     }
 }
 
-impl Break {
+impl ByteOffset {
     fn parse(args: &[&str]) -> Result<Self, String> {
-        let (bytes, way) = match args {
-            [] => ("0", Way::Down),
-            [bytes] | [bytes, "down"] => (*bytes, Way::Down),
-            [bytes, "up"] => (*bytes, Way::Up),
+        let (bytes, direction) = match args {
+            [] => ("0", Direction::Downstream),
+            [bytes] | [bytes, "down"] => (*bytes, Direction::Downstream),
+            [bytes, "up"] => (*bytes, Direction::Upstream),
             _ => return Err("write a size or a range of sizes, then `up` or `down`".to_owned()),
         };
         let (from, to) = bytes.split_once('-').unwrap_or((bytes, bytes));
         let (from, to) = (quantity::bytes(from)?, quantity::bytes(to)?);
         if to < from {
-            Err(format!("{from}-{to} runs backwards"))
+            Err(format!("{from}-{to} is reversed"))
         } else {
-            Ok(Self { from, to, way })
+            Ok(Self { from, to, direction })
         }
     }
 
-    fn draw(self, roll: &mut impl FnMut(u64) -> u64) -> (u64, Way) {
-        (self.from + roll((self.to - self.from).saturating_add(1)), self.way)
+    fn sample(self, roll: &mut impl FnMut(u64) -> u64) -> (u64, Direction) {
+        (self.from + roll((self.to - self.from).saturating_add(1)), self.direction)
     }
 }
 
@@ -181,46 +181,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_is_drawn_for_each_connection() {
-        let check = |plan: &str, expected: Ills| {
-            assert_eq!(ProxyPlan::parse(plan).expect(plan).draw(7, 1), expected, "{plan}");
+    fn impairments_are_sampled_per_connection() {
+        let check = |plan: &str, expected: Impairments| {
+            assert_eq!(ProxyPlan::parse(plan).expect(plan).sample(7, 1), expected, "{plan}");
         };
-        let none = Ills::default;
+        let none = Impairments::default;
         check("", none());
-        check("delay(20ms)", Ills { delay: Duration::from_millis(20), ..none() });
-        check("slow(1KiB); hole", Ills { bytes_per_second: Some(1024), hole: true, ..none() });
-        check("cut(5)", Ills { cut: Some((5, Way::Down)), ..none() });
-        check("reset", Ills { reset: Some((0, Way::Down)), ..none() });
-        check("corrupt(9,up)", Ills { corrupt: Some((9, Way::Up)), ..none() });
+        check("delay(20ms)", Impairments { delay: Duration::from_millis(20), ..none() });
+        check(
+            "slow(1KiB); hole",
+            Impairments { bytes_per_second: Some(1024), black_hole: true, ..none() },
+        );
+        check("cut(5)", Impairments { cut: Some((5, Direction::Downstream)), ..none() });
+        check("reset", Impairments { reset: Some((0, Direction::Downstream)), ..none() });
+        check("corrupt(9,up)", Impairments { corrupt: Some((9, Direction::Upstream)), ..none() });
         check("hole; chance(0)", none());
         check("refuse", none());
         assert!(ProxyPlan::parse("refuse").expect("a plan").refuses());
-        for (example, _) in ILLS {
+        for (example, _) in IMPAIRMENTS {
             ProxyPlan::parse(example).expect(example);
         }
     }
 
     #[test]
-    fn amounts_differ_by_connection_and_seed_but_not_by_run() {
+    fn sampling_depends_on_connection_and_seed_only() {
         let plan = ProxyPlan::parse("cut(10-1000); delay(0ms,50ms); chance(50)").expect("a plan");
-        let drawn = |seed| -> Vec<Ills> { (0..200).map(|value| plan.draw(seed, value)).collect() };
+        let drawn = |seed| -> Vec<Impairments> {
+            (0..200).map(|number| plan.sample(seed, number)).collect()
+        };
         assert_eq!(drawn(1), drawn(1));
         assert_ne!(drawn(1), drawn(2));
-        let ill: Vec<u64> =
+        let impairment: Vec<u64> =
             drawn(1).iter().filter_map(|drawn| drawn.cut).map(|(at, _)| at).collect();
-        assert!((60..140).contains(&ill.len()), "{} of 200", ill.len());
-        assert!(ill.iter().all(|ill| (10..=1000).contains(ill)), "{ill:?}");
+        assert!((60..140).contains(&impairment.len()), "{} of 200", impairment.len());
+        assert!(impairment.iter().all(|offset| (10..=1000).contains(offset)), "{impairment:?}");
     }
 
     #[test]
-    fn a_wrong_plan_says_why() {
+    fn invalid_proxy_plan_is_explained() {
         let check = |plan: &str, expected: &str| {
             assert_eq!(ProxyPlan::parse(plan), Err(expected.to_owned()));
         };
-        check("cut(1", "`cut(1` lacks its closing parenthesis");
-        check("cut(9-3)", "in `cut(9-3)`: 9-3 runs backwards");
-        check("slow(0)", "in `slow(0)`: nothing a second is a `hole`");
-        check("chance(101)", "in `chance(101)`: there are no more than 100 of a hundred");
+        check("cut(1", "`cut(1` has no closing parenthesis");
+        check("cut(9-3)", "in `cut(9-3)`: 9-3 is reversed");
+        check("slow(0)", "in `slow(0)`: a rate of 0 is a `hole`");
+        check("chance(101)", "in `chance(101)`: the percentage is at most 100");
         assert!(
             ProxyPlan::parse("explode").expect_err("no plan").starts_with("in `explode`: write")
         );

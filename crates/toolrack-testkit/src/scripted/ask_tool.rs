@@ -1,7 +1,7 @@
-//! The tool `ask`, which needs something of the client before it can answer.
+//! Tool `ask`, which needs input from the client before it can answer.
 //!
-//! The legacy era sends a request and waits. 2026-07-28 answers `input_required` and is called again; all that the
-//! next round must know travels in `requestState`, sealed so that one changed byte is noticed.
+//! The legacy era sends a request and waits. 2026-07-28 answers `input_required` and is called again; the state of
+//! the next round travels in `requestState`, with a checksum that detects any change.
 
 use std::sync::{Arc, PoisonError};
 
@@ -9,88 +9,96 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::client::Ticket;
+use super::client::PendingRequest;
 use super::server::Server;
 use super::tools;
-use crate::jsonrpc::error_code;
-use crate::jsonrpc::{Answer, Params, Refusal};
+use crate::jsonrpc::{Params, Response, RpcError, error_code};
 use crate::revision::Era;
 
-/// Characters that careless clients change on the way back.
+/// Characters that careless clients change when they echo the state.
 const HARD_TO_COPY: &str = "\"\\/ é\u{2028}\u{1f600} \t</script>";
 
 #[derive(Debug, Deserialize)]
 struct Arguments {
     kind: String,
-    /// How many times a modern client is asked.
+    /// Number of rounds for a modern client.
     #[serde(default)]
     rounds: Option<u64>,
-    /// Asks even a client that declared no such capability.
+    /// Ask even without the client capability.
     #[serde(default)]
     force: bool,
 }
 
 impl Server {
-    pub(super) fn ask(self: &Arc<Self>, ticket: Ticket, arguments: &str, params: &Params<'_>) {
-        let answer = match tools::read::<Arguments>(arguments) {
-            Err(refusal) => Answer::Refused(refusal),
-            Ok(arguments) if ticket.era() == Era::Legacy => {
-                return self.ask_by_request(ticket, &arguments);
+    pub(super) fn call_ask(
+        self: &Arc<Self>,
+        pending: PendingRequest,
+        arguments: &str,
+        params: &Params<'_>,
+    ) {
+        let response = match tools::parse_arguments::<Arguments>(arguments) {
+            Err(rpc_error) => Response::Error(rpc_error),
+            Ok(arguments) if pending.era() == Era::Legacy => {
+                return self.ask_by_server_request(pending, &arguments);
             }
             Ok(arguments) => ask_by_rounds(&arguments, params).into(),
         };
-        self.settle(ticket, answer);
+        self.respond(pending, response);
     }
 
-    fn ask_by_request(self: &Arc<Self>, ticket: Ticket, arguments: &Arguments) {
-        let Some((method, params)) = question(&arguments.kind) else {
-            let said = format!("there is no way to ask for `{}`", arguments.kind);
-            return self.settle(ticket, Answer::tool_failure(&said));
+    fn ask_by_server_request(self: &Arc<Self>, pending: PendingRequest, arguments: &Arguments) {
+        let Some((method, params)) = client_request_for(&arguments.kind) else {
+            let text = format!("there is no way to ask for `{}`", arguments.kind);
+            return self.respond(pending, Response::tool_error(&text));
         };
-        let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-        let id = self.ask_client(ticket.outlet(), method, params.as_ref());
-        ticket.keep_open(Some(id));
-        asking.push((id, ticket));
+        let mut awaiting_client =
+            self.awaiting_client.lock().unwrap_or_else(PoisonError::into_inner);
+        let id = self.request_client(pending.sink(), method, params.as_ref());
+        pending.register_open(Some(id));
+        awaiting_client.push((id, pending));
     }
 
-    /// Takes the client's response to a request of ours and answers the call that waited for it.
-    pub(super) fn answered(
+    /// Handles a response of the client and answers the call that waits for it.
+    pub(super) fn handle_response(
         self: &Arc<Self>,
         id: &RawValue,
         result: Option<&RawValue>,
         error: Option<&RawValue>,
     ) {
-        let ticket = {
-            let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
-            let place = asking.iter().position(|(asked, _)| asked.to_string() == id.get());
-            place.map(|place| asking.swap_remove(place).1)
+        let pending = {
+            let mut awaiting_client =
+                self.awaiting_client.lock().unwrap_or_else(PoisonError::into_inner);
+            let index = awaiting_client
+                .iter()
+                .position(|(client_request, _)| client_request.to_string() == id.get());
+            index.map(|index| awaiting_client.swap_remove(index).1)
         };
-        let Some(ticket) = ticket else { return };
-        if ticket.finish().is_none() {
+        let Some(pending) = pending else { return };
+        if pending.finish().is_none() {
             return;
         }
-        let said = match (result, error) {
+        let text = match (result, error) {
             (_, Some(error)) => format!(r#"{{"error":{}}}"#, error.get()),
             (result, None) => format!(r#"{{"result":{}}}"#, result.map_or("null", RawValue::get)),
         };
-        let outlet = Arc::clone(&ticket.origin.outlet);
-        self.settle(ticket, Answer::text(&said));
-        outlet.flush();
+        let sink = Arc::clone(&pending.context.sink);
+        self.respond(pending, Response::text(&text));
+        sink.flush();
     }
 }
 
-fn ask_by_rounds(arguments: &Arguments, params: &Params<'_>) -> Result<Answer, Refusal> {
+fn ask_by_rounds(arguments: &Arguments, params: &Params<'_>) -> Result<Response, RpcError> {
     let Arguments { kind, rounds, force } = arguments;
     let rounds = rounds.unwrap_or(1);
     let question = match kind.as_str() {
         "state" => None,
-        "roots" | "sampling" | "elicitation" => question(kind),
-        _ => return Ok(Answer::tool_failure(&format!("there is no way to ask for `{kind}`"))),
+        "roots" | "sampling" | "elicitation" => client_request_for(kind),
+        _ => return Ok(Response::tool_error(&format!("there is no way to ask for `{kind}`"))),
     };
     if !force && question.is_some() && !params.meta.declares(kind) {
         let mut required = serde_json::Map::new();
         required.insert(kind.clone(), json!({}));
-        return Err(Refusal {
+        return Err(RpcError {
             code: error_code::MISSING_CLIENT_CAPABILITY,
             message: format!("the client declares no `{kind}`"),
             data: Some(json!({ "requiredCapabilities": required })),
@@ -98,16 +106,15 @@ fn ask_by_rounds(arguments: &Arguments, params: &Params<'_>) -> Result<Answer, R
     }
     let done = match &params.request_state {
         None => 0,
-        Some(state) => unseal(state, kind)?,
+        Some(state) => verify_state(state, kind)?,
     };
-    let response =
-        params.input_responses.as_ref().and_then(|input_responses| input_responses.get("answer"));
-    // A round whose answer is missing is asked again rather than refused.
+    let response = params.input_responses.as_ref().and_then(|responses| responses.get("answer"));
+    // A round without its response is repeated rather than rejected.
     let done = if question.is_some() && response.is_none() { done.saturating_sub(1) } else { done };
     if done >= rounds {
-        return Ok(Answer::text(&json!({ "result": response }).to_string()));
+        return Ok(Response::text(&json!({ "result": response }).to_string()));
     }
-    let mut members = json!({ "requestState": seal(done + 1, kind) });
+    let mut members = json!({ "requestState": sign_state(done + 1, kind) });
     if let (Some((method, params)), Some(members)) = (question, members.as_object_mut()) {
         let mut request = json!({ "method": method });
         if let (Some(params), Some(request)) = (params, request.as_object_mut()) {
@@ -115,11 +122,11 @@ fn ask_by_rounds(arguments: &Arguments, params: &Params<'_>) -> Result<Answer, R
         }
         members.insert("inputRequests".to_owned(), json!({ "answer": request }));
     }
-    Ok(Answer::InputRequired(Answer::members_of(&members)))
+    Ok(Response::InputRequired(Response::object_members(&members)))
 }
 
-/// Method and parameters of what a client can be asked for.
-fn question(kind: &str) -> Option<(&'static str, Option<Value>)> {
+/// Method and parameters of the request to the client.
+fn client_request_for(kind: &str) -> Option<(&'static str, Option<Value>)> {
     match kind {
         "ping" => Some(("ping", None)),
         "roots" => Some(("roots/list", None)),
@@ -142,18 +149,18 @@ fn question(kind: &str) -> Option<(&'static str, Option<Value>)> {
     }
 }
 
-fn seal(round: u64, kind: &str) -> String {
+fn sign_state(round: u64, kind: &str) -> String {
     let content = format!("{round}:{kind}:{HARD_TO_COPY}");
     format!("{:016x}:{content}", digest(&content))
 }
 
-/// The round that a state was made for.
-fn unseal(state: &str, kind: &str) -> Result<u64, Refusal> {
-    let round = state.split(':').nth(1).and_then(|nth| nth.parse().ok()).unwrap_or(0);
-    if seal(round, kind) == state {
+/// Checks a state and returns its round.
+fn verify_state(state: &str, kind: &str) -> Result<u64, RpcError> {
+    let round = state.split(':').nth(1).and_then(|number| number.parse().ok()).unwrap_or(0);
+    if sign_state(round, kind) == state {
         return Ok(round);
     }
-    Err(Refusal::new(error_code::INVALID_PARAMS, "`requestState` was not echoed byte for byte"))
+    Err(RpcError::new(error_code::INVALID_PARAMS, "`requestState` was not echoed byte for byte"))
 }
 
 /// FNV-1a.
@@ -168,10 +175,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_is_good_only_byte_for_byte() {
-        let state = seal(3, "roots");
+    fn request_state_must_match_byte_for_byte() {
+        let state = sign_state(3, "roots");
         let check = |state: &str, kind: &str, expected: Option<u64>| {
-            assert_eq!(unseal(state, kind).ok(), expected, "{state:?} for {kind}");
+            assert_eq!(verify_state(state, kind).ok(), expected, "{state:?} for {kind}");
         };
         check(&state, "roots", Some(3));
         check(&state, "sampling", None);

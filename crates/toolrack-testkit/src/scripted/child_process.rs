@@ -1,6 +1,6 @@
-//! The processes that a scripted server starts, and what they are: launchers, idle children, escapees.
+//! Child processes of a scripted server: launchers, idle children, escaped daemons.
 //!
-//! Every process starts as this same program in another role, so it inherits the environment and needs no `fork`.
+//! Each is this same program in another role, so it inherits the environment and needs no `fork`.
 
 use std::io::{self, Read, Write};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -13,10 +13,10 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::options::Options;
 
-/// Keeps the shell as a process of its own: with a single command, some shells become that command.
+/// Two commands: with a single one, some shells `exec` it and disappear.
 const SHELL_SCRIPT: &str = r#""$0" "$@"; exit $?"#;
 
-/// Runs the rest of a tree below this process, as package runners do: launcher, shell, server.
+/// Runs the rest of the tree below this process, like a package runner: launcher, shell, server.
 pub(super) fn launch(args: Vec<String>, levels_left: u64) -> io::Result<ExitCode> {
     let mut shell = command("sh");
     shell.arg("-c").arg(SHELL_SCRIPT).arg(std::env::current_exe()?).args(args);
@@ -25,31 +25,31 @@ pub(super) fn launch(args: Vec<String>, levels_left: u64) -> io::Result<ExitCode
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// Starts processes that only sleep and that die of the first signal.
+/// Starts processes that only sleep and die of the first signal.
 pub(super) fn start_children(n_children: u64, options: &Options) -> io::Result<()> {
     for _ in 0..n_children {
-        // Nobody waits for them: whoever ends this server must find them.
+        // Not reaped on purpose: the client under test must find them.
         drop(start("child", options, Stdio::null())?);
     }
     Ok(())
 }
 
-/// Starts a process that does nothing but keep our stdout open.
-pub(super) fn leave_a_holder(options: &Options) -> io::Result<()> {
+/// Starts a process that only keeps stdout open.
+pub(super) fn start_stdout_holder(options: &Options) -> io::Result<()> {
     drop(start("child", options, Stdio::inherit())?);
     Ok(())
 }
 
-/// Starts processes that left our session and lost their parent; returns when they have.
+/// Starts processes in their own session and without a parent; returns when they have escaped.
 pub(super) fn start_escapees(n_escapees: u64, options: &Options) -> io::Result<()> {
     let between = start(&format!("between:{n_escapees}"), options, Stdio::null())?.wait()?;
-    if between.success() { Ok(()) } else { Err(io::Error::other("nobody escaped")) }
+    if between.success() { Ok(()) } else { Err(io::Error::other("no process escaped")) }
 }
 
-pub(super) fn be_between(n_escapees: u64, options: &Options) -> io::Result<ExitCode> {
+pub(super) fn run_intermediate(n_escapees: u64, options: &Options) -> io::Result<ExitCode> {
     for _ in 0..n_escapees {
         let mut escapee = start("escapee", options, Stdio::piped())?;
-        // The escapee says when it has left the session; then it may lose its parent.
+        // The escapee writes a byte once it has left the session; only then may its parent exit.
         if let Some(mut pipe) = escapee.stdout.take() {
             pipe.read_exact(&mut [0])?;
         }
@@ -57,36 +57,36 @@ pub(super) fn be_between(n_escapees: u64, options: &Options) -> io::Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-pub(super) fn be_an_escapee(lifetime: Duration) -> io::Result<ExitCode> {
+pub(super) fn run_escapee(lifetime: Duration) -> io::Result<ExitCode> {
     rustix::process::setsid()?;
     for signal in [SIGTERM, SIGHUP, SIGINT] {
-        be_deaf_to(signal)?;
+        ignore_signal(signal)?;
     }
     io::stdout().write_all(b"\n").and_then(|()| io::stdout().flush())?;
-    linger(lifetime)
+    sleep_then_exit(lifetime)
 }
 
-pub(super) fn be_a_child(lifetime: Duration) -> io::Result<ExitCode> {
-    linger(lifetime)
+pub(super) fn run_child(lifetime: Duration) -> io::Result<ExitCode> {
+    sleep_then_exit(lifetime)
 }
 
-pub(super) fn be_deaf_to_term() -> io::Result<()> {
-    be_deaf_to(SIGTERM)
+pub(super) fn ignore_sigterm() -> io::Result<()> {
+    ignore_signal(SIGTERM)
 }
 
-/// Does nothing for the rest of the process's life.
-pub(super) fn linger(lifetime: Duration) -> ! {
+/// Sleeps until the lifetime is over, then exits.
+pub(super) fn sleep_then_exit(lifetime: Duration) -> ! {
     thread::sleep(lifetime);
-    leave(0)
+    exit(0)
 }
 
-#[expect(clippy::exit, reason = "a plan says where the process ends, in the middle of anything")]
-pub(super) fn leave(code: i32) -> ! {
+#[expect(clippy::exit, reason = "a plan may exit anywhere")]
+pub(super) fn exit(code: i32) -> ! {
     std::process::exit(code)
 }
 
-/// A flag that nobody reads replaces what the signal would do.
-fn be_deaf_to(signal: i32) -> io::Result<()> {
+/// Registering any handler replaces the default action; the flag itself is unused.
+fn ignore_signal(signal: i32) -> io::Result<()> {
     signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false))).map(|_registered| ())
 }
 
@@ -99,7 +99,10 @@ fn start(role: &str, options: &Options, stdout: Stdio) -> io::Result<Child> {
     child.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::null()).spawn()
 }
 
-#[expect(clippy::disallowed_methods, reason = "a scripted server starts what others must clean up")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a scripted server starts processes that its client must clean up"
+)]
 fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
     Command::new(program)
 }

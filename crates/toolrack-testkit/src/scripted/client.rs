@@ -1,59 +1,58 @@
-//! Whom the server talks to: what it knows of a client, and the way back for each message.
+//! Clients of the server: negotiated revision, subscriptions, open calls, and the sink for each message.
 //!
-//! On a pipe there is one client for the whole life of the server; over HTTP there is one for each session, and one
-//! for each request of a client that has no session.
+//! Over stdio there is one client; over HTTP there is one per session, and one per request without a session.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::faulty_response::Twist;
+use super::faulty_response::ResponseFaults;
 use super::server::Server;
-use super::subscriptions::Audience;
-use crate::jsonrpc::{Answer, error_code};
-use crate::message_sink::Outlet;
+use super::subscriptions::Subscriptions;
+use crate::jsonrpc::{Response, error_code};
+use crate::message_sink::MessageSink;
 use crate::revision::{Era, Revision};
 
 #[derive(Debug)]
 pub(super) struct Client {
-    /// The way for what is told unasked.
-    pub(super) outlet: Arc<dyn Outlet>,
+    /// Sink for unsolicited messages.
+    pub(super) sink: Arc<dyn MessageSink>,
     pub(super) open: OpenCalls,
-    pub(super) audience: Audience,
-    agreed: Mutex<Option<Revision>>,
+    pub(super) subscriptions: Subscriptions,
+    negotiated: Mutex<Option<Revision>>,
 }
 
 impl Client {
-    pub(super) fn new(outlet: Arc<dyn Outlet>) -> Arc<Self> {
+    pub(super) fn new(sink: Arc<dyn MessageSink>) -> Arc<Self> {
         Arc::new(Self {
-            outlet,
+            sink,
             open: OpenCalls::default(),
-            audience: Audience::default(),
-            agreed: Mutex::new(None),
+            subscriptions: Subscriptions::default(),
+            negotiated: Mutex::new(None),
         })
     }
 
-    pub(super) fn agree_on(&self, revision: Revision) {
-        *self.agreed.lock().unwrap_or_else(PoisonError::into_inner) = Some(revision);
+    pub(super) fn set_negotiated(&self, revision: Revision) {
+        *self.negotiated.lock().unwrap_or_else(PoisonError::into_inner) = Some(revision);
     }
 
-    pub(super) fn agreed(&self) -> Option<Revision> {
-        *self.agreed.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn negotiated(&self) -> Option<Revision> {
+        *self.negotiated.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Server {
-    /// From now on the client is told of changes.
-    pub(super) fn welcome(&self, client: &Arc<Client>) {
+    /// Adds a client to the receivers of change notifications.
+    pub(super) fn add_client(&self, client: &Arc<Client>) {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if !clients.iter().any(|item| Arc::ptr_eq(item, client)) {
+        if !clients.iter().any(|known| Arc::ptr_eq(known, client)) {
             clients.push(Arc::clone(client));
         }
     }
 
-    /// The client is gone, and with it whatever it waited for.
-    pub(super) fn dismiss(&self, client: &Arc<Client>) {
+    /// Removes a client and cancels its calls.
+    pub(super) fn remove_client(&self, client: &Arc<Client>) {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        clients.retain(|item| !Arc::ptr_eq(item, client));
+        clients.retain(|known| !Arc::ptr_eq(known, client));
         drop(clients);
         for id in client.open.ids() {
             self.cancel(client, &id);
@@ -65,70 +64,70 @@ impl Server {
     }
 }
 
-/// Where a message came from.
+/// Source of a message.
 #[derive(Debug, Clone)]
-pub(super) struct Origin {
+pub(super) struct MessageContext {
     pub(super) client: Arc<Client>,
-    /// The way back for this message: the client's own, or the reply to one HTTP request.
-    pub(super) outlet: Arc<dyn Outlet>,
+    /// Sink for responses: the client's own, or the response to one HTTP request.
+    pub(super) sink: Arc<dyn MessageSink>,
 }
 
-impl Origin {
-    /// A client with one way for everything.
-    pub(super) fn of(client: &Arc<Client>) -> Self {
-        Self { client: Arc::clone(client), outlet: Arc::clone(&client.outlet) }
+impl MessageContext {
+    /// Context of a client with a single sink.
+    pub(super) fn for_client(client: &Arc<Client>) -> Self {
+        Self { client: Arc::clone(client), sink: Arc::clone(&client.sink) }
     }
 }
 
-/// A request that waits for its answer.
+/// A request that waits for its response.
 #[derive(Debug)]
-pub(super) struct Ticket {
-    pub(super) origin: Origin,
+pub(super) struct PendingRequest {
+    pub(super) context: MessageContext,
     /// The id as the client wrote it.
     pub(super) id: String,
     pub(super) revision: Revision,
     /// The number of the call; 0 for other requests.
     pub(super) call: u64,
     pub(super) nonce: Option<String>,
-    pub(super) twist: Option<Box<Twist>>,
+    pub(super) response_faults: Option<Box<ResponseFaults>>,
 }
 
-impl Ticket {
+impl PendingRequest {
     pub(super) fn era(&self) -> Era {
         self.revision.era()
     }
 
-    pub(super) fn outlet(&self) -> &dyn Outlet {
-        &*self.origin.outlet
+    pub(super) fn sink(&self) -> &dyn MessageSink {
+        &*self.context.sink
     }
 
-    /// Spec 2026-07-28, HTTP: some refusals are told by the status too. Older revisions always say 200.
-    pub(super) fn show_status(&self, answer: &Answer) {
-        let Answer::Refused(refusal) = answer else { return };
+    /// Spec 2026-07-28, HTTP: some errors have their own status. Older revisions always use 200.
+    pub(super) fn set_http_status(&self, response: &Response) {
+        let Response::Error(rpc_error) = response else { return };
         if self.era() == Era::Legacy {
             return;
         }
-        match refusal.code {
-            error_code::METHOD_NOT_FOUND => self.outlet().set_status(404),
+        match rpc_error.code {
+            error_code::METHOD_NOT_FOUND => self.sink().set_status(404),
             error_code::HEADER_MISMATCH
             | error_code::MISSING_CLIENT_CAPABILITY
             | error_code::UNSUPPORTED_VERSION => {
-                self.outlet().set_status(400);
+                self.sink().set_status(400);
             }
             _ => (),
         }
     }
 
-    /// Notes a call that can be cancelled from now on.
-    pub(super) fn keep_open(&self, asked: Option<u64>) {
-        let outlet = Arc::clone(&self.origin.outlet);
-        let call = OpenCall { call: self.call, nonce: self.nonce.clone(), asked, outlet };
-        self.origin.client.open.begin(&self.id, call);
+    /// Registers a call that can be cancelled from now on.
+    pub(super) fn register_open(&self, client_request: Option<u64>) {
+        let sink = Arc::clone(&self.context.sink);
+        let call = OpenCall { call: self.call, nonce: self.nonce.clone(), client_request, sink };
+        self.context.client.open.begin(&self.id, call);
     }
 
-    /// Takes the call out of the open ones; nothing when it was cancelled meanwhile.
+    /// Removes the call from the open ones; `None` if it was cancelled.
     pub(super) fn finish(&self) -> Option<OpenCall> {
-        self.origin.client.open.finish(&self.id)
+        self.context.client.open.finish(&self.id)
     }
 }
 
@@ -141,10 +140,10 @@ pub(super) struct OpenCalls {
 pub(super) struct OpenCall {
     pub(super) call: u64,
     pub(super) nonce: Option<String>,
-    /// The request to the client that this call waits for.
-    pub(super) asked: Option<u64>,
-    /// Where its answer would have gone.
-    pub(super) outlet: Arc<dyn Outlet>,
+    /// Id of the request to the client that this call waits for.
+    pub(super) client_request: Option<u64>,
+    /// Sink of its response.
+    pub(super) sink: Arc<dyn MessageSink>,
 }
 
 impl OpenCalls {
@@ -152,7 +151,7 @@ impl OpenCalls {
         self.lock().insert(id.to_owned(), call);
     }
 
-    /// Takes the call out; nothing when it was cancelled meanwhile.
+    /// Removes the call; `None` if it was cancelled.
     pub(super) fn finish(&self, id: &str) -> Option<OpenCall> {
         self.lock().remove(id)
     }

@@ -1,4 +1,4 @@
-//! What faults do at once: noise, floods, new processes, and ends. What concerns an answer is noted for later.
+//! Immediate effects of faults: noise, floods, child processes, exits. Faults of the response are recorded for later.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
@@ -11,56 +11,56 @@ use rustix::process::Signal;
 use serde_json::json;
 
 use super::child_process;
-use super::client::Origin;
-use super::faulty_response::{Copies, Twist, Withheld};
+use super::client::MessageContext;
+use super::faulty_response::{Copies, ResponseFaults, Withheld};
 use super::server::Server;
 use crate::jsonrpc;
-use crate::message_sink::{Long, LongKind, Outlet};
-use crate::plan::{Fault, Garbage, HttpFault, Ignored, Lines, Place, Stream};
+use crate::message_sink::{LongKind, LongMessage, MessageSink};
+use crate::plan::{Fault, Garbage, HttpFault, HugePlacement, Ignored, Lines, Stream};
 use crate::quantity::Times;
 use crate::timer::now;
 
 const NONSENSE: &[u8] = br#"{"jsonrpc":"2.0","id":1,"result":5,"method":7}"#;
 
-/// How often a flood looks whether anybody is still there.
-const LOOK_EVERY: u64 = 1024;
+/// Rounds of a flood between two checks of the reader and the lifetime.
+const CHECK_EVERY: u64 = 1024;
 
 impl Server {
-    pub(super) fn act(
+    pub(super) fn apply_fault(
         self: &Arc<Self>,
-        origin: &Origin,
+        context: &MessageContext,
         fault: &Fault,
-        twist: &mut Option<Box<Twist>>,
+        response_faults: &mut Option<Box<ResponseFaults>>,
     ) {
-        let outlet = &*origin.outlet;
-        // Whatever went before has left when a fault strikes.
-        outlet.flush();
+        let sink = &*context.sink;
+        // Earlier output must leave before the fault takes effect.
+        sink.flush();
         match fault {
             Fault::Ok | Fault::Tree(_) => (),
-            Fault::Garbage { kind, times } => self.flood(outlet, *times, |_| garbage(*kind)),
-            Fault::Nonsense(times) => self.flood(outlet, *times, |_| NONSENSE.to_vec()),
-            Fault::Notify(times) => self.flood(outlet, *times, log_line),
+            Fault::Garbage { kind, times } => self.flood(sink, *times, |_| garbage(*kind)),
+            Fault::Nonsense(times) => self.flood(sink, *times, |_| NONSENSE.to_vec()),
+            Fault::Notify(times) => self.flood(sink, *times, log_line),
             Fault::Changed { times, every: Duration::ZERO } => {
-                self.rounds(outlet, *times, |_| self.claim_change());
+                self.repeat(sink, *times, |_| self.announce_change());
             }
-            Fault::Changed { times, every } => self.change_on(origin, *times, *every, 0),
-            Fault::Ping(times) => self.rounds(outlet, *times, |_| {
-                self.ask_client(outlet, "ping", None);
+            Fault::Changed { times, every } => self.announce_repeatedly(context, *times, *every, 0),
+            Fault::Ping(times) => self.repeat(sink, *times, |_| {
+                self.request_client(sink, "ping", None);
             }),
             Fault::Stderr { bytes, lines } => flood_stderr(*bytes, *lines),
-            Fault::Exit(code) => child_process::leave(*code),
-            Fault::Kill(signal) => die_of(*signal),
+            Fault::Exit(code) => child_process::exit(*code),
+            Fault::Kill(signal) => kill_self(*signal),
             Fault::Close(stream) => self.close(*stream),
             Fault::Leak(code) => {
-                or_complain(child_process::leave_a_holder(&self.options));
-                child_process::leave(*code);
+                exit_on_error(child_process::start_stdout_holder(&self.options));
+                child_process::exit(*code);
             }
             Fault::StopRead => self.flags.stopped_reading.store(true, Ordering::Relaxed),
             Fault::Escape(count) => {
-                or_complain(child_process::start_escapees(*count, &self.options))
+                exit_on_error(child_process::start_escapees(*count, &self.options));
             }
             Fault::Children(count) => {
-                or_complain(child_process::start_children(*count, &self.options))
+                exit_on_error(child_process::start_children(*count, &self.options));
             }
             Fault::Spin => spin(self.options.lifetime),
             Fault::Burn => {
@@ -69,66 +69,73 @@ impl Server {
             }
             Fault::Prompt => self.prompt(),
             Fault::Ignore(what) => what.iter().for_each(|what| self.ignore(*what)),
-            Fault::Huge { bytes, place: Place::Line } => {
-                outlet.put_long(&junk(*bytes, LongKind::Aside));
+            Fault::Huge { bytes, place: HugePlacement::Line } => {
+                sink.send_long(&junk(*bytes, LongKind::Extra));
             }
-            Fault::Huge { bytes, place: Place::Open } => {
-                outlet.put_long(&junk(*bytes, LongKind::Open));
-                twist.get_or_insert_default().withheld = Withheld::Yes;
+            Fault::Huge { bytes, place: HugePlacement::Open } => {
+                sink.send_long(&junk(*bytes, LongKind::Unterminated));
+                response_faults.get_or_insert_default().withheld = Withheld::Yes;
             }
             Fault::Http(HttpFault::Forget) => {
                 self.sessions.forget();
-                outlet.misbehave(&HttpFault::Forget);
+                sink.add_fault(&HttpFault::Forget);
             }
-            Fault::Http(fault) => outlet.misbehave(fault),
-            of_the_answer => note(of_the_answer, twist.get_or_insert_default()),
+            Fault::Http(fault) => sink.add_fault(fault),
+            response_fault => record_fault(response_fault, response_faults.get_or_insert_default()),
         }
-        outlet.flush();
+        sink.flush();
     }
 
-    /// Writes lines until it was often enough, nobody reads any more, or the lifetime is over.
-    fn flood(&self, outlet: &dyn Outlet, times: Times, line: impl Fn(u64) -> Vec<u8>) {
-        self.rounds(outlet, times, |round| outlet.put(&line(round)));
+    /// Writes lines until the count is reached, the reader is gone, or the lifetime is over.
+    fn flood(&self, sink: &dyn MessageSink, times: Times, line: impl Fn(u64) -> Vec<u8>) {
+        self.repeat(sink, times, |round| sink.send(&line(round)));
     }
 
-    fn rounds(&self, outlet: &dyn Outlet, times: Times, act: impl Fn(u64)) {
+    fn repeat(&self, sink: &dyn MessageSink, times: Times, apply_fault: impl Fn(u64)) {
         let deadline = now() + self.options.lifetime;
         let mut round = 0;
         while times.includes(round) {
-            if round % LOOK_EVERY == 0 && (outlet.is_broken() || now() > deadline) {
+            if round % CHECK_EVERY == 0 && (sink.is_broken() || now() > deadline) {
                 return;
             }
-            act(round);
+            apply_fault(round);
             round += 1;
         }
     }
 
-    fn change_on(self: &Arc<Self>, origin: &Origin, times: Times, every: Duration, round: u64) {
-        if !times.includes(round) || origin.client.outlet.is_broken() {
+    fn announce_repeatedly(
+        self: &Arc<Self>,
+        context: &MessageContext,
+        times: Times,
+        every: Duration,
+        round: u64,
+    ) {
+        if !times.includes(round) || context.client.sink.is_broken() {
             return;
         }
-        self.claim_change();
-        origin.client.outlet.flush();
-        let (server, origin) = (Arc::clone(self), origin.clone());
-        self.timer.after(every, move || server.change_on(&origin, times, every, round + 1));
+        self.announce_change();
+        context.client.sink.flush();
+        let (server, context) = (Arc::clone(self), context.clone());
+        self.timer
+            .after(every, move || server.announce_repeatedly(&context, times, every, round + 1));
     }
 
-    /// Tells every client of a change that there was not, whether it wants to hear of changes or not.
-    fn claim_change(&self) {
+    /// Announces a change that did not happen, subscribed or not.
+    fn announce_change(&self) {
         for client in self.clients() {
-            client.outlet.put(&client.audience.tools_changed_line());
+            client.sink.send(&client.subscriptions.tools_changed_line());
         }
     }
 
     fn close(&self, stream: Stream) {
         let null = OpenOptions::new().read(true).write(true).open("/dev/null");
-        or_complain(null.and_then(|null| {
+        exit_on_error(null.and_then(|null| {
             match stream {
                 Stream::Stdout => rustix::stdio::dup2_stdout(null)?,
                 Stream::Stderr => rustix::stdio::dup2_stderr(null)?,
                 Stream::Stdin => {
-                    // The next read meets the end of `/dev/null`, which must not end the server.
-                    self.flags.deaf_to_eof.store(true, Ordering::Relaxed);
+                    // The next read sees the end of `/dev/null`, which must not stop the server.
+                    self.flags.ignores_eof.store(true, Ordering::Relaxed);
                     rustix::stdio::dup2_stdin(null)?;
                 }
             }
@@ -138,39 +145,39 @@ impl Server {
 
     fn prompt(&self) {
         self.flags.prompting.store(true, Ordering::Relaxed);
-        or_complain(
+        exit_on_error(
             io::stderr().write_all(b"Need to install the following packages. Ok to proceed? (y) "),
         );
     }
 
     fn ignore(&self, what: Ignored) {
         match what {
-            Ignored::Eof => self.flags.deaf_to_eof.store(true, Ordering::Relaxed),
-            Ignored::Term => or_complain(child_process::be_deaf_to_term()),
+            Ignored::Eof => self.flags.ignores_eof.store(true, Ordering::Relaxed),
+            Ignored::Term => exit_on_error(child_process::ignore_sigterm()),
         }
     }
 }
 
-fn note(fault: &Fault, twist: &mut Twist) {
+fn record_fault(fault: &Fault, response_faults: &mut ResponseFaults) {
     match fault {
-        Fault::Late(delay) => twist.late = Some(*delay),
-        Fault::Hold(count) => twist.hold = Some(*count),
-        Fault::Dup => twist.copies = Copies::Two,
-        Fault::Hang => twist.withheld = Withheld::Yes,
-        Fault::Id(wrong) => twist.id = Some(*wrong),
-        Fault::Shape(shape) => twist.shape = Some(*shape),
-        Fault::Error(code) => twist.error = Some(*code),
-        Fault::Frame(framing) => twist.framing = Some(*framing),
-        Fault::Huge { bytes, place } => twist.huge = Some((*bytes, *place)),
-        Fault::Half(code) => twist.half = Some(*code),
-        Fault::Version(version) => twist.version = Some(version.clone()),
-        Fault::Cursor(cursor) => twist.cursor = Some(*cursor),
+        Fault::Late(delay) => response_faults.late = Some(*delay),
+        Fault::Hold(count) => response_faults.hold = Some(*count),
+        Fault::Dup => response_faults.copies = Copies::Two,
+        Fault::Hang => response_faults.withheld = Withheld::Yes,
+        Fault::Id(wrong) => response_faults.id = Some(*wrong),
+        Fault::Shape(shape) => response_faults.shape = Some(*shape),
+        Fault::Error(code) => response_faults.error = Some(*code),
+        Fault::Frame(framing) => response_faults.framing = Some(*framing),
+        Fault::Huge { bytes, place } => response_faults.huge = Some((*bytes, *place)),
+        Fault::Half(code) => response_faults.half = Some(*code),
+        Fault::Version(version) => response_faults.version = Some(version.clone()),
+        Fault::Cursor(cursor) => response_faults.cursor = Some(*cursor),
         _ => (),
     }
 }
 
-fn junk(bytes: u64, kind: LongKind) -> Long<'static> {
-    Long { head: b"", filler: b'j', bytes, tail: b"", kind }
+fn junk(bytes: u64, kind: LongKind) -> LongMessage<'static> {
+    LongMessage { head: b"", filler: b'j', bytes, tail: b"", kind }
 }
 
 fn garbage(kind: Garbage) -> Vec<u8> {
@@ -187,7 +194,7 @@ fn garbage(kind: Garbage) -> Vec<u8> {
 
 fn log_line(round: u64) -> Vec<u8> {
     let params = json!({ "level": "info", "logger": "flood", "data": round });
-    jsonrpc::notification("notifications/message", Some(&params))
+    jsonrpc::notification_line("notifications/message", Some(&params))
 }
 
 fn flood_stderr(bytes: u64, lines: Lines) {
@@ -207,11 +214,11 @@ fn flood_stderr(bytes: u64, lines: Lines) {
     }
 }
 
-fn die_of(signal: Signal) -> ! {
+fn kill_self(signal: Signal) -> ! {
     loop {
-        // Some signals take effect only the second time, after the runtime's own reaction to the first.
+        // Some signals need a second delivery after the runtime has handled the first.
         let sent = rustix::process::kill_process(rustix::process::getpid(), signal);
-        or_complain(sent.map_err(io::Error::from));
+        exit_on_error(sent.map_err(io::Error::from));
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -221,14 +228,14 @@ fn spin(lifetime: Duration) -> ! {
     while now() < deadline {
         std::hint::spin_loop();
     }
-    child_process::leave(0)
+    child_process::exit(0)
 }
 
-/// A plan that cannot be followed must not pass for one that was: the server ends with a code of its own.
-fn or_complain(outcome: io::Result<()>) {
-    if let Err(fault) = outcome {
-        let line = format!("scripted-server: the plan cannot be followed: {fault}\n");
+/// A plan that fails to execute must not look like one that worked: exit with a distinct code.
+fn exit_on_error(outcome: io::Result<()>) {
+    if let Err(error) = outcome {
+        let line = format!("scripted-server: the plan cannot be executed: {error}\n");
         io::stderr().write_all(line.as_bytes()).unwrap_or_default();
-        child_process::leave(3);
+        child_process::exit(3);
     }
 }

@@ -1,20 +1,20 @@
-//! How an answer departs from the plain one, and the sending of such answers.
+//! Faulty responses: late, duplicate, misshapen, huge or missing.
 
 use std::mem;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::child_process;
-use super::client::Ticket;
+use super::client::PendingRequest;
 use super::server::Server;
-use crate::jsonrpc::{Answer, Refusal};
-use crate::message_sink::{Long, LongKind, Outlet};
-use crate::plan::{Cursor, Framing, Place, Shape, WrongId};
+use crate::jsonrpc::{Response, RpcError};
+use crate::message_sink::{LongKind, LongMessage, MessageSink};
+use crate::plan::{Cursor, Framing, HugePlacement, Shape, WrongId};
 use crate::revision::Era;
 
-/// What a plan wants of one answer.
+/// Faults of one response.
 #[derive(Debug, Default)]
-pub(super) struct Twist {
+pub(super) struct ResponseFaults {
     pub(super) late: Option<Duration>,
     pub(super) hold: Option<u64>,
     pub(super) withheld: Withheld,
@@ -23,8 +23,8 @@ pub(super) struct Twist {
     pub(super) shape: Option<Shape>,
     pub(super) error: Option<i64>,
     pub(super) framing: Option<Framing>,
-    pub(super) huge: Option<(u64, Place)>,
-    /// The exit code after half of the answer.
+    pub(super) huge: Option<(u64, HugePlacement)>,
+    /// Exit code after half of the response.
     pub(super) half: Option<i32>,
     pub(super) version: Option<String>,
     pub(super) cursor: Option<Cursor>,
@@ -45,92 +45,97 @@ pub(super) enum Copies {
 }
 
 impl Server {
-    /// Sends a twisted answer: now, later, with others, or not at all.
-    pub(super) fn deliver(self: &Arc<Self>, mut ticket: Ticket, answer: Answer) {
-        let twist = ticket.twist.take().unwrap_or_default();
-        if twist.withheld == Withheld::Yes {
-            return ticket.keep_open(None);
+    /// Sends a faulty response: now, later, together with others, or never.
+    pub(super) fn send_faulty(self: &Arc<Self>, mut pending: PendingRequest, response: Response) {
+        let response_faults = pending.response_faults.take().unwrap_or_default();
+        if response_faults.withheld == Withheld::Yes {
+            return pending.register_open(None);
         }
-        if let Some(late) = twist.late {
-            ticket.keep_open(None);
+        if let Some(late) = response_faults.late {
+            pending.register_open(None);
             self.timer.after(late, move || {
-                // It answers even a cancelled call, as a server does whose answer was on its way.
-                drop(ticket.finish());
-                emit(&ticket, &twist, answer);
-                ticket.outlet().flush();
+                // Answer even a cancelled call, like a response that was already in transit.
+                drop(pending.finish());
+                emit(&pending, &response_faults, response);
+                pending.sink().flush();
             });
             return;
         }
-        let Some(enough) = twist.hold else { return emit(&ticket, &twist, answer) };
-        ticket.twist = Some(twist);
+        let Some(enough) = response_faults.hold else {
+            return emit(&pending, &response_faults, response);
+        };
+        pending.response_faults = Some(response_faults);
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.push((ticket, answer));
+        held.push((pending, response));
         if held.len() as u64 >= enough {
-            for (mut ticket, answer) in mem::take(&mut *held).into_iter().rev() {
-                let twist = ticket.twist.take().unwrap_or_default();
-                emit(&ticket, &twist, answer);
-                ticket.outlet().flush();
+            for (mut pending, response) in mem::take(&mut *held).into_iter().rev() {
+                let response_faults = pending.response_faults.take().unwrap_or_default();
+                emit(&pending, &response_faults, response);
+                pending.sink().flush();
             }
         }
     }
 }
 
-fn emit(ticket: &Ticket, twist: &Twist, answer: Answer) {
-    emit_unfinished(ticket, twist, answer);
-    ticket.outlet().finish();
+fn emit(pending: &PendingRequest, response_faults: &ResponseFaults, response: Response) {
+    emit_unfinished(pending, response_faults, response);
+    pending.sink().finish();
 }
 
-fn emit_unfinished(ticket: &Ticket, twist: &Twist, answer: Answer) {
-    let answer = match twist.error {
-        Some(code) => Answer::Refused(Refusal::new(code, "the plan says so")),
-        None => answer,
+fn emit_unfinished(pending: &PendingRequest, response_faults: &ResponseFaults, response: Response) {
+    let response = match response_faults.error {
+        Some(code) => Response::Error(RpcError::new(code, "the plan says so")),
+        None => response,
     };
-    let id = twist.id.map_or_else(|| ticket.id.clone(), |wrong| wrong_id(wrong, &ticket.id));
-    if let Some((bytes, place)) = twist.huge {
-        return emit_huge(ticket.outlet(), &id, bytes, place, ticket.era());
+    let id =
+        response_faults.id.map_or_else(|| pending.id.clone(), |wrong| wrong_id(wrong, &pending.id));
+    if let Some((bytes, place)) = response_faults.huge {
+        return emit_huge(pending.sink(), &id, bytes, place, pending.era());
     }
-    ticket.show_status(&answer);
-    let body = Server::body(ticket, &answer);
-    let body = twist.shape.map_or_else(|| body.clone(), |shape| misshapen(shape, &body));
+    pending.set_http_status(&response);
+    let body = Server::body(pending, &response);
+    let body = response_faults.shape.map_or_else(|| body.clone(), |shape| misshapen(shape, &body));
     let comma = if body.is_empty() { "" } else { "," };
     let line = format!(r#"{{"jsonrpc":"2.0","id":{id}{comma}{body}}}"#);
-    if let Some(code) = twist.half {
-        ticket.outlet().write_raw(line.as_bytes().get(..line.len() / 2).unwrap_or_default());
-        child_process::leave(code);
+    if let Some(code) = response_faults.half {
+        pending.sink().write_raw(line.as_bytes().get(..line.len() / 2).unwrap_or_default());
+        child_process::exit(code);
     }
-    emit_framed(ticket.outlet(), &line, twist.framing);
-    if twist.copies == Copies::Two {
-        emit_framed(ticket.outlet(), &line, twist.framing);
+    emit_framed(pending.sink(), &line, response_faults.framing);
+    if response_faults.copies == Copies::Two {
+        emit_framed(pending.sink(), &line, response_faults.framing);
     }
 }
 
-fn emit_framed(outlet: &dyn Outlet, line: &str, framing: Option<Framing>) {
+fn emit_framed(sink: &dyn MessageSink, line: &str, framing: Option<Framing>) {
     match framing {
-        None => outlet.answer(line.as_bytes()),
-        Some(Framing::Crlf) => outlet.answer(format!("{line}\r").as_bytes()),
-        Some(Framing::Bom) => outlet.answer(format!("\u{feff}{line}").as_bytes()),
-        Some(Framing::Batch) => outlet.answer(format!("[{line}]").as_bytes()),
-        Some(Framing::Bytewise) => outlet.answer_bytewise(line.as_bytes()),
+        None => sink.respond(line.as_bytes()),
+        Some(Framing::Crlf) => sink.respond(format!("{line}\r").as_bytes()),
+        Some(Framing::Bom) => sink.respond(format!("\u{feff}{line}").as_bytes()),
+        Some(Framing::Batch) => sink.respond(format!("[{line}]").as_bytes()),
+        Some(Framing::Bytewise) => sink.respond_bytewise(line.as_bytes()),
     }
 }
 
-/// A proper tool result whose one text is too long for anybody.
-fn emit_huge(outlet: &dyn Outlet, id: &str, bytes: u64, place: Place, era: Era) {
+/// A valid tool result with one huge text.
+fn emit_huge(sink: &dyn MessageSink, id: &str, bytes: u64, place: HugePlacement, era: Era) {
     let kind = if era == Era::Modern { r#""resultType":"complete","# } else { "" };
     let open = format!(r#""result":{{{kind}"content":[{{"type":"text","text":""#);
     let (head, tail) = match place {
-        Place::Back => (format!(r#"{{"jsonrpc":"2.0",{open}"#), format!("\"}}]}},\"id\":{id}}}")),
+        HugePlacement::Back => {
+            (format!(r#"{{"jsonrpc":"2.0",{open}"#), format!("\"}}]}},\"id\":{id}}}"))
+        }
         _ => (format!(r#"{{"jsonrpc":"2.0","id":{id},{open}"#), "\"}]}}".to_owned()),
     };
     let (head, tail) = (head.as_bytes(), tail.as_bytes());
-    outlet.put_long(&Long { head, filler: b'a', bytes, tail, kind: LongKind::Answer });
+    sink.send_long(&LongMessage { head, filler: b'a', bytes, tail, kind: LongKind::Response });
 }
 
 fn wrong_id(wrong: WrongId, id: &str) -> String {
     match wrong {
         WrongId::Zero => "0".to_owned(),
         WrongId::Text => format!("\"{}\"", id.trim_matches('"')),
-        // Only a number has such a form.
+        // Only a number has a float form.
         WrongId::Float if id.starts_with('"') => id.to_owned(),
         WrongId::Float => format!("{id}.0"),
         WrongId::Unknown => "987654321".to_owned(),

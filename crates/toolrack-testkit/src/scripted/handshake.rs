@@ -1,10 +1,10 @@
-//! How a server introduces itself: the answers to `initialize` and `server/discover`, by revision.
+//! Handshake: results of `initialize` and `server/discover` by revision.
 
 use serde_json::{Value, json};
 
-use super::client::Ticket;
+use super::client::PendingRequest;
 use super::server::Server;
-use crate::jsonrpc::{Answer, Params, Refusal};
+use crate::jsonrpc::{Params, Response, RpcError};
 use crate::revision::Revision;
 
 const INSTRUCTIONS: &str = "A server for tests. It does what its plan says.";
@@ -12,29 +12,35 @@ const INSTRUCTIONS: &str = "A server for tests. It does what its plan says.";
 impl Server {
     pub(super) fn initialize(
         &self,
-        ticket: &Ticket,
+        pending: &PendingRequest,
         params: &Params<'_>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<Response, RpcError> {
         let requested = params.protocol_version.as_deref().unwrap_or_default();
-        let Some(revision) = self.options.speaks.agree(requested) else {
-            let supported = self.options.speaks.supported();
-            return Err(Refusal::unsupported_version(requested, &supported));
+        let Some(revision) = self.options.revisions.negotiate(requested) else {
+            let supported = self.options.revisions.supported();
+            return Err(RpcError::unsupported_version(requested, &supported));
         };
-        ticket.origin.client.agree_on(revision);
-        let planned = ticket.twist.as_ref().and_then(|twist| twist.version.as_deref());
-        Ok(Answer::Complete(Answer::members_of(&json!({
-            "protocolVersion": planned.unwrap_or(revision.text()),
+        pending.context.client.set_negotiated(revision);
+        let planned = pending
+            .response_faults
+            .as_ref()
+            .and_then(|response_faults| response_faults.version.as_deref());
+        Ok(Response::Complete(Response::object_members(&json!({
+            "protocolVersion": planned.unwrap_or(revision.as_str()),
             "capabilities": self.capabilities(revision),
             "serverInfo": implementation(revision),
             "instructions": INSTRUCTIONS,
         }))))
     }
 
-    pub(super) fn discover(&self, ticket: &Ticket) -> Answer {
-        let planned = ticket.twist.as_ref().and_then(|twist| twist.version.as_deref());
+    pub(super) fn discover(&self, pending: &PendingRequest) -> Response {
+        let planned = pending
+            .response_faults
+            .as_ref()
+            .and_then(|response_faults| response_faults.version.as_deref());
         let supported =
-            planned.map_or_else(|| self.options.speaks.supported(), |value| vec![value]);
-        Answer::Cacheable(Answer::members_of(&json!({
+            planned.map_or_else(|| self.options.revisions.supported(), |version| vec![version]);
+        Response::Cacheable(Response::object_members(&json!({
             "supportedVersions": supported,
             "capabilities": self.capabilities(Revision::R2026_07_28),
             "instructions": INSTRUCTIONS,
@@ -43,12 +49,12 @@ impl Server {
 
     fn capabilities(&self, revision: Revision) -> Value {
         let mut capabilities = json!({
-            "tools": { "listChanged": self.options.announces },
+            "tools": { "listChanged": self.options.sends_list_changed },
             "resources": { "subscribe": true },
             "prompts": {},
             "logging": {},
         });
-        // The first revision has completion but no way to say so.
+        // The first revision has completion, but no capability for it.
         if let (true, Some(members)) =
             (revision >= Revision::R2025_03_26, capabilities.as_object_mut())
         {

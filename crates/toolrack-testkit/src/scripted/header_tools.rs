@@ -1,8 +1,8 @@
-//! Tools whose arguments are to be repeated in HTTP headers (`x-mcp-header`), and tools that ask for it wrongly.
+//! Tools with `x-mcp-header` annotations, valid and invalid ones.
 
 use serde_json::{Value, json};
 
-/// Which of these tools the server has.
+/// Which of these tools the server offers.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeaderTools {
     #[default]
@@ -18,11 +18,11 @@ impl HeaderTools {
             "valid" => Ok(Self::Valid),
             "invalid" => Ok(Self::Invalid),
             "all" => Ok(Self::All),
-            other => Err(format!("`{other}` is none of valid, invalid, all")),
+            other => Err(format!("`{other}` is not one of valid, invalid, all")),
         }
     }
 
-    /// The definitions, in the order in which they are listed.
+    /// Definitions in list order.
     pub(super) fn list(self) -> Vec<Value> {
         let mut tools = Vec::new();
         if matches!(self, Self::Valid | Self::All) {
@@ -36,15 +36,15 @@ impl HeaderTools {
     }
 
     pub(super) fn has(self, name: &str) -> bool {
-        self.list().iter().any(|list| list.get("name").and_then(Value::as_str) == Some(name))
+        self.list().iter().any(|tool| tool.get("name").and_then(Value::as_str) == Some(name))
     }
 }
 
-/// The tool with proper annotations.
+/// The tool with valid annotations.
 const NAME: &str = "routed";
 
-/// The header, without its prefix, and the path of each argument that a call must mirror.
-pub(super) fn mirrored(tool: &str) -> &'static [(&'static str, &'static [&'static str])] {
+/// Header without its prefix, and argument path, for each argument that a call must mirror.
+pub(super) fn mirrored_headers(tool: &str) -> &'static [(&'static str, &'static [&'static str])] {
     if tool != NAME {
         return &[];
     }
@@ -69,7 +69,7 @@ fn valid() -> Value {
     })
 }
 
-/// Name, what is wrong, and the properties of the input.
+/// Name, defect, and input properties.
 fn invalid() -> Vec<(&'static str, &'static str, Value)> {
     let a = |schema: Value| json!({ "a": schema });
     vec![
@@ -115,8 +115,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_mirrored_arguments_are_the_annotated_ones() {
-        for (header, path) in mirrored(NAME) {
+    fn mirrored_headers_match_the_annotations() {
+        for (header, path) in mirrored_headers(NAME) {
             let pointer = format!("/{}", path.join("/properties/"));
             let schema = valid().pointer(&pointer).cloned().expect("a property");
             let annotated = schema.get("x-mcp-header").and_then(Value::as_str).expect("a header");

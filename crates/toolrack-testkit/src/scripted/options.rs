@@ -1,4 +1,4 @@
-//! The command line of the scripted server.
+//! Command line of the scripted server, and its help text with the plan grammar.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::header_tools::HeaderTools;
-use super::http::{EndpointForm, HttpOptions, Replies, Shape};
-use crate::plan::{FAULTS, Fault, HTTP_FAULTS, Mix, Moment, Plan};
+use super::http::{EndpointForm, HttpOptions, ReplyMode, Shape};
+use crate::plan::{FAULTS, Fault, FaultMix, HTTP_FAULTS, Plan, Trigger};
 use crate::quantity;
-use crate::revision::{Revision, Speaks};
+use crate::revision::{Revision, SupportedRevisions};
 
 #[derive(Debug)]
 pub(super) enum Command {
@@ -19,38 +19,38 @@ pub(super) enum Command {
 
 #[derive(Debug)]
 pub(super) struct Options {
-    pub(super) speaks: Speaks,
+    pub(super) revisions: SupportedRevisions,
     pub(super) plan: Plan,
-    pub(super) mix: Option<Mix>,
+    pub(super) mix: Option<FaultMix>,
     pub(super) n_tools: u64,
     pub(super) schema_bytes: u64,
-    /// Tools per page; nothing puts all on one.
+    /// Tools per page; `None` puts all on one.
     pub(super) page_size: Option<usize>,
-    /// Whether it says that its tools change, and when.
-    pub(super) announces: bool,
+    /// Whether it declares and sends `list_changed`.
+    pub(super) sends_list_changed: bool,
     pub(super) journal: Option<PathBuf>,
     pub(super) marker: Option<String>,
     pub(super) lifetime: Duration,
     pub(super) role: Role,
     pub(super) header_tools: HeaderTools,
-    /// Nothing is a server on stdin and stdout.
+    /// `None` for stdio.
     pub(super) http: Option<HttpOptions>,
 }
 
-/// Which part in a play of several processes this one has.
+/// Role of this process in a process tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Server,
-    /// Part of a tree, with so many launchers still to come below.
+    /// Part of a tree, with this many launchers below.
     Inside(u64),
     Child,
     Escapee,
-    /// Starts so many escapees and goes, so that they have no parent.
+    /// Starts this many escapees and exits, so that they have no parent.
     Between(u64),
 }
 
 impl Options {
-    /// How many launchers stand between this process and the server.
+    /// Number of launchers between this process and the server.
     pub(super) fn levels_left(&self) -> u64 {
         if let Role::Inside(left) = self.role {
             return left;
@@ -59,19 +59,19 @@ impl Options {
             Fault::Tree(levels) => Some(*levels),
             _ => None,
         };
-        self.plan.at(Moment::Start, 1).find_map(levels).unwrap_or_default()
+        self.plan.faults_at(Trigger::Start, 1).find_map(levels).unwrap_or_default()
     }
 }
 
 pub(super) fn parse(args: &[String]) -> Result<Command, String> {
     let mut options = Options {
-        speaks: Speaks::Only(Revision::R2025_11_25),
+        revisions: SupportedRevisions::Only(Revision::R2025_11_25),
         plan: Plan::default(),
         mix: None,
         n_tools: 0,
         schema_bytes: 0,
         page_size: None,
-        announces: true,
+        sends_list_changed: true,
         journal: None,
         marker: None,
         lifetime: Duration::from_mins(2),
@@ -79,7 +79,7 @@ pub(super) fn parse(args: &[String]) -> Result<Command, String> {
         header_tools: HeaderTools::default(),
         http: None,
     };
-    let (mut mix, mut seed, mut speaks) = (None, 0, None);
+    let (mut mix, mut seed, mut revisions) = (None, 0, None);
     let (mut listen, mut http) = (None, default_http());
     let mut left = args.iter();
     while let Some(name) = left.next() {
@@ -89,7 +89,7 @@ pub(super) fn parse(args: &[String]) -> Result<Command, String> {
         let mut value = || left.next().ok_or_else(|| format!("`{name}` needs a value"));
         let within = |why: String| format!("{name}: {why}");
         match name.as_str() {
-            "--revision" => speaks = Some(Speaks::parse(value()?).map_err(within)?),
+            "--revision" => revisions = Some(SupportedRevisions::parse(value()?).map_err(within)?),
             "--plan" => {
                 options.plan = Plan::parse(value()?).map_err(|error| within(error.to_string()))?;
             }
@@ -98,7 +98,7 @@ pub(super) fn parse(args: &[String]) -> Result<Command, String> {
             "--tools" => options.n_tools = quantity::count(value()?).map_err(within)?,
             "--schema-bytes" => options.schema_bytes = quantity::bytes(value()?).map_err(within)?,
             "--page-size" => options.page_size = Some(page_size(value()?).map_err(within)?),
-            "--silent-changes" => options.announces = false,
+            "--silent-changes" => options.sends_list_changed = false,
             "--journal" => options.journal = Some(PathBuf::from(value()?)),
             "--marker" => options.marker = Some(value()?.clone()),
             "--lifetime" => options.lifetime = quantity::time(value()?).map_err(within)?,
@@ -111,18 +111,18 @@ pub(super) fn parse(args: &[String]) -> Result<Command, String> {
             "--retry" => http.retry = Some(quantity::time(value()?).map_err(within)?),
             "--comments" => http.comments = Some(quantity::time(value()?).map_err(within)?),
             "--shape" => http.shape = word(value()?, &SHAPES).map_err(within)?,
-            "--reply" => http.replies = word(value()?, &REPLIES).map_err(within)?,
+            "--reply" => http.reply_mode = word(value()?, &REPLIES).map_err(within)?,
             "--event-ids" => http.event_ids = word(value()?, &SWITCH).map_err(within)?,
             "--endpoint" => http.endpoint = word(value()?, &ENDPOINTS).map_err(within)?,
-            _ => return Err(format!("no option `{name}`")),
+            _ => return Err(format!("unknown option `{name}`")),
         }
     }
     options.http = listen.map(|listen| HttpOptions { listen, ..http });
-    options.speaks = speaks_over(options.http.as_ref(), speaks)?;
+    options.revisions = speaks_over(options.http.as_ref(), revisions)?;
     if let (None, Some(fault)) = (&options.http, options.plan.needs_http()) {
-        return Err(format!("--plan: `{fault}` happens only over HTTP, with `--http`"));
+        return Err(format!("--plan: `{fault}` needs `--http`"));
     }
-    let mix = mix.map(|text| Mix::parse(text, seed).map_err(|why| format!("--mix: {why}")));
+    let mix = mix.map(|text| FaultMix::parse(text, seed).map_err(|why| format!("--mix: {why}")));
     options.mix = mix.transpose()?;
     Ok(Command::Run(Box::new(options)))
 }
@@ -131,7 +131,7 @@ fn default_http() -> HttpOptions {
     HttpOptions {
         listen: SocketAddr::from(([127, 0, 0, 1], 0)),
         shape: Shape::Session,
-        replies: Replies::Auto,
+        reply_mode: ReplyMode::Auto,
         event_ids: true,
         retry: None,
         comments: None,
@@ -141,28 +141,31 @@ fn default_http() -> HttpOptions {
     }
 }
 
-/// What the server speaks: as asked for, or as its shape suggests.
-fn speaks_over(http: Option<&HttpOptions>, asked: Option<Speaks>) -> Result<Speaks, String> {
+/// Supported revisions: as given, or the default of the transport shape.
+fn speaks_over(
+    http: Option<&HttpOptions>,
+    client_request: Option<SupportedRevisions>,
+) -> Result<SupportedRevisions, String> {
     let usual = match http.map(|http| http.shape) {
-        None | Some(Shape::Session) => Speaks::Only(Revision::R2025_11_25),
-        Some(Shape::Stateless) => Speaks::Only(Revision::R2026_07_28),
-        Some(Shape::Sse) => Speaks::Only(Revision::R2024_11_05),
-        Some(Shape::Dual) => Speaks::Dual,
+        None | Some(Shape::Session) => SupportedRevisions::Only(Revision::R2025_11_25),
+        Some(Shape::Stateless) => SupportedRevisions::Only(Revision::R2026_07_28),
+        Some(Shape::Sse) => SupportedRevisions::Only(Revision::R2024_11_05),
+        Some(Shape::Dual) => SupportedRevisions::Dual,
     };
-    let speaks = asked.unwrap_or(usual);
+    let revisions = client_request.unwrap_or(usual);
     match http.map(|http| http.shape) {
-        Some(Shape::Session | Shape::Sse) if speaks.modern() => {
-            Err("--shape: 2026-07-28 has no sessions; its shapes are stateless and dual".to_owned())
+        Some(Shape::Session | Shape::Sse) if revisions.has_modern() => {
+            Err("--shape: 2026-07-28 has no sessions; use stateless or dual".to_owned())
         }
-        Some(Shape::Dual) if speaks != Speaks::Dual => {
-            Err("--shape: dual speaks every revision".to_owned())
+        Some(Shape::Dual) if revisions != SupportedRevisions::Dual => {
+            Err("--shape: dual supports every revision".to_owned())
         }
-        _ => Ok(speaks),
+        _ => Ok(revisions),
     }
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_no_address| format!("`{text}` is no address, as in `127.0.0.1:0`"))
+    text.parse().map_err(|_no_address| format!("`{text}` is not an address, as in `127.0.0.1:0`"))
 }
 
 const SHAPES: [(&str, Shape); 4] = [
@@ -171,8 +174,8 @@ const SHAPES: [(&str, Shape); 4] = [
     ("sse", Shape::Sse),
     ("dual", Shape::Dual),
 ];
-const REPLIES: [(&str, Replies); 3] =
-    [("json", Replies::Json), ("sse", Replies::Sse), ("auto", Replies::Auto)];
+const REPLIES: [(&str, ReplyMode); 3] =
+    [("json", ReplyMode::Json), ("sse", ReplyMode::Sse), ("auto", ReplyMode::Auto)];
 const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
 const ENDPOINTS: [(&str, EndpointForm); 3] = [
     ("relative", EndpointForm::Relative),
@@ -184,11 +187,11 @@ fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
     let found = words.iter().find_map(|(word, item)| (*word == text).then_some(*item));
     found.ok_or_else(|| {
         let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-        format!("`{text}` is none of {}", known.join(", "))
+        format!("`{text}` is not one of {}", known.join(", "))
     })
 }
 
-/// A restarted server has the same arguments; with `pid` it still meets other faults than before.
+/// A restarted server has the same arguments; `pid` gives it other faults.
 fn parse_seed(text: &str) -> Result<u64, String> {
     if text == "pid" { Ok(u64::from(std::process::id())) } else { quantity::count(text) }
 }
@@ -196,67 +199,67 @@ fn parse_seed(text: &str) -> Result<u64, String> {
 fn page_size(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(size) if size > 0 => Ok(size),
-        _ => Err(format!("`{text}` is no page size")),
+        _ => Err(format!("`{text}` is not a page size")),
     }
 }
 
-/// Roles are given by the program to itself, so they are not in its help.
+/// The program passes roles to itself, so they are not in the help.
 fn role(text: &str) -> Result<Role, String> {
     match text.split_once(':') {
         None if text == "child" => Ok(Role::Child),
         None if text == "escapee" => Ok(Role::Escapee),
         Some(("inside", left)) => Ok(Role::Inside(quantity::count(left)?)),
         Some(("between", n_escapees)) => Ok(Role::Between(quantity::count(n_escapees)?)),
-        _ => Err(format!("no role `{text}`")),
+        _ => Err(format!("unknown role `{text}`")),
     }
 }
 
 const HEAD: &str = "\
-scripted-server: an MCP server, on stdin and stdout or over HTTP, that misbehaves exactly as its plan says
+scripted-server: an MCP server, on stdin and stdout or over HTTP, that follows a fault plan
 
 Options:
   --revision R        2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25 (default), 2026-07-28,
                       modern (the same), or dual (both eras)
-  --plan PLAN         what goes wrong, and when
+  --plan PLAN         the fault plan
   --mix MIX           a random fault for each call by weight, as in \"ok=80,exit=5,late(50ms)=3\"
   --seed N            the seed of the mix (default 0); `pid` differs for each process
-  --tools N           so many generated tools besides its own
+  --tools N           this many generated tools besides its own
   --schema-bytes SIZE the size of the input schema of each generated tool
   --page-size N       tools per page of `tools/list` (default: all)
-  --silent-changes    does not say that its tools change, nor when
-  --journal FILE      appends a line for each call that was run or cancelled
-  --marker TEXT       does nothing but be seen, here and on every process started from here
-  --lifetime TIME     when processes that would never end do end (default 120s)
+  --silent-changes    does not declare or send tools/list_changed
+  --journal FILE      append a line for each executed or cancelled call
+  --marker TEXT       ignored; marks this process and its children
+  --lifetime TIME     exit after this time at the latest (default 120s)
   --header-tools WHICH
                       tools with `x-mcp-header`: valid, invalid or all
 
-Over HTTP (the server says `listening URL` on stdout, and ends when its input does):
+Over HTTP (the server prints `listening URL`, and exits at the end of stdin):
   --http ADDRESS      where to listen, as in 127.0.0.1:0
   --shape SHAPE       session (2025, default), stateless (2026-07-28, or an older revision without
                       sessions), sse (2024-11-05, two endpoints), dual (stateless and session)
-  --reply KIND        json, sse, or auto (default): JSON unless there is more to say than the answer
-  --event-ids on|off  ids on the events of sessions, so that streams can be taken up again
+  --reply KIND        json, sse, or auto (default): JSON unless there are messages before the response
+  --event-ids on|off  event ids in sessions, so that streams can be resumed
   --retry TIME        the `retry` field at the start of each stream of a session
-  --comments TIME     a comment on each open stream, so often
+  --comments TIME     a comment on each open stream, this often
   --endpoint FORM     the URL for messages of `sse`: relative (default), absolute, foreign
-  --http-log FILE     appends a line for each request that arrived, and for the end of its reply
+  --http-log FILE     append a line for each request, and for the end of its response
 
-A plan is rules separated by `;`. A rule is a moment, `=`, and faults joined by `+`:
+A plan is rules separated by `;`. A rule is a trigger, `=`, and faults joined by `+`:
   call=late(200ms)            at every call
   call:3=exit(1)              at the third call only
   call:3-7=dup                from the third to the seventh; `3-` has no end
   call:every=10=hang          at every tenth
   start=stderr(10MiB)+garbage(text,3)
-A fault without a moment stands at its usual one (mostly `call`), also as `name=arguments`:
+A fault without a trigger uses its default one (mostly `call`), also as `name=arguments`:
   stderr=10MiB; late=200ms; ignore=term,eof; cursor=same
 
-Moments:
+Triggers:
 ";
 
 const TAIL: &str = "
 Examples:
   scripted-server --revision 2025-11-25 --plan \"call:3=exit(1); stderr=10MiB; late=200ms\"
-  scripted-server --revision 2024-11-05 --plan \"unknown=exit(1)\"      dies of server/discover
+  scripted-server --revision 2024-11-05 --plan \"unknown=exit(1)\"      exits at server/discover
   scripted-server --revision dual --plan \"tree; escape=2; ignore=term,eof\"
   scripted-server --http 127.0.0.1:0 --shape dual --plan \"http:1-3=status(503,1s); stream=end\"
   scripted-server --mix \"ok=80,exit=5,hang=5,garbage=5,late=3,dup=2\" --seed 7 --journal run.log
@@ -264,7 +267,7 @@ Examples:
 
 pub(super) fn help_text() -> String {
     let mut text = HEAD.to_owned();
-    let rows = Moment::ALL.iter().map(|(_, name, meaning)| (*name, *meaning));
+    let rows = Trigger::ALL.iter().map(|(_, name, meaning)| (*name, *meaning));
     add_rows(&mut text, rows);
     text.push_str("\nFaults:\n");
     add_rows(&mut text, FAULTS.iter().copied());
@@ -294,23 +297,23 @@ mod tests {
     fn options_are_read_in_any_order() {
         let line = "--seed 7 --mix ok=1 --revision dual --tools 3 --page-size 2 --lifetime 5s";
         let Ok(Command::Run(options)) = parse_words(line) else { panic!("{line}") };
-        let read = (options.speaks, options.n_tools, options.page_size, options.lifetime);
-        assert_eq!(read, (Speaks::Dual, 3, Some(2), Duration::from_secs(5)));
-        assert_eq!(options.mix, Some(Mix::parse("ok=1", 7).expect("a mix")));
+        let read = (options.revisions, options.n_tools, options.page_size, options.lifetime);
+        assert_eq!(read, (SupportedRevisions::Dual, 3, Some(2), Duration::from_secs(5)));
+        assert_eq!(options.mix, Some(FaultMix::parse("ok=1", 7).expect("a mix")));
     }
 
     #[test]
-    fn a_seed_can_be_the_process_itself() {
+    fn seed_can_be_the_pid() {
         let Ok(Command::Run(options)) = parse_words("--mix ok=1 --seed pid") else { panic!() };
-        let own = Mix::parse("ok=1", u64::from(std::process::id()));
+        let own = FaultMix::parse("ok=1", u64::from(std::process::id()));
         assert_eq!(options.mix, own.ok());
     }
 
     #[test]
-    fn a_shape_has_its_usual_revision() {
+    fn shape_has_a_default_revision() {
         let check = |line: &str, expected: &str| {
             let Ok(Command::Run(options)) = parse_words(line) else { panic!("{line}") };
-            assert_eq!(Ok(options.speaks), Speaks::parse(expected), "{line}");
+            assert_eq!(Ok(options.revisions), SupportedRevisions::parse(expected), "{line}");
         };
         check("--http 127.0.0.1:0", "2025-11-25");
         check("--http 127.0.0.1:0 --shape stateless", "2026-07-28");
@@ -321,27 +324,27 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_command_line_says_why() {
+    fn invalid_command_line_is_explained() {
         let check = |line: &str, expected: &str| {
             assert_eq!(parse_words(line).err().as_deref(), Some(expected));
         };
         check("--plan", "`--plan` needs a value");
         check("--plan call:0=dup", "--plan: in `call:0=dup`: counting starts at 1");
         check("--mix ok", "--mix: `ok` has no weight, as in `ok=80`");
-        check("--page-size 0", "--page-size: `0` is no page size");
-        check("--nice", "no option `--nice`");
-        check("--plan drop", "--plan: `drop` happens only over HTTP, with `--http`");
-        check("--plan http=exit", "--plan: `exit` happens only over HTTP, with `--http`");
-        check("--http here", "--http: `here` is no address, as in `127.0.0.1:0`");
-        check("--shape round", "--shape: `round` is none of stateless, session, sse, dual");
+        check("--page-size 0", "--page-size: `0` is not a page size");
+        check("--nice", "unknown option `--nice`");
+        check("--plan drop", "--plan: `drop` needs `--http`");
+        check("--plan http=exit", "--plan: `exit` needs `--http`");
+        check("--http here", "--http: `here` is not an address, as in `127.0.0.1:0`");
+        check("--shape round", "--shape: `round` is not one of stateless, session, sse, dual");
         check(
             "--http 127.0.0.1:0 --shape session --revision modern",
-            "--shape: 2026-07-28 has no sessions; its shapes are stateless and dual",
+            "--shape: 2026-07-28 has no sessions; use stateless or dual",
         );
     }
 
     #[test]
-    fn a_tree_has_the_levels_of_its_plan_until_it_is_inside() {
+    fn tree_depth_comes_from_the_plan_or_the_role() {
         let check = |line: &str, expected: u64| {
             let Ok(Command::Run(options)) = parse_words(line) else { panic!("{line}") };
             assert_eq!(options.levels_left(), expected, "{line}");

@@ -1,24 +1,23 @@
-//! What can be read rather than called: resources, a template, prompts, and completion.
+//! Resources, resource templates, prompts and completion.
 
 use serde_json::{Value, json};
 
-use super::client::Ticket;
+use super::client::PendingRequest;
 use super::server::Server;
-use crate::jsonrpc::error_code;
-use crate::jsonrpc::{Answer, Params, Refusal};
+use crate::jsonrpc::{Params, Response, RpcError, error_code};
 use crate::revision::Era;
 
 const ECHO_PREFIX: &str = "test://echo/";
 const NAMES: [&str; 4] = ["ada", "alan", "barbara", "grace"];
 
 impl Server {
-    /// Answers the methods that only read; every other one is unknown.
+    /// Handles the read-only methods; every other one is unknown.
     pub(super) fn read_content(
         &self,
-        ticket: &Ticket,
+        pending: &PendingRequest,
         method: &str,
         params: &Params<'_>,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<Response, RpcError> {
         match method {
             "resources/list" => Ok(cacheable(&json!({ "resources": [
                 { "uri": "test://readme", "name": "readme", "mimeType": "text/plain" },
@@ -28,7 +27,7 @@ impl Server {
             "resources/templates/list" => Ok(cacheable(&json!({ "resourceTemplates": [
                 { "uriTemplate": "test://echo/{text}", "name": "echo", "mimeType": "text/plain" },
             ]}))),
-            "resources/read" => read_resource(ticket, params, self.n_updates()),
+            "resources/read" => read_resource(pending, params, self.n_updates()),
             "prompts/list" => Ok(cacheable(&json!({ "prompts": [
                 { "name": "plain", "description": "A prompt without arguments" },
                 { "name": "greeting", "description": "Greets somebody", "arguments": [
@@ -37,20 +36,24 @@ impl Server {
             ]}))),
             "prompts/get" => get_prompt(params),
             "completion/complete" => complete(params),
-            other => Err(Refusal::unknown_method(other)),
+            other => Err(RpcError::unknown_method(other)),
         }
     }
 }
 
-fn cacheable(members: &Value) -> Answer {
-    Answer::Cacheable(Answer::members_of(members))
+fn cacheable(members: &Value) -> Response {
+    Response::Cacheable(Response::object_members(members))
 }
 
-fn read_resource(ticket: &Ticket, params: &Params<'_>, n_updates: u64) -> Result<Answer, Refusal> {
+fn read_resource(
+    pending: &PendingRequest,
+    params: &Params<'_>,
+    n_updates: u64,
+) -> Result<Response, RpcError> {
     let uri = params.uri.as_deref().unwrap_or_default();
     let item = match uri {
         "test://readme" => json!({ "uri": uri, "mimeType": "text/plain", "text": "Read me." }),
-        // The smallest picture: one transparent pixel.
+        // GIF of one transparent pixel.
         "test://logo" => json!({
             "uri": uri,
             "mimeType": "image/gif",
@@ -59,22 +62,22 @@ fn read_resource(ticket: &Ticket, params: &Params<'_>, n_updates: u64) -> Result
         "test://counter" => json!({ "uri": uri, "text": n_updates.to_string() }),
         other => match other.strip_prefix(ECHO_PREFIX) {
             Some(text) => json!({ "uri": uri, "mimeType": "text/plain", "text": text }),
-            None => return Err(not_found(ticket, uri)),
+            None => return Err(not_found(pending, uri)),
         },
     };
     Ok(cacheable(&json!({ "contents": [item] })))
 }
 
-fn not_found(ticket: &Ticket, uri: &str) -> Refusal {
-    let code = match ticket.era() {
+fn not_found(pending: &PendingRequest, uri: &str) -> RpcError {
+    let code = match pending.era() {
         Era::Legacy => error_code::RESOURCE_NOT_FOUND,
         Era::Modern => error_code::INVALID_PARAMS,
     };
     let data = Some(json!({ "uri": uri }));
-    Refusal { code, message: format!("no resource `{uri}`"), data }
+    RpcError { code, message: format!("no resource `{uri}`"), data }
 }
 
-fn get_prompt(params: &Params<'_>) -> Result<Answer, Refusal> {
+fn get_prompt(params: &Params<'_>) -> Result<Response, RpcError> {
     let name = params.name.as_deref().unwrap_or_default();
     let arguments: Value = params
         .arguments
@@ -84,25 +87,28 @@ fn get_prompt(params: &Params<'_>) -> Result<Answer, Refusal> {
         ("plain", _) => "Say something.".to_owned(),
         ("greeting", Some(whom)) => format!("Greet {whom}."),
         ("greeting", None) => {
-            return Err(Refusal::new(error_code::INVALID_PARAMS, "the argument `name` is missing"));
+            return Err(RpcError::new(
+                error_code::INVALID_PARAMS,
+                "the argument `name` is missing",
+            ));
         }
-        _ => return Err(Refusal::new(error_code::INVALID_PARAMS, format!("no prompt `{name}`"))),
+        _ => return Err(RpcError::new(error_code::INVALID_PARAMS, format!("no prompt `{name}`"))),
     };
     let content = json!({ "type": "text", "text": text });
     let messages = json!([{ "role": "user", "content": content }]);
-    Ok(Answer::Complete(Answer::members_of(&json!({ "messages": messages }))))
+    Ok(Response::Complete(Response::object_members(&json!({ "messages": messages }))))
 }
 
-fn complete(params: &Params<'_>) -> Result<Answer, Refusal> {
+fn complete(params: &Params<'_>) -> Result<Response, RpcError> {
     let text = |from: &Option<Value>, key: &str| {
         from.as_ref().and_then(|from| from.get(key)?.as_str().map(str::to_owned))
     };
     let kind = text(&params.reference, "type");
     if !matches!(kind.as_deref(), Some("ref/prompt" | "ref/resource")) {
-        return Err(Refusal::new(error_code::INVALID_PARAMS, "`ref` names no prompt or resource"));
+        return Err(RpcError::new(error_code::INVALID_PARAMS, "`ref` names no prompt or resource"));
     }
     let typed = text(&params.argument, "value").unwrap_or_default();
     let values: Vec<&str> = NAMES.into_iter().filter(|name| name.starts_with(&typed)).collect();
     let completion = json!({ "total": values.len(), "values": values, "hasMore": false });
-    Ok(Answer::Complete(Answer::members_of(&json!({ "completion": completion }))))
+    Ok(Response::Complete(Response::object_members(&json!({ "completion": completion }))))
 }

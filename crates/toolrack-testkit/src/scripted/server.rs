@@ -1,6 +1,6 @@
-//! The server itself: takes messages, knows which era each belongs to, and settles each request once.
+//! Message handling of the scripted server: eras, dispatch, faults and responses.
 //!
-//! **Invariant:** every answer leaves through `settle`, so the plan can twist it, whichever method or tool made it.
+//! **Invariant:** every response goes through `respond`, so the plan can alter it.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,20 +10,19 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::child_process;
-use super::client::{Client, Origin, Ticket};
-use super::faulty_response::Twist;
+use super::client::{Client, MessageContext, PendingRequest};
+use super::faulty_response::ResponseFaults;
 use super::http::Sessions;
 use super::options::Options;
-use super::tool_list::Catalog;
-use crate::journal::{Event, JournalWriter, Record};
-use crate::jsonrpc;
-use crate::jsonrpc::{Answer, Incoming, Params, Refusal, error_code};
-use crate::message_sink::Outlet;
-use crate::plan::{Fault, Moment};
-use crate::revision::{Era, Revision, Speaks};
+use super::tool_list::ToolList;
+use crate::journal::{JournalEvent, JournalRecord, JournalWriter};
+use crate::jsonrpc::{self, Incoming, Params, Response, RpcError, error_code};
+use crate::message_sink::MessageSink;
+use crate::plan::{Fault, Trigger};
+use crate::revision::{Era, Revision, SupportedRevisions};
 use crate::timer::Timer;
 
-/// The `_meta` of every modern result.
+/// `_meta` of every modern result.
 const SERVER_META: &str = concat!(
     r#","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"scripted-server","version":""#,
     env!("CARGO_PKG_VERSION"),
@@ -34,56 +33,56 @@ const SERVER_META: &str = concat!(
 pub(super) struct Server {
     pub(super) options: Options,
     pub(super) timer: Timer,
-    /// Whoever can be told of something unasked.
+    /// Receivers of unsolicited messages.
     pub(super) clients: Mutex<Vec<Arc<Client>>>,
     pub(super) sessions: Sessions,
-    pub(super) catalog: Catalog,
+    pub(super) tool_list: ToolList,
     pub(super) flags: Flags,
-    /// Answers that a plan holds back.
-    pub(super) held: Mutex<Vec<(Ticket, Answer)>>,
-    /// Calls of `ask` by the id of the request that went to the client.
-    pub(super) asking: Mutex<Vec<(u64, Ticket)>>,
+    /// Responses that the plan holds back.
+    pub(super) held: Mutex<Vec<(PendingRequest, Response)>>,
+    /// Calls of `ask` by the id of the request to the client.
+    pub(super) awaiting_client: Mutex<Vec<(u64, PendingRequest)>>,
     journal: Option<JournalWriter>,
-    /// How often each moment came, in the order of `Moment::ALL`.
-    counts: [AtomicU64; Moment::ALL.len()],
+    /// Occurrences of each trigger, in the order of `Trigger::ALL`.
+    counts: [AtomicU64; Trigger::ALL.len()],
     n_calls: AtomicU64,
-    n_asked: AtomicU64,
-    /// How often any resource was updated.
+    n_client_requests: AtomicU64,
+    /// Number of resource updates.
     n_updates: AtomicU64,
 }
 
-/// What a plan switched on for good.
+/// Permanent effects of faults.
 #[derive(Debug, Default)]
 pub(super) struct Flags {
     pub(super) stopped_reading: AtomicBool,
-    pub(super) deaf_to_eof: AtomicBool,
+    pub(super) ignores_eof: AtomicBool,
     pub(super) prompting: AtomicBool,
 }
 
 impl Server {
     pub(super) fn new(options: Options) -> io::Result<Arc<Self>> {
         let journal = options.journal.as_deref().map(JournalWriter::open).transpose()?;
-        let catalog = Catalog::new(&options);
+        let tool_list = ToolList::new(&options);
         Ok(Arc::new(Self {
             options,
             timer: Timer::start(),
             clients: Mutex::default(),
             sessions: Sessions::default(),
-            catalog,
+            tool_list,
             flags: Flags::default(),
             held: Mutex::default(),
-            asking: Mutex::default(),
+            awaiting_client: Mutex::default(),
             journal,
             counts: Default::default(),
             n_calls: AtomicU64::new(0),
-            n_asked: AtomicU64::new(0),
+            n_client_requests: AtomicU64::new(0),
             n_updates: AtomicU64::new(0),
         }))
     }
 
-    pub(super) fn start(self: &Arc<Self>, origin: &Origin) {
-        drop(self.pass(origin, &[Moment::Start]));
-        origin.outlet.flush();
+    pub(super) fn start(self: &Arc<Self>, context: &MessageContext) {
+        drop(self.run_faults(context, &[Trigger::Start]));
+        context.sink.flush();
     }
 
     pub(super) fn n_updates(&self) -> u64 {
@@ -98,153 +97,166 @@ impl Server {
         self.flags.stopped_reading.load(Ordering::Relaxed)
     }
 
-    pub(super) fn end_of_input(self: &Arc<Self>, origin: &Origin) {
-        drop(self.pass(origin, &[Moment::Eof]));
-        origin.outlet.flush();
-        if self.flags.deaf_to_eof.load(Ordering::Relaxed) {
-            child_process::linger(self.options.lifetime);
+    pub(super) fn end_of_input(self: &Arc<Self>, context: &MessageContext) {
+        drop(self.run_faults(context, &[Trigger::Eof]));
+        context.sink.flush();
+        if self.flags.ignores_eof.load(Ordering::Relaxed) {
+            child_process::sleep_then_exit(self.options.lifetime);
         }
     }
 
-    /// Takes one line of input.
-    pub(super) fn take(self: &Arc<Self>, origin: &Origin, line: &[u8]) {
+    /// Handles one line of input.
+    pub(super) fn handle_line(self: &Arc<Self>, context: &MessageContext, line: &[u8]) {
         let line = line.trim_ascii();
-        if line.is_empty() || self.swallows(line) {
+        if line.is_empty() || self.is_prompt_answer(line) {
             return;
         }
-        drop(self.pass(origin, &[Moment::Message]));
+        drop(self.run_faults(context, &[Trigger::Message]));
         let Ok(message) = serde_json::from_slice::<Incoming<'_>>(line) else {
-            // The error needs no id since 2025-11-25; before, there is no way to say it.
-            if self.revision(&origin.client) >= Revision::R2025_11_25 {
-                let refusal = Refusal::new(error_code::PARSE_ERROR, "the line is no message");
-                origin.outlet.put(&refusal.without_id());
+            // An error without an id is legal since 2025-11-25; older revisions have none.
+            if self.revision(&context.client) >= Revision::R2025_11_25 {
+                let rpc_error = RpcError::new(error_code::PARSE_ERROR, "the line is no message");
+                context.sink.send(&rpc_error.to_response_without_id());
             }
             return;
         };
-        self.accept(origin, &message);
+        self.handle_message(context, &message);
     }
 
-    /// Takes one message.
-    pub(super) fn accept(self: &Arc<Self>, origin: &Origin, message: &Incoming<'_>) {
+    /// Handles one message.
+    pub(super) fn handle_message(
+        self: &Arc<Self>,
+        context: &MessageContext,
+        message: &Incoming<'_>,
+    ) {
         match (&message.method, message.id) {
-            (Some(method), Some(id)) => self.request(origin, id, method, message.params),
-            (Some(method), None) => self.notified(origin, method, message.params),
-            (None, Some(id)) => self.answered(id, message.result, message.error),
+            (Some(method), Some(id)) => self.handle_request(context, id, method, message.params),
+            (Some(method), None) => self.handle_notification(context, method, message.params),
+            (None, Some(id)) => self.handle_response(id, message.result, message.error),
             (None, None) => (),
         }
     }
 
-    /// The plan's share of a moment: noise is made and ends are met here, and what concerns the answer is returned.
-    pub(super) fn pass(
+    /// Runs the faults of these triggers: immediate effects happen here, response faults are returned.
+    pub(super) fn run_faults(
         self: &Arc<Self>,
-        origin: &Origin,
-        moments: &[Moment],
-    ) -> Option<Box<Twist>> {
-        self.follow(origin, &self.due(moments))
+        context: &MessageContext,
+        triggers: &[Trigger],
+    ) -> Option<Box<ResponseFaults>> {
+        self.apply_faults(context, &self.due_faults(triggers))
     }
 
-    /// What the plan has for these moments, which counts as having come once more.
-    pub(super) fn due(&self, moments: &[Moment]) -> Vec<&Fault> {
+    /// Counts an occurrence of these triggers and returns their faults.
+    pub(super) fn due_faults(&self, triggers: &[Trigger]) -> Vec<&Fault> {
         let mut faults = Vec::new();
         if self.options.plan.is_empty() && self.options.mix.is_none() {
             return faults;
         }
-        for moment in moments {
-            let count = self.counts.get(*moment as usize);
+        for trigger in triggers {
+            let count = self.counts.get(*trigger as usize);
             let number = count.map_or(0, |count| count.fetch_add(1, Ordering::Relaxed)) + 1;
-            faults.extend(self.options.plan.at(*moment, number));
-            if let (Moment::Call, Some(mix)) = (moment, &self.options.mix) {
+            faults.extend(self.options.plan.faults_at(*trigger, number));
+            if let (Trigger::Call, Some(mix)) = (trigger, &self.options.mix) {
                 faults.push(mix.pick(number));
             }
         }
         faults
     }
 
-    pub(super) fn follow(
+    pub(super) fn apply_faults(
         self: &Arc<Self>,
-        origin: &Origin,
+        context: &MessageContext,
         faults: &[&Fault],
-    ) -> Option<Box<Twist>> {
-        let mut twist = None;
+    ) -> Option<Box<ResponseFaults>> {
+        let mut response_faults = None;
         for fault in faults {
-            self.act(origin, fault, &mut twist);
+            self.apply_fault(context, fault, &mut response_faults);
         }
-        twist
+        response_faults
     }
 
-    fn request(
+    fn handle_request(
         self: &Arc<Self>,
-        origin: &Origin,
+        context: &MessageContext,
         id: &RawValue,
         method: &str,
         params: Option<&RawValue>,
     ) {
-        let moments = moments_of(method, self.options.speaks);
-        let read = Params::read(params).and_then(|params| {
-            let revision = self.revision_of(&origin.client, method, &params)?;
+        let triggers = triggers_for(method, self.options.revisions);
+        let parsed = Params::parse(params).and_then(|params| {
+            let revision = self.revision_of(&context.client, method, &params)?;
             Ok((params, revision))
         });
-        let revision = read.as_ref().map(|(_, revision)| *revision);
-        let mut ticket = Ticket {
-            origin: origin.clone(),
+        let revision = parsed.as_ref().map(|(_, revision)| *revision);
+        let mut pending = PendingRequest {
+            context: context.clone(),
             id: id.get().to_owned(),
-            revision: revision.unwrap_or_else(|_| self.revision(&origin.client)),
+            revision: revision.unwrap_or_else(|_| self.revision(&context.client)),
             call: 0,
             nonce: None,
-            twist: None,
+            response_faults: None,
         };
-        let faults = self.due(moments);
-        let refused = faults.iter().any(|fault| fault.refuses());
-        if let ("tools/call", Ok((params, _)), false) = (method, &read, refused) {
-            self.begin_call(&mut ticket, params);
+        let faults = self.due_faults(triggers);
+        let rejected = faults.iter().any(|fault| fault.rejects_request());
+        if let ("tools/call", Ok((params, _)), false) = (method, &parsed, rejected) {
+            self.begin_call(&mut pending, params);
         }
-        ticket.twist = self.follow(origin, &faults);
-        match read {
-            _ if refused => refuse(&ticket),
-            Err(refusal) => {
-                // Spec 2026-07-28, HTTP: a request that does not say what it must is a bad request.
-                if ticket.era() == Era::Modern {
-                    ticket.outlet().set_status(400);
+        pending.response_faults = self.apply_faults(context, &faults);
+        match parsed {
+            _ if rejected => reject(&pending),
+            Err(rpc_error) => {
+                // Spec 2026-07-28, HTTP: a request without the required metadata is a bad request.
+                if pending.era() == Era::Modern {
+                    pending.sink().set_status(400);
                 }
-                self.settle(ticket, Answer::Refused(refusal));
+                self.respond(pending, Response::Error(rpc_error));
             }
-            Ok((params, _)) => self.serve(ticket, method, &params),
+            Ok((params, _)) => self.serve(pending, method, &params),
         }
     }
 
-    fn serve(self: &Arc<Self>, ticket: Ticket, method: &str, params: &Params<'_>) {
-        let legacy = ticket.era() == Era::Legacy;
-        let answer = match method {
-            "tools/call" => return self.call_tool(ticket, params),
-            "tools/list" => self.list_tools(&ticket, params),
-            "initialize" if legacy => self.initialize(&ticket, params),
-            "server/discover" if !legacy => Ok(self.discover(&ticket)),
-            "ping" if legacy => Ok(Answer::empty()),
-            "logging/setLevel" if legacy => ticket.origin.client.audience.set_level(params),
-            "resources/subscribe" if legacy => ticket.origin.client.audience.subscribe(params),
-            "resources/unsubscribe" if legacy => ticket.origin.client.audience.unsubscribe(params),
-            "subscriptions/listen" if !legacy => return self.listen(ticket, params),
-            other => self.read_content(&ticket, other, params),
+    fn serve(self: &Arc<Self>, pending: PendingRequest, method: &str, params: &Params<'_>) {
+        let legacy = pending.era() == Era::Legacy;
+        let response = match method {
+            "tools/call" => return self.call_tool(pending, params),
+            "tools/list" => self.list_tools(&pending, params),
+            "initialize" if legacy => self.initialize(&pending, params),
+            "server/discover" if !legacy => Ok(self.discover(&pending)),
+            "ping" if legacy => Ok(Response::empty()),
+            "logging/setLevel" if legacy => pending.context.client.subscriptions.set_level(params),
+            "resources/subscribe" if legacy => {
+                pending.context.client.subscriptions.subscribe(params)
+            }
+            "resources/unsubscribe" if legacy => {
+                pending.context.client.subscriptions.unsubscribe(params)
+            }
+            "subscriptions/listen" if !legacy => return self.listen(pending, params),
+            other => self.read_content(&pending, other, params),
         };
-        self.settle(ticket, answer.into());
+        self.respond(pending, response.into());
     }
 
-    /// Counts and journals a call before the plan strikes: a server that crashes in a call has begun it.
-    fn begin_call(&self, ticket: &mut Ticket, params: &Params<'_>) {
-        ticket.call = self.n_calls.fetch_add(1, Ordering::Relaxed) + 1;
+    /// Counts and journals a call before its faults: a server that crashes in a call has executed it.
+    fn begin_call(&self, pending: &mut PendingRequest, params: &Params<'_>) {
+        pending.call = self.n_calls.fetch_add(1, Ordering::Relaxed) + 1;
         if self.journal.is_some() {
-            ticket.nonce = nonce_of(params.arguments);
-            self.record(Event::Executed, ticket.call, ticket.nonce.clone());
+            pending.nonce = call_nonce(params.arguments);
+            self.record(JournalEvent::Executed, pending.call, pending.nonce.clone());
         }
     }
 
-    fn notified(self: &Arc<Self>, origin: &Origin, method: &str, params: Option<&RawValue>) {
+    fn handle_notification(
+        self: &Arc<Self>,
+        context: &MessageContext,
+        method: &str,
+        params: Option<&RawValue>,
+    ) {
         match method {
-            "notifications/initialized" => drop(self.pass(origin, &[Moment::Initialized])),
+            "notifications/initialized" => drop(self.run_faults(context, &[Trigger::Initialized])),
             "notifications/cancelled" => {
-                let read = Params::read(params).ok();
-                if let Some(id) = read.and_then(|value| value.request_id) {
-                    self.cancel(&origin.client, id.get());
+                let parsed = Params::parse(params).ok();
+                if let Some(id) = parsed.and_then(|params| params.request_id) {
+                    self.cancel(&context.client, id.get());
                 }
             }
             _ => (),
@@ -252,86 +264,86 @@ impl Server {
     }
 
     pub(super) fn cancel(&self, client: &Client, id: &str) {
-        client.audience.hang_up(id);
+        client.subscriptions.end_listen(id);
         let Some(call) = client.open.finish(id) else { return };
-        self.record(Event::Cancelled, call.call, call.nonce);
-        if let Some(asked) = call.asked {
-            let params = json!({ "requestId": asked, "reason": "the call was cancelled" });
-            client.outlet.put(&jsonrpc::notification("notifications/cancelled", Some(&params)));
+        self.record(JournalEvent::Cancelled, call.call, call.nonce);
+        if let Some(client_request) = call.client_request {
+            let params = json!({ "requestId": client_request, "reason": "the call was cancelled" });
+            client.sink.send(&jsonrpc::notification_line("notifications/cancelled", Some(&params)));
         }
-        call.outlet.finish();
+        call.sink.finish();
     }
 
-    /// Sends the answer, as the plan has it.
-    pub(super) fn settle(self: &Arc<Self>, ticket: Ticket, answer: Answer) {
-        if ticket.twist.is_some() {
-            return self.deliver(ticket, answer);
+    /// Sends the response, with the faults of the plan.
+    pub(super) fn respond(self: &Arc<Self>, pending: PendingRequest, response: Response) {
+        if pending.response_faults.is_some() {
+            return self.send_faulty(pending, response);
         }
-        ticket.show_status(&answer);
-        let body = Self::body(&ticket, &answer);
-        ticket.outlet().answer(&jsonrpc::response(&ticket.id, &body));
-        ticket.outlet().finish();
+        pending.set_http_status(&response);
+        let body = Self::body(&pending, &response);
+        pending.sink().respond(&jsonrpc::response_line(&pending.id, &body));
+        pending.sink().finish();
     }
 
-    pub(super) fn body(ticket: &Ticket, answer: &Answer) -> String {
-        answer.body(ticket.era(), SERVER_META)
+    pub(super) fn body(pending: &PendingRequest, response: &Response) -> String {
+        response.body(pending.era(), SERVER_META)
     }
 
-    /// Sends a request to the client. Ids count from 1, as a client's own often do.
-    pub(super) fn ask_client(
+    /// Sends a request to the client. Ids count from 1, as those of many clients do.
+    pub(super) fn request_client(
         &self,
-        outlet: &dyn Outlet,
+        sink: &dyn MessageSink,
         method: &str,
         params: Option<&Value>,
     ) -> u64 {
-        let id = self.n_asked.fetch_add(1, Ordering::Relaxed) + 1;
+        let id = self.n_client_requests.fetch_add(1, Ordering::Relaxed) + 1;
         let mut request = json!({ "jsonrpc": "2.0", "id": id, "method": method });
         if let (Some(params), Some(members)) = (params, request.as_object_mut()) {
             members.insert("params".to_owned(), params.clone());
         }
-        outlet.put(request.to_string().as_bytes());
+        sink.send(request.to_string().as_bytes());
         id
     }
 
-    /// The revision to assume where no request says otherwise.
+    /// Revision to assume for a client.
     fn revision(&self, client: &Client) -> Revision {
-        match self.options.speaks {
-            Speaks::Only(revision) => revision,
-            Speaks::Dual => client.agreed().unwrap_or(Revision::R2026_07_28),
+        match self.options.revisions {
+            SupportedRevisions::Only(revision) => revision,
+            SupportedRevisions::Dual => client.negotiated().unwrap_or(Revision::R2026_07_28),
         }
     }
 
-    /// Which revision a request is made in, or why it is made in none.
+    /// Revision of a request, or the reason why it has none.
     fn revision_of(
         &self,
         client: &Client,
         method: &str,
         params: &Params<'_>,
-    ) -> Result<Revision, Refusal> {
-        let speaks = self.options.speaks;
+    ) -> Result<Revision, RpcError> {
+        let revisions = self.options.revisions;
         let requested = params.protocol_version.as_deref().unwrap_or_default();
-        match (method, speaks.agree(requested)) {
+        match (method, revisions.negotiate(requested)) {
             ("initialize", Some(revision)) => return Ok(revision),
             ("initialize", None) => {
-                return Err(Refusal::unsupported_version(requested, &speaks.supported()));
+                return Err(RpcError::unsupported_version(requested, &revisions.supported()));
             }
             _ => (),
         }
         let says_modern = params.meta.protocol_version.is_some();
-        let agreed = client.agreed();
-        if speaks.modern() && (says_modern || agreed.is_none()) {
-            params.meta.check(&speaks.supported())?;
+        let negotiated = client.negotiated();
+        if revisions.has_modern() && (says_modern || negotiated.is_none()) {
+            params.meta.check(&revisions.supported())?;
             return Ok(Revision::R2026_07_28);
         }
-        match agreed {
+        match negotiated {
             Some(revision) => Ok(revision),
-            None if method == "ping" || !is_known(method, speaks) => Ok(self.revision(client)),
-            None => Err(Refusal::new(error_code::INVALID_REQUEST, "`initialize` comes first")),
+            None if method == "ping" || !is_known(method, revisions) => Ok(self.revision(client)),
+            None => Err(RpcError::new(error_code::INVALID_REQUEST, "`initialize` comes first")),
         }
     }
 
-    /// A program that asks on its terminal takes messages for bad answers until a person types something.
-    fn swallows(&self, line: &[u8]) -> bool {
+    /// A program that prompts on its terminal reads messages as answers until a line is not JSON.
+    fn is_prompt_answer(&self, line: &[u8]) -> bool {
         if !self.flags.prompting.load(Ordering::Relaxed) {
             return false;
         }
@@ -341,50 +353,52 @@ impl Server {
         true
     }
 
-    fn record(&self, event: Event, call: u64, nonce: Option<String>) {
+    fn record(&self, event: JournalEvent, call: u64, nonce: Option<String>) {
         let Some(journal) = &self.journal else { return };
-        let record = Record { event, nonce, call, pid: std::process::id() };
+        let record = JournalRecord { event, nonce, call, pid: std::process::id() };
         if journal.write(&record).is_err() {
-            // A journal that misses a call proves nothing, so the run must not go on.
-            child_process::leave(3);
+            // An incomplete journal proves nothing, so stop the run.
+            child_process::exit(3);
         }
     }
 }
 
-/// Turns a request away, with an error in the body if the plan names one.
-fn refuse(ticket: &Ticket) {
-    if let Some(code) = ticket.twist.as_ref().and_then(|twist| twist.error) {
-        let refusal = Answer::Refused(Refusal::new(code, "the plan says so"));
-        let body = Server::body(ticket, &refusal);
-        ticket.outlet().answer(&jsonrpc::response(&ticket.id, &body));
+/// Rejects a request, with an error body if the plan has one.
+fn reject(pending: &PendingRequest) {
+    if let Some(code) =
+        pending.response_faults.as_ref().and_then(|response_faults| response_faults.error)
+    {
+        let rpc_error = Response::Error(RpcError::new(code, "the plan says so"));
+        let body = Server::body(pending, &rpc_error);
+        pending.sink().respond(&jsonrpc::response_line(&pending.id, &body));
     }
-    ticket.outlet().finish();
+    pending.sink().finish();
 }
 
-/// The moments of the plan that a request is.
-fn moments_of(method: &str, speaks: Speaks) -> &'static [Moment] {
-    let known = is_known(method, speaks);
+/// Triggers of a request.
+fn triggers_for(method: &str, revisions: SupportedRevisions) -> &'static [Trigger] {
+    let known = is_known(method, revisions);
     match method {
-        "initialize" => &[Moment::Initialize],
-        "server/discover" if known => &[Moment::Discover],
-        "server/discover" => &[Moment::Discover, Moment::Unknown],
-        "tools/list" => &[Moment::List],
-        "tools/call" => &[Moment::Call],
-        "subscriptions/listen" if known => &[Moment::Listen],
+        "initialize" => &[Trigger::Initialize],
+        "server/discover" if known => &[Trigger::Discover],
+        "server/discover" => &[Trigger::Discover, Trigger::Unknown],
+        "tools/list" => &[Trigger::List],
+        "tools/call" => &[Trigger::Call],
+        "subscriptions/listen" if known => &[Trigger::Listen],
         _ if known => &[],
-        _ => &[Moment::Unknown],
+        _ => &[Trigger::Unknown],
     }
 }
 
-/// Whether a server that speaks these eras knows the method.
-fn is_known(method: &str, speaks: Speaks) -> bool {
+/// Whether a server with these revisions knows the method.
+fn is_known(method: &str, revisions: SupportedRevisions) -> bool {
     match method {
         "initialize"
         | "ping"
         | "logging/setLevel"
         | "resources/subscribe"
-        | "resources/unsubscribe" => speaks.legacy(),
-        "server/discover" | "subscriptions/listen" => speaks.modern(),
+        | "resources/unsubscribe" => revisions.has_legacy(),
+        "server/discover" | "subscriptions/listen" => revisions.has_modern(),
         "tools/list"
         | "tools/call"
         | "resources/list"
@@ -397,8 +411,8 @@ fn is_known(method: &str, speaks: Speaks) -> bool {
     }
 }
 
-/// The argument `nonce` of a call, by which a journal knows it.
-fn nonce_of(arguments: Option<&RawValue>) -> Option<String> {
+/// Argument `nonce` of a call, which identifies it in the journal.
+fn call_nonce(arguments: Option<&RawValue>) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Nonce {
         nonce: Option<Value>,

@@ -1,4 +1,4 @@
-//! Who wants to hear of changes: legacy subscriptions and log level, modern listen streams.
+//! Subscriptions of a client: legacy subscriptions and log level, modern listen streams.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,71 +6,70 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Map, Value, json};
 
-use super::client::{Client, Ticket};
+use super::client::{Client, PendingRequest};
 use super::server::Server;
-use crate::jsonrpc::error_code;
-use crate::jsonrpc::{self, Answer, Params, Refusal};
+use crate::jsonrpc::{self, Params, Response, RpcError, error_code};
 use crate::revision::Era;
 
 const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 
 #[derive(Debug, Default)]
-pub(super) struct Audience {
+pub(super) struct Subscriptions {
     subscribed: Mutex<BTreeSet<String>>,
-    /// The granted filter of each open listen request, by its id as the client wrote it.
-    listening: Mutex<BTreeMap<String, Value>>,
+    /// Granted filter of each listen request, by its id as the client wrote it.
+    listeners: Mutex<BTreeMap<String, Value>>,
     log_level: AtomicUsize,
 }
 
-impl Audience {
-    pub(super) fn subscribe(&self, params: &Params<'_>) -> Result<Answer, Refusal> {
+impl Subscriptions {
+    pub(super) fn subscribe(&self, params: &Params<'_>) -> Result<Response, RpcError> {
         let uri = params.uri.clone().ok_or_else(no_uri)?;
         lock(&self.subscribed).insert(uri);
-        Ok(Answer::empty())
+        Ok(Response::empty())
     }
 
-    pub(super) fn unsubscribe(&self, params: &Params<'_>) -> Result<Answer, Refusal> {
+    pub(super) fn unsubscribe(&self, params: &Params<'_>) -> Result<Response, RpcError> {
         let uri = params.uri.as_ref().ok_or_else(no_uri)?;
         lock(&self.subscribed).remove(uri);
-        Ok(Answer::empty())
+        Ok(Response::empty())
     }
 
-    /// Forgets a listen stream, if the id is one's.
-    pub(super) fn hang_up(&self, id: &str) {
-        lock(&self.listening).remove(id);
+    /// Ends the listen stream with this id, if there is one.
+    pub(super) fn end_listen(&self, id: &str) {
+        lock(&self.listeners).remove(id);
     }
 
-    pub(super) fn set_level(&self, params: &Params<'_>) -> Result<Answer, Refusal> {
+    pub(super) fn set_level(&self, params: &Params<'_>) -> Result<Response, RpcError> {
         let level = params.level.as_deref().unwrap_or_default();
         let Some(rank) = jsonrpc::severity(level) else {
-            return Err(Refusal::new(
+            return Err(RpcError::new(
                 error_code::INVALID_PARAMS,
                 format!("no log level `{level}`"),
             ));
         };
         self.log_level.store(rank, Ordering::Relaxed);
-        Ok(Answer::empty())
+        Ok(Response::empty())
     }
 
     pub(super) fn log_level(&self) -> usize {
         self.log_level.load(Ordering::Relaxed)
     }
 
-    /// The notification as a legacy server sends it, or on the first listen stream if there is one.
+    /// Change notification in legacy form, or on the first listen stream if there is one.
     pub(super) fn tools_changed_line(&self) -> Vec<u8> {
-        match lock(&self.listening).first_key_value() {
+        match lock(&self.listeners).first_key_value() {
             Some((id, _)) => on_stream(TOOLS_CHANGED, id, Map::new()),
-            None => jsonrpc::notification(TOOLS_CHANGED, None),
+            None => jsonrpc::notification_line(TOOLS_CHANGED, None),
         }
     }
 }
 
 impl Server {
-    /// Opens a stream of changes; its request stays unanswered until one side ends it.
-    pub(super) fn listen(self: &Arc<Self>, ticket: Ticket, params: &Params<'_>) {
+    /// Opens a listen stream; its request stays pending until one side ends it.
+    pub(super) fn listen(self: &Arc<Self>, pending: PendingRequest, params: &Params<'_>) {
         let Some(Value::Object(wanted)) = &params.notifications else {
-            let refusal = Refusal::new(error_code::INVALID_PARAMS, "`notifications` is missing");
-            return self.settle(ticket, Answer::Refused(refusal));
+            let rpc_error = RpcError::new(error_code::INVALID_PARAMS, "`notifications` is missing");
+            return self.respond(pending, Response::Error(rpc_error));
         };
         let known = ["toolsListChanged", "resourceSubscriptions"];
         let granted: Map<String, Value> = wanted
@@ -80,85 +79,86 @@ impl Server {
             .collect();
         let granted = Value::Object(granted);
         let params = Map::from_iter([("notifications".to_owned(), granted.clone())]);
-        let line = on_stream("notifications/subscriptions/acknowledged", &ticket.id, params);
-        let client = &ticket.origin.client;
-        // Whoever reads the acknowledgement may count on hearing of the next change.
-        self.welcome(client);
-        let mut listening = lock(&client.audience.listening);
-        // Under the lock, so that no change is told of before the stream is acknowledged.
-        ticket.outlet().put(&line);
-        listening.insert(ticket.id.clone(), granted);
+        let line = on_stream("notifications/subscriptions/acknowledged", &pending.id, params);
+        let client = &pending.context.client;
+        // Before the acknowledgement: a client that has read it must get the next change.
+        self.add_client(client);
+        let mut listeners = lock(&client.subscriptions.listeners);
+        // Under the lock, so that no change precedes the acknowledgement.
+        pending.sink().send(&line);
+        listeners.insert(pending.id.clone(), granted);
     }
 
-    /// Ends every listen stream from the server's side.
+    /// Ends every listen stream from the server side.
     pub(super) fn end_listens(&self, how: &str) -> usize {
         self.clients().iter().map(|client| client.end_listens(how)).sum()
     }
 
-    pub(super) fn tell_tools_changed(&self) {
-        for client in self.clients().into_iter().filter(|_| self.options.announces) {
-            client.tell_tools_changed();
+    pub(super) fn notify_tools_changed(&self) {
+        for client in self.clients().into_iter().filter(|_| self.options.sends_list_changed) {
+            client.notify_tools_changed();
         }
     }
 
-    pub(super) fn tell_resource_updated(&self, uri: &str) {
+    pub(super) fn notify_resource_updated(&self, uri: &str) {
         self.count_update();
         for client in self.clients() {
-            client.tell_resource_updated(uri);
+            client.notify_resource_updated(uri);
         }
     }
 }
 
 impl Client {
     fn end_listens(&self, how: &str) -> usize {
-        let ended = std::mem::take(&mut *lock(&self.audience.listening));
+        let ended = std::mem::take(&mut *lock(&self.subscriptions.listeners));
         for id in ended.keys() {
             if how == "cancelled" {
                 let params = json!({ "requestId": raw(id) });
-                self.outlet.put(&jsonrpc::notification("notifications/cancelled", Some(&params)));
+                self.sink
+                    .send(&jsonrpc::notification_line("notifications/cancelled", Some(&params)));
                 continue;
             }
             let members = format!(r#""_meta":{{"io.modelcontextprotocol/subscriptionId":{id}}}"#);
-            let body = Answer::Complete(members).body(Era::Modern, "");
-            self.outlet.answer(&jsonrpc::response(id, &body));
+            let body = Response::Complete(members).body(Era::Modern, "");
+            self.sink.respond(&jsonrpc::response_line(id, &body));
         }
         if !ended.is_empty() {
-            self.outlet.flush();
-            self.outlet.finish();
+            self.sink.flush();
+            self.sink.finish();
         }
         ended.len()
     }
 
-    fn tell_tools_changed(&self) {
+    fn notify_tools_changed(&self) {
         let wants = |filter: &Value| filter.get("toolsListChanged") == Some(&Value::Bool(true));
-        self.tell_listeners(TOOLS_CHANGED, &Map::new(), wants);
-        if self.agreed().is_some() {
-            self.outlet.put(&jsonrpc::notification(TOOLS_CHANGED, None));
+        self.notify_listeners(TOOLS_CHANGED, &Map::new(), wants);
+        if self.negotiated().is_some() {
+            self.sink.send(&jsonrpc::notification_line(TOOLS_CHANGED, None));
         }
     }
 
-    fn tell_resource_updated(&self, uri: &str) {
+    fn notify_resource_updated(&self, uri: &str) {
         let method = "notifications/resources/updated";
         let params = Map::from_iter([("uri".to_owned(), Value::from(uri))]);
         let wants = |filter: &Value| {
             let uris = filter.get("resourceSubscriptions").and_then(Value::as_array);
-            uris.is_some_and(|uris| uris.iter().any(|uris| uris == uri))
+            uris.is_some_and(|uris| uris.iter().any(|subscribed| subscribed == uri))
         };
-        self.tell_listeners(method, &params, wants);
-        if lock(&self.audience.subscribed).contains(uri) {
-            self.outlet.put(&jsonrpc::notification(method, Some(&Value::Object(params))));
+        self.notify_listeners(method, &params, wants);
+        if lock(&self.subscriptions.subscribed).contains(uri) {
+            self.sink.send(&jsonrpc::notification_line(method, Some(&Value::Object(params))));
         }
     }
 
-    fn tell_listeners(
+    fn notify_listeners(
         &self,
         method: &str,
         params: &Map<String, Value>,
         wants: impl Fn(&Value) -> bool,
     ) {
-        let listening = lock(&self.audience.listening);
-        for (id, _) in listening.iter().filter(|(_, filter)| wants(filter)) {
-            self.outlet.put(&on_stream(method, id, params.clone()));
+        let listeners = lock(&self.subscriptions.listeners);
+        for (id, _) in listeners.iter().filter(|(_, filter)| wants(filter)) {
+            self.sink.send(&on_stream(method, id, params.clone()));
         }
     }
 }
@@ -167,16 +167,16 @@ impl Client {
 fn on_stream(method: &str, id: &str, mut params: Map<String, Value>) -> Vec<u8> {
     let meta = json!({ "io.modelcontextprotocol/subscriptionId": raw(id) });
     params.insert("_meta".to_owned(), meta);
-    jsonrpc::notification(method, Some(&Value::Object(params)))
+    jsonrpc::notification_line(method, Some(&Value::Object(params)))
 }
 
-/// An id came as JSON, so it is JSON.
+/// The id is raw JSON, so this always parses.
 fn raw(id: &str) -> Value {
     serde_json::from_str(id).unwrap_or_default()
 }
 
-fn no_uri() -> Refusal {
-    Refusal::new(error_code::INVALID_PARAMS, "`uri` is missing")
+fn no_uri() -> RpcError {
+    RpcError::new(error_code::INVALID_PARAMS, "`uri` is missing")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

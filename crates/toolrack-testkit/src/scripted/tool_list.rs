@@ -1,19 +1,18 @@
-//! The list of tools: the server's own, those added while it runs, and as many generated ones as wanted, in pages.
+//! Paginated tool list: built-in tools, tools added at run time, and generated ones.
 
 use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::client::Ticket;
+use super::client::PendingRequest;
 use super::options::Options;
 use super::server::Server;
-use crate::jsonrpc::error_code;
-use crate::jsonrpc::{Answer, Params, Refusal, quoted};
+use crate::jsonrpc::{Params, Response, RpcError, error_code, json_string};
 use crate::plan::Cursor;
 use crate::revision::Revision;
 
-/// Name, description, and the properties of the input as JSON.
+/// Name, description, and input properties as JSON.
 const OWN: &[(&str, &str, &str)] = &[
     (
         "echo",
@@ -60,16 +59,16 @@ const OWN: &[(&str, &str, &str)] = &[
 ];
 
 #[derive(Debug)]
-pub(super) struct Catalog {
+pub(super) struct ToolList {
     n_generated: usize,
     schema_bytes: u64,
     page_size: Option<usize>,
-    /// Definitions of tools that only some servers have.
+    /// Definitions of optional tools.
     special: Vec<Value>,
     added: Mutex<Vec<String>>,
 }
 
-impl Catalog {
+impl ToolList {
     pub(super) fn new(options: &Options) -> Self {
         let mut special = options.header_tools.list();
         if options.http.is_some() {
@@ -103,30 +102,30 @@ impl Catalog {
         self.added().len()
     }
 
-    /// Whether this is a tool that only says its own name.
+    /// Whether the tool only returns its own name.
     pub(super) fn is_extra(&self, name: &str) -> bool {
         let number = name.strip_prefix("tool_").and_then(|rest| rest.parse::<usize>().ok());
         number.is_some_and(|number| (1..=self.n_generated).contains(&number))
             || self.added().iter().any(|added| added == name)
     }
 
-    /// The definition of the tool at a place of the whole list.
-    fn tool(&self, place: usize, added: &[String], revision: Revision) -> Option<String> {
-        if let Some((name, description, properties)) = OWN.get(place) {
+    /// Definition of the tool at an index of the whole list.
+    fn tool(&self, index: usize, added: &[String], revision: Revision) -> Option<String> {
+        if let Some((name, description, properties)) = OWN.get(index) {
             return Some(own_tool(name, description, properties, revision));
         }
-        let place = place - OWN.len();
-        if let Some(tool) = self.special.get(place) {
+        let index = index - OWN.len();
+        if let Some(tool) = self.special.get(index) {
             return Some(tool.to_string());
         }
-        let place = place - self.special.len();
-        let name = match added.get(place) {
+        let index = index - self.special.len();
+        let name = match added.get(index) {
             Some(name) => name.clone(),
-            None => format!("tool_{:05}", place.checked_sub(added.len())? + 1),
+            None => format!("tool_{:05}", index.checked_sub(added.len())? + 1),
         };
         Some(format!(
             r#"{{"name":{},"description":"Says its own name","inputSchema":{}}}"#,
-            quoted(&name),
+            json_string(&name),
             schema_of(self.schema_bytes)
         ))
     }
@@ -139,20 +138,22 @@ impl Catalog {
 impl Server {
     pub(super) fn list_tools(
         &self,
-        ticket: &Ticket,
+        pending: &PendingRequest,
         params: &Params<'_>,
-    ) -> Result<Answer, Refusal> {
-        let planned = ticket.twist.as_ref().and_then(|twist| twist.cursor);
-        let catalog = &self.catalog;
-        let added = catalog.added().clone();
-        let total = OWN.len() + catalog.special.len() + added.len() + catalog.n_generated;
+    ) -> Result<Response, RpcError> {
+        let planned =
+            pending.response_faults.as_ref().and_then(|response_faults| response_faults.cursor);
+        let tool_list = &self.tool_list;
+        let added = tool_list.added().clone();
+        let total = OWN.len() + tool_list.special.len() + added.len() + tool_list.n_generated;
         let from = match (planned, params.cursor.as_deref()) {
             (Some(_), _) | (None, None) => 0,
             (None, Some(cursor)) => from_cursor(cursor, total)?,
         };
-        let to = catalog.page_size.map_or(total, |size| from.saturating_add(size).min(total));
-        let tools: Vec<String> =
-            (from..to).filter_map(|value| catalog.tool(value, &added, ticket.revision)).collect();
+        let to = tool_list.page_size.map_or(total, |size| from.saturating_add(size).min(total));
+        let tools: Vec<String> = (from..to)
+            .filter_map(|index| tool_list.tool(index, &added, pending.revision))
+            .collect();
         let mut members = format!(r#""tools":[{}]"#, tools.join(","));
         let next = match planned {
             Some(Cursor::Same) => Some("again".to_owned()),
@@ -165,17 +166,17 @@ impl Server {
         };
         if let Some(next) = next {
             // Writing to a string cannot fail.
-            write!(members, r#","nextCursor":{}"#, quoted(&next)).unwrap_or_default();
+            write!(members, r#","nextCursor":{}"#, json_string(&next)).unwrap_or_default();
         }
-        Ok(Answer::Cacheable(members))
+        Ok(Response::Cacheable(members))
     }
 }
 
-fn from_cursor(cursor: &str, total: usize) -> Result<usize, Refusal> {
-    let place = cursor.strip_prefix("from-").and_then(|rest| rest.parse().ok());
-    place
-        .filter(|place| *place <= total)
-        .ok_or_else(|| Refusal::new(error_code::INVALID_PARAMS, format!("no cursor `{cursor}`")))
+fn from_cursor(cursor: &str, total: usize) -> Result<usize, RpcError> {
+    let index = cursor.strip_prefix("from-").and_then(|rest| rest.parse().ok());
+    index
+        .filter(|index| *index <= total)
+        .ok_or_else(|| RpcError::new(error_code::INVALID_PARAMS, format!("no cursor `{cursor}`")))
 }
 
 fn own_tool(name: &str, description: &str, properties: &str, revision: Revision) -> String {
@@ -201,7 +202,7 @@ fn own_tool(name: &str, description: &str, properties: &str, revision: Revision)
     tool.to_string()
 }
 
-/// A schema of about the wanted size, never of fewer bytes.
+/// A schema of at least the given size.
 fn schema_of(bytes: u64) -> String {
     let mut schema = r#"{"type":"object","properties":{"nonce":{"type":"string"}"#.to_owned();
     let mut number = 0_u32;
@@ -220,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_generated_schema_is_json_of_at_least_its_size() {
+    fn generated_schema_is_json_of_at_least_its_size() {
         for bytes in [0, 100, 10_000] {
             let schema = schema_of(bytes);
             assert!(schema.len() as u64 >= bytes, "{} < {bytes}", schema.len());
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inputs_of_own_tools_are_json() {
+    fn built_in_tool_inputs_are_json() {
         for (name, _, properties) in OWN {
             let parsed: Result<Value, _> = serde_json::from_str(properties);
             assert!(parsed.is_ok_and(|parsed| parsed.is_object()), "{name}");

@@ -1,4 +1,4 @@
-//! The demo server, as program and as function, in both eras.
+//! Demo server, as a program and as a function, in both eras.
 
 use std::io::Cursor;
 
@@ -9,82 +9,85 @@ use crate::peer::{Peer, texts};
 use crate::schema;
 
 #[test]
-fn the_demo_works_in_every_revision_and_keeps_to_the_schemas() {
+fn demo_is_schema_valid_in_every_revision() {
     for revision in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"] {
         let mut peer = Peer::start("demo-server", &[]);
         if revision == "2026-07-28" {
-            peer.speak_modern();
-            peer.ask("server/discover", json!({}));
+            peer.use_modern();
+            peer.request("server/discover", json!({}));
         } else {
-            let answer = peer.initialize(revision);
-            assert_eq!(answer["result"]["protocolVersion"], json!(revision));
+            let response = peer.initialize(revision);
+            assert_eq!(response["result"]["protocolVersion"], json!(revision));
         }
-        let tools = peer.ask("tools/list", json!({}))["result"]["tools"].clone();
+        let tools = peer.request("tools/list", json!({}))["result"]["tools"].clone();
         let names: Vec<&Value> =
             tools.as_array().expect("a list").iter().map(|tool| &tool["name"]).collect();
         assert_eq!(names, ["greet", "add", "dice", "countdown", "word_count"]);
-        assert_eq!(peer.told("greet", json!({ "name": "Ada" })), json!("Hello, Ada!"));
-        assert_eq!(peer.told("add", json!({ "a": 40, "b": 2 })), json!("42"));
+        assert_eq!(peer.call_text("greet", json!({ "name": "Ada" })), json!("Hello, Ada!"));
+        assert_eq!(peer.call_text("add", json!({ "a": 40, "b": 2 })), json!("42"));
         assert_eq!(
-            peer.told("word_count", json!({ "text": "a b" })),
+            peer.call_text("word_count", json!({ "text": "a b" })),
             json!("1 lines, 2 words, 3 characters")
         );
-        peer.ask("resources/list", json!({}));
-        peer.ask("resources/templates/list", json!({}));
-        let readme = peer.ask("resources/read", json!({ "uri": "demo://readme" }));
+        peer.request("resources/list", json!({}));
+        peer.request("resources/templates/list", json!({}));
+        let readme = peer.request("resources/read", json!({ "uri": "demo://readme" }));
         assert!(
             readme["result"]["contents"][0]["text"]
                 .as_str()
                 .is_some_and(|text| text.contains("demo"))
         );
-        peer.ask("prompts/list", json!({}));
-        peer.ask("prompts/get", json!({ "name": "introduce", "arguments": { "name": "Ada" } }));
+        peer.request("prompts/list", json!({}));
+        peer.request("prompts/get", json!({ "name": "introduce", "arguments": { "name": "Ada" } }));
         let counting = peer.send(
             "tools/call",
             json!({ "name": "countdown", "arguments": { "from": 3, "every_ms": 1 }, "_meta": { "progressToken": "t" } }),
         );
-        assert_eq!(texts(&peer.answer_to(&counting)), json!("Lift-off!"));
-        let steps: Vec<&Value> =
-            peer.heard.iter().filter_map(|heard| heard.pointer("/params/progress")).collect();
+        assert_eq!(texts(&peer.response_to(&counting)), json!("Lift-off!"));
+        let steps: Vec<&Value> = peer
+            .received
+            .iter()
+            .filter_map(|received| received.pointer("/params/progress"))
+            .collect();
         assert_eq!(steps, [1, 2, 3]);
-        schema::assert_valid(&peer, revision, "the_demo_works_in_every_revision");
+        schema::assert_valid(&peer, revision, "demo_is_schema_valid");
         peer.finish();
     }
 }
 
 #[test]
-fn a_slow_call_delays_no_other_and_can_be_cancelled() {
+fn slow_call_delays_no_other_and_can_be_cancelled() {
     let mut peer = Peer::start("demo-server", &[]);
     peer.initialize("2025-11-25");
     let slow = peer.call("countdown", json!({ "from": 1000, "every_ms": 60_000 }));
     let brief = peer.call("countdown", json!({ "from": 0 }));
-    assert_eq!(peer.told("greet", json!({ "name": "Bob" })), json!("Hello, Bob!"));
+    assert_eq!(peer.call_text("greet", json!({ "name": "Bob" })), json!("Hello, Bob!"));
     peer.notify("notifications/cancelled", json!({ "requestId": slow }));
-    peer.answer_to(&brief);
+    peer.response_to(&brief);
     peer.call("countdown", json!({ "from": 1000, "every_ms": 60_000 }));
     peer.finish();
 }
 
 #[test]
-fn a_bad_request_is_refused_and_the_rest_goes_on() {
+fn bad_request_does_not_affect_later_ones() {
     let mut peer = Peer::start("demo-server", &[]);
     peer.write_raw(b"hello\n");
     assert_eq!(peer.message()["error"]["code"], json!(-32700));
     let check = |peer: &mut Peer, method: &str, params: Value, code: i64| {
-        assert_eq!(peer.ask(method, params)["error"]["code"], json!(code), "{method}");
+        assert_eq!(peer.request(method, params)["error"]["code"], json!(code), "{method}");
     };
     check(&mut peer, "tools/list", json!({}), -32602);
     peer.initialize("2025-11-25");
     check(&mut peer, "no/such", json!({}), -32601);
     check(&mut peer, "tools/call", json!({ "name": "none" }), -32602);
     check(&mut peer, "resources/read", json!({ "uri": "demo://none" }), -32002);
-    let wrong = peer.ask("tools/call", json!({ "name": "greet", "arguments": {} }));
+    let wrong = peer.request("tools/call", json!({ "name": "greet", "arguments": {} }));
     assert_eq!(wrong["result"]["isError"], json!(true));
     peer.finish();
 }
 
 #[test]
-fn the_function_returns_at_the_end_of_its_input() {
+fn serve_returns_at_end_of_input() {
     let input = Cursor::new(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n".to_vec());
     demo::serve(input, Vec::new()).expect("the input ends well");
 }

@@ -1,4 +1,4 @@
-//! Every fault of a plan that shows on the pipes, seen from the other end.
+//! Faults over stdio, seen by the client.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
@@ -6,16 +6,16 @@ use std::os::unix::process::ExitStatusExt;
 use serde_json::{Value, json};
 use toolrack_testkit::{Journal, eventually};
 
-use crate::peer::{PATIENCE, Peer, texts};
+use crate::peer::{Peer, TIMEOUT, texts};
 
-/// The lines that a call of `echo` brings under a plan, with the id `ID` for the id of the call.
+/// Output lines of an `echo` call under a plan, with `ID` for the id of the call.
 fn lines_of(plan: &str, n_lines: usize) -> Vec<String> {
     let mut peer = Peer::legacy(&["--plan", plan]);
     let id = peer.call("echo", json!({ "text": "t" }));
     let read =
         |peer: &mut Peer| String::from_utf8_lossy(&peer.line().expect("a line")).into_owned();
     let lines: Vec<String> = (0..n_lines).map(|_| read(&mut peer)).collect();
-    peer.hang_up();
+    peer.close_stdin();
     if let Some(extra) = peer.line() {
         panic!("{plan}: too much: {}", String::from_utf8_lossy(&extra));
     }
@@ -27,7 +27,7 @@ const ANSWER: &str =
     r#"{"jsonrpc":"2.0","id":ID,"result":{"content":[{"type":"text","text":"t"}]}}"#;
 
 #[test]
-fn answers_are_misshapen_as_planned() {
+fn responses_are_misshapen_as_planned() {
     let check = |plan: &str, expected: &[&str]| {
         assert_eq!(lines_of(plan, expected.len()), expected, "{plan}");
     };
@@ -66,7 +66,7 @@ fn answers_are_misshapen_as_planned() {
 }
 
 #[test]
-fn noise_comes_before_the_answer() {
+fn noise_comes_before_the_response() {
     let check = |plan: &str, noise: &[&str]| {
         let expected: Vec<&str> = noise.iter().copied().chain([ANSWER]).collect();
         assert_eq!(lines_of(plan, expected.len()), expected, "{plan}");
@@ -89,13 +89,13 @@ fn noise_comes_before_the_answer() {
         )
     };
     check("notify=2", &[&log(0), &log(1)]);
-    // The server counts its own requests from 1, so its second has the id of our call.
+    // The server counts its requests from 1, so its second one has the id of our call.
     let ping = |id: &str| format!(r#"{{"id":{id},"jsonrpc":"2.0","method":"ping"}}"#);
     check("ping=2", &[&ping("1"), &ping("ID")]);
 }
 
 #[test]
-fn faults_strike_at_their_moments() {
+fn faults_happen_at_their_triggers() {
     let mut peer = Peer::scripted(&[
         "--plan",
         "start=garbage; initialize=garbage(json); list:2=dup; eof=garbage",
@@ -105,17 +105,17 @@ fn faults_strike_at_their_moments() {
     peer.send("initialize", json!({ "protocolVersion": "2025-11-25" }));
     assert_eq!(peer.message()["msg"], json!("ready"));
     assert_eq!(peer.message()["id"], json!(1));
-    peer.ask("tools/list", json!({}));
+    peer.request("tools/list", json!({}));
     peer.assert_quiet();
-    let second = peer.ask("tools/list", json!({}));
+    let second = peer.request("tools/list", json!({}));
     assert_eq!(peer.message(), second);
-    peer.hang_up();
+    peer.close_stdin();
     assert_eq!((peer.line(), peer.line()), (Some(text), None));
     assert_eq!(peer.exit().code(), Some(0));
 }
 
 #[test]
-fn held_answers_come_in_reverse() {
+fn held_responses_come_in_reverse_order() {
     let mut peer = Peer::legacy(&["--plan", "call:1-3=hold(3)"]);
     let mut ids: Vec<Value> = (0..3).map(|_| peer.call("echo", json!({ "text": "x" }))).collect();
     let seen: Vec<Value> = (0..3).map(|_| peer.message()["id"].clone()).collect();
@@ -125,17 +125,17 @@ fn held_answers_come_in_reverse() {
 }
 
 #[test]
-fn a_late_answer_lets_others_pass_and_survives_its_cancellation() {
+fn late_response_lets_others_pass_and_survives_cancellation() {
     let mut peer = Peer::legacy(&["--plan", "call:1=late(1s)"]);
     let late = peer.call("echo", json!({ "text": "late" }));
     peer.notify("notifications/cancelled", json!({ "requestId": late }));
     peer.assert_quiet();
-    assert_eq!(texts(&peer.answer_to(&late)), json!("late"));
+    assert_eq!(texts(&peer.response_to(&late)), json!("late"));
     peer.finish();
 }
 
 #[test]
-fn huge_answers_carry_their_id_where_planned() {
+fn huge_responses_have_their_id_where_planned() {
     for place in ["front", "back"] {
         let mut peer = Peer::legacy(&["--plan", &format!("call:1=huge(3MiB,{place})")]);
         let id = peer.call("echo", json!({ "text": "x" }));
@@ -143,20 +143,20 @@ fn huge_answers_carry_their_id_where_planned() {
         let needle = format!("\"id\":{id}");
         let at = line.windows(needle.len()).position(|line| line == needle.as_bytes());
         assert_eq!(at.map(|at| at < 100), Some(place == "front"));
-        let answer: Value = serde_json::from_slice(&line).expect("a message");
-        assert_eq!(texts(&answer).as_str().map(str::len), Some(3 << 20));
+        let response: Value = serde_json::from_slice(&line).expect("a message");
+        assert_eq!(texts(&response).as_str().map(str::len), Some(3 << 20));
         peer.assert_quiet();
         peer.finish();
     }
     let mut open = Peer::legacy(&["--plan", "call:1=huge(1MiB,open)"]);
     open.call("echo", json!({ "text": "x" }));
-    open.hang_up();
+    open.close_stdin();
     assert_eq!(open.line().map(|line| line.len()), Some(1 << 20));
     assert_eq!(open.line(), None);
 }
 
 #[test]
-fn a_flood_without_end_ends_with_its_reader() {
+fn endless_flood_ends_with_its_reader() {
     let mut peer = Peer::legacy(&["--plan", "nonsense=forever"]);
     peer.call("echo", json!({ "text": "x" }));
     for _ in 0..100_000 {
@@ -164,11 +164,11 @@ fn a_flood_without_end_ends_with_its_reader() {
     }
     let marker = peer.marker.clone();
     drop(peer);
-    marker.assert_nobody_left(PATIENCE);
+    marker.assert_no_processes_left(TIMEOUT);
 }
 
 #[test]
-fn changes_can_come_at_a_pace() {
+fn changes_can_come_at_an_interval() {
     let mut peer = Peer::legacy(&["--plan", "call:1=changed(5,1ms)"]);
     let id = peer.call("echo", json!({ "text": "x" }));
     let mut methods: Vec<Value> = (0..6).map(|_| peer.message()).collect();
@@ -181,11 +181,11 @@ fn changes_can_come_at_a_pace() {
 }
 
 #[test]
-fn stderr_is_flooded_before_the_answer() {
+fn stderr_flood_comes_before_the_response() {
     for (plan, n_lines) in [("call:1=stderr(1MiB)", 13_057), ("call:1=stderr(1MiB,raw)", 1)] {
         let mut peer = Peer::legacy(&["--plan", plan]);
-        assert_eq!(peer.told("echo", json!({ "text": "x" })), json!("x"));
-        peer.hang_up();
+        assert_eq!(peer.call_text("echo", json!({ "text": "x" })), json!("x"));
+        peer.close_stdin();
         peer.exit();
         let flood = peer.stderr();
         let seen = (flood.len(), flood.split(|flood| *flood == b'\n').count());
@@ -194,7 +194,7 @@ fn stderr_is_flooded_before_the_answer() {
 }
 
 #[test]
-fn a_server_ends_as_planned() {
+fn server_exits_as_planned() {
     let check = |plan: &str, code: Option<i32>, signal: Option<i32>, before: &[u8]| {
         let mut peer = Peer::legacy(&["--plan", plan]);
         peer.call("echo", json!({ "text": "x" }));
@@ -205,7 +205,7 @@ fn a_server_ends_as_planned() {
         assert_eq!(rest, before, "{plan}");
         let status = peer.exit();
         assert_eq!((status.code(), status.signal()), (code, signal), "{plan}");
-        peer.marker.assert_nobody_left(PATIENCE);
+        peer.marker.assert_no_processes_left(TIMEOUT);
     };
     check("exit=7", Some(7), None, b"");
     check("call:1=exit(0)", Some(0), None, b"");
@@ -216,7 +216,7 @@ fn a_server_ends_as_planned() {
 }
 
 #[test]
-fn a_server_may_end_before_or_during_the_handshake() {
+fn server_may_exit_before_or_during_the_handshake() {
     let check = |plan: &str, code: i32| {
         let mut peer = Peer::scripted(&["--plan", plan]);
         if plan.starts_with("initialize") {
@@ -233,7 +233,7 @@ fn a_server_may_end_before_or_during_the_handshake() {
 }
 
 #[test]
-fn an_old_server_meets_discovery_in_its_own_way() {
+fn legacy_server_handles_discovery_as_planned() {
     let mut dies = Peer::scripted(&["--revision", "2024-11-05", "--plan", "unknown=exit(1)"]);
     dies.send("server/discover", json!({}));
     assert_eq!((dies.line(), dies.exit().code()), (None, Some(1)));
@@ -241,30 +241,30 @@ fn an_old_server_meets_discovery_in_its_own_way() {
     let mut silent = Peer::scripted(&["--plan", "discover=hang"]);
     silent.send("server/discover", json!({}));
     silent.initialize("2025-11-25");
-    assert_eq!(silent.heard.len(), 1);
+    assert_eq!(silent.received.len(), 1);
     silent.finish();
 
     let mut odd = Peer::scripted(&["--plan", "discover=error(0)"]);
-    assert_eq!(odd.ask("server/discover", json!({}))["error"]["code"], json!(0));
+    assert_eq!(odd.request("server/discover", json!({}))["error"]["code"], json!(0));
     odd.finish();
 
     let mut hangs = Peer::scripted(&["--plan", "initialize=hang"]);
     let id = hangs.send("initialize", json!({ "protocolVersion": "2025-11-25" }));
-    let pinged = hangs.ask("ping", json!({}));
+    let pinged = hangs.request("ping", json!({}));
     assert_eq!(pinged["id"], json!(id.as_u64().expect("a number") + 1));
     hangs.finish();
 }
 
 #[test]
-fn versions_and_cursors_are_answered_as_planned() {
+fn versions_and_cursors_follow_the_plan() {
     let mut peer = Peer::scripted(&["--plan", "version=1999-01-01"]);
-    let answer = peer.initialize("2025-11-25");
-    assert_eq!(answer["result"]["protocolVersion"], json!("1999-01-01"));
+    let response = peer.initialize("2025-11-25");
+    assert_eq!(response["result"]["protocolVersion"], json!("1999-01-01"));
     peer.finish();
 
     let mut modern = Peer::modern(&["--plan", "discover=version(2031-01-01)"]);
-    let answer = modern.ask("server/discover", json!({}));
-    assert_eq!(answer["result"]["supportedVersions"], json!(["2031-01-01"]));
+    let response = modern.request("server/discover", json!({}));
+    assert_eq!(response["result"]["supportedVersions"], json!(["2031-01-01"]));
     modern.finish();
 
     for (plan, expected) in [
@@ -273,35 +273,35 @@ fn versions_and_cursors_are_answered_as_planned() {
         ("cursor=endless", ["1", "2"]),
     ] {
         let mut peer = Peer::legacy(&["--plan", plan]);
-        let first = peer.ask("tools/list", json!({}))["result"]["nextCursor"].clone();
+        let first = peer.request("tools/list", json!({}))["result"]["nextCursor"].clone();
         let second =
-            peer.ask("tools/list", json!({ "cursor": first }))["result"]["nextCursor"].clone();
+            peer.request("tools/list", json!({ "cursor": first }))["result"]["nextCursor"].clone();
         assert_eq!([first, second], expected, "{plan}");
         peer.finish();
     }
 }
 
 #[test]
-fn a_server_that_stops_reading_answers_what_it_read() {
+fn server_answers_what_it_read_before_it_stopped() {
     let mut peer = Peer::legacy(&["--plan", "call:2=stopread", "--lifetime", "1s"]);
-    assert_eq!(peer.told("echo", json!({ "text": "one" })), json!("one"));
-    assert_eq!(peer.told("echo", json!({ "text": "two" })), json!("two"));
+    assert_eq!(peer.call_text("echo", json!({ "text": "one" })), json!("one"));
+    assert_eq!(peer.call_text("echo", json!({ "text": "two" })), json!("two"));
     peer.call("echo", json!({ "text": "three" }));
-    peer.hang_up();
+    peer.close_stdin();
     assert!(peer.is_running());
     assert_eq!(peer.line(), None);
     assert_eq!(peer.exit().code(), Some(0));
 }
 
 #[test]
-fn a_server_may_never_read_at_all() {
+fn server_may_never_read() {
     let mut peer = Peer::scripted(&["--plan", "start=stopread", "--lifetime", "1s"]);
     peer.send("initialize", json!({ "protocolVersion": "2025-11-25" }));
     assert_eq!((peer.line(), peer.exit().code()), (None, Some(0)));
 }
 
 #[test]
-fn an_id_that_is_a_text_comes_back_as_it_was() {
+fn string_id_comes_back_unchanged() {
     for plan in ["", "id=float", "id=text"] {
         let mut peer = Peer::legacy(&["--plan", plan]);
         peer.write(&json!({ "jsonrpc": "2.0", "id": "a-1", "method": "tools/call", "params": { "name": "pid" } }));
@@ -311,19 +311,19 @@ fn an_id_that_is_a_text_comes_back_as_it_was() {
 }
 
 #[test]
-fn a_server_that_prompts_takes_messages_for_answers() {
+fn prompting_server_reads_messages_as_answers() {
     let mut peer = Peer::scripted(&["--plan", "prompt"]);
     peer.send("initialize", json!({ "protocolVersion": "2025-11-25" }));
     peer.write_raw(b"y\n");
     peer.initialize("2025-11-25");
-    assert_eq!(peer.heard.len(), 1);
-    peer.hang_up();
+    assert_eq!(peer.received.len(), 1);
+    peer.close_stdin();
     peer.exit();
     assert!(peer.stderr().ends_with(b"(y) "));
 }
 
 #[test]
-fn a_mix_is_the_same_for_the_same_seed() {
+fn mix_is_repeatable_by_seed() {
     let run = |seed: &str| {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("journal");
@@ -333,7 +333,7 @@ fn a_mix_is_the_same_for_the_same_seed() {
         let ids: Vec<Value> = (0..100)
             .map(|n| peer.call("echo", json!({ "text": "x", "nonce": n.to_string() })))
             .collect();
-        peer.hang_up();
+        peer.close_stdin();
         let mut answered = Vec::new();
         while let Some(line) = peer.line() {
             let message: Value = serde_json::from_slice(&line).expect("a message");
@@ -351,7 +351,7 @@ fn a_mix_is_the_same_for_the_same_seed() {
 }
 
 #[test]
-fn a_call_in_which_the_server_dies_is_journaled_as_begun() {
+fn call_is_journaled_before_the_server_crashes() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("journal");
     let file = path.to_str().expect("a name");
@@ -365,9 +365,9 @@ fn a_call_in_which_the_server_dies_is_journaled_as_begun() {
 }
 
 #[test]
-fn spinning_ends_with_the_lifetime() {
+fn spin_ends_with_the_lifetime() {
     let mut peer = Peer::scripted(&["--plan", "initialize=spin", "--lifetime", "300ms"]);
     peer.send("initialize", json!({ "protocolVersion": "2025-11-25" }));
-    eventually(PATIENCE, "the spinning server ends", || !peer.is_running());
+    eventually(TIMEOUT, "the spinning server ends", || !peer.is_running());
     assert_eq!(peer.line(), None);
 }

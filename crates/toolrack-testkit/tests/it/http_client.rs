@@ -1,17 +1,17 @@
-//! A plain HTTP client for these tests: one connection, every byte in plain sight, never waiting without an end.
+//! HTTP/1.1 client for these tests: one connection, raw bytes, and a timeout on every read.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
 
-use crate::peer::PATIENCE;
+use crate::peer::TIMEOUT;
 
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Http {
     input: BufReader<TcpStream>,
-    /// Bytes of a stream that are no whole event yet.
+    /// Bytes of an incomplete event.
     partial: Vec<u8>,
 }
 
@@ -41,9 +41,9 @@ impl Head {
 
 impl Http {
     pub(crate) fn connect(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        let stream = TcpStream::connect_timeout(&address, TIMEOUT)?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         stream.set_nodelay(true)?;
         Ok(Self { input: BufReader::new(stream), partial: Vec::new() })
     }
@@ -71,7 +71,7 @@ impl Http {
 
     pub(crate) fn head(&mut self) -> io::Result<Head> {
         let first = self.line()?;
-        let status = first.split(' ').nth(1).and_then(|nth| nth.parse().ok());
+        let status = first.split(' ').nth(1).and_then(|code| code.parse().ok());
         let status = status.ok_or_else(|| io::Error::other(format!("no status: {first:?}")))?;
         let mut headers = BTreeMap::new();
         loop {
@@ -83,7 +83,7 @@ impl Http {
         }
     }
 
-    /// The whole body; an error when it breaks off.
+    /// Reads the whole body; an error if it is cut off.
     pub(crate) fn body(&mut self, head: &Head) -> io::Result<Vec<u8>> {
         let mut body = Vec::new();
         if let Some(length) = head.header("content-length") {
@@ -97,22 +97,22 @@ impl Http {
         Ok(body)
     }
 
-    /// The next chunk, or nothing at the end of the body.
+    /// Reads the next chunk; `None` at the end of the body.
     pub(crate) fn chunk(&mut self) -> io::Result<Option<Vec<u8>>> {
         let line = self.line()?;
         let size = usize::from_str_radix(line.trim(), 16).map_err(io::Error::other)?;
         let mut chunk = vec![0; size];
         self.input.read_exact(&mut chunk)?;
         self.line()?;
-        Ok(Some(chunk).filter(|some| !some.is_empty()))
+        Ok(Some(chunk).filter(|chunk| !chunk.is_empty()))
     }
 
-    /// The next event of a stream, or nothing at its end. Comments are skipped.
+    /// Reads the next event of a stream; `None` at its end. Skips comments.
     #[expect(clippy::disallowed_methods, reason = "comments could keep the wait alive without end")]
     pub(crate) fn event(&mut self) -> io::Result<Option<Event>> {
         let begun = Instant::now();
         loop {
-            if begun.elapsed() > PATIENCE {
+            if begun.elapsed() > TIMEOUT {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             if let Some(end) = self.partial.windows(2).position(|partial| partial == b"\n\n") {

@@ -1,30 +1,30 @@
-//! Every fault of HTTP, seen from the other end of the connection.
+//! Faults over HTTP, seen by the client.
 
 use std::io::{self, Read};
 use std::time::Duration;
 
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
-use toolrack_testkit::{HttpEnding, HttpLog, Journal, eventually};
+use toolrack_testkit::{HttpLog, HttpOutcome, Journal, eventually};
 
-use crate::http_peer::{Answer, HttpPeer, message_of, read_answer};
-use crate::peer::PATIENCE;
+use crate::http_peer::{HttpPeer, HttpReply, message_of, read_reply};
+use crate::peer::TIMEOUT;
 
-/// What one call of `echo` meets, in the modern era.
-fn met(plan: &str, reply: &str) -> io::Result<Answer> {
+/// Makes one `echo` call in the modern era.
+fn met(plan: &str, reply: &str) -> io::Result<HttpReply> {
     let mut peer = HttpPeer::modern(&["--plan", plan, "--reply", reply]);
     let message =
-        peer.request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
+        peer.build_request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
     let answer = peer.try_post(&message);
-    // Whatever happened, the server goes on.
-    assert_eq!(peer.ask("server/discover", json!({})).head.status, 200, "{plan}");
+    // The server must survive.
+    assert_eq!(peer.request("server/discover", json!({})).head.status, 200, "{plan}");
     answer
 }
 
 #[test]
-fn statuses_come_with_what_belongs_to_them() {
+fn planned_statuses_have_their_headers() {
     let check = |plan: &str, status: u16, header: Option<(&str, &str)>, body: &str| {
-        let Answer { head, body: seen, .. } = met(plan, "auto").expect(plan);
+        let HttpReply { head, body: seen, .. } = met(plan, "auto").expect(plan);
         assert_eq!(
             (head.status, String::from_utf8_lossy(&seen).as_ref()),
             (status, body),
@@ -58,14 +58,15 @@ fn statuses_come_with_what_belongs_to_them() {
 }
 
 #[test]
-fn a_request_that_is_turned_away_is_not_run() {
+fn rejected_request_is_not_run() {
     let dir = tempfile::tempdir().expect("a directory");
     for (plan, executions) in [("status(503)", 0), ("redirect", 0), ("drop", 1), ("cut(3)", 1)] {
         let path = dir.path().join(plan);
         let file = path.to_str().expect("a name");
         let mut peer = HttpPeer::modern(&["--plan", &format!("call={plan}"), "--journal", file]);
         let arguments = json!({ "text": "x", "nonce": "n" });
-        let message = peer.request("tools/call", json!({ "name": "echo", "arguments": arguments }));
+        let message =
+            peer.build_request("tools/call", json!({ "name": "echo", "arguments": arguments }));
         drop(peer.try_post(&message));
         let journal = Journal::read(&path).expect("a journal");
         assert_eq!(journal.executions("n"), executions, "{plan}");
@@ -73,7 +74,7 @@ fn a_request_that_is_turned_away_is_not_run() {
 }
 
 #[test]
-fn redirects_lead_where_they_say() {
+fn redirects_lead_to_their_targets() {
     let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("log");
     let file = log.to_str().expect("a name");
@@ -84,19 +85,19 @@ fn redirects_lead_where_they_say() {
         file,
     ]);
     let message =
-        peer.request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
+        peer.build_request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
     let other = peer.post(&message).head.header("location").map(str::to_owned).expect("a location");
     let authority = other.trim_start_matches("http://").trim_end_matches("/mcp");
     assert_ne!(authority, peer.server.address().to_string());
     assert_eq!(peer.post(&message).head.header("location"), Some(peer.server.url().as_str()));
-    // The other origin is the same server, so its log shows what a client carried there.
+    // The other origin is the same server, so its log shows the headers of the client.
     let headers = peer.headers(&message);
     let mut headers: Vec<(&str, &str)> = headers.iter().map(|(a, b)| (*a, b.as_str())).collect();
     headers.push(("authorization", "Bearer secret"));
     let address = authority.parse().expect("an address");
     let mut http = crate::http_client::Http::connect(address).expect("it listens");
     http.send("POST", "/mcp/moved", &headers, message.to_string().as_bytes()).expect("sent");
-    assert_eq!(read_answer(&mut http).expect("a reply").text(), "x");
+    assert_eq!(read_reply(&mut http).expect("a reply").text(), "x");
     let log = HttpLog::read(&log).expect("a log");
     let seen = log.requests.last().expect("a request");
     assert_eq!(seen.headers.get("authorization").map(String::as_str), Some("Bearer secret"));
@@ -104,7 +105,7 @@ fn redirects_lead_where_they_say() {
 }
 
 #[test]
-fn replies_break_off_as_planned() {
+fn responses_are_cut_as_planned() {
     let check = |plan: &str, reply: &str, expected: io::ErrorKind| {
         let error = met(plan, reply).expect_err(plan);
         assert_eq!(error.kind(), expected, "{plan} as {reply}: {error}");
@@ -121,28 +122,28 @@ fn replies_break_off_as_planned() {
 }
 
 #[test]
-fn a_mute_reply_has_not_even_a_head() {
+fn mute_response_has_no_head() {
     for reply in ["json", "sse"] {
         let mut peer = HttpPeer::modern(&["--plan", "call=mute", "--reply", reply]);
-        let message =
-            peer.request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
+        let message = peer
+            .build_request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
         let http = peer.begin(&message).expect("sent");
         http.stream().set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
         let read = http.stream().read(&mut [0]);
         assert_eq!(read.map_err(|error| error.kind()), Err(io::ErrorKind::WouldBlock));
-        assert_eq!(peer.ask("tools/list", json!({})).head.status, 200);
+        assert_eq!(peer.request("tools/list", json!({})).head.status, 200);
     }
 }
 
 #[test]
-fn notifications_and_streams_go_wrong_too() {
+fn faults_apply_to_notifications_and_streams() {
     let mut peer = HttpPeer::start(&["--plan", "initialized=status(500)"], "2025-11-25");
     let info = json!({ "name": "it", "version": "1" });
     let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info });
-    let answer = peer.ask("initialize", params);
+    let answer = peer.request("initialize", params);
     peer.session = answer.head.header("mcp-session-id").map(str::to_owned);
-    let told = peer.post(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-    assert_eq!(told.head.status, 500);
+    let call_text = peer.post(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+    assert_eq!(call_text.head.status, 500);
 
     let peer =
         HttpPeer::legacy(&["--plan", "stream:1=status(405); stream:2=end; delete=status(405)"]);
@@ -155,12 +156,12 @@ fn notifications_and_streams_go_wrong_too() {
 
     let mut peer = HttpPeer::modern(&["--plan", "http:1-2=status(503)"]);
     let statuses: Vec<u16> =
-        (0..3).map(|_| peer.ask("tools/list", json!({})).head.status).collect();
+        (0..3).map(|_| peer.request("tools/list", json!({})).head.status).collect();
     assert_eq!(statuses, [503, 503, 200]);
 }
 
 #[test]
-fn an_answer_may_come_on_the_other_stream() {
+fn response_may_come_on_the_get_stream() {
     let mut peer = HttpPeer::legacy(&["--plan", "call=elsewhere"]);
     let (mut stream, _) = peer.listen(None);
     stream.event().expect("a stream");
@@ -172,7 +173,7 @@ fn an_answer_may_come_on_the_other_stream() {
 }
 
 #[test]
-fn a_reply_can_drip() {
+fn response_can_drip() {
     for reply in ["json", "sse"] {
         let answer = met("call=drip(7,1ms)", reply).expect("an answer");
         assert_eq!(answer.text(), "x");
@@ -180,11 +181,11 @@ fn a_reply_can_drip() {
 }
 
 #[test]
-fn replies_can_be_compressed_and_be_bombs() {
+fn responses_can_be_compressed_and_bombs() {
     for reply in ["json", "sse"] {
         let mut peer = HttpPeer::modern(&["--plan", "call=gzip", "--reply", reply]);
-        let message =
-            peer.request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
+        let message = peer
+            .build_request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
         let mut http = peer.begin(&message).expect("sent");
         let head = http.head().expect("a head");
         assert_eq!(head.header("content-encoding"), Some("gzip"));
@@ -193,7 +194,7 @@ fn replies_can_be_compressed_and_be_bombs() {
     }
     let mut peer = HttpPeer::modern(&["--plan", "call=gzip(64MiB)"]);
     let message =
-        peer.request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
+        peer.build_request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
     let mut http = peer.begin(&message).expect("sent");
     let head = http.head().expect("a head");
     let packed = http.body(&head).expect("a body");
@@ -205,7 +206,7 @@ fn replies_can_be_compressed_and_be_bombs() {
 }
 
 #[test]
-fn faults_of_messages_happen_over_http_as_well() {
+fn message_faults_apply_over_http() {
     for reply in ["json", "sse"] {
         let huge = met("call=huge(1MiB,front)", reply).expect("an answer");
         assert_eq!(huge.text().len(), 1 << 20);
@@ -225,22 +226,22 @@ fn faults_of_messages_happen_over_http_as_well() {
 }
 
 #[test]
-fn the_log_tells_how_replies_ended() {
+fn http_log_records_how_responses_ended() {
     let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("log");
     let plan = "call:1=cut(3); call:2=status(503)";
     let mut peer = HttpPeer::modern(&["--plan", plan, "--http-log", log.to_str().expect("a name")]);
     for _ in 0..3 {
-        let message =
-            peer.request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
+        let message = peer
+            .build_request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
         drop(peer.try_post(&message));
     }
-    let (answered, cut) = (Some(HttpEnding::Answered), Some(HttpEnding::Cut));
+    let (answered, cut) = (Some(HttpOutcome::Completed), Some(HttpOutcome::Cut));
     let expected = [(Some(200), cut), (Some(503), answered), (Some(200), answered)];
-    // A reply is read before its end is written down.
-    eventually(PATIENCE, "every reply has ended as planned", || {
+    // The client reads a response before its end is logged.
+    eventually(TIMEOUT, "every reply has ended as planned", || {
         let log = HttpLog::read(&log).expect("a log");
-        log.with_method("tools/call").map(|method| (method.status, method.ending)).eq(expected)
+        log.with_method("tools/call").map(|method| (method.status, method.outcome)).eq(expected)
     });
 }
 

@@ -1,36 +1,41 @@
-//! Sessions, streams and their resumption as in 2025, and the two endpoints of 2024-11-05.
+//! Legacy HTTP transports: sessions, streams and resumption of 2025, and HTTP+SSE of 2024-11-05.
 
 use serde_json::{Value, json};
 use toolrack_testkit::{HttpLog, Journal, eventually};
 
 use crate::http_client::Http;
-use crate::http_peer::{HttpPeer, message_of, read_answer};
-use crate::peer::PATIENCE;
+use crate::http_peer::{HttpPeer, message_of, read_reply};
+use crate::peer::TIMEOUT;
 use crate::schema;
 
 #[test]
-fn a_session_lives_from_initialize_to_delete() {
+fn session_lasts_from_initialize_to_delete() {
     for revision in ["2025-03-26", "2025-06-18", "2025-11-25"] {
         for reply in ["json", "sse", "auto"] {
             let mut peer = HttpPeer::start(&["--revision", revision, "--reply", reply], revision);
             peer.initialize();
             assert!(peer.session.is_some());
-            assert_eq!(peer.ask("tools/list", json!({})).head.status, 200);
+            assert_eq!(peer.request("tools/list", json!({})).head.status, 200);
             assert_eq!(peer.call("echo", json!({ "text": "hi" })).text(), "hi");
-            schema::assert_all_valid(&peer.heard, &peer.asked, revision, "a_session_lives");
+            schema::assert_all_valid(
+                &peer.received,
+                &peer.sent_requests,
+                revision,
+                "session_lasts",
+            );
             assert_eq!(peer.delete().status, 200);
-            let gone = peer.ask("tools/list", json!({}));
+            let gone = peer.request("tools/list", json!({}));
             assert_eq!((gone.head.status, gone.code()), (404, Some(-32001)));
         }
     }
 }
 
 #[test]
-fn requests_must_name_their_session_and_revision() {
+fn requests_need_session_and_revision_headers() {
     let mut peer = HttpPeer::legacy(&[]);
     let session = peer.session.take();
     let check = |peer: &mut HttpPeer, status: u16| {
-        assert_eq!(peer.ask("tools/list", json!({})).head.status, status);
+        assert_eq!(peer.request("tools/list", json!({})).head.status, status);
     };
     check(&mut peer, 400);
     peer.session = Some("stranger".to_owned());
@@ -46,7 +51,7 @@ fn requests_must_name_their_session_and_revision() {
 }
 
 #[test]
-fn the_get_stream_carries_what_is_told_unasked() {
+fn get_stream_carries_unsolicited_messages() {
     for reply in ["json", "sse"] {
         let mut peer = HttpPeer::legacy(&["--reply", reply]);
         let (mut stream, head) = peer.listen(None);
@@ -55,22 +60,24 @@ fn the_get_stream_carries_what_is_told_unasked() {
         assert_eq!((first.id.as_deref(), first.data.join("")), (Some("0-0"), String::new()));
         assert_eq!(peer.call("mutate_tools", json!({})).text(), "added extra_1");
         let event = stream.event().expect("a stream").expect("an event");
-        let told = message_of(&event).expect("a message");
-        assert_eq!(told["method"], json!("notifications/tools/list_changed"));
+        let call_text = message_of(&event).expect("a message");
+        assert_eq!(call_text["method"], json!("notifications/tools/list_changed"));
         assert_eq!(event.id.as_deref(), Some("0-1"));
     }
 }
 
 #[test]
-fn a_question_of_the_server_is_answered_by_a_post() {
+fn server_request_is_answered_by_a_post() {
     for reply in ["json", "auto"] {
         let mut peer = HttpPeer::legacy(&["--reply", reply]);
         let (mut aside, _) = peer.listen(None);
         aside.event().expect("a stream");
-        let message =
-            peer.request("tools/call", json!({ "name": "ask", "arguments": { "kind": "roots" } }));
+        let message = peer.build_request(
+            "tools/call",
+            json!({ "name": "ask", "arguments": { "kind": "roots" } }),
+        );
         let mut http = peer.begin(&message).expect("sent");
-        // An answer in JSON has no room for a question, so that one comes on the other stream.
+        // A JSON response cannot carry a request, so that comes on the GET stream.
         let event = if reply == "json" {
             aside.event()
         } else {
@@ -78,12 +85,14 @@ fn a_question_of_the_server_is_answered_by_a_post() {
             assert_eq!(http.event().expect("a stream").expect("an event").data, [""]);
             http.event()
         };
-        let asked = message_of(&event.expect("a stream").expect("an event")).expect("a message");
-        assert_eq!(asked["method"], json!("roots/list"));
-        let result = json!({ "jsonrpc": "2.0", "id": asked["id"], "result": { "roots": [] } });
+        let sent_requests =
+            message_of(&event.expect("a stream").expect("an event")).expect("a message");
+        assert_eq!(sent_requests["method"], json!("roots/list"));
+        let result =
+            json!({ "jsonrpc": "2.0", "id": sent_requests["id"], "result": { "roots": [] } });
         assert_eq!(peer.post(&result).head.status, 202);
         let answer = if reply == "json" {
-            read_answer(&mut http).expect("a reply").response().clone()
+            read_reply(&mut http).expect("a reply").response().clone()
         } else {
             message_of(&http.event().expect("a stream").expect("an event")).expect("a message")
         };
@@ -92,11 +101,11 @@ fn a_question_of_the_server_is_answered_by_a_post() {
 }
 
 #[test]
-fn a_stream_that_broke_is_taken_up_where_it_was() {
+fn broken_stream_is_resumed() {
     for plan in ["call:1=cut(answer)", "call:1=end(40ms)", "call:1=end"] {
         let mut peer = HttpPeer::legacy(&["--reply", "sse", "--plan", plan]);
-        let message =
-            peer.request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
+        let message = peer
+            .build_request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
         let mut http = peer.begin(&message).expect("sent");
         http.head().expect("a head");
         let mut last = None;
@@ -121,16 +130,17 @@ fn a_stream_that_broke_is_taken_up_where_it_was() {
 }
 
 #[test]
-fn hanging_up_does_not_cancel_but_saying_so_does() {
+fn disconnect_does_not_cancel_but_a_notification_does() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("journal");
     let mut peer =
         HttpPeer::legacy(&["--reply", "sse", "--journal", path.to_str().expect("a name")]);
     let read = || Journal::read(&path).expect("a journal");
     let arguments = json!({ "ms": 60_000, "nonce": "a" });
-    let message = peer.request("tools/call", json!({ "name": "sleep", "arguments": arguments }));
+    let message =
+        peer.build_request("tools/call", json!({ "name": "sleep", "arguments": arguments }));
     let http = peer.begin(&message).expect("sent");
-    eventually(PATIENCE, "the call is run", || read().executions("a") == 1);
+    eventually(TIMEOUT, "the call is run", || read().executions("a") == 1);
     drop(http);
     assert_eq!(peer.call("echo", json!({ "text": "x" })).text(), "x");
     assert_eq!(read().cancellations("a"), 0);
@@ -141,7 +151,7 @@ fn hanging_up_does_not_cancel_but_saying_so_does() {
 }
 
 #[test]
-fn a_server_can_forget_its_sessions() {
+fn server_can_drop_its_sessions() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("journal");
     let file = path.to_str().expect("a name");
@@ -155,12 +165,12 @@ fn a_server_can_forget_its_sessions() {
     assert_eq!(peer.call("forget_sessions", json!({})).text(), "forgot 1");
     assert_eq!(peer.call("echo", json!({ "text": "x" })).head.status, 404);
     let journal = Journal::read(&path).expect("a journal");
-    let ran = ["1", "2", "3"].map(|value| journal.executions(value));
+    let ran = ["1", "2", "3"].map(|nonce| journal.executions(nonce));
     assert_eq!(ran, [1, 0, 0]);
 }
 
 #[test]
-fn a_legacy_server_may_have_no_sessions() {
+fn legacy_server_may_be_stateless() {
     let args = ["--shape", "stateless", "--revision", "2025-06-18"];
     let mut peer = HttpPeer::start(&args, "2025-06-18");
     peer.initialize();
@@ -173,17 +183,17 @@ fn a_legacy_server_may_have_no_sessions() {
 }
 
 #[test]
-fn a_dual_server_serves_both_eras_at_one_url() {
+fn dual_server_serves_both_eras_at_one_url() {
     let mut peer = HttpPeer::start(&["--shape", "dual"], "2025-11-25");
     peer.initialize();
     assert_eq!(peer.call("echo", json!({ "text": "old" })).text(), "old");
     (peer.revision, peer.session) = ("2026-07-28", None);
-    assert_eq!(peer.ask("server/discover", json!({})).head.status, 200);
+    assert_eq!(peer.request("server/discover", json!({})).head.status, 200);
     assert_eq!(peer.call("echo", json!({ "text": "new" })).text(), "new");
 }
 
 #[test]
-fn the_two_endpoints_of_2024_work() {
+fn http_sse_of_2024_works() {
     let dir = tempfile::tempdir().expect("a directory");
     let log = dir.path().join("log");
     let args = ["--shape", "sse", "--http-log", log.to_str().expect("a name")];
@@ -204,24 +214,29 @@ fn the_two_endpoints_of_2024_work() {
         ("tools/list", json!({})),
         ("tools/call", json!({ "name": "echo", "arguments": { "text": "hi" } })),
     ] {
-        let message = peer.request(method, params);
+        let message = peer.build_request(method, params);
         assert_eq!(post(&peer, &message), 202);
         let event = stream.event().expect("a stream").expect("an event");
         assert_eq!(event.name.as_deref(), Some("message"));
         let answer = message_of(&event).expect("a message");
         assert_eq!(answer["id"], message["id"]);
-        peer.heard.push(answer);
+        peer.received.push(answer);
     }
-    schema::assert_all_valid(&peer.heard, &peer.asked, "2024-11-05", "the_two_endpoints_of_2024");
-    let message = peer.request("tools/list", json!({}));
+    schema::assert_all_valid(
+        &peer.received,
+        &peer.sent_requests,
+        "2024-11-05",
+        "http_sse_of_2024_works",
+    );
+    let message = peer.build_request("tools/list", json!({}));
     assert_eq!(peer.post(&message).head.status, 405);
     drop(stream);
-    eventually(PATIENCE, "a lost stream is a lost session", || post(&peer, &message) == 404);
+    eventually(TIMEOUT, "a lost stream is a lost session", || post(&peer, &message) == 404);
     assert!(HttpLog::read(&log).expect("a log").with_verb("GET").count() == 1);
 }
 
 #[test]
-fn the_url_for_messages_can_be_foreign() {
+fn message_url_can_be_on_another_origin() {
     let check = |form: &str, expected: &dyn Fn(&str, &str) -> bool| {
         let peer = HttpPeer::start(&["--shape", "sse", "--endpoint", form], "2024-11-05");
         let (mut stream, _) = peer.listen(None);

@@ -1,17 +1,17 @@
-//! 2026-07-28 over HTTP: every request stands alone, its headers are checked, and hanging up cancels it.
+//! 2026-07-28 over HTTP: stateless requests, header checks, cancellation by disconnect.
 
 use serde_json::{Value, json};
-use toolrack_testkit::{HttpEnding, HttpLog, Journal, eventually};
+use toolrack_testkit::{HttpLog, HttpOutcome, Journal, eventually};
 
 use crate::http_peer::{HttpPeer, message_of};
-use crate::peer::PATIENCE;
+use crate::peer::TIMEOUT;
 use crate::schema;
 
 #[test]
-fn the_modern_revision_works_over_http_and_keeps_to_its_schema() {
+fn modern_revision_is_schema_valid_over_http() {
     for reply in ["json", "sse", "auto"] {
         let mut peer = HttpPeer::modern(&["--reply", reply, "--header-tools", "all"]);
-        let discovered = peer.ask("server/discover", json!({}));
+        let discovered = peer.request("server/discover", json!({}));
         assert_eq!(discovered.response()["result"]["supportedVersions"], json!(["2026-07-28"]));
         assert_eq!(discovered.head.is_stream(), reply == "sse");
         for (method, params) in [
@@ -19,46 +19,46 @@ fn the_modern_revision_works_over_http_and_keeps_to_its_schema() {
             ("resources/read", json!({ "uri": "test://readme" })),
             ("prompts/get", json!({ "name": "plain" })),
         ] {
-            let answer = peer.ask(method, params);
+            let answer = peer.request(method, params);
             assert_eq!(answer.head.status, 200, "{method}");
             assert!(answer.response().get("result").is_some(), "{method}: {answer:?}");
         }
         assert_eq!(peer.call("add", json!({ "a": 1, "b": 2 })).text(), "3");
         let arguments = json!({ "name": "progress", "arguments": { "steps": 2 }, "_meta": { "progressToken": "t" } });
-        let answer = peer.ask("tools/call", arguments);
+        let answer = peer.request("tools/call", arguments);
         assert_eq!(answer.text(), "took 2 steps");
         assert_eq!(answer.messages.len(), if reply == "json" { 1 } else { 3 });
         schema::assert_all_valid(
-            &peer.heard,
-            &peer.asked,
+            &peer.received,
+            &peer.sent_requests,
             "2026-07-28",
-            "the_modern_revision_works_over_http",
+            "modern_revision_over_http",
         );
     }
 }
 
 #[test]
-fn refusals_have_their_status() {
+fn errors_have_their_http_status() {
     let mut peer = HttpPeer::modern(&[]);
     let check = |peer: &mut HttpPeer, message: Value, status: u16, code: i64| {
         let answer = peer.post(&message);
         assert_eq!((answer.head.status, answer.code()), (status, Some(code)), "{message}");
     };
-    let unknown = peer.request("nothing/here", json!({}));
+    let unknown = peer.build_request("nothing/here", json!({}));
     check(&mut peer, unknown, 404, -32601);
-    let initialize = peer.request("initialize", json!({ "protocolVersion": "2025-11-25" }));
+    let initialize = peer.build_request("initialize", json!({ "protocolVersion": "2025-11-25" }));
     check(&mut peer, initialize, 400, -32022);
-    let mut naked = peer.request("tools/list", json!({}));
+    let mut naked = peer.build_request("tools/list", json!({}));
     naked["params"]["_meta"] = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28" });
     check(&mut peer, naked, 400, -32602);
-    let force =
-        peer.request("tools/call", json!({ "name": "ask", "arguments": { "kind": "sampling" } }));
+    let force = peer
+        .build_request("tools/call", json!({ "name": "ask", "arguments": { "kind": "sampling" } }));
     check(&mut peer, force, 400, -32021);
-    // A tool that is not there is no fault of the request.
-    let stranger = peer.request("tools/call", json!({ "name": "stranger" }));
+    // An unknown tool is not a bad request.
+    let stranger = peer.build_request("tools/call", json!({ "name": "stranger" }));
     check(&mut peer, stranger, 200, -32602);
     peer.revision = "2031-01-01";
-    let mut future = peer.request("server/discover", json!({}));
+    let mut future = peer.build_request("server/discover", json!({}));
     future["params"] = json!({ "_meta": {
         "io.modelcontextprotocol/protocolVersion": "2031-01-01",
         "io.modelcontextprotocol/clientCapabilities": {},
@@ -71,15 +71,15 @@ fn refusals_have_their_status() {
     ];
     let mut http = peer.connect();
     http.send("POST", "/mcp", &headers, future.to_string().as_bytes()).expect("sent");
-    let answer = crate::http_peer::read_answer(&mut http).expect("a reply");
+    let answer = crate::http_peer::read_reply(&mut http).expect("a reply");
     assert_eq!((answer.head.status, answer.code()), (400, Some(-32022)));
 }
 
 #[test]
-fn headers_that_do_not_fit_the_body_are_refused() {
+fn mismatched_headers_are_rejected() {
     let mut peer = HttpPeer::modern(&["--header-tools", "valid"]);
     let message =
-        peer.request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
+        peer.build_request("tools/call", json!({ "name": "echo", "arguments": { "text": "x" } }));
     let right = peer.headers(&message);
     let check = |wrong: &str, value: Option<&str>, expected: (u16, Option<i64>)| {
         let mut headers: Vec<(&str, &str)> =
@@ -87,7 +87,7 @@ fn headers_that_do_not_fit_the_body_are_refused() {
         headers.extend(value.map(|value| (wrong, value)));
         let mut http = peer.connect();
         http.send("POST", "/mcp", &headers, message.to_string().as_bytes()).expect("sent");
-        let answer = crate::http_peer::read_answer(&mut http).expect("a reply");
+        let answer = crate::http_peer::read_reply(&mut http).expect("a reply");
         assert_eq!((answer.head.status, answer.code()), expected, "{wrong}: {value:?}");
     };
     check("mcp-name", Some("echo"), (200, None));
@@ -101,7 +101,7 @@ fn headers_that_do_not_fit_the_body_are_refused() {
 }
 
 #[test]
-fn hanging_up_cancels_the_call() {
+fn disconnect_cancels_the_call() {
     let dir = tempfile::tempdir().expect("a directory");
     let (journal, log) = (dir.path().join("journal"), dir.path().join("log"));
     let files = [
@@ -114,25 +114,29 @@ fn hanging_up_cancels_the_call() {
         let mut peer = HttpPeer::modern(&[&files[..], &["--reply", reply]].concat());
         let arguments = json!({ "ms": 60_000, "nonce": reply });
         let message =
-            peer.request("tools/call", json!({ "name": "sleep", "arguments": arguments }));
+            peer.build_request("tools/call", json!({ "name": "sleep", "arguments": arguments }));
         let http = peer.begin(&message).expect("sent");
         let read = || Journal::read(&journal).expect("a journal");
-        eventually(PATIENCE, "the call is run", || read().executions(reply) == 1);
+        eventually(TIMEOUT, "the call is run", || read().executions(reply) == 1);
         assert_eq!(read().cancellations(reply), 0);
         drop(http);
-        eventually(PATIENCE, "the call is cancelled", || read().cancellations(reply) == 1);
+        eventually(TIMEOUT, "the call is cancelled", || read().cancellations(reply) == 1);
         let ended = || {
-            HttpLog::read(&log).expect("a log").requests.last().and_then(|requests| requests.ending)
+            HttpLog::read(&log)
+                .expect("a log")
+                .requests
+                .last()
+                .and_then(|requests| requests.outcome)
         };
-        eventually(PATIENCE, "the log tells of it", || ended() == Some(HttpEnding::HungUp));
+        eventually(TIMEOUT, "the log tells of it", || ended() == Some(HttpOutcome::ClientClosed));
     }
 }
 
 #[test]
-fn a_listen_stream_tells_of_changes_until_it_ends() {
+fn listen_stream_sends_changes_until_it_ends() {
     let mut peer = HttpPeer::modern(&["--comments", "5ms"]);
     let wanted = json!({ "notifications": { "toolsListChanged": true } });
-    let message = peer.request("subscriptions/listen", wanted);
+    let message = peer.build_request("subscriptions/listen", wanted);
     let mut stream = peer.begin(&message).expect("sent");
     assert!(stream.head().expect("a head").is_stream());
     let mut next = || message_of(&stream.event().expect("a stream").expect("an event"));
@@ -145,48 +149,49 @@ fn a_listen_stream_tells_of_changes_until_it_ends() {
     let result = next().expect("a message");
     assert_eq!(result["id"], message["id"]);
     assert_eq!(stream.event().expect("the end"), None);
-    peer.heard.extend([acknowledged, changed, result]);
+    peer.received.extend([acknowledged, changed, result]);
     schema::assert_all_valid(
-        &peer.heard,
-        &peer.asked,
+        &peer.received,
+        &peer.sent_requests,
         "2026-07-28",
         "a_listen_stream_tells_of_changes",
     );
-    // One that is hung up is not told of anything any more.
-    let message = peer.request("subscriptions/listen", json!({ "notifications": {} }));
+    // A closed stream gets no more notifications.
+    let message = peer.build_request("subscriptions/listen", json!({ "notifications": {} }));
     drop(peer.begin(&message).expect("sent"));
-    eventually(PATIENCE, "nobody listens", || {
+    eventually(TIMEOUT, "no listener is left", || {
         peer.call("end_listens", json!({})).text() == "ended 0"
     });
 }
 
 #[test]
-fn hundreds_of_requests_are_served_at_once() {
+fn hundreds_of_requests_are_served_concurrently() {
     let mut peer = HttpPeer::modern(&[]);
     let arguments = json!({ "name": "sleep", "arguments": { "ms": 300 } });
     let open: Vec<_> = (0..300)
         .map(|_| {
-            let message = peer.request("tools/call", arguments.clone());
+            let message = peer.build_request("tools/call", arguments.clone());
             (peer.begin(&message).expect("sent"), message)
         })
         .collect();
     for (mut http, message) in open {
-        let answer = crate::http_peer::read_answer(&mut http).expect("a reply");
+        let answer = crate::http_peer::read_reply(&mut http).expect("a reply");
         assert_eq!((answer.text(), &answer.response()["id"]), ("slept 300 ms", &message["id"]));
     }
 }
 
 #[test]
-fn a_connection_serves_many_requests() {
+fn connection_serves_many_requests() {
     let mut peer = HttpPeer::modern(&[]);
     let mut http = peer.connect();
     for number in 0..50 {
         let arguments = json!({ "text": number.to_string() });
-        let message = peer.request("tools/call", json!({ "name": "echo", "arguments": arguments }));
+        let message =
+            peer.build_request("tools/call", json!({ "name": "echo", "arguments": arguments }));
         let headers = peer.headers(&message);
         let headers: Vec<(&str, &str)> = headers.iter().map(|(a, b)| (*a, b.as_str())).collect();
         http.send("POST", "/mcp", &headers, message.to_string().as_bytes()).expect("sent");
-        let answer = crate::http_peer::read_answer(&mut http).expect("a reply");
+        let answer = crate::http_peer::read_reply(&mut http).expect("a reply");
         assert_eq!(answer.text(), number.to_string());
     }
 }

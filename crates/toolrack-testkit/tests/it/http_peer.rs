@@ -1,4 +1,4 @@
-//! An MCP client for these tests: makes requests of either era and keeps what it heard.
+//! MCP client over HTTP for these tests, for both eras.
 
 use std::io;
 
@@ -7,19 +7,19 @@ use toolrack_testkit::{HttpServer, HttpServerKind};
 
 use crate::http_client::{Event, Head, Http};
 
-/// A server and a client that knows its manners.
+/// A server and a client of it.
 pub(crate) struct HttpPeer {
     pub(crate) server: HttpServer,
     pub(crate) revision: &'static str,
     pub(crate) session: Option<String>,
     next_id: u64,
-    pub(crate) asked: Vec<(Value, String)>,
-    pub(crate) heard: Vec<Value>,
+    pub(crate) sent_requests: Vec<(Value, String)>,
+    pub(crate) received: Vec<Value>,
 }
 
-/// Everything that came back for one request.
+/// Everything received for one request.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpReply {
     pub(crate) head: Head,
     pub(crate) body: Vec<u8>,
     pub(crate) messages: Vec<Value>,
@@ -30,7 +30,7 @@ impl HttpPeer {
         Self::start(&[&["--shape", "stateless"], args].concat(), "2026-07-28")
     }
 
-    /// With a session already made.
+    /// With an initialized session.
     pub(crate) fn legacy(args: &[&str]) -> Self {
         let mut peer = Self::start(args, "2025-11-25");
         peer.initialize();
@@ -39,48 +39,49 @@ impl HttpPeer {
 
     pub(crate) fn start(args: &[&str], revision: &'static str) -> Self {
         let server = HttpServer::start(HttpServerKind::scripted(args)).expect("the server starts");
-        Self::of(server, revision)
+        Self::new(server, revision)
     }
 
-    pub(crate) fn of(server: HttpServer, revision: &'static str) -> Self {
-        let (asked, heard) = (Vec::new(), Vec::new());
-        Self { server, revision, session: None, next_id: 1, asked, heard }
+    pub(crate) fn new(server: HttpServer, revision: &'static str) -> Self {
+        let (sent_requests, received) = (Vec::new(), Vec::new());
+        Self { server, revision, session: None, next_id: 1, sent_requests, received }
     }
 
-    pub(crate) fn initialize(&mut self) -> Answer {
+    pub(crate) fn initialize(&mut self) -> HttpReply {
         self.session = None;
         let info = json!({ "name": "it", "version": "1" });
         let params =
             json!({ "protocolVersion": self.revision, "capabilities": {}, "clientInfo": info });
-        let answer = self.ask("initialize", params);
-        self.session = answer.head.header("mcp-session-id").map(str::to_owned);
-        let told = self.post(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
-        assert_eq!(told.head.status, 202, "{answer:?} was followed by {told:?}");
-        answer
+        let reply = self.request("initialize", params);
+        self.session = reply.head.header("mcp-session-id").map(str::to_owned);
+        let call_text =
+            self.post(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        assert_eq!(call_text.head.status, 202, "{reply:?} was followed by {call_text:?}");
+        reply
     }
 
-    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Answer {
-        let request = self.request(method, params);
+    pub(crate) fn request(&mut self, method: &str, params: Value) -> HttpReply {
+        let request = self.build_request(method, params);
         self.post(&request)
     }
 
-    pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> Answer {
-        self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))
+    pub(crate) fn call(&mut self, tool: &str, arguments: Value) -> HttpReply {
+        self.request("tools/call", json!({ "name": tool, "arguments": arguments }))
     }
 
-    /// Posts a message on a connection of its own and reads the reply to its end.
-    pub(crate) fn post(&mut self, message: &Value) -> Answer {
-        let answer = self.try_post(message).expect("a reply");
-        self.heard.extend(answer.messages.clone());
-        answer
+    /// Posts a message on a new connection and reads the whole response.
+    pub(crate) fn post(&mut self, message: &Value) -> HttpReply {
+        let reply = self.try_post(message).expect("a reply");
+        self.received.extend(reply.messages.clone());
+        reply
     }
 
-    pub(crate) fn try_post(&self, message: &Value) -> io::Result<Answer> {
+    pub(crate) fn try_post(&self, message: &Value) -> io::Result<HttpReply> {
         let mut http = self.begin(message)?;
-        read_answer(&mut http)
+        read_reply(&mut http)
     }
 
-    /// Posts a message and leaves the reply to be read.
+    /// Posts a message without reading the response.
     pub(crate) fn begin(&self, message: &Value) -> io::Result<Http> {
         let mut http = self.connect();
         let headers = self.headers(message);
@@ -89,7 +90,7 @@ impl HttpPeer {
         Ok(http)
     }
 
-    /// Opens the stream for unasked messages, or takes one up again.
+    /// Opens the GET stream, or resumes one.
     pub(crate) fn listen(&self, last_event: Option<&str>) -> (Http, Head) {
         let mut http = self.connect();
         let mut headers =
@@ -114,10 +115,10 @@ impl HttpPeer {
         Http::connect(self.server.address()).expect("the server listens")
     }
 
-    pub(crate) fn request(&mut self, method: &str, mut params: Value) -> Value {
+    pub(crate) fn build_request(&mut self, method: &str, mut params: Value) -> Value {
         let id = json!(self.next_id);
         self.next_id += 1;
-        self.asked.push((id.clone(), method.to_owned()));
+        self.sent_requests.push((id.clone(), method.to_owned()));
         if self.revision == "2026-07-28" {
             let meta = params.get("_meta").cloned().unwrap_or_else(|| json!({}));
             params["_meta"] = meta;
@@ -148,7 +149,7 @@ impl HttpPeer {
     }
 }
 
-impl Answer {
+impl HttpReply {
     /// The last message, which is the response where there is one.
     pub(crate) fn response(&self) -> &Value {
         self.messages.last().unwrap_or(&Value::Null)
@@ -164,19 +165,19 @@ impl Answer {
     }
 }
 
-/// Reads a reply to its end, whatever its form.
-pub(crate) fn read_answer(http: &mut Http) -> io::Result<Answer> {
+/// Reads a whole response of any form.
+pub(crate) fn read_reply(http: &mut Http) -> io::Result<HttpReply> {
     let head = http.head()?;
     let mut messages = Vec::new();
     if !head.is_stream() {
         let body = http.body(&head)?;
         messages.extend(serde_json::from_slice(&body).ok());
-        return Ok(Answer { head, body, messages });
+        return Ok(HttpReply { head, body, messages });
     }
     while let Some(event) = http.event()? {
         messages.extend(message_of(&event));
     }
-    Ok(Answer { head, body: Vec::new(), messages })
+    Ok(HttpReply { head, body: Vec::new(), messages })
 }
 
 pub(crate) fn message_of(event: &Event) -> Option<Value> {

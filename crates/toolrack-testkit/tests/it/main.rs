@@ -1,4 +1,4 @@
-//! Drives the real programs over pipes and over HTTP: every tool, every fault, both eras.
+//! Tests of the real programs over stdio and HTTP: every tool, every fault, both eras.
 
 #![expect(
     clippy::expect_used,

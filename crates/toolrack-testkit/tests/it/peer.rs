@@ -1,4 +1,4 @@
-//! A plain client for these tests: writes lines, reads lines, never waits without an end.
+//! MCP client over stdio for these tests, with a timeout on every read.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use toolrack_testkit::{Marker, eventually, program};
 
 /// Longer than anything here takes, even on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(crate) struct Peer {
     pub(crate) child: Child,
@@ -21,9 +21,9 @@ pub(crate) struct Peer {
     errors: Receiver<Vec<u8>>,
     next_id: u64,
     modern: bool,
-    /// Methods of requests by id, and every line that the server wrote.
-    pub(crate) asked: Vec<(Value, String)>,
-    pub(crate) heard: Vec<Value>,
+    /// Methods of sent requests by id, and all received messages.
+    pub(crate) sent_requests: Vec<(Value, String)>,
+    pub(crate) received: Vec<Value>,
 }
 
 impl Peer {
@@ -31,7 +31,7 @@ impl Peer {
         Self::start("scripted-server", args)
     }
 
-    /// With a handshake already made.
+    /// With an initialized session.
     pub(crate) fn legacy(args: &[&str]) -> Self {
         let mut peer = Self::scripted(args);
         peer.initialize("2025-11-25");
@@ -47,7 +47,7 @@ impl Peer {
     #[expect(clippy::disallowed_methods, reason = "these tests drive real programs")]
     pub(crate) fn start(name: &str, args: &[&str]) -> Self {
         let marker = Marker::new();
-        let (variable, value) = marker.pair();
+        let (variable, value) = marker.env_var();
         let mut child = Command::new(program(name))
             .args(args)
             .env(variable, value)
@@ -59,20 +59,30 @@ impl Peer {
         let stdin = child.stdin.take();
         let lines = lines_of(child.stdout.take().expect("a pipe"));
         let errors = lines_of(child.stderr.take().expect("a pipe"));
-        let (asked, heard) = (Vec::new(), Vec::new());
-        Self { child, marker, stdin, lines, errors, next_id: 1, modern: false, asked, heard }
+        let (sent_requests, received) = (Vec::new(), Vec::new());
+        Self {
+            child,
+            marker,
+            stdin,
+            lines,
+            errors,
+            next_id: 1,
+            modern: false,
+            sent_requests,
+            received,
+        }
     }
 
-    pub(crate) fn speak_modern(&mut self) {
+    pub(crate) fn use_modern(&mut self) {
         self.modern = true;
     }
 
     pub(crate) fn initialize(&mut self, version: &str) -> Value {
         let info = json!({ "name": "it", "version": "1" });
         let params = json!({ "protocolVersion": version, "capabilities": {}, "clientInfo": info });
-        let answer = self.ask("initialize", params);
+        let response = self.request("initialize", params);
         self.notify("notifications/initialized", json!({}));
-        answer
+        response
     }
 
     /// Sends a request and returns its id.
@@ -89,7 +99,7 @@ impl Peer {
         }
         let id = json!(self.next_id);
         self.next_id += 1;
-        self.asked.push((id.clone(), method.to_owned()));
+        self.sent_requests.push((id.clone(), method.to_owned()));
         self.write(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
         id
     }
@@ -98,13 +108,13 @@ impl Peer {
         self.send("tools/call", json!({ "name": tool, "arguments": arguments }))
     }
 
-    /// Sends a request and waits for its response; other messages are kept in `heard`.
-    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Value {
+    /// Sends a request and waits for its response; keeps other messages in `received`.
+    pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
         let id = self.send(method, params);
-        self.answer_to(&id)
+        self.response_to(&id)
     }
 
-    pub(crate) fn answer_to(&mut self, id: &Value) -> Value {
+    pub(crate) fn response_to(&mut self, id: &Value) -> Value {
         loop {
             let message = self.message();
             if message.get("id") == Some(id) && message.get("method").is_none() {
@@ -113,10 +123,10 @@ impl Peer {
         }
     }
 
-    /// The texts of a tool's answer, or the whole answer if it is another.
-    pub(crate) fn told(&mut self, tool: &str, arguments: Value) -> Value {
+    /// Calls a tool and returns its texts, or the whole response if it has none.
+    pub(crate) fn call_text(&mut self, tool: &str, arguments: Value) -> Value {
         let id = self.call(tool, arguments);
-        texts(&self.answer_to(&id))
+        texts(&self.response_to(&id))
     }
 
     pub(crate) fn notify(&mut self, method: &str, params: Value) {
@@ -135,30 +145,30 @@ impl Peer {
     pub(crate) fn message(&mut self) -> Value {
         let line = self.line().expect("a line, not the end");
         let message: Value = serde_json::from_slice(&line).expect("a message");
-        self.heard.push(message.clone());
+        self.received.push(message.clone());
         message
     }
 
-    /// The next line of stdout without its newline, or nothing at its end.
+    /// The next stdout line without its newline; `None` at the end.
     pub(crate) fn line(&mut self) -> Option<Vec<u8>> {
-        match self.lines.recv_timeout(PATIENCE) {
+        match self.lines.recv_timeout(TIMEOUT) {
             Ok(line) => Some(line),
             Err(RecvTimeoutError::Disconnected) => None,
-            Err(RecvTimeoutError::Timeout) => panic!("nothing on stdout within {PATIENCE:?}"),
+            Err(RecvTimeoutError::Timeout) => panic!("nothing on stdout within {TIMEOUT:?}"),
         }
     }
 
-    /// Asserts that nothing is written until the server answers something else.
+    /// Asserts that nothing arrives before the response to another request.
     pub(crate) fn assert_quiet(&mut self) {
         let id = self.send("tools/call", json!({ "name": "pid" }));
         assert_eq!(self.message().get("id"), Some(&id), "something else was written before");
     }
 
-    pub(crate) fn hang_up(&mut self) {
+    pub(crate) fn close_stdin(&mut self) {
         self.stdin = None;
     }
 
-    /// Everything that was written on stderr until it ended.
+    /// All of stderr until its end.
     pub(crate) fn stderr(&mut self) -> Vec<u8> {
         let lines: Vec<Vec<u8>> = self.errors.iter().collect();
         lines.join(&b'\n')
@@ -170,56 +180,56 @@ impl Peer {
 
     pub(crate) fn exit(&mut self) -> ExitStatus {
         let mut status = None;
-        eventually(PATIENCE, "the server exits", || {
+        eventually(TIMEOUT, "the server exits", || {
             status = self.child.try_wait().expect("our child");
             status.is_some()
         });
         status.expect("an exit status")
     }
 
-    /// Ends the session as a client does, and asserts that nothing stays behind.
+    /// Closes stdin, waits for the exit, and asserts that no process is left.
     pub(crate) fn finish(mut self) {
-        self.hang_up();
+        self.close_stdin();
         assert_eq!(self.exit().code(), Some(0));
-        self.marker.assert_nobody_left(PATIENCE);
+        self.marker.assert_no_processes_left(TIMEOUT);
     }
 
-    /// Ends whatever a test left on purpose.
+    /// Kills processes that a test left on purpose.
     pub(crate) fn clean_up(&mut self) {
         self.kill_survivors();
-        self.marker.assert_nobody_left(PATIENCE);
+        self.marker.assert_no_processes_left(TIMEOUT);
     }
 
     fn kill_survivors(&mut self) {
         for process in self.marker.survivors() {
             let pid = i32::try_from(process.pid).ok().and_then(Pid::from_raw);
-            // It may have ended by itself meanwhile.
+            // It may have exited by itself.
             kill_process(pid.expect("a pid"), Signal::KILL).unwrap_or_default();
         }
         self.child.wait().expect("our child");
     }
 }
 
-/// A test that failed half-way leaves nothing behind either.
+/// A failed test must not leave processes either.
 impl Drop for Peer {
     fn drop(&mut self) {
-        self.hang_up();
+        self.close_stdin();
         self.kill_survivors();
     }
 }
 
-pub(crate) fn texts(answer: &Value) -> Value {
-    let blocks = answer.pointer("/result/content").and_then(Value::as_array);
+pub(crate) fn texts(response: &Value) -> Value {
+    let blocks = response.pointer("/result/content").and_then(Value::as_array);
     let text = |block: &Value| block.get("text").cloned().unwrap_or_else(|| block.clone());
     match blocks.map(Vec::as_slice) {
         Some([only]) => text(only),
         Some(several) => several.iter().map(text).collect(),
-        None => answer.clone(),
+        None => response.clone(),
     }
 }
 
 fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
-    let (tell, told) = mpsc::channel();
+    let (sender, call_text) = mpsc::channel();
     thread::spawn(move || {
         let mut pipe = BufReader::new(pipe);
         let mut line = Vec::new();
@@ -227,10 +237,10 @@ fn lines_of(pipe: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
             if line.last() == Some(&b'\n') {
                 line.pop();
             }
-            if tell.send(std::mem::take(&mut line)).is_err() {
+            if sender.send(std::mem::take(&mut line)).is_err() {
                 return;
             }
         }
     });
-    told
+    call_text
 }

@@ -1,4 +1,4 @@
-//! The chaos proxy in front of a real server: each ill, healing, and counting.
+//! Chaos proxy in front of a real server: each impairment, healing, and counting.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::process::{Command, Stdio};
@@ -9,8 +9,8 @@ use toolrack_testkit::proxy::{ChaosProxy, ProxyPlan};
 use toolrack_testkit::{eventually, program};
 
 use crate::http_client::Http;
-use crate::http_peer::{Answer, HttpPeer, read_answer};
-use crate::peer::PATIENCE;
+use crate::http_peer::{HttpPeer, HttpReply, read_reply};
+use crate::peer::TIMEOUT;
 
 struct Network {
     peer: HttpPeer,
@@ -25,9 +25,9 @@ impl Network {
     }
 
     /// Calls `big` through the proxy, on a new connection.
-    fn call(&mut self) -> std::io::Result<Answer> {
+    fn call(&mut self) -> std::io::Result<HttpReply> {
         let mut http = self.begin()?;
-        read_answer(&mut http)
+        read_reply(&mut http)
     }
 
     fn begin(&mut self) -> std::io::Result<Http> {
@@ -38,7 +38,7 @@ impl Network {
 
     fn send(&mut self, http: &mut Http) -> std::io::Result<()> {
         let params = json!({ "name": "big", "arguments": { "bytes": 5000 } });
-        let message = self.peer.request("tools/call", params);
+        let message = self.peer.build_request("tools/call", params);
         let headers = self.peer.headers(&message);
         let headers: Vec<(&str, &str)> = headers.iter().map(|(a, b)| (*a, b.as_str())).collect();
         http.send("POST", "/mcp", &headers, message.to_string().as_bytes())
@@ -50,17 +50,17 @@ fn plan(text: &str) -> ProxyPlan {
 }
 
 #[test]
-fn a_healthy_network_changes_nothing() {
+fn empty_proxy_plan_forwards_unchanged() {
     let mut network = Network::new("");
     for _ in 0..3 {
         assert_eq!(network.call().expect("an answer").text().len(), 5000);
     }
     assert_eq!(network.proxy.n_connections(), 3);
-    eventually(PATIENCE, "the connections end", || network.proxy.n_open() == 0);
+    eventually(TIMEOUT, "the connections end", || network.proxy.n_open() == 0);
 }
 
 #[test]
-fn a_network_fails_as_planned_and_can_be_healed() {
+fn impairments_apply_as_planned_and_can_be_removed() {
     let check = |text: &str, expected: ErrorKind| {
         let mut network = Network::new(text);
         let error = network.call().expect_err(text);
@@ -82,7 +82,7 @@ fn slow_and_late_networks_still_deliver() {
 }
 
 #[test]
-fn one_byte_can_be_wrong() {
+fn one_byte_can_be_corrupted() {
     let mut network = Network::new("corrupt(2000)");
     let answer = network.call().expect("an answer");
     let text = answer.text();
@@ -90,7 +90,7 @@ fn one_byte_can_be_wrong() {
 }
 
 #[test]
-fn a_hole_swallows_until_it_is_healed() {
+fn black_hole_drops_everything_until_healed() {
     let mut network = Network::new("hole");
     let http = network.begin().expect("it accepts");
     http.stream().set_read_timeout(Some(Duration::from_millis(200))).expect("a timeout");
@@ -101,26 +101,26 @@ fn a_hole_swallows_until_it_is_healed() {
 }
 
 #[test]
-fn open_connections_feel_a_change_of_plan() {
+fn new_plan_applies_to_open_connections() {
     let mut network = Network::new("");
     let mut http = network.begin().expect("sent");
-    read_answer(&mut http).expect("an answer");
+    read_reply(&mut http).expect("an answer");
     network.proxy.set_plan(plan("cut(100)")).expect("set");
     network.send(&mut http).expect("sent");
-    assert_eq!(read_answer(&mut http).expect_err("cut").kind(), ErrorKind::UnexpectedEof);
+    assert_eq!(read_reply(&mut http).expect_err("cut").kind(), ErrorKind::UnexpectedEof);
 
     network.proxy.heal().expect("healed");
     let mut http = network.begin().expect("sent");
-    read_answer(&mut http).expect("an answer");
+    read_reply(&mut http).expect("an answer");
     network.proxy.reset_all();
-    assert_eq!(read_answer(&mut http).expect_err("reset").kind(), ErrorKind::ConnectionReset);
+    assert_eq!(read_reply(&mut http).expect_err("reset").kind(), ErrorKind::ConnectionReset);
     let address = network.proxy.address();
     drop(network.proxy);
     assert_eq!(Http::connect(address).expect_err("closed").kind(), ErrorKind::ConnectionRefused);
 }
 
 #[test]
-fn only_some_connections_may_be_ill() {
+fn chance_impairs_some_connections() {
     let mut network = Network::new("cut(0); chance(50)");
     let outcomes: Vec<bool> = (0..30).map(|_| network.call().is_ok()).collect();
     assert!(outcomes.contains(&true) && outcomes.contains(&false), "{outcomes:?}");
@@ -128,7 +128,7 @@ fn only_some_connections_may_be_ill() {
 
 #[test]
 #[expect(clippy::disallowed_methods, reason = "this test drives the real program")]
-fn the_program_obeys_its_input() {
+fn proxy_program_runs_commands_from_stdin() {
     let mut network = Network::new("");
     let upstream = network.peer.server.address().to_string();
     let mut child = Command::new(program("chaos-proxy"))
@@ -140,15 +140,15 @@ fn the_program_obeys_its_input() {
     let mut input = child.stdin.take().expect("a pipe");
     let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
     let mut line = || lines.next().expect("a line").expect("text");
-    let said = line();
+    let output = line();
     let address =
-        said.strip_prefix("listening ").and_then(|rest| rest.parse().ok()).expect("an address");
+        output.strip_prefix("listening ").and_then(|rest| rest.parse().ok()).expect("an address");
     assert_eq!(Http::connect(address).expect_err("refused").kind(), ErrorKind::ConnectionRefused);
     input.write_all(b"heal\ncount\n").expect("it reads");
     assert_eq!(line(), "connections 0 open 0");
     let mut http = Http::connect(address).expect("it listens");
     network.send(&mut http).expect("sent");
-    assert_eq!(read_answer(&mut http).expect("an answer").text().len(), 5000);
+    assert_eq!(read_reply(&mut http).expect("an answer").text().len(), 5000);
     input.write_all(b"count\n").expect("it reads");
     assert_eq!(line(), "connections 1 open 1");
     drop(input);

@@ -1,24 +1,24 @@
-//! The servers from npm and PyPI over HTTP: started, used, restarted on the same port, and gone.
+//! Servers from npm and PyPI over HTTP: start, use, restart on the same port, cleanup.
 
 use serde_json::{Value, json};
 use toolrack_testkit::{HttpServer, HttpServerKind, skipped};
 
 use crate::http_peer::{HttpPeer, message_of};
-use crate::peer::PATIENCE;
+use crate::peer::TIMEOUT;
 
 fn start(kind: HttpServerKind, test: &str) -> Option<HttpServer> {
-    if let Some(reason) = kind.missing() {
+    if let Some(reason) = kind.unavailable_reason() {
         skipped(test, &reason);
         return None;
     }
     Some(HttpServer::start(kind).expect("the server starts"))
 }
 
-/// Starts a server, uses it in each revision, restarts it, uses it again, and asserts that nothing is left of it.
+/// Starts a server, uses it in each revision, restarts it, uses it again, and asserts that no process is left.
 fn drive(kind: HttpServerKind, revisions: &[&'static str], tool: &str, test: &str) {
     let Some(server) = start(kind, test) else { return };
     let marker = server.marker().clone();
-    let mut peer = HttpPeer::of(server, "");
+    let mut peer = HttpPeer::new(server, "");
     let url = peer.server.url();
     let sum = |peer: &mut HttpPeer, revision: &'static str| {
         (peer.revision, peer.session) = (revision, None);
@@ -35,13 +35,13 @@ fn drive(kind: HttpServerKind, revisions: &[&'static str], tool: &str, test: &st
     assert_eq!(peer.server.url(), url);
     sum(&mut peer, revisions[0]);
     drop(peer);
-    marker.assert_nobody_left(PATIENCE);
+    marker.assert_no_processes_left(TIMEOUT);
 }
 
 #[test]
-fn the_scripted_server_is_restarted_on_its_port() {
+fn scripted_server_restarts_on_its_port() {
     let kind = HttpServerKind::scripted(&["--shape", "dual", "--plan", "tree"]);
-    drive(kind, &["2025-11-25", "2026-07-28"], "add", "the_scripted_server_is_restarted");
+    drive(kind, &["2025-11-25", "2026-07-28"], "add", "scripted_server_restarts");
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn fastmcp_works_in_both_eras() {
 }
 
 #[test]
-fn server_everything_speaks_the_two_endpoints_of_2024() {
+fn server_everything_supports_http_sse_of_2024() {
     let test = "server_everything_speaks_the_two_endpoints_of_2024";
     let Some(server) = start(HttpServerKind::EverythingSse, test) else { return };
     assert!(server.url().ends_with("/sse"));
@@ -78,39 +78,40 @@ fn server_everything_speaks_the_two_endpoints_of_2024() {
 }
 
 #[test]
-fn the_servers_from_pypi_tell_of_progress_and_changes() {
+fn pypi_servers_send_progress_and_changes() {
     for kind in [HttpServerKind::Mcp1, HttpServerKind::Mcp2, HttpServerKind::FastMcp] {
-        let Some(server) = start(kind.clone(), "the_servers_from_pypi_tell") else { return };
-        let mut peer = HttpPeer::of(server, "2025-11-25");
+        let Some(server) = start(kind.clone(), "pypi_servers_send_progress") else { return };
+        let mut peer = HttpPeer::new(server, "2025-11-25");
         peer.initialize();
         let params = json!({ "name": "slow", "arguments": { "steps": 2, "ms": 1 }, "_meta": { "progressToken": 1 } });
-        let answer = peer.ask("tools/call", params);
+        let answer = peer.request("tools/call", params);
         assert_eq!((answer.text(), answer.messages.len()), ("took 2 steps", 3), "{kind:?}");
         let (mut stream, head) = peer.listen(None);
         assert!(head.is_stream(), "{kind:?}");
         let answer = peer.call("grow", json!({ "name": "extra" }));
         assert_eq!(answer.text(), "added extra");
-        // It comes on the stream of the call or on the other one, as the server likes.
-        let mut told =
+        // The server may send it on the stream of the call or on the GET stream.
+        let mut call_text =
             answer.messages.first().cloned().filter(|messages| messages.get("method").is_some());
-        while told.is_none() {
+        while call_text.is_none() {
             let event = stream.event().unwrap_or_else(|fault| panic!("{kind:?}: {fault}"));
-            told = message_of(&event.expect("an event"));
+            call_text = message_of(&event.expect("an event"));
         }
-        let method = told.and_then(|told| told.get("method").cloned());
+        let method = call_text.and_then(|call_text| call_text.get("method").cloned());
         assert_eq!(method, Some(json!("notifications/tools/list_changed")), "{kind:?}");
-        let listed = peer.ask("tools/list", json!({}));
+        let listed = peer.request("tools/list", json!({}));
         let tools = listed.response()["result"]["tools"].as_array().cloned().unwrap_or_default();
         assert!(tools.iter().any(|tool: &Value| tool["name"] == json!("extra")), "{kind:?}");
     }
 }
 
 #[test]
-fn mcp_1_can_end_a_stream_and_go_on_with_it() {
+fn mcp_1_resumes_an_ended_stream() {
     let Some(server) = start(HttpServerKind::Mcp1, "mcp_1_can_end_a_stream") else { return };
-    let mut peer = HttpPeer::of(server, "2025-11-25");
+    let mut peer = HttpPeer::new(server, "2025-11-25");
     peer.initialize();
-    let message = peer.request("tools/call", json!({ "name": "part", "arguments": { "ms": 50 } }));
+    let message =
+        peer.build_request("tools/call", json!({ "name": "part", "arguments": { "ms": 50 } }));
     let mut http = peer.begin(&message).expect("sent");
     assert!(http.head().expect("a head").is_stream());
     let mut last = None;

@@ -1,4 +1,4 @@
-//! The official schemas, against which every message of a well-behaved server is held.
+//! Validation against the official MCP schemas.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -10,23 +10,23 @@ use toolrack_testkit::skipped;
 
 use crate::peer::Peer;
 
-/// Asserts that everything the server wrote is what the schema of the revision says.
+/// Asserts that every message of the server is valid in the revision.
 pub(crate) fn assert_valid(peer: &Peer, revision: &str, test: &str) {
-    assert_all_valid(&peer.heard, &peer.asked, revision, test);
+    assert_all_valid(&peer.received, &peer.sent_requests, revision, test);
 }
 
-/// The same for messages that came in another way, and the methods of the requests that they may answer.
+/// The same for other messages, with the methods of the requests that they may answer.
 pub(crate) fn assert_all_valid(
-    heard: &[Value],
-    asked: &[(Value, String)],
+    received: &[Value],
+    sent_requests: &[(Value, String)],
     revision: &str,
     test: &str,
 ) {
     let Some(schema) = Schema::load(revision) else {
         return skipped(test, "the official schemas are not there");
     };
-    for message in heard {
-        schema.check(message, asked);
+    for message in received {
+        schema.check(message, sent_requests);
     }
 }
 
@@ -51,7 +51,7 @@ impl Schema {
         self.root.pointer(&format!("/{}/{name}", self.definitions)).is_some()
     }
 
-    fn check(&self, message: &Value, asked: &[(Value, String)]) {
+    fn check(&self, message: &Value, sent_requests: &[(Value, String)]) {
         self.assert(message, "JSONRPCMessage");
         if message.get("method").is_some() {
             let kind =
@@ -60,8 +60,8 @@ impl Schema {
         }
         let Some(result) = message.get("result") else { return };
         let id = message.get("id").expect("a result has an id");
-        let asked = asked.iter().find(|(asked, _)| asked == id);
-        let (_, method) = asked.expect("every answer has its request");
+        let sent_requests = sent_requests.iter().find(|(sent_requests, _)| sent_requests == id);
+        let (_, method) = sent_requests.expect("every answer has its request");
         if result.get("resultType") == Some(&json!("input_required")) {
             return self.assert(result, "InputRequiredResult");
         }
@@ -106,7 +106,7 @@ fn result_of(method: &str) -> &'static str {
 }
 
 #[test]
-fn a_message_that_breaks_the_schema_is_noticed() {
+fn invalid_message_fails_validation() {
     let check = |revision: &str, definition: &str, value: Value| {
         let Some(schema) = Schema::load(revision) else {
             return skipped(

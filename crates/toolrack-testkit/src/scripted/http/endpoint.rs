@@ -1,26 +1,24 @@
-//! What is behind the URL: which era and which session a request belongs to, and who answers it.
+//! MCP endpoint over HTTP: era, session and dispatch of each request.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::header_check;
 use super::request::Request;
-use super::response::{Phase, Reply};
-use super::response_stream::Detour;
-use super::response_stream::{Dress, Replies, Stream};
-use super::route::{Door, Era, door, era_of};
+use super::response::{HttpResponse, Phase};
+use super::response_stream::{ReplyMode, ResponseStream, Sse2024Sink, StreamFormat};
+use super::route::{Era, Route, era_for, route};
 use super::session::Session;
 use super::{HttpOptions, Shape};
-use crate::jsonrpc::error_code;
-use crate::jsonrpc::{Incoming, Refusal};
-use crate::message_sink::Outlet;
-use crate::plan::Moment;
+use crate::jsonrpc::{Incoming, RpcError, error_code};
+use crate::message_sink::MessageSink;
+use crate::plan::Trigger;
 use crate::revision::Revision;
-use crate::scripted::client::{Client, Origin};
+use crate::scripted::client::{Client, MessageContext};
 use crate::scripted::server::Server;
 
-/// The number of the stream that GET opens, in the ids of its events.
-const MAIN_STREAM: u64 = 0;
+/// Stream number of the GET stream, in event ids.
+const GET_STREAM: u64 = 0;
 
 #[derive(Debug)]
 pub(super) struct Endpoint {
@@ -28,270 +26,304 @@ pub(super) struct Endpoint {
     pub(super) options: HttpOptions,
 }
 
-/// What ends together with a connection.
+/// What to do when the connection closes.
 #[derive(Debug)]
-pub(super) enum Bond {
+pub(super) enum OnDisconnect {
     Nothing,
     /// Spec 2026-07-28, HTTP: closing the stream cancels the request.
-    Client(Arc<Client>),
-    /// 2024-11-05: a lost stream is a lost session.
-    Session(Arc<Session>),
+    CancelRequests(Arc<Client>),
+    /// 2024-11-05: closing the stream ends the session.
+    EndSession(Arc<Session>),
 }
 
-/// A reply with this status and error instead of what was asked for.
-type Refused = (u16, Refusal);
+/// Error response with its HTTP status.
+type Rejection = (u16, RpcError);
 
 impl Endpoint {
-    pub(super) fn serve(&self, request: &Request, reply: &Arc<Reply>) -> Bond {
-        if self.strikes(&nobody(), reply, Moment::Http) {
-            return Bond::Nothing;
+    pub(super) fn serve(&self, request: &Request, response: &Arc<HttpResponse>) -> OnDisconnect {
+        if self.run_plan(&detached_client(), response, Trigger::Http) {
+            return OnDisconnect::Nothing;
         }
-        let bond = match door(self.options.shape, self.server.options.speaks, request) {
-            Ok(Door::Message) => self.message(request, reply),
-            Ok(Door::Stream) => self.open_stream(request, reply),
-            Ok(Door::Farewell) => self.end_session(request, reply),
-            Ok(Door::OldStream) => Ok(self.open_old_stream(reply)),
-            Ok(Door::OldMessage) => self.old_message(request, reply),
+        let on_disconnect = match route(self.options.shape, self.server.options.revisions, request)
+        {
+            Ok(Route::Message) => self.message(request, response),
+            Ok(Route::Stream) => self.open_stream(request, response),
+            Ok(Route::EndSession) => self.delete_session(request, response),
+            Ok(Route::Sse2024Stream) => Ok(self.open_sse2024_stream(response)),
+            Ok(Route::Sse2024Message) => self.sse2024_message(request, response),
             Err(status) => {
-                reply.set_status(status);
-                reply.finish();
-                Ok(Bond::Nothing)
+                response.set_status(status);
+                response.finish();
+                Ok(OnDisconnect::Nothing)
             }
         };
-        self.keep_alive(reply);
-        bond.unwrap_or_else(|(status, refusal)| {
-            refuse(reply, status, &refusal);
-            Bond::Nothing
+        self.keep_alive(response);
+        on_disconnect.unwrap_or_else(|(status, rpc_error)| {
+            reject(response, status, &rpc_error);
+            OnDisconnect::Nothing
         })
     }
 
-    pub(super) fn hang_up(&self, bond: Bond) {
-        match bond {
-            Bond::Nothing => (),
-            Bond::Client(client) => self.server.dismiss(&client),
-            Bond::Session(session) => self.forget(&session),
+    pub(super) fn handle_disconnect(&self, on_disconnect: OnDisconnect) {
+        match on_disconnect {
+            OnDisconnect::Nothing => (),
+            OnDisconnect::CancelRequests(client) => self.server.remove_client(&client),
+            OnDisconnect::EndSession(session) => self.end_session(&session),
         }
     }
 
-    fn message(&self, request: &Request, reply: &Arc<Reply>) -> Result<Bond, Refused> {
-        if !request.names("content-type", "application/json") {
+    fn message(
+        &self,
+        request: &Request,
+        response: &Arc<HttpResponse>,
+    ) -> Result<OnDisconnect, Rejection> {
+        if !request.has_media_type("content-type", "application/json") {
             return Err((415, bad_request("the body is to be application/json")));
         }
-        let accepts = |value: &str| request.names("accept", value);
+        let accepts = |media_type: &str| request.has_media_type("accept", media_type);
         if !accepts("application/json") || !accepts("text/event-stream") {
             return Err((406, bad_request("accept both JSON and an event stream")));
         }
         let message = read_message(request)?;
-        match era_of(self.options.shape, self.server.options.speaks, request, &message) {
-            Era::Modern => Ok(self.modern(request, &message, reply)),
-            Era::LegacyAlone => self.alone(request, &message, reply),
-            Era::LegacySession => self.in_session(request, &message, reply),
+        match era_for(self.options.shape, self.server.options.revisions, request, &message) {
+            Era::Modern => Ok(self.modern(request, &message, response)),
+            Era::LegacyStateless => self.stateless_legacy(request, &message, response),
+            Era::LegacySession => self.session_message(request, &message, response),
         }
     }
 
-    fn modern(&self, request: &Request, message: &Incoming<'_>, reply: &Arc<Reply>) -> Bond {
-        if let Err(refusal) = header_check::check(request, message) {
+    fn modern(
+        &self,
+        request: &Request,
+        message: &Incoming<'_>,
+        response: &Arc<HttpResponse>,
+    ) -> OnDisconnect {
+        if let Err(rpc_error) = header_check::check(request, message) {
             // The id is known, so the error carries it.
-            reply.set_status(400);
+            response.set_status(400);
             let id = message.id.map_or("null", |id| id.get());
-            let body = format!(r#""error":{}"#, refusal.to_json());
-            reply.whole("application/json", &crate::jsonrpc::response(id, &body));
-            return Bond::Nothing;
+            let body = format!(r#""error":{}"#, rpc_error.to_json());
+            response.send_complete("application/json", &crate::jsonrpc::response_line(id, &body));
+            return OnDisconnect::Nothing;
         }
-        let mut dress = self.dress(None);
+        let mut stream_format = self.stream_format(None);
         if message.method.as_deref() == Some("subscriptions/listen") {
-            dress.replies = Replies::Sse;
+            stream_format.reply_mode = ReplyMode::Sse;
         }
-        let stream = Stream::new(dress, Some(Arc::clone(reply)), None);
-        let client = Client::new(Arc::<Stream>::clone(&stream));
-        self.hand_over(&Origin::of(&client), message, &stream);
-        Bond::Client(client)
+        let stream = ResponseStream::new(stream_format, Some(Arc::clone(response)), None);
+        let client = Client::new(Arc::<ResponseStream>::clone(&stream));
+        self.dispatch(&MessageContext::for_client(&client), message, &stream);
+        OnDisconnect::CancelRequests(client)
     }
 
-    /// A legacy client without a session: every request stands alone.
-    fn alone(
+    /// Legacy client without a session.
+    fn stateless_legacy(
         &self,
         request: &Request,
         message: &Incoming<'_>,
-        reply: &Arc<Reply>,
-    ) -> Result<Bond, Refused> {
-        let stream = Stream::new(self.dress(None), Some(Arc::clone(reply)), None);
-        let client = Client::new(Arc::<Stream>::clone(&stream));
+        response: &Arc<HttpResponse>,
+    ) -> Result<OnDisconnect, Rejection> {
+        let stream =
+            ResponseStream::new(self.stream_format(None), Some(Arc::clone(response)), None);
+        let client = Client::new(Arc::<ResponseStream>::clone(&stream));
         if message.method.as_deref() != Some("initialize") {
-            client.agree_on(said_revision(request)?.unwrap_or(Revision::R2025_03_26));
+            client.set_negotiated(header_revision(request)?.unwrap_or(Revision::R2025_03_26));
         }
-        self.hand_over(&Origin::of(&client), message, &stream);
-        Ok(Bond::Nothing)
+        self.dispatch(&MessageContext::for_client(&client), message, &stream);
+        Ok(OnDisconnect::Nothing)
     }
 
-    fn in_session(
+    fn session_message(
         &self,
         request: &Request,
         message: &Incoming<'_>,
-        reply: &Arc<Reply>,
-    ) -> Result<Bond, Refused> {
+        response: &Arc<HttpResponse>,
+    ) -> Result<OnDisconnect, Rejection> {
         let session = if message.method.as_deref() == Some("initialize") {
-            let session = self.server.sessions.create(self.dress(Some(MAIN_STREAM)));
-            self.server.welcome(&session.client);
-            reply.add_header("mcp-session-id", session.id.clone());
+            let session = self.server.sessions.create(self.stream_format(Some(GET_STREAM)));
+            self.server.add_client(&session.client);
+            response.add_header("mcp-session-id", session.id.clone());
             session
         } else {
             self.session(request)?
         };
-        let stream = session.reply_stream(self.dress(Some(MAIN_STREAM)), reply);
-        let outlet: Arc<dyn Outlet> = Arc::<Stream>::clone(&stream);
-        let origin = Origin { client: Arc::clone(&session.client), outlet };
-        self.hand_over(&origin, message, &stream);
-        Ok(Bond::Nothing)
+        let stream = session.reply_stream(self.stream_format(Some(GET_STREAM)), response);
+        let sink: Arc<dyn MessageSink> = Arc::<ResponseStream>::clone(&stream);
+        let context = MessageContext { client: Arc::clone(&session.client), sink };
+        self.dispatch(&context, message, &stream);
+        Ok(OnDisconnect::Nothing)
     }
 
-    fn hand_over(&self, origin: &Origin, message: &Incoming<'_>, stream: &Arc<Stream>) {
-        self.server.accept(origin, message);
+    fn dispatch(
+        &self,
+        context: &MessageContext,
+        message: &Incoming<'_>,
+        stream: &Arc<ResponseStream>,
+    ) {
+        self.server.handle_message(context, message);
         if message.id.is_none() || message.method.is_none() {
             stream.finish();
         }
         stream.open();
     }
 
-    fn open_stream(&self, request: &Request, reply: &Arc<Reply>) -> Result<Bond, Refused> {
-        if !request.names("accept", "text/event-stream") {
+    fn open_stream(
+        &self,
+        request: &Request,
+        response: &Arc<HttpResponse>,
+    ) -> Result<OnDisconnect, Rejection> {
+        if !request.has_media_type("accept", "text/event-stream") {
             return Err((406, bad_request("accept an event stream")));
         }
         let session = self.session(request)?;
-        if self.strikes(&session.client, reply, Moment::Stream) {
-            return Ok(Bond::Nothing);
+        if self.run_plan(&session.client, response, Trigger::Stream) {
+            return Ok(OnDisconnect::Nothing);
         }
         match request.header("last-event-id") {
-            None => session.main.attach(reply, b""),
+            None => session.get_stream.attach(response, b""),
             Some(id) => match session.find(id) {
-                Some((stream, event)) => stream.resume(event, reply),
+                Some((stream, event)) => stream.resume(event, response),
                 None => return Err((400, bad_request("no stream has such an event"))),
             },
         }
-        Ok(Bond::Nothing)
+        Ok(OnDisconnect::Nothing)
     }
 
-    fn end_session(&self, request: &Request, reply: &Arc<Reply>) -> Result<Bond, Refused> {
+    fn delete_session(
+        &self,
+        request: &Request,
+        response: &Arc<HttpResponse>,
+    ) -> Result<OnDisconnect, Rejection> {
         let session = self.session(request)?;
-        if self.strikes(&session.client, reply, Moment::Delete) {
-            return Ok(Bond::Nothing);
+        if self.run_plan(&session.client, response, Trigger::Delete) {
+            return Ok(OnDisconnect::Nothing);
         }
-        self.forget(&session);
-        reply.whole("", b"");
-        Ok(Bond::Nothing)
+        self.end_session(&session);
+        response.send_complete("", b"");
+        Ok(OnDisconnect::Nothing)
     }
 
-    fn open_old_stream(&self, reply: &Arc<Reply>) -> Bond {
-        if self.strikes(&nobody(), reply, Moment::Stream) {
-            return Bond::Nothing;
+    fn open_sse2024_stream(&self, response: &Arc<HttpResponse>) -> OnDisconnect {
+        if self.run_plan(&detached_client(), response, Trigger::Stream) {
+            return OnDisconnect::Nothing;
         }
-        let dress = Dress { event: Some("message"), ..self.dress(None) };
-        let session = self.server.sessions.create(dress);
-        self.server.welcome(&session.client);
-        let place = self.options.endpoint.uri(&self.options, &session.id);
-        session.main.attach(reply, format!("event: endpoint\ndata: {place}\n\n").as_bytes());
-        Bond::Session(session)
+        let stream_format = StreamFormat { event: Some("message"), ..self.stream_format(None) };
+        let session = self.server.sessions.create(stream_format);
+        self.server.add_client(&session.client);
+        let uri = self.options.endpoint.uri(&self.options, &session.id);
+        session.get_stream.attach(response, format!("event: endpoint\ndata: {uri}\n\n").as_bytes());
+        OnDisconnect::EndSession(session)
     }
 
-    fn old_message(&self, request: &Request, reply: &Arc<Reply>) -> Result<Bond, Refused> {
+    fn sse2024_message(
+        &self,
+        request: &Request,
+        response: &Arc<HttpResponse>,
+    ) -> Result<OnDisconnect, Rejection> {
         let id = request.parameter("session").unwrap_or_default();
         let Some(session) = self.server.sessions.get(id) else {
             return Err((404, session_not_found()));
         };
         let message = read_message(request)?;
-        let stream = Arc::clone(&session.main);
-        let outlet = Arc::new(Detour { post: Arc::clone(reply), stream });
-        let origin = Origin { client: Arc::clone(&session.client), outlet };
-        self.server.accept(&origin, &message);
-        reply.finish();
-        Ok(Bond::Nothing)
+        let stream = Arc::clone(&session.get_stream);
+        let sink = Arc::new(Sse2024Sink { post: Arc::clone(response), stream });
+        let context = MessageContext { client: Arc::clone(&session.client), sink };
+        self.server.handle_message(&context, &message);
+        response.finish();
+        Ok(OnDisconnect::Nothing)
     }
 
-    /// Lets the plan strike at a request that is no message; whether that settled it.
-    fn strikes(&self, client: &Arc<Client>, reply: &Arc<Reply>, moment: Moment) -> bool {
-        let faults = self.server.due(&[moment]);
+    /// Runs the faults of a request that is not a message; returns whether they rejected it.
+    fn run_plan(
+        &self,
+        client: &Arc<Client>,
+        response: &Arc<HttpResponse>,
+        trigger: Trigger,
+    ) -> bool {
+        let faults = self.server.due_faults(&[trigger]);
         if faults.is_empty() {
             return false;
         }
-        let stream = Stream::new(self.dress(None), Some(Arc::clone(reply)), None);
-        let origin = Origin { client: Arc::clone(client), outlet: stream };
-        drop(self.server.follow(&origin, &faults));
-        let refused = faults.iter().any(|fault| fault.refuses());
-        if refused {
-            reply.finish();
+        let stream =
+            ResponseStream::new(self.stream_format(None), Some(Arc::clone(response)), None);
+        let context = MessageContext { client: Arc::clone(client), sink: stream };
+        drop(self.server.apply_faults(&context, &faults));
+        let rejected = faults.iter().any(|fault| fault.rejects_request());
+        if rejected {
+            response.finish();
         }
-        refused
+        rejected
     }
 
-    fn session(&self, request: &Request) -> Result<Arc<Session>, Refused> {
+    fn session(&self, request: &Request) -> Result<Arc<Session>, Rejection> {
         let Some(id) = request.header("mcp-session-id") else {
             return Err((400, bad_request("the header `Mcp-Session-Id` is missing")));
         };
         let Some(session) = self.server.sessions.get(id) else {
             return Err((404, session_not_found()));
         };
-        let agreed = session.client.agreed();
-        match (said_revision(request)?, agreed) {
-            (Some(said), Some(agreed)) if said != agreed => {
+        let negotiated = session.client.negotiated();
+        match (header_revision(request)?, negotiated) {
+            (Some(header), Some(negotiated)) if header != negotiated => {
                 Err((400, bad_request("another version was agreed on")))
             }
             // Spec 2025-06-18, HTTP: the header is required after the handshake.
-            (None, Some(agreed)) if agreed >= Revision::R2025_06_18 => {
+            (None, Some(negotiated)) if negotiated >= Revision::R2025_06_18 => {
                 Err((400, bad_request("the header `MCP-Protocol-Version` is missing")))
             }
             _ => Ok(session),
         }
     }
 
-    fn forget(&self, session: &Session) {
+    fn end_session(&self, session: &Session) {
         drop(self.server.sessions.remove(&session.id));
-        self.server.dismiss(&session.client);
-        session.main.finish();
+        self.server.remove_client(&session.client);
+        session.get_stream.finish();
     }
 
-    /// How a stream looks here. The number is that of a stream with ids, if there are to be ids.
-    fn dress(&self, number: Option<u64>) -> Dress {
-        Dress {
-            replies: self.options.replies,
+    /// Stream format. The number is that of a stream with event ids, if they are enabled.
+    fn stream_format(&self, number: Option<u64>) -> StreamFormat {
+        StreamFormat {
+            reply_mode: self.options.reply_mode,
             number: number.filter(|_| self.options.event_ids),
             event: None,
             retry: number.and(self.options.retry),
         }
     }
 
-    /// Sends comments on a stream for as long as it is open.
-    fn keep_alive(&self, reply: &Arc<Reply>) {
+    /// Sends SSE comments as long as the stream is open.
+    fn keep_alive(&self, response: &Arc<HttpResponse>) {
         if let Some(every) = self.options.comments {
-            comment_on(Arc::clone(&self.server), Arc::clone(reply), every);
+            comment_on(Arc::clone(&self.server), Arc::clone(response), every);
         }
     }
 }
 
-fn comment_on(server: Arc<Server>, reply: Arc<Reply>, every: Duration) {
-    if reply.phase() == Phase::Done {
+fn comment_on(server: Arc<Server>, response: Arc<HttpResponse>, every: Duration) {
+    if response.phase() == Phase::Done {
         return;
     }
     let next = Arc::clone(&server);
     server.timer.after(every, move || {
-        reply.write(b": still here\n\n");
-        comment_on(next, reply, every);
+        response.write(b": still here\n\n");
+        comment_on(next, response, every);
     });
 }
 
-/// Answers with an error that belongs to no request.
-fn refuse(reply: &Arc<Reply>, status: u16, refusal: &Refusal) {
-    reply.set_status(status);
-    reply.whole("application/json", &refusal.without_id());
+/// Sends an error without a request id.
+fn reject(response: &Arc<HttpResponse>, status: u16, rpc_error: &RpcError) {
+    response.set_status(status);
+    response.send_complete("application/json", &rpc_error.to_response_without_id());
 }
 
-fn read_message(request: &Request) -> Result<Incoming<'_>, Refused> {
-    serde_json::from_slice(&request.body).map_err(|fault| {
-        (400, Refusal::new(error_code::PARSE_ERROR, format!("the body is no message: {fault}")))
+fn read_message(request: &Request) -> Result<Incoming<'_>, Rejection> {
+    serde_json::from_slice(&request.body).map_err(|error| {
+        (400, RpcError::new(error_code::PARSE_ERROR, format!("the body is no message: {error}")))
     })
 }
 
-/// The legacy revision in the header, if there is one.
-fn said_revision(request: &Request) -> Result<Option<Revision>, Refused> {
+/// Legacy revision of the header, if present.
+fn header_revision(request: &Request) -> Result<Option<Revision>, Rejection> {
     let Some(text) = request.header("mcp-protocol-version") else { return Ok(None) };
     match Revision::parse(text) {
         Some(revision) if revision != Revision::R2026_07_28 => Ok(Some(revision)),
@@ -299,19 +331,19 @@ fn said_revision(request: &Request) -> Result<Option<Revision>, Refused> {
     }
 }
 
-fn bad_request(why: &str) -> Refusal {
-    Refusal::new(error_code::NO_SESSION, format!("Bad Request: {why}"))
+fn bad_request(why: &str) -> RpcError {
+    RpcError::new(error_code::NO_SESSION, format!("Bad Request: {why}"))
 }
 
-fn session_not_found() -> Refusal {
-    Refusal::new(error_code::SESSION_NOT_FOUND, "Session not found")
+fn session_not_found() -> RpcError {
+    RpcError::new(error_code::SESSION_NOT_FOUND, "Session not found")
 }
 
-/// A client for moments at which none is known.
-fn nobody() -> Arc<Client> {
-    let replies = Replies::Json;
-    let dress = Dress { replies, number: None, event: None, retry: None };
-    Client::new(Stream::new(dress, None, None))
+/// Placeholder client for triggers before a client is known.
+fn detached_client() -> Arc<Client> {
+    let reply_mode = ReplyMode::Json;
+    let stream_format = StreamFormat { reply_mode, number: None, event: None, retry: None };
+    Client::new(ResponseStream::new(stream_format, None, None))
 }
 
 impl Shape {

@@ -1,4 +1,4 @@
-//! Compressed bodies: as they are written, and bombs, which are small on the wire and huge when unpacked.
+//! gzip bodies: streams, and decompression bombs.
 
 use std::io::Write;
 
@@ -7,19 +7,19 @@ use flate2::{Compress, Compression, Crc, FlushCompress, Status};
 
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// A body that is compressed piece by piece, so that each piece can be read when it arrives.
+/// Body compressed chunk by chunk, so that each chunk can be decoded on arrival.
 #[derive(Debug)]
-pub(super) struct Squeezed {
+pub(super) struct GzipStream {
     encoder: GzEncoder<Vec<u8>>,
 }
 
-impl Squeezed {
+impl GzipStream {
     pub(super) fn new() -> Self {
         Self { encoder: GzEncoder::new(Vec::new(), Compression::fast()) }
     }
 
-    /// The compressed form of the next piece.
-    pub(super) fn squeeze(&mut self, piece: &[u8]) -> Vec<u8> {
+    /// Compresses the next chunk.
+    pub(super) fn compress(&mut self, piece: &[u8]) -> Vec<u8> {
         // Writing to memory cannot fail.
         self.encoder.write_all(piece).and_then(|()| self.encoder.flush()).unwrap_or_default();
         std::mem::take(self.encoder.get_mut())
@@ -30,9 +30,9 @@ impl Squeezed {
     }
 }
 
-/// The pieces of a gzip file that unpacks to the head, so many mebibytes of spaces, and the tail.
+/// Produces a gzip file that decompresses to the head, `n_bytes` of spaces (rounded up to MiB), and the tail.
 ///
-/// The spaces are compressed once and repeated, so a bomb of any size costs nothing to make.
+/// The block of spaces is compressed once and repeated, so a bomb of any size is cheap.
 pub(super) fn bomb(head: &[u8], n_bytes: u64, tail: &[u8], mut take: impl FnMut(&[u8]) -> bool) {
     let spaces = vec![b' '; BLOCK_BYTES];
     let block = deflate(&spaces, FlushCompress::Full);
@@ -58,7 +58,7 @@ pub(super) fn bomb(head: &[u8], n_bytes: u64, tail: &[u8], mut take: impl FnMut(
     take(&end);
 }
 
-/// A piece of a raw deflate stream that needs no other piece to be unpacked.
+/// Compresses a chunk of a raw deflate stream, independent of other chunks.
 fn deflate(piece: &[u8], flush: FlushCompress) -> Vec<u8> {
     let mut compress = Compress::new(Compression::best(), false);
     let mut out = Vec::with_capacity(piece.len() / 64 + 1024);
@@ -90,17 +90,17 @@ mod tests {
     }
 
     #[test]
-    fn pieces_come_out_as_they_went_in() {
-        let mut squeezed = Squeezed::new();
-        let mut bytes = squeezed.squeeze(b"one ");
+    fn gzip_stream_round_trips() {
+        let mut gzip_stream = GzipStream::new();
+        let mut bytes = gzip_stream.compress(b"one ");
         assert!(!bytes.is_empty());
-        bytes.extend(squeezed.squeeze(b"two"));
-        bytes.extend(squeezed.end());
+        bytes.extend(gzip_stream.compress(b"two"));
+        bytes.extend(gzip_stream.end());
         assert_eq!(unpack(&bytes), b"one two");
     }
 
     #[test]
-    fn a_bomb_is_valid_and_much_larger_when_unpacked() {
+    fn gzip_bomb_is_valid_and_decompresses_to_its_size() {
         let mut bytes = Vec::new();
         bomb(b"{\"a\":1", 32 << 20, b"}", |piece| {
             bytes.extend_from_slice(piece);

@@ -1,27 +1,26 @@
-//! What the headers of a 2026-07-28 request must say of its body.
+//! Header checks of 2026-07-28: headers must match the body.
 //!
-//! **Invariant:** the body is the truth. A header that is missing, repeated or different is a mismatch, never a choice.
+//! **Invariant:** the body decides. A header that is missing, repeated or different is a mismatch.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::request::Request;
-use crate::jsonrpc::error_code;
-use crate::jsonrpc::{Incoming, Params, Refusal};
+use crate::jsonrpc::{Incoming, Params, RpcError, error_code};
 use crate::scripted::header_tools;
 
 const VERSION: &str = "mcp-protocol-version";
 
-/// Holds the headers of a request against its body.
-pub(super) fn check(request: &Request, message: &Incoming<'_>) -> Result<(), Refusal> {
+/// Compares the headers of a request with its body.
+pub(super) fn check(request: &Request, message: &Incoming<'_>) -> Result<(), RpcError> {
     let (Some(method), Some(_)) = (&message.method, message.id) else { return Ok(()) };
-    // A client of the other era is told so, which is more than that it lacks headers.
+    // A legacy client gets a version error, which tells more than missing headers.
     if method == "initialize" {
         return Ok(());
     }
-    // Params that cannot be read are refused for that, later.
-    let Ok(params) = Params::read(message.params) else { return Ok(()) };
+    // Invalid params are rejected later.
+    let Ok(params) = Params::parse(message.params) else { return Ok(()) };
     if let Some(version) = &params.meta.protocol_version {
         compare(request, VERSION, Some(version))?;
     } else if request.header(VERSION).is_none() {
@@ -41,7 +40,7 @@ pub(super) fn check(request: &Request, message: &Incoming<'_>) -> Result<(), Ref
         .arguments
         .and_then(|arguments| serde_json::from_str(arguments.get()).ok())
         .unwrap_or_default();
-    for (header, path) in header_tools::mirrored(name.unwrap_or_default()) {
+    for (header, path) in header_tools::mirrored_headers(name.unwrap_or_default()) {
         let value = path.iter().try_fold(&arguments, |value, key| value.get(key));
         let expected = match value {
             None | Some(Value::Null) => None,
@@ -53,7 +52,7 @@ pub(super) fn check(request: &Request, message: &Incoming<'_>) -> Result<(), Ref
     Ok(())
 }
 
-fn compare(request: &Request, header: &str, expected: Option<&str>) -> Result<(), Refusal> {
+fn compare(request: &Request, header: &str, expected: Option<&str>) -> Result<(), RpcError> {
     if request.count(header) > 1 {
         return Err(mismatch(header, "is repeated"));
     }
@@ -67,11 +66,11 @@ fn compare(request: &Request, header: &str, expected: Option<&str>) -> Result<()
     }
 }
 
-fn mismatch(header: &str, how: &str) -> Refusal {
-    Refusal::new(error_code::HEADER_MISMATCH, format!("the header `{header}` {how}"))
+fn mismatch(header: &str, how: &str) -> RpcError {
+    RpcError::new(error_code::HEADER_MISMATCH, format!("the header `{header}` {how}"))
 }
 
-/// A header's value as text, out of the sentinel if it is in one; nothing when that cannot be read.
+/// Header value as text, decoded from the base64 sentinel; `None` if that is invalid.
 fn decode(value: &str) -> Option<String> {
     let inside = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="));
     let Some(inside) = inside else { return Some(value.to_owned()) };
@@ -88,9 +87,9 @@ mod tests {
         let request = Request { headers: headers.collect(), ..Request::default() };
         let text = format!(r#"{{"id":1,"method":"tools/call","params":{params}}}"#);
         let message: Incoming<'_> = serde_json::from_str(&text).expect("a message");
-        let refusal = check(&request, &message).err();
-        assert_eq!(refusal.as_ref().map(|refusal| refusal.message.as_str()), expected);
-        assert!(refusal.is_none_or(|refusal| refusal.code == -32020));
+        let rpc_error = check(&request, &message).err();
+        assert_eq!(rpc_error.as_ref().map(|rpc_error| rpc_error.message.as_str()), expected);
+        assert!(rpc_error.is_none_or(|rpc_error| rpc_error.code == -32020));
     }
 
     const ECHO: &str =
@@ -99,7 +98,7 @@ mod tests {
     const M: (&str, &str) = ("mcp-method", "tools/call");
 
     #[test]
-    fn headers_say_what_the_body_says() {
+    fn headers_must_match_the_body() {
         check_call(&[V, M, ("mcp-name", "echo")], ECHO, None);
         check_call(&[V, M, ("mcp-name", "=?base64?ZWNobw==?=")], ECHO, None);
         check_call(&[V, M], ECHO, Some("the header `mcp-name` is missing"));

@@ -1,6 +1,6 @@
-//! Reads HTTP/1.1 requests off a connection, one after the other.
+//! HTTP/1.1 request parser.
 //!
-//! **Invariant:** a request has a limit: 64 KiB of head, 64 MiB of body.
+//! **Invariant:** a request is bounded: 64 KiB of head, 64 MiB of body.
 
 use std::io::{self, BufRead, Read, Write};
 
@@ -8,19 +8,19 @@ const MAX_HEAD_BYTES: usize = 64 * 1024;
 const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 const MAX_HEADERS: usize = 100;
 
-/// One request, as it came.
+/// A parsed request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) verb: String,
     pub(super) path: String,
     pub(super) query: String,
-    /// Names in lower case, in the order of the wire.
+    /// Names in lower case, in wire order.
     pub(super) headers: Vec<(String, String)>,
     pub(super) body: Vec<u8>,
 }
 
 impl Request {
-    /// The value of a header, the first if it is repeated.
+    /// Value of a header, the first if it is repeated.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
     }
@@ -29,8 +29,8 @@ impl Request {
         self.headers.iter().filter(|(header, _)| header == name).count()
     }
 
-    /// Whether a header that lists media types names this one.
-    pub(super) fn names(&self, header: &str, media_type: &str) -> bool {
+    /// Whether a media type list contains this type.
+    pub(super) fn has_media_type(&self, header: &str, media_type: &str) -> bool {
         self.header(header).is_some_and(|value| {
             value.split(',').any(|part| {
                 part.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(media_type)
@@ -38,7 +38,7 @@ impl Request {
         })
     }
 
-    /// The value of `name=value` in the query.
+    /// Value of a query parameter.
     pub(super) fn parameter(&self, name: &str) -> Option<&str> {
         self.query
             .split('&')
@@ -47,7 +47,7 @@ impl Request {
     }
 }
 
-/// Reads the next request; nothing at the end of the connection.
+/// Reads the next request; `None` at the end of the connection.
 pub(super) fn read(
     input: &mut impl BufRead,
     output: &mut impl Write,
@@ -85,7 +85,7 @@ fn read_head(input: &mut impl BufRead) -> io::Result<Option<Vec<u8>>> {
 fn parse_head(head: &[u8]) -> io::Result<Request> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
-    parsed.parse(head).map_err(|fault| bad(&fault.to_string()))?;
+    parsed.parse(head).map_err(|error| bad(&error.to_string()))?;
     let target = parsed.path.unwrap_or_default();
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let headers = parsed.headers.iter().map(|header| {
@@ -105,13 +105,13 @@ fn read_body(input: &mut impl BufRead, request: &Request) -> io::Result<Vec<u8>>
     let mut body = Vec::new();
     if request
         .header("transfer-encoding")
-        .is_some_and(|request| request.eq_ignore_ascii_case("chunked"))
+        .is_some_and(|encoding| encoding.eq_ignore_ascii_case("chunked"))
     {
         while let n_bytes @ 1.. = read_chunk_size(input)? {
             read_exactly(input, n_bytes, &mut body)?;
             read_line(input)?;
         }
-        // Trailers are read and forgotten.
+        // Trailers are ignored.
         while !read_line(input)?.trim_ascii().is_empty() {}
         return Ok(body);
     }
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_come_by_length_or_in_chunks() {
+    fn bodies_are_read_by_length_or_in_chunks() {
         let check = |head: &str, body: &str, expected: Option<&str>| {
             let request = read_text(&format!("POST /mcp?a=1 HTTP/1.1\r\n{head}\r\n\r\n{body}"));
             let read = request
@@ -175,14 +175,17 @@ mod tests {
     }
 
     #[test]
-    fn the_head_is_taken_apart() {
+    fn request_head_is_parsed() {
         let text = "GET /mcp?session=a&b=c HTTP/1.1\r\nAccept: text/EVENT-stream;q=1, x/y\r\nX: 1\r\nx: 2\r\n\r\n";
         let request = read_text(text).expect("a request").expect("not the end");
         let seen = (request.verb.as_str(), request.path.as_str(), request.parameter("session"));
         assert_eq!(seen, ("GET", "/mcp", Some("a")));
         assert_eq!((request.header("x"), request.count("x")), (Some("1"), 2));
-        assert!(request.names("accept", "text/event-stream") && request.names("accept", "x/y"));
-        assert!(!request.names("accept", "application/json"));
+        assert!(
+            request.has_media_type("accept", "text/event-stream")
+                && request.has_media_type("accept", "x/y")
+        );
+        assert!(!request.has_media_type("accept", "application/json"));
         assert_eq!(read_text("").expect("the end"), None);
         assert!(read_text("GET /").is_err() && read_text("nonsense\r\n\r\n").is_err());
     }

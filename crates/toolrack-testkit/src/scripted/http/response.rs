@@ -1,50 +1,51 @@
-//! One HTTP reply in the making: told what to say by the server, and how to go wrong by the plan.
+//! HTTP response in progress: content from the server, faults from the plan; with its socket and its log entry.
 //!
-//! **Invariant:** a reply is done once. What is said after that is dropped, and the connection goes on to its next
-//! request only when everything of this one has left.
+//! **Invariant:** a response finishes once. Later writes are dropped, and the connection continues with its next
+//! request only when this response has left completely.
 
-use std::io::Write;
+use std::io::{self, Write};
+use std::mem;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread;
 use std::time::Duration;
-use std::{io, mem, thread};
 
-use super::gzip::Squeezed;
+use super::gzip::GzipStream;
 use super::request::Request;
-use super::response_head::Head;
+use super::response_head::ResponseHead;
 use super::{gzip, response_head};
-use crate::http_log::{HttpEnding, HttpLogWriter, News};
-use crate::plan::{Cut, HttpFault, Kind, Target};
+use crate::http_log::{HttpLogEvent, HttpLogWriter, HttpOutcome};
+use crate::plan::{ContentKind, Cut, HttpFault, RedirectTarget};
 use crate::scripted::child_process;
 
-/// How many pieces of a dripping reply may wait; then whoever speaks waits too.
-const DRIPPING_PIECES: usize = 256;
+/// Chunks that a dripping response may queue; then the writer blocks.
+const MAX_DRIP_QUEUE: usize = 256;
 
 #[derive(Debug)]
-pub(super) struct Reply {
+pub(super) struct HttpResponse {
     socket: Arc<Socket>,
-    note: Note,
+    log_entry: RequestLogEntry,
     inner: Mutex<Inner>,
-    turn: Condvar,
+    done: Condvar,
 }
 
 #[derive(Debug)]
 struct Inner {
     phase: Phase,
-    manner: Manner,
-    head: Head,
+    faults: HttpResponseFaults,
+    head: ResponseHead,
     n_body_bytes: u64,
-    squeezed: Option<Squeezed>,
+    gzip_stream: Option<GzipStream>,
     drip: Drip,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Not a byte has left.
+    /// Nothing is sent.
     Waiting,
-    /// The head has left, and the body comes in chunks.
+    /// The head is sent, and the body is chunked.
     Streaming,
     Done,
 }
@@ -53,25 +54,29 @@ pub(super) enum Phase {
 enum Drip {
     No,
     On(SyncSender<Vec<u8>>),
-    /// Everything is said, but not everything has left.
+    /// Everything is queued, but not yet sent.
     Ending,
 }
 
-impl Reply {
-    pub(super) fn new(socket: Arc<Socket>, note: Note, head: Head) -> Arc<Self> {
+impl HttpResponse {
+    pub(super) fn new(
+        socket: Arc<Socket>,
+        log_entry: RequestLogEntry,
+        head: ResponseHead,
+    ) -> Arc<Self> {
         let inner = Inner {
             phase: Phase::Waiting,
-            manner: Manner::default(),
+            faults: HttpResponseFaults::default(),
             head,
             n_body_bytes: 0,
-            squeezed: None,
+            gzip_stream: None,
             drip: Drip::No,
         };
-        Arc::new(Self { socket, note, inner: Mutex::new(inner), turn: Condvar::new() })
+        Arc::new(Self { socket, log_entry, inner: Mutex::new(inner), done: Condvar::new() })
     }
 
-    pub(super) fn misbehave(&self, fault: &HttpFault) {
-        self.lock().manner.take(fault);
+    pub(super) fn add_fault(&self, fault: &HttpFault) {
+        self.lock().faults.add(fault);
     }
 
     pub(super) fn set_status(&self, status: u16) {
@@ -87,33 +92,33 @@ impl Reply {
     }
 
     pub(super) fn needs_stream(&self) -> bool {
-        self.lock().manner.needs_stream()
+        self.lock().faults.needs_stream()
     }
 
-    pub(super) fn place(&self) -> Place {
-        self.lock().manner.place
+    pub(super) fn place(&self) -> ResponsePlace {
+        self.lock().faults.place
     }
 
-    /// The whole reply at once.
-    pub(super) fn whole(self: &Arc<Self>, content_type: &'static str, body: &[u8]) {
+    /// Sends the whole response at once.
+    pub(super) fn send_complete(self: &Arc<Self>, content_type: &'static str, body: &[u8]) {
         let mut inner = self.lock();
-        if inner.phase != Phase::Waiting || self.stray(&mut inner, body) {
+        if inner.phase != Phase::Waiting || self.send_replacement(&mut inner, body) {
             return;
         }
-        match inner.manner.gzip {
+        match inner.faults.gzip {
             Gzip::No => {
-                let head = inner.head.with_length(content_type, inner.manner.kind, body.len());
+                let head = inner.head.with_length(content_type, inner.faults.kind, body.len());
                 self.open(&mut inner);
-                let cut = match inner.manner.cut {
-                    Some(Cut::BeforeAnswer) => Some(0),
+                let cut = match inner.faults.cut {
+                    Some(Cut::BeforeResponse) => Some(0),
                     Some(Cut::After(bytes)) => usize::try_from(bytes).ok(),
                     None => None,
                 };
-                let kept = body.get(..cut.unwrap_or(body.len())).unwrap_or(body);
-                self.send(&mut inner, [&head, kept].concat());
+                let allowed = body.get(..cut.unwrap_or(body.len())).unwrap_or(body);
+                self.send(&mut inner, [&head, allowed].concat());
                 match cut {
-                    Some(_) => self.end_by(&mut inner, HttpEnding::Cut, Socket::close),
-                    None => self.end(&mut inner, HttpEnding::Answered),
+                    Some(_) => self.end_by(&mut inner, HttpOutcome::Cut, Socket::close),
+                    None => self.end(&mut inner, HttpOutcome::Completed),
                 }
             }
             Gzip::Yes => {
@@ -122,9 +127,9 @@ impl Reply {
                 self.end_stream(&mut inner);
             }
             Gzip::Bomb(n_bytes) => {
-                inner.manner.gzip = Gzip::Yes;
+                inner.faults.gzip = Gzip::Yes;
                 self.stream(&mut inner, content_type);
-                inner.squeezed = None;
+                inner.gzip_stream = None;
                 let (head, tail) = body.split_at(body.len().saturating_sub(1));
                 gzip::bomb(head, n_bytes, tail, |piece| {
                     self.send(&mut inner, response_head::chunk(piece));
@@ -135,13 +140,13 @@ impl Reply {
         }
     }
 
-    /// Begins a body of unknown length, if nothing was said yet; whether it can be written to.
+    /// Begins a chunked body if nothing is sent yet; returns whether it is open.
     pub(super) fn start(self: &Arc<Self>, content_type: &'static str, first: &[u8]) -> bool {
         let mut inner = self.lock();
-        if inner.phase == Phase::Waiting && !self.stray(&mut inner, b"") {
+        if inner.phase == Phase::Waiting && !self.send_replacement(&mut inner, b"") {
             self.stream(&mut inner, content_type);
             self.write_body(&mut inner, first);
-            if let Some(retry) = inner.manner.end {
+            if let Some(retry) = inner.faults.end {
                 if let Some(retry) = retry {
                     let line = format!("retry: {}\n\n", retry.as_millis());
                     self.write_body(&mut inner, line.as_bytes());
@@ -152,7 +157,7 @@ impl Reply {
         inner.phase == Phase::Streaming
     }
 
-    /// Adds to the body; whether there is still somebody who takes it.
+    /// Appends to the body; returns whether it is still open.
     pub(super) fn write(self: &Arc<Self>, bytes: &[u8]) -> bool {
         let mut inner = self.lock();
         if inner.phase == Phase::Streaming {
@@ -161,22 +166,22 @@ impl Reply {
         inner.phase == Phase::Streaming
     }
 
-    /// The moment before the answer goes out on a stream.
-    pub(super) fn before_answer(self: &Arc<Self>) {
+    /// Applies faults due just before the JSON-RPC response on a stream.
+    pub(super) fn before_response(self: &Arc<Self>) {
         let mut inner = self.lock();
-        if inner.phase == Phase::Streaming && inner.manner.cut == Some(Cut::BeforeAnswer) {
-            self.end_by(&mut inner, HttpEnding::Cut, Socket::close);
+        if inner.phase == Phase::Streaming && inner.faults.cut == Some(Cut::BeforeResponse) {
+            self.end_by(&mut inner, HttpOutcome::Cut, Socket::close);
         }
     }
 
-    /// Ends the reply; one that said nothing says that it has nothing to say.
+    /// Finishes the response; without any content it becomes an empty 202.
     pub(super) fn finish(self: &Arc<Self>) {
         let mut inner = self.lock();
         match inner.phase {
             Phase::Done => (),
             Phase::Streaming => self.end_stream(&mut inner),
             Phase::Waiting => {
-                if self.stray(&mut inner, b"") {
+                if self.send_replacement(&mut inner, b"") {
                     return;
                 }
                 if inner.head.status == 200 {
@@ -185,79 +190,81 @@ impl Reply {
                 let head = inner.head.with_length("", None, 0);
                 self.open(&mut inner);
                 self.send(&mut inner, head);
-                self.end(&mut inner, HttpEnding::Answered);
+                self.end(&mut inner, HttpOutcome::Completed);
             }
         }
     }
 
-    /// The connection is to end here.
+    /// Closes the connection.
     pub(super) fn close(self: &Arc<Self>) {
         let mut inner = self.lock();
         if inner.phase != Phase::Done {
-            self.end_by(&mut inner, HttpEnding::Cut, Socket::close);
+            self.end_by(&mut inner, HttpOutcome::Cut, Socket::close);
         }
     }
 
-    /// The client is gone.
-    pub(super) fn hang_up(&self) {
+    /// The client has disconnected.
+    pub(super) fn client_closed(&self) {
         let mut inner = self.lock();
         if inner.phase != Phase::Done {
-            self.end(&mut inner, HttpEnding::HungUp);
+            self.end(&mut inner, HttpOutcome::ClientClosed);
         }
     }
 
-    /// Waits until the next reply of the connection may begin; whether that came about.
+    /// Waits until the next response of the connection may begin; returns `false` on timeout.
     pub(super) fn wait(&self, within: Duration) -> bool {
         let busy =
             |inner: &mut Inner| inner.phase != Phase::Done || !matches!(inner.drip, Drip::No);
-        let waited = self.turn.wait_timeout_while(self.lock(), within, busy);
+        let waited = self.done.wait_timeout_while(self.lock(), within, busy);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Does what the plan has instead of the reply, if it has something. The body is what would have been said.
-    fn stray(self: &Arc<Self>, inner: &mut Inner, body: &[u8]) -> bool {
-        let reply = match inner.manner.instead {
-            Instead::Nothing => return false,
-            // Nothing is ever said; only the client can end this.
-            Instead::Mute => return true,
-            Instead::Drop => {
-                self.end_by(inner, HttpEnding::Cut, Socket::close);
+    /// Sends the planned replacement of the response, if there is one. `body` is the original body.
+    fn send_replacement(self: &Arc<Self>, inner: &mut Inner, body: &[u8]) -> bool {
+        let response = match inner.faults.replacement {
+            Replacement::Nothing => return false,
+            // Send nothing; only the client can end this.
+            Replacement::Mute => return true,
+            Replacement::Drop => {
+                self.end_by(inner, HttpOutcome::Cut, Socket::close);
                 return true;
             }
-            Instead::Reset => {
-                self.end_by(inner, HttpEnding::Cut, Socket::reset);
+            Replacement::Reset => {
+                self.end_by(inner, HttpOutcome::Cut, Socket::reset);
                 return true;
             }
-            Instead::Empty => inner.head.with_length("application/json", None, 0),
-            Instead::Page => inner.head.page(),
-            Instead::Status(status, retry_after) => inner.head.bare(status, retry_after, body),
-            Instead::Redirect(to, status) => inner.head.redirect(status, to),
+            Replacement::Empty => inner.head.with_length("application/json", None, 0),
+            Replacement::Page => inner.head.page(),
+            Replacement::Status(status, retry_after) => {
+                inner.head.with_status(status, retry_after, body)
+            }
+            Replacement::Redirect(to, status) => inner.head.redirect(status, to),
         };
         self.open(inner);
-        self.send(inner, reply);
-        self.end(inner, HttpEnding::Answered);
+        self.send(inner, response);
+        self.end(inner, HttpOutcome::Completed);
         true
     }
 
-    /// What is true of the first byte of any reply.
+    /// Before the first byte: logs the status and starts dripping.
     fn open(self: &Arc<Self>, inner: &mut Inner) {
-        self.note.status(inner.head.status);
-        if let Some((n_bytes, every)) = inner.manner.drip {
+        self.log_entry.status(inner.head.status);
+        if let Some((n_bytes, every)) = inner.faults.drip {
             inner.drip = Drip::On(self.start_dripping(n_bytes, every));
         }
     }
 
     fn stream(self: &Arc<Self>, inner: &mut Inner, content_type: &'static str) {
-        if inner.manner.gzip != Gzip::No {
+        if inner.faults.gzip != Gzip::No {
             inner.head.headers.push(("content-encoding", "gzip".to_owned()));
-            inner.squeezed = Some(Squeezed::new());
+            inner.gzip_stream = Some(GzipStream::new());
         }
-        let head = inner.head.with_chunks(content_type, inner.manner.kind);
+        let head = inner.head.with_chunks(content_type, inner.faults.kind);
         self.open(inner);
         inner.phase = Phase::Streaming;
         self.send(inner, head);
-        if inner.manner.cut == Some(Cut::After(0)) {
-            self.end_by(inner, HttpEnding::Cut, Socket::close);
+        if inner.faults.cut == Some(Cut::After(0)) {
+            self.end_by(inner, HttpOutcome::Cut, Socket::close);
         }
     }
 
@@ -265,22 +272,22 @@ impl Reply {
         if bytes.is_empty() || inner.phase != Phase::Streaming {
             return;
         }
-        let room = match inner.manner.cut {
+        let room = match inner.faults.cut {
             Some(Cut::After(limit)) => limit.saturating_sub(inner.n_body_bytes),
             _ => u64::MAX,
         };
         let room = usize::try_from(room).unwrap_or(usize::MAX);
-        let kept = bytes.get(..room).unwrap_or(bytes);
-        inner.n_body_bytes += kept.len() as u64;
-        let piece = match &mut inner.squeezed {
-            Some(squeezed) => squeezed.squeeze(kept),
-            None => kept.to_vec(),
+        let allowed = bytes.get(..room).unwrap_or(bytes);
+        inner.n_body_bytes += allowed.len() as u64;
+        let piece = match &mut inner.gzip_stream {
+            Some(gzip_stream) => gzip_stream.compress(allowed),
+            None => allowed.to_vec(),
         };
         self.send(inner, response_head::chunk(&piece));
         if room <= bytes.len() {
-            self.end_by(inner, HttpEnding::Cut, Socket::close);
+            self.end_by(inner, HttpOutcome::Cut, Socket::close);
         } else if self.socket.is_closed() {
-            self.end(inner, HttpEnding::HungUp);
+            self.end(inner, HttpOutcome::ClientClosed);
         }
     }
 
@@ -288,51 +295,51 @@ impl Reply {
         if inner.phase != Phase::Streaming {
             return;
         }
-        if let Some(rest) = inner.squeezed.take().map(Squeezed::end) {
+        if let Some(rest) = inner.gzip_stream.take().map(GzipStream::end) {
             self.send(inner, response_head::chunk(&rest));
         }
         self.send(inner, b"0\r\n\r\n".to_vec());
-        self.end(inner, HttpEnding::Answered);
+        self.end(inner, HttpOutcome::Completed);
     }
 
     fn send(&self, inner: &mut Inner, bytes: Vec<u8>) {
         match &inner.drip {
-            // A thread that drips ends early only because the client is gone.
+            // The drip thread ends early only when the client is gone.
             Drip::On(tap) => tap.send(bytes).unwrap_or_default(),
             Drip::No | Drip::Ending => drop(self.socket.write(&bytes)),
         }
     }
 
-    fn end(&self, inner: &mut Inner, how: HttpEnding) {
+    fn end(&self, inner: &mut Inner, how: HttpOutcome) {
         inner.phase = Phase::Done;
         if let Drip::On(tap) = mem::replace(&mut inner.drip, Drip::No) {
             inner.drip = Drip::Ending;
             drop(tap);
         }
-        self.note.ended(how);
-        self.turn.notify_all();
+        self.log_entry.ended(how);
+        self.done.notify_all();
     }
 
-    fn end_by(&self, inner: &mut Inner, how: HttpEnding, close: fn(&Socket)) {
+    fn end_by(&self, inner: &mut Inner, how: HttpOutcome, close: fn(&Socket)) {
         self.end(inner, how);
-        // What still drips is cut off as well.
+        // Cuts off what still drips.
         close(&self.socket);
     }
 
     fn start_dripping(self: &Arc<Self>, n_bytes: usize, every: Duration) -> SyncSender<Vec<u8>> {
-        let (tap, drops) = mpsc::sync_channel::<Vec<u8>>(DRIPPING_PIECES);
-        let reply = Arc::clone(self);
+        let (tap, drops) = mpsc::sync_channel::<Vec<u8>>(MAX_DRIP_QUEUE);
+        let response = Arc::clone(self);
         thread::spawn(move || {
             for piece in drops {
                 for some in piece.chunks(n_bytes.max(1)) {
-                    if !reply.socket.write(some) {
+                    if !response.socket.write(some) {
                         break;
                     }
                     thread::sleep(every);
                 }
             }
-            reply.lock().drip = Drip::No;
-            reply.turn.notify_all();
+            response.lock().drip = Drip::No;
+            response.done.notify_all();
         });
         tap
     }
@@ -343,24 +350,24 @@ impl Reply {
 }
 
 #[derive(Debug, Default, Clone, PartialEq)]
-pub(super) struct Manner {
-    pub(super) instead: Instead,
-    pub(super) kind: Option<Kind>,
+pub(super) struct HttpResponseFaults {
+    pub(super) replacement: Replacement,
+    pub(super) kind: Option<ContentKind>,
     pub(super) cut: Option<Cut>,
-    /// Ends the stream before the answer, with this `retry`.
+    /// Ends the stream before the response, with this `retry`.
     pub(super) end: Option<Option<Duration>>,
-    pub(super) place: Place,
+    pub(super) place: ResponsePlace,
     pub(super) drip: Option<(usize, Duration)>,
     pub(super) gzip: Gzip,
 }
 
-/// What comes in the place of the answer.
+/// Replacement of the response.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Instead {
+pub(super) enum Replacement {
     #[default]
     Nothing,
     Status(u16, Option<Duration>),
-    Redirect(Target, u16),
+    Redirect(RedirectTarget, u16),
     Drop,
     Reset,
     Mute,
@@ -369,7 +376,7 @@ pub(super) enum Instead {
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ResponsePlace {
     #[default]
     Here,
     Elsewhere,
@@ -380,28 +387,30 @@ pub(super) enum Gzip {
     #[default]
     No,
     Yes,
-    /// So many bytes of padding in the answer.
+    /// Padding in the response, in bytes.
     Bomb(u64),
 }
 
-impl Manner {
-    /// Adds one more fault; the last of a kind wins.
-    pub(super) fn take(&mut self, fault: &HttpFault) {
+impl HttpResponseFaults {
+    /// Adds a fault; the last of a kind wins.
+    pub(super) fn add(&mut self, fault: &HttpFault) {
         match fault {
             HttpFault::Status { code, retry_after } => {
-                self.instead = Instead::Status(*code, *retry_after);
+                self.replacement = Replacement::Status(*code, *retry_after);
             }
-            HttpFault::Redirect { to, code } => self.instead = Instead::Redirect(*to, *code),
-            HttpFault::Forget => self.instead = Instead::Status(404, None),
-            HttpFault::Drop => self.instead = Instead::Drop,
-            HttpFault::Reset => self.instead = Instead::Reset,
-            HttpFault::Mute => self.instead = Instead::Mute,
-            HttpFault::Empty => self.instead = Instead::Empty,
-            HttpFault::Kind(Kind::Html) => self.instead = Instead::Page,
-            HttpFault::Kind(kind) => self.kind = Some(*kind),
+            HttpFault::Redirect { to, code } => {
+                self.replacement = Replacement::Redirect(*to, *code);
+            }
+            HttpFault::Forget => self.replacement = Replacement::Status(404, None),
+            HttpFault::Drop => self.replacement = Replacement::Drop,
+            HttpFault::Reset => self.replacement = Replacement::Reset,
+            HttpFault::Mute => self.replacement = Replacement::Mute,
+            HttpFault::Empty => self.replacement = Replacement::Empty,
+            HttpFault::ContentKind(ContentKind::Html) => self.replacement = Replacement::Page,
+            HttpFault::ContentKind(kind) => self.kind = Some(*kind),
             HttpFault::Cut(cut) => self.cut = Some(*cut),
             HttpFault::End(retry) => self.end = Some(*retry),
-            HttpFault::Elsewhere => self.place = Place::Elsewhere,
+            HttpFault::Elsewhere => self.place = ResponsePlace::Elsewhere,
             HttpFault::Drip { bytes, every } => {
                 self.drip = Some((usize::try_from(*bytes).unwrap_or(usize::MAX), *every));
             }
@@ -410,31 +419,31 @@ impl Manner {
         }
     }
 
-    /// Whether only a stream can go wrong in this manner.
+    /// Whether the faults need a stream.
     pub(super) fn needs_stream(&self) -> bool {
         self.end.is_some()
     }
 }
 
-/// Writes down what becomes of one request; without a log it does nothing.
+/// Log entry of one request; does nothing without a log.
 #[derive(Debug)]
-pub(super) struct Note {
+pub(super) struct RequestLogEntry {
     log: Option<Arc<HttpLogWriter>>,
     number: u64,
-    /// Zero until the head has left.
+    /// Zero until the head is sent.
     status: AtomicU16,
 }
 
-impl Note {
+impl RequestLogEntry {
     pub(super) fn arrived(
         log: Option<&Arc<HttpLogWriter>>,
         number: u64,
         request: &Request,
     ) -> Self {
-        let note = Self { log: log.map(Arc::clone), number, status: AtomicU16::new(0) };
-        if let Some(log) = &note.log {
+        let log_entry = Self { log: log.map(Arc::clone), number, status: AtomicU16::new(0) };
+        if let Some(log) = &log_entry.log {
             let query = if request.query.is_empty() { "" } else { "?" };
-            note.write(News::Arrived {
+            log_entry.write(HttpLogEvent::Arrived {
                 at_ms: log.millis(),
                 verb: request.verb.clone(),
                 target: format!("{}{query}{}", request.path, request.query),
@@ -442,23 +451,23 @@ impl Note {
                 headers: request.headers.iter().cloned().collect(),
             });
         }
-        note
+        log_entry
     }
 
     pub(super) fn status(&self, status: u16) {
         self.status.store(status, Ordering::Relaxed);
     }
 
-    pub(super) fn ended(&self, ending: HttpEnding) {
-        let status = Some(self.status.load(Ordering::Relaxed)).filter(|some| *some > 0);
-        self.write(News::Ended { status, ending });
+    pub(super) fn ended(&self, outcome: HttpOutcome) {
+        let status = Some(self.status.load(Ordering::Relaxed)).filter(|status| *status > 0);
+        self.write(HttpLogEvent::Ended { status, outcome });
     }
 
-    fn write(&self, news: News) {
+    fn write(&self, event: HttpLogEvent) {
         let Some(log) = &self.log else { return };
-        if log.write(self.number, news).is_err() {
-            // A log that misses a request proves nothing, so the run must not go on.
-            child_process::leave(3);
+        if log.write(self.number, event).is_err() {
+            // An incomplete log proves nothing, so stop the run.
+            child_process::exit(3);
         }
     }
 }
@@ -468,10 +477,10 @@ fn method_of(body: &[u8]) -> Option<String> {
     struct Message {
         method: String,
     }
-    serde_json::from_slice::<Message>(body).ok().map(|slice| slice.method)
+    serde_json::from_slice::<Message>(body).ok().map(|message| message.method)
 }
 
-const WRITE_PATIENCE: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct Socket {
@@ -482,11 +491,11 @@ pub(super) struct Socket {
 impl Socket {
     pub(super) fn new(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(WRITE_PATIENCE))?;
+        stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
         Ok(Self { stream, closed: AtomicBool::new(false) })
     }
 
-    /// Writes everything, or closes the connection and says `false`.
+    /// Writes all bytes, or closes the connection and returns `false`.
     pub(super) fn write(&self, bytes: &[u8]) -> bool {
         if self.is_closed() {
             return false;
@@ -498,21 +507,21 @@ impl Socket {
         written
     }
 
-    /// Ends the connection in good order; whoever reads from it sees the end.
+    /// Closes the connection normally; readers see its end.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         // It may be closed already.
         self.stream.shutdown(Shutdown::Both).unwrap_or_default();
     }
 
-    /// Ends the connection by a reset, which also takes back what the client has not read yet.
+    /// Resets the connection, which also discards unread data of the client.
     pub(super) fn reset(&self) {
         self.closed.store(true, Ordering::Relaxed);
-        let linger = Some(Duration::ZERO);
-        let set = rustix::net::sockopt::set_socket_linger(&self.stream, linger);
-        // Dissolving the association sends the reset at once, whoever else holds the socket.
+        let sleep_then_exit = Some(Duration::ZERO);
+        let set = rustix::net::sockopt::set_socket_linger(&self.stream, sleep_then_exit);
+        // Disconnecting the socket sends the RST at once, even with other references to it.
         if set.is_err() || rustix::net::connect_unspec(&self.stream).is_err() {
-            // Some kernels refuse that while somebody reads. Then the last to let go of the socket sends it.
+            // Some kernels refuse that during a read. Then the RST is sent when the last reference is closed.
             self.stream.shutdown(Shutdown::Read).unwrap_or_default();
         }
     }

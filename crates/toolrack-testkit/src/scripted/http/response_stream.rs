@@ -1,132 +1,130 @@
-//! A way back over HTTP: the reply to one request, or the stream that a GET opened, and what was said on it.
+//! Message sink over HTTP: the response to one request, or a GET stream, with event replay.
 //!
-//! **Invariant:** on a stream with event ids nothing is lost while its connection is away: what is said meanwhile
-//! is kept, and a connection that takes the stream up again gets it in order.
+//! **Invariant:** a stream with event ids loses nothing while it is disconnected: events are buffered, and a resuming
+//! connection gets them in order.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::response::Place;
-use super::response::{Phase, Reply};
-use crate::message_sink::{Long, LongKind, Outlet};
+use super::response::{HttpResponse, Phase, ResponsePlace};
+use crate::message_sink::{LongKind, LongMessage, MessageSink};
 use crate::plan::HttpFault;
 
 const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
-/// So many events of a stream can be taken up again.
-const MAX_KEPT: usize = 1024;
+/// Events per stream that can be replayed.
+const MAX_BUFFERED_EVENTS: usize = 1024;
 
-/// How requests are answered.
+/// Form of responses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::scripted) enum Replies {
-    /// One JSON text, whatever else there is to say.
+pub(in crate::scripted) enum ReplyMode {
+    /// JSON only; other messages go elsewhere or are dropped.
     Json,
-    /// Always a stream.
+    /// Always an event stream.
     Sse,
-    /// JSON, unless there is more to say than the answer.
+    /// JSON, unless there are other messages before the response.
     Auto,
 }
 
-/// What the events of a stream look like.
+/// Format of the events of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Dress {
-    pub(super) replies: Replies,
-    /// The number of the stream in its events' ids; nothing leaves ids out.
+pub(super) struct StreamFormat {
+    pub(super) reply_mode: ReplyMode,
+    /// Stream number in event ids; `None` leaves ids out.
     pub(super) number: Option<u64>,
-    /// 2024-11-05 names its events.
+    /// Event name, as in 2024-11-05.
     pub(super) event: Option<&'static str>,
     pub(super) retry: Option<Duration>,
 }
 
 #[derive(Debug)]
-pub(super) struct Stream {
-    dress: Dress,
-    /// Where messages go for which an answer in JSON has no room.
-    aside: Option<Arc<dyn Outlet>>,
+pub(super) struct ResponseStream {
+    stream_format: StreamFormat,
+    /// Sink for messages that do not fit into a JSON response.
+    fallback: Option<Arc<dyn MessageSink>>,
     inner: Mutex<Inner>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The connection that the stream goes over at present.
-    reply: Option<Arc<Reply>>,
-    kept: VecDeque<(u64, Vec<u8>)>,
+    /// The current connection of the stream.
+    response: Option<Arc<HttpResponse>>,
+    buffered: VecDeque<(u64, Vec<u8>)>,
     n_events: u64,
     ended: bool,
 }
 
-impl Stream {
+impl ResponseStream {
     pub(super) fn new(
-        dress: Dress,
-        reply: Option<Arc<Reply>>,
-        aside: Option<Arc<dyn Outlet>>,
+        stream_format: StreamFormat,
+        response: Option<Arc<HttpResponse>>,
+        fallback: Option<Arc<dyn MessageSink>>,
     ) -> Arc<Self> {
-        let inner = Inner { reply, ..Inner::default() };
-        Arc::new(Self { dress, aside, inner: Mutex::new(inner) })
+        let inner = Inner { response, ..Inner::default() };
+        Arc::new(Self { stream_format, fallback, inner: Mutex::new(inner) })
     }
 
     pub(super) fn number(&self) -> Option<u64> {
-        self.dress.number
+        self.stream_format.number
     }
 
-    /// Begins the stream at once where it need not wait for something to say.
+    /// Opens the stream at once if the response will be a stream anyway.
     pub(super) fn open(&self) {
         let inner = self.lock();
-        let Some(reply) = &inner.reply else { return };
-        let now = self.dress.replies == Replies::Sse || reply.needs_stream();
-        if now && !inner.ended && reply.phase() == Phase::Waiting {
-            reply.start(EVENTS, &self.greeting());
+        let Some(response) = &inner.response else { return };
+        let now = self.stream_format.reply_mode == ReplyMode::Sse || response.needs_stream();
+        if now && !inner.ended && response.phase() == Phase::Waiting {
+            response.start(EVENTS, &self.opening_event());
         }
     }
 
-    /// Goes on over a new connection; the old one ends. The first words are for this connection only.
-    pub(super) fn attach(&self, reply: &Arc<Reply>, first: &[u8]) {
+    /// Moves the stream to a new connection and finishes the old one. `first` goes to this connection only.
+    pub(super) fn attach(&self, response: &Arc<HttpResponse>, first: &[u8]) {
         let mut inner = self.lock();
-        reply.start(EVENTS, &[self.greeting().as_slice(), first].concat());
-        if let Some(old) = inner.reply.replace(Arc::clone(reply)) {
+        response.start(EVENTS, &[self.opening_event().as_slice(), first].concat());
+        if let Some(old) = inner.response.replace(Arc::clone(response)) {
             old.finish();
         }
     }
 
-    /// Goes on over a new connection with everything after an event.
-    pub(super) fn resume(&self, after: u64, reply: &Arc<Reply>) {
+    /// Moves the stream to a new connection and replays everything after an event.
+    pub(super) fn resume(&self, after: u64, response: &Arc<HttpResponse>) {
         let mut inner = self.lock();
-        reply.start(EVENTS, b"");
-        for (_, event) in inner.kept.iter().filter(|(number, _)| *number > after) {
-            reply.write(event);
+        response.start(EVENTS, b"");
+        for (_, event) in inner.buffered.iter().filter(|(number, _)| *number > after) {
+            response.write(event);
         }
         if inner.ended {
-            return reply.finish();
+            return response.finish();
         }
-        if let Some(old) = inner.reply.replace(Arc::clone(reply)) {
+        if let Some(old) = inner.response.replace(Arc::clone(response)) {
             old.finish();
         }
     }
 
-    /// Breaks the connection off.
-    pub(super) fn break_off(&self) {
-        if let Some(reply) = self.lock().reply.take() {
-            reply.close();
+    /// Closes the connection of the stream.
+    pub(super) fn close_connection(&self) {
+        if let Some(response) = self.lock().response.take() {
+            response.close();
         }
     }
 
-    fn say(&self, inner: &mut Inner, line: &[u8]) -> bool {
+    fn write_event(&self, inner: &mut Inner, line: &[u8]) -> bool {
         inner.n_events += 1;
         let event = self.event(inner.n_events, line);
-        let said = inner
-            .reply
-            .as_ref()
-            .is_some_and(|reply| reply.start(EVENTS, &self.greeting()) && reply.write(&event));
-        if self.dress.number.is_some() {
-            inner.kept.push_back((inner.n_events, event));
-            if inner.kept.len() > MAX_KEPT {
-                inner.kept.pop_front();
+        let header = inner.response.as_ref().is_some_and(|response| {
+            response.start(EVENTS, &self.opening_event()) && response.write(&event)
+        });
+        if self.stream_format.number.is_some() {
+            inner.buffered.push_back((inner.n_events, event));
+            if inner.buffered.len() > MAX_BUFFERED_EVENTS {
+                inner.buffered.pop_front();
             }
         }
-        said
+        header
     }
 
     fn event(&self, number: u64, line: &[u8]) -> Vec<u8> {
@@ -138,24 +136,24 @@ impl Stream {
 
     fn event_head(&self, number: u64) -> String {
         let mut head = String::new();
-        if let Some(stream) = self.dress.number {
+        if let Some(stream) = self.stream_format.number {
             // Writing to a string cannot fail, here and below.
             writeln!(head, "id: {stream}-{number}").unwrap_or_default();
         }
-        if let Some(name) = self.dress.event {
+        if let Some(name) = self.stream_format.event {
             writeln!(head, "event: {name}").unwrap_or_default();
         }
         head.push_str("data: ");
         head
     }
 
-    /// Spec 2025-11-25, streams: an event with an id and no data comes first, so that any break can be mended.
-    fn greeting(&self) -> Vec<u8> {
+    /// Spec 2025-11-25, streams: the first event has an id and no data, so that any interruption can be resumed.
+    fn opening_event(&self) -> Vec<u8> {
         let mut greeting = String::new();
-        if let Some(retry) = self.dress.retry {
+        if let Some(retry) = self.stream_format.retry {
             writeln!(greeting, "retry: {}", retry.as_millis()).unwrap_or_default();
         }
-        match self.dress.number {
+        match self.stream_format.number {
             Some(stream) => writeln!(greeting, "id: {stream}-0\ndata:\n").unwrap_or_default(),
             None if !greeting.is_empty() => greeting.push('\n'),
             None => (),
@@ -163,13 +161,13 @@ impl Stream {
         greeting.into_bytes()
     }
 
-    /// The connection on which one answer in JSON can be given.
-    fn json_reply(&self, inner: &Inner) -> Option<Arc<Reply>> {
-        let reply = inner.reply.as_ref()?;
-        let can = self.dress.replies != Replies::Sse
-            && !reply.needs_stream()
-            && reply.phase() == Phase::Waiting;
-        can.then(|| Arc::clone(reply))
+    /// The connection, if the response can still be plain JSON.
+    fn json_reply(&self, inner: &Inner) -> Option<Arc<HttpResponse>> {
+        let response = inner.response.as_ref()?;
+        let can = self.stream_format.reply_mode != ReplyMode::Sse
+            && !response.needs_stream()
+            && response.phase() == Phase::Waiting;
+        can.then(|| Arc::clone(response))
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -177,81 +175,81 @@ impl Stream {
     }
 }
 
-impl Outlet for Stream {
-    fn put(&self, line: &[u8]) {
+impl MessageSink for ResponseStream {
+    fn send(&self, line: &[u8]) {
         let mut inner = self.lock();
-        if self.dress.replies == Replies::Json {
+        if self.stream_format.reply_mode == ReplyMode::Json {
             drop(inner);
-            if let Some(aside) = &self.aside {
-                aside.put(line);
+            if let Some(fallback) = &self.fallback {
+                fallback.send(line);
             }
             return;
         }
-        self.say(&mut inner, line);
+        self.write_event(&mut inner, line);
     }
 
-    fn answer(&self, line: &[u8]) {
+    fn respond(&self, line: &[u8]) {
         let mut inner = self.lock();
-        if let (Some(reply), Some(aside)) = (&inner.reply, &self.aside)
-            && reply.place() == Place::Elsewhere
+        if let (Some(response), Some(fallback)) = (&inner.response, &self.fallback)
+            && response.place() == ResponsePlace::Elsewhere
         {
-            return aside.put(line);
+            return fallback.send(line);
         }
         match self.json_reply(&inner) {
-            Some(reply) => reply.whole(JSON, line),
+            Some(response) => response.send_complete(JSON, line),
             None => {
-                if let Some(reply) = &inner.reply {
-                    reply.start(EVENTS, &self.greeting());
-                    reply.before_answer();
+                if let Some(response) = &inner.response {
+                    response.start(EVENTS, &self.opening_event());
+                    response.before_response();
                 }
-                self.say(&mut inner, line);
+                self.write_event(&mut inner, line);
             }
         }
     }
 
-    fn answer_bytewise(&self, line: &[u8]) {
+    fn respond_bytewise(&self, line: &[u8]) {
         let inner = self.lock();
-        let Some(reply) = &inner.reply else { return };
+        let Some(response) = &inner.response else { return };
         let bytes = match self.json_reply(&inner) {
             Some(_) => {
-                reply.start(JSON, b"");
+                response.start(JSON, b"");
                 line.to_vec()
             }
             None => {
-                reply.start(EVENTS, &self.greeting());
+                response.start(EVENTS, &self.opening_event());
                 self.event(inner.n_events + 1, line)
             }
         };
         for byte in bytes.chunks(1) {
-            reply.write(byte);
+            response.write(byte);
         }
     }
 
-    fn put_long(&self, message: &Long<'_>) {
+    fn send_long(&self, message: &LongMessage<'_>) {
         let inner = self.lock();
-        let Some(reply) = &inner.reply else { return };
-        let as_json = message.kind == LongKind::Answer && self.json_reply(&inner).is_some();
+        let Some(response) = &inner.response else { return };
+        let as_json = message.kind == LongKind::Response && self.json_reply(&inner).is_some();
         if as_json {
-            reply.start(JSON, b"");
-            return message.pour(|piece| reply.write(piece));
+            response.start(JSON, b"");
+            return message.write_chunks(|piece| response.write(piece));
         }
-        if self.dress.replies == Replies::Json {
+        if self.stream_format.reply_mode == ReplyMode::Json {
             return;
         }
-        reply.start(EVENTS, &self.greeting());
-        reply.write(self.event_head(inner.n_events + 1).as_bytes());
-        message.pour(|piece| reply.write(piece));
-        if message.kind != LongKind::Open {
-            reply.write(b"\n\n");
+        response.start(EVENTS, &self.opening_event());
+        response.write(self.event_head(inner.n_events + 1).as_bytes());
+        message.write_chunks(|piece| response.write(piece));
+        if message.kind != LongKind::Unterminated {
+            response.write(b"\n\n");
         }
     }
 
     fn write_raw(&self, bytes: &[u8]) {
         let inner = self.lock();
-        let Some(reply) = &inner.reply else { return };
+        let Some(response) = &inner.response else { return };
         let kind = if self.json_reply(&inner).is_some() { JSON } else { EVENTS };
-        reply.start(kind, b"");
-        reply.write(bytes);
+        response.start(kind, b"");
+        response.write(bytes);
     }
 
     fn flush(&self) {}
@@ -259,45 +257,45 @@ impl Outlet for Stream {
     fn finish(&self) {
         let mut inner = self.lock();
         inner.ended = true;
-        if let Some(reply) = &inner.reply {
-            reply.finish();
+        if let Some(response) = &inner.response {
+            response.finish();
         }
     }
 
     fn set_status(&self, status: u16) {
-        if let Some(reply) = &self.lock().reply {
-            reply.set_status(status);
+        if let Some(response) = &self.lock().response {
+            response.set_status(status);
         }
     }
 
-    fn misbehave(&self, fault: &HttpFault) {
-        if let Some(reply) = &self.lock().reply {
-            reply.misbehave(fault);
+    fn add_fault(&self, fault: &HttpFault) {
+        if let Some(response) = &self.lock().response {
+            response.add_fault(fault);
         }
     }
 
     fn is_broken(&self) -> bool {
-        self.lock().reply.as_ref().is_none_or(|reply| reply.phase() == Phase::Done)
+        self.lock().response.as_ref().is_none_or(|response| response.phase() == Phase::Done)
     }
 }
 
 #[derive(Debug)]
-pub(super) struct Detour {
-    pub(super) post: Arc<Reply>,
-    pub(super) stream: Arc<Stream>,
+pub(super) struct Sse2024Sink {
+    pub(super) post: Arc<HttpResponse>,
+    pub(super) stream: Arc<ResponseStream>,
 }
 
-impl Outlet for Detour {
-    fn put(&self, line: &[u8]) {
-        self.stream.put(line);
+impl MessageSink for Sse2024Sink {
+    fn send(&self, line: &[u8]) {
+        self.stream.send(line);
     }
 
-    fn answer_bytewise(&self, line: &[u8]) {
-        self.stream.answer_bytewise(line);
+    fn respond_bytewise(&self, line: &[u8]) {
+        self.stream.respond_bytewise(line);
     }
 
-    fn put_long(&self, message: &Long<'_>) {
-        self.stream.put_long(message);
+    fn send_long(&self, message: &LongMessage<'_>) {
+        self.stream.send_long(message);
     }
 
     fn write_raw(&self, bytes: &[u8]) {
@@ -310,11 +308,11 @@ impl Outlet for Detour {
         self.post.finish();
     }
 
-    /// What concerns a stream goes wrong with the stream, and the rest with the POST.
-    fn misbehave(&self, fault: &HttpFault) {
+    /// Stream faults affect the stream, other faults the POST.
+    fn add_fault(&self, fault: &HttpFault) {
         match fault {
-            HttpFault::Cut(_) | HttpFault::End(_) => self.stream.break_off(),
-            _ => self.post.misbehave(fault),
+            HttpFault::Cut(_) | HttpFault::End(_) => self.stream.close_connection(),
+            _ => self.post.add_fault(fault),
         }
     }
 

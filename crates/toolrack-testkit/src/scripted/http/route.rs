@@ -1,41 +1,45 @@
-//! Which door a request comes to, and which era its message belongs to. No IO.
+//! Routes of the HTTP endpoint, and the era of a message. No IO.
 
 use super::Shape;
 use super::request::Request;
 use crate::jsonrpc::Incoming;
-use crate::revision::{Revision, Speaks};
+use crate::revision::{Revision, SupportedRevisions};
 
-/// What a request wants, by its verb and path.
+/// Route by HTTP method and path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Door {
+pub(super) enum Route {
     Message,
     Stream,
-    Farewell,
-    /// 2024-11-05: the stream on which everything is answered.
-    OldStream,
-    OldMessage,
+    EndSession,
+    /// 2024-11-05: the stream for all responses.
+    Sse2024Stream,
+    Sse2024Message,
 }
 
-/// How a message is to be treated.
+/// How to handle a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Era {
     Modern,
-    LegacyAlone,
+    LegacyStateless,
     LegacySession,
 }
 
-/// The door, or the status for a request that comes to none.
-pub(super) fn door(shape: Shape, speaks: Speaks, request: &Request) -> Result<Door, u16> {
+/// Route, or the status for an unknown one.
+pub(super) fn route(
+    shape: Shape,
+    revisions: SupportedRevisions,
+    request: &Request,
+) -> Result<Route, u16> {
     let old = shape == Shape::Sse;
     match (request.verb.as_str(), request.path.as_str()) {
-        ("GET", "/mcp" | "/sse") if old => Ok(Door::OldStream),
-        ("POST", "/messages") if old => Ok(Door::OldMessage),
-        ("POST", "/mcp" | "/mcp/moved") if !old => Ok(Door::Message),
-        ("GET", "/mcp" | "/mcp/moved") if shape.has_sessions() && speaks.legacy() => {
-            Ok(Door::Stream)
+        ("GET", "/mcp" | "/sse") if old => Ok(Route::Sse2024Stream),
+        ("POST", "/messages") if old => Ok(Route::Sse2024Message),
+        ("POST", "/mcp" | "/mcp/moved") if !old => Ok(Route::Message),
+        ("GET", "/mcp" | "/mcp/moved") if shape.has_sessions() && revisions.has_legacy() => {
+            Ok(Route::Stream)
         }
-        ("DELETE", "/mcp" | "/mcp/moved") if shape.has_sessions() && speaks.legacy() => {
-            Ok(Door::Farewell)
+        ("DELETE", "/mcp" | "/mcp/moved") if shape.has_sessions() && revisions.has_legacy() => {
+            Ok(Route::EndSession)
         }
         (_, "/mcp" | "/mcp/moved") => Err(405),
         (_, "/sse" | "/messages") if old => Err(405),
@@ -43,23 +47,23 @@ pub(super) fn door(shape: Shape, speaks: Speaks, request: &Request) -> Result<Do
     }
 }
 
-pub(super) fn era_of(
+pub(super) fn era_for(
     shape: Shape,
-    speaks: Speaks,
+    revisions: SupportedRevisions,
     request: &Request,
     message: &Incoming<'_>,
 ) -> Era {
-    let legacy = if shape.has_sessions() { Era::LegacySession } else { Era::LegacyAlone };
-    if !speaks.modern() {
+    let legacy = if shape.has_sessions() { Era::LegacySession } else { Era::LegacyStateless };
+    if !revisions.has_modern() {
         return legacy;
     }
-    if !speaks.legacy() {
+    if !revisions.has_legacy() {
         return Era::Modern;
     }
-    let said = request.header("mcp-protocol-version").and_then(Revision::parse);
-    let says_legacy = said.is_some_and(|said| said != Revision::R2026_07_28);
-    let in_session = request.header("mcp-session-id").is_some();
-    if message.method.as_deref() == Some("initialize") || in_session || says_legacy {
+    let header = request.header("mcp-protocol-version").and_then(Revision::parse);
+    let says_legacy = header.is_some_and(|header| header != Revision::R2026_07_28);
+    let session_message = request.header("mcp-session-id").is_some();
+    if message.method.as_deref() == Some("initialize") || session_message || says_legacy {
         legacy
     } else {
         Era::Modern
@@ -82,33 +86,36 @@ mod tests {
     }
 
     #[test]
-    fn every_shape_has_its_doors() {
-        let check = |shape: Shape, line: &str, expected: Result<Door, u16>| {
-            let speaks = Speaks::Only(Revision::R2025_11_25);
-            assert_eq!(door(shape, speaks, &request(line, &[])), expected, "{shape:?} {line}");
+    fn every_shape_has_its_routes() {
+        let check = |shape: Shape, line: &str, expected: Result<Route, u16>| {
+            let revisions = SupportedRevisions::Only(Revision::R2025_11_25);
+            assert_eq!(route(shape, revisions, &request(line, &[])), expected, "{shape:?} {line}");
         };
-        check(Shape::Stateless, "POST /mcp", Ok(Door::Message));
+        check(Shape::Stateless, "POST /mcp", Ok(Route::Message));
         check(Shape::Stateless, "GET /mcp", Err(405));
         check(Shape::Stateless, "DELETE /mcp", Err(405));
         check(Shape::Stateless, "POST /", Err(404));
-        check(Shape::Session, "POST /mcp/moved", Ok(Door::Message));
-        check(Shape::Session, "GET /mcp", Ok(Door::Stream));
-        check(Shape::Session, "DELETE /mcp", Ok(Door::Farewell));
+        check(Shape::Session, "POST /mcp/moved", Ok(Route::Message));
+        check(Shape::Session, "GET /mcp", Ok(Route::Stream));
+        check(Shape::Session, "DELETE /mcp", Ok(Route::EndSession));
         check(Shape::Session, "PUT /mcp", Err(405));
         check(Shape::Session, "GET /sse", Err(404));
-        check(Shape::Sse, "GET /mcp", Ok(Door::OldStream));
-        check(Shape::Sse, "GET /sse", Ok(Door::OldStream));
-        check(Shape::Sse, "POST /messages", Ok(Door::OldMessage));
+        check(Shape::Sse, "GET /mcp", Ok(Route::Sse2024Stream));
+        check(Shape::Sse, "GET /sse", Ok(Route::Sse2024Stream));
+        check(Shape::Sse, "POST /messages", Ok(Route::Sse2024Message));
         check(Shape::Sse, "POST /mcp", Err(405));
     }
 
     #[test]
-    fn a_dual_server_tells_the_eras_apart() {
+    fn dual_server_detects_the_era() {
         let check = |method: &str, headers: &[(&str, &str)], expected: Era| {
             let text = format!(r#"{{"id":1,"method":"{method}"}}"#);
             let message: Incoming<'_> = serde_json::from_str(&text).expect("a message");
             let request = request("POST /mcp", headers);
-            assert_eq!(era_of(Shape::Dual, Speaks::Dual, &request, &message), expected);
+            assert_eq!(
+                era_for(Shape::Dual, SupportedRevisions::Dual, &request, &message),
+                expected
+            );
         };
         check("initialize", &[], Era::LegacySession);
         check("tools/list", &[("mcp-session-id", "a")], Era::LegacySession);

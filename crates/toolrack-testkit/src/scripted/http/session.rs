@@ -1,17 +1,17 @@
-//! The sessions of a stateful server, and the streams of each.
+//! HTTP sessions and their streams.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::response::Reply;
-use super::response_stream::{Dress, Replies, Stream};
-use crate::message_sink::Outlet;
-use crate::plan::scatter;
+use super::response::HttpResponse;
+use super::response_stream::{ReplyMode, ResponseStream, StreamFormat};
+use crate::message_sink::MessageSink;
+use crate::plan::splitmix64;
 use crate::scripted::client::Client;
 
-/// So many streams of a session can be taken up again.
+/// Streams per session that can be resumed.
 const MAX_STREAMS: usize = 1024;
 
 #[derive(Debug, Default)]
@@ -24,22 +24,22 @@ pub(in crate::scripted) struct Sessions {
 pub(super) struct Session {
     pub(super) id: String,
     pub(super) client: Arc<Client>,
-    /// The stream that a GET opens; it is there before and after.
-    pub(super) main: Arc<Stream>,
-    streams: Mutex<BTreeMap<u64, Arc<Stream>>>,
+    /// The GET stream; it exists even while disconnected.
+    pub(super) get_stream: Arc<ResponseStream>,
+    streams: Mutex<BTreeMap<u64, Arc<ResponseStream>>>,
     n_streams: AtomicU64,
 }
 
 impl Sessions {
-    /// A new session whose unasked messages are dressed so, on a stream that is always one.
-    pub(super) fn create(&self, dress: Dress) -> Arc<Session> {
-        let dress = Dress { replies: Replies::Sse, ..dress };
-        let main = Stream::new(dress, None, None);
-        let outlet: Arc<dyn Outlet> = Arc::<Stream>::clone(&main);
+    /// Creates a session whose GET stream has this format.
+    pub(super) fn create(&self, stream_format: StreamFormat) -> Arc<Session> {
+        let stream_format = StreamFormat { reply_mode: ReplyMode::Sse, ..stream_format };
+        let get_stream = ResponseStream::new(stream_format, None, None);
+        let sink: Arc<dyn MessageSink> = Arc::<ResponseStream>::clone(&get_stream);
         let session = Arc::new(Session {
             id: self.fresh_id(),
-            client: Client::new(outlet),
-            main,
+            client: Client::new(sink),
+            get_stream,
             streams: Mutex::default(),
             n_streams: AtomicU64::new(0),
         });
@@ -55,33 +55,37 @@ impl Sessions {
         lock(&self.table).remove(id)
     }
 
-    /// Forgets every session, as a restart does, and says how many there were.
+    /// Removes every session, as a restart does, and returns how many there were.
     pub(in crate::scripted) fn forget(&self) -> usize {
         let forgotten = std::mem::take(&mut *lock(&self.table));
         for session in forgotten.values() {
-            session.main.break_off();
+            session.get_stream.close_connection();
         }
         forgotten.len()
     }
 
-    /// An id that no other server, and no earlier run of this one, has given.
+    /// A unique id, also across servers and restarts.
     fn fresh_id(&self) -> String {
         let made = self.made.fetch_add(1, Ordering::Relaxed);
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let time = u64::try_from(since & u128::from(u64::MAX)).unwrap_or_default();
-        let unique = scatter(time ^ u64::from(std::process::id()).rotate_left(40));
-        format!("{unique:016x}{:016x}", scatter(unique ^ made))
+        let unique = splitmix64(time ^ u64::from(std::process::id()).rotate_left(40));
+        format!("{unique:016x}{:016x}", splitmix64(unique ^ made))
     }
 }
 
 impl Session {
-    /// The stream for the reply to one request.
-    pub(super) fn reply_stream(&self, mut dress: Dress, reply: &Arc<Reply>) -> Arc<Stream> {
+    /// Creates the stream for the response to one request.
+    pub(super) fn reply_stream(
+        &self,
+        mut stream_format: StreamFormat,
+        response: &Arc<HttpResponse>,
+    ) -> Arc<ResponseStream> {
         let number = self.n_streams.fetch_add(1, Ordering::Relaxed) + 1;
-        dress.number = dress.number.map(|_| number);
-        let aside: Arc<dyn Outlet> = Arc::<Stream>::clone(&self.main);
-        let stream = Stream::new(dress, Some(Arc::clone(reply)), Some(aside));
-        if dress.number.is_some() {
+        stream_format.number = stream_format.number.map(|_| number);
+        let fallback: Arc<dyn MessageSink> = Arc::<ResponseStream>::clone(&self.get_stream);
+        let stream = ResponseStream::new(stream_format, Some(Arc::clone(response)), Some(fallback));
+        if stream_format.number.is_some() {
             let mut streams = lock(&self.streams);
             streams.insert(number, Arc::clone(&stream));
             if streams.len() > MAX_STREAMS {
@@ -91,14 +95,14 @@ impl Session {
         stream
     }
 
-    /// The stream that an event id belongs to, and the number of the event.
-    pub(super) fn find(&self, event_id: &str) -> Option<(Arc<Stream>, u64)> {
+    /// Finds the stream of an event id, and the number of the event.
+    pub(super) fn find(&self, event_id: &str) -> Option<(Arc<ResponseStream>, u64)> {
         let (stream, event) = event_id.split_once('-')?;
         let (stream, event): (u64, u64) = (stream.parse().ok()?, event.parse().ok()?);
-        if self.main.number() == Some(stream) {
-            return Some((Arc::clone(&self.main), event));
+        if self.get_stream.number() == Some(stream) {
+            return Some((Arc::clone(&self.get_stream), event));
         }
-        lock(&self.streams).get(&stream).map(|value| (Arc::clone(value), event))
+        lock(&self.streams).get(&stream).map(|found| (Arc::clone(found), event))
     }
 }
 
