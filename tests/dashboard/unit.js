@@ -222,7 +222,7 @@ test("every phase has a label and an action", () => {
   check("backing-off", true, ["Crash loop", "bad", "restart"], { retry_in_ms: 3000, is_crash_looping: true });
   check("failed", true, ["Failed", "bad", "restart"]);
   check("disconnected", true, ["Stopped", "off", "start"]);
-  check("handshake", true, ["Connecting", "busy", "stop"]);
+  check("connecting", true, ["Connecting", "busy", "stop"]);
   check("connecting", true, ["Connecting", "busy", "stop"]);
 });
 

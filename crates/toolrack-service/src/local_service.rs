@@ -150,7 +150,7 @@ impl fmt::Debug for ServiceOptions {
 /// A tool call for [`LocalService::call`].
 #[derive(Debug)]
 pub struct ToolCall<'a> {
-    /// Number of the call in events, from [`McpManager::reserve_call`].
+    /// Number of the call in events, from [`McpManager::reserve_call_id`].
     pub number: u64,
     /// The tool.
     pub tool: CallTarget<'a>,

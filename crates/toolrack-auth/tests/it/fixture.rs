@@ -10,7 +10,7 @@ use toolrack_auth::{
     AuthSettings, Authorizer, Browser, MemoryTokenStore, PreRegisteredClient, Secret,
     SystemBrowser, TokenStore,
 };
-use toolrack_testkit::oauth::{Fault, OAuthPlan, OAuthServer, Role, Seen, visit};
+use toolrack_testkit::oauth::{Fault, OAuthPlan, OAuthServer, Role, RecordedRequest, follow_redirects};
 use toolrack_transport::{
     AuthChallenge, AuthError, Authorization, CachedCredential, Credentials as _,
 };
@@ -53,12 +53,12 @@ impl Fixture {
     }
 
     /// Every request for a path, to any role.
-    pub(crate) fn requests_to(&self, path: &str) -> Vec<Seen> {
-        self.server.seen().into_iter().filter(|request| request.path == path).collect()
+    pub(crate) fn requests_to(&self, path: &str) -> Vec<RecordedRequest> {
+        self.server.requests().into_iter().filter(|request| request.path == path).collect()
     }
 
-    pub(crate) fn requests_at(&self, role: Role) -> Vec<Seen> {
-        self.server.seen().into_iter().filter(|request| request.role == role).collect()
+    pub(crate) fn requests_at(&self, role: Role) -> Vec<RecordedRequest> {
+        self.server.requests().into_iter().filter(|request| request.role == role).collect()
     }
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn test_browser(pages: &Pages, timeout_after: Duration) -> SystemBrow
     let opener = move |url: &Url| {
         let (url, pages) = (url.to_string(), Arc::clone(&pages));
         thread::spawn(move || {
-            let page = visit(&url).unwrap_or_default();
+            let page = follow_redirects(&url).unwrap_or_default();
             pages.lock().unwrap().push(page);
         });
         Ok(())

@@ -1,7 +1,7 @@
 //! Every kind of discovery, registration and client that a server may have.
 
 use toolrack_auth::{AuthSettings, LoginStatus, PastedRedirect};
-use toolrack_testkit::oauth::{Fault, OAuthPlan, Role, visit};
+use toolrack_testkit::oauth::{Fault, OAuthPlan, Role, follow_redirects};
 use toolrack_transport::Credentials as _;
 use url::Url;
 
@@ -155,7 +155,7 @@ async fn redirect_can_be_pasted() {
 
 /// Target of the first redirect.
 fn first_hop(url: &str) -> String {
-    let failed = visit(url).err();
+    let failed = follow_redirects(url).err();
     assert!(failed.is_some(), "a process serves the redirect");
     let (_, answer) = toolrack_testkit::oauth::get(url).unwrap();
     let line = answer.lines().find(|line| line.starts_with("location: ")).unwrap();

@@ -3,14 +3,14 @@
 use std::fmt::Write as _;
 
 use toolrack_auth::AuthSettings;
-use toolrack_testkit::Eavesdropper;
+use toolrack_testkit::LogCapture;
 use toolrack_testkit::oauth::{Fault, OAuthPlan};
 
 use crate::fixture::{Fixture, call, plan, pre_registered};
 
 #[tokio::test]
 async fn no_secret_is_shown() {
-    let logged = Eavesdropper::default();
+    let logged = LogCapture::default();
     let _listening = tracing::subscriber::set_default(logged.clone());
     let mut output = String::new();
     let own = OAuthPlan {
@@ -39,7 +39,7 @@ async fn no_secret_is_shown() {
         }
         write!(output, "{:?} {:?} ", fixture.authorizer.status().await, fixture.store).unwrap();
         output.push_str(&fixture.pages.lock().unwrap().concat());
-        for seen in fixture.server.seen() {
+        for seen in fixture.server.requests() {
             let in_url = seen.method == "GET"
                 && seen.pairs.iter().any(|(name, value)| {
                     // A client id is not a secret.
@@ -48,7 +48,7 @@ async fn no_secret_is_shown() {
             assert!(!in_url, "{seen:?}");
         }
     }
-    output.push_str(&logged.heard());
+    output.push_str(&logged.text());
     assert!(output.len() > 1_000, "nothing was shown: {output}");
     // Client ids are public, but the test server puts `s3cret` into them too.
     let output = output.replace("client-s3cret", "client");

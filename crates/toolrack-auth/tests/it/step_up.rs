@@ -54,7 +54,7 @@ async fn new_issuer_gets_a_new_registration_and_no_old_secrets() {
     let fixture = Fixture::new(&[]);
     fixture.call("tools/list").await.unwrap();
     let old = fixture.requests_to("/authorize")[0].get("client_id").unwrap().to_owned();
-    fixture.server.begin(Fault::Migrated);
+    fixture.server.add_fault(Fault::Migrated);
     fixture.call("tools/list").await.unwrap();
     let stats = fixture.server.stats();
     assert_eq!((stats.registrations, stats.logins), (2, 2));
@@ -63,7 +63,7 @@ async fn new_issuer_gets_a_new_registration_and_no_old_secrets() {
         assert!(!text.contains(&old) && !text.contains("refresh-s3cret"), "{text}");
     }
     // And back: the first registration is still valid there.
-    fixture.server.mend(Fault::Migrated);
+    fixture.server.remove_fault(Fault::Migrated);
     fixture.call("tools/list").await.unwrap();
 }
 
@@ -72,7 +72,7 @@ async fn client_of_one_issuer_is_not_sent_to_another() {
     let own = || OAuthPlan { clients: vec![("me".to_owned(), "pw".to_owned())], ..plan(&[]) };
     let fixture = Fixture::with(own(), pre_registered("me", "pw", None));
     fixture.call("tools/list").await.unwrap();
-    fixture.server.begin(Fault::Migrated);
+    fixture.server.add_fault(Fault::Migrated);
     let error = fixture.call("tools/list").await.unwrap_err();
     assert_eq!(kind(&error), "untrusted");
     let requests = fixture.requests_at(Role::Second);
@@ -94,7 +94,7 @@ async fn client_metadata_document_works_at_a_new_issuer() {
     let settings = AuthSettings { client_metadata_url: Some(id), ..AuthSettings::default() };
     let fixture = Fixture::with(plan(&[Fault::Documents]), settings);
     fixture.call("tools/list").await.unwrap();
-    fixture.server.begin(Fault::Migrated);
+    fixture.server.add_fault(Fault::Migrated);
     fixture.call("tools/list").await.unwrap();
     let stats = fixture.server.stats();
     assert_eq!((stats.registrations, stats.logins), (0, 2));

@@ -48,9 +48,9 @@ async fn temporary_refresh_error_keeps_the_login() {
     let fixture = Fixture::new(&[]);
     fixture.call("tools/list").await.unwrap();
     fixture.server.expire_all();
-    fixture.server.begin(Fault::RefreshDown);
+    fixture.server.add_fault(Fault::RefreshDown);
     assert_eq!(kind(&fixture.call("tools/list").await.unwrap_err()), "unreachable");
-    fixture.server.mend(Fault::RefreshDown);
+    fixture.server.remove_fault(Fault::RefreshDown);
     fixture.call("tools/list").await.unwrap();
     let stats = fixture.server.stats();
     assert_eq!((stats.refreshes, stats.logins), (1, 1));
@@ -130,7 +130,7 @@ async fn no_token_is_sent_before_a_challenge() {
     assert_eq!(fixture.authorizer.cached(), CachedCredential::Obtain);
     assert_eq!(fixture.authorizer.obtain().await, Ok(None));
     assert_eq!(fixture.authorizer.cached(), CachedCredential::None);
-    assert_eq!(fixture.server.seen(), []);
+    assert_eq!(fixture.server.requests(), []);
 }
 
 #[tokio::test]

@@ -29,7 +29,7 @@ async fn call_twice(
     call(&server.url(), &authorizer, "tools/list").await?;
     server.expire_all();
     call(&server.url(), &authorizer, "tools/list").await?;
-    Ok(server.stats().without_person)
+    Ok(server.stats().non_interactive)
 }
 
 #[tokio::test]
@@ -38,7 +38,7 @@ async fn client_credentials_with_secret() {
     let settings = AuthSettings { grant, ..pre_registered("me", "pw", None) };
     let server = OAuthServer::start(plan_with_client(&[])).unwrap();
     assert_eq!(call_twice(&server, settings.clone()).await, Ok(2));
-    let seen = server.seen();
+    let seen = server.requests();
     let requests_to: Vec<_> = seen.iter().filter(|request| request.path == "/token").collect();
     assert_eq!(requests_to[0].get("scope"), Some("mcp:basic"));
     assert_eq!(requests_to[0].get("resource"), Some(server.url().as_str()));
@@ -46,7 +46,7 @@ async fn client_credentials_with_secret() {
 
     let server = OAuthServer::start(plan_with_client(&[Fault::SignedOnly])).unwrap();
     assert_eq!(kind(&call_twice(&server, settings).await.unwrap_err()), "refused");
-    assert_eq!(server.stats().without_person, 0);
+    assert_eq!(server.stats().non_interactive, 0);
 }
 
 #[tokio::test]
@@ -68,7 +68,7 @@ async fn client_credentials_with_private_key_jwt() {
     };
     let server = OAuthServer::start(signed()).unwrap();
     assert_eq!(call_twice(&server, settings(Audience::Issuer)).await, Ok(2));
-    let seen = server.seen();
+    let seen = server.requests();
     let token = seen.iter().find(|request| request.path == "/token").unwrap();
     assert_eq!((token.get("client_id"), token.authorization.as_deref()), (None, None));
 
@@ -81,7 +81,7 @@ async fn client_credentials_with_private_key_jwt() {
 async fn enterprise_managed_authorization() {
     let settings = |server: &OAuthServer| {
         let identity_provider = IdentityProvider {
-            token_endpoint: Url::parse(&server.provider()).unwrap(),
+            token_endpoint: Url::parse(&server.idp_token_endpoint()).unwrap(),
             client_id: "company".to_owned(),
             client_secret: None,
             id_token: Arc::new(Secret::new("id-token-s3cret")),
@@ -93,14 +93,14 @@ async fn enterprise_managed_authorization() {
     };
     let server = OAuthServer::start(plan_with_client(&[])).unwrap();
     assert_eq!(call_twice(&server, settings(&server)).await, Ok(2));
-    let seen = server.seen();
+    let seen = server.requests();
     assert!(seen.iter().all(|request| request.path != "/authorize" && request.path != "/register"));
     let exchange = seen.iter().find(|request| request.path == "/idp/token").unwrap();
     assert_eq!(exchange.get("client_id"), Some("company"));
 
     let server = OAuthServer::start(plan_with_client(&[Fault::ExchangeOther])).unwrap();
     assert_eq!(kind(&call_twice(&server, settings(&server)).await.unwrap_err()), "untrusted");
-    assert_eq!(server.stats().without_person, 0);
+    assert_eq!(server.stats().non_interactive, 0);
 }
 
 #[tokio::test]
@@ -111,7 +111,7 @@ async fn client_credentials_are_not_sent_to_a_new_issuer() {
     let store: Arc<dyn TokenStore> = Arc::new(MemoryTokenStore::new());
     let authorizer = authorizer(&server, settings, &store, None);
     call(&server.url(), &authorizer, "tools/list").await.unwrap();
-    server.begin(Fault::Migrated);
+    server.add_fault(Fault::Migrated);
     let error = call(&server.url(), &authorizer, "tools/list").await.unwrap_err();
     assert_eq!(kind(&error), "untrusted");
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use toolrack_client::{CallOptions, McpClient};
 use toolrack_config::{EnvValue, McpServerConfig, McpTransport};
-use toolrack_manager::{McpConnection, McpManager, RackBuilder};
+use toolrack_manager::{McpConnection, McpManager, ManagerBuilder};
 use toolrack_stdio::{Guardian, StdioOptions};
 
 use super::toolrack::{call_raw, call_text};
@@ -57,7 +57,7 @@ pub(crate) fn configs(
 }
 
 /// Builder with a timeout that is long enough to start many servers on a busy machine.
-pub(crate) fn builder() -> RackBuilder {
+pub(crate) fn builder() -> ManagerBuilder {
     McpManager::builder().ready_wait(READY_TIMEOUT)
 }
 

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use toolrack_testkit::oauth::{OAuthPlan, OAuthServer};
-use toolrack_testkit::{Kept, eventually};
+use toolrack_testkit::{ChildGuard, eventually};
 
 use crate::fixture::{Fixture, LONG};
 use crate::pty::Pty;
@@ -97,7 +97,7 @@ fn logs_follow_a_server_of_another_process() {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let mut output = child.stdout.take().unwrap();
     // Stopped at the end of the test.
-    let _kept = Kept::new(child);
+    let _kept = ChildGuard::new(child);
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
         let mut some = [0; 1024];

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use toolrack_testkit::{HttpServer, HttpServerKind, Kept, eventually, program};
+use toolrack_testkit::{HttpServer, HttpServerKind, ChildGuard, eventually, program};
 
 use crate::fixture::{Fixture, LONG, Outcome, outcome};
 
@@ -58,7 +58,7 @@ fn concurrent_starts_share_one_daemon() {
     let log = std::fs::metadata(fixture.path().join("home/daemon.log")).unwrap();
     assert_eq!(log.permissions().mode() & 0o777, 0o600);
     run(&fixture, &["daemon", "stop"]);
-    fixture.marker.assert_nobody_left(Duration::ZERO);
+    fixture.marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn warm_call_starts_no_process() {
     assert!(processes(&before).is_u64(), "{before}");
     assert_eq!(processes(&before), processes(&server(&fixture)));
     run(&fixture, &["daemon", "stop"]);
-    fixture.marker.assert_nobody_left(Duration::ZERO);
+    fixture.marker.assert_no_processes_left(Duration::ZERO);
 }
 
 /// A counter of the daemon's metrics.
@@ -115,7 +115,7 @@ fn missing_program_is_not_restarted_in_a_loop() {
     let n_restarts = metric(&fixture, "toolrack_server_restarts_total");
     assert!(n_restarts < 10, "{n_restarts} restarts for one order");
     run(&fixture, &["daemon", "stop"]);
-    fixture.marker.assert_nobody_left(Duration::ZERO);
+    fixture.marker.assert_no_processes_left(Duration::ZERO);
 }
 
 /// Status line of a dashboard login with this code.
@@ -165,7 +165,7 @@ fn dashboard_link_is_single_use() {
     assert!(!file.exists(), "a page that was used is left");
     assert_eq!(log_in(port, code), "HTTP/1.1 401 Unauthorized");
     run(&fixture, &["daemon", "stop"]);
-    fixture.marker.assert_nobody_left(Duration::ZERO);
+    fixture.marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn killed_daemon_leaves_no_process() {
         run(&fixture, &["daemon", "start"]);
         run(&fixture, &["call", "demo.greet", "name=Ada"]);
         signal(pid(&fixture), Signal::KILL);
-        fixture.marker.assert_nobody_left(LONG);
+        fixture.marker.assert_no_processes_left(LONG);
         assert_eq!(fixture.run(&["daemon", "status"]).status.code(), Some(4));
     }
     // Commands work without a daemon, too.
@@ -187,7 +187,7 @@ fn killed_daemon_leaves_no_process() {
 fn stubborn_daemon(fixture: &Fixture) -> Child {
     use std::fmt::Write as _;
     let server = program("scripted-server").display().to_string();
-    let (variable, value) = fixture.marker.pair();
+    let (variable, value) = fixture.marker.env_var();
     let mut config = String::new();
     for n in 0..N_STUBBORN {
         write!(
@@ -213,10 +213,10 @@ fn second_signal_stops_stubborn_servers_at_once() {
     let child = stubborn_daemon(&fixture);
     let started = now();
     signal(child.id(), Signal::TERM);
-    let (status, ..) = Kept::new(child).output(LONG).unwrap();
+    let (status, ..) = ChildGuard::new(child).wait_with_output(LONG).unwrap();
     println!("one signal: {:?}", started.elapsed());
     assert_eq!(status.code(), Some(0));
-    fixture.marker.assert_nobody_left(Duration::ZERO);
+    fixture.marker.assert_no_processes_left(Duration::ZERO);
 
     let child = stubborn_daemon(&fixture);
     let pid = child.id();
@@ -227,10 +227,10 @@ fn second_signal_stops_stubborn_servers_at_once() {
     });
     let started = now();
     signal(pid, Signal::INT);
-    let (status, ..) = Kept::new(child).output(LONG).unwrap();
+    let (status, ..) = ChildGuard::new(child).wait_with_output(LONG).unwrap();
     println!("two signals: {:?}", started.elapsed());
     assert_eq!(status.code(), Some(130));
-    fixture.marker.assert_nobody_left(LONG);
+    fixture.marker.assert_no_processes_left(LONG);
 }
 
 #[test]
@@ -253,5 +253,5 @@ fn lost_server_fails_alike_with_and_without_daemon() {
         assert!(!outcome.stderr.contains("refused the call"), "{asked:?} {outcome:?}");
     }
     run(&fixture, &["daemon", "stop"]);
-    fixture.marker.assert_nobody_left(Duration::ZERO);
+    fixture.marker.assert_no_processes_left(Duration::ZERO);
 }

@@ -10,7 +10,7 @@ use toolrack_testkit::Marker;
 fn toolrack(marker: &Marker, args: &[&str]) -> Command {
     #[expect(clippy::disallowed_methods, reason = "the program under test")]
     let mut command = Command::new(env!("CARGO_BIN_EXE_toolrack"));
-    let (name, value) = marker.pair();
+    let (name, value) = marker.env_var();
     command.args(args).env(name, value).stdin(Stdio::null());
     command
 }
@@ -56,7 +56,7 @@ fn demo_calls_tools_and_leaves_no_process() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), DEMO);
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
     assert_eq!(output.status.code(), Some(0));
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn ctrl_c_stops_the_program_and_its_server() {
     let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     kill_process(pid, Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    marker.assert_nobody_left(Duration::from_secs(2));
+    marker.assert_no_processes_left(Duration::from_secs(2));
 }
 
 #[test]
@@ -106,5 +106,5 @@ fn closed_pipe_is_not_an_error() {
     let mut child = toolrack(&marker, &["demo"]).stdout(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    marker.assert_nobody_left(Duration::from_secs(1));
+    marker.assert_no_processes_left(Duration::from_secs(1));
 }

@@ -7,7 +7,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use toolrack_testkit::{Kept, Marker, program};
+use toolrack_testkit::{ChildGuard, Marker, program};
 
 /// Long enough for a busy machine.
 pub(crate) const LONG: Duration = Duration::from_mins(1);
@@ -48,7 +48,7 @@ impl Fixture {
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         #[expect(clippy::disallowed_methods, reason = "the program under test")]
         let mut command = Command::new(program);
-        let (name, value) = self.marker.pair();
+        let (name, value) = self.marker.env_var();
         command
             .env_clear()
             .env("PATH", path())
@@ -87,7 +87,7 @@ impl Fixture {
 /// Runs a command to completion.
 pub(crate) fn outcome(mut command: Command) -> Outcome {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let (status, stdout, stderr) = Kept::new(child).output(LONG).unwrap();
+    let (status, stdout, stderr) = ChildGuard::new(child).wait_with_output(LONG).unwrap();
     Outcome { status, stdout, stderr }
 }
 

@@ -55,7 +55,7 @@ fn play(written: &str) -> String {
             played.push_str(&answer(&fixture, typed));
         }
     }
-    fixture.marker.assert_nobody_left(crate::fixture::LONG);
+    fixture.marker.assert_no_processes_left(crate::fixture::LONG);
     played
 }
 

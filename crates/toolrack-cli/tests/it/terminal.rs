@@ -55,7 +55,7 @@ fn ctrl_c_sends_a_cancellation() {
     eventually(LONG, "the cancellation in the journal", || {
         Journal::read(&journal).unwrap().cancellations("n1") == 1
     });
-    fixture.marker.assert_nobody_left(LONG);
+    fixture.marker.assert_no_processes_left(LONG);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn second_ctrl_c_exits_immediately() {
     let (code, text) = pty.end(LONG);
     assert_eq!(code, 130, "{text}");
     assert!(text.contains("error: interrupted twice"), "{text}");
-    fixture.marker.assert_nobody_left(LONG);
+    fixture.marker.assert_no_processes_left(LONG);
 }
 
 #[track_caller]

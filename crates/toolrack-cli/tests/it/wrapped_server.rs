@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use toolrack_testkit::Kept;
+use toolrack_testkit::ChildGuard;
 
 use crate::fixture::{Fixture, LONG};
 
@@ -29,7 +29,7 @@ fn check(plan: &str) {
 
 fn call_once(plan: &str) {
     let fixture = Fixture::new();
-    let (name, value) = fixture.marker.pair();
+    let (name, value) = fixture.marker.env_var();
     let mark = format!("{name}={value}");
     let script = format!("sh -c 'sleep 300 & exec scripted-server --plan \"{plan}\"'; true");
     let mut command = fixture.toolrack(&[
@@ -48,11 +48,11 @@ fn call_once(plan: &str) {
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut answer).unwrap();
     assert_eq!(answer, "hello\n");
     let answered = now();
-    let (status, ..) = Kept::new(child).output(LONG).unwrap();
+    let (status, ..) = ChildGuard::new(child).wait_with_output(LONG).unwrap();
     let took = answered.elapsed();
     assert!(took < SOON, "{took:?} after the answer");
     assert_eq!(status.code(), Some(0));
-    fixture.marker.assert_nobody_left(Duration::ZERO);
+    fixture.marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[expect(clippy::disallowed_methods, reason = "another program's time cannot be paused")]

@@ -12,7 +12,7 @@ const STARTUP: Duration = Duration::from_secs(3);
 /// Connects and compares the error with its causes, joined by colons.
 async fn check(command: &str, args: &[&str], expected: &str) {
     let marker = Marker::new();
-    let (name, value) = marker.pair();
+    let (name, value) = marker.env_var();
     let server = McpServerDef {
         command: command.to_owned(),
         args: args.iter().map(|arg| (*arg).to_owned()).collect(),
@@ -21,7 +21,7 @@ async fn check(command: &str, args: &[&str], expected: &str) {
     };
     let text = failure(server).await;
     assert_eq!(text, expected);
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 async fn failure(server: McpServerDef) -> String {

@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Starts the server, or returns `None` if it is not installed.
 fn start(test: &str, kind: HttpServerKind) -> Option<HttpServer> {
-    if let Some(reason) = kind.missing() {
+    if let Some(reason) = kind.unavailable_reason() {
         skipped(test, &reason);
         return None;
     }

@@ -55,7 +55,7 @@ async fn connect_with(
     mut server: McpServerDef,
     marker: &Marker,
 ) -> McpClient {
-    let (name, value) = marker.pair();
+    let (name, value) = marker.env_var();
     server.env.insert(name.to_owned(), value.to_owned());
     let guardian = Guardian::Program(toolrack_testkit::program("toolrack-guard"));
     let options = StdioOptions { guardian, ..StdioOptions::default() };
@@ -67,7 +67,7 @@ async fn shutdown(client: McpClient, marker: &Marker) {
     let started = Instant::now();
     client.shutdown().await;
     assert!(started.elapsed() < Duration::from_secs(6), "{:?}", started.elapsed());
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 fn names(client: &McpClient) -> Vec<String> {

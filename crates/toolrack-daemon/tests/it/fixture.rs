@@ -45,7 +45,7 @@ impl Fixture {
 
     /// The config of a scripted server.
     pub(crate) fn scripted(&self, name: &str, args: &[&str]) -> Value {
-        let (variable, value) = self.marker.pair();
+        let (variable, value) = self.marker.env_var();
         json!({
             "name": name,
             "package": { "package_type": "binary", "identifier": program("scripted-server") },
@@ -58,7 +58,7 @@ impl Fixture {
     /// Shuts the daemon down and asserts that no process and no socket is left.
     pub(crate) async fn shutdown(&self, daemon: Daemon) {
         daemon.shutdown().await;
-        self.marker.assert_nobody_left(Duration::ZERO);
+        self.marker.assert_no_processes_left(Duration::ZERO);
         assert!(!self.home().run_dir().join("daemon.sock").exists());
     }
 }

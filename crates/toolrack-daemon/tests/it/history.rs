@@ -86,5 +86,5 @@ async fn full_disk_does_not_affect_calls() {
     drop(file);
     eventually("all calls are recorded", async || n_calls(&client).await == 301).await;
     daemon.shutdown().await;
-    fixture.marker.assert_nobody_left(Duration::ZERO);
+    fixture.marker.assert_no_processes_left(Duration::ZERO);
 }

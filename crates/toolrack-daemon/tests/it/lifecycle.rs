@@ -205,7 +205,7 @@ async fn sigkill_leaves_no_orphans_and_a_consistent_home() {
         n_before = n_calls().await;
         process.signal(Signal::KILL);
         drop(process);
-        fixture.marker.assert_nobody_left(Duration::from_secs(5));
+        fixture.marker.assert_no_processes_left(Duration::from_secs(5));
         load.join_all().await;
         let text = std::fs::read_to_string(fixture.home().config_file()).unwrap();
         assert_eq!(text.matches("[[defaults.mcp]]").count(), 3, "{text}");
@@ -225,7 +225,7 @@ async fn first_signal_shuts_down_gracefully_and_second_forces_exit() {
     let (status, process) = tokio::time::timeout(LONG, status).await.unwrap().unwrap().unwrap();
     assert!(status.success(), "{status}");
     drop(process);
-    fixture.marker.assert_nobody_left(Duration::ZERO);
+    fixture.marker.assert_no_processes_left(Duration::ZERO);
 
     let mut process = Process::start(&fixture);
     process.client.wait_for_state("deaf", "running").await;
@@ -240,5 +240,5 @@ async fn first_signal_shuts_down_gracefully_and_second_forces_exit() {
         tokio::task::spawn_blocking(move || process.child.wait().map(|status| (status, process)));
     let (_, process) = tokio::time::timeout(LONG, status).await.unwrap().unwrap().unwrap();
     drop(process);
-    fixture.marker.assert_nobody_left(Duration::from_secs(5));
+    fixture.marker.assert_no_processes_left(Duration::from_secs(5));
 }

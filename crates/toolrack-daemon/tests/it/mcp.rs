@@ -118,7 +118,7 @@ async fn agent_endpoint_serves_its_own_servers() {
 fn agent_config(fixture: &Fixture) -> String {
     let document = fixture.scripted("mine", &[]);
     let command = document["package"]["identifier"].as_str().unwrap().to_owned();
-    let (variable, value) = fixture.marker.pair();
+    let (variable, value) = fixture.marker.env_var();
     format!(
         "\n[[agents]]\nid = \"main\"\n[[agents.mcp]]\nname = \"mine\"\ncommand = {command:?}\n\
          env = {{ {variable} = {value:?} }}\n"

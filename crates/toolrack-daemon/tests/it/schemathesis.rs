@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use toolrack_testkit::{Kept, program, skipped};
+use toolrack_testkit::{ChildGuard, program, skipped};
 
 use crate::fixture::{Client, Fixture};
 
@@ -36,10 +36,10 @@ fn daemon_program() -> PathBuf {
 
 /// A daemon process with an empty `PATH`.
 #[expect(clippy::disallowed_methods, reason = "the daemon needs an environment of its own")]
-fn start_daemon(fixture: &Fixture) -> (Kept, Client) {
+fn start_daemon(fixture: &Fixture) -> (ChildGuard, Client) {
     let empty = fixture.dir.path().join("empty");
     std::fs::DirBuilder::new().create(&empty).unwrap();
-    let (variable, value) = fixture.marker.pair();
+    let (variable, value) = fixture.marker.env_var();
     let mut child = Command::new(daemon_program())
         .arg(fixture.dir.path())
         .env_clear()
@@ -53,7 +53,7 @@ fn start_daemon(fixture: &Fixture) -> (Kept, Client) {
         .unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let kept = Kept::new(child);
+    let kept = ChildGuard::new(child);
     let addr = line.split_whitespace().nth(2).and_then(|addr| addr.parse().ok());
     let token = std::fs::read_to_string(toolrack_daemon::token_file(&fixture.home())).unwrap();
     (kept, Client { addr: addr.unwrap_or_else(|| panic!("{line}")), token })
@@ -83,7 +83,7 @@ fn schemathesis(fixture: &Fixture, client: &Client, one: &str, spare: &str) -> (
         .stderr(output)
         .spawn()
         .unwrap();
-    let ended = Kept::new(child).output(TIMEOUT);
+    let ended = ChildGuard::new(child).wait_with_output(TIMEOUT);
     let log = std::fs::read_to_string(log).unwrap_or_default();
     (ended.is_ok_and(|(status, ..)| status.success()), log)
 }
@@ -113,7 +113,7 @@ async fn random_requests_match_the_openapi_document() {
     assert_eq!(client.post("/api/calls", call).await["text"], "still here");
 
     client.request("POST", "/api/daemon/stop", Some(Value::Null)).await;
-    let (status, ..) = tokio::task::block_in_place(|| daemon.output(TIMEOUT)).unwrap();
+    let (status, ..) = tokio::task::block_in_place(|| daemon.wait_with_output(TIMEOUT)).unwrap();
     assert!(status.success(), "{status}");
-    fixture.marker.assert_nobody_left(Duration::ZERO);
+    fixture.marker.assert_no_processes_left(Duration::ZERO);
 }

@@ -56,7 +56,7 @@ async fn server_is_started_stopped_and_toggled() {
         state
     };
     assert_eq!(act("stop").await, "stopped");
-    fixture.marker.assert_nobody_left(std::time::Duration::ZERO);
+    fixture.marker.assert_no_processes_left(std::time::Duration::ZERO);
     assert_eq!(act("start").await, "running");
     let launch =
         async || client.get(&format!("/api/servers/{id}")).await["status"]["launch"].clone();

@@ -19,7 +19,7 @@ use toolrack_mcp::{
     Role, Root, RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
 };
 use toolrack_stdio::{Guardian, StdioOptions};
-use toolrack_testkit::{Event, Journal, eventually_async, program};
+use toolrack_testkit::{JournalEvent, Journal, eventually_async, program};
 use toolrack_transport::BoxFuture;
 
 /// Long enough for a busy machine, short enough for a test.
@@ -186,5 +186,5 @@ pub(crate) async fn eventually(what: &str, mut fact: impl FnMut() -> bool) {
 /// Number of cancelled calls in a server's journal.
 pub(crate) fn n_cancelled(journal: &Path) -> usize {
     let journal = Journal::read(journal).unwrap();
-    journal.records.iter().filter(|record| record.event == Event::Cancelled).count()
+    journal.records.iter().filter(|record| record.event == JournalEvent::Cancelled).count()
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use toolrack_testkit::{Kept, eventually, program, skipped};
+use toolrack_testkit::{ChildGuard, eventually, program, skipped};
 
 /// Each test starts two interpreters and two servers, on a busy machine.
 const TIMEOUT: Duration = Duration::from_mins(2);
@@ -44,7 +44,7 @@ pub(crate) struct Endpoint {
 #[derive(Debug)]
 pub(crate) struct Listening {
     pub(crate) url: String,
-    _program: Kept,
+    _program: ChildGuard,
 }
 
 impl Endpoint {
@@ -71,7 +71,7 @@ impl Endpoint {
         let mut child = start(&program("toolrack-endpoint"), &args);
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let kept = Kept::new(child);
+        let kept = ChildGuard::new(child);
         let url = line.trim().strip_prefix("listening ").expect("the endpoint listens").to_owned();
         Listening { url, _program: kept }
     }
@@ -132,7 +132,7 @@ fn check(test: &str, client: &Client) {
             args.push(mode.as_ref());
             args.extend(transport.iter().map(OsStr::new));
             let (status, stdout, stderr) =
-                Kept::new(start(&client.command[0], &args)).output(TIMEOUT).unwrap();
+                ChildGuard::new(start(&client.command[0], &args)).wait_with_output(TIMEOUT).unwrap();
             assert!(status.success(), "{mode} {transport:?}: {stdout}{stderr}");
             assert!(stdout.contains("done"), "{mode} {transport:?}: {stdout}{stderr}");
             if client.cancels == Cancels::Always {

@@ -19,7 +19,7 @@ async fn connected_manager(args: &[&str], marker: &Marker) -> McpManager {
 
 async fn close(manager: McpManager, marker: &Marker) {
     manager.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]

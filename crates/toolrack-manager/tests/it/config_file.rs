@@ -12,7 +12,7 @@ use crate::real_servers::parse;
 
 /// Text of a config file with servers of these names.
 fn text(marker: &Marker, names: &[&str]) -> String {
-    let (variable, value) = marker.pair();
+    let (variable, value) = marker.env_var();
     let command = program("scripted-server").display().to_string();
     let entry = |name: &&str| {
         format!(
@@ -68,7 +68,7 @@ async fn edits_replacements_and_deletions_are_noticed() {
     assert_eq!(pid(&manager, "a").await, first, "an unchanged server was restarted");
     drop(watch);
     manager.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 /// A config is often a symlink into a dotfiles directory, and the edit happens there.
@@ -83,7 +83,7 @@ async fn symlink_target_is_watched() {
     put(&target, &text(&marker, &["a", "b"]));
     eventually("an edit of the target", || names(&manager) == ["a", "b"]).await;
     manager.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn invalid_edit_is_rejected_and_reported() {
     put(&path, &text(&marker, &["a", "b"]));
     eventually("a good edit", || names(&manager) == ["a", "b"]).await;
     manager.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 /// A hundred edits within a second are applied a few times, and the last one always.
@@ -131,5 +131,5 @@ async fn rapid_edits_are_debounced() {
     }
     assert!((1..=20).contains(&n_applied), "{n_applied} times");
     tokio::time::timeout(LONG, manager.close()).await.unwrap();
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }

@@ -23,7 +23,7 @@ pub(crate) fn scripted(name: &str, marker: &Marker, args: &[&str]) -> McpServerC
 
 /// The same config with the marker in the environment of its process.
 pub(crate) fn marked(mut config: McpServerConfig, marker: &Marker) -> McpServerConfig {
-    let (variable, value) = marker.pair();
+    let (variable, value) = marker.env_var();
     let McpTransport::Stdio { env, .. } = &mut config.transport else {
         panic!("not a stdio server")
     };

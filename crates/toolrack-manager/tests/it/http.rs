@@ -71,7 +71,7 @@ async fn http_and_stdio_servers_work_side_by_side() {
     let log = HttpLog::read(&log).unwrap();
     assert!(log.with_verb("POST").all(|request| format!("{request:?}").contains("t0ken")));
     manager.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 /// A server that requires a login is not retried.

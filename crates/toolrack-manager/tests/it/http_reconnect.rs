@@ -110,7 +110,7 @@ async fn event_stream_detects_the_end_of_an_idle_server() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_real_servers_reconnect() {
     for kind in [HttpServerKind::Everything, HttpServerKind::Mcp1Stateless, HttpServerKind::Mcp2] {
-        if let Some(reason) = kind.missing() {
+        if let Some(reason) = kind.unavailable_reason() {
             skipped(&format!("killed_real_servers_reconnect ({kind:?})"), &reason);
             continue;
         }

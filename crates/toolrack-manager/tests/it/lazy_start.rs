@@ -25,21 +25,21 @@ async fn cached_tools_are_listed_and_first_call_starts_the_server() {
     let known = tools(&manager);
     eventually("the cache is written", || std::fs::read_dir(dir.path()).unwrap().count() > 0).await;
     manager.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 
     let manager = builder().tool_cache(dir.path()).build(vec![config]);
     manager.connect_all().await.unwrap();
     assert_eq!(state(&manager, "one"), ConnectionState::Disconnected);
     assert_eq!(tools(&manager), known);
     assert!(manager.get_tools().is_empty());
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
     // Concurrent callers start one process.
     let mut pids = join_all((0..20).map(|_| pid(&manager, "one"))).await;
     pids.dedup();
     assert_eq!(pids.len(), 1);
     assert_eq!(manager.server("one").unwrap().launch(), Some(1));
     manager.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 /// A server without `listChanged` and without a cache hint.
@@ -73,7 +73,7 @@ async fn tools_without_list_changed_are_found() {
     }
     assert!(Arc::ptr_eq(&before, &manager.all_tools()));
     manager.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]
@@ -93,5 +93,5 @@ async fn idle_server_is_stopped_and_busy_one_is_not() {
     assert!(!tools(&manager).is_empty());
     assert_ne!(pid(&manager, "one").await, before);
     manager.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }

@@ -46,7 +46,7 @@ async fn broken_server_does_not_block_the_others() {
     assert!(tools(&manager).iter().all(is_expected));
     assert_eq!(manager.get_tools().len(), manager.all_tools().len());
     manager.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]
@@ -58,7 +58,7 @@ async fn removing_the_last_server_removes_its_tools() {
     manager.remove("only").await.unwrap();
     assert_eq!(tools(&manager), Vec::<String>::new());
     manager.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 /// Spec 002: variables are resolved when the connection is made, so the next one sees a changed value.
@@ -90,7 +90,7 @@ async fn variables_are_resolved_for_each_connection() {
         assert!(number >= expected && env.contains(&format!("value-{number}")), "{env}");
     }
     manager.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 /// Faults F13 and F14: any sequence of requests leaves at most one process.
@@ -106,7 +106,7 @@ async fn rapid_stop_and_start_leave_at_most_one_process() {
         drop(tokio::time::timeout(Duration::from_millis(round * 10), reconnecting).await);
         manager.disconnect("one").await.unwrap();
         assert_eq!(state(&manager, "one"), ConnectionState::Disconnected);
-        marker.assert_nobody_left(Duration::ZERO);
+        marker.assert_no_processes_left(Duration::ZERO);
     }
     let connected = manager.reconnect("one").await.unwrap();
     assert!(connected.is_connected(), "{}", connected.state());
@@ -114,7 +114,7 @@ async fn rapid_stop_and_start_leave_at_most_one_process() {
         marker.survivors().into_iter().filter(|process| process.command_line.contains("scripted"));
     assert_eq!(servers.count(), 1);
     manager.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 /// Fault F14: a server that never finishes its start can be stopped.
@@ -132,7 +132,7 @@ async fn hanging_start_can_be_stopped() {
     manager.disconnect("one").await.unwrap();
     assert_eq!(state(&manager, "one"), ConnectionState::Disconnected);
     manager.disconnect_all().await.unwrap();
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
     manager.close().await;
 }
 
@@ -148,7 +148,7 @@ async fn stopped_server_is_not_started_by_calls_or_retries() {
     assert_eq!(error.to_string(), "server `one` is not connected (disconnected)");
     // Longer than the first backoff, after which it would have been restarted.
     tokio::time::sleep(Duration::from_millis(600)).await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
     manager.close().await;
 }
 
@@ -164,7 +164,7 @@ async fn crash_loop_is_reported_and_ends_with_a_new_config() {
     let connected = manager.connect("one", good).await.unwrap();
     assert!(connected.is_connected() && !connected.is_crash_looping(), "{}", connected.state());
     manager.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]
@@ -201,7 +201,7 @@ async fn events_report_states_tools_and_stderr() {
     });
     assert_eq!(changed.await, (1, 0));
     manager.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 /// The process ids show which servers were restarted.
@@ -298,7 +298,7 @@ async fn application_panic_fails_only_its_server() {
         assert_eq!(servers[0].state().failure().unwrap().kind(), FailureKind::Internal);
         manager.close().await;
     }
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]
@@ -326,7 +326,7 @@ async fn ready_returns_slow_and_failed_servers() {
     let late = manager.ready(Duration::MAX).await;
     assert_eq!(late.iter().map(|server| server.name()).collect::<Vec<_>>(), ["broken"]);
     manager.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]
@@ -345,5 +345,5 @@ async fn maximum_durations_do_not_overflow() {
     assert_eq!(*again.state(), ConnectionState::Connected);
     pid(&manager, "a").await;
     manager.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }

@@ -51,7 +51,7 @@ async fn eighty_servers_connect_beside_twenty_broken_ones() {
     let files = || std::fs::read_dir(dir.path()).unwrap().count();
     eventually("the cache is written", || files() >= 1).await;
     manager.close().await;
-    marker.assert_nobody_left(Duration::from_secs(5));
+    marker.assert_no_processes_left(Duration::from_secs(5));
 
     // The next run lists all tools from the cache, before the servers are connected.
     let manager = builder().tool_cache(dir.path()).ready_wait(Duration::ZERO).build(configs);
@@ -93,5 +93,5 @@ async fn flooding_server_does_not_fail_the_others() {
     };
     eprintln!("p99 of calls: {alone:?} alone, {beside_flood:?} beside a flood");
     manager.close().await;
-    marker.assert_nobody_left(Duration::from_secs(5));
+    marker.assert_no_processes_left(Duration::from_secs(5));
 }

@@ -142,5 +142,5 @@ async fn otlp_collector_receives_one_span_per_call() {
     assert_eq!(attribute(echo, "gen_ai.tool.name"), Some("echo"));
     assert_eq!(attribute(echo, "error.type"), None);
     assert_eq!(attribute(fail, "error.type"), Some("tool_error"));
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }

@@ -17,7 +17,7 @@ fn node() -> PathBuf {
 }
 
 fn entry(name: &str, marker: &Marker, args: &str, env: &str) -> String {
-    let (variable, value) = marker.pair();
+    let (variable, value) = marker.env_var();
     format!(
         "[[defaults.mcp]]\nname = \"{name}\"\ntransport = \"stdio\"\ncommand = \"npx\"\n\
          args = [\"--no-install\", {args}]\ncwd = \"{}\"\nenv = {{ {variable} = \"{value}\"{env} }}\n\n",
@@ -120,6 +120,6 @@ async fn config_file_of_real_servers_is_watched() {
     assert!(!tools(&manager).iter().any(|tool| tool.starts_with("everything_")));
     tokio::time::timeout(LONG, manager.close()).await.unwrap();
     for marker in &markers {
-        marker.assert_nobody_left(Duration::ZERO);
+        marker.assert_no_processes_left(Duration::ZERO);
     }
 }

@@ -41,7 +41,7 @@ fn manager_closes_with_its_runtime() {
         while timeout(LONG, events.next()).await.unwrap().is_some() {}
         timeout(LONG, manager.close()).await.unwrap();
     });
-    marker.assert_nobody_left(LONG);
+    marker.assert_no_processes_left(LONG);
 }
 
 #[tokio::test]
@@ -58,5 +58,5 @@ async fn closed_manager_rejects_calls() {
     let refused = manager.call_tool("unknown", "echo", &json!({})).await.unwrap_err();
     assert!(matches!(refused, ManagerError::Closed), "{refused}");
     while timeout(LONG, events.next()).await.unwrap().is_some() {}
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use toolrack_testkit::{Kept, Marker, program};
+use toolrack_testkit::{ChildGuard, Marker, program};
 
 /// Long enough for a busy machine, short enough for a test.
 const LONG: Duration = Duration::from_mins(2);
@@ -32,7 +32,7 @@ fn example_agent_calls_a_tool() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let (status, stdout, stderr) = Kept::new(agent).output(LONG).unwrap();
+    let (status, stdout, stderr) = ChildGuard::new(agent).output(LONG).unwrap();
     assert!(status.success(), "{stdout}{stderr}");
     let node = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/servers/node");
     let has_files = node.join("node_modules/.bin/mcp-server-filesystem").exists();

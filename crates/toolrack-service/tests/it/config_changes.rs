@@ -30,7 +30,7 @@ async fn failed_toggle_reverts_the_enabled_flag() {
     assert!(is_running(&service.status(good)) && service.get(good).unwrap().enabled);
     service.set_enabled(good, Enabled::No).await.unwrap();
     assert_eq!(service.status(good), McpStatus::Disabled);
-    fixture.marker.assert_nobody_left(Duration::ZERO);
+    fixture.marker.assert_no_processes_left(Duration::ZERO);
     assert_eq!(fixture.text().matches("enabled = false").count(), 2, "{}", fixture.text());
 
     let error = service.set_enabled(bad, Enabled::Yes).await.unwrap_err();

@@ -29,7 +29,7 @@ impl ReplProcess {
         let own = std::env::current_exe().unwrap();
         let built = own.parent().unwrap().parent().unwrap().join("examples/service_repl");
         assert!(built.is_file(), "build the example `service_repl` first; `cargo test` does");
-        let (variable, value) = fixture.marker.pair();
+        let (variable, value) = fixture.marker.env_var();
         let mut child = Command::new(built)
             .arg(fixture.path())
             .envs(env.iter().map(|(name, value)| (*name, value)))
@@ -100,7 +100,7 @@ fn config(name: &str, kind: &str, identifier: &str, rest: Value) -> Value {
 fn marked(config: &Value, fixture: &Fixture) -> Value {
     let mut config = config.clone();
     if config["package"]["package_type"] != "http" {
-        let (variable, value) = fixture.marker.pair();
+        let (variable, value) = fixture.marker.env_var();
         config["env_vars"][variable] = json!(value);
     }
     config
@@ -188,12 +188,12 @@ fn every_kind_of_server_survives_a_killed_service() {
     // SIGKILL: no cleanup.
     first.child.kill().unwrap();
     first.child.wait().unwrap();
-    fixture.marker.assert_nobody_left(Duration::from_secs(15));
+    fixture.marker.assert_no_processes_left(Duration::from_secs(15));
 
     let mut second = ReplProcess::start(&fixture, &env);
     assert_eq!(use_all(&mut second, &kinds), before, "the same ids, names and tools");
     second.end();
-    fixture.marker.assert_nobody_left(Duration::from_secs(5));
+    fixture.marker.assert_no_processes_left(Duration::from_secs(5));
     if let Ok(engine) = DockerEngine::shared() {
         assert_eq!(engine.containers("container").unwrap(), Vec::<String>::new());
     }

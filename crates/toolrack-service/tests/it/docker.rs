@@ -7,7 +7,7 @@ use serde_json::json;
 use toolrack_config::{EnvValue, McpServerConfig, McpTransport, PackageKind};
 use toolrack_manager::FailureKind;
 use toolrack_service::Installer;
-use toolrack_testkit::{DockerEngine, Kept, Marker, children_of, skipped};
+use toolrack_testkit::{DockerEngine, ChildGuard, Marker, children_of, skipped};
 
 use crate::packages_fixture::{
     TIMEOUT, eventually, failure, installer, manager, package, package_of,
@@ -63,7 +63,7 @@ async fn container_server_is_called_and_removed() {
     assert!(!is_in_process_list(SECRET));
     manager.disconnect("called").await.unwrap();
     assert_eq!(n_containers(engine, "toolrack-called"), 0);
-    marker.assert_nobody_left(std::time::Duration::ZERO);
+    marker.assert_no_processes_left(std::time::Duration::ZERO);
     manager.close().await;
 }
 
@@ -161,7 +161,7 @@ async fn container_owner() {
 }
 
 /// Starts the owner process and waits for its container.
-async fn start_container_owner(engine: &DockerEngine, name: &str) -> (Kept, u32) {
+async fn start_container_owner(engine: &DockerEngine, name: &str) -> (ChildGuard, u32) {
     #[expect(clippy::disallowed_methods, reason = "the test kills a second process")]
     let mut command = Command::new(std::env::current_exe().unwrap());
     let child = command
@@ -172,7 +172,7 @@ async fn start_container_owner(engine: &DockerEngine, name: &str) -> (Kept, u32)
         .spawn()
         .unwrap();
     let pid = child.id();
-    let owner = Kept::new(child);
+    let owner = ChildGuard::new(child);
     let running = format!("toolrack-{name}");
     eventually("the container of the owner", || is_running(engine, &running)).await;
     (owner, pid)
@@ -180,7 +180,7 @@ async fn start_container_owner(engine: &DockerEngine, name: &str) -> (Kept, u32)
 
 fn is_running(engine: &DockerEngine, name: &str) -> bool {
     let filter = format!("--filter=name={name}");
-    let listed = engine.ask(&["ps", "--quiet", &filter]).unwrap();
+    let listed = engine.run(&["ps", "--quiet", &filter]).unwrap();
     !listed.stdout.is_empty()
 }
 

@@ -54,7 +54,7 @@ impl Fixture {
     pub(crate) fn scripted(&self, name: &str, args: &[&str]) -> McpConfig {
         let identifier = program("scripted-server").display().to_string();
         let mut config = binary(name, &identifier, args);
-        let (variable, value) = self.marker.pair();
+        let (variable, value) = self.marker.env_var();
         config.env_vars.insert(variable.to_owned(), plain(variable, value));
         config
     }
@@ -79,7 +79,7 @@ impl Fixture {
     /// Closes the service and checks that no process is left.
     pub(crate) async fn end(&self, service: &LocalService) {
         service.close().await;
-        self.marker.assert_nobody_left(Duration::ZERO);
+        self.marker.assert_no_processes_left(Duration::ZERO);
     }
 }
 

@@ -73,7 +73,7 @@ async fn npm_package_is_installed_once_and_then_starts_offline() {
     // Nothing listens at this registry address, and it is not needed.
     let offline = cached(data.path(), &marker).env("npm_config_registry", "http://127.0.0.1:9/");
     assert!(!check(manager(config, offline), "read_graph", json!({}), "steel").await);
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 async fn check_time(installer: impl Fn() -> Installer, marker: &Marker) {
@@ -85,7 +85,7 @@ async fn check_time(installer: impl Fn() -> Installer, marker: &Marker) {
     };
     assert!(ask().await, "the first start installs");
     assert!(!ask().await, "the second one does not");
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -208,7 +208,7 @@ async fn binaries_and_endpoints_are_not_installed() {
     let config = package(PackageKind::Http, &endpoint.url(), None, &marker);
     let mcp_manager = manager(config, installer(data.path(), &marker));
     assert!(!check(mcp_manager, "echo", hello(), "hello").await);
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

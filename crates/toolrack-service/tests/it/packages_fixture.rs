@@ -31,7 +31,7 @@ pub(crate) fn package(
         program: None,
         runtime_args: Vec::new(),
     };
-    let (variable, value) = marker.pair();
+    let (variable, value) = marker.env_var();
     let env = HashMap::from([(variable.to_owned(), value.into())]);
     let transport = McpTransport::Package { package, env, cwd: None, headers: HashMap::new() };
     McpServerConfig::new("pkg", transport)
@@ -56,7 +56,7 @@ pub(crate) fn manager(config: McpServerConfig, installer: Installer) -> McpManag
 
 /// An installer whose commands carry the marker.
 pub(crate) fn installer(data: &Path, marker: &Marker) -> Installer {
-    let (variable, value) = marker.pair();
+    let (variable, value) = marker.env_var();
     Installer::new(data).env(variable, value)
 }
 

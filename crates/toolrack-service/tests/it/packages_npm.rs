@@ -10,7 +10,7 @@ use serde_json::json;
 use toolrack_config::{McpServerConfig, PackageKind};
 use toolrack_manager::{ConnectPhase, ConnectionState, FailureKind, ManagerEvent, McpManager};
 use toolrack_service::Installer;
-use toolrack_testkit::{Kept, Marker, program};
+use toolrack_testkit::{ChildGuard, Marker, program};
 
 use crate::packages_fixture::{
     TIMEOUT, connect, eventually, everything, failure, installer, manager, package,
@@ -127,7 +127,7 @@ async fn slow_installation_outlasts_the_startup_timeout() {
     assert_eq!(phases.get(1..3), Some(&["installing", "starting"][..]), "{phases:?}");
     assert_eq!(phases.last().copied(), Some("listing"), "{phases:?}");
     assert_eq!(lines, ["fetching the package"]);
-    fake.marker.assert_nobody_left(Duration::ZERO);
+    fake.marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -137,7 +137,7 @@ async fn stopped_installation_leaves_nothing_behind() {
     let stopping = async {
         eventually("npm at work", || fake.n_runs() == 1 && fake.marker.survivors().len() > 1).await;
         manager.disconnect("pkg").await.unwrap();
-        fake.marker.assert_nobody_left(Duration::ZERO);
+        fake.marker.assert_no_processes_left(Duration::ZERO);
     };
     let (connection, ()) = tokio::join!(connect(&manager), stopping);
     assert!(!connection.is_connected());
@@ -162,7 +162,7 @@ async fn installation_has_its_own_timeout() {
         "{:?}",
         failure.hint()
     );
-    fake.marker.assert_nobody_left(Duration::ZERO);
+    fake.marker.assert_no_processes_left(Duration::ZERO);
     assert_eq!(fake.n_complete(), 0);
 }
 
@@ -182,13 +182,13 @@ async fn installing_process() {
     manager.close().await;
 }
 
-fn start_process(fake: &FakeNpm) -> Kept {
+fn start_process(fake: &FakeNpm) -> ChildGuard {
     #[expect(clippy::disallowed_methods, reason = "two programs are to install at once")]
     let mut command = Command::new(std::env::current_exe().unwrap());
     let command = command.args(["packages_npm::installing_process", "--exact"]);
     let command =
         command.env(PROCESS, fake.dir.path()).stdout(Stdio::piped()).stderr(Stdio::null());
-    Kept::new(command.spawn().unwrap())
+    ChildGuard::new(command.spawn().unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -198,7 +198,7 @@ async fn concurrent_processes_install_a_package_once() {
     eventually("npm at work", || fake.n_runs() > 0).await;
     fake.finish();
     for process in &mut processes {
-        let (status, lines, _) = process.output(TIMEOUT).unwrap();
+        let (status, lines, _) = process.wait_with_output(TIMEOUT).unwrap();
         assert!(status.success(), "{lines}");
     }
     assert_eq!((fake.n_runs(), fake.n_complete()), (1, 1));

@@ -8,7 +8,7 @@ use serde_json::json;
 use toolrack_service::{
     ConfigStore, LocalService, McpConfig, McpService as _, McpStatus, Secret, ServiceOptions,
 };
-use toolrack_testkit::{Eavesdropper, HttpServer, HttpServerKind};
+use toolrack_testkit::{LogCapture, HttpServer, HttpServerKind};
 use uuid::Uuid;
 
 use crate::fixture::{Fixture, binary, eventually, http, options, plain, secret, until};
@@ -65,7 +65,7 @@ async fn fill(service: &LocalService, fixture: &Fixture, server: &HttpServer) ->
 
 #[tokio::test]
 async fn secret_is_redacted_everywhere() {
-    let heard = Eavesdropper::default();
+    let heard = LogCapture::default();
     let _listening = tracing::subscriber::set_default(heard.clone());
     let fixture = Fixture::new();
     let server = HttpServer::start(HttpServerKind::scripted(&["--shape", "dual"])).unwrap();
@@ -114,10 +114,10 @@ async fn secret_is_redacted_everywhere() {
     }
     assert!(shown.0.contains("my token is [secret canary]"), "{}", shown.0);
     fixture.end(&service).await;
-    shown.add("log", heard.heard());
+    shown.add("log", heard.text());
     scan(fixture.path(), &fixture.home().secrets_dir(), &mut shown);
     shown.assert_clean();
-    assert!(heard.heard().contains("server stderr"), "the log was heard");
+    assert!(heard.text().contains("server stderr"), "the log was heard");
 }
 
 fn show(service: &LocalService, ids: &[Uuid], shown: &mut Output) {

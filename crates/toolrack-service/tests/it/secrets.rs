@@ -65,7 +65,7 @@ fn secret_is_private_regardless_of_umask() {
     let secrets = dir.path().join("secrets");
     let wrapper = ["sh", "-c", r#"umask 000; exec "$@""#, "sh"].map(str::to_owned);
     let (status, _, complained) =
-        spawn_self(&wrapper, "secrets::secret_writer", &secrets).output(TIMEOUT).unwrap();
+        spawn_self(&wrapper, "secrets::secret_writer", &secrets).wait_with_output(TIMEOUT).unwrap();
     assert!(status.success(), "{complained}");
     assert!(!complained.contains(CANARY));
     assert_eq!((mode(&secrets), mode(&secrets.join("mcp_a.key"))), (0o700, 0o600));

@@ -51,7 +51,7 @@ async fn mc_t2_stop_terminates_process() {
     let polite = service.create(fixture.scripted("polite", &[])).unwrap();
     service.start(polite).await.unwrap();
     service.stop(polite).await.unwrap();
-    fixture.marker.assert_nobody_left(Duration::ZERO);
+    fixture.marker.assert_no_processes_left(Duration::ZERO);
     assert_eq!(service.status(polite), McpStatus::Stopped);
 
     let deaf = service.create(fixture.scripted("deaf", &["--plan", "ignore=term,eof"])).unwrap();
@@ -59,7 +59,7 @@ async fn mc_t2_stop_terminates_process() {
     let started = Instant::now();
     service.stop(deaf).await.unwrap();
     assert!(started.elapsed() >= Duration::from_secs(4), "the server gets time to exit");
-    fixture.marker.assert_nobody_left(Duration::ZERO);
+    fixture.marker.assert_no_processes_left(Duration::ZERO);
     assert_eq!(service.status(deaf), McpStatus::Stopped);
     fixture.end(&service).await;
 }
@@ -200,7 +200,7 @@ async fn mc_t7_secrets_resolved_from_store() {
     let left = service.secrets().list().unwrap();
     assert_eq!(left, ["api", "other"], "its own secrets go with it");
     fixture.end(&service).await;
-    other.marker.assert_nobody_left(Duration::ZERO);
+    other.marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]
@@ -219,7 +219,7 @@ async fn mc_t8_shutdown_all_stops_everything() {
     let started = Instant::now();
     service.shutdown_all().await.unwrap();
     assert!(started.elapsed() < Duration::from_secs(10), "servers stop in parallel");
-    fixture.marker.assert_nobody_left(Duration::ZERO);
+    fixture.marker.assert_no_processes_left(Duration::ZERO);
     assert!(ids.iter().all(|id| service.status(*id) == McpStatus::Stopped));
     // The service itself stays usable.
     service.start(ids[0]).await.unwrap();

@@ -43,7 +43,7 @@ fn concurrent_processes_lose_no_change() {
     let start = |_| spawn_self(&[], "store_concurrency::concurrent_writer", store.path());
     let programs: Vec<_> = (0..N_PROGRAMS).map(start).collect();
     for mut program in programs {
-        let (status, _, complained) = program.output(TIMEOUT).unwrap();
+        let (status, _, complained) = program.wait_with_output(TIMEOUT).unwrap();
         assert!(status.success(), "{complained}");
     }
     let counter = store.read().unwrap().document().unwrap().entries().remove(0).config;

@@ -72,7 +72,7 @@ impl SaveTest {
         self.reset();
         let path = self.dir.path().join(self.file);
         let mut program = spawn_self(&self.strace(args), "store_crash::config_writer", &path);
-        let (_, stdout, _) = program.output(TIMEOUT).unwrap();
+        let (_, stdout, _) = program.wait_with_output(TIMEOUT).unwrap();
         stdout.contains(SAVED)
     }
 

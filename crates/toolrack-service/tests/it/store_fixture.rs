@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use toolrack_service::{
     ConfigScope, ConfigStore, McpConfig, McpPackage, McpPackageType, McpTransport,
 };
-use toolrack_testkit::Kept;
+use toolrack_testkit::ChildGuard;
 use uuid::Uuid;
 
 /// Long enough for anything here on a busy machine.
@@ -69,14 +69,14 @@ pub(crate) fn counted(config: &McpConfig, count: u64) -> McpConfig {
 
 /// Starts this test executable again for one of its tests, optionally below a wrapper such as `strace`.
 #[expect(clippy::disallowed_methods, reason = "the test needs a second process")]
-pub(crate) fn spawn_self(wrapper: &[String], test: &str, path: &Path) -> Kept {
+pub(crate) fn spawn_self(wrapper: &[String], test: &str, path: &Path) -> ChildGuard {
     let own = std::env::current_exe().unwrap();
     let mut argv: Vec<PathBuf> = wrapper.iter().map(PathBuf::from).collect();
     argv.push(own);
     let mut command = Command::new(&argv[0]);
     command.args(&argv[1..]).args(["--exact", test, "--nocapture", "--test-threads=1"]);
     command.env(PATH, path).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    Kept::new(command.spawn().unwrap())
+    ChildGuard::new(command.spawn().unwrap())
 }
 
 /// The path for a process started by [`spawn_self`]; `None` in a normal test run.

@@ -63,7 +63,7 @@ async fn blocked_stdin_does_not_delay_timeouts() {
     let error = call(&transport, "echo", json!({"text": "x"}), 100).await.unwrap_err();
     assert_eq!(error.delivery, Delivery::NotSent, "{error:?}");
     transport.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]
@@ -80,7 +80,7 @@ async fn stdout_flood_does_not_delay_timeouts() {
     assert!(started.elapsed() < Duration::from_millis(300) + SLACK, "{:?}", started.elapsed());
     assert!(transport.stats().unreadable > 100);
     transport.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 /// Runs on one thread, so that the flood and all other tasks have to take turns.
@@ -113,7 +113,7 @@ async fn stdout_flood_does_not_delay_other_servers() {
     assert!(poll!(pending_call.as_mut()).is_pending());
     healthy.close().await;
     flooding.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ async fn check(plan: &str, limit: Duration) {
     transport.close().await;
     let took = started.elapsed();
     assert!(took < limit, "{plan}: {took:?}");
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]
@@ -66,7 +66,7 @@ async fn process_group_without_guardian_is_ended() {
     let transport =
         initialized(&scripted_server(&marker, &["--plan", "tree; ignore=term,eof"]), options).await;
     transport.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]
@@ -80,7 +80,7 @@ async fn server_crash_ends_its_children_and_fails_its_calls() {
     let TransportError::ProcessExited(exit) = &error.error else { panic!("{error:?}") };
     assert_eq!((exit.status, error.delivery), (ExitStatus::Signal(9), Delivery::Unknown));
     assert!(matches!(transport.close().await, CloseReason::Exited(_)));
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]
@@ -93,7 +93,7 @@ async fn grandchild_that_holds_the_pipe_does_not_delay_the_close() {
     assert!(started.elapsed() < PROMPT, "{:?}", started.elapsed());
     assert!(matches!(error.error, TransportError::ProcessExited(_)), "{error:?}");
     transport.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]
@@ -129,7 +129,7 @@ async fn killed_guardian_leaves_no_orphans() {
     let error = outcome.unwrap_err();
     assert!(matches!(error.error, TransportError::ProcessExited(_)), "{error:?}");
     transport.close().await;
-    marker.assert_nobody_left(Duration::from_secs(1));
+    marker.assert_no_processes_left(Duration::from_secs(1));
 }
 
 pub(crate) fn kill_guardian(marker: &Marker) {

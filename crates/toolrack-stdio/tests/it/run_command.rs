@@ -55,7 +55,7 @@ async fn command_timeout_ends_its_children() {
     let timeout = Duration::from_millis(300);
     let outcome = shell(&marker, script, (&guarded(), timeout), &cancel).await;
     assert!(matches!(outcome, Err(TransportError::Timeout(300))), "{outcome:?}");
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]
@@ -71,7 +71,7 @@ async fn cancelled_command_is_ended_with_its_children() {
     let options = guarded();
     let (outcome, ()) = tokio::join!(shell(&marker, script, (&options, LONG), &cancel), cancelling);
     assert!(matches!(outcome, Err(TransportError::Shutdown)), "{outcome:?}");
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]
@@ -80,7 +80,7 @@ async fn command_cancelled_at_start_is_ended() {
     cancel.cancel();
     let outcome = shell(&marker, "sleep 1000", (&guarded(), LONG), &cancel).await;
     assert!(matches!(outcome, Err(TransportError::Shutdown)), "{outcome:?}");
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 /// Checks that the cleanup command runs after `end`.
@@ -99,7 +99,7 @@ async fn check_cleanup(options: StdioOptions, end: impl AsyncFnOnce(&Marker, Box
     let pause = async |pause| tokio::time::sleep(pause).await;
     let is_written = async || fs::read_to_string(&note).is_ok_and(|text| text == "gone\n");
     eventually_async(Duration::from_secs(20), "the cleanup command runs", pause, is_written).await;
-    marker.assert_nobody_left(Duration::from_secs(5));
+    marker.assert_no_processes_left(Duration::from_secs(5));
 }
 
 #[tokio::test]

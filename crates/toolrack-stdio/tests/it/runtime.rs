@@ -39,5 +39,5 @@ fn transport_closes_with_its_runtime() {
         let reason = timeout(SOON, transport.close()).await.unwrap();
         assert!(matches!(reason, CloseReason::Failed(_)), "{reason}");
     });
-    marker.assert_nobody_left(SOON);
+    marker.assert_no_processes_left(SOON);
 }

@@ -56,7 +56,7 @@ async fn config_edit_affects_only_changed_servers() {
     eventually("the new server is removed", || connected(&rack) == ["a", "code"]).await;
     assert_eq!((pid(&rack, "a").await, pid(&rack, "code").await), before);
     rack.shutdown().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 /// After shutdown the file is no longer watched.
@@ -70,6 +70,6 @@ async fn file_changes_after_shutdown_start_nothing() {
     write_file(&path, &edits);
     rack.shutdown().await;
     write_file(&path, &format!("{edits}{}", entry("defaults.mcp", "c", &marker, "")));
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
     assert!(connected(&rack).is_empty());
 }

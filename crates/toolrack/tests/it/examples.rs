@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use toolrack_testkit::{HttpLog, HttpServer, HttpServerKind, Kept, Marker, program};
+use toolrack_testkit::{HttpLog, HttpServer, HttpServerKind, ChildGuard, Marker, program};
 
 use crate::fixture::LONG;
 
@@ -20,7 +20,7 @@ fn example_path(name: &str) -> PathBuf {
 fn run(name: &str, args: &[&str]) -> String {
     assert!(program("demo-server").is_file());
     let marker = Marker::new();
-    let (variable, value) = marker.pair();
+    let (variable, value) = marker.env_var();
     let child = Command::new(example_path(name))
         .args(args)
         .env(variable, value)
@@ -29,9 +29,9 @@ fn run(name: &str, args: &[&str]) -> String {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let (status, stdout, stderr) = Kept::new(child).output(LONG).unwrap();
+    let (status, stdout, stderr) = ChildGuard::new(child).wait_with_output(LONG).unwrap();
     assert!(status.success(), "{stdout}{stderr}");
-    marker.assert_nobody_left(Duration::from_secs(5));
+    marker.assert_no_processes_left(Duration::from_secs(5));
     stdout
 }
 

@@ -23,7 +23,7 @@ pub(crate) fn builder() -> ToolrackBuilder {
 pub(crate) fn scripted(name: &str, marker: &Marker, args: &[&str]) -> McpServerConfig {
     let command = program("scripted-server").display().to_string();
     let mut config = McpServerConfig::stdio(name, command, args);
-    let (variable, value) = marker.pair();
+    let (variable, value) = marker.env_var();
     let McpTransport::Stdio { env, .. } = &mut config.transport else { panic!("not stdio") };
     env.insert(variable.to_owned(), EnvValue::from(value));
     config
@@ -31,7 +31,7 @@ pub(crate) fn scripted(name: &str, marker: &Marker, args: &[&str]) -> McpServerC
 
 /// A scripted server as a config entry under `table`, with additional lines.
 pub(crate) fn entry(table: &str, name: &str, marker: &Marker, more: &str) -> String {
-    let (variable, value) = marker.pair();
+    let (variable, value) = marker.env_var();
     let command = program("scripted-server").display().to_string();
     format!(
         "[[{table}]]\nname = \"{name}\"\ntransport = \"stdio\"\ncommand = \"{command}\"\n\

@@ -8,7 +8,7 @@ use serde_json::json;
 use toolrack_auth::{AuthSettings, Authorizer, MemoryTokenStore, SystemBrowser};
 use toolrack_client::McpClient;
 use toolrack_http::{HttpOptions, HttpServerDef};
-use toolrack_testkit::oauth::visit;
+use toolrack_testkit::oauth::follow_redirects;
 use toolrack_testkit::{HttpServer, HttpServerKind, skipped};
 use url::Url;
 
@@ -18,14 +18,14 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn oauth_login_with_a_python_sdk_server() {
     let kind = HttpServerKind::FastMcpLogin;
-    if let Some(reason) = kind.missing() {
+    if let Some(reason) = kind.unavailable_reason() {
         return skipped("oauth_login_with_a_python_sdk_server", &reason);
     }
     let server = HttpServer::start(kind).unwrap();
     // A browser that approves everything.
     let opener = |url: &Url| {
         let url = url.to_string();
-        thread::spawn(move || visit(&url));
+        thread::spawn(move || follow_redirects(&url));
         Ok(())
     };
     let browser = Arc::new(SystemBrowser::new(Arc::new(opener)).with_timeout(TIMEOUT));

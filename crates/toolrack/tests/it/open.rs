@@ -57,7 +57,7 @@ async fn config_warnings_are_reported() {
     assert!(warnings[0].contains("timeout"), "{warnings:?}");
     assert_eq!(connected(&rack), ["a"]);
     rack.shutdown().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]
@@ -75,7 +75,7 @@ async fn agent_has_default_and_own_servers() {
     let main = builder().file(&path).agent("main").open().await.unwrap();
     assert_eq!(tools(&main), ["all__echo", "own__pid"]);
     tokio::join!(defaults.shutdown(), main.shutdown());
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]
@@ -101,7 +101,7 @@ async fn open_works_without_a_file() {
     rack.shutdown().await;
     let closed = rack.call("one_echo", &json!({"text": "late"})).await.unwrap_err();
     assert!(matches!(closed, ManagerError::Closed), "{closed}");
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]
@@ -123,7 +123,7 @@ async fn lookup_resolves_secrets() {
     let state = rack.servers()[0].state().to_string();
     assert!(state.starts_with("failed: ") && state.contains("the secret `word`"), "{state}");
     rack.shutdown().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 /// A hanging server delays neither `open` nor the other servers.
@@ -146,7 +146,7 @@ async fn hanging_server_does_not_delay_open() {
     assert!(started.elapsed() < LONG, "{:?}", started.elapsed());
     assert_eq!(*rack.servers()[0].state(), ConnectionState::Connecting);
     rack.shutdown().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 /// `open` does not wait long; `ready` waits for all tools.
@@ -165,7 +165,7 @@ async fn ready_waits_for_slow_servers_and_returns_failed_ones() {
     assert_eq!(late.iter().map(|server| server.name()).collect::<Vec<_>>(), ["broken"]);
     assert!(tools(&rack).contains(&"slow_echo".to_owned()));
     rack.shutdown().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]
@@ -199,7 +199,7 @@ async fn call_full_returns_the_decoded_result() {
     rack.shutdown().await;
     let mut events = rack.events();
     assert!(events.next().await.is_none());
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]

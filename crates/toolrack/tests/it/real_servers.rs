@@ -16,7 +16,7 @@ fn node() -> PathBuf {
 }
 
 fn entry(table: &str, name: &str, marker: &Marker, args: &str, env: &str) -> String {
-    let (variable, value) = marker.pair();
+    let (variable, value) = marker.env_var();
     format!(
         "[[{table}]]\nname = \"{name}\"\ntransport = \"stdio\"\ncommand = \"npx\"\n\
          args = [\"--no-install\", {args}]\ncwd = \"{}\"\nenv = {{ {variable} = \"{value}\"{env} }}\n\n",
@@ -112,6 +112,6 @@ async fn real_servers_follow_the_config_file() {
 
     tokio::time::timeout(LONG, rack.shutdown()).await.unwrap();
     for marker in &markers {
-        marker.assert_nobody_left(Duration::ZERO);
+        marker.assert_no_processes_left(Duration::ZERO);
     }
 }
