@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use toolrack_client::ClientHandler;
 use toolrack_mcp::{
-    ClientCapabilities, Elicitation, ElicitationResult, ElicitationCapability, FieldKind,
+    ClientCapabilities, Elicitation, ElicitationCapability, ElicitationResult, FieldKind,
     FieldValue, FormContent, Tool,
 };
 use toolrack_transport::BoxFuture;

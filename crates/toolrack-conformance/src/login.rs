@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use toolrack_auth::{
-    SigningAlgorithm, Audience, AuthSettings, Authorizer, ClientAuth, IdentityProvider, Grant,
-    MemoryTokenStore, UrlOpener, PreRegisteredClient, Secret, SystemBrowser,
+    Audience, AuthSettings, Authorizer, ClientAuth, Grant, IdentityProvider, MemoryTokenStore,
+    PreRegisteredClient, Secret, SigningAlgorithm, SystemBrowser, UrlOpener,
 };
 use url::Url;
 

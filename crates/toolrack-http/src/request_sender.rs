@@ -206,7 +206,8 @@ impl RequestSender {
             Some(credentials) if n_sends < MAX_SENDS => {
                 let challenges = &challenges;
                 let operation = request.operation;
-                let challenge = AuthChallenge { status: status.as_u16(), challenges, sent, operation };
+                let challenge =
+                    AuthChallenge { status: status.as_u16(), challenges, sent, operation };
                 credentials.on_challenge(challenge).await.map_err(RequestError::answered)
             }
             _ => Err(RequestError::answered(auth_error(status, text))),

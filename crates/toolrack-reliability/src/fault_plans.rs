@@ -4,7 +4,7 @@
 
 mod table;
 
-use toolrack_transport::{ExitStatus, RequestError, RawJson, TransportError};
+use toolrack_transport::{ExitStatus, RawJson, RequestError, TransportError};
 
 pub(crate) use table::PLANS;
 
@@ -192,7 +192,8 @@ mod tests {
     #[test]
     fn only_the_expected_outcome_matches() {
         let failed = |error| Err(RequestError::unknown(error));
-        let exited = |exit| TransportError::ProcessExited(ProcessExit { status: exit, stderr: [].into() });
+        let exited =
+            |exit| TransportError::ProcessExited(ProcessExit { status: exit, stderr: [].into() });
         let refused = |code| TransportError::from(JsonRpcError::new(code, "no"));
         check(Ok(RawJson::new("{}")), &[Expected::Echo, Expected::Result]);
         check(Ok(RawJson::NULL), &[Expected::Result]);

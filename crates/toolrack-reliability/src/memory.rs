@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolrack_testkit::Marker;
-use toolrack_transport::{Transport as _, RequestError, RawJson};
+use toolrack_transport::{RawJson, RequestError, Transport as _};
 
 use crate::findings::Findings;
 use crate::gate::Effort;

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use toolrack_testkit::{Journal, JournalEvent, Marker};
-use toolrack_transport::{Delivery, Transport as _, RequestError, RawJson, TransportError};
+use toolrack_transport::{Delivery, RawJson, RequestError, Transport as _, TransportError};
 
 use crate::call_log::{CallLog, Outcome, OutcomeKind, ViolationKind};
 use crate::findings::Findings;

@@ -30,7 +30,7 @@ const CALL_LIMIT: Duration = Duration::from_secs(5);
 /// Printed when every server has answered.
 pub(crate) const READY: &str = "ready";
 
-/// Printed with the number of processes that the kill_orphans ended.
+/// Printed with the number of processes that the orphan cleanup ended.
 pub(crate) const SWEPT: &str = "swept";
 
 /// Command: call every server. The response has one of the words below for each.

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 use toolrack_stdio::{McpServerDef, StdioClientTransport, StdioOptions};
 use toolrack_testkit::Marker;
 use toolrack_transport::{
-    OnCancel, CloseReason, IncomingHandler, JsonRpcError, Transport, RequestError, OutgoingRequest, RequestTimeout, RawJson, RequestId,
-    TransportError,
+    CloseReason, IncomingHandler, JsonRpcError, OnCancel, OutgoingRequest, RawJson, RequestError,
+    RequestId, RequestTimeout, Transport, TransportError,
 };
 
 use crate::process;
@@ -60,7 +60,8 @@ impl ServerScript {
     pub(crate) async fn open(&self) -> Result<Peer, TransportError> {
         let incoming = Arc::new(IncomingCounter::default());
         let handler: Arc<dyn IncomingHandler> = Arc::<IncomingCounter>::clone(&incoming);
-        let transport = StdioClientTransport::spawn(&self.definition, StdioOptions::default(), handler).await?;
+        let transport =
+            StdioClientTransport::spawn(&self.definition, StdioOptions::default(), handler).await?;
         let transport = Arc::new(transport);
         incoming.transport.get_or_init(|| Arc::downgrade(&transport));
         Ok(Peer { transport, incoming })

@@ -14,7 +14,7 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep, timeout};
 use toolrack_testkit::{Marker, open_fds, zombies_of};
 use toolrack_transport::{
-    Delivery, ExitStatus, Transport as _, RequestError, RawJson, ProcessExit, TransportError,
+    Delivery, ExitStatus, ProcessExit, RawJson, RequestError, Transport as _, TransportError,
 };
 
 use crate::findings::Findings;
@@ -337,8 +337,10 @@ impl KillResult {
 
 fn is_right(made: CallStart, outcome: &Result<RawJson, RequestError>) -> bool {
     let Err(RequestError { error, delivery }) = outcome else { return false };
-    let by_kill =
-        matches!(error, TransportError::ProcessExited(ProcessExit { status: ExitStatus::Signal(9), .. }));
+    let by_kill = matches!(
+        error,
+        TransportError::ProcessExited(ProcessExit { status: ExitStatus::Signal(9), .. })
+    );
     match (made, delivery) {
         (CallStart::Before, delivery) => by_kill && *delivery == Delivery::Unknown,
         (CallStart::Anytime, Delivery::NotSent) => {

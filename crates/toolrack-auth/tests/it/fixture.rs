@@ -10,7 +10,9 @@ use toolrack_auth::{
     AuthSettings, Authorizer, Browser, MemoryTokenStore, PreRegisteredClient, Secret,
     SystemBrowser, TokenStore,
 };
-use toolrack_testkit::oauth::{Fault, OAuthPlan, OAuthServer, Role, RecordedRequest, follow_redirects};
+use toolrack_testkit::oauth::{
+    Fault, OAuthPlan, OAuthServer, RecordedRequest, Role, follow_redirects,
+};
 use toolrack_transport::{
     AuthChallenge, AuthError, Authorization, CachedCredential, Credentials as _,
 };

@@ -95,7 +95,7 @@ impl GatewayClient {
         let ServerCommand { program, args } = server;
         let definition =
             McpServerDef { command: path_to_string(&program)?, args, ..McpServerDef::default() };
-        let options = StdioOptions { guardian: Guardian::Nobody, ..StdioOptions::default() };
+        let options = StdioOptions { guardian: Guardian::None, ..StdioOptions::default() };
         let client = McpClient::builder("bench").connect_stdio(definition, options).await?;
         Ok(Self { client: Arc::new(client), tool: tool_name(name) })
     }

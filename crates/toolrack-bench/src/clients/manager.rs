@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use toolrack_client::{CallOptions, McpClient};
 use toolrack_config::{EnvValue, McpServerConfig, McpTransport};
-use toolrack_manager::{McpConnection, McpManager, ManagerBuilder};
+use toolrack_manager::{ManagerBuilder, McpConnection, McpManager};
 use toolrack_stdio::{Guardian, StdioOptions};
 
 use super::toolrack::{call_raw, call_text};
@@ -63,7 +63,7 @@ pub(crate) fn builder() -> ManagerBuilder {
 
 /// A manager with one server without guardian, like the clients it is compared with.
 async fn with_one_server(server: &ServerCommand) -> anyhow::Result<Arc<McpManager>> {
-    let options = StdioOptions { guardian: Guardian::Nobody, ..StdioOptions::default() };
+    let options = StdioOptions { guardian: Guardian::None, ..StdioOptions::default() };
     let manager = builder().stdio(options).build(configs(server, 0..1)?);
     connect_all(&manager).await?;
     Ok(Arc::new(manager))

@@ -66,7 +66,7 @@ async fn close_last(client: Arc<McpClient>) {
 
 impl StdioClient for Toolrack {
     async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
-        connect_stdio(server, Guardian::Nobody).await.map(Self)
+        connect_stdio(server, Guardian::None).await.map(Self)
     }
 
     async fn list_tools(&self) -> anyhow::Result<usize> {
@@ -91,7 +91,7 @@ impl BenchClient for Toolrack {
 
 impl StdioClient for ToolrackRaw {
     async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
-        connect_stdio(server, Guardian::Nobody).await.map(Self)
+        connect_stdio(server, Guardian::None).await.map(Self)
     }
 
     async fn list_tools(&self) -> anyhow::Result<usize> {

@@ -197,7 +197,7 @@ const N_STARTS: usize = 3;
 async fn all_tools(job: &Job) -> anyhow::Result<Report> {
     let cache_dir = tempfile::tempdir()?;
     let configs = configs(&job.server, 0..N_SERVERS)?;
-    let manager = builder().catalog(cache_dir.path()).build(configs.clone());
+    let manager = builder().tool_cache(cache_dir.path()).build(configs.clone());
     connect_all(&manager).await?;
     let n_tools = N_SERVERS * job.scenario.n_tools();
     let (mut list_micros, mut read_micros) = (Vec::new(), Vec::new());
@@ -221,7 +221,7 @@ async fn all_tools(job: &Job) -> anyhow::Result<Report> {
     let to_lazy = |config| McpServerConfig { start: StartMode::Lazy, ..config };
     let lazy: Vec<McpServerConfig> = configs.into_iter().map(to_lazy).collect();
     let before = system::now();
-    let manager = builder().catalog(cache_dir.path()).build(lazy);
+    let manager = builder().tool_cache(cache_dir.path()).build(lazy);
     manager.connect_all().await?;
     let n_cached = manager.all_tools().len();
     report.insert(Metric::CachedToolsMillis, (system::now() - before).as_secs_f64() * 1e3);

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use toolrack_testkit::{HttpServer, HttpServerKind, ChildGuard, eventually, program};
+use toolrack_testkit::{ChildGuard, HttpServer, HttpServerKind, eventually, program};
 
 use crate::fixture::{Fixture, LONG, Outcome, outcome};
 

@@ -19,7 +19,7 @@ use toolrack_mcp::{
     Role, Root, RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
 };
 use toolrack_stdio::{Guardian, StdioOptions};
-use toolrack_testkit::{JournalEvent, Journal, eventually_async, program};
+use toolrack_testkit::{Journal, JournalEvent, eventually_async, program};
 use toolrack_transport::BoxFuture;
 
 /// Long enough for a busy machine, short enough for a test.

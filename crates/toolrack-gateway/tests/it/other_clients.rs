@@ -131,8 +131,9 @@ fn check(test: &str, client: &Client) {
                 client.command[1..].iter().map(|word| word.as_os_str()).collect();
             args.push(mode.as_ref());
             args.extend(transport.iter().map(OsStr::new));
-            let (status, stdout, stderr) =
-                ChildGuard::new(start(&client.command[0], &args)).wait_with_output(TIMEOUT).unwrap();
+            let (status, stdout, stderr) = ChildGuard::new(start(&client.command[0], &args))
+                .wait_with_output(TIMEOUT)
+                .unwrap();
             assert!(status.success(), "{mode} {transport:?}: {stdout}{stderr}");
             assert!(stdout.contains("done"), "{mode} {transport:?}: {stdout}{stderr}");
             if client.cancels == Cancels::Always {

@@ -106,7 +106,12 @@ pub(crate) const PLANS: &[Plan] = &[
     ),
     light("prompt", "F38", "prompt", &[initialize(Expected::Timeout)]),
     // Servers that exit.
-    light("exit-at-start", "F34", "start=exit(7)", &[initialize(Expected::Exited(ExitStatus::Code(7)))]),
+    light(
+        "exit-at-start",
+        "F34",
+        "start=exit(7)",
+        &[initialize(Expected::Exited(ExitStatus::Code(7)))],
+    ),
     light(
         "exit-in-greeting",
         "F34",

@@ -15,7 +15,7 @@ use toolrack_testkit::{Marker, program};
 fn demo(marker: &Marker) -> McpServerConfig {
     let command = program("demo-server").display().to_string();
     let mut config = McpServerConfig::stdio("demo", command, &[]);
-    let (variable, value) = marker.pair();
+    let (variable, value) = marker.env_var();
     let McpTransport::Stdio { env, .. } = &mut config.transport else { panic!("not stdio") };
     env.insert(variable.to_owned(), EnvValue::from(value));
     config
@@ -57,7 +57,7 @@ async fn tools_keep_their_description_and_schema() {
     assert_eq!(ErasedTool::name(&greet), "demo_greet");
     assert_eq!(ErasedTool::parameters(&greet), *greet.input_schema());
     manager.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 #[tokio::test]
@@ -78,7 +78,7 @@ async fn call_returns_the_text_of_the_tool() {
     assert!(result.is_success());
     assert_eq!(result.output().as_text(), Some("Hello, you!"));
     manager.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 async fn run(tool: &McpToolAdapter, args: &str) -> ToolResult {
@@ -118,7 +118,7 @@ async fn failures_are_text_for_the_model() {
     manager.close().await;
     let (kind, text) = failure(&greet, json!({"name": "late"})).await;
     assert_ne!(kind, ToolErrorKind::Timeout, "{text}");
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }
 
 /// A tool keeps working after its server reconnects.
@@ -131,5 +131,5 @@ async fn tools_survive_a_reconnect() {
     let output = greet.execute(json!({"name": "again"})).await.unwrap();
     assert_eq!(output.as_text(), Some("Hello, again!"));
     manager.close().await;
-    marker.assert_nobody_left(Duration::ZERO);
+    marker.assert_no_processes_left(Duration::ZERO);
 }

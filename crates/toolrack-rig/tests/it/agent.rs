@@ -23,7 +23,7 @@ fn example_agent_calls_a_tool() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::File::create(dir.path().join("found-by-the-agent.txt")).unwrap();
     let marker = Marker::new();
-    let (variable, value) = marker.pair();
+    let (variable, value) = marker.env_var();
     let agent = Command::new(example("agent"))
         .arg(dir.path())
         .env(variable, value)
@@ -32,11 +32,11 @@ fn example_agent_calls_a_tool() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let (status, stdout, stderr) = ChildGuard::new(agent).output(LONG).unwrap();
+    let (status, stdout, stderr) = ChildGuard::new(agent).wait_with_output(LONG).unwrap();
     assert!(status.success(), "{stdout}{stderr}");
     let node = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/servers/node");
     let has_files = node.join("node_modules/.bin/mcp-server-filesystem").exists();
     let expected = if has_files { "[FILE] found-by-the-agent.txt" } else { "Hello, World!" };
     assert_eq!(stdout.trim(), format!("The tool says: {expected}"));
-    marker.assert_nobody_left(Duration::from_secs(5));
+    marker.assert_no_processes_left(Duration::from_secs(5));
 }

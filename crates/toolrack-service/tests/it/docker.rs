@@ -7,7 +7,7 @@ use serde_json::json;
 use toolrack_config::{EnvValue, McpServerConfig, McpTransport, PackageKind};
 use toolrack_manager::FailureKind;
 use toolrack_service::Installer;
-use toolrack_testkit::{DockerEngine, ChildGuard, Marker, children_of, skipped};
+use toolrack_testkit::{ChildGuard, DockerEngine, Marker, children_of, skipped};
 
 use crate::packages_fixture::{
     TIMEOUT, eventually, failure, installer, manager, package, package_of,

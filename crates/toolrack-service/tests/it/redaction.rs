@@ -8,7 +8,7 @@ use serde_json::json;
 use toolrack_service::{
     ConfigStore, LocalService, McpConfig, McpService as _, McpStatus, Secret, ServiceOptions,
 };
-use toolrack_testkit::{LogCapture, HttpServer, HttpServerKind};
+use toolrack_testkit::{HttpServer, HttpServerKind, LogCapture};
 use uuid::Uuid;
 
 use crate::fixture::{Fixture, binary, eventually, http, options, plain, secret, until};

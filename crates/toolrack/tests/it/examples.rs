@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use toolrack_testkit::{HttpLog, HttpServer, HttpServerKind, ChildGuard, Marker, program};
+use toolrack_testkit::{ChildGuard, HttpLog, HttpServer, HttpServerKind, Marker, program};
 
 use crate::fixture::LONG;
 
