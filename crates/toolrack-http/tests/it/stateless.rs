@@ -95,7 +95,7 @@ async fn every_kind_of_response_has_its_outcome() {
         ),
         (
             Box::new(|seen| Reply::json(&json!({"jsonrpc": "2.0", "id": seen.body["id"]}))),
-            "malformed response: neither a request, a notification nor an answer",
+            "malformed response: neither a request, a notification nor a response",
             answered,
         ),
         (Box::new(|_| Reply::events()), "input or output failed", Delivery::Unknown),
