@@ -128,7 +128,7 @@ pub(crate) fn install(root: &Path) -> Result<Vec<(&'static str, InstallOutcome)>
             InstallOutcome::UpToDate => printer::print(&format!("{what}: up to date")),
             InstallOutcome::Installed => printer::print(&format!("{what}: installed")),
             InstallOutcome::Skipped(reason) => {
-                printer::print(&format!("SKIPPED: {what}: {reason}"))
+                printer::print(&format!("SKIPPED: {what}: {reason}"));
             }
         }
         outcomes.push((what, outcome));

@@ -49,7 +49,7 @@ pub(crate) fn run(root: &Path, options: &TestOptions) -> Result<ExitCode> {
         match step {
             Step::Install => install(root, &mut summary)?,
             Step::Check { title, command, component } => {
-                check(title, command, *component, &mut summary)?
+                check(title, command, *component, &mut summary)?;
             }
             Step::Tests(command) => test(command, &mut summary)?,
         }

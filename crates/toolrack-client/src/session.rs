@@ -249,7 +249,7 @@ impl Session {
         let request = OutgoingRequest {
             method: P::METHOD.as_str(),
             params: &RequestWithMeta { template: &self.meta, params, meta },
-            timeout: timeout,
+            timeout,
             on_cancel: OnCancel::Notify,
         };
         Ok(self.transport.request(request).await?)

@@ -13,7 +13,7 @@ pub(crate) struct Diagnostics<'t> {
     text: &'t str,
     /// Byte offset of each line.
     starts: Vec<usize>,
-    diagnostics: Vec<(usize, Diagnostic)>,
+    list: Vec<(usize, Diagnostic)>,
     n_errors: usize,
     n_warnings: usize,
 }
@@ -25,14 +25,7 @@ impl<'t> Diagnostics<'t> {
         let breaks =
             text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
         let starts = std::iter::once(0).chain(breaks).collect();
-        Self {
-            file: Arc::from(file),
-            text,
-            starts,
-            diagnostics: Vec::new(),
-            n_errors: 0,
-            n_warnings: 0,
-        }
+        Self { file: Arc::from(file), text, starts, list: Vec::new(), n_errors: 0, n_warnings: 0 }
     }
 
     pub(crate) fn text(&self) -> &'t str {
@@ -73,7 +66,7 @@ impl<'t> Diagnostics<'t> {
 
     /// Adds a suggestion to the last diagnostic about a field.
     pub(crate) fn suggest(&mut self, field: &str, suggestion: Option<&str>) {
-        let last = self.diagnostics.last_mut().filter(|(_, diagnostic)| diagnostic.field == field);
+        let last = self.list.last_mut().filter(|(_, diagnostic)| diagnostic.field == field);
         if let (Some((_, diagnostic)), Some(suggestion)) = (last, suggestion) {
             diagnostic.message = format!("{}; did you mean `{suggestion}`?", diagnostic.message);
             diagnostic.suggestion = Some(suggestion.to_owned());
@@ -100,13 +93,13 @@ impl<'t> Diagnostics<'t> {
             suggestion: None,
             advice: None,
         };
-        self.diagnostics.push((at, diagnostic));
+        self.list.push((at, diagnostic));
     }
 
     /// All diagnostics, in file order.
     pub(crate) fn into_vec(mut self) -> Vec<Diagnostic> {
-        self.diagnostics.sort_by_key(|(at, _)| *at);
-        self.diagnostics.into_iter().map(|(_, diagnostic)| diagnostic).collect()
+        self.list.sort_by_key(|(at, _)| *at);
+        self.list.into_iter().map(|(_, diagnostic)| diagnostic).collect()
     }
 }
 

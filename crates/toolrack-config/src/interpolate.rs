@@ -223,7 +223,7 @@ impl Interpolator<'_> {
             match part {
                 Part::Literal(text) | Part::Verbatim(text) => value.push_str(text),
                 Part::Invalid(error) => {
-                    self.diagnostic(DiagnosticKind::Invalid, field, error.message())
+                    self.diagnostic(DiagnosticKind::Invalid, field, error.message());
                 }
                 Part::Reference { source, name, default } => {
                     let filled = self.reference(field, (source, name), default);

@@ -82,7 +82,7 @@ impl Inner {
             let inner = Arc::clone(self);
             // `Initialize`, because no version was negotiated for that session.
             self.tasks.spawn(async move {
-                inner.delete_session(unwanted, ProtocolMode::Initialize).await
+                inner.delete_session(unwanted, ProtocolMode::Initialize).await;
             });
         }
         outcome

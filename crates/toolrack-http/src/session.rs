@@ -271,7 +271,7 @@ impl Inner {
         if let Some(previous_id) = self.session.take_session_id() {
             let inner = Arc::clone(self);
             self.tasks.spawn(async move {
-                inner.delete_session(previous_id, ProtocolMode::Initialize).await
+                inner.delete_session(previous_id, ProtocolMode::Initialize).await;
             });
         }
         let body = encode_request(request, id)?;

@@ -234,7 +234,7 @@ impl Transport for HttpTransport {
         match mode {
             ProtocolMode::Stateless(_) => self.inner.handler.forbid_requests(),
             ProtocolMode::Initialize | ProtocolMode::Session(_) => {
-                self.inner.handler.allow_requests()
+                self.inner.handler.allow_requests();
             }
         }
         *self.inner.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;

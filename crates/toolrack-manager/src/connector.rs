@@ -88,7 +88,7 @@ pub(crate) fn build_connector(
 ) -> Arc<dyn Connector> {
     match prepared {
         PreparedServer::Stdio { definition, cleanup } => {
-            let options = StdioOptions { cleanup: cleanup, ..stdio_options(config, options) };
+            let options = StdioOptions { cleanup, ..stdio_options(config, options) };
             Arc::new(StdioConnector::new(definition, options))
         }
         PreparedServer::Http(definition) => {

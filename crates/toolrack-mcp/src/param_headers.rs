@@ -225,16 +225,17 @@ mod tests {
 
     #[track_caller]
     fn check(properties: Value, arguments: Value, expected: &[(&str, &str)]) {
-        let mirror = read(properties).unwrap().unwrap();
+        let headers = read(properties).unwrap().unwrap();
         let raw = to_raw_value(&arguments).unwrap();
         for arguments in [Arguments::Value(&arguments), Arguments::Raw(&raw)] {
-            let mut told = Vec::new();
-            mirror.for_each(arguments, &mut |name, value| {
-                told.push((name.to_owned(), value.to_owned()))
+            let mut headers_seen = Vec::new();
+            headers.for_each(arguments, &mut |name, value| {
+                headers_seen.push((name.to_owned(), value.to_owned()));
             });
-            told.sort();
-            let told: Vec<_> = told.iter().map(|(name, value)| (&**name, &**value)).collect();
-            assert_eq!(told, expected);
+            headers_seen.sort();
+            let headers_seen: Vec<_> =
+                headers_seen.iter().map(|(name, value)| (&**name, &**value)).collect();
+            assert_eq!(headers_seen, expected);
         }
     }
 
