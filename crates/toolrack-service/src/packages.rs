@@ -178,7 +178,7 @@ impl CommandRunner<'_> {
         cwd: Option<&Path>,
     ) -> Result<CommandOutput, Failure> {
         self.execute(program, args, (cwd, MAX_DURATION), &|line| {
-            self.installation.report_output(line)
+            self.installation.report_output(line);
         })
         .await
     }
@@ -215,7 +215,7 @@ impl CommandRunner<'_> {
         let options = StdioOptions { inherit_env, cleanup: None, ..base.clone() };
         let run_options = RunOptions {
             options: &options,
-            timeout: timeout,
+            timeout,
             cancel: self.installation.stop(),
             on_stderr: on_line,
         };
