@@ -2,11 +2,14 @@
 //!
 //! **Invariant:** no tree is deeper than [`MAX_DEPTH`], so recursion cannot exhaust the stack.
 
-mod jsonc;
-mod toml;
 mod yaml;
 
 use std::collections::HashMap;
+
+use jsonc_parser::ast;
+use jsonc_parser::common::Ranged;
+use jsonc_parser::{CollectOptions, CommentCollectionStrategy, ParseOptions, parse_to_ast};
+use toml::de::{DeTable, DeValue};
 
 use crate::diagnostics::DiagnosticKind;
 use crate::diagnostics::Diagnostics;
@@ -53,8 +56,8 @@ pub(crate) enum Format {
 /// Parses a text as far as possible and reports syntax errors.
 pub(crate) fn read(format: Format, diagnostics: &mut Diagnostics<'_>) -> Node {
     match format {
-        Format::Toml => toml::read(diagnostics),
-        Format::Jsonc => jsonc::read(diagnostics),
+        Format::Toml => read_toml(diagnostics),
+        Format::Jsonc => read_jsonc(diagnostics),
         Format::Yaml => yaml::read(diagnostics),
     }
 }
@@ -118,4 +121,136 @@ fn drop_duplicates(members: Vec<Member>, diagnostics: &mut Diagnostics<'_>) -> V
         .filter(|(index, numbered)| counts(*index, &numbered.key))
         .map(|(_, numbered)| numbered)
         .collect()
+}
+
+// TOML: reports all syntax errors and reads the rest.
+
+fn read_toml(diagnostics: &mut Diagnostics<'_>) -> Node {
+    let text = diagnostics.text();
+    // Recovers after an error, so that one run reports all of them and the other entries
+    // are still read.
+    let (table, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        let at = error.span().map_or(0, |span| span.start);
+        diagnostics.error(
+            DiagnosticKind::Syntax,
+            at,
+            "",
+            &format!("not valid TOML: {}", error.message()),
+        );
+    }
+    toml_table(table.get_ref(), 0, 0)
+}
+
+fn toml_table(table: &DeTable<'_>, at: usize, depth: usize) -> Node {
+    if depth > MAX_DEPTH {
+        return Node { at, value: Value::Other("nested too deeply") };
+    }
+    let mut members: Vec<Member> = table
+        .iter()
+        .map(|(key, value)| Member {
+            key: key.get_ref().to_string(),
+            at: key.span().start,
+            value: toml_node(value.get_ref(), value.span().start, depth + 1),
+        })
+        .collect();
+    // The library sorts by name; diagnostics follow the order of the file.
+    members.sort_by_key(|member| member.at);
+    Node { at, value: Value::Table(members) }
+}
+
+fn toml_node(value: &DeValue<'_>, at: usize, depth: usize) -> Node {
+    let value = match value {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .map_or(Value::Other("a number out of range"), Value::Integer),
+        DeValue::Float(number) => {
+            number.as_str().parse().map_or(Value::Other("a number out of range"), Value::Float)
+        }
+        DeValue::Boolean(flag) => Value::Flag(*flag),
+        DeValue::Datetime(_) => Value::Other("a date"),
+        DeValue::Array(_) if depth > MAX_DEPTH => Value::Other("nested too deeply"),
+        DeValue::Array(array) => Value::List(
+            array
+                .iter()
+                .map(|element| toml_node(element.get_ref(), element.span().start, depth + 1))
+                .collect(),
+        ),
+        DeValue::Table(table) => return toml_table(table, at, depth),
+    };
+    Node { at, value }
+}
+
+// JSONC: JSON with comments and trailing commas, as editors write it.
+
+/// The leniency of the tools whose files we read: comments and trailing commas.
+const JSONC_OPTIONS: ParseOptions = ParseOptions {
+    allow_comments: true,
+    allow_trailing_commas: true,
+    allow_loose_object_property_names: false,
+    allow_missing_commas: false,
+    allow_single_quoted_strings: false,
+    allow_hexadecimal_numbers: false,
+    allow_unary_plus_numbers: false,
+    allow_bare_decimal_point_numbers: false,
+    allow_non_finite_numbers: false,
+    allow_extended_string_escapes: false,
+};
+
+fn read_jsonc(diagnostics: &mut Diagnostics<'_>) -> Node {
+    let collect = CollectOptions { comments: CommentCollectionStrategy::Off, tokens: false };
+    match parse_to_ast(diagnostics.text(), &collect, &JSONC_OPTIONS) {
+        Ok(document) => match document.value {
+            Some(value) => jsonc_node(value, diagnostics, 0),
+            None => Node::empty_table(),
+        },
+        Err(error) => {
+            let message = format!("not valid JSON: {}", error.kind());
+            diagnostics.error(DiagnosticKind::Syntax, error.range().start, "", &message);
+            Node::empty_table()
+        }
+    }
+}
+
+fn jsonc_node(value: ast::Value<'_>, diagnostics: &mut Diagnostics<'_>, depth: usize) -> Node {
+    let at = value.start();
+    let value = match value {
+        _ if depth > MAX_DEPTH => Value::Other("nested too deeply"),
+        ast::Value::StringLit(text) => Value::Text(text.value.into_owned()),
+        ast::Value::NumberLit(number) => json_number(number.value),
+        ast::Value::BooleanLit(flag) => Value::Flag(flag.value),
+        ast::Value::NullKeyword(_) => Value::Null,
+        ast::Value::Array(array) => Value::List(
+            array
+                .elements
+                .into_iter()
+                .map(|element| jsonc_node(element, diagnostics, depth + 1))
+                .collect(),
+        ),
+        ast::Value::Object(object) => Value::Table(jsonc_members(object, diagnostics, depth)),
+    };
+    Node { at, value }
+}
+
+fn jsonc_members(
+    object: ast::Object<'_>,
+    diagnostics: &mut Diagnostics<'_>,
+    depth: usize,
+) -> Vec<Member> {
+    let mut members: Vec<Member> = Vec::new();
+    for property in object.properties {
+        let at = property.start();
+        let key = property.name.into_string();
+        let value = jsonc_node(property.value, diagnostics, depth + 1);
+        members.push(Member { key, at, value });
+    }
+    drop_duplicates(members, diagnostics)
+}
+
+fn json_number(text: &str) -> Value {
+    match (text.parse(), text.parse()) {
+        (Ok(integer), _) => Value::Integer(integer),
+        (_, Ok(float)) => Value::Float(float),
+        _ => Value::Other("a number out of range"),
+    }
 }

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::cache_hint::{CacheHint, Hints};
 use crate::error::DecodeError;
 use crate::initialize::Implementation;
+use crate::result_type::{CacheHint, Hints};
 use crate::revision::{Era, Revision};
 use crate::serde_lenient::{decode, or_absent, or_default};
 use crate::server_capabilities::ServerCapabilities;

@@ -2,7 +2,6 @@
 //!
 //! **Invariant:** fields keep the order in which the server wrote them.
 
-pub(crate) mod check;
 pub(crate) mod field;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,8 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Number;
 use serde_json::value::RawValue;
 
-use self::check::FieldError;
-use self::field::Field;
+use crate::form::field::{Choice, Field, FieldKind, StringFormat};
 use crate::serde_lenient::{Ordered, or_default};
 
 /// Schema of a form.
@@ -59,7 +57,7 @@ impl FormSchema {
 
     /// All violations of the schema in `content`.
     pub fn validate(&self, content: &FormContent) -> Result<(), Vec<FieldError>> {
-        check::check(&self.fields, content)
+        check(&self.fields, content)
     }
 }
 
@@ -76,6 +74,155 @@ impl<'de> Deserialize<'de> for FormSchema {
             properties.0.into_iter().map(|(name, schema)| Field::read(name, &required, schema));
         Ok(Self { fields: fields.collect() })
     }
+}
+
+/// An invalid field.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{field}`: {kind}")]
+pub struct FieldError {
+    /// Field name.
+    pub field: String,
+    /// The violation.
+    pub kind: FieldErrorKind,
+}
+
+/// Kinds of violations.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FieldErrorKind {
+    /// Required, but absent.
+    #[error("required")]
+    Missing,
+    /// Not a field of the form.
+    #[error("not in the form")]
+    UnknownField,
+    /// Wrong type.
+    #[error("wrong type")]
+    WrongType,
+    /// Too short.
+    #[error("too short")]
+    TooShort,
+    /// Too long.
+    #[error("too long")]
+    TooLong,
+    /// Wrong string format.
+    #[error("not a valid {0}")]
+    Format(StringFormat),
+    /// Below the minimum.
+    #[error("too small")]
+    TooSmall,
+    /// Above the maximum.
+    #[error("too large")]
+    TooLarge,
+    /// Not among the options.
+    #[error("not among the options")]
+    NotAnOption,
+    /// Too few options selected.
+    #[error("too few chosen")]
+    TooFew,
+    /// Too many options selected.
+    #[error("too many chosen")]
+    TooMany,
+}
+
+pub(super) fn check(fields: &[Field], content: &FormContent) -> Result<(), Vec<FieldError>> {
+    let mut faults = Vec::new();
+    for field in fields {
+        let kind = match content.get(&field.name) {
+            None => field.required.then_some(FieldErrorKind::Missing),
+            Some(value) => field.kind.error(value),
+        };
+        faults.extend(kind.map(|kind| FieldError { field: field.name.clone(), kind }));
+    }
+    let listed: BTreeSet<&str> = fields.iter().map(|field| field.name.as_str()).collect();
+    let unlisted = content.keys().filter(|name| !listed.contains(name.as_str()));
+    faults.extend(
+        unlisted.map(|name| FieldError { field: name.clone(), kind: FieldErrorKind::UnknownField }),
+    );
+    if faults.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+impl FieldKind {
+    /// The first violation of a value.
+    fn error(&self, value: &FieldValue) -> Option<FieldErrorKind> {
+        match (self, value) {
+            (Self::Text { min_length, max_length, format, .. }, FieldValue::Text(text)) => {
+                text_fault(text, *min_length, *max_length, *format)
+            }
+            (Self::Number { minimum, maximum, .. }, FieldValue::Number(number)) => {
+                range_fault(number, *minimum, *maximum)
+            }
+            (Self::Integer { minimum, maximum, .. }, FieldValue::Number(number)) => {
+                if is_whole(number) {
+                    range_fault(number, *minimum, *maximum)
+                } else {
+                    Some(FieldErrorKind::WrongType)
+                }
+            }
+            (Self::Choice { options, .. }, FieldValue::Text(text)) => {
+                (!is_option(options, text)).then_some(FieldErrorKind::NotAnOption)
+            }
+            (Self::MultiChoice { options, min_items, max_items, .. }, FieldValue::List(list)) => {
+                if list.iter().any(|value| !is_option(options, value)) {
+                    return Some(FieldErrorKind::NotAnOption);
+                }
+                let limits = (*min_items, *max_items);
+                let faults = (FieldErrorKind::TooFew, FieldErrorKind::TooMany);
+                count_fault(list.len(), limits, faults)
+            }
+            (Self::Boolean { .. }, FieldValue::Boolean(_)) | (Self::Other(_), _) => None,
+            _ => Some(FieldErrorKind::WrongType),
+        }
+    }
+}
+
+fn text_fault(
+    text: &str,
+    min_length: Option<u64>,
+    max_length: Option<u64>,
+    format: Option<StringFormat>,
+) -> Option<FieldErrorKind> {
+    // JSON Schema counts characters, not bytes.
+    let faults = (FieldErrorKind::TooShort, FieldErrorKind::TooLong);
+    count_fault(text.chars().count(), (min_length, max_length), faults).or_else(|| {
+        let format = format.filter(|format| !format.matches(text))?;
+        Some(FieldErrorKind::Format(format))
+    })
+}
+
+fn count_fault(
+    count: usize,
+    (least, most): (Option<u64>, Option<u64>),
+    (too_few, too_many): (FieldErrorKind, FieldErrorKind),
+) -> Option<FieldErrorKind> {
+    let count = u64::try_from(count).unwrap_or(u64::MAX);
+    if least.is_some_and(|least| count < least) {
+        return Some(too_few);
+    }
+    most.is_some_and(|most| count > most).then_some(too_many)
+}
+
+fn range_fault(
+    number: &Number,
+    minimum: Option<f64>,
+    maximum: Option<f64>,
+) -> Option<FieldErrorKind> {
+    let number = number.as_f64()?;
+    if minimum.is_some_and(|least| number < least) {
+        return Some(FieldErrorKind::TooSmall);
+    }
+    maximum.is_some_and(|most| number > most).then_some(FieldErrorKind::TooLarge)
+}
+
+/// JSON Schema treats `1.0` as an integer.
+fn is_whole(number: &Number) -> bool {
+    number.is_i64()
+        || number.is_u64()
+        || number.as_f64().is_some_and(|number| number.fract() == 0.0)
+}
+
+fn is_option(options: &[Choice], value: &str) -> bool {
+    options.iter().any(|option| option.value == value)
 }
 
 #[cfg(test)]

@@ -12,10 +12,10 @@
 //! | `tool`, `tool_schema`, `call` | tools, schema repair, `tools/call` |
 //! | `content` | content blocks |
 //! | `resource`, `prompt`, `completion`, `logging`, `roots` | the other server and client features |
-//! | `list_page`, `cache_hint` | paged lists, cache hints |
+//! | `list_page` | paged lists |
 //! | `input_required`, `elicitation`, `form`, `sampling` | server requests and multi-round-trip results |
 //! | `task`, `subscriptions_listen` | tasks, modern subscriptions |
-//! | `result_type`, `error` | `resultType`, error codes and `error.data` |
+//! | `result_type`, `error` | `resultType` and cache hints; error codes and `error.data` |
 //! | `param_headers` | `x-mcp-header` |
 //! | `serde_lenient` | lenient serde helpers |
 //!
@@ -30,7 +30,6 @@
 
 #![warn(missing_docs)]
 
-mod cache_hint;
 mod call;
 mod client_capabilities;
 mod completion;
@@ -61,7 +60,6 @@ mod task;
 mod tool;
 mod tool_schema;
 
-pub use cache_hint::{CacheHint, CacheScope};
 pub use call::SingleText;
 pub use call::{Arguments, CallToolParams, ToolCallResult};
 pub use client_capabilities::{
@@ -81,10 +79,9 @@ pub use elicitation::{
 pub use error::DecodeError;
 pub use error::ErrorCode;
 pub use error::{ErrorData, MissingCapability, UnsupportedVersion};
-pub use form::check::{FieldError, FieldErrorKind};
 pub use form::field::StringFormat;
 pub use form::field::{Choice, Field, FieldKind};
-pub use form::{FieldValue, FormContent, FormSchema};
+pub use form::{FieldError, FieldErrorKind, FieldValue, FormContent, FormSchema};
 pub use initialize::{Implementation, ImplementationWire};
 pub use initialize::{InitializeParams, InitializeResult, Initialized};
 pub use input_required::{InputRequest, InputRequired, InputResponse, InputResponses};
@@ -109,6 +106,7 @@ pub use resource::{Resource, ResourceTemplate};
 pub use resource::{ResourceBody, ResourceContents};
 pub use resource::{SubscribeParams, UnsubscribeParams};
 pub use result_type::ResultType;
+pub use result_type::{CacheHint, CacheScope};
 pub use revision::{Era, Revision};
 pub use roots::{Root, RootError, RootsListChanged, RootsResult};
 pub use sampling::{

@@ -10,8 +10,8 @@ use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use crate::cache_hint::{CacheHint, Hints};
 use crate::error::DecodeError;
+use crate::result_type::{CacheHint, Hints};
 use crate::serde_lenient::{Text, or_absent};
 
 /// An entry of a paged list.

@@ -6,10 +6,10 @@ use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use crate::cache_hint::{CacheHint, Hints};
 use crate::error::DecodeError;
 use crate::input_required::InputResponses;
 use crate::list_page::{ListEntry, SkippedEntry, read_lenient};
+use crate::result_type::{CacheHint, Hints};
 use crate::serde_lenient::{Annotations, Icons, Object, Text, decode, fitting, or_absent};
 
 /// A resource of a list.

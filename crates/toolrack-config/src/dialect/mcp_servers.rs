@@ -4,10 +4,10 @@
 
 use std::collections::HashMap;
 
+use super::is_bare_map;
 use super::{Dialect, servers, transport_kind};
 use crate::config_file::{Agent, ConfigFile, ServerEntry};
 use crate::diagnostics::Diagnostics;
-use crate::dialect::detect::is_bare_map;
 use crate::dialect::variables::{self, ReferenceSyntax};
 use crate::keys::{Key, KeyType, TableKeys, UnknownKeys};
 use crate::raw_server::RawServer;

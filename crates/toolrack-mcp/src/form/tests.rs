@@ -1,7 +1,7 @@
 //! Form validation and defaults.
 
 use super::*;
-use crate::form::check::FieldErrorKind;
+use crate::form::FieldErrorKind;
 use crate::form::field::StringFormat;
 use crate::form::field::{Choice, FieldKind};
 

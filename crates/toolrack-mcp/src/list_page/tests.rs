@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::cache_hint::CacheScope;
+use crate::result_type::CacheScope;
 use crate::tool::Tool;
 
 #[track_caller]
