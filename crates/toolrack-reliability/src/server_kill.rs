@@ -78,16 +78,16 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     let kills = kill_many(&gate, n_kills).await;
     let after = ResourceUsage::wait_until_equal(&before).await?;
     let times: Vec<Duration> = kills.iter().flat_map(|(_, kill)| kill.times.clone()).collect();
-    let spread = |of: fn(&KillResult) -> Duration| {
+    let percentiles = |of: fn(&KillResult) -> Duration| {
         Percentiles::from_times(kills.iter().map(|(_, kill)| of(kill)).collect())
     };
     findings.count("kills", kills.len() as u64);
     findings.count("kills_tried_again", gate.n_inconclusive.load(Ordering::Relaxed));
     findings.count("calls_pending", times.len() as u64);
     findings.percentiles("outcome", Percentiles::from_times(times));
-    findings.percentiles("dying", spread(|kill| kill.exit_time));
-    findings.percentiles("own_share", spread(KillResult::our_latency));
-    findings.percentiles("close", spread(|kill| kill.closing));
+    findings.percentiles("dying", percentiles(|kill| kill.exit_time));
+    findings.percentiles("own_share", percentiles(KillResult::our_latency));
+    findings.percentiles("close", percentiles(|kill| kill.closing));
     for (seed, KillResult { late, failures, .. }) in kills {
         failures.into_iter().chain(late).for_each(|what| findings.fail(seed, what));
     }
