@@ -226,6 +226,7 @@ async fn server_handle(peer: &Peer) -> Result<ProcessHandle, String> {
 async fn call_pending(peer: Arc<Peer>, n_sent: Arc<AtomicU64>) -> CallEnd {
     let issued = Instant::now();
     let mut call = pin!(peer.call("sleep", json!({ "ms": 600_000 }), 6 * CALL_TIMEOUT));
+    // Poll once, so that the request is queued before it is counted.
     let first_poll = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
     n_sent.fetch_add(1, Ordering::Release);
     let outcome = match first_poll {

@@ -94,6 +94,7 @@ impl ResponseStream {
     pub(super) fn resume(&self, after: u64, response: &Arc<HttpResponse>) {
         let mut inner = self.lock();
         response.start(EVENTS, b"");
+        // Under the lock, so that no new event overtakes the replay.
         for (_, event) in inner.buffered.iter().filter(|(number, _)| *number > after) {
             response.write(event);
         }
