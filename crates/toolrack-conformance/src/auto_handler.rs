@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use toolrack_client::ClientHandler;
 use toolrack_mcp::{
-    ClientCapabilities, Elicitation, ElicitationCapability, ElicitationResult, FieldKind,
+    ClientCapabilities, Elicitation, ElicitationAnswer, ElicitationCapability, FieldKind,
     FieldValue, FormContent, Tool,
 };
 use toolrack_transport::BoxFuture;
@@ -23,15 +23,15 @@ impl ClientHandler for AutoHandler {
         &'a self,
         _server: &'a str,
         question: Elicitation,
-    ) -> BoxFuture<'a, ElicitationResult> {
+    ) -> BoxFuture<'a, ElicitationAnswer> {
         Box::pin(async move {
-            let Elicitation::Form(form) = question else { return ElicitationResult::Decline };
+            let Elicitation::Form(form) = question else { return ElicitationAnswer::Decline };
             let mut content = FormContent::new();
             form.schema.fill_defaults(&mut content);
             for field in form.schema.fields().iter().filter(|field| field.required) {
                 content.entry(field.name.clone()).or_insert_with(|| field_value(&field.kind));
             }
-            ElicitationResult::Accept { content: Some(content) }
+            ElicitationAnswer::Accept { content: Some(content) }
         })
     }
 }

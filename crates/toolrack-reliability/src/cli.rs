@@ -43,8 +43,8 @@ pub(crate) enum Role {
     #[command(hide = true)]
     Gate(GateArgs),
     /// Run as the process that is killed
-    #[command(hide = true)]
-    Victim(VictimArgs),
+    #[command(name = "victim", hide = true)]
+    Owner(OwnerArgs),
     /// Receive a flood and measure own memory
     #[command(hide = true)]
     Measure(MeasureArgs),
@@ -63,7 +63,7 @@ pub(crate) struct GateArgs {
 }
 
 #[derive(Debug, PartialEq, Args)]
-pub(crate) struct VictimArgs {
+pub(crate) struct OwnerArgs {
     #[arg(long)]
     pub(crate) marker: String,
     /// First end the processes that a predecessor left behind

@@ -45,7 +45,7 @@ const MAX_TRIES: u32 = 5;
 const N_PARALLEL: usize = 2;
 
 /// After one crash in this many, the gate waits until the service restarts the server by itself.
-const ALONE_EVERY: u64 = 10;
+const RESTART_CHECK_EVERY: u64 = 10;
 
 struct Gate {
     service: LocalService,
@@ -70,7 +70,7 @@ struct Crash {
 
 pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
     let (dir, marker) = (TempDir::new()?, Marker::new());
-    let service = LocalService::open(Home::in_dir(dir.path()), ServiceOptions::default()).await?;
+    let service = LocalService::open(Home::at(dir.path()), ServiceOptions::default()).await?;
     let gate = Arc::new(Gate {
         service,
         seeds: seeds.clone(),
@@ -80,8 +80,8 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     let n_crashes = effort.select(20, 500) * SCENARIOS.len() as u64;
     crate::print_progress(format!("G21: {n_crashes} crashes"));
     let mut workers = JoinSet::new();
-    for slot in 0..N_PARALLEL {
-        let servers = gate.servers(slot, &marker)?;
+    for worker in 0..N_PARALLEL {
+        let servers = gate.servers(worker, &marker)?;
         workers.spawn(Arc::clone(&gate).crash_many(servers, n_crashes));
     }
     let crashes: Vec<Crash> = workers.join_all().await.into_iter().flatten().collect();
@@ -94,8 +94,8 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     };
     findings.percentiles("error", times(&|crash| crash.took));
     for scenario in &SCENARIOS {
-        let spread = times(&|crash| crash.took.filter(|_| crash.scenario == scenario));
-        findings.measure(&format!("{}_max_ms", scenario.name), millis(spread.max));
+        let percentiles = times(&|crash| crash.took.filter(|_| crash.scenario == scenario));
+        findings.measure(&format!("{}_max_ms", scenario.name), millis(percentiles.max));
     }
     findings.percentiles("back", times(&|crash| crash.back));
     for Crash { seed, scenario, failure, .. } in crashes {
@@ -113,11 +113,11 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
 
 impl Gate {
     /// Creates one server per crash scenario and returns their ids.
-    fn servers(&self, slot: usize, marker: &Marker) -> anyhow::Result<Vec<Uuid>> {
+    fn servers(&self, worker: usize, marker: &Marker) -> anyhow::Result<Vec<Uuid>> {
         let (variable, value) = marker.env_var();
         let add = |scenario: &CrashScenario| {
             let document = json!({
-                "name": format!("{}-{slot}", scenario.name),
+                "name": format!("{}-{worker}", scenario.name),
                 "package": { "package_type": "binary", "identifier": scripted_server()? },
                 "transport": { "type": "stdio" },
                 "env_vars": { variable: value },
@@ -162,8 +162,9 @@ impl Gate {
                 self.n_inconclusive.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
-            let is_alone = (number / SCENARIOS.len() as u64).is_multiple_of(ALONE_EVERY);
-            if is_alone && crash.failure.is_none() {
+            let checks_restart =
+                (number / SCENARIOS.len() as u64).is_multiple_of(RESTART_CHECK_EVERY);
+            if checks_restart && crash.failure.is_none() {
                 crash.failure = self.wait_restarted(id, &mut crash).await.err();
             }
             return crash;

@@ -284,6 +284,7 @@ fn load_until_killed(
         scope.spawn(|| load.run("the reader", |client| load.read_history(client)));
         scope.spawn(|| load.run("the editor", |client| load.save_config(client)));
         thread::sleep(load_time);
+        // Before the kill, so that no client reports its broken connection as a failure.
         load.expects_close.store(true, Ordering::Release);
         let at = now();
         daemon.handle.kill();

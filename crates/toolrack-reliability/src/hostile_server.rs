@@ -98,10 +98,10 @@ fn run_scenario(
     call_for(&daemon, window / 4, random)?;
     let quiet = call_for(&daemon, window, random)?;
 
-    let elsewhere = CpuBurner::start(subreaper).map_err(why)?;
+    let burner = CpuBurner::start(subreaper).map_err(why)?;
     thread::sleep(WARM_UP);
     let outside = call_for(&daemon, window, random)?;
-    drop(elsewhere);
+    drop(burner);
 
     let (inside, n_unanswered) = thread::scope(|scope| {
         let (daemon, call_timeout) = (&daemon, 2 * WARM_UP + window);
@@ -120,7 +120,7 @@ fn run_scenario(
     daemon.handle.signal(Signal::TERM);
     let code = daemon.wait_exit(STOP_LIMIT);
     let left = kill_marked(&daemon_home.marker);
-    let history_call_ids =
+    let recorded =
         history_call_ids(&daemon_home.home().history_file()).map_err(|error| error.to_string())?;
     add(findings, name, [("quiet", &quiet), ("outside", &outside), ("inside", &inside)]);
     if n_unanswered != N_UNREAD + 1 {
@@ -130,7 +130,7 @@ fn run_scenario(
         return Err(format!("after SIGTERM the daemon exited with {code:?} and left {left:?}"));
     }
     // The hostile server must not push records out of the queues that all servers share.
-    let n_lost = inside.ids.difference(&history_call_ids).count();
+    let n_lost = inside.ids.difference(&recorded).count();
     if n_lost > 0 {
         let n_calls = inside.ids.len();
         return Err(format!(
@@ -146,17 +146,17 @@ fn call_hostile_server(daemon: &RunningDaemon<'_>, number: usize, call_timeout: 
     let text = if number == 0 { String::new() } else { "x".repeat(UNREAD_BYTES) };
     let called = DaemonClient::open(daemon.socket(), call_timeout)
         .and_then(|mut client| client.call(HOSTILE, "echo", &json!({ "text": text })));
-    let silence = [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut];
-    called.is_err_and(|error| silence.contains(&error.kind()))
+    let timeout_kinds = [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut];
+    called.is_err_and(|error| timeout_kinds.contains(&error.kind()))
 }
 
 fn add(findings: &mut Findings, plan: &str, phases: [(&str, &Calls); 3]) {
     let prefix = if plan == "all" { String::new() } else { format!("{plan}_") };
     for (phase, calls) in phases {
         findings.count(&format!("{prefix}{phase}_calls"), calls.times.len() as u64);
-        let spread = Percentiles::from_times(calls.times.clone());
-        findings.measure(&format!("{prefix}{phase}_p50_ms"), millis(spread.p50));
-        findings.measure(&format!("{prefix}{phase}_p99_ms"), millis(spread.p99));
+        let percentiles = Percentiles::from_times(calls.times.clone());
+        findings.measure(&format!("{prefix}{phase}_p50_ms"), millis(percentiles.p50));
+        findings.measure(&format!("{prefix}{phase}_p99_ms"), millis(percentiles.p99));
     }
 }
 

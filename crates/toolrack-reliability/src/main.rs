@@ -76,7 +76,7 @@ fn main() -> anyhow::Result<ExitCode> {
             print_result(serde_json::to_string(&run_gate(args)?)?);
             Ok(ExitCode::SUCCESS)
         }
-        Some(Role::Victim(args)) => {
+        Some(Role::Owner(args)) => {
             owner::run(&args.marker, if args.sweep { Sweep::First } else { Sweep::Never })
         }
         Some(Role::Measure(args)) => {

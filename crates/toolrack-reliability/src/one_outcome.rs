@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use toolrack_testkit::{Journal, JournalEvent, Marker};
-use toolrack_transport::{Delivery, RawJson, RequestError, Transport as _, TransportError};
+use toolrack_transport::{Delivery, Line as _, LineError, RawJson, TransportError};
 
 use crate::call_log::{CallLog, Outcome, OutcomeKind, ViolationKind};
 use crate::findings::Findings;
@@ -48,7 +48,7 @@ const BATCH_LIMIT: Duration = Duration::from_mins(2);
 struct Batch {
     started: Instant,
     n_calls: u64,
-    n_begun: AtomicU64,
+    n_issued: AtomicU64,
     seed: u64,
     call_log: Mutex<CallLog>,
 }
@@ -60,7 +60,7 @@ struct Totals {
     n_executed: u64,
     n_servers: u64,
     kinds: HashMap<OutcomeKind, u64>,
-    faults: HashMap<ViolationKind, u64>,
+    violations: HashMap<ViolationKind, u64>,
     lateness: Duration,
 }
 
@@ -78,7 +78,7 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
         let batch = Arc::new(Batch {
             started: Instant::now(),
             n_calls,
-            n_begun: AtomicU64::new(0),
+            n_issued: AtomicU64::new(0),
             seed,
             call_log: Mutex::default(),
         });
@@ -115,7 +115,7 @@ async fn run_batch(batch: &Arc<Batch>, journal: &Path, marker: &Marker) -> anyho
 
 async fn call_in_turn(batch: Arc<Batch>, mut slot: ServerSlot, mut random: Random) {
     let mut dead = None;
-    while batch.n_begun.fetch_add(1, Ordering::Relaxed) < batch.n_calls {
+    while batch.n_issued.fetch_add(1, Ordering::Relaxed) < batch.n_calls {
         let call_timeout = random.time(CALL_TIMEOUT.0, CALL_TIMEOUT.1);
         let is_large = random.below(100) < LARGE.0;
         let text = if is_large { "x".repeat(LARGE.1) } else { "text".to_owned() };
@@ -143,18 +143,18 @@ fn is_closed(error: &TransportError) -> bool {
 }
 
 /// Classifies an outcome and extracts the nonce. A result without its text has no nonce.
-fn classify(outcome: &Result<RawJson, RequestError>, text: &str) -> (OutcomeKind, Option<u64>) {
+fn classify(outcome: &Result<RawJson, LineError>, text: &str) -> (OutcomeKind, Option<u64>) {
     match outcome {
         Ok(result) => {
             let nonce = texts(result).and_then(|texts| match &*texts {
-                [came, nonce] if came == text => nonce.parse().ok(),
+                [echoed, nonce] if echoed == text => nonce.parse().ok(),
                 _ => None,
             });
             (OutcomeKind::Ok, nonce)
         }
-        Err(RequestError { delivery: Delivery::NotSent, .. }) => (OutcomeKind::NotSent, None),
-        Err(RequestError { delivery: Delivery::Unknown, .. }) => (OutcomeKind::Unknown, None),
-        Err(RequestError { delivery: Delivery::Answered, .. }) => (OutcomeKind::Answered, None),
+        Err(LineError { delivery: Delivery::NotSent, .. }) => (OutcomeKind::NotSent, None),
+        Err(LineError { delivery: Delivery::Unknown, .. }) => (OutcomeKind::Unknown, None),
+        Err(LineError { delivery: Delivery::Answered, .. }) => (OutcomeKind::Answered, None),
     }
 }
 
@@ -181,7 +181,7 @@ fn compare(
         }
     }
     for violation in call_log.violations(&executions) {
-        *totals.faults.entry(violation.kind).or_default() += 1;
+        *totals.violations.entry(violation.kind).or_default() += 1;
         findings.fail(batch.seed, violation.to_string());
     }
     totals.n_calls += call_log.n_calls() as u64;
@@ -204,18 +204,18 @@ impl Batch {
 
 impl Totals {
     fn report(&self, findings: &mut Findings) {
-        let Self { n_calls, n_executed, n_servers, kinds, faults, lateness } = self;
+        let Self { n_calls, n_executed, n_servers, kinds, violations, lateness } = self;
         findings.count("calls", *n_calls);
         findings.count("at_a_time", N_CALLERS as u64);
         findings.count("lines", *n_servers);
         findings.count("executed", *n_executed);
-        let kind = |kind| kinds.get(&kind).copied().unwrap_or_default();
-        findings.count("ok", kind(OutcomeKind::Ok));
-        findings.count("answered", kind(OutcomeKind::Answered));
-        findings.count("not_sent", kind(OutcomeKind::NotSent));
-        findings.count("unknown", kind(OutcomeKind::Unknown));
-        for fault in ViolationKind::ALL {
-            findings.count(fault.figure(), faults.get(&fault).copied().unwrap_or_default());
+        let count_of = |kind| kinds.get(&kind).copied().unwrap_or_default();
+        findings.count("ok", count_of(OutcomeKind::Ok));
+        findings.count("answered", count_of(OutcomeKind::Answered));
+        findings.count("not_sent", count_of(OutcomeKind::NotSent));
+        findings.count("unknown", count_of(OutcomeKind::Unknown));
+        for kind in ViolationKind::ALL {
+            findings.count(kind.figure(), violations.get(&kind).copied().unwrap_or_default());
         }
         findings.measure("overrun_max_ms", millis(*lateness));
     }
@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(outcome: Result<RawJson, RequestError>, expected: (OutcomeKind, Option<u64>)) {
+    fn check(outcome: Result<RawJson, LineError>, expected: (OutcomeKind, Option<u64>)) {
         assert_eq!(classify(&outcome, "text"), expected, "{outcome:?}");
     }
 
@@ -328,8 +328,8 @@ mod tests {
         check(result("text", "x"), (OutcomeKind::Ok, None));
         check(Ok(RawJson::NULL), (OutcomeKind::Ok, None));
         let error = || TransportError::Shutdown;
-        check(Err(RequestError::not_sent(error())), (OutcomeKind::NotSent, None));
-        check(Err(RequestError::unknown(error())), (OutcomeKind::Unknown, None));
-        check(Err(RequestError::answered(error())), (OutcomeKind::Answered, None));
+        check(Err(LineError::not_sent(error())), (OutcomeKind::NotSent, None));
+        check(Err(LineError::unknown(error())), (OutcomeKind::Unknown, None));
+        check(Err(LineError::answered(error())), (OutcomeKind::Answered, None));
     }
 }

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolrack_stdio::{McpServerDef, StdioClientTransport, StdioOptions};
+use toolrack_stdio::{McpServerDef, StdioLine, StdioOptions};
 use toolrack_testkit::Marker;
 use toolrack_transport::{
-    CloseReason, IncomingHandler, JsonRpcError, OnCancel, OutgoingRequest, RawJson, RequestError,
-    RequestId, RequestTimeout, Transport, TransportError,
+    Abandon, Ending, Inbox, JsonRpcError, Line, LineError, Outgoing, Patience, RawJson, RequestId,
+    TransportError,
 };
 
 use crate::process;
@@ -30,14 +30,14 @@ pub(crate) struct ServerScript {
 /// A transport and its incoming messages.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    pub(crate) transport: Arc<StdioClientTransport>,
+    pub(crate) transport: Arc<StdioLine>,
     incoming: Arc<IncomingCounter>,
 }
 
 /// Answers pings, counts notifications, and reports the close.
 #[derive(Debug, Default)]
 struct IncomingCounter {
-    transport: OnceLock<Weak<StdioClientTransport>>,
+    transport: OnceLock<Weak<StdioLine>>,
     n_notifications: AtomicU64,
     ended: CancellationToken,
 }
@@ -59,9 +59,8 @@ impl ServerScript {
     /// Starts the server, with this program as its guardian.
     pub(crate) async fn open(&self) -> Result<Peer, TransportError> {
         let incoming = Arc::new(IncomingCounter::default());
-        let handler: Arc<dyn IncomingHandler> = Arc::<IncomingCounter>::clone(&incoming);
-        let transport =
-            StdioClientTransport::spawn(&self.definition, StdioOptions::default(), handler).await?;
+        let handler: Arc<dyn Inbox> = Arc::<IncomingCounter>::clone(&incoming);
+        let transport = StdioLine::open(&self.definition, StdioOptions::default(), handler).await?;
         let transport = Arc::new(transport);
         incoming.transport.get_or_init(|| Arc::downgrade(&transport));
         Ok(Peer { transport, incoming })
@@ -77,17 +76,17 @@ impl ServerScript {
 
 impl Peer {
     /// Handshake of revision 2025-11-25.
-    pub(crate) async fn initialize(&self, call_timeout: Duration) -> Result<(), RequestError> {
+    pub(crate) async fn initialize(&self, call_timeout: Duration) -> Result<(), LineError> {
         let params = json!({
             "protocolVersion": "2025-11-25",
             "capabilities": {},
             "clientInfo": { "name": "toolrack-reliability", "version": env!("CARGO_PKG_VERSION") },
         });
-        let outgoing = OutgoingRequest {
+        let outgoing = Outgoing {
             method: "initialize",
             params: &Some(params),
-            timeout: RequestTimeout::fixed(call_timeout),
-            on_cancel: OnCancel::Silent,
+            patience: Patience::exactly(call_timeout),
+            abandon: Abandon::Quietly,
         };
         self.transport.request(outgoing).await?;
         self.transport.notify("notifications/initialized", &None::<()>).await
@@ -99,12 +98,12 @@ impl Peer {
         method: &str,
         params: impl Serialize + Sync,
         call_timeout: Duration,
-    ) -> Result<RawJson, RequestError> {
-        let outgoing = OutgoingRequest {
+    ) -> Result<RawJson, LineError> {
+        let outgoing = Outgoing {
             method,
             params: &Some(params),
-            timeout: RequestTimeout::fixed(call_timeout),
-            on_cancel: OnCancel::Notify,
+            patience: Patience::exactly(call_timeout),
+            abandon: Abandon::Tell,
         };
         self.transport.request(outgoing).await
     }
@@ -114,7 +113,7 @@ impl Peer {
         tool: &str,
         arguments: Value,
         call_timeout: Duration,
-    ) -> Result<RawJson, RequestError> {
+    ) -> Result<RawJson, LineError> {
         let params = json!({ "name": tool, "arguments": arguments });
         self.request("tools/call", params, call_timeout).await
     }
@@ -125,7 +124,7 @@ impl Peer {
         text: &str,
         nonce: &str,
         call_timeout: Duration,
-    ) -> Result<RawJson, RequestError> {
+    ) -> Result<RawJson, LineError> {
         let params = EchoParams { name: "echo", arguments: EchoArguments { text, nonce } };
         self.request("tools/call", params, call_timeout).await
     }
@@ -166,24 +165,24 @@ pub(crate) fn texts(result: &RawJson) -> Option<Vec<String>> {
     Some(content.into_iter().map(|block| block.text).collect())
 }
 
-impl IncomingHandler for IncomingCounter {
+impl Inbox for IncomingCounter {
     /// A response that does not fit into the write queue is dropped.
-    fn on_request(&self, id: RequestId, method: &str, _params: Option<RawJson>) {
+    fn request(&self, id: RequestId, method: &str, _params: Option<RawJson>) {
         let Some(transport) = self.transport.get().and_then(Weak::upgrade) else { return };
         let sent = if method == "ping" {
             let empty: Result<&RawValue, _> = serde_json::from_str("{}");
-            empty.map_or(Ok(()), |empty| transport.respond(&id, Ok(empty)))
+            empty.map_or(Ok(()), |empty| transport.answer(&id, Ok(empty)))
         } else {
-            transport.respond(&id, Err(&JsonRpcError::new(-32601, "not offered here")))
+            transport.answer(&id, Err(&JsonRpcError::new(-32601, "not offered here")))
         };
         sent.unwrap_or_default();
     }
 
-    fn on_notification(&self, _method: &str, _params: Option<RawJson>) {
+    fn notification(&self, _method: &str, _params: Option<RawJson>) {
         self.n_notifications.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn on_close(&self, _ending: &CloseReason) {
+    fn ended(&self, _ending: &Ending) {
         self.ended.cancel();
     }
 }

@@ -141,8 +141,8 @@ mod tests {
     #[test]
     fn own_process_is_alive_and_not_a_guardian() {
         let own = read_entry(std::process::id()).unwrap();
-        let stranger = ProcessEntry { started: own.started + 1, ..own };
-        let seen = [own.is_alive(), own.exists(), stranger.is_alive(), stranger.exists()];
+        let reused_pid = ProcessEntry { started: own.started + 1, ..own };
+        let seen = [own.is_alive(), own.exists(), reused_pid.is_alive(), reused_pid.exists()];
         assert_eq!((seen, own.is_guardian()), ([true, true, false, false], false));
     }
 

@@ -14,7 +14,7 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep, timeout};
 use toolrack_testkit::{Marker, open_fds, zombies_of};
 use toolrack_transport::{
-    Delivery, ExitStatus, ProcessExit, RawJson, RequestError, Transport as _, TransportError,
+    Delivery, Exit, Line as _, LineError, RawJson, ServerExit, TransportError,
 };
 
 use crate::findings::Findings;
@@ -78,16 +78,16 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     let kills = kill_many(&gate, n_kills).await;
     let after = ResourceUsage::wait_until_equal(&before).await?;
     let times: Vec<Duration> = kills.iter().flat_map(|(_, kill)| kill.times.clone()).collect();
-    let spread = |of: fn(&KillResult) -> Duration| {
+    let percentiles = |of: fn(&KillResult) -> Duration| {
         Percentiles::from_times(kills.iter().map(|(_, kill)| of(kill)).collect())
     };
     findings.count("kills", kills.len() as u64);
     findings.count("kills_tried_again", gate.n_inconclusive.load(Ordering::Relaxed));
     findings.count("calls_pending", times.len() as u64);
     findings.percentiles("outcome", Percentiles::from_times(times));
-    findings.percentiles("dying", spread(|kill| kill.exit_time));
-    findings.percentiles("own_share", spread(KillResult::our_latency));
-    findings.percentiles("close", spread(|kill| kill.closing));
+    findings.percentiles("dying", percentiles(|kill| kill.exit_time));
+    findings.percentiles("own_share", percentiles(KillResult::our_latency));
+    findings.percentiles("close", percentiles(|kill| kill.closing));
     for (seed, KillResult { late, failures, .. }) in kills {
         failures.into_iter().chain(late).for_each(|what| findings.fail(seed, what));
     }
@@ -226,6 +226,7 @@ async fn server_handle(peer: &Peer) -> Result<ProcessHandle, String> {
 async fn call_pending(peer: Arc<Peer>, n_sent: Arc<AtomicU64>) -> CallEnd {
     let issued = Instant::now();
     let mut call = pin!(peer.call("sleep", json!({ "ms": 600_000 }), 6 * CALL_TIMEOUT));
+    // Poll once, so that the request is queued before it is counted.
     let first_poll = poll_fn(|context| Poll::Ready(call.as_mut().poll(context))).await;
     n_sent.fetch_add(1, Ordering::Release);
     let outcome = match first_poll {
@@ -291,7 +292,7 @@ struct KillResult {
 struct CallEnd {
     issued: Instant,
     at: Instant,
-    outcome: Result<RawJson, RequestError>,
+    outcome: Result<RawJson, LineError>,
 }
 
 /// When the call was issued.
@@ -335,12 +336,10 @@ impl KillResult {
     }
 }
 
-fn is_right(made: CallStart, outcome: &Result<RawJson, RequestError>) -> bool {
-    let Err(RequestError { error, delivery }) = outcome else { return false };
-    let by_kill = matches!(
-        error,
-        TransportError::ProcessExited(ProcessExit { status: ExitStatus::Signal(9), .. })
-    );
+fn is_right(made: CallStart, outcome: &Result<RawJson, LineError>) -> bool {
+    let Err(LineError { error, delivery }) = outcome else { return false };
+    let by_kill =
+        matches!(error, TransportError::ProcessExited(ServerExit { exit: Exit::Signal(9), .. }));
     match (made, delivery) {
         (CallStart::Before, delivery) => by_kill && *delivery == Delivery::Unknown,
         (CallStart::Anytime, Delivery::NotSent) => {
@@ -356,16 +355,16 @@ mod tests {
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
-    fn exited(exit: ExitStatus) -> TransportError {
-        TransportError::ProcessExited(ProcessExit { status: exit, stderr: [].into() })
+    fn exited(exit: Exit) -> TransportError {
+        TransportError::ProcessExited(ServerExit { exit, stderr: [].into() })
     }
 
-    fn killed_outcome() -> Result<RawJson, RequestError> {
-        Err(RequestError::unknown(exited(ExitStatus::Signal(9))))
+    fn killed_outcome() -> Result<RawJson, LineError> {
+        Err(LineError::unknown(exited(Exit::Signal(9))))
     }
 
     #[track_caller]
-    fn check(outcome: Result<RawJson, RequestError>, expected: [bool; 2]) {
+    fn check(outcome: Result<RawJson, LineError>, expected: [bool; 2]) {
         let seen = [CallStart::Before, CallStart::Anytime].map(|made| is_right(made, &outcome));
         assert_eq!(seen, expected, "{outcome:?}");
     }
@@ -373,13 +372,13 @@ mod tests {
     #[test]
     fn pending_call_must_fail_with_the_kill() {
         check(killed_outcome(), [true, true]);
-        check(Err(RequestError::not_sent(exited(ExitStatus::Signal(9)))), [false, true]);
-        check(Err(RequestError::not_sent(TransportError::StdinNotAvailable)), [false, true]);
-        check(Err(RequestError::unknown(TransportError::StdinNotAvailable)), [false, false]);
-        check(Err(RequestError::not_sent(TransportError::Shutdown)), [false, false]);
-        check(Err(RequestError::unknown(exited(ExitStatus::Unknown))), [false, false]);
-        check(Err(RequestError::unknown(exited(ExitStatus::Signal(15)))), [false, false]);
-        check(Err(RequestError::unknown(TransportError::Timeout(1))), [false, false]);
+        check(Err(LineError::not_sent(exited(Exit::Signal(9)))), [false, true]);
+        check(Err(LineError::not_sent(TransportError::StdinNotAvailable)), [false, true]);
+        check(Err(LineError::unknown(TransportError::StdinNotAvailable)), [false, false]);
+        check(Err(LineError::not_sent(TransportError::Shutdown)), [false, false]);
+        check(Err(LineError::unknown(exited(Exit::Unknown))), [false, false]);
+        check(Err(LineError::unknown(exited(Exit::Signal(15)))), [false, false]);
+        check(Err(LineError::unknown(TransportError::Timeout(1))), [false, false]);
         check(Ok(RawJson::NULL), [false, false]);
     }
 

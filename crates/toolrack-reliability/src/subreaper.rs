@@ -62,11 +62,12 @@ impl Subreaper {
 
     /// Spawns a child. Use only its handle: its pid may be reused after the exit.
     pub(crate) fn start(&self, command: &mut Command) -> io::Result<(Child, ProcessHandle)> {
-        let birth = self.unreaped();
+        // Held until the handle is open: otherwise the thread could reap the child, and its pid could be reused.
+        let unreaped = self.unreaped();
         let child = command.spawn()?;
         let handle =
             ProcessHandle::open(child.id()).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
-        drop(birth);
+        drop(unreaped);
         Ok((child, handle?))
     }
 

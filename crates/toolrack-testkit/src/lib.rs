@@ -19,8 +19,8 @@
 //! Invariants:
 //!
 //! - The crate depends on no other crate of the workspace: the servers share no code with the product.
-//! - A test leaves no process: servers exit at the end of stdin and after `--lifetime`, guards kill on drop, and
-//!   [`Marker`] finds every descendant.
+//! - A test leaves no process: servers exit at the end of stdin, or after `--lifetime` where a plan ignores it,
+//!   guards kill on drop, and [`Marker`] finds every descendant.
 //! - The same plan and seed give the same faults.
 //!
 //! Start with [`Marker`] and [`program`] for a test of a program, [`HttpServer`] for one over HTTP, and

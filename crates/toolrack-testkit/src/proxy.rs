@@ -100,6 +100,7 @@ impl ChaosProxy {
             _ => (),
         }
         *current = plan;
+        // Under the plan lock, so that no connection pairs the old plan with the new epoch.
         self.shared.epoch.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -170,6 +171,7 @@ impl Shared {
         let server = match TcpStream::connect_timeout(&self.upstream, CONNECT_TIMEOUT) {
             Ok(server) => server,
             Err(error) => {
+                // With linger 0, dropping the socket sends an RST.
                 let linger = Some(Duration::ZERO);
                 rustix::net::sockopt::set_socket_linger(&client, linger)?;
                 return Err(error);

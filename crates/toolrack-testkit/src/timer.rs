@@ -86,6 +86,7 @@ impl Shared {
             if queue.closed {
                 return None;
             }
+            // A wake-up may mean a new job, an earlier one, or a drop, so everything is checked again.
             let wait = queue.jobs.peek().map(|first| first.at.saturating_duration_since(now()));
             queue = match wait {
                 Some(Duration::ZERO) => return queue.jobs.pop().map(|entry| entry.job),

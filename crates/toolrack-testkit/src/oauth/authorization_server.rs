@@ -154,10 +154,10 @@ fn authorize(shared: &Shared, role: Role, request: &Request) -> Response {
             client.redirect_uris.is_empty() || client.redirect_uris.contains(&redirect_uri)
         })
     };
-    let proper = get("response_type") == "code"
+    let is_valid = get("response_type") == "code"
         && get("code_challenge_method") == "S256"
         && get("code_challenge").len() == 43;
-    if !(known || is_document) || !proper {
+    if !(known || is_document) || !is_valid {
         return Response::empty(400);
     }
     let state = if shared.has(Fault::StateWrong) { "wrong".to_owned() } else { get("state") };
@@ -188,7 +188,7 @@ fn iss(shared: &Shared, role: Role) -> Option<String> {
 }
 
 fn token(shared: &Shared, role: Role, request: &Request) -> Response {
-    let Some(caller) = authenticate_client(shared, role, request) else {
+    let Some(caller) = identify_client(shared, role, request) else {
         return Response { status: 401, ..error_response("invalid_client", None) };
     };
     let rotation = match () {
@@ -204,9 +204,9 @@ fn token(shared: &Shared, role: Role, request: &Request) -> Response {
             let rotation = rotation.unwrap_or(Rotation::Keep);
             let who = (role, caller.id.as_str());
             let mut store = shared.store();
-            let fits = request.get("resource") == Some(&protected_resource::resource_id(shared));
+            let matches = request.get("resource") == Some(&protected_resource::resource_id(shared));
             let renewed = store.refresh_login(token, who, shared.plan.lifetime, rotation);
-            renewed.filter(|_| fits)
+            renewed.filter(|_| matches)
         }
         "client_credentials" if caller.is_authenticated => {
             Some(issue_without_user(shared, &caller, request))
@@ -231,28 +231,24 @@ fn token(shared: &Shared, role: Role, request: &Request) -> Response {
 /// Exchanges a code for tokens if client, redirect URI, resource and PKCE verifier match.
 fn exchange(
     shared: &Shared,
-    caller: &AuthenticatedClient,
+    caller: &ClientIdentity,
     request: &Request,
     rotation: Option<Rotation>,
 ) -> Option<TokenPair> {
     let mut store = shared.store();
     let code = store.remove_code(request.get("code")?)?;
-    let fits = code.grant.client_id == caller.id
+    let matches = code.grant.client_id == caller.id
         && request.get("redirect_uri") == Some(&code.redirect_uri)
         && request.get("resource") == Some(&code.grant.resource)
         && s256(request.get("code_verifier")?) == code.challenge;
-    if !fits {
+    if !matches {
         return None;
     }
     store.stats.codes += 1;
     Some(store.issue(code.grant, shared.plan.lifetime, rotation))
 }
 
-fn issue_without_user(
-    shared: &Shared,
-    caller: &AuthenticatedClient,
-    request: &Request,
-) -> TokenPair {
+fn issue_without_user(shared: &Shared, caller: &ClientIdentity, request: &Request) -> TokenPair {
     let grant = Grant {
         role: caller.role,
         client_id: caller.id.clone(),
@@ -278,11 +274,11 @@ fn token_response(shared: &Shared, pair: &TokenPair) -> Response {
 
 /// Identity provider: exchanges an ID token for an identity assertion (ID-JAG).
 fn exchange_id_token(shared: &Shared, request: &Request) -> Response {
-    let proper = request.get("subject_token") == Some(ID_TOKEN)
+    let is_valid = request.get("subject_token") == Some(ID_TOKEN)
         && request.get("requested_token_type") == Some(ID_JAG)
         && request.get("audience") == Some(&issuer_url(shared, shared.current_issuer()))
         && request.get("resource") == Some(&protected_resource::resource_id(shared));
-    if !proper {
+    if !is_valid {
         return error_response("invalid_request", None);
     }
     let kind = if shared.has(Fault::ExchangeOther) { "urn:x:other" } else { ID_JAG };
@@ -298,7 +294,7 @@ fn error_response(error: &str, quoted: Option<&str>) -> Response {
 
 /// An identified client, possibly authenticated.
 #[derive(Debug)]
-struct AuthenticatedClient {
+struct ClientIdentity {
     role: Role,
     id: String,
     is_authenticated: bool,
@@ -310,19 +306,15 @@ fn s256(verifier: &str) -> String {
 }
 
 /// Identifies the client. `None` if its credentials are wrong, or not of the registered method.
-fn authenticate_client(
-    shared: &Shared,
-    role: Role,
-    request: &Request,
-) -> Option<AuthenticatedClient> {
-    if let Some(statement) = request.get("client_assertion") {
-        let id = verify_assertion(shared, role, statement)?;
-        return Some(AuthenticatedClient { role, id, is_authenticated: true });
+fn identify_client(shared: &Shared, role: Role, request: &Request) -> Option<ClientIdentity> {
+    if let Some(assertion) = request.get("client_assertion") {
+        let id = verify_assertion(shared, role, assertion)?;
+        return Some(ClientIdentity { role, id, is_authenticated: true });
     }
     let (id, secret, method) = presented_credentials(request)?;
     let store = shared.store();
     if id.starts_with("https://") && shared.has(Fault::Documents) {
-        return Some(AuthenticatedClient { role, id, is_authenticated: false });
+        return Some(ClientIdentity { role, id, is_authenticated: false });
     }
     let client = store.clients.get(&(role, id.clone()))?;
     let agreed = match () {
@@ -330,8 +322,8 @@ fn authenticate_client(
         () if shared.has(Fault::PostOnly) => Some("client_secret_post"),
         () => client.method.as_deref(),
     };
-    let fits = client.secret == secret && agreed.is_none_or(|agreed| agreed == method);
-    fits.then(|| AuthenticatedClient { role, id, is_authenticated: client.secret.is_some() })
+    let matches = client.secret == secret && agreed.is_none_or(|agreed| agreed == method);
+    matches.then(|| ClientIdentity { role, id, is_authenticated: client.secret.is_some() })
 }
 
 /// Id, secret and method in the request. `None` if it uses both methods at once.
@@ -353,9 +345,9 @@ fn presented_credentials(request: &Request) -> Option<(String, Option<String>, &
 }
 
 /// Verifies a client assertion and returns the client id.
-fn verify_assertion(shared: &Shared, role: Role, statement: &str) -> Option<String> {
+fn verify_assertion(shared: &Shared, role: Role, assertion: &str) -> Option<String> {
     let key = shared.plan.public_key.as_deref()?;
-    let (text, signature) = statement.rsplit_once('.')?;
+    let (text, signature) = assertion.rsplit_once('.')?;
     let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
     let key = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, key);
     key.verify(text.as_bytes(), &signature).ok()?;
@@ -363,6 +355,6 @@ fn verify_assertion(shared: &Shared, role: Role, statement: &str) -> Option<Stri
     let claims: Value = serde_json::from_slice(&claims).ok()?;
     let claim = |name: &str| claims.get(name).and_then(Value::as_str);
     let id = claim("iss")?;
-    let fits = claim("sub") == Some(id) && claim("aud") == Some(&issuer_url(shared, role));
-    fits.then(|| id.to_owned())
+    let matches = claim("sub") == Some(id) && claim("aud") == Some(&issuer_url(shared, role));
+    matches.then(|| id.to_owned())
 }

@@ -65,9 +65,9 @@ fn call(shared: &Shared, request: &Request) -> Response {
         let grant = token.and_then(|token| store.grant(token));
         let issuer =
             if shared.has(Fault::NoDescription) { Role::Resource } else { shared.current_issuer() };
-        let fits =
+        let matches =
             grant.filter(|grant| grant.role == issuer && grant.resource == resource_id(shared));
-        fits.map(|fits| fits.scope.clone())
+        matches.map(|matches| matches.scope.clone())
     };
     let error_response = match scope {
         None => Some(unauthorized(shared, token)),

@@ -177,8 +177,8 @@ impl TokenStore {
     ) -> Option<TokenPair> {
         let entry = self.refresh.get_mut(token)?;
         let login = entry.login;
-        let fits = entry.grant.role == role && entry.grant.client_id == client_id;
-        if !fits || entry.is_used || self.revoked_logins.contains(&login) {
+        let matches = entry.grant.role == role && entry.grant.client_id == client_id;
+        if !matches || entry.is_used || self.revoked_logins.contains(&login) {
             self.revoked_logins.insert(login);
             return None;
         }

@@ -98,6 +98,7 @@ impl ProxiedConnection {
             // Either may be closed already.
             match close_kind {
                 CloseKind::Reset => {
+                    // With linger 0, closing the socket sends an RST instead of a FIN.
                     let linger = Some(Duration::ZERO);
                     rustix::net::sockopt::set_socket_linger(stream, linger).unwrap_or_default();
                 }

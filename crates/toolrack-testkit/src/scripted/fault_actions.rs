@@ -91,14 +91,14 @@ impl Server {
         self.repeat(sink, times, |round| sink.send(&line(round)));
     }
 
-    fn repeat(&self, sink: &dyn MessageSink, times: Times, apply_fault: impl Fn(u64)) {
+    fn repeat(&self, sink: &dyn MessageSink, times: Times, action: impl Fn(u64)) {
         let deadline = now() + self.options.lifetime;
         let mut round = 0;
         while times.includes(round) {
             if round % CHECK_EVERY == 0 && (sink.is_broken() || now() > deadline) {
                 return;
             }
-            apply_fault(round);
+            action(round);
             round += 1;
         }
     }

@@ -229,7 +229,7 @@ Options:
   --silent-changes    does not declare or send tools/list_changed
   --journal FILE      append a line for each executed or cancelled call
   --marker TEXT       ignored; marks this process and its children
-  --lifetime TIME     exit after this time at the latest (default 120s)
+  --lifetime TIME     when processes that would never exit do exit (default 120s)
   --header-tools WHICH
                       tools with `x-mcp-header`: valid, invalid or all
 

@@ -55,8 +55,8 @@ fn errors_have_their_http_status() {
         .build_request("tools/call", json!({ "name": "ask", "arguments": { "kind": "sampling" } }));
     check(&mut peer, force, 400, -32021);
     // An unknown tool is not a bad request.
-    let stranger = peer.build_request("tools/call", json!({ "name": "stranger" }));
-    check(&mut peer, stranger, 200, -32602);
+    let unknown_tool = peer.build_request("tools/call", json!({ "name": "stranger" }));
+    check(&mut peer, unknown_tool, 200, -32602);
     peer.revision = "2031-01-01";
     let mut future = peer.build_request("server/discover", json!({}));
     future["params"] = json!({ "_meta": {

@@ -66,6 +66,7 @@ fn deflate(piece: &[u8], flush: FlushCompress) -> Vec<u8> {
         let at = usize::try_from(compress.total_in()).unwrap_or(usize::MAX);
         let left = piece.get(at..).unwrap_or_default();
         let status = compress.compress_vec(left, &mut out, flush);
+        // `compress_vec` fills only spare capacity: room left after all input means that the flush is complete.
         let room_left = out.len() < out.capacity();
         match status {
             Ok(Status::StreamEnd) | Err(_) => return out,

@@ -313,6 +313,7 @@ impl HttpResponse {
     fn end(&self, inner: &mut Inner, how: HttpOutcome) {
         inner.phase = Phase::Done;
         if let Drip::On(tap) = mem::replace(&mut inner.drip, Drip::No) {
+            // The sender is dropped here, but the thread still drips its queue; `wait` must see that.
             inner.drip = Drip::Ending;
             drop(tap);
         }

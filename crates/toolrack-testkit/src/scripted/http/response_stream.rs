@@ -94,6 +94,7 @@ impl ResponseStream {
     pub(super) fn resume(&self, after: u64, response: &Arc<HttpResponse>) {
         let mut inner = self.lock();
         response.start(EVENTS, b"");
+        // Under the lock, so that no new event overtakes the replay.
         for (_, event) in inner.buffered.iter().filter(|(number, _)| *number > after) {
             response.write(event);
         }
@@ -149,16 +150,16 @@ impl ResponseStream {
 
     /// Spec 2025-11-25, streams: the first event has an id and no data, so that any interruption can be resumed.
     fn opening_event(&self) -> Vec<u8> {
-        let mut greeting = String::new();
+        let mut event = String::new();
         if let Some(retry) = self.stream_format.retry {
-            writeln!(greeting, "retry: {}", retry.as_millis()).unwrap_or_default();
+            writeln!(event, "retry: {}", retry.as_millis()).unwrap_or_default();
         }
         match self.stream_format.number {
-            Some(stream) => writeln!(greeting, "id: {stream}-0\ndata:\n").unwrap_or_default(),
-            None if !greeting.is_empty() => greeting.push('\n'),
+            Some(stream) => writeln!(event, "id: {stream}-0\ndata:\n").unwrap_or_default(),
+            None if !event.is_empty() => event.push('\n'),
             None => (),
         }
-        greeting.into_bytes()
+        event.into_bytes()
     }
 
     /// The connection, if the response can still be plain JSON.
