@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use toolrack_client::ClientHandler;
 use toolrack_mcp::{
-    ClientCapabilities, Elicitation, ElicitationAnswer, ElicitationCapability, FieldKind,
+    ClientCapabilities, Elicitation, ElicitationCapability, ElicitationResult, FieldKind,
     FieldValue, FormContent, Tool,
 };
 use toolrack_transport::BoxFuture;
@@ -23,15 +23,15 @@ impl ClientHandler for AutoHandler {
         &'a self,
         _server: &'a str,
         question: Elicitation,
-    ) -> BoxFuture<'a, ElicitationAnswer> {
+    ) -> BoxFuture<'a, ElicitationResult> {
         Box::pin(async move {
-            let Elicitation::Form(form) = question else { return ElicitationAnswer::Decline };
+            let Elicitation::Form(form) = question else { return ElicitationResult::Decline };
             let mut content = FormContent::new();
             form.schema.fill_defaults(&mut content);
             for field in form.schema.fields().iter().filter(|field| field.required) {
                 content.entry(field.name.clone()).or_insert_with(|| field_value(&field.kind));
             }
-            ElicitationAnswer::Accept { content: Some(content) }
+            ElicitationResult::Accept { content: Some(content) }
         })
     }
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use toolrack_auth::{
-    Algorithm, Audience, AuthSettings, Authorizer, ClientProof, Enterprise, Grant,
-    MemoryTokenStore, Opener, PreRegistered, Secret, SystemBrowser,
+    Audience, AuthSettings, Authorizer, ClientAuth, Grant, IdentityProvider, MemoryTokenStore,
+    PreRegisteredClient, Secret, SigningAlgorithm, SystemBrowser, UrlOpener,
 };
 use url::Url;
 
@@ -25,7 +25,7 @@ pub(crate) fn authorizer(settings: &Settings) -> Result<Arc<Authorizer>> {
     let context = &settings.context;
     let auth = AuthSettings {
         client_metadata_url: Some(METADATA_URL.parse()?),
-        pre_registered: context.client_id.as_ref().map(|client_id| PreRegistered {
+        pre_registered: context.client_id.as_ref().map(|client_id| PreRegisteredClient {
             client_id: client_id.clone(),
             client_secret: context.client_secret.as_deref().map(Secret::from),
             issuer: context.issuer.clone(),
@@ -41,17 +41,17 @@ pub(crate) fn authorizer(settings: &Settings) -> Result<Arc<Authorizer>> {
 fn grant(scenario: &str, context: &ScenarioContext) -> Result<Grant> {
     if let Some(key) = &context.private_key_pem {
         let algorithm = match context.signing_algorithm.as_deref() {
-            Some("ES256") | None => Algorithm::Es256,
-            Some("ES384") => Algorithm::Es384,
-            Some("RS256") => Algorithm::Rs256,
+            Some("ES256") | None => SigningAlgorithm::Es256,
+            Some("ES384") => SigningAlgorithm::Es384,
+            Some("RS256") => SigningAlgorithm::Rs256,
             Some(other) => bail!("unknown algorithm `{other}`"),
         };
         let (key, audience) = (Secret::from(key.as_str()), Audience::Issuer);
-        let auth = ClientProof::PrivateKeyJwt { key, algorithm, audience };
+        let auth = ClientAuth::PrivateKeyJwt { key, algorithm, audience };
         return Ok(Grant::ClientCredentials { auth });
     }
     if let (Some(endpoint), Some(token)) = (&context.idp_token_endpoint, &context.idp_id_token) {
-        return Ok(Grant::EnterpriseManaged(Enterprise {
+        return Ok(Grant::EnterpriseManaged(IdentityProvider {
             token_endpoint: endpoint.parse()?,
             client_id: context.idp_client_id.clone().unwrap_or_default(),
             client_secret: None,
@@ -59,7 +59,7 @@ fn grant(scenario: &str, context: &ScenarioContext) -> Result<Grant> {
         }));
     }
     Ok(match scenario {
-        "auth/client-credentials-basic" => Grant::ClientCredentials { auth: ClientProof::Basic },
+        "auth/client-credentials-basic" => Grant::ClientCredentials { auth: ClientAuth::Basic },
         _ => Grant::AuthorizationCode,
     })
 }
@@ -68,7 +68,7 @@ const READ_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_REDIRECTS: usize = 5;
 const MAX_PAGE_BYTES: u64 = 64 << 10;
 
-pub(crate) fn headless_browser() -> Opener {
+pub(crate) fn headless_browser() -> UrlOpener {
     Arc::new(|url: &Url| {
         let url = url.clone();
         thread::Builder::new().spawn(move || {

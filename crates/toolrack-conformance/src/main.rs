@@ -48,7 +48,7 @@ async fn run() -> Result<()> {
     let client = builder.connect_http(definition, options).await.context("cannot connect")?;
     let outcome = scenario::run(&client, &settings).await;
     client.shutdown().await;
-    authorizer.settle().await;
+    authorizer.wait_idle().await;
     outcome
 }
 

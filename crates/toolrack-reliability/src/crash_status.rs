@@ -70,7 +70,7 @@ struct Crash {
 
 pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
     let (dir, marker) = (TempDir::new()?, Marker::new());
-    let service = LocalService::open(Home::at(dir.path()), ServiceOptions::default()).await?;
+    let service = LocalService::open(Home::in_dir(dir.path()), ServiceOptions::default()).await?;
     let gate = Arc::new(Gate {
         service,
         seeds: seeds.clone(),

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rusqlite::Connection;
 use serde_json::Value;
 use tempfile::TempDir;
-use toolrack_daemon::{Daemon, DaemonOptions, Ending};
+use toolrack_daemon::{Daemon, DaemonOptions, ShutdownKind};
 use toolrack_service::Home;
 use toolrack_testkit::Marker;
 
@@ -103,7 +103,7 @@ impl DaemonHome {
     }
 
     pub(crate) fn home(&self) -> Home {
-        Home::at(self.dir.path())
+        Home::in_dir(self.dir.path())
     }
 
     /// Starts the daemon without waiting.
@@ -190,14 +190,14 @@ pub(crate) fn run_role(home: &Path) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ending = runtime.block_on(async {
         let options = DaemonOptions { listen: None, ..DaemonOptions::default() };
-        let daemon = Daemon::start(Home::at(home), options).await?;
+        let daemon = Daemon::start(Home::in_dir(home), options).await?;
         anyhow::Ok(daemon.run().await?)
     });
     // Do not wait for threads in blocking file operations.
     runtime.shutdown_background();
     Ok(match ending? {
-        Ending::Orderly => ExitCode::SUCCESS,
-        Ending::Forced => ExitCode::FAILURE,
+        ShutdownKind::Graceful => ExitCode::SUCCESS,
+        ShutdownKind::Forced => ExitCode::FAILURE,
     })
 }
 
@@ -238,7 +238,7 @@ mod tests {
         let entry =
             ServerEntry { name: "a b".into(), plan: plan.into(), program: Program::Missing };
         let reading = read_as(Dialect::Toolrack, "", &entry.to_toml(&Marker::new()).unwrap());
-        assert!(reading.faults.is_empty(), "{:?}", reading.faults);
+        assert!(reading.diagnostics.is_empty(), "{:?}", reading.diagnostics);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use toolrack_testkit::{Journal, JournalEvent, Marker, zombies_of};
-use toolrack_transport::{Line as _, RawJson};
+use toolrack_transport::{RawJson, Transport as _};
 
 use crate::call_log::GRACE;
 use crate::fault_plans::{Action, Expected, Observation, PLANS, Plan, Step, Weight};

@@ -4,7 +4,7 @@
 
 mod table;
 
-use toolrack_transport::{Exit, LineError, RawJson, TransportError};
+use toolrack_transport::{ExitStatus, RawJson, RequestError, TransportError};
 
 pub(crate) use table::PLANS;
 
@@ -59,7 +59,7 @@ pub(crate) enum Expected {
     /// Any result.
     Result,
     Timeout,
-    Exited(Exit),
+    Exited(ExitStatus),
     /// The server is gone; its exit or the end of its output may be seen first.
     Gone,
     OutputClosed,
@@ -75,7 +75,7 @@ pub(crate) enum Observation {
     Echo,
     Result,
     Timeout,
-    Exited(Exit),
+    Exited(ExitStatus),
     OutputClosed,
     InputClosed,
     Refused(i64),
@@ -87,7 +87,7 @@ pub(crate) enum Observation {
 impl Observation {
     /// `is_echo` decides whether a result belongs to the call.
     pub(crate) fn from_outcome(
-        outcome: &Result<RawJson, LineError>,
+        outcome: &Result<RawJson, RequestError>,
         is_echo: impl FnOnce(&RawJson) -> bool,
     ) -> Self {
         let failure = match outcome {
@@ -97,7 +97,7 @@ impl Observation {
         };
         match &failure.error {
             TransportError::Timeout(_) => Self::Timeout,
-            TransportError::ProcessExited(server) => Self::Exited(server.exit),
+            TransportError::ProcessExited(server) => Self::Exited(server.status),
             TransportError::StdoutNotAvailable => Self::OutputClosed,
             TransportError::StdinNotAvailable => Self::InputClosed,
             TransportError::JsonRpc(error) => Self::Refused(error.code),
@@ -138,7 +138,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use toolrack_transport::JsonRpcError;
-    use toolrack_transport::ServerExit;
+    use toolrack_transport::ProcessExit;
 
     use super::*;
 
@@ -170,12 +170,12 @@ mod tests {
 
     /// Exactly these expectations match the outcome.
     #[track_caller]
-    fn check(outcome: Result<RawJson, LineError>, admitting: &[Expected]) {
+    fn check(outcome: Result<RawJson, RequestError>, admitting: &[Expected]) {
         let all = [
             Expected::Echo,
             Expected::Result,
             Expected::Timeout,
-            Expected::Exited(Exit::Code(3)),
+            Expected::Exited(ExitStatus::Code(3)),
             Expected::Gone,
             Expected::OutputClosed,
             Expected::InputClosed,
@@ -191,15 +191,16 @@ mod tests {
 
     #[test]
     fn only_the_expected_outcome_matches() {
-        let failed = |error| Err(LineError::unknown(error));
-        let exited = |exit| TransportError::ProcessExited(ServerExit { exit, stderr: [].into() });
+        let failed = |error| Err(RequestError::unknown(error));
+        let exited =
+            |exit| TransportError::ProcessExited(ProcessExit { status: exit, stderr: [].into() });
         let refused = |code| TransportError::from(JsonRpcError::new(code, "no"));
         check(Ok(RawJson::new("{}")), &[Expected::Echo, Expected::Result]);
         check(Ok(RawJson::NULL), &[Expected::Result]);
         check(failed(TransportError::Timeout(5)), &[Expected::Timeout]);
-        let gone = [Expected::Exited(Exit::Code(3)), Expected::Gone];
-        check(failed(exited(Exit::Code(3))), &gone);
-        check(failed(exited(Exit::Signal(9))), &[Expected::Gone]);
+        let gone = [Expected::Exited(ExitStatus::Code(3)), Expected::Gone];
+        check(failed(exited(ExitStatus::Code(3))), &gone);
+        check(failed(exited(ExitStatus::Signal(9))), &[Expected::Gone]);
         let closed = [Expected::Gone, Expected::OutputClosed];
         check(failed(TransportError::StdoutNotAvailable), &closed);
         check(failed(TransportError::StdinNotAvailable), &[Expected::InputClosed]);

@@ -11,7 +11,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use toolrack_testkit::Marker;
-use toolrack_transport::{Line as _, LineError, RawJson};
+use toolrack_transport::{RawJson, RequestError, Transport as _};
 
 use crate::findings::Findings;
 use crate::gate::Effort;
@@ -195,18 +195,18 @@ async fn run_flood(peer: &Peer, flood: Flood) -> anyhow::Result<u64> {
                 peer.echo("next", "0", NO_RESPONSE_TIMEOUT).await.is_err(),
                 "an answer behind the junk"
             );
-            Ok(peer.transport.diagnosis().oversize)
+            Ok(peer.transport.stats().oversize)
         }
         Flood::LongLine | Flood::HugeAnswer | Flood::HugeAnswerBack => {
             ensure!(
                 peer.echo("flood", "0", CALL_TIMEOUT).await.is_err(),
                 "an answer over the limit"
             );
-            Ok(peer.transport.diagnosis().oversize)
+            Ok(peer.transport.stats().oversize)
         }
         Flood::Stderr | Flood::StderrRaw => {
             peer.echo("flood", "0", CALL_TIMEOUT).await?;
-            Ok(peer.transport.diagnosis().stderr.len() as u64)
+            Ok(peer.transport.stats().stderr.len() as u64)
         }
         Flood::Notifications => {
             peer.echo("flood", "0", CALL_TIMEOUT).await?;
@@ -214,7 +214,7 @@ async fn run_flood(peer: &Peer, flood: Flood) -> anyhow::Result<u64> {
         }
         Flood::Pings => {
             peer.echo("flood", "0", CALL_TIMEOUT).await?;
-            Ok(peer.transport.diagnosis().messages)
+            Ok(peer.transport.stats().messages)
         }
         Flood::Tools | Flood::ToolPages => count_tools(peer).await,
     }
@@ -235,7 +235,7 @@ async fn count_tools(peer: &Peer) -> anyhow::Result<u64> {
     }
 }
 
-async fn list_page(peer: &Peer, params: &Value) -> Result<RawJson, LineError> {
+async fn list_page(peer: &Peer, params: &Value) -> Result<RawJson, RequestError> {
     peer.request("tools/list", params, CALL_TIMEOUT).await
 }
 

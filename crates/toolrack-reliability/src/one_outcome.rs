@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use toolrack_testkit::{Journal, JournalEvent, Marker};
-use toolrack_transport::{Delivery, Line as _, LineError, RawJson, TransportError};
+use toolrack_transport::{Delivery, RawJson, RequestError, Transport as _, TransportError};
 
 use crate::call_log::{CallLog, Outcome, OutcomeKind, ViolationKind};
 use crate::findings::Findings;
@@ -143,7 +143,7 @@ fn is_closed(error: &TransportError) -> bool {
 }
 
 /// Classifies an outcome and extracts the nonce. A result without its text has no nonce.
-fn classify(outcome: &Result<RawJson, LineError>, text: &str) -> (OutcomeKind, Option<u64>) {
+fn classify(outcome: &Result<RawJson, RequestError>, text: &str) -> (OutcomeKind, Option<u64>) {
     match outcome {
         Ok(result) => {
             let nonce = texts(result).and_then(|texts| match &*texts {
@@ -152,9 +152,9 @@ fn classify(outcome: &Result<RawJson, LineError>, text: &str) -> (OutcomeKind, O
             });
             (OutcomeKind::Ok, nonce)
         }
-        Err(LineError { delivery: Delivery::NotSent, .. }) => (OutcomeKind::NotSent, None),
-        Err(LineError { delivery: Delivery::Unknown, .. }) => (OutcomeKind::Unknown, None),
-        Err(LineError { delivery: Delivery::Answered, .. }) => (OutcomeKind::Answered, None),
+        Err(RequestError { delivery: Delivery::NotSent, .. }) => (OutcomeKind::NotSent, None),
+        Err(RequestError { delivery: Delivery::Unknown, .. }) => (OutcomeKind::Unknown, None),
+        Err(RequestError { delivery: Delivery::Answered, .. }) => (OutcomeKind::Answered, None),
     }
 }
 
@@ -313,7 +313,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(outcome: Result<RawJson, LineError>, expected: (OutcomeKind, Option<u64>)) {
+    fn check(outcome: Result<RawJson, RequestError>, expected: (OutcomeKind, Option<u64>)) {
         assert_eq!(classify(&outcome, "text"), expected, "{outcome:?}");
     }
 
@@ -328,8 +328,8 @@ mod tests {
         check(result("text", "x"), (OutcomeKind::Ok, None));
         check(Ok(RawJson::NULL), (OutcomeKind::Ok, None));
         let error = || TransportError::Shutdown;
-        check(Err(LineError::not_sent(error())), (OutcomeKind::NotSent, None));
-        check(Err(LineError::unknown(error())), (OutcomeKind::Unknown, None));
-        check(Err(LineError::answered(error())), (OutcomeKind::Answered, None));
+        check(Err(RequestError::not_sent(error())), (OutcomeKind::NotSent, None));
+        check(Err(RequestError::unknown(error())), (OutcomeKind::Unknown, None));
+        check(Err(RequestError::answered(error())), (OutcomeKind::Answered, None));
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::task::JoinSet;
-use toolrack_transport::Line as _;
+use toolrack_transport::Transport as _;
 
 use crate::peer::{Peer, ServerScript};
 
@@ -30,7 +30,7 @@ const CALL_LIMIT: Duration = Duration::from_secs(5);
 /// Printed when every server has answered.
 pub(crate) const READY: &str = "ready";
 
-/// Printed with the number of processes that the sweep ended.
+/// Printed with the number of processes that the orphan cleanup ended.
 pub(crate) const SWEPT: &str = "swept";
 
 /// Command: call every server. The response has one of the words below for each.
@@ -60,7 +60,7 @@ struct Client {
 /// Runs until it is killed or its stdin ends.
 pub(crate) fn run(marker: &str, sweep: Sweep) -> anyhow::Result<ExitCode> {
     if sweep == Sweep::First {
-        crate::print_result(format!("{SWEPT} {}", toolrack_stdio::sweep()));
+        crate::print_result(format!("{SWEPT} {}", toolrack_stdio::kill_orphans()));
     }
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-use toolrack_stdio::{McpServerDef, StdioLine, StdioOptions};
+use toolrack_stdio::{McpServerDef, StdioClientTransport, StdioOptions};
 use toolrack_testkit::Marker;
 use toolrack_transport::{
-    Abandon, Ending, Inbox, JsonRpcError, Line, LineError, Outgoing, Patience, RawJson, RequestId,
-    TransportError,
+    CloseReason, IncomingHandler, JsonRpcError, OnCancel, OutgoingRequest, RawJson, RequestError,
+    RequestId, RequestTimeout, Transport, TransportError,
 };
 
 use crate::process;
@@ -30,14 +30,14 @@ pub(crate) struct ServerScript {
 /// A transport and its incoming messages.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    pub(crate) transport: Arc<StdioLine>,
+    pub(crate) transport: Arc<StdioClientTransport>,
     incoming: Arc<IncomingCounter>,
 }
 
 /// Answers pings, counts notifications, and reports the close.
 #[derive(Debug, Default)]
 struct IncomingCounter {
-    transport: OnceLock<Weak<StdioLine>>,
+    transport: OnceLock<Weak<StdioClientTransport>>,
     n_notifications: AtomicU64,
     ended: CancellationToken,
 }
@@ -59,8 +59,9 @@ impl ServerScript {
     /// Starts the server, with this program as its guardian.
     pub(crate) async fn open(&self) -> Result<Peer, TransportError> {
         let incoming = Arc::new(IncomingCounter::default());
-        let handler: Arc<dyn Inbox> = Arc::<IncomingCounter>::clone(&incoming);
-        let transport = StdioLine::open(&self.definition, StdioOptions::default(), handler).await?;
+        let handler: Arc<dyn IncomingHandler> = Arc::<IncomingCounter>::clone(&incoming);
+        let transport =
+            StdioClientTransport::spawn(&self.definition, StdioOptions::default(), handler).await?;
         let transport = Arc::new(transport);
         incoming.transport.get_or_init(|| Arc::downgrade(&transport));
         Ok(Peer { transport, incoming })
@@ -76,17 +77,17 @@ impl ServerScript {
 
 impl Peer {
     /// Handshake of revision 2025-11-25.
-    pub(crate) async fn initialize(&self, call_timeout: Duration) -> Result<(), LineError> {
+    pub(crate) async fn initialize(&self, call_timeout: Duration) -> Result<(), RequestError> {
         let params = json!({
             "protocolVersion": "2025-11-25",
             "capabilities": {},
             "clientInfo": { "name": "toolrack-reliability", "version": env!("CARGO_PKG_VERSION") },
         });
-        let outgoing = Outgoing {
+        let outgoing = OutgoingRequest {
             method: "initialize",
             params: &Some(params),
-            patience: Patience::exactly(call_timeout),
-            abandon: Abandon::Quietly,
+            timeout: RequestTimeout::fixed(call_timeout),
+            on_cancel: OnCancel::Silent,
         };
         self.transport.request(outgoing).await?;
         self.transport.notify("notifications/initialized", &None::<()>).await
@@ -98,12 +99,12 @@ impl Peer {
         method: &str,
         params: impl Serialize + Sync,
         call_timeout: Duration,
-    ) -> Result<RawJson, LineError> {
-        let outgoing = Outgoing {
+    ) -> Result<RawJson, RequestError> {
+        let outgoing = OutgoingRequest {
             method,
             params: &Some(params),
-            patience: Patience::exactly(call_timeout),
-            abandon: Abandon::Tell,
+            timeout: RequestTimeout::fixed(call_timeout),
+            on_cancel: OnCancel::Notify,
         };
         self.transport.request(outgoing).await
     }
@@ -113,7 +114,7 @@ impl Peer {
         tool: &str,
         arguments: Value,
         call_timeout: Duration,
-    ) -> Result<RawJson, LineError> {
+    ) -> Result<RawJson, RequestError> {
         let params = json!({ "name": tool, "arguments": arguments });
         self.request("tools/call", params, call_timeout).await
     }
@@ -124,7 +125,7 @@ impl Peer {
         text: &str,
         nonce: &str,
         call_timeout: Duration,
-    ) -> Result<RawJson, LineError> {
+    ) -> Result<RawJson, RequestError> {
         let params = EchoParams { name: "echo", arguments: EchoArguments { text, nonce } };
         self.request("tools/call", params, call_timeout).await
     }
@@ -165,24 +166,24 @@ pub(crate) fn texts(result: &RawJson) -> Option<Vec<String>> {
     Some(content.into_iter().map(|block| block.text).collect())
 }
 
-impl Inbox for IncomingCounter {
+impl IncomingHandler for IncomingCounter {
     /// A response that does not fit into the write queue is dropped.
-    fn request(&self, id: RequestId, method: &str, _params: Option<RawJson>) {
+    fn on_request(&self, id: RequestId, method: &str, _params: Option<RawJson>) {
         let Some(transport) = self.transport.get().and_then(Weak::upgrade) else { return };
         let sent = if method == "ping" {
             let empty: Result<&RawValue, _> = serde_json::from_str("{}");
-            empty.map_or(Ok(()), |empty| transport.answer(&id, Ok(empty)))
+            empty.map_or(Ok(()), |empty| transport.respond(&id, Ok(empty)))
         } else {
-            transport.answer(&id, Err(&JsonRpcError::new(-32601, "not offered here")))
+            transport.respond(&id, Err(&JsonRpcError::new(-32601, "not offered here")))
         };
         sent.unwrap_or_default();
     }
 
-    fn notification(&self, _method: &str, _params: Option<RawJson>) {
+    fn on_notification(&self, _method: &str, _params: Option<RawJson>) {
         self.n_notifications.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn ended(&self, _ending: &Ending) {
+    fn on_close(&self, _ending: &CloseReason) {
         self.ended.cancel();
     }
 }

@@ -14,7 +14,7 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep, timeout};
 use toolrack_testkit::{Marker, open_fds, zombies_of};
 use toolrack_transport::{
-    Delivery, Exit, Line as _, LineError, RawJson, ServerExit, TransportError,
+    Delivery, ExitStatus, ProcessExit, RawJson, RequestError, Transport as _, TransportError,
 };
 
 use crate::findings::Findings;
@@ -292,7 +292,7 @@ struct KillResult {
 struct CallEnd {
     issued: Instant,
     at: Instant,
-    outcome: Result<RawJson, LineError>,
+    outcome: Result<RawJson, RequestError>,
 }
 
 /// When the call was issued.
@@ -336,10 +336,12 @@ impl KillResult {
     }
 }
 
-fn is_right(made: CallStart, outcome: &Result<RawJson, LineError>) -> bool {
-    let Err(LineError { error, delivery }) = outcome else { return false };
-    let by_kill =
-        matches!(error, TransportError::ProcessExited(ServerExit { exit: Exit::Signal(9), .. }));
+fn is_right(made: CallStart, outcome: &Result<RawJson, RequestError>) -> bool {
+    let Err(RequestError { error, delivery }) = outcome else { return false };
+    let by_kill = matches!(
+        error,
+        TransportError::ProcessExited(ProcessExit { status: ExitStatus::Signal(9), .. })
+    );
     match (made, delivery) {
         (CallStart::Before, delivery) => by_kill && *delivery == Delivery::Unknown,
         (CallStart::Anytime, Delivery::NotSent) => {
@@ -355,16 +357,16 @@ mod tests {
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
-    fn exited(exit: Exit) -> TransportError {
-        TransportError::ProcessExited(ServerExit { exit, stderr: [].into() })
+    fn exited(exit: ExitStatus) -> TransportError {
+        TransportError::ProcessExited(ProcessExit { status: exit, stderr: [].into() })
     }
 
-    fn killed_outcome() -> Result<RawJson, LineError> {
-        Err(LineError::unknown(exited(Exit::Signal(9))))
+    fn killed_outcome() -> Result<RawJson, RequestError> {
+        Err(RequestError::unknown(exited(ExitStatus::Signal(9))))
     }
 
     #[track_caller]
-    fn check(outcome: Result<RawJson, LineError>, expected: [bool; 2]) {
+    fn check(outcome: Result<RawJson, RequestError>, expected: [bool; 2]) {
         let seen = [CallStart::Before, CallStart::Anytime].map(|made| is_right(made, &outcome));
         assert_eq!(seen, expected, "{outcome:?}");
     }
@@ -372,13 +374,13 @@ mod tests {
     #[test]
     fn pending_call_must_fail_with_the_kill() {
         check(killed_outcome(), [true, true]);
-        check(Err(LineError::not_sent(exited(Exit::Signal(9)))), [false, true]);
-        check(Err(LineError::not_sent(TransportError::StdinNotAvailable)), [false, true]);
-        check(Err(LineError::unknown(TransportError::StdinNotAvailable)), [false, false]);
-        check(Err(LineError::not_sent(TransportError::Shutdown)), [false, false]);
-        check(Err(LineError::unknown(exited(Exit::Unknown))), [false, false]);
-        check(Err(LineError::unknown(exited(Exit::Signal(15)))), [false, false]);
-        check(Err(LineError::unknown(TransportError::Timeout(1))), [false, false]);
+        check(Err(RequestError::not_sent(exited(ExitStatus::Signal(9)))), [false, true]);
+        check(Err(RequestError::not_sent(TransportError::StdinNotAvailable)), [false, true]);
+        check(Err(RequestError::unknown(TransportError::StdinNotAvailable)), [false, false]);
+        check(Err(RequestError::not_sent(TransportError::Shutdown)), [false, false]);
+        check(Err(RequestError::unknown(exited(ExitStatus::Unknown))), [false, false]);
+        check(Err(RequestError::unknown(exited(ExitStatus::Signal(15)))), [false, false]);
+        check(Err(RequestError::unknown(TransportError::Timeout(1))), [false, false]);
         check(Ok(RawJson::NULL), [false, false]);
     }
 

@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use toolrack_client::ClientHandler;
 use toolrack_config::McpServerConfig;
-use toolrack_gateway::{Gateway, HttpGateway, Scope, Switchboard, standard_streams};
+use toolrack_gateway::{Gateway, HttpGateway, Scope, ServerRequestRouter, stdio_streams};
 use toolrack_manager::McpManager;
 
 /// Time limit for slow servers to connect before the endpoint opens.
@@ -51,9 +51,9 @@ fn run() -> Result<()> {
 }
 
 async fn serve(options: Options) -> Result<()> {
-    let switchboard = Switchboard::new();
+    let switchboard = ServerRequestRouter::new();
     let handler = Arc::clone(&switchboard) as Arc<dyn ClientHandler>;
-    let builder = McpManager::builder().handler(handler).limits(Switchboard::limits());
+    let builder = McpManager::builder().handler(handler).limits(ServerRequestRouter::limits());
     let manager = builder.ready_wait(READY).build(options.servers);
     for server in manager.connect_all().await? {
         if !server.is_connected() {
@@ -66,7 +66,7 @@ async fn serve(options: Options) -> Result<()> {
     let outcome = match options.http {
         Some(address) => listen(&gateway, &address).await,
         None => {
-            let (input, output) = standard_streams();
+            let (input, output) = stdio_streams();
             let served = gateway.serve_stdio(input, output).await;
             served.context("the client disconnected")
         }

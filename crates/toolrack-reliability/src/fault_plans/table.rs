@@ -1,6 +1,6 @@
 //! Table of fault plans. A row has a name, the covered faults, the script and the steps.
 
-use toolrack_transport::Exit;
+use toolrack_transport::ExitStatus;
 
 use super::{Action, Expected, Plan, Step, Weight};
 
@@ -106,31 +106,36 @@ pub(crate) const PLANS: &[Plan] = &[
     ),
     light("prompt", "F38", "prompt", &[initialize(Expected::Timeout)]),
     // Servers that exit.
-    light("exit-at-start", "F34", "start=exit(7)", &[initialize(Expected::Exited(Exit::Code(7)))]),
+    light(
+        "exit-at-start",
+        "F34",
+        "start=exit(7)",
+        &[initialize(Expected::Exited(ExitStatus::Code(7)))],
+    ),
     light(
         "exit-in-initialize",
         "F34",
         "initialize=exit(1)",
-        &[initialize(Expected::Exited(Exit::Code(1)))],
+        &[initialize(Expected::Exited(ExitStatus::Code(1)))],
     ),
     light(
         "exit-after-initialize",
         "F34",
         "initialized=exit(1)",
-        &[call(Expected::Exited(Exit::Code(1)))],
+        &[call(Expected::Exited(ExitStatus::Code(1)))],
     ),
-    light("exit-in-call", "F40", "call=exit(3)", &[call(Expected::Exited(Exit::Code(3)))]),
+    light("exit-in-call", "F40", "call=exit(3)", &[call(Expected::Exited(ExitStatus::Code(3)))]),
     light(
         "exit-with-many",
         "F40",
         "call:1-19=hang; call:20=exit(3)",
         &[calls(20, 0, Expected::Gone)],
     ),
-    light("crash", "F40", "call=kill(SEGV)", &[call(Expected::Exited(Exit::Signal(11)))]),
-    light("half-response", "F29", "call=half(1)", &[call(Expected::Exited(Exit::Code(1)))]),
+    light("crash", "F40", "call=kill(SEGV)", &[call(Expected::Exited(ExitStatus::Signal(11)))]),
+    light("half-response", "F29", "call=half(1)", &[call(Expected::Exited(ExitStatus::Code(1)))]),
     light("output-closed", "F35", "call=close(stdout)", &[call(Expected::OutputClosed)]),
     light("input-closed", "F34 F32", "call:1=close(stdin)", &[ECHO, call(Expected::InputClosed)]),
-    light("output-leaked", "F36", "call=leak(0)", &[call(Expected::Exited(Exit::Code(0)))]),
+    light("output-leaked", "F36", "call=leak(0)", &[call(Expected::Exited(ExitStatus::Code(0)))]),
     light("output-after-eof", "F37", "eof=notify(1000)", &[ECHO]),
     // Late, duplicate and missing responses.
     cancelling(2, light("hang", "F41 F42", "call=hang", &[NO_RESPONSE, NO_RESPONSE])),
@@ -187,7 +192,7 @@ pub(crate) const PLANS: &[Plan] = &[
         "escape-and-die",
         "F03 F40",
         "escape=2; call=exit(2)",
-        &[call(Expected::Exited(Exit::Code(2)))],
+        &[call(Expected::Exited(ExitStatus::Code(2)))],
     ),
     heavy("spin", "F12 F41", "call=spin", &[NO_RESPONSE]),
     heavy("spin-in-initialize", "F12 F41", "initialize=spin", &[initialize(Expected::Timeout)]),
