@@ -53,7 +53,7 @@ fn is_skipped(folder: &Path) -> bool {
 fn read_text(root: &Path, path: &Path) -> Result<Option<Source>> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
-        // Somebody removed it since the folder was listed, as editors and tests do.
+        // Removed since the folder was listed, as editors and tests do.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).with_context(|| path.display().to_string()),
     };

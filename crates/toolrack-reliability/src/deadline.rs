@@ -1,4 +1,4 @@
-//! G04: a call has its outcome by its deadline, whatever the server does, and closing the transport takes at most six
+//! G04: a call has its outcome by its deadline for any server behavior, and closing the transport takes at most six
 //! seconds.
 
 use std::sync::Arc;

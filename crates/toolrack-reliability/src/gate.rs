@@ -16,9 +16,9 @@ pub(crate) enum Gate {
     G02,
     /// Every call has exactly one outcome
     G03,
-    /// A deadline holds, whatever the server does
+    /// A deadline holds for any server behavior
     G04,
-    /// Memory is bounded, whatever the server sends
+    /// Memory is bounded for any server output
     G05,
     /// A hostile server does not harm the others
     G14,

@@ -1,4 +1,4 @@
-//! G05: memory stays bounded, whatever a server sends, and the same server still answers afterwards.
+//! G05: memory stays bounded for any server output, and the same server still answers afterwards.
 //!
 //! Each flood runs in a process of its own, which measures its own memory.
 

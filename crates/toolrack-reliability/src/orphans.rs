@@ -1,4 +1,4 @@
-//! G01: no process is left, whatever is killed.
+//! G01: no process is left after any kill.
 //!
 //! Three cases: the owner alone at any time, one guardian alone, and the owner together with all guardians. In the
 //! first two everything must be gone within a second; in the third, after the sweep of the next start.

@@ -39,7 +39,7 @@ pub struct HttpRequest {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HttpOutcome {
-    /// It was sent completely, whatever its status.
+    /// It was sent completely, with any status.
     #[serde(rename = "answered")]
     Completed,
     /// The server cut it off, as planned.

@@ -120,7 +120,7 @@ faults! {
     StepUp = "step-up",
     /// Tool calls always need more scopes.
     ScopeLoop = "scope-loop",
-    /// Tool calls are forbidden, whatever the scope.
+    /// Tool calls are forbidden, with any scope.
     Forbidden = "forbidden",
     /// Every token is rejected.
     AlwaysUnauthorized = "always-unauthorized",
