@@ -59,12 +59,12 @@ impl ElicitationHandler {
         Self { printer: Arc::clone(printer), answer_source, turn: Semaphore::new(1) }
     }
 
-    async fn answer(&self, server: &str, question: Elicitation) -> ElicitationResult {
+    async fn answer(&self, server: &str, elicitation: Elicitation) -> ElicitationResult {
         // The semaphore is never closed, so this always succeeds.
         let _turn = self.turn.acquire().await;
         // After the turn: the end of the other prompt's pause would show the progress lines again.
         let _pause = self.printer.pause_progress();
-        match (self.answer_source, question) {
+        match (self.answer_source, elicitation) {
             // First, and for every source: a suspicious URL is not even offered to the user.
             (_, Elicitation::Url(page)) if let Some(reason) = url_problem(&page.url) => {
                 let url = sanitize_line(&page.url, MAX_CHARS);
@@ -73,8 +73,8 @@ impl ElicitationHandler {
                 ));
                 ElicitationResult::Decline
             }
-            (AnswerSource::None, question) => {
-                let message = sanitize_line(question.message(), MAX_CHARS);
+            (AnswerSource::None, elicitation) => {
+                let message = sanitize_line(elicitation.message(), MAX_CHARS);
                 self.printer.note(format_args!(
                     "note: `{server}` asks: {message}\nnote: declined, because there is no \
                      terminal; use `--yes` to answer with defaults"
@@ -120,7 +120,7 @@ impl ElicitationHandler {
         let message = sanitize_line(&form.message, MAX_CHARS);
         discard_typed_input();
         self.printer.prompt(format_args!("`{server}` asks: {message}\n"));
-        // Fields have defaults, so without this question Enter alone would submit the form.
+        // Fields have defaults, so without this elicitation Enter alone would submit the form.
         match self.ask_consent("Answer? [y]es, [N]o, [c]ancel: ").await? {
             Consent::Yes => {}
             Consent::No => return Some(ElicitationResult::Decline),
@@ -216,9 +216,9 @@ impl ClientHandler for ElicitationHandler {
     fn elicit<'a>(
         &'a self,
         server: &'a str,
-        question: Elicitation,
+        elicitation: Elicitation,
     ) -> BoxFuture<'a, ElicitationResult> {
-        Box::pin(self.answer(server, question))
+        Box::pin(self.answer(server, elicitation))
     }
 
     fn log(&self, message: &LogMessage) {

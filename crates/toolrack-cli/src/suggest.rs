@@ -1,4 +1,4 @@
-//! Did-you-mean suggestions.
+//! Did-you-mean suggestions for names typed on the command line.
 
 /// Minimum similarity, from 0 to 1.
 const MIN_SIMILARITY: f64 = 0.65;

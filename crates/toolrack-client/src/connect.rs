@@ -1,4 +1,4 @@
-//! Connecting: handshake, list subscription, first tool list, and the error of a failed attempt.
+//! Connecting: handshake, list subscription, first tool list; cleanup after a failed attempt.
 //!
 //! **Invariant:** when an error is returned, the transport has closed and nothing is left running.
 

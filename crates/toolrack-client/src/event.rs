@@ -1,6 +1,6 @@
 //! Client events: list changes, resource updates, log messages, close.
 //!
-//! **Invariant:** emitting never blocks. A slow receiver loses the oldest events and gets their number.
+//! **Invariant:** emitting never blocks. A slow receiver loses the oldest events and is told how many.
 
 use std::sync::{Arc, OnceLock};
 

@@ -147,7 +147,7 @@ impl<'a> Handshake<'a> {
     ) -> Self {
         let detection = VersionDetection::new(options.era, options.known_version);
         let detection = match connector.launcher() {
-            Some(_) => detection.behind_launcher(),
+            Some(_) => detection.with_launcher(),
             None => detection,
         };
         Self {

@@ -157,7 +157,7 @@ impl ServerRequestError {
             ServerRequestError::Invalid(error) => error.clone(),
             ServerRequestError::Rejected => "User rejected sampling request".to_owned(),
             ServerRequestError::Failed(reason) => reason.clone(),
-            ServerRequestError::TimedOut => "nobody answered in time".to_owned(),
+            ServerRequestError::TimedOut => "no answer in time".to_owned(),
         };
         JsonRpcError::new(code.0, message)
     }
@@ -463,7 +463,7 @@ impl ServerRequests {
             // A panic of the handler still gets a response.
             Err(panic) => {
                 let error =
-                    ServerRequestError::Failed("the question could not be asked".to_owned());
+                    ServerRequestError::Failed("the request could not be handled".to_owned());
                 (panic.id(), Err(error.to_error()))
             }
         };

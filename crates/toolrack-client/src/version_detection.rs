@@ -1,7 +1,8 @@
-//! Protocol version detection: a state machine that decides the era from the server's replies.
+//! Protocol version detection: a state machine that decides the era from the server's replies. `Modern` is
+//! 2026-07-28 and later, `Legacy` everything before.
 //!
 //! [`VersionDetection`] decides and the handshake performs. There is no clock, transport or task in this file,
-//! so each row of the protocol's table is one line of a test.
+//! so a test covers each reply of a server in one line.
 //!
 //! **Invariant:** a server known to be modern never gets `initialize`. Detection terminates: there is at most
 //! one version retry, one second offer and one second probe.
@@ -167,7 +168,7 @@ impl VersionDetection {
 
     /// For a launcher that may have to install the server first. Its silence says nothing about the server, and
     /// killing it would leave a half-finished installation.
-    pub(crate) fn behind_launcher(self) -> Self {
+    pub(crate) fn with_launcher(self) -> Self {
         Self { after_silence: TransportChoice::Current, ..self }
     }
 

@@ -1,4 +1,4 @@
-//! Config file as data, and its resolution for one agent.
+//! Parsed config file: agents, server entries and defaults, and the effective servers of one agent.
 //!
 //! **Invariant:** unset values stay distinct from set ones; [`ConfigFile::resolve`] applies defaults,
 //! so that files can be overlaid first.

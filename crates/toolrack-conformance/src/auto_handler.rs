@@ -22,10 +22,10 @@ impl ClientHandler for AutoHandler {
     fn elicit<'a>(
         &'a self,
         _server: &'a str,
-        question: Elicitation,
+        elicitation: Elicitation,
     ) -> BoxFuture<'a, ElicitationResult> {
         Box::pin(async move {
-            let Elicitation::Form(form) = question else { return ElicitationResult::Decline };
+            let Elicitation::Form(form) = elicitation else { return ElicitationResult::Decline };
             let mut content = FormContent::new();
             form.schema.fill_defaults(&mut content);
             for field in form.schema.fields().iter().filter(|field| field.required) {

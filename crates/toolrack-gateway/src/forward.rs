@@ -5,7 +5,7 @@
 //! | modern client | gets the result unchanged | its request is suspended; it gets an `input_required` result and repeats the request |
 //! | legacy client | gets the requests in its session; the call is repeated with the responses | gets them in its session at once |
 //!
-//! Which client a legacy server means is decided in [`server_queue`](crate::server_queue).
+//! Which client a legacy server means is decided in [`server_request_owner`](crate::server_request_owner).
 //!
 //! **Invariant:** arguments, responses and results pass byte for byte.
 
@@ -31,7 +31,7 @@ use crate::gateway::{Shared, Upstream, resource_not_found};
 use crate::params::Params;
 use crate::request_context::RequestContext;
 use crate::result_compat::{adapt_result, object_members};
-use crate::server_queue::{Completion, MAX_TURN};
+use crate::server_request_owner::{Completion, MAX_TURN};
 use crate::server_request_router::ActiveGuard;
 use crate::suspended::{CallFuture, SuspendedRequest, SuspendedRequests};
 

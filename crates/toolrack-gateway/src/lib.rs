@@ -31,7 +31,7 @@
 //! | `forward` | forwards `tools/call`, `prompts/get` and `resources/read`, with server requests across eras |
 //! | `active_request` | a forwarded request while a server works on it |
 //! | `server_request_router` | [`ServerRequestRouter`]: brings server requests and log messages to clients |
-//! | `server_queue` | decides which client a server request belongs to, and whose turn it is at a server |
+//! | `server_request_owner` | decides which client a server request belongs to, and whose turn it is at a server |
 //! | `suspended` | suspended requests of modern clients, by `requestState` |
 //! | `subscriptions` | subscribers to list changes, resource updates and log messages |
 //! | `change_notifier` | follows the manager's events and notifies subscribers, debounced |
@@ -64,7 +64,7 @@
 //! # Where to start
 //!
 //! Follow one `tools/call`: `ClientSession::receive`, `RequestContext::handle`, `RequestContext::forward`. The hard
-//! part is a request of a legacy server in the middle of it: the module docs of `forward` and `server_queue` explain
+//! part is a request of a legacy server in the middle of it: the module docs of `forward` and `server_request_owner` explain
 //! it.
 
 #![warn(missing_docs)]
@@ -82,7 +82,7 @@ mod message_queue;
 mod params;
 mod request_context;
 mod result_compat;
-mod server_queue;
+mod server_request_owner;
 mod server_request_router;
 mod stdio;
 mod subscriptions;

@@ -32,7 +32,7 @@ use crate::lock;
 use crate::message_queue::{MessageQueue, StreamContent};
 use crate::params::{ClientInfo, Params, Reference};
 use crate::result_compat::adapt_result;
-use crate::server_queue::{Completion, MAX_TURN};
+use crate::server_request_owner::{Completion, MAX_TURN};
 use crate::subscriptions::{LogFilter, LogSubscriber, Subscriber, subscription_meta};
 
 /// Resources of one `subscriptions/listen` request. Further ones are not granted.

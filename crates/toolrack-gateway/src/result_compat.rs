@@ -1,6 +1,6 @@
 //! Adapts results between protocol eras: adds or removes the few top-level members that only one era has.
 //!
-//! **Invariant:** only top-level members of a result are added or removed. Every other byte stays.
+//! **Invariant:** only top-level members of a result are added or removed. The rest is forwarded byte for byte.
 
 use std::fmt;
 

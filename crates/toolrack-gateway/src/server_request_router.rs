@@ -34,7 +34,7 @@ use crate::active_request::{ActiveRequest, ClientId};
 use crate::client_session::ClientSession;
 use crate::encode::{Outcome, internal_error};
 use crate::lock;
-use crate::server_queue::{Completion, RequestOwner, ServerQueue, Turn};
+use crate::server_request_owner::{Completion, RequestOwner, ServerQueue, Turn};
 use crate::subscriptions::LogSubscriber;
 
 /// Unanswered requests of one server. Many clients share it, so the limit is far above that of a single person.
@@ -354,9 +354,9 @@ impl ClientHandler for ServerRequestRouter {
     fn forward_request<'a>(
         &'a self,
         server: &'a str,
-        question: RawServerRequest<'a>,
+        server_request: RawServerRequest<'a>,
     ) -> Option<BoxFuture<'a, Result<Box<RawValue>, JsonRpcError>>> {
-        let RawServerRequest { method, params, related_request } = question;
+        let RawServerRequest { method, params, related_request } = server_request;
         let is_roots = method == Method::ListRoots.as_str();
         if is_roots && !self.forwards_roots() {
             return None;
@@ -394,10 +394,10 @@ impl ClientHandler for ServerRequestRouter {
     fn elicit<'a>(
         &'a self,
         server: &'a str,
-        question: Elicitation,
+        server_request: Elicitation,
     ) -> BoxFuture<'a, ElicitationResult> {
         match &self.fallback {
-            Some(fallback) => fallback.elicit(server, question),
+            Some(fallback) => fallback.elicit(server, server_request),
             // No user saw it, so it is cancelled and not declined.
             None => Box::pin(async { ElicitationResult::Cancel }),
         }

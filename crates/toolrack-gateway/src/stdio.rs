@@ -2,8 +2,8 @@
 //!
 //! [`stdio_streams`] opens the standard streams of this process without a thread for each.
 //!
-//! **Invariant:** a client that does not read delays only itself, and is disconnected in the end. Requests that arrived
-//! before the end of the input are still answered, within [`DRAIN_TIMEOUT`]. Closing the gateway waits for no client.
+//! **Invariant:** a client that does not read delays only itself, and is eventually disconnected. Requests that arrived
+//! before the end of the input are still answered, within [`DRAIN_TIMEOUT`]. Closing the gateway does not wait for clients.
 
 use std::fs::File;
 use std::io;

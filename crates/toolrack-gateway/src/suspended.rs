@@ -1,7 +1,7 @@
 //! Suspended requests: requests of modern clients that a legacy server interrupted with a request of its own.
 //!
 //! A modern client gets the server's request as an `input_required` result and repeats its own request with the
-//! response. In between, the call to the server stays open here; the unguessable `requestState` leads back to it.
+//! response. In between, the call to the server stays open here; a random `requestState` identifies it.
 //!
 //! **Invariant:** the number of suspended requests is bounded. Each is dropped, and so cancelled at its server, when
 //! its client takes too long or the gateway closes.

@@ -1,4 +1,4 @@
-//! Manager of many MCP servers that are offered as one list of tools.
+//! Manager of many MCP servers, with one list of all their tools.
 //!
 //! Starts and supervises servers, reconnects them, filters and names their tools, and routes calls by tool name.
 //!
@@ -36,7 +36,7 @@
 //! | `snapshot` | [`McpConnection`], the tool index, and the resolution of tool names |
 //! | `server_tools`, `tool_filter` | tools of one server, `allow` and `deny` patterns, refresh of lists |
 //! | `tool_names` | public tool names and their reservations |
-//! | `tool_cache`, `atomic_file` | tools on disk, so that they are listed before their server runs |
+//! | `tool_cache` | tools on disk, so that they are listed before their server runs |
 //! | `config_watcher` | applies changes of a config file |
 //! | `events`, `rate_limit` | [`ManagerEvent`] for subscribers; rate limiter for noisy servers |
 //! | `telemetry` | tracing span and events of a call |
@@ -101,7 +101,6 @@
 
 #![warn(missing_docs)]
 
-mod atomic_file;
 mod builder;
 mod call;
 mod config_watcher;
@@ -123,7 +122,6 @@ mod tool_cache;
 mod tool_filter;
 mod tool_names;
 
-pub use atomic_file::read_at_most;
 pub use builder::ManagerBuilder;
 pub use call::{CallTarget, render_tool_result};
 pub use config_watcher::{FileWatch, ParseServers};
@@ -135,4 +133,5 @@ pub use lifecycle::{ConnectPhase, ConnectionState};
 pub use manager::{CredentialsProvider, McpManager};
 pub use server_tools::ToolWithServer;
 pub use snapshot::McpConnection;
+pub use tool_cache::read_at_most;
 pub use tool_filter::FilterRule;

@@ -106,8 +106,8 @@ impl Transport for RedactingTransport {
         self.transport.extend_deadline(id)
     }
 
-    fn set_protocol_mode(&self, dialect: ProtocolMode) {
-        self.transport.set_protocol_mode(dialect);
+    fn set_protocol_mode(&self, mode: ProtocolMode) {
+        self.transport.set_protocol_mode(mode);
     }
 
     fn kind(&self) -> TransportKind {

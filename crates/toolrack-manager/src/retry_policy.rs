@@ -1,6 +1,6 @@
 //! Retry policy for tool calls: send, wait for the server, retry or reject.
 //!
-//! Pure: the caller reads the server's availability, asks [`decide`], acts, and repeats until the call is sent or
+//! A pure function: the caller reads the server's availability, asks [`decide`], acts, and repeats until the call is sent or
 //! rejected.
 //!
 //! **Invariant:** every wait ends. Its deadline depends only on when the call started.

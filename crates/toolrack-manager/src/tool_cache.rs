@@ -6,10 +6,12 @@
 //! **Invariant:** a file that is missing, too large or broken counts as absent. Nothing depends on the cache.
 //! **Invariant:** files and directory are private to their owner, and contain no secret that the redactor knows.
 
-use std::fs;
-use std::io;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -19,8 +21,6 @@ use toolrack_client::{DetectedVersion, List};
 use toolrack_config::{McpServerConfig, fingerprint};
 use toolrack_mcp::{Era, Tool};
 use toolrack_transport::Redactor;
-
-use crate::atomic_file;
 
 /// Maximum size of a file. The tools of a server with a longer list are not cached.
 const MAX_FILE_BYTES: u64 = 16 << 20;
@@ -77,9 +77,9 @@ impl ToolCache {
         let path = self.path(config);
         // An earlier version may have created them with wider permissions.
         for path in [&self.dir, &path] {
-            atomic_file::make_private(path);
+            make_private(path);
         }
-        let text = match atomic_file::read(&path, MAX_FILE_BYTES) {
+        let text = match read(&path, MAX_FILE_BYTES) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return CachedTools::default(),
             Err(error) => return ignore(&path, error),
@@ -108,7 +108,7 @@ impl ToolCache {
             // `load` refuses such a file, so it would only take up space.
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        atomic_file::replace(&self.path(config), &text)?;
+        replace(&self.path(config), &text)?;
         self.prune()
     }
 
@@ -171,6 +171,70 @@ pub(crate) async fn run_writer(cache: ToolCache, mut writes: mpsc::Receiver<Cach
             Err(error) => tracing::warn!(server, %error, "cannot write tool cache"),
         }
     }
+}
+
+/// Replaces a file atomically: readers see the old content or the new, never a part.
+pub(crate) fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    let Some(dir) = path.parent() else { return Err(io::ErrorKind::InvalidInput.into()) };
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    // An existing directory may have wider permissions, from an earlier version of the program.
+    make_private(dir);
+    let temporary = temporary_path(path);
+    let outcome = write(&temporary, content).and_then(|()| fs::rename(&temporary, path));
+    if outcome.is_err() && fs::remove_file(&temporary).is_err() {
+        tracing::debug!(path = %temporary.display(), "cannot remove temporary file");
+    }
+    outcome
+}
+
+/// Removes the permissions of group and others from a file or directory.
+pub(crate) fn make_private(path: &Path) {
+    let Ok(metadata) = fs::symlink_metadata(path) else { return };
+    let mode = metadata.permissions().mode();
+    let (is_open, is_sticky) = (mode & 0o077 != 0, mode & 0o1000 != 0);
+    // A sticky directory, such as `/tmp`, is meant to be shared.
+    if metadata.is_symlink() || is_sticky || !is_open {
+        return;
+    }
+    if let Err(error) = fs::set_permissions(path, Permissions::from_mode(mode & 0o700)) {
+        tracing::warn!(path = %path.display(), %error, "cannot make it private; others may read it");
+    }
+}
+
+/// Reads a file, unless it is larger than `limit_bytes`.
+pub(crate) fn read(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    // Limits the read itself and not the size from the metadata: the file may grow, or be a pipe.
+    File::open(path)?.take(limit_bytes.saturating_add(1)).read_to_end(&mut content)?;
+    let is_within = u64::try_from(content.len()).is_ok_and(|length| length <= limit_bytes);
+    let reason = || format!("larger than {limit_bytes} bytes");
+    if is_within { Ok(content) } else { Err(io::Error::new(io::ErrorKind::FileTooLarge, reason())) }
+}
+
+/// Reads a text file, unless it is larger than `limit_bytes`.
+///
+/// # Errors
+///
+/// If the file cannot be read, is too large or is not UTF-8.
+pub fn read_at_most(path: &Path, limit_bytes: u64) -> io::Result<String> {
+    let not_text = |_not_utf8| io::Error::new(io::ErrorKind::InvalidData, "not valid UTF-8");
+    String::from_utf8(read(path, limit_bytes)?).map_err(not_text)
+}
+
+/// A path in the same directory that no other writer uses, in this process or another.
+fn temporary_path(path: &Path) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{}-{number}", std::process::id()))
+}
+
+fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    // `create_new` does not follow a symlink, and the mode holds from the first byte on.
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(content)?;
+    // Before the rename, or a crash of the system could leave an empty file under the final name.
+    file.sync_all()
 }
 
 #[cfg(test)]
@@ -238,7 +302,7 @@ mod tests {
         let cached = CachedTools { list: Some(Arc::new(list)), version: None };
         redactor.add_secret("token", "s3cr3t");
         cache.save(&config, &cached).unwrap();
-        let text = atomic_file::read_at_most(&cache.path(&config), MAX_FILE_BYTES).unwrap();
+        let text = read_at_most(&cache.path(&config), MAX_FILE_BYTES).unwrap();
         assert!(text.contains("it is [secret token]") && !text.contains("s3cr3t"), "{text}");
     }
 
@@ -251,7 +315,7 @@ mod tests {
         cache.save(&config, &cached).unwrap();
         let paths = [cache.dir.clone(), cache.path(&config)];
         for path in &paths {
-            fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+            fs::set_permissions(path, Permissions::from_mode(0o777)).unwrap();
         }
         assert_eq!(names(&cache.load(&config)), Some(Vec::new()));
         let mode = |path: &PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o077;
@@ -265,7 +329,7 @@ mod tests {
         let config = McpServerConfig::stdio("fs", "server", &[]);
         let path = cache.path(&config);
         for text in ["", "{", "[]", r#"{"format":2,"saved_at":0,"tools":[]}"#, "\u{0}\u{0}"] {
-            atomic_file::replace(&path, text.as_bytes()).unwrap();
+            replace(&path, text.as_bytes()).unwrap();
             assert_eq!(names(&cache.load(&config)), None, "{text}");
         }
         let sparse = File::create(&path);
@@ -303,5 +367,51 @@ mod tests {
         }
         cache.prune().unwrap();
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), MAX_FILES);
+    }
+}
+
+#[cfg(test)]
+mod atomic_file_tests {
+    use super::*;
+
+    #[test]
+    fn replace_is_atomic_and_read_is_limited() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("new/file");
+        replace(&path, b"one").unwrap();
+        replace(&path, b"three").unwrap();
+        assert_eq!(read_at_most(&path, 5).unwrap(), "three");
+        replace(&path, &[0xff]).unwrap();
+        assert_eq!(read_at_most(&path, 5).unwrap_err().kind(), io::ErrorKind::InvalidData);
+        replace(&path, b"three").unwrap();
+        assert_eq!(read(&path, 4).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+        assert!(replace(&path.join("below"), b"x").is_err());
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn files_and_directories_are_private() {
+        let dir = tempfile::tempdir().unwrap();
+        let (inner, path) = (dir.path().join("data/cache"), dir.path().join("data/cache/file"));
+        replace(&path, b"one").unwrap();
+        assert_eq!(
+            [mode(&dir.path().join("data")), mode(&inner), mode(&path)],
+            [0o700, 0o700, 0o600]
+        );
+        for (path, loose) in [(&inner, 0o755), (&path, 0o644)] {
+            fs::set_permissions(path, Permissions::from_mode(loose)).unwrap();
+        }
+        make_private(&path);
+        assert_eq!(mode(&path), 0o600);
+        replace(&path, b"two").unwrap();
+        assert_eq!([mode(&inner), mode(&path)], [0o700, 0o600]);
+        // A shared directory is left alone.
+        fs::set_permissions(&inner, Permissions::from_mode(0o1777)).unwrap();
+        make_private(&inner);
+        assert_eq!(mode(&inner), 0o777);
     }
 }

@@ -1,6 +1,6 @@
 //! `tools/call`: parameters and result, with a fast path for a single text block.
 //!
-//! **Invariant:** reading a result fails only if it is not a JSON object. A malformed part is
+//! **Invariant:** parsing a result fails only if it is not a JSON object. A malformed part is
 //! kept as written.
 
 use std::borrow::Cow;

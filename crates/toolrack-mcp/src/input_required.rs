@@ -41,21 +41,21 @@ pub enum InputRequest {
 /// Input requests as written, by the server's keys.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Questions<'a>(#[serde(borrow)] Ordered<Question<'a>>);
+pub(crate) struct RawInputRequests<'a>(#[serde(borrow)] Ordered<RawInputRequest<'a>>);
 
 #[derive(Debug, Deserialize)]
-struct Question<'a> {
+struct RawInputRequest<'a> {
     #[serde(borrow)]
     method: Text<'a>,
     #[serde(borrow)]
     params: Option<&'a RawValue>,
 }
 
-impl Questions<'_> {
+impl RawInputRequests<'_> {
     pub(crate) fn read(self) -> Result<Vec<(String, InputRequest)>, DecodeError> {
-        let read = |(key, question): (String, Question<'_>)| {
-            let params = question.params.map_or(&b""[..], |params| params.get().as_bytes());
-            InputRequest::parse(&question.method.0, params).map(|request| (key, request))
+        let read = |(key, request): (String, RawInputRequest<'_>)| {
+            let params = request.params.map_or(&b""[..], |params| params.get().as_bytes());
+            InputRequest::parse(&request.method.0, params).map(|input| (key, input))
         };
         self.0.0.into_iter().map(read).collect()
     }
@@ -68,7 +68,7 @@ impl InputRequired {
         #[serde(rename_all = "camelCase")]
         struct Members<'a> {
             #[serde(borrow)]
-            input_requests: Option<Questions<'a>>,
+            input_requests: Option<RawInputRequests<'a>>,
             request_state: Option<String>,
         }
         let Members { input_requests, request_state } = decode(raw)?;
@@ -76,7 +76,8 @@ impl InputRequired {
         if input_requests.is_none() && request_state.is_none() {
             return Err(DecodeError::Missing { member: "inputRequests" });
         }
-        let input_requests = input_requests.map(Questions::read).transpose()?.unwrap_or_default();
+        let input_requests =
+            input_requests.map(RawInputRequests::read).transpose()?.unwrap_or_default();
         Ok(Self { input_requests, request_state })
     }
 }

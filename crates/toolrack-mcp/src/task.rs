@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::error::DecodeError;
-use crate::input_required::{InputRequest, InputResponses, Questions};
+use crate::input_required::{InputRequest, InputResponses, RawInputRequests};
 use crate::method::Method;
 use crate::request::EmptyResult;
 use crate::request::{Request, RequestResult};
@@ -93,7 +93,7 @@ impl RequestResult for TaskReport {
         #[serde(rename_all = "camelCase")]
         struct Outcome<'a> {
             #[serde(borrow)]
-            input_requests: Option<Questions<'a>>,
+            input_requests: Option<RawInputRequests<'a>>,
             result: Option<Box<RawValue>>,
             error: Option<Box<RawValue>>,
         }
@@ -107,7 +107,7 @@ impl RequestResult for TaskReport {
         if let Some(member) = missing {
             return Err(DecodeError::Missing { member });
         }
-        let questions = input_requests.map(Questions::read).transpose()?.unwrap_or_default();
+        let questions = input_requests.map(RawInputRequests::read).transpose()?.unwrap_or_default();
         Ok(Self { task, result, error, questions })
     }
 }

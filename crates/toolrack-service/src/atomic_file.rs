@@ -1,4 +1,4 @@
-//! Private directories, file locks and atomic file replacement.
+//! Private directories, file locks and atomic file replacement, for the config file and the secret store.
 //!
 //! Replacing a file: lock, read a [`FileSnapshot`], write a temporary file, fsync it, and exchange the two names in
 //! one step. The old file is then still reachable under the temporary name, so an edit that another program made in

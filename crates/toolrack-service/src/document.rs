@@ -1,8 +1,8 @@
-//! Format-preserving editor for the config file: one server entry changes, everything else keeps its bytes.
+//! Format-preserving editor for the config file: one server entry changes, the rest of the file stays byte for byte the same.
 //!
 //! **Invariant:** outside of the edited entry every byte stays: comments, order, spacing, line endings, unknown keys.
-//! **Invariant:** no two entries have the same id, and the id that is derived for an entry is the id that is written
-//! later.
+//! **Invariant:** no two entries have the same id, and an entry without an id keeps the derived one when it is
+//! first written.
 //! **Invariant:** no IO.
 
 mod entry;

@@ -1,4 +1,4 @@
-//! `StdioTransport`: the API of founding document 001 over the stdio transport.
+//! `StdioTransport`: the API of founding document 001 (docs/internal/specs.md) over the stdio transport.
 //!
 //! Names and signatures are those of the document. Responses are matched by id, so requests can run concurrently, which
 //! the document deferred. Messages that are not responses wait in a queue for [`StdioTransport::receive`].

@@ -1,7 +1,7 @@
-//! Guardian: a small process that runs one server and ends every process that the server has started.
+//! Guardian: a small process that runs one server and kills every process that the server has started.
 //!
 //! It is our own program, started again with one argument. It has one thread and no runtime. Its event loop waits for
-//! messages of the owner, for the loss of the owner, and for the exit of children. As a subreaper it becomes the parent
+//! messages from the owner, for the loss of the owner, and for the exit of children. As a subreaper it becomes the parent
 //! of every orphaned descendant of the server.
 //!
 //! **Invariant:** a guardian exits only after every reachable descendant of the server has exited.

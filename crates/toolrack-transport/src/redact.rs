@@ -1,6 +1,6 @@
-//! Redactor: replaces secret values in the output of servers by their names.
+//! Redactor: replaces secret values in server output with their names.
 //!
-//! A server knows its own secrets and may print them, most of all when it fails. Code that passes a secret to a server
+//! A server knows its own secrets and may print them, especially when it fails. Code that passes a secret to a server
 //! adds it to the redactor. Stderr and unreadable lines are redacted as text before they are kept or logged;
 //! results are redacted as JSON before they leave the process.
 //!

@@ -1,7 +1,7 @@
 //! Token refresh, shared by all tasks and all processes of a user.
 //!
 //! Authorization servers may rotate refresh tokens: each one works once. Two processes that refresh with the same
-//! one would lose the login.
+//! one would invalidate the login. `grants` has the token request itself.
 //!
 //! **Invariant:** a refresh happens under the store lock, after the stored credentials were read under that
 //! lock: a process that finds a newer token uses it, and no process overwrites or removes a token that it has
@@ -41,7 +41,7 @@ impl AuthFlow {
     }
 
     /// Refreshes the token under the lock, or takes the newer one of another process.
-    /// Afterwards the cache has a token, or is empty if only the user can help.
+    /// Afterwards the cache has a token, or is empty if the user must log in again.
     pub(super) async fn refresh(&self, rejected: Option<&Authorization>) -> Result<(), AuthError> {
         // Held during the token request: other processes wait here, and then find the new token.
         let mut lock = self.store.lock(&self.key).await?;

@@ -1,7 +1,7 @@
 //! Loopback redirect (RFC 8252 §7.3): opens the user's browser and receives the redirect on a local port.
 //!
 //! **Invariant:** the port is open on 127.0.0.1 only, during one login; requests without the right state get an
-//! error and have no effect; the first one with it closes the port.
+//! error and have no effect; the first request with the right state closes the port.
 
 use std::time::Duration;
 use std::{fmt, io};

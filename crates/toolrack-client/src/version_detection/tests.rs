@@ -173,7 +173,7 @@ fn slow_modern_server_is_probed_again() {
 
 #[test]
 fn silent_launcher_is_not_killed() {
-    let mut detection = auto().behind_launcher();
+    let mut detection = auto().with_launcher();
     assert_eq!(detection.on_discover(Reply::TimedOut), initialize_latest(TransportChoice::Current));
     assert!(detection.may_initialize_again());
     let latest = Revision::LATEST_LEGACY;
@@ -182,14 +182,14 @@ fn silent_launcher_is_not_killed() {
         initialize_latest(TransportChoice::New)
     );
     assert_eq!(detection.on_initialize(latest, Reply::TimedOut), Step::Fail(Failure::TimedOut));
-    let mut detection = auto().behind_launcher();
+    let mut detection = auto().with_launcher();
     detection.on_discover(Reply::TimedOut);
     assert_eq!(
         detection.on_initialize(latest, Reply::Closed),
         initialize_latest(TransportChoice::New)
     );
     assert_eq!(detection.on_initialize(latest, Reply::Closed), Step::Fail(Failure::Closed));
-    let mut detection = auto().behind_launcher();
+    let mut detection = auto().with_launcher();
     assert_eq!(detection.on_discover(Reply::Closed), initialize_latest(TransportChoice::New));
     assert_eq!(detection.on_initialize(latest, Reply::TimedOut), Step::Fail(Failure::TimedOut));
 }

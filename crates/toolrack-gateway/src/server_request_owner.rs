@@ -1,9 +1,9 @@
-//! Per-server request queue: decides which client a server-initiated request belongs to.
+//! Owner of a server-initiated request: a queue per server decides which client it belongs to.
 //!
 //! A legacy server on a single stream does not say which of our requests its own request (sampling, elicitation)
 //! belongs to. While it works for one client only, the answer is clear. So once a server has sent such an unattributed
-//! request, the requests of different clients reach it one client after the other, as far as any of them supports
-//! server requests at all. A server that never does this is not slowed down. A request that has waited [`MAX_TURN`]
+//! request, the requests of different clients are sent to it one client at a time, if any of them supports
+//! server requests. A server that never does this is not slowed down. A request that has waited [`MAX_TURN`]
 //! proceeds anyway; a server request that is ambiguous then is rejected.
 //!
 //! This module is pure: no clock, no waiting. [`server_request_router`](crate::server_request_router) acts on it.
@@ -192,8 +192,8 @@ impl ServerQueue {
         self.cancelled.clear();
     }
 
-    /// Decides what a server request belongs to. `about` is the id of our request that it names, if any; a server that
-    /// names none is remembered for it.
+    /// Decides what a server request belongs to. `about` is the id of our request that it names, if any. If it names
+    /// none, requests to this server are serialized from then on.
     pub(crate) fn owner_of_request(&mut self, about: Option<u64>, now: Instant) -> RequestOwner {
         if let Some(id) = about {
             let sent = self.active.iter().filter_map(|entry| {
