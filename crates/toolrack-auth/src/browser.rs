@@ -213,7 +213,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pasted_login_times_out() {
-        let silent = PastedRedirect::new(|_errand| Box::pin(std::future::pending()));
+        let silent = PastedRedirect::new(|_login| Box::pin(std::future::pending()));
         let login = silent.prepare(None).await.unwrap();
         let url = Url::parse("https://a/authorize").unwrap();
         let outcome = login.run(LoginRequest::new(url, "https://a", &[], Secret::new("s"))).await;

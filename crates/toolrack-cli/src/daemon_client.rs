@@ -297,17 +297,17 @@ impl ApiError {
 
 /// Converts an error response.
 fn api_error(status: StatusCode, body: &[u8]) -> ApiError {
-    let Ok(fault) = serde_json::from_slice::<ErrorDetail>(body) else {
+    let Ok(error_detail) = serde_json::from_slice::<ErrorDetail>(body) else {
         return unavailable("the daemon rejected the request without a reason").into();
     };
-    let fault = fault.with_reason_as_message();
-    let exit_code = match (status, fault.code) {
+    let error_detail = error_detail.with_reason_as_message();
+    let exit_code = match (status, error_detail.code) {
         // The server's program is missing; the name was not mistyped.
         (StatusCode::FAILED_DEPENDENCY, ErrorCode::NotFound) => ExitCode::Unreachable,
         (_, code) => ExitCode::from_error_code(code),
     };
-    let is_helpful = fault.hint.is_some();
-    let failure = CliError::from_faults(exit_code, vec![fault]);
+    let is_helpful = error_detail.hint.is_some();
+    let failure = CliError::from_details(exit_code, vec![error_detail]);
     let general = "see `toolrack status`";
     let failure = if is_helpful { failure } else { failure.with_hint(general) };
     ApiError { status: Some(status), failure }

@@ -91,7 +91,9 @@ fn exit_error(code: Option<i32>, log: &Path, begin: u64) -> CliError {
     let exit_code =
         ExitCode::ALL.into_iter().find(|exit_code| Some(i32::from(exit_code.code())) == code);
     match (last_error(&log_text), exit_code) {
-        (Some(fault), Some(exit_code)) => CliError::from_faults(exit_code, vec![fault]),
+        (Some(error_detail), Some(exit_code)) => {
+            CliError::from_details(exit_code, vec![error_detail])
+        }
         _ => CliError::new(
             ExitCode::Unreachable,
             ErrorCode::ServiceUnavailable,
@@ -259,8 +261,8 @@ mod tests {
     #[test]
     fn last_error_is_found_in_the_log() {
         let json = "x\n{\"code\":\"CONFLICT\",\"message\":\"a\"}\nbye\n";
-        let fault = last_error(json).unwrap();
-        assert_eq!((fault.code, fault.message.as_str()), (ErrorCode::Conflict, "a"));
+        let error_detail = last_error(json).unwrap();
+        assert_eq!((error_detail.code, error_detail.message.as_str()), (ErrorCode::Conflict, "a"));
         assert!(last_error("nothing").is_none());
     }
 

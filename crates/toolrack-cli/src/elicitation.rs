@@ -104,9 +104,10 @@ impl ElicitationHandler {
     fn answer_with_defaults(&self, server: &str, form: &FormElicitation) -> ElicitationResult {
         let mut content = FormContent::new();
         form.schema.fill_defaults(&mut content);
-        if let Err(faults) = form.schema.validate(&content) {
-            let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
-            let reason = sanitize_line(&faults.join(", "), MAX_CHARS);
+        if let Err(error_details) = form.schema.validate(&content) {
+            let error_details: Vec<String> =
+                error_details.iter().map(ToString::to_string).collect();
+            let reason = sanitize_line(&error_details.join(", "), MAX_CHARS);
             self.printer.note(format_args!(
                 "note: `{server}` asks for a value without a default, so it was declined: {reason}"
             ));
@@ -332,9 +333,9 @@ pub(super) fn parse_answer(
     }
     // The whole schema checks a form with one field, so errors about missing other fields
     // are ignored below.
-    let faults = form.validate(&content).err().unwrap_or_default();
-    match faults.into_iter().find(|fault| fault.field == field.name) {
-        Some(fault) => Err(sanitize_line(&fault.kind.to_string(), MAX_FIELD_CHARS)),
+    let error_details = form.validate(&content).err().unwrap_or_default();
+    match error_details.into_iter().find(|error_detail| error_detail.field == field.name) {
+        Some(error_detail) => Err(sanitize_line(&error_detail.kind.to_string(), MAX_FIELD_CHARS)),
         None => Ok(answer),
     }
 }

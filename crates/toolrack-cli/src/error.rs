@@ -24,7 +24,7 @@ const MAX_CHARS: usize = 2000;
 #[derive(Debug)]
 pub(crate) struct CliError {
     exit_code: ExitCode,
-    faults: Vec<ErrorDetail>,
+    error_details: Vec<ErrorDetail>,
 }
 
 impl CliError {
@@ -34,13 +34,13 @@ impl CliError {
         message: impl Into<String>,
         hint: impl Into<String>,
     ) -> Self {
-        Self::from_faults(exit_code, vec![ErrorDetail::new(code, message).with_hint(hint)])
+        Self::from_details(exit_code, vec![ErrorDetail::new(code, message).with_hint(hint)])
     }
 
     /// Several faults. The first hint counts for all.
-    pub(crate) fn from_faults(exit_code: ExitCode, faults: Vec<ErrorDetail>) -> Self {
-        let faults = faults.into_iter().map(sanitized).collect();
-        Self { exit_code, faults }
+    pub(crate) fn from_details(exit_code: ExitCode, error_details: Vec<ErrorDetail>) -> Self {
+        let error_details = error_details.into_iter().map(sanitized).collect();
+        Self { exit_code, error_details }
     }
 
     /// Invalid arguments.
@@ -76,7 +76,7 @@ impl CliError {
     /// Replaces the message.
     #[must_use]
     pub(crate) fn with_message(mut self, message: String) -> Self {
-        if let Some(first) = self.faults.first_mut() {
+        if let Some(first) = self.error_details.first_mut() {
             first.message = sanitize_line(&message, MAX_CHARS);
         }
         self
@@ -98,7 +98,7 @@ impl CliError {
     /// Replaces the hint.
     #[must_use]
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
-        if let Some(first) = self.faults.first_mut() {
+        if let Some(first) = self.error_details.first_mut() {
             first.hint = Some(sanitize_line(&hint.into(), MAX_CHARS));
         }
         self
@@ -107,18 +107,18 @@ impl CliError {
     /// Sets the option or argument that the error is about.
     #[must_use]
     pub(crate) fn with_field(mut self, field: &str) -> Self {
-        if let Some(first) = self.faults.first_mut() {
+        if let Some(first) = self.error_details.first_mut() {
             first.field = Some(sanitize_line(field, MAX_CHARS));
         }
         self
     }
 
-    pub(crate) fn faults(&self) -> &[ErrorDetail] {
-        &self.faults
+    pub(crate) fn error_details(&self) -> &[ErrorDetail] {
+        &self.error_details
     }
 
     pub(crate) fn hint(&self) -> Option<&str> {
-        self.faults.iter().find_map(|fault| fault.hint.as_deref())
+        self.error_details.iter().find_map(|error_detail| error_detail.hint.as_deref())
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {
@@ -127,25 +127,26 @@ impl CliError {
 
     /// All faults in one, as printed with `-o json`.
     pub(crate) fn summary(&self) -> ErrorDetail {
-        let messages: Vec<&str> = self.faults.iter().map(|fault| fault.message.as_str()).collect();
-        let first = self.faults.first();
+        let messages: Vec<&str> =
+            self.error_details.iter().map(|error_detail| error_detail.message.as_str()).collect();
+        let first = self.error_details.first();
         ErrorDetail {
-            code: first.map_or(ErrorCode::Internal, |fault| fault.code),
+            code: first.map_or(ErrorCode::Internal, |error_detail| error_detail.code),
             // One line, because scripts read a single JSON document from stderr.
             message: messages.join("; "),
-            field: first.and_then(|fault| fault.field.clone()),
+            field: first.and_then(|error_detail| error_detail.field.clone()),
             hint: self.hint().map(str::to_owned),
             reason: None,
         }
     }
 }
 
-fn sanitized(fault: ErrorDetail) -> ErrorDetail {
+fn sanitized(error_detail: ErrorDetail) -> ErrorDetail {
     ErrorDetail {
-        message: sanitize_line(&fault.message, MAX_CHARS),
-        hint: fault.hint.map(|hint| sanitize_line(&hint, MAX_CHARS)),
-        field: fault.field.map(|field| sanitize_line(&field, MAX_CHARS)),
-        ..fault
+        message: sanitize_line(&error_detail.message, MAX_CHARS),
+        hint: error_detail.hint.map(|hint| sanitize_line(&hint, MAX_CHARS)),
+        field: error_detail.field.map(|field| sanitize_line(&field, MAX_CHARS)),
+        ..error_detail
     }
 }
 
@@ -158,11 +159,11 @@ impl From<io::Error> for CliError {
 
 impl From<ServiceError> for CliError {
     fn from(error: ServiceError) -> Self {
-        let mut faults = error.details().to_vec();
-        if let (None, Some(first)) = (error.hint(), faults.first_mut()) {
+        let mut error_details = error.details().to_vec();
+        if let (None, Some(first)) = (error.hint(), error_details.first_mut()) {
             first.hint = Some("see `toolrack --help`".to_owned());
         }
-        Self::from_faults(ExitCode::from_error_code(error.code()), faults)
+        Self::from_details(ExitCode::from_error_code(error.code()), error_details)
     }
 }
 
@@ -397,12 +398,12 @@ mod tests {
 
     #[test]
     fn several_faults_are_summarized() {
-        let faults = vec![
+        let error_details = vec![
             ErrorDetail::new(ErrorCode::ValidationError, "missing argument `a`").with_field("a"),
             ErrorDetail::new(ErrorCode::ValidationError, "`b` is unknown").with_hint("name it"),
         ];
         check(
-            CliError::from_faults(ExitCode::Usage, faults),
+            CliError::from_details(ExitCode::Usage, error_details),
             ExitCode::Usage,
             r#"{"code":"VALIDATION_ERROR","message":"missing argument `a`; `b` is unknown","field":"a","hint":"name it"}"#,
         );

@@ -99,7 +99,7 @@ impl<T> FanOut<T> {
             "{} of {n_queried} servers failed and are missing from this list",
             self.failures.len()
         );
-        let mut faults = vec![
+        let mut error_details = vec![
             ErrorDetail::new(ErrorCode::ServiceUnavailable, message)
                 .with_hint("see the error of each server"),
         ];
@@ -107,12 +107,12 @@ impl<T> FanOut<T> {
             let ErrorDetail { message, hint, code, .. } = failure.summary();
             let hint = hint.unwrap_or_default();
             if printer.output() == Output::Json {
-                faults.push(ErrorDetail::new(code, format!("{server}: {message} ({hint})")));
+                error_details.push(ErrorDetail::new(code, format!("{server}: {message} ({hint})")));
             } else {
                 printer.note(format_args!("{server}: {message}\n{server}: hint: {hint}"));
             }
         }
-        CliError::from_faults(exit_code, faults)
+        CliError::from_details(exit_code, error_details)
     }
 }
 

@@ -268,10 +268,10 @@ impl Printer {
             self.write_stderr(serde_json::to_string(&summary).unwrap_or_default());
             return failure.exit_code();
         }
-        for fault in failure.faults() {
+        for error_detail in failure.error_details() {
             self.write_stderr(format_args!(
                 "error: {}",
-                self.echoed_flags.apply_to_text(&fault.message)
+                self.echoed_flags.apply_to_text(&error_detail.message)
             ));
         }
         if let Some(hint) = failure.hint() {

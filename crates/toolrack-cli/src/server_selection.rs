@@ -238,13 +238,17 @@ fn foreign_config(path_text: &str, dialect: Dialect) -> CliError {
 }
 
 /// All errors of a config file.
-fn config_error(faults: &[Diagnostic]) -> CliError {
-    let fault = |diagnostic: &Diagnostic| {
-        let fault = ErrorDetail::new(ErrorCode::ValidationError, diagnostic.to_string())
+fn config_error(diagnostics: &[Diagnostic]) -> CliError {
+    let to_error_detail = |diagnostic: &Diagnostic| {
+        let error_detail = ErrorDetail::new(ErrorCode::ValidationError, diagnostic.to_string())
             .with_hint("fix these lines with `toolrack edit`; nothing was started");
-        if diagnostic.field.is_empty() { fault } else { fault.with_field(diagnostic.field.clone()) }
+        if diagnostic.field.is_empty() {
+            error_detail
+        } else {
+            error_detail.with_field(diagnostic.field.clone())
+        }
     };
-    CliError::from_faults(ExitCode::Config, faults.iter().map(fault).collect())
+    CliError::from_details(ExitCode::Config, diagnostics.iter().map(to_error_detail).collect())
 }
 
 /// The config of the ad-hoc server.
@@ -486,7 +490,7 @@ mod tests {
             (parse_header(": s3cret").unwrap_err(), "--header"),
             (parse_variable("=s3cret").unwrap_err(), "--env"),
         ] {
-            assert_eq!(failure.faults()[0].field.as_deref(), Some(field));
+            assert_eq!(failure.diagnostics()[0].field.as_deref(), Some(field));
             assert!(!format!("{failure:?}").contains("s3cret"));
         }
     }
@@ -527,7 +531,7 @@ mod tests {
     #[track_caller]
     fn check_bare(owners: &[&str], unlisted: &[&str], expected: Result<Option<&str>, &str>) {
         let found = check_bare_name("echo", owners, unlisted)
-            .map_err(|error| error.faults()[0].message.clone());
+            .map_err(|error| error.diagnostics()[0].message.clone());
         assert_eq!(found, expected.map(|note| note.map(str::to_owned)).map_err(str::to_owned));
     }
 
@@ -546,7 +550,7 @@ mod tests {
         let known = ["git.log", "git_log", "git.show"];
         let servers = servers(ServerSource::Configured, &["git", "mail"]);
         let failure = unknown_name("tool", typed, &servers, known.into_iter());
-        assert_eq!(failure.faults()[0].message, expected);
+        assert_eq!(failure.diagnostics()[0].message, expected);
     }
 
     #[test]

@@ -488,7 +488,7 @@ mod tests {
         {
             let failure =
                 settled(&GlobalOptions::default(), &[(variable, value)], SCREEN).unwrap_err();
-            assert_eq!(failure.faults()[0].field.as_deref(), Some(variable.name()));
+            assert_eq!(failure.error_details()[0].field.as_deref(), Some(variable.name()));
             assert!(failure.hint().unwrap().contains(variable.name()), "{failure:?}");
         }
     }

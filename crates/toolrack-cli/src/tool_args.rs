@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn invalid_json_is_reported_with_its_argument() {
         let failure = resolve("n", ValueFormat::Json, "{".to_owned()).unwrap_err();
-        assert_eq!(failure.faults()[0].field.as_deref(), Some("n"));
+        assert_eq!(failure.error_details()[0].field.as_deref(), Some("n"));
         let one = Argument { path: "n".to_owned(), value: ArgValue::Json(Value::from(1)) };
         assert_eq!(resolve("n", ValueFormat::Json, "1".to_owned()).unwrap(), one);
     }

@@ -220,7 +220,7 @@ impl<'a> TaskPoller<'a> {
                 TaskStatus::InputRequired => {
                     // Spec 2026-07-28, tasks: a key identifies one input request for the task's lifetime, and an
                     // answered one may still be listed for a while.
-                    let mut requests = report.questions;
+                    let mut requests = report.input_requests;
                     requests.retain(|(key, _)| !answered.contains(key));
                     if requests.is_empty() {
                         continue;

@@ -366,10 +366,10 @@ impl ClosingConnector {
 impl Connector for ClosingConnector {
     fn open(
         &self,
-        inbox: Arc<dyn IncomingHandler>,
+        handler: Arc<dyn IncomingHandler>,
     ) -> BoxFuture<'_, Result<Arc<dyn Transport>, TransportError>> {
         let handler = RedactingHandler::new(
-            inbox,
+            handler,
             Arc::clone(&self.server),
             Arc::clone(&self.events),
             self.unreachable.clone(),

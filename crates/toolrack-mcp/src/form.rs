@@ -126,20 +126,20 @@ pub enum FieldErrorKind {
 }
 
 pub(super) fn check(fields: &[Field], content: &FormContent) -> Result<(), Vec<FieldError>> {
-    let mut faults = Vec::new();
+    let mut errors = Vec::new();
     for field in fields {
         let kind = match content.get(&field.name) {
             None => field.required.then_some(FieldErrorKind::Missing),
             Some(value) => field.kind.error(value),
         };
-        faults.extend(kind.map(|kind| FieldError { field: field.name.clone(), kind }));
+        errors.extend(kind.map(|kind| FieldError { field: field.name.clone(), kind }));
     }
     let listed: BTreeSet<&str> = fields.iter().map(|field| field.name.as_str()).collect();
     let unlisted = content.keys().filter(|name| !listed.contains(name.as_str()));
-    faults.extend(
+    errors.extend(
         unlisted.map(|name| FieldError { field: name.clone(), kind: FieldErrorKind::UnknownField }),
     );
-    if faults.is_empty() { Ok(()) } else { Err(faults) }
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
 impl FieldKind {
@@ -167,8 +167,8 @@ impl FieldKind {
                     return Some(FieldErrorKind::NotAnOption);
                 }
                 let limits = (*min_items, *max_items);
-                let faults = (FieldErrorKind::TooFew, FieldErrorKind::TooMany);
-                count_fault(list.len(), limits, faults)
+                let errors = (FieldErrorKind::TooFew, FieldErrorKind::TooMany);
+                count_fault(list.len(), limits, errors)
             }
             (Self::Boolean { .. }, FieldValue::Boolean(_)) | (Self::Other(_), _) => None,
             _ => Some(FieldErrorKind::WrongType),
@@ -183,8 +183,8 @@ fn text_fault(
     format: Option<StringFormat>,
 ) -> Option<FieldErrorKind> {
     // JSON Schema counts characters, not bytes.
-    let faults = (FieldErrorKind::TooShort, FieldErrorKind::TooLong);
-    count_fault(text.chars().count(), (min_length, max_length), faults).or_else(|| {
+    let errors = (FieldErrorKind::TooShort, FieldErrorKind::TooLong);
+    count_fault(text.chars().count(), (min_length, max_length), errors).or_else(|| {
         let format = format.filter(|format| !format.matches(text))?;
         Some(FieldErrorKind::Format(format))
     })

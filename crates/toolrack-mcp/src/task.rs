@@ -58,7 +58,7 @@ pub struct TaskReport {
     /// Error as written, if failed.
     pub error: Option<Box<RawValue>>,
     /// Input requests by the server's keys.
-    pub questions: Vec<(String, InputRequest)>,
+    pub input_requests: Vec<(String, InputRequest)>,
 }
 
 impl TaskStatus {
@@ -107,8 +107,9 @@ impl RequestResult for TaskReport {
         if let Some(member) = missing {
             return Err(DecodeError::Missing { member });
         }
-        let questions = input_requests.map(RawInputRequests::read).transpose()?.unwrap_or_default();
-        Ok(Self { task, result, error, questions })
+        let input_requests =
+            input_requests.map(RawInputRequests::read).transpose()?.unwrap_or_default();
+        Ok(Self { task, result, error, input_requests })
     }
 }
 
@@ -257,8 +258,8 @@ mod tests {
     fn check_report(status: &str, more: &str, expected: &str) {
         let json = format!(r#"{{"taskId":"a","status":"{status}"{more}}}"#);
         let actual = match TaskReport::decode(json.as_bytes()) {
-            Ok(TaskReport { result, error, questions, .. }) => {
-                let keys: Vec<&str> = questions.iter().map(|(key, _)| key.as_str()).collect();
+            Ok(TaskReport { result, error, input_requests, .. }) => {
+                let keys: Vec<&str> = input_requests.iter().map(|(key, _)| key.as_str()).collect();
                 let raw = |raw: Option<Box<RawValue>>| raw.map(|raw| raw.get().to_owned());
                 format!("{:?} {:?} {keys:?}", raw(result), raw(error))
             }

@@ -108,27 +108,28 @@ pub(crate) async fn create(
 /// Maps an error of the service to the name and URL that were typed.
 fn create_error(name: &str, error: ServiceError) -> CliError {
     let typed = shell_quote(name);
-    let is_about =
-        |field: &str| error.details().iter().any(|fault| fault.field.as_deref() == Some(field));
+    let is_about = |field: &str| {
+        error.details().iter().any(|error_detail| error_detail.field.as_deref() == Some(field))
+    };
     match error.code() {
         ErrorCode::Conflict if is_about("name") => CliError::from(error).with_hint(format!(
             "change the existing server with `toolrack edit {typed}`, remove it with `toolrack \
              remove {typed}`, or choose another name"
         )),
         ErrorCode::ValidationError if is_about("name") || is_about("transport.url") => {
-            let with_subject = |fault: &ErrorDetail| {
-                let message = match fault.field.as_deref() {
+            let with_subject = |error_detail: &ErrorDetail| {
+                let message = match error_detail.field.as_deref() {
                     Some("name") if !name.trim().is_empty() => {
-                        format!("the name `{name}` {}", fault.message)
+                        format!("the name `{name}` {}", error_detail.message)
                     }
                     // The URL itself may contain a password.
-                    Some("transport.url") => format!("the URL {}", fault.message),
-                    _ => fault.message.clone(),
+                    Some("transport.url") => format!("the URL {}", error_detail.message),
+                    _ => error_detail.message.clone(),
                 };
-                ErrorDetail { message, ..fault.clone() }
+                ErrorDetail { message, ..error_detail.clone() }
             };
-            let faults = error.details().iter().map(with_subject).collect();
-            CliError::from_faults(ExitCode::Config, faults).with_hint(EXAMPLES_HINT)
+            let error_details = error.details().iter().map(with_subject).collect();
+            CliError::from_details(ExitCode::Config, error_details).with_hint(EXAMPLES_HINT)
         }
         _ => CliError::from_service(error, EXAMPLES_HINT),
     }
@@ -346,7 +347,7 @@ mod tests {
     fn describe(options: &AddOptions) -> String {
         let config = match build_entry(options) {
             Ok(entry) => McpConfig::from_entry(&entry),
-            Err(failure) => return format!("error: {}", failure.faults()[0].message),
+            Err(failure) => return format!("error: {}", failure.error_details()[0].message),
         };
         let (transport, target) =
             (config_secrets::transport_name(&config), config_secrets::target(&config));

@@ -94,11 +94,12 @@ fn parse_bare_entry(name: &str, entry: &Map<String, Value>) -> Parsed<ConfigFile
     let text = json!({ list: { name: entry } }).to_string();
     let mut reading = read_as(dialect, "", &text);
     let wrapper = join(list, name);
-    for fault in &mut reading.diagnostics {
+    for diagnostic in &mut reading.diagnostics {
         // The position refers to the wrapper, which the user has not typed.
-        fault.at = None;
-        let field = fault.field.strip_prefix(&wrapper).map(|field| field.trim_start_matches('.'));
-        fault.field = field.unwrap_or(&fault.field).to_owned();
+        diagnostic.at = None;
+        let field =
+            diagnostic.field.strip_prefix(&wrapper).map(|field| field.trim_start_matches('.'));
+        diagnostic.field = field.unwrap_or(&diagnostic.field).to_owned();
     }
     reading
 }
@@ -120,7 +121,7 @@ fn dialect_of(entry: &Map<String, Value>) -> (Dialect, &'static str) {
 }
 
 fn single_server(name: &str, reading: Parsed<ConfigFile>) -> Result<PastedServer, CliError> {
-    let (file, warnings) = reading.accept().map_err(|faults| invalid_entry(&faults))?;
+    let (file, warnings) = reading.accept().map_err(|diagnostics| invalid_entry(&diagnostics))?;
     let entry = match file.entries().collect::<Vec<_>>().as_slice() {
         [entry] => ServerEntry { name: name.to_owned(), ..(*entry).clone() },
         [] => {
@@ -141,19 +142,19 @@ fn single_server(name: &str, reading: Parsed<ConfigFile>) -> Result<PastedServer
     Ok(PastedServer { config: McpConfig::from_entry(&entry), warnings })
 }
 
-fn invalid_entry(faults: &[Diagnostic]) -> CliError {
+fn invalid_entry(diagnostics: &[Diagnostic]) -> CliError {
     let (errors, misspelled): (Vec<&Diagnostic>, Vec<&Diagnostic>) =
-        faults.iter().partition(|fault| fault.severity == Severity::Error);
+        diagnostics.iter().partition(|diagnostic| diagnostic.severity == Severity::Error);
     // A misspelled key is usually why a required one is missing.
-    let misspelled = misspelled.into_iter().filter(|fault| fault.suggestion.is_some());
-    let fault = |diagnostic: &Diagnostic| {
-        let fault =
+    let misspelled = misspelled.into_iter().filter(|diagnostic| diagnostic.suggestion.is_some());
+    let to_error_detail = |diagnostic: &Diagnostic| {
+        let error_detail =
             ErrorDetail::new(toolrack_service::ErrorCode::ValidationError, diagnostic.to_string());
-        fault.with_field(diagnostic.field.clone()).with_hint(ENTRY_HINT)
+        error_detail.with_field(diagnostic.field.clone()).with_hint(ENTRY_HINT)
     };
-    CliError::from_faults(
+    CliError::from_details(
         ExitCode::Usage,
-        errors.into_iter().chain(misspelled).map(fault).collect(),
+        errors.into_iter().chain(misspelled).map(to_error_detail).collect(),
     )
 }
 
@@ -175,7 +176,7 @@ mod tests {
                     timeout.map(|timeout| format!(" timeout={timeout}")).unwrap_or_default();
                 format!("{words}{timeout}{}", if warnings.is_empty() { "" } else { " (warnings)" })
             }
-            Err(failure) => format!("error: {}", failure.faults()[0].message),
+            Err(failure) => format!("error: {}", failure.diagnostics()[0].message),
         };
         assert_eq!(described, expected, "{text}");
     }

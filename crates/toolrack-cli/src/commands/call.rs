@@ -236,7 +236,7 @@ impl Call<'_> {
         let schema: Value = serde_json::from_str(tool.input_schema.get()).unwrap_or_default();
         let check = if self.options.no_check { Check::No } else { Check::Yes };
         build_arguments(typed.object, typed.arguments, Schema::new(&schema), check)
-            .map_err(|faults| invalid_arguments(faults, &tool, &schema))
+            .map_err(|error_details| invalid_arguments(error_details, &tool, &schema))
     }
 
     fn no_such_tool(&self) -> CliError {
@@ -306,12 +306,15 @@ pub(crate) fn call_options(options: &RequestOptions, context: &Context) -> Clien
 }
 
 /// All invalid arguments, with the tool's signature as the hint.
-fn invalid_arguments(faults: Vec<ErrorDetail>, tool: &Tool, schema: &Value) -> CliError {
+fn invalid_arguments(error_details: Vec<ErrorDetail>, tool: &Tool, schema: &Value) -> CliError {
     let signature_text = sanitize_line(&signature(Schema::new(schema)), 500);
     let hint = match signature_text.as_str() {
         "" => format!("`{}` takes no arguments", tool.name),
         signature_text => format!("`{}` takes: {signature_text}", tool.name),
     };
-    let faults = faults.into_iter().map(|fault| fault.with_hint(hint.clone())).collect();
-    CliError::from_faults(ExitCode::Usage, faults)
+    let error_details = error_details
+        .into_iter()
+        .map(|error_detail| error_detail.with_hint(hint.clone()))
+        .collect();
+    CliError::from_details(ExitCode::Usage, error_details)
 }

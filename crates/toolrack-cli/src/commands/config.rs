@@ -69,16 +69,19 @@ fn check_config(file: &Path, hint: &str, context: &Context) -> Result<(), CliErr
         context.printer.note(format_args!("warning: {warning}"));
     }
     if !errors.is_empty() {
-        let fault = |diagnostic: &Diagnostic| {
-            let fault = ErrorDetail::new(ErrorCode::ValidationError, diagnostic.to_string())
+        let error_detail = |diagnostic: &Diagnostic| {
+            let error_detail = ErrorDetail::new(ErrorCode::ValidationError, diagnostic.to_string())
                 .with_hint(hint);
             if diagnostic.field.is_empty() {
-                fault
+                error_detail
             } else {
-                fault.with_field(diagnostic.field.clone())
+                error_detail.with_field(diagnostic.field.clone())
             }
         };
-        return Err(CliError::from_faults(ExitCode::Config, errors.iter().map(fault).collect()));
+        return Err(CliError::from_details(
+            ExitCode::Config,
+            errors.iter().map(error_detail).collect(),
+        ));
     }
     let n_servers = reading.value.entries().count();
     let dialect = dialect_name(detection.dialect);
@@ -168,8 +171,8 @@ async fn wants_to_retry(error: &ServiceError, context: &Context) -> bool {
     if !context.settings.streams.is_interactive() {
         return false;
     }
-    for fault in error.details() {
-        context.printer.prompt(format_args!("{}\n", fault.message));
+    for error_detail in error.details() {
+        context.printer.prompt(format_args!("{}\n", error_detail.message));
     }
     context.printer.prompt("Not saved. Edit again? [Y]es, [n]o: ");
     // A fresh handler, so that a Ctrl-C pressed in the editor is not taken as the answer.

@@ -111,9 +111,9 @@ pub(crate) async fn doctor(options: &DoctorOptions, context: &Context) -> Result
     let servers = match Servers::configured_with_all_warnings(&context.settings, &context.printer) {
         Ok(servers) => servers,
         Err(failure) => {
-            findings.extend(failure.faults().iter().map(|fault| {
-                let fix = fault.hint.clone().unwrap_or_default();
-                Finding::fail("config", failure.exit_code(), fault.message.clone(), fix)
+            findings.extend(failure.error_details().iter().map(|error_detail| {
+                let fix = error_detail.hint.clone().unwrap_or_default();
+                Finding::fail("config", failure.exit_code(), error_detail.message.clone(), fix)
             }));
             return report(findings, context);
         }
@@ -302,15 +302,17 @@ fn check_values(
         }
         _ => environment.look_up(source, name),
     };
-    interpolate(server, &lookup).map_err(|faults| {
+    interpolate(server, &lookup).map_err(|error_details| {
         let fix = format!(
             "set the variable, store the secret with `toolrack secret set NAME`, or change the \
              server with `toolrack edit {}`",
             shell_quote(&server.name)
         );
-        let each = faults.iter();
-        each.map(|fault| Finding::fail("values", ExitCode::Config, fault.to_string(), fix.clone()))
-            .collect()
+        let each = error_details.iter();
+        each.map(|error_detail| {
+            Finding::fail("values", ExitCode::Config, error_detail.to_string(), fix.clone())
+        })
+        .collect()
     })
 }
 
@@ -324,12 +326,12 @@ fn check_program(resolved: &ResolvedTransport, server: &str) -> (Option<Finding>
     }
     match find_program(&command, None) {
         Ok(path) => (Some(Finding::ok("program", path.display().to_string())), true),
-        Err(fault) => {
+        Err(error_detail) => {
             let fix = format!(
                 "install it, or set its full path with `toolrack edit {}`",
                 shell_quote(server)
             );
-            let detail = fault.to_string();
+            let detail = error_detail.to_string();
             (Some(Finding::fail("program", ExitCode::Unreachable, detail, fix)), false)
         }
     }

@@ -218,12 +218,12 @@ fn read_found(path: &Path, dialect: Option<Dialect>) -> Result<SourceFile, CliEr
     let path_text = path.display().to_string();
     let dialect = dialect.unwrap_or_else(|| detect(&path_text, &text).dialect);
     let reading = read_as(dialect, &path_text, &text);
-    let (file, warnings) = reading.accept().map_err(|faults| {
-        let fault = |diagnostic: &Diagnostic| {
+    let (file, warnings) = reading.accept().map_err(|error_details| {
+        let error_detail = |diagnostic: &Diagnostic| {
             let hint = "fix the file or give another one; nothing was imported";
             ErrorDetail::new(ErrorCode::ValidationError, diagnostic.to_string()).with_hint(hint)
         };
-        CliError::from_faults(ExitCode::Config, faults.iter().map(fault).collect())
+        CliError::from_details(ExitCode::Config, error_details.iter().map(error_detail).collect())
     })?;
     Ok(SourceFile { path: path.to_owned(), dir: None, dialect, file, warnings })
 }

@@ -287,15 +287,18 @@ fn check_prompt(
         "" => format!("`{name}` takes no arguments"),
         takes => format!("`{name}` takes: {takes}"),
     };
-    let fault = |field: &str, message: String| {
+    let error_detail = |field: &str, message: String| {
         ErrorDetail::new(ErrorCode::ValidationError, message)
             .with_field(field)
             .with_hint(hint.clone())
     };
-    let mut faults = Vec::new();
+    let mut error_details = Vec::new();
     for argument in listed.iter().filter(|argument| argument.required.unwrap_or_default()) {
         if !arguments.contains_key(&argument.name) {
-            faults.push(fault(&argument.name, format!("missing argument `{}`", argument.name)));
+            error_details.push(error_detail(
+                &argument.name,
+                format!("missing argument `{}`", argument.name),
+            ));
         }
     }
     for given in arguments.keys().filter(|name| listed.iter().all(|known| known.name != **name)) {
@@ -303,9 +306,13 @@ fn check_prompt(
             given,
             listed.iter().map(|argument| argument.name.as_str()),
         ));
-        faults.push(fault(given, format!("unknown argument `{given}`{suggestion}")));
+        error_details.push(error_detail(given, format!("unknown argument `{given}`{suggestion}")));
     }
-    if faults.is_empty() { Ok(()) } else { Err(CliError::from_faults(ExitCode::Usage, faults)) }
+    if error_details.is_empty() {
+        Ok(())
+    } else {
+        Err(CliError::from_details(ExitCode::Usage, error_details))
+    }
 }
 
 fn print_prompt(result: &GetPromptResult, printer: &Printer) -> Result<(), CliError> {
@@ -343,7 +350,13 @@ mod tests {
         let outcome = check_prompt(name, &given, &known);
         let messages: Vec<String> = outcome
             .err()
-            .map(|error| error.faults().iter().map(|fault| fault.message.clone()).collect())
+            .map(|error| {
+                error
+                    .error_details()
+                    .iter()
+                    .map(|error_detail| error_detail.message.clone())
+                    .collect()
+            })
             .unwrap_or_default();
         assert_eq!(messages, expected);
     }

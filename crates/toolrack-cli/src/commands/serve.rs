@@ -57,9 +57,9 @@ pub(crate) async fn serve(options: ServeOptions, context: &Context) -> Result<()
 }
 
 async fn serve_directly(server: Option<String>, context: &Context) -> Result<(), CliError> {
-    let switchboard = ServerRequestRouter::for_one_client();
+    let router = ServerRequestRouter::for_one_client();
     let options = ServiceOptions {
-        handler: Some(Arc::clone(&switchboard) as Arc<dyn ClientHandler>),
+        handler: Some(Arc::clone(&router) as Arc<dyn ClientHandler>),
         limits: ServerRequestRouter::limits(),
         autostart: if server.is_some() { Autostart::None } else { Autostart::AllEnabled },
         watch_config: WatchConfig::Yes,
@@ -78,7 +78,7 @@ async fn serve_directly(server: Option<String>, context: &Context) -> Result<(),
     }
     let scope = server.map_or(Scope::All, Scope::Server);
     let before = (scope, Upstream::Servers);
-    let outcome = run_gateway(service.manager(), switchboard, before, context).await;
+    let outcome = run_gateway(service.manager(), router, before, context).await;
     service.close().await;
     outcome
 }
@@ -95,26 +95,26 @@ async fn bridge(daemon: &Daemon, server: Option<&str>, context: &Context) -> Res
         max_timeout: NO_TIMEOUT,
         ..McpServerConfig::new(DAEMON, transport)
     };
-    let switchboard = ServerRequestRouter::for_one_client();
-    let handler = Arc::clone(&switchboard) as Arc<dyn ClientHandler>;
+    let router = ServerRequestRouter::for_one_client();
+    let handler = Arc::clone(&router) as Arc<dyn ClientHandler>;
     let builder = McpManager::builder().handler(handler).limits(ServerRequestRouter::limits());
     let manager = Arc::new(builder.build(vec![config]));
     manager.connect_all().await?;
     let scope = Scope::Server(DAEMON.to_owned());
     let before = (scope, Upstream::Gateway);
-    let outcome = run_gateway(&manager, switchboard, before, context).await;
+    let outcome = run_gateway(&manager, router, before, context).await;
     manager.close().await;
     outcome
 }
 
 async fn run_gateway(
     manager: &Arc<McpManager>,
-    switchboard: Arc<ServerRequestRouter>,
+    router: Arc<ServerRequestRouter>,
     (scope, behind): (Scope, Upstream),
     context: &Context,
 ) -> Result<(), CliError> {
     let options = GatewayOptions { upstream: behind, ..GatewayOptions::default() };
-    let gateway = Gateway::with_options(Arc::clone(manager), switchboard, scope, options);
+    let gateway = Gateway::with_options(Arc::clone(manager), router, scope, options);
     let (input, output) = stdio_streams();
     let serving = gateway.serve_stdio(input, output);
     let outcome = tokio::select! {

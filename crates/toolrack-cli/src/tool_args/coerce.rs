@@ -29,7 +29,7 @@ pub(crate) fn build_arguments(
     schema: Schema<'_>,
     check: Check,
 ) -> Result<Map<String, Value>, Vec<ErrorDetail>> {
-    let mut builder = ArgumentBuilder { faults: Vec::new(), check };
+    let mut builder = ArgumentBuilder { error_details: Vec::new(), check };
     let mut object = given;
     for (path, values) in group_by_path(arguments) {
         let steps = steps(&path, schema);
@@ -42,7 +42,7 @@ pub(crate) fn build_arguments(
     if check == Check::Yes {
         builder.validate(&object, schema, "", 0);
     }
-    if builder.faults.is_empty() { Ok(object) } else { Err(builder.faults) }
+    if builder.error_details.is_empty() { Ok(object) } else { Err(builder.error_details) }
 }
 
 /// The parameters on one line: `query: string, limit?: integer`.
@@ -107,7 +107,7 @@ fn insert_at(object: &mut Map<String, Value>, steps: &[String], value: Value) ->
 }
 
 struct ArgumentBuilder {
-    faults: Vec<ErrorDetail>,
+    error_details: Vec<ErrorDetail>,
     check: Check,
 }
 
@@ -170,7 +170,10 @@ impl ArgumentBuilder {
         let full =
             |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
         let is_reported = |builder: &Self, name: &str| {
-            builder.faults.iter().any(|fault| fault.field.as_deref() == Some(name))
+            builder
+                .error_details
+                .iter()
+                .any(|error_detail| error_detail.field.as_deref() == Some(name))
         };
         for name in schema.required() {
             let full_name = full(name);
@@ -211,7 +214,8 @@ impl ArgumentBuilder {
     }
 
     fn report(&mut self, path: &str, message: String) {
-        self.faults.push(ErrorDetail::new(ErrorCode::ValidationError, message).with_field(path));
+        self.error_details
+            .push(ErrorDetail::new(ErrorCode::ValidationError, message).with_field(path));
     }
 }
 

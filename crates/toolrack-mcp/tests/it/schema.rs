@@ -195,8 +195,8 @@ fn everything_we_send_matches_the_official_schema() {
         for (method, params) in sent.filter(|(method, _)| method.is_in(revision)) {
             let definition = official.of_method(method.as_str()).unwrap();
             let message = envelope(revision, method, params);
-            let faults = official.faults(definition, &message);
-            assert_eq!(faults, Vec::<String>::new(), "{revision} {message}");
+            let violations = official.violations(definition, &message);
+            assert_eq!(violations, Vec::<String>::new(), "{revision} {message}");
         }
     }
 }
@@ -216,12 +216,12 @@ fn modern_task_requests_match_their_schema() {
             _ => continue,
         };
         let message = envelope(revision, method, params);
-        assert_eq!(official.faults(definition, &message), Vec::<String>::new(), "{message}");
+        assert_eq!(official.violations(definition, &message), Vec::<String>::new(), "{message}");
         n_checked += 1;
     }
     assert_eq!(n_checked, 4);
     let nameless = envelope(revision, Method::GetTask, json!({}));
-    assert_ne!(official.faults("GetTaskRequest", &nameless), Vec::<String>::new());
+    assert_ne!(official.violations("GetTaskRequest", &nameless), Vec::<String>::new());
 }
 
 #[test]
@@ -246,8 +246,8 @@ fn check_answer(
 ) {
     for (revision, official) in all {
         if let Some(answer) = answer(*revision) {
-            let faults = official.faults(definition, &answer);
-            assert_eq!(faults, Vec::<String>::new(), "{revision} {answer}");
+            let violations = official.violations(definition, &answer);
+            assert_eq!(violations, Vec::<String>::new(), "{revision} {answer}");
         }
     }
 }
@@ -291,7 +291,7 @@ fn members_unknown_to_a_revision_are_detected() {
     };
     let (_, first) = all.first().unwrap();
     let modern = everything().wire(Revision::LATEST).serialize(serde_json::value::Serializer);
-    assert_ne!(first.faults("ClientCapabilities", &modern.unwrap()), Vec::<String>::new());
+    assert_ne!(first.violations("ClientCapabilities", &modern.unwrap()), Vec::<String>::new());
     let level = json!({"method": "logging/setLevel", "params": {"level": "warn"}});
-    assert_ne!(first.faults("SetLevelRequest", &level), Vec::<String>::new());
+    assert_ne!(first.violations("SetLevelRequest", &level), Vec::<String>::new());
 }

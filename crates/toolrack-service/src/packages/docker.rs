@@ -52,8 +52,8 @@ pub(super) async fn prepare(
     env.extend(wanted.env);
     let definition = McpServerDef { command: "docker".to_owned(), args, env, cwd: wanted.cwd };
     let args = ["rm", "--force", "--volumes", "--", &name].map(str::to_owned).to_vec();
-    let farewell = Some(CleanupCommand { command: "docker".to_owned(), args });
-    Ok(PreparedServer::Stdio { definition, cleanup: farewell })
+    let cleanup = Some(CleanupCommand { command: "docker".to_owned(), args });
+    Ok(PreparedServer::Stdio { definition, cleanup: cleanup })
 }
 
 async fn check_docker_running(runner: &CommandRunner<'_>) -> Result<(), Failure> {

@@ -20,9 +20,9 @@ fn typed(words: &[&str]) -> Vec<Argument> {
 
 fn outcome(schema: &Value, words: &[&str], check: Check) -> Result<Value, Vec<String>> {
     let shaped = build_arguments(Map::new(), typed(words), Schema::new(schema), check);
-    shaped
-        .map(Value::Object)
-        .map_err(|faults| faults.into_iter().map(|fault| fault.message).collect())
+    shaped.map(Value::Object).map_err(|error_details| {
+        error_details.into_iter().map(|error_detail| error_detail.message).collect()
+    })
 }
 
 #[track_caller]
@@ -32,8 +32,8 @@ fn check(schema: &Value, words: &[&str], expected: Value) {
 
 #[track_caller]
 fn check_faults(schema: &Value, words: &[&str], expected: &[&str]) {
-    let faults = outcome(schema, words, Check::Yes).unwrap_err();
-    assert_eq!(faults, expected, "{words:?}");
+    let error_details = outcome(schema, words, Check::Yes).unwrap_err();
+    assert_eq!(error_details, expected, "{words:?}");
 }
 
 fn everything() -> Value {
