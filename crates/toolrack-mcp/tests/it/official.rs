@@ -85,7 +85,7 @@ impl Official {
     }
 
     /// Every reason why `value` is not what `definition` says.
-    pub(crate) fn faults(&self, definition: &str, value: &Value) -> Vec<String> {
+    pub(crate) fn violations(&self, definition: &str, value: &Value) -> Vec<String> {
         let mut schema = self.document.clone();
         schema["$ref"] = json!(format!("#/{}/{definition}", self.defs));
         let validator = jsonschema::validator_for(&schema).unwrap();

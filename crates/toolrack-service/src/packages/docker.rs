@@ -53,7 +53,7 @@ pub(super) async fn prepare(
     let definition = McpServerDef { command: "docker".to_owned(), args, env, cwd: wanted.cwd };
     let args = ["rm", "--force", "--volumes", "--", &name].map(str::to_owned).to_vec();
     let cleanup = Some(CleanupCommand { command: "docker".to_owned(), args });
-    Ok(PreparedServer::Stdio { definition, cleanup: cleanup })
+    Ok(PreparedServer::Stdio { definition, cleanup })
 }
 
 async fn check_docker_running(runner: &CommandRunner<'_>) -> Result<(), Failure> {
