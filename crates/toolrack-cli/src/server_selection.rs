@@ -490,7 +490,7 @@ mod tests {
             (parse_header(": s3cret").unwrap_err(), "--header"),
             (parse_variable("=s3cret").unwrap_err(), "--env"),
         ] {
-            assert_eq!(failure.diagnostics()[0].field.as_deref(), Some(field));
+            assert_eq!(failure.error_details()[0].field.as_deref(), Some(field));
             assert!(!format!("{failure:?}").contains("s3cret"));
         }
     }
@@ -531,7 +531,7 @@ mod tests {
     #[track_caller]
     fn check_bare(owners: &[&str], unlisted: &[&str], expected: Result<Option<&str>, &str>) {
         let found = check_bare_name("echo", owners, unlisted)
-            .map_err(|error| error.diagnostics()[0].message.clone());
+            .map_err(|error| error.error_details()[0].message.clone());
         assert_eq!(found, expected.map(|note| note.map(str::to_owned)).map_err(str::to_owned));
     }
 
@@ -550,7 +550,7 @@ mod tests {
         let known = ["git.log", "git_log", "git.show"];
         let servers = servers(ServerSource::Configured, &["git", "mail"]);
         let failure = unknown_name("tool", typed, &servers, known.into_iter());
-        assert_eq!(failure.diagnostics()[0].message, expected);
+        assert_eq!(failure.error_details()[0].message, expected);
     }
 
     #[test]

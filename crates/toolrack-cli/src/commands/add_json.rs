@@ -176,7 +176,7 @@ mod tests {
                     timeout.map(|timeout| format!(" timeout={timeout}")).unwrap_or_default();
                 format!("{words}{timeout}{}", if warnings.is_empty() { "" } else { " (warnings)" })
             }
-            Err(failure) => format!("error: {}", failure.diagnostics()[0].message),
+            Err(failure) => format!("error: {}", failure.error_details()[0].message),
         };
         assert_eq!(described, expected, "{text}");
     }
