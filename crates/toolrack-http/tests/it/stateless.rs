@@ -98,10 +98,10 @@ async fn every_kind_of_response_has_its_outcome() {
             "malformed response: neither a request, a notification nor a response",
             answered,
         ),
-        (Box::new(|_| Reply::events()), "input or output failed", Delivery::Unknown),
+        (Box::new(|_| Reply::events()), "I/O error", Delivery::Unknown),
         (
             Box::new(|_| Reply::events().send("data: x").step(Step::Abort)),
-            "input or output failed",
+            "I/O error",
             Delivery::Unknown,
         ),
     ];
