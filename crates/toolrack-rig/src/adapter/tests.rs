@@ -29,13 +29,13 @@ fn call_errors_map_to_kind_and_text() {
         ManagerError::NoSuchTool { tool: "s_x".to_owned(), suggestions: vec!["s_y".to_owned()] },
         ToolErrorKind::NotFound,
         Some(false),
-        "there is no tool `s_x`, but there is `s_y`",
+        "no tool named `s_x`; did you mean `s_y`?",
     );
     check(
         ManagerError::NotConnected { server: "s".to_owned(), state: ConnectionState::Disabled },
         ToolErrorKind::Other,
         Some(false),
-        "the server `s` is not connected (disabled) (set `enabled = true` in the config to use it)",
+        "server `s` is not connected (disabled) (set `enabled = true` in the config to use it)",
     );
     let rejected = |code: i64, message: &str| {
         let message = message.to_owned();
@@ -45,7 +45,7 @@ fn call_errors_map_to_kind_and_text() {
         rejected(-32602, "no \u{1b}[1mpath"),
         ToolErrorKind::InvalidArgs,
         Some(false),
-        "the call of `t` on `s` has no result: the server returned an error: \
+        "call to tool `t` on server `s` failed: the server returned an error: \
          JSON-RPC error -32602: no path",
     );
     assert_eq!(call_error(rejected(-32000, "no")).code(), Some("-32000"));
@@ -53,7 +53,7 @@ fn call_errors_map_to_kind_and_text() {
         ManagerError::Closed,
         ToolErrorKind::Cancelled,
         Some(false),
-        "the manager is closed (it was shut down, or the Tokio runtime of this transport was dropped)",
+        "the manager is closed (it was shut down, or the Tokio runtime that it was built on has ended)",
     );
 }
 

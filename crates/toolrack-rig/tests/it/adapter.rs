@@ -71,7 +71,7 @@ async fn call_returns_the_text_of_the_tool() {
     let cut = greet.execute(json!({"name": "everybody"})).await.unwrap();
     assert_eq!(
         cut.as_text(),
-        Some("Hello, every\n[… cut here: 5 of 17 bytes are left out]"),
+        Some("Hello, every\n[… truncated: 5 of 17 bytes omitted]"),
         "the manager cuts"
     );
     let result = run(&adapter(&manager, "demo_greet"), r#"{"name": "you"}"#).await;
@@ -111,7 +111,7 @@ async fn failures_are_text_for_the_model() {
     manager.set_denied_tools("demo", &["add"]).await.unwrap();
     let (kind, text) = failure(&add, json!({"a": 1, "b": 2})).await;
     assert_eq!(kind, ToolErrorKind::PermissionDenied);
-    assert!(text.contains("it was denied as `add`"), "{text}");
+    assert!(text.contains("it matches `add`, denied at runtime"), "{text}");
     assert!(!dynamic_tools(&manager).iter().any(|tool| tool.name().as_str() == "demo_add"));
 
     let greet = named(&manager, "demo_greet");
