@@ -9,10 +9,11 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use ring::digest::{SHA256, digest};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -276,7 +277,7 @@ impl MemoryTokenStore {
 
     fn servers(&self) -> MutexGuard<'_, HashMap<String, Entry>> {
         // No statement leaves it inconsistent, so a poisoned lock is safe to use.
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.servers.lock()
     }
 
     fn read(&self, server: &str) -> Option<StoredCredentials> {

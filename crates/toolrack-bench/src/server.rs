@@ -12,13 +12,14 @@ pub(crate) mod responses;
 use std::fs::File;
 use std::io::{self, Read as _, Write};
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use memchr::memchr;
+use parking_lot::Mutex;
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use self::json_scan::{EchoMatcher, Request, member, number, unquote};
@@ -126,7 +127,7 @@ impl Server {
             }
             Some(b"slow") => self.slow_call(id)?,
             Some(b"flood") => {
-                let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut output = self.output.lock();
                 flood(&mut *output)?;
             }
             _ => responses::write_echo(&mut self.pending, id),
@@ -190,7 +191,7 @@ impl Server {
 
     /// Writes the pending responses and then `pieces` under one lock.
     fn write_through(&mut self, pieces: &[&[u8]]) -> io::Result<()> {
-        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut output = self.output.lock();
         output.write_all(&self.pending)?;
         self.pending.clear();
         pieces.iter().try_for_each(|piece| output.write_all(piece))
@@ -201,7 +202,7 @@ impl Server {
 fn respond_when_due(calls: &Receiver<SlowCall>, output: &Mutex<File>) {
     for call in calls {
         thread::sleep(call.due.saturating_duration_since(system::now()));
-        let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut output = output.lock();
         // The client has closed the pipe; the main loop notices it too and exits.
         if output.write_all(&call.line).is_err() {
             return;

@@ -11,10 +11,11 @@
 
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use toolrack_mcp::Progress;
 use toolrack_transport::sanitize_line;
@@ -125,7 +126,7 @@ impl Printer {
         if let Err(error) = written
             && error.kind() != ErrorKind::BrokenPipe
         {
-            *self.write_error.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.kind());
+            *self.write_error.lock() = Some(error.kind());
         }
     }
 
@@ -174,7 +175,7 @@ impl Printer {
     /// Prints a message that comes from a server.
     pub(crate) fn relay(&self, text: impl fmt::Display) {
         if self.defers_notes() {
-            let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut notes = self.notes.lock();
             // A chatty server must not fill the memory.
             if notes.len() < MAX_NOTES {
                 notes.push(text.to_string());
@@ -282,11 +283,11 @@ impl Printer {
 
     /// Returns `exit_code`, unless output was lost. Prints the deferred notes after a success.
     pub(crate) fn close(&self, exit_code: ExitCode) -> ExitCode {
-        let write_error = *self.write_error.lock().unwrap_or_else(PoisonError::into_inner);
+        let write_error = *self.write_error.lock();
         match write_error {
             None => {
                 if exit_code == ExitCode::Success {
-                    let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut notes = self.notes.lock();
                     notes.drain(..).for_each(|note| self.write_stderr(note));
                 }
                 exit_code
@@ -344,7 +345,7 @@ impl Spinner {
         match self.printer.progress_stream() {
             StreamKind::Terminal => self.bar.set_message(text),
             StreamKind::Pipe => {
-                let mut last_line = self.last_line.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut last_line = self.last_line.lock();
                 if last_line.is_none_or(|last| last.elapsed() >= PLAIN_INTERVAL) {
                     *last_line = Some(Instant::now());
                     self.printer.transient(text);

@@ -8,8 +8,9 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use toolrack_mcp::{
     Cancelled, ListKind, LogMessage, Method, Progress, ProgressToken, ServerNotification,

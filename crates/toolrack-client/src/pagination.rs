@@ -7,9 +7,10 @@
 //! an older one. Every change is followed by a fetch that started after it.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use toolrack_mcp::{
     ErrorCode, ListEntry, ListKind, ListPage, ListPromptsParams, ListResourceTemplatesParams,

@@ -4,9 +4,10 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use toolrack_mcp::Progress;
 
@@ -133,8 +134,7 @@ mod tests {
     fn progress_reaches_only_its_call() {
         let values = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&values);
-        let on_progress: OnProgress =
-            Arc::new(move |report| sink.lock().unwrap().push(report.progress));
+        let on_progress: OnProgress = Arc::new(move |report| sink.lock().push(report.progress));
         let routes = ProgressRoutes::default();
         let receiver = routes.receiver(&on_progress);
         routes.report(7, progress(1));
@@ -142,7 +142,7 @@ mod tests {
         routes.report(7, progress(2));
         routes.report(8, progress(3));
         receiver.deliver_queued();
-        assert_eq!(*values.lock().unwrap(), [2.0]);
+        assert_eq!(*values.lock(), [2.0]);
         drop(receiver);
         assert!(routes.is_empty());
     }
@@ -151,8 +151,7 @@ mod tests {
     fn full_progress_queue_keeps_the_newest() {
         let values = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&values);
-        let on_progress: OnProgress =
-            Arc::new(move |report| sink.lock().unwrap().push(report.progress));
+        let on_progress: OnProgress = Arc::new(move |report| sink.lock().push(report.progress));
         let routes = ProgressRoutes::default();
         let receiver = routes.receiver(&on_progress);
         receiver.register(7);
@@ -160,7 +159,7 @@ mod tests {
             routes.report(7, progress(done));
         }
         receiver.deliver_queued();
-        let values = values.lock().unwrap();
+        let values = values.lock();
         assert_eq!((values.len(), values[0], values[63]), (CAPACITY, 36.0, 99.0));
     }
 }

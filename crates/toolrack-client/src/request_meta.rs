@@ -13,9 +13,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use toolrack_mcp::{
     ClientCapabilities, Implementation, InputResponses, LogLevel, MetaKey, ParamHeaders, Request,

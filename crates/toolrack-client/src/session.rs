@@ -14,10 +14,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use memchr::memmem::Finder;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use serde_json::value::to_raw_value;
 use tokio::task::{JoinError, JoinSet};
@@ -442,7 +443,7 @@ pub(crate) fn detect_result_type(raw: &[u8]) -> ResultType {
 /// Locks a mutex and ignores poisoning: every critical section here leaves its data consistent, so a panic
 /// in another task cannot have corrupted it.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 #[cfg(test)]

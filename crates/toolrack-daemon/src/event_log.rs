@@ -6,9 +6,10 @@
 //! **Invariant:** `append` never waits, and memory is bounded no matter how slow the readers are.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use tokio::sync::watch;
 use toolrack_manager::{CallOutcome, ManagerEvent};
@@ -261,7 +262,7 @@ impl EventLog {
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ring.lock()
     }
 }
 

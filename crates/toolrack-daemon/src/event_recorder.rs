@@ -5,9 +5,10 @@
 //! `MAX_SERVERS` servers.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use futures_util::FutureExt as _;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use toolrack_manager::{ManagerEvent, ManagerEvents};
@@ -233,7 +234,7 @@ impl EventRecorder {
 
     // A poisoned lock is safe to use: the state is consistent after every statement.
     fn live(&self) -> MutexGuard<'_, LiveState> {
-        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+        self.live.lock()
     }
 }
 

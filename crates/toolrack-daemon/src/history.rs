@@ -13,12 +13,13 @@ use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions, Permissions};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Row, params};
 use serde::Serialize;
 use toolrack_service::Home;
@@ -252,7 +253,7 @@ impl History {
 
     /// Queues a call for writing. Never waits.
     pub(crate) fn record(&self, record: CallRecord) {
-        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let queue = self.queue.lock();
         // `try_send`, so that a slow disk never holds up the recorder, which serves all calls.
         let is_queued = queue.as_ref().is_some_and(|queue| queue.try_send(record).is_ok());
         if !is_queued {
@@ -288,8 +289,8 @@ impl History {
         self.stats.is_closing.store(true, Ordering::Release);
         // Dropping the sender disconnects the channel, which ends the writer after
         // the queued records.
-        drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(self.queue.lock().take());
+        let writer = self.writer.lock().take();
         if writer.is_some_and(|writer| writer.join().is_err()) {
             tracing::error!("the history writer panicked");
         }

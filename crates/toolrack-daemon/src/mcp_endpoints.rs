@@ -7,7 +7,7 @@
 //! server or agent was removed is removed too, with its sessions.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -16,6 +16,7 @@ use axum::extract::{Path, Request, State};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use futures_util::future::join_all;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -237,7 +238,7 @@ async fn close_cell(cell: &OnceCell<EndpointSet>) {
 
 // A poisoned lock is safe to use: each critical section changes the map by single inserts and removes.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 /// The routes of the MCP endpoints.

@@ -17,9 +17,9 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use subtle::ConstantTimeEq as _;
 use tokio::time::Instant;
@@ -169,7 +169,7 @@ impl Tokens {
 
     // A poisoned lock is safe to use: the lists are consistent after every statement.
     fn browsers(&self) -> MutexGuard<'_, BrowserTokens> {
-        self.browsers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.browsers.lock()
     }
 }
 

@@ -2,9 +2,10 @@
 //! reached when the server sends a request of its own.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -14,7 +15,6 @@ use toolrack_transport::RawJson;
 use crate::client_session::ClientSession;
 use crate::encode::{Outcome, notification};
 use crate::gateway::Naming;
-use crate::lock;
 use crate::message_queue::MessageQueue;
 use crate::params::ClientInfo;
 use crate::subscriptions::{LogFilter, log_notification};
@@ -149,35 +149,35 @@ impl ActiveRequest {
     }
 
     pub(crate) fn sink(&self) -> NotificationSink {
-        lock(&self.sink).clone()
+        self.sink.lock().clone()
     }
 
     pub(crate) fn set_sink(&self, sink: NotificationSink) {
-        *lock(&self.sink) = sink;
+        *self.sink.lock() = sink;
     }
 
     /// Records the JSON-RPC id under which the request is sent to the server.
     pub(crate) fn record_sent(&self, id: u64) {
         static N_SENT: AtomicU64 = AtomicU64::new(0);
-        *lock(&self.sent) = Some((id, N_SENT.fetch_add(1, Ordering::Relaxed)));
+        *self.sent.lock() = Some((id, N_SENT.fetch_add(1, Ordering::Relaxed)));
     }
 
     /// Position in the order of all requests sent, if this one was sent under `id`.
     pub(crate) fn send_order(&self, id: u64) -> Option<u64> {
-        lock(&self.sent).filter(|(sent_id, _)| *sent_id == id).map(|(_, order)| order)
+        self.sent.lock().filter(|(sent_id, _)| *sent_id == id).map(|(_, order)| order)
     }
 
     /// Marks the request as waiting for its client until the guard is dropped.
     pub(crate) fn begin_server_request(&self) -> AwaitingClient<'_> {
         if self.n_awaiting.fetch_add(1, Ordering::AcqRel) == 0 {
-            *lock(&self.awaiting_since) = Some(Instant::now());
+            *self.awaiting_since.lock() = Some(Instant::now());
         }
         AwaitingClient(&self.n_awaiting)
     }
 
     /// Since when the request has been waiting for its client.
     pub(crate) fn awaiting_client_since(&self) -> Option<Instant> {
-        (*lock(&self.awaiting_since)).filter(|_| self.is_awaiting_client())
+        (*self.awaiting_since.lock()).filter(|_| self.is_awaiting_client())
     }
 
     /// Whether a server request to the client is unanswered.

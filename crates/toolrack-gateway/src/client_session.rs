@@ -11,10 +11,11 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use tokio::time::timeout;
@@ -29,7 +30,6 @@ use crate::encode::{
 };
 use crate::error_mapping::GatewayErrorData;
 use crate::gateway::Shared;
-use crate::lock;
 use crate::message_queue::{MessageQueue, StreamContent};
 use crate::params::{ClientInfo, Params};
 use crate::request_context::RequestContext;
@@ -320,7 +320,7 @@ impl ClientSession {
     }
 
     fn handle_response(&self, id: &RequestId, outcome: Outcome) {
-        let sender = id.as_local_id().and_then(|id| lock(&self.pending).remove(&id));
+        let sender = id.as_local_id().and_then(|id| self.pending.lock().remove(&id));
         // The waiting side may have given up a moment ago.
         sender.map(|sender| sender.send(outcome).is_ok());
     }
@@ -341,7 +341,7 @@ impl ClientSession {
         let id = self.next_request_id.fetch_add(1, Ordering::Relaxed);
         let (sender, received) = oneshot::channel();
         // Registered before it is sent: the response may arrive at once.
-        lock(&self.pending).insert(id, sender);
+        self.pending.lock().insert(id, sender);
         let message = request(id, method, params);
         // The stream may have ended meanwhile; the session's own stream stays.
         let queue = if preferred.push_if_open(&message) { preferred } else { &self.queue };
@@ -383,7 +383,7 @@ struct PendingRequest<'a> {
 impl Drop for PendingRequest<'_> {
     fn drop(&mut self) {
         // A response removes the entry first, so an entry that is still there has none.
-        if lock(&self.session.pending).remove(&self.id).is_some() {
+        if self.session.pending.lock().remove(&self.id).is_some() {
             let params =
                 json!({ "requestId": self.id, "reason": "the response is no longer needed" });
             self.queue.push_lossy(notification(Method::Cancelled.as_str(), &params));
@@ -463,7 +463,7 @@ impl InFlightRequests {
         token: &CancellationToken,
         kind: RequestKind,
     ) -> Result<(), JsonRpcError> {
-        let mut requests = lock(&self.requests);
+        let mut requests = self.requests.lock();
         let is_full = requests.len() >= self.limit;
         match requests.entry(id.clone()) {
             _ if is_full => {
@@ -479,21 +479,21 @@ impl InFlightRequests {
     }
 
     fn remove(&self, id: &RequestId) {
-        lock(&self.requests).remove(id);
+        self.requests.lock().remove(id);
     }
 
     fn cancel(&self, id: &RequestId) {
         // Cancelled without the lock, which the woken task takes to remove its entry.
-        let found = lock(&self.requests).get(id).cloned();
+        let found = self.requests.lock().get(id).cloned();
         found.inspect(|(token, _)| token.cancel());
     }
 
     fn len(&self) -> usize {
-        lock(&self.requests).len()
+        self.requests.lock().len()
     }
 
     fn n_awaiting_response(&self) -> usize {
-        let requests = lock(&self.requests);
+        let requests = self.requests.lock();
         requests.values().filter(|(_, kind)| *kind == RequestKind::Ordinary).count()
     }
 }
@@ -514,7 +514,7 @@ enum CoalescerState {
 impl Coalescer {
     /// Records a trigger. `true` if the caller has to start a task.
     fn trigger(&self) -> bool {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         let is_idle = *state == CoalescerState::Idle;
         *state = if is_idle { CoalescerState::Running } else { CoalescerState::RunningTriggered };
         is_idle
@@ -523,7 +523,7 @@ impl Coalescer {
     /// Ends a run. `true` if the task has to run again; otherwise it must end, because the next trigger starts a new
     /// one.
     fn run_again(&self) -> bool {
-        let mut state = lock(&self.0);
+        let mut state = self.0.lock();
         let is_triggered = *state == CoalescerState::RunningTriggered;
         *state = if is_triggered { CoalescerState::Running } else { CoalescerState::Idle };
         is_triggered

@@ -7,11 +7,12 @@
 //! **Invariant:** a client sees only servers in its [`Scope`].
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -31,7 +32,6 @@ use crate::change_notifier;
 use crate::encode::invalid_params;
 use crate::error_mapping::{self, ErrorStyle};
 use crate::list_cache::{ListCache, Purpose, ServerList, template_prefix_len};
-use crate::lock;
 use crate::server_request_router::ServerRequestRouter;
 use crate::subscriptions::{ResourceSubscriptions, Subscribers};
 use crate::suspended::SuspendedRequests;
@@ -408,7 +408,7 @@ impl Shared {
     pub(crate) fn tools(&self, era: Era) -> Arc<[Bytes]> {
         let tools = self.manager.all_tools();
         // Held while encoding: many clients that ask for a new list at once encode it only once.
-        let mut cached = lock(&self.encoded_tools);
+        let mut cached = self.encoded_tools.lock();
         // Compared by pointer: the manager publishes a new list with every change.
         let encoded = match cached.take() {
             Some(encoded) if Arc::ptr_eq(&encoded.source, &tools) => encoded,
@@ -434,7 +434,7 @@ impl Shared {
     /// Whether the manager's tools are no longer those that clients were last shown.
     pub(crate) fn have_tools_changed(&self) -> bool {
         let tools = self.manager.all_tools();
-        let encoded = lock(&self.encoded_tools);
+        let encoded = self.encoded_tools.lock();
         // Without an encoded list no client has seen any tools, so there is no change to announce.
         encoded.as_ref().is_some_and(|encoded| !Arc::ptr_eq(&encoded.source, &tools))
     }

@@ -88,8 +88,6 @@ mod stdio;
 mod subscriptions;
 mod suspended;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 pub use error_mapping::{GatewayErrorCause, GatewayErrorData};
 pub use gateway::{Gateway, GatewayOptions, Scope, Upstream};
 pub use http::request_headers::{Access, AccessCheck, TIMEOUT_HEADER};
@@ -97,9 +95,3 @@ pub use http::response::GatewayBody;
 pub use http::{HttpGateway, HttpGatewayOptions};
 pub use server_request_router::ServerRequestRouter;
 pub use stdio::{StdinStream, StdoutStream, stdio_streams};
-
-/// Locks a mutex, ignoring poison. Locked values are consistent between statements, so a panic of another task cannot
-/// leave them half-changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

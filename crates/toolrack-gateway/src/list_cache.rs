@@ -8,10 +8,11 @@
 //! endpoint of a single server the error is returned instead.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 use toolrack_client::{CallError, List, McpClient};
 use toolrack_manager::{ManagerError, McpConnection, McpManager};
@@ -21,7 +22,6 @@ use toolrack_transport::{BoxFuture, Delivery};
 
 use crate::error_mapping::{self, ErrorStyle};
 use crate::gateway::Scope;
-use crate::lock;
 
 /// How long a server may take to list before it is left out.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -157,7 +157,7 @@ impl<T: Listable> CachedLists<T> {
 
     /// Drops the list of a server that announced a change. The next use fetches it.
     pub(crate) fn invalidate(&self, server: &str) {
-        lock(&self.lists).remove(server);
+        self.lists.lock().remove(server);
     }
 
     /// The list of a server, cached or fetched. `None` if the server is not connected or has no such list.
@@ -180,12 +180,12 @@ impl<T: Listable> CachedLists<T> {
         let list = timeout(LIST_TIMEOUT, T::fetch(client)).await;
         let list = list.unwrap_or(Err(CallError::TimedOut { waited, delivery }))?;
         let cached = CachedList { launch: server.launch(), fetched, list: Arc::clone(&list) };
-        lock(&self.lists).insert(name.clone(), cached);
+        self.lists.lock().insert(name.clone(), cached);
         Ok(Some((name, list)))
     }
 
     fn cached(&self, server: &str, launch: Option<u64>, max_age: Duration) -> Option<Arc<List<T>>> {
-        let lists = lock(&self.lists);
+        let lists = self.lists.lock();
         let cached = lists.get(server).filter(|cached| cached.launch == launch)?;
         (cached.fetched.elapsed() < max_age).then(|| Arc::clone(&cached.list))
     }

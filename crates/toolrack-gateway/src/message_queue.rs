@@ -7,13 +7,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard};
 
 use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use toolrack_transport::Redactor;
-
-use crate::lock;
 
 /// Unread messages from which on notifications are dropped.
 const MAX_UNREAD: usize = 256;
@@ -257,7 +255,7 @@ impl MessageQueue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+        self.state.lock()
     }
 }
 

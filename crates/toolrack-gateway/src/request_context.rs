@@ -28,7 +28,6 @@ use crate::encode::{
 use crate::error_mapping::{self, ErrorStyle};
 use crate::gateway::{Shared, Upstream, encode_all};
 use crate::list_cache::ServerList;
-use crate::lock;
 use crate::message_queue::{MessageQueue, StreamContent};
 use crate::params::{ClientInfo, Params, Reference};
 use crate::result_compat::adapt_result;
@@ -202,7 +201,7 @@ impl RequestContext {
         let level = params.level.and_then(|raw| serde_json::from_str::<LogLevel>(raw.get()).ok());
         let level = level.ok_or_else(|| invalid_params("`level` is missing or unknown"))?;
         if let Some(session) = &self.session {
-            *lock(session.log_level()) = Some(level);
+            *session.log_level().lock() = Some(level);
         }
         self.shared.set_log_level(level).await;
         to_result(&json!({}))

@@ -16,9 +16,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -33,7 +34,6 @@ use toolrack_transport::{JsonRpcError, RawJson};
 use crate::active_request::{ActiveRequest, ClientId};
 use crate::client_session::ClientSession;
 use crate::encode::{Outcome, internal_error};
-use crate::lock;
 use crate::server_request_owner::{Completion, RequestOwner, ServerQueue, Turn};
 use crate::subscriptions::LogSubscriber;
 
@@ -162,7 +162,7 @@ impl ServerRequestRouter {
     /// Runs `action` on the queue of a server. A queue without state is removed, so that the map does not grow with
     /// every server that was ever used.
     fn with_queue<T>(&self, server: &str, action: impl FnOnce(&mut ServerQueue) -> T) -> T {
-        let mut queues = lock(&self.queues);
+        let mut queues = self.queues.lock();
         if let Some(queue) = queues.get_mut(server) {
             let value = action(queue);
             if queue.is_unused() {
@@ -180,7 +180,7 @@ impl ServerRequestRouter {
 
     /// Registers a legacy session until it is dropped.
     pub(crate) fn add_session(&self, session: &Arc<ClientSession>) {
-        let mut sessions = lock(&self.sessions);
+        let mut sessions = self.sessions.lock();
         sessions.retain(|session| session.strong_count() > 0);
         sessions.push(Arc::downgrade(session));
     }
@@ -191,7 +191,7 @@ impl ServerRequestRouter {
     }
 
     fn active_requests(&self, server: &str) -> Vec<Arc<ActiveRequest>> {
-        lock(&self.queues).get(server).map(ServerQueue::active).unwrap_or_default()
+        self.queues.lock().get(server).map(ServerQueue::active).unwrap_or_default()
     }
 
     /// The active requests through which a server request can reach its recipient, the newest first.
@@ -209,25 +209,25 @@ impl ServerRequestRouter {
 
     /// The open legacy sessions, the newest first.
     fn sessions(&self) -> Vec<Arc<ClientSession>> {
-        lock(&self.sessions).iter().rev().filter_map(Weak::upgrade).collect()
+        self.sessions.lock().iter().rev().filter_map(Weak::upgrade).collect()
     }
 
     /// The lowest log level that any client has requested.
     pub(crate) fn lowest_log_level(&self) -> Option<LogLevel> {
         let (sessions, subscribers) = (self.sessions(), self.log_subscribers());
-        let set = sessions.iter().filter_map(|session| *lock(session.log_level()));
+        let set = sessions.iter().filter_map(|session| *session.log_level().lock());
         set.chain(subscribers.iter().map(|subscriber| subscriber.level)).min()
     }
 
     /// Registers a subscriber for log messages outside of requests, until it is dropped.
     pub(crate) fn add_log_subscriber(&self, subscriber: &Arc<LogSubscriber>) {
-        let mut subscribers = lock(&self.log_subscribers);
+        let mut subscribers = self.log_subscribers.lock();
         subscribers.retain(|subscriber| subscriber.strong_count() > 0);
         subscribers.push(Arc::downgrade(subscriber));
     }
 
     fn log_subscribers(&self) -> Vec<Arc<LogSubscriber>> {
-        lock(&self.log_subscribers).iter().filter_map(Weak::upgrade).collect()
+        self.log_subscribers.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Sends a server request to its recipient. If the client request that carries it ends first, the server request
@@ -451,8 +451,8 @@ impl ClientHandler for ServerRequestRouter {
 impl fmt::Debug for ServerRequestRouter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ServerRequestRouter")
-            .field("servers", &lock(&self.queues).len())
-            .field("sessions", &lock(&self.sessions).len())
+            .field("servers", &self.queues.lock().len())
+            .field("sessions", &self.sessions.lock().len())
             .finish_non_exhaustive()
     }
 }

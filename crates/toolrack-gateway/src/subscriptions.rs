@@ -7,10 +7,11 @@
 //! unsubscribes or disconnects while the server has not yet answered. The subscriptions of other clients stay.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -21,7 +22,6 @@ use toolrack_transport::{JsonRpcError, RequestId};
 use crate::encode::{notification, notification_without_params};
 use crate::error_mapping::{self, ErrorStyle};
 use crate::gateway::{Naming, Scope, Shared};
-use crate::lock;
 use crate::message_queue::{LossNotice, MessageQueue};
 
 /// Attempts to renew a subscription, with exponential backoff.
@@ -65,7 +65,7 @@ pub(crate) struct PendingSubscription<'a> {
 
 impl Drop for PendingSubscription<'_> {
     fn drop(&mut self) {
-        if let Some(uris) = lock(&self.subscriber.uris).as_mut()
+        if let Some(uris) = self.subscriber.uris.lock().as_mut()
             && uris.get(self.uri) == Some(&SubscriptionState::Pending)
         {
             uris.remove(self.uri);
@@ -77,7 +77,7 @@ impl PendingSubscription<'_> {
     /// Records that the client is counted. `false` if it has unsubscribed or disconnected meanwhile: the caller then
     /// has to uncount it, because removing a pending entry does not.
     pub(crate) fn confirm(&self) -> bool {
-        let mut uris = lock(&self.subscriber.uris);
+        let mut uris = self.subscriber.uris.lock();
         let state = uris.as_mut().and_then(|uris| uris.get_mut(self.uri));
         state.is_some_and(|state| {
             std::mem::replace(state, SubscriptionState::Counted) == SubscriptionState::Pending
@@ -115,7 +115,7 @@ impl Subscriber {
 
     /// Begins to subscribe to a resource. `None` if it is subscribed already or the session is closed.
     pub(crate) fn begin_subscribe<'a>(&'a self, uri: &'a str) -> Option<PendingSubscription<'a>> {
-        let mut uris = lock(&self.uris);
+        let mut uris = self.uris.lock();
         let uris = uris.as_mut().filter(|uris| !uris.contains_key(uri))?;
         uris.insert(uri.to_owned(), SubscriptionState::Pending);
         Some(PendingSubscription { subscriber: self, uri })
@@ -124,13 +124,13 @@ impl Subscriber {
     /// Removes a resource. `true` if the client was counted for it and has to be uncounted.
     pub(crate) fn unsubscribe(&self, uri: &str) -> bool {
         // A pending entry is removed too: `confirm` of its request then finds it gone.
-        let removed = lock(&self.uris).as_mut().and_then(|uris| uris.remove(uri));
+        let removed = self.uris.lock().as_mut().and_then(|uris| uris.remove(uri));
         removed == Some(SubscriptionState::Counted)
     }
 
     /// Removes all resources for good, and returns those for which the client has to be uncounted.
     pub(crate) fn close(&self) -> Vec<String> {
-        let uris = lock(&self.uris).take().unwrap_or_default();
+        let uris = self.uris.lock().take().unwrap_or_default();
         // Pending ones are left out: their requests find the session closed in `confirm`.
         let counted = uris.into_iter().filter(|(_, state)| *state == SubscriptionState::Counted);
         counted.map(|(uri, _)| uri).collect()
@@ -146,7 +146,7 @@ impl Subscriber {
     fn resource_updated(&self, uri: &str) {
         // The updated resource may be a sub-resource of the subscribed one.
         let is_part = |subscribed: &String| uri.starts_with(subscribed.as_str());
-        if lock(&self.uris).iter().flat_map(BTreeMap::keys).any(is_part) {
+        if self.uris.lock().iter().flat_map(BTreeMap::keys).any(is_part) {
             self.queue.push_lossy(resource_updated(uri, self.subscription.as_ref()));
         }
     }
@@ -155,7 +155,7 @@ impl Subscriber {
 impl Subscribers {
     /// Notifies this subscriber of changes until it is dropped.
     pub(crate) fn add(&self, subscriber: &Arc<Subscriber>) {
-        let mut subscribers = lock(&self.subscribers);
+        let mut subscribers = self.subscribers.lock();
         subscribers.retain(|subscriber| subscriber.strong_count() > 0);
         subscribers.push(Arc::downgrade(subscriber));
     }
@@ -171,7 +171,7 @@ impl Subscribers {
     fn for_each(&self, notify: impl Fn(&Subscriber)) {
         // Collected first, so that the lock is not held while messages are pushed.
         let subscribers: Vec<_> =
-            lock(&self.subscribers).iter().filter_map(Weak::upgrade).collect();
+            self.subscribers.lock().iter().filter_map(Weak::upgrade).collect();
         for subscriber in &subscribers {
             notify(subscriber);
         }
@@ -272,7 +272,7 @@ impl LogFilter {
     /// Whether a message passes. `default_level` applies to sessions that have set no level.
     pub(crate) fn admits(&self, level: LogLevel, default_level: LogLevel) -> bool {
         match self {
-            LogFilter::Session(lowest) => level >= lock(lowest).unwrap_or(default_level),
+            LogFilter::Session(lowest) => level >= lowest.lock().unwrap_or(default_level),
             LogFilter::Request(lowest) => lowest.is_some_and(|lowest| level >= lowest),
         }
     }
@@ -281,7 +281,7 @@ impl LogFilter {
     /// gets `info`, as it would from a legacy server.
     pub(crate) fn level_to_request(&self) -> Option<LogLevel> {
         match self {
-            LogFilter::Session(lowest) => Some(lock(lowest).unwrap_or(LogLevel::Info)),
+            LogFilter::Session(lowest) => Some(lowest.lock().unwrap_or(LogLevel::Info)),
             LogFilter::Request(lowest) => *lowest,
         }
     }
@@ -341,30 +341,30 @@ struct RenewGuard<'a> {
 
 impl Drop for RenewGuard<'_> {
     fn drop(&mut self) {
-        lock(&self.subscriptions.renewing).remove(&self.server);
+        self.subscriptions.renewing.lock().remove(&self.server);
     }
 }
 
 impl ResourceSubscriptions {
     /// `None` if another task is renewing the subscriptions of this server.
     fn begin_renew(&self, server: &Arc<str>) -> Option<RenewGuard<'_>> {
-        let is_first = lock(&self.renewing).insert(Arc::clone(server));
+        let is_first = self.renewing.lock().insert(Arc::clone(server));
         is_first.then(|| RenewGuard { subscriptions: self, server: Arc::clone(server) })
     }
 
     fn count(&self, key: &(String, String)) -> usize {
-        lock(&self.counts).get(key).copied().unwrap_or_default()
+        self.counts.lock().get(key).copied().unwrap_or_default()
     }
 
     fn uris(&self, server: &str) -> Vec<String> {
-        let counts = lock(&self.counts);
+        let counts = self.counts.lock();
         let keys = counts.keys().filter(|(key_server, _)| key_server == server);
         keys.map(|(_, uri)| uri.clone()).collect()
     }
 
     /// Uncounts one client. Returns server and URI if it was the last one.
     fn release(&self, uri: &str) -> Option<(String, String)> {
-        let mut counts = lock(&self.counts);
+        let mut counts = self.counts.lock();
         // By URI alone: a client that unsubscribes does not name the server.
         let key = counts.keys().find(|(_, key_uri)| key_uri == uri)?.clone();
         let count = counts.get_mut(&key)?;
@@ -391,7 +391,7 @@ impl Shared {
                 .await
                 .map_err(|error| error_mapping::from_call_error(error, style))?;
         }
-        *lock(&self.subscriptions.counts).entry(key).or_default() += 1;
+        *self.subscriptions.counts.lock().entry(key).or_default() += 1;
         Ok(())
     }
 

@@ -9,9 +9,10 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use toolrack_transport::JsonRpcError;
@@ -19,7 +20,6 @@ use uuid::Uuid;
 
 use crate::active_request::{ActiveRequest, ServerRequest};
 use crate::encode::{Outcome, internal_error, invalid_params};
-use crate::lock;
 
 /// A call to a server. It makes progress while it is polled, and is cancelled when it is dropped.
 pub(crate) type CallFuture = Pin<Box<dyn Future<Output = Outcome> + Send>>;
@@ -59,7 +59,7 @@ impl SuspendedRequests {
     pub(crate) fn insert(&self, request: SuspendedRequest) -> Result<String, JsonRpcError> {
         // Requests that have expired must not count against the limit.
         self.drop_expired();
-        let mut requests = lock(&self.requests);
+        let mut requests = self.requests.lock();
         let Some(requests) = requests.as_mut() else {
             return Err(internal_error("the gateway is closed"));
         };
@@ -84,7 +84,7 @@ impl SuspendedRequests {
     ) -> Result<SuspendedRequest, JsonRpcError> {
         self.drop_expired();
         let id = state.strip_prefix(self.prefix.as_str()).and_then(|id| id.parse().ok());
-        let mut requests = lock(&self.requests);
+        let mut requests = self.requests.lock();
         let requests = requests.as_mut().ok_or_else(Self::unknown_state)?;
         // Checked before the removal, so that a request for another subject does not consume the state.
         let found = id
@@ -101,7 +101,7 @@ impl SuspendedRequests {
     /// Drops the requests whose clients took too long.
     pub(crate) fn drop_expired(&self) {
         let now = Instant::now();
-        let mut requests = lock(&self.requests);
+        let mut requests = self.requests.lock();
         let Some(map) = requests.as_mut() else { return };
         let expired: Vec<Uuid> =
             map.iter().filter(|(_, (deadline, _))| *deadline <= now).map(|(id, _)| *id).collect();
@@ -114,7 +114,7 @@ impl SuspendedRequests {
     /// Drops all requests and accepts no more.
     pub(crate) fn close(&self) {
         // Taken out first and dropped without the lock, as in `drop_expired`.
-        let dropped = lock(&self.requests).take();
+        let dropped = self.requests.lock().take();
         drop(dropped);
     }
 }
@@ -122,7 +122,7 @@ impl SuspendedRequests {
 impl fmt::Debug for SuspendedRequests {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SuspendedRequests")
-            .field("requests", &lock(&self.requests).as_ref().map(HashMap::len))
+            .field("requests", &self.requests.lock().as_ref().map(HashMap::len))
             .finish_non_exhaustive()
     }
 }

@@ -4,14 +4,15 @@
 //! method is idempotent by the MCP specification.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -222,7 +223,7 @@ impl ConnectionPool {
     }
 
     fn idle_connections(&self) -> MutexGuard<'_, IdleConnections> {
-        self.idle_connections.lock().unwrap_or_else(PoisonError::into_inner)
+        self.idle_connections.lock()
     }
 }
 

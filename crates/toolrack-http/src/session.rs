@@ -4,11 +4,12 @@
 //! wait for it.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::HeaderValue;
+use parking_lot::Mutex;
 use serde::Deserialize;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
@@ -208,8 +209,8 @@ impl Session {
         self.handshake().backoff.record_success(Instant::now());
     }
 
-    fn handshake(&self) -> std::sync::MutexGuard<'_, HandshakeRecord> {
-        self.handshake.lock().unwrap_or_else(PoisonError::into_inner)
+    fn handshake(&self) -> parking_lot::MutexGuard<'_, HandshakeRecord> {
+        self.handshake.lock()
     }
 }
 

@@ -5,12 +5,13 @@
 
 use std::fmt;
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderValue, Method};
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -237,7 +238,7 @@ impl Transport for HttpTransport {
                 self.inner.handler.allow_requests();
             }
         }
-        *self.inner.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
+        *self.inner.mode.lock() = mode;
     }
 
     fn kind(&self) -> TransportKind {
@@ -302,7 +303,7 @@ pub(crate) struct MessageContext<'a> {
 
 impl Inner {
     pub(crate) fn mode(&self) -> ProtocolMode {
-        *self.mode.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.mode.lock()
     }
 
     pub(crate) async fn post(
@@ -626,7 +627,7 @@ impl HandlerGuard {
 
     /// Calls the handler under the lock, so that no call overlaps or follows `ended`.
     fn call(&self, notify: impl FnOnce(&dyn IncomingHandler)) {
-        let is_closed = self.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_closed = self.is_closed.lock();
         if !*is_closed {
             notify(&*self.target);
         }
@@ -667,7 +668,7 @@ impl IncomingHandler for HandlerGuard {
     }
 
     fn on_close(&self, ending: &CloseReason) {
-        let mut is_closed = self.is_closed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut is_closed = self.is_closed.lock();
         if !std::mem::replace(&mut *is_closed, true) {
             self.target.on_close(ending);
         }

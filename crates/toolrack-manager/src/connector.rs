@@ -10,8 +10,9 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -385,7 +386,7 @@ impl Connector for ClosingConnector {
             close_all(&transports).await;
             let opened = inner.open(handler).await.map(|transport| redacting(transport, &redactor));
             if let Ok(transport) = &opened {
-                lock(&transports).push(Arc::clone(transport));
+                transports.lock().push(Arc::clone(transport));
             }
             if sender.send(opened).is_err() {
                 tracing::debug!("caller of an open is gone; its transport will be closed");
@@ -405,14 +406,10 @@ impl Connector for ClosingConnector {
 
 async fn close_all(transports: &Mutex<Vec<Arc<dyn Transport>>>) {
     // Taken out first: the lock must not be held across an await.
-    let transports = std::mem::take(&mut *lock(transports));
+    let transports = std::mem::take(&mut *transports.lock());
     for transport in transports {
         transport.close().await;
     }
-}
-
-fn lock(transports: &Mutex<Vec<Arc<dyn Transport>>>) -> MutexGuard<'_, Vec<Arc<dyn Transport>>> {
-    transports.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -3,8 +3,7 @@
 //! All subscribers share one bounded queue. Without a limit, a server that floods it would push out the events of
 //! other servers, such as the ends of their calls.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// Size of the bucket.
@@ -31,7 +30,7 @@ impl RateLimiter {
     /// Admits one event, and returns how many were dropped before it. `None` drops this one too.
     pub(crate) fn admit(&self, now: Instant) -> Option<u64> {
         // The bucket is consistent after each statement, so a poisoned lock is harmless.
-        let mut bucket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bucket = self.0.lock();
         bucket.refill(now);
         if bucket.tokens == 0 {
             bucket.n_dropped += 1;
@@ -43,7 +42,7 @@ impl RateLimiter {
 
     /// How many events were dropped since the last event or call of this.
     pub(crate) fn take_dropped(&self) -> u64 {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).n_dropped)
+        std::mem::take(&mut self.0.lock().n_dropped)
     }
 }
 

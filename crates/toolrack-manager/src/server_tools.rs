@@ -7,10 +7,11 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use foldhash::HashMap;
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 use toolrack_client::{List, McpToolDef};
@@ -222,7 +223,7 @@ enum LastRefresh {
 impl RefreshLimiter {
     /// Starts a refresh, unless one is in progress or the last one is too recent.
     pub(crate) fn try_start(&self, now: Instant) -> bool {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.0.lock();
         let is_due = match *last {
             LastRefresh::Never => true,
             LastRefresh::InProgress => false,
@@ -235,7 +236,7 @@ impl RefreshLimiter {
     }
 
     fn finish(&self, now: Instant) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = LastRefresh::At(now);
+        *self.0.lock() = LastRefresh::At(now);
     }
 }
 

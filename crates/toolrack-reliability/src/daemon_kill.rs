@@ -8,10 +8,10 @@ use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use toolrack_service::Home;
@@ -290,7 +290,7 @@ fn load_until_killed(
         daemon.handle.kill();
         at
     });
-    Killed { at, observed: load.observed.into_inner().unwrap_or_else(PoisonError::into_inner) }
+    Killed { at, observed: load.observed.into_inner() }
 }
 
 impl Load<'_> {
@@ -341,7 +341,7 @@ impl Load<'_> {
 
     // Each write is one push or insert, so a panic elsewhere leaves it consistent.
     fn observed(&self) -> MutexGuard<'_, Observed> {
-        self.observed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.observed.lock()
     }
 }
 

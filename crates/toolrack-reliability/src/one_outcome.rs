@@ -4,11 +4,12 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -198,7 +199,7 @@ fn compare(
 
 impl Batch {
     fn call_log(&self) -> MutexGuard<'_, CallLog> {
-        self.call_log.lock().unwrap_or_else(PoisonError::into_inner)
+        self.call_log.lock()
     }
 }
 

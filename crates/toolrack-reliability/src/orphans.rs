@@ -7,10 +7,10 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdin, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use toolrack_testkit::Marker;
 
@@ -109,12 +109,12 @@ fn run_parallel(n_cycles: u64, cycle: &(dyn Fn(u64) -> Cycle + Sync)) -> Vec<Cyc
                         return;
                     }
                     let ended = cycle(number);
-                    done.lock().unwrap_or_else(PoisonError::into_inner).push((number, ended));
+                    done.lock().push((number, ended));
                 }
             });
         }
     });
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut done = done.into_inner();
     done.sort_by_key(|(number, _)| *number);
     done.into_iter().map(|(_, ended)| ended).collect()
 }

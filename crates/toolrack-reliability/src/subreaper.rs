@@ -9,10 +9,11 @@ use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::process::{Child, Command};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, set_child_subreaper, waitid};
 
 use crate::process::ProcessHandle;
@@ -88,7 +89,7 @@ impl Subreaper {
     }
 
     fn unreaped(&self) -> MutexGuard<'_, HashSet<u32>> {
-        self.unreaped.lock().unwrap_or_else(PoisonError::into_inner)
+        self.unreaped.lock()
     }
 }
 

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use toolrack_auth::{
     AuthSettings, Authorizer, Browser, FileTokenStore, RedactingTokenStore, TokenStore,
 };
@@ -58,7 +59,7 @@ impl Authorizers {
         // Before the lock, because resolving the URL may read secrets from disk.
         let url = self.endpoint(server)?;
         // Held until the new authorizer is inserted: two of them for one server would refresh its token independently.
-        let mut by_server = self.by_server.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut by_server = self.by_server.lock();
         let key = (server.name.clone(), url);
         if let Some(authorizer) = by_server.get(&key) {
             return Ok(Arc::clone(authorizer));
@@ -76,7 +77,7 @@ impl Authorizers {
     pub(crate) async fn wait_idle(&self) {
         // A copy: the lock must not be held across `await`.
         let authorizers: Vec<Arc<Authorizer>> = {
-            let by_server = self.by_server.lock().unwrap_or_else(PoisonError::into_inner);
+            let by_server = self.by_server.lock();
             by_server.values().map(Arc::clone).collect()
         };
         for authorizer in authorizers {
@@ -111,7 +112,7 @@ fn no_login(reason: &str) -> ServiceError {
 
 impl fmt::Debug for Authorizers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let n_authorizers = self.by_server.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let n_authorizers = self.by_server.lock().len();
         f.debug_struct("Authorizers").field("n_authorizers", &n_authorizers).finish_non_exhaustive()
     }
 }

@@ -12,10 +12,11 @@ mod crud;
 mod lifecycle;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
@@ -236,7 +237,7 @@ impl LocalService {
         if watch_config == WatchConfig::Yes {
             // Last: the watcher reads the file once more when it starts, which covers an
             // edit since `read_config`.
-            *service.watch.lock().unwrap_or_else(PoisonError::into_inner) = service.watch_file();
+            *service.watch.lock() = service.watch_file();
         }
         Ok(service)
     }
@@ -244,7 +245,7 @@ impl LocalService {
     /// Stops all servers and the service itself. Returns when all their processes are gone.
     pub async fn close(&self) {
         // First, so that no edit of the file starts a server after the others were stopped.
-        drop(self.watch.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.watch.lock().take());
         self.inner.stop.cancel();
         self.inner.restarts.close();
         self.inner.tasks.close();

@@ -4,9 +4,10 @@
 //! the document deferred. Messages that are not responses wait in a queue for [`StdioTransport::receive`].
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::sync::Notify;
 use toolrack_transport::{
@@ -183,7 +184,7 @@ enum Popped {
 
 impl IncomingQueue {
     fn state(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     fn push(&self, message: Incoming) {

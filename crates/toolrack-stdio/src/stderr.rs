@@ -3,8 +3,9 @@
 //! **Invariant:** the memory is bounded, and stderr is always read, so a server never blocks on it.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::unix::pipe::Receiver;
 use toolrack_transport::{Redactor, sanitize_line};
 
@@ -72,7 +73,7 @@ impl StderrTail {
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ring.lock()
     }
 }
 

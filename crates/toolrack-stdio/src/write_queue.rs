@@ -14,10 +14,11 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::unix::pipe::Sender;
 use tokio::sync::Notify;
 use toolrack_transport::TransportError;
@@ -270,7 +271,7 @@ impl WriteQueue {
 
     // The state is consistent between statements, so a panic in another thread cannot leave it half-updated.
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -7,9 +7,10 @@ mod tools;
 
 use std::collections::HashSet;
 use std::io::{self, BufRead, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tools::ToolOutcome;
@@ -97,7 +98,7 @@ impl Demo {
             ("tools/call", _) => match tools::call(&params, revision) {
                 Ok(ToolOutcome::Immediate(response)) => Ok(response),
                 Ok(ToolOutcome::Countdown(countdown)) => {
-                    lock(&self.running).insert(id.to_owned());
+                    self.running.lock().insert(id.to_owned());
                     let token = params.meta.progress_token.map(ToOwned::to_owned);
                     let call = SlowCall { id: id.to_owned(), revision, token };
                     return self.schedule_countdown(timer, call, countdown);
@@ -105,7 +106,7 @@ impl Demo {
                 Err(rpc_error) => Err(rpc_error),
             },
             ("initialize", Era::Legacy) => {
-                *lock(&self.negotiated) = Some(revision);
+                *self.negotiated.lock() = Some(revision);
                 Ok(initialize(revision))
             }
             ("server/discover", Era::Modern) => Ok(discover()),
@@ -126,14 +127,14 @@ impl Demo {
         for step in 1..=countdown.from {
             let (demo, call) = (Arc::clone(self), Arc::clone(&call));
             timer.after(countdown.every * step, move || {
-                if lock(&demo.running).contains(&call.id) {
+                if demo.running.lock().contains(&call.id) {
                     demo.send_progress(&call, step, countdown.from);
                 }
             });
         }
         let (demo, end) = (Arc::clone(self), countdown.every * countdown.from);
         timer.after(end.max(Duration::from_millis(1)), move || {
-            if lock(&demo.running).remove(&call.id) {
+            if demo.running.lock().remove(&call.id) {
                 demo.respond(&call.id, call.revision.era(), &Response::text("Lift-off!"));
                 demo.sink.flush();
             }
@@ -157,7 +158,7 @@ impl Demo {
             return;
         }
         if let Some(id) = Params::parse(params).ok().and_then(|params| params.request_id) {
-            lock(&self.running).remove(id.get());
+            self.running.lock().remove(id.get());
         }
     }
 
@@ -168,7 +169,7 @@ impl Demo {
     /// A request is modern if its `_meta` names a version; otherwise the negotiated revision applies.
     fn revision_of(&self, method: &str, params: &Params<'_>) -> Result<Revision, RpcError> {
         let requested = params.protocol_version.as_deref().unwrap_or_default();
-        match (method, *lock(&self.negotiated)) {
+        match (method, *self.negotiated.lock()) {
             ("initialize", _) => {
                 Ok(SupportedRevisions::Dual.negotiate(requested).unwrap_or(Revision::R2025_11_25))
             }
@@ -188,10 +189,6 @@ struct SlowCall {
     id: String,
     revision: Revision,
     token: Option<Box<RawValue>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Complete result with these members.

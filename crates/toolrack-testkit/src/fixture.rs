@@ -10,10 +10,11 @@ mod tools;
 use std::collections::HashSet;
 use std::io::{self, BufRead, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use client_requests::AwaitingClient;
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tools::PIXEL;
@@ -135,7 +136,7 @@ impl Fixture {
             ("tools/call", _) => return self.call(pending, &params),
             ("subscriptions/listen", Era::Modern) => return self.listen(&pending, &params),
             ("initialize", Era::Legacy) => {
-                *lock(&self.negotiated) = Some(revision);
+                *self.negotiated.lock() = Some(revision);
                 Ok(initialize(revision))
             }
             ("server/discover", Era::Modern) => Ok(discover(self.revisions)),
@@ -144,7 +145,7 @@ impl Fixture {
             }
             ("logging/setLevel", Era::Legacy) => {
                 let level = params.level.as_deref().and_then(severity);
-                *lock(&self.min_severity) = level.unwrap_or_default();
+                *self.min_severity.lock() = level.unwrap_or_default();
                 Ok(Response::empty())
             }
             ("prompts/get", Era::Modern) if client_requests::needs_input(&params) => {
@@ -159,9 +160,9 @@ impl Fixture {
     fn handle_notification(&self, method: &str, params: Option<&RawValue>) {
         let id = Params::parse(params).ok().and_then(|params| params.request_id.map(RawValue::get));
         if let ("notifications/cancelled", Some(id)) = (method, id) {
-            lock(&self.running).remove(id);
-            lock(&self.awaiting).retain(|call| call.pending.id != id);
-            lock(&self.subscriptions).retain(|(listen, _)| listen != id);
+            self.running.lock().remove(id);
+            self.awaiting.lock().retain(|call| call.pending.id != id);
+            self.subscriptions.lock().retain(|(listen, _)| listen != id);
         }
     }
 
@@ -171,15 +172,15 @@ impl Fixture {
         let acknowledged = json!({ "_meta": meta, "notifications": filter });
         let method = "notifications/subscriptions/acknowledged";
         self.sink.send(&jsonrpc::notification_line(method, Some(&acknowledged)));
-        lock(&self.subscriptions).push((pending.id.clone(), filter));
+        self.subscriptions.lock().push((pending.id.clone(), filter));
     }
 
     /// Announces a list change in the way of the client's era.
     fn send_list_changed(&self, method: &str, switch: &str) {
-        if lock(&self.negotiated).is_some() {
+        if self.negotiated.lock().is_some() {
             self.sink.send(&jsonrpc::notification_line(method, None));
         }
-        for (id, filter) in &*lock(&self.subscriptions) {
+        for (id, filter) in &*self.subscriptions.lock() {
             if filter.get(switch) == Some(&Value::Bool(true)) {
                 let params = json!({ "_meta": subscription_meta(id) });
                 self.sink.send(&jsonrpc::notification_line(method, Some(&params)));
@@ -196,7 +197,7 @@ impl Fixture {
     fn revision_of(&self, method: &str, params: &Params<'_>) -> Result<Revision, RpcError> {
         let requested = params.protocol_version.as_deref().unwrap_or_default();
         let supported = self.revisions.supported();
-        match (method, *lock(&self.negotiated)) {
+        match (method, *self.negotiated.lock()) {
             ("initialize", _) => self
                 .revisions
                 .negotiate(requested)
@@ -214,10 +215,6 @@ impl Fixture {
 fn subscription_meta(id: &str) -> Value {
     let id: Value = serde_json::from_str(id).unwrap_or_default();
     json!({ "io.modelcontextprotocol/subscriptionId": id })
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const TEMPLATE_HEAD: &str = "test://template/";

@@ -8,10 +8,11 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::process::Marker;
@@ -269,7 +270,7 @@ fn capture_stderr(mut pipe: impl Read + Send + 'static) -> StderrTail {
     thread::spawn(move || {
         let mut some = [0; 4096];
         while let Ok(n_bytes @ 1..) = pipe.read(&mut some) {
-            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut kept = kept.lock();
             kept.extend_from_slice(some.get(..n_bytes).unwrap_or_default());
             let excess = kept.len().saturating_sub(TAIL_BYTES);
             kept.drain(..excess);
@@ -279,7 +280,7 @@ fn capture_stderr(mut pipe: impl Read + Send + 'static) -> StderrTail {
 }
 
 fn start_error(errors: &StderrTail, why: &str) -> io::Error {
-    let stderr = errors.lock().unwrap_or_else(PoisonError::into_inner);
+    let stderr = errors.lock();
     let stderr = String::from_utf8_lossy(&stderr);
     io::Error::new(io::ErrorKind::TimedOut, format!("{why}; last output: {stderr}"))
 }

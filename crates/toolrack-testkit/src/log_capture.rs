@@ -1,8 +1,9 @@
 //! Log capture: a `tracing` subscriber that records everything, for tests that secrets stay out of the log.
 
 use std::fmt::{Debug, Write as _};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
@@ -16,11 +17,11 @@ struct FieldWriter<'a>(&'a mut String);
 impl LogCapture {
     /// Everything captured so far.
     pub fn text(&self) -> String {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().clone()
     }
 
     fn write(&self, record: impl FnOnce(&mut FieldWriter<'_>)) {
-        record(&mut FieldWriter(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner)));
+        record(&mut FieldWriter(&mut self.0.lock()));
     }
 }
 

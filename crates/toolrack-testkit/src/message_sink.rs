@@ -5,7 +5,8 @@
 
 use std::fmt;
 use std::io::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::plan::HttpFault;
 
@@ -108,7 +109,7 @@ impl PipeSink {
 
     /// A panic in another thread leaves at worst a line unwritten, so a poisoned lock is fine.
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

@@ -13,10 +13,12 @@ mod token_store;
 use std::collections::HashSet;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 pub use self::fault::Fault;
 pub use self::http::RecordedRequest;
@@ -228,14 +230,14 @@ impl Shared {
     }
 
     fn faults(&self) -> MutexGuard<'_, HashSet<Fault>> {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+        self.faults.lock()
     }
 
     pub(crate) fn store(&self) -> MutexGuard<'_, TokenStore> {
-        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+        self.store.lock()
     }
 
     fn requests(&self) -> MutexGuard<'_, Vec<RecordedRequest>> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+        self.requests.lock()
     }
 }

@@ -10,10 +10,12 @@ use std::fmt::Write as _;
 use std::io::{self, BufRead, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 pub use impairments::ProxyPlan;
 
@@ -204,7 +206,7 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, ProxyPlan> {
-        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+        self.plan.lock()
     }
 }
 

@@ -5,9 +5,11 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -70,7 +72,7 @@ impl Drop for Timer {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     fn run(&self) {
@@ -88,13 +90,13 @@ impl Shared {
             }
             // A wake-up may mean a new job, an earlier one, or a drop, so everything is checked again.
             let wait = queue.jobs.peek().map(|first| first.at.saturating_duration_since(now()));
-            queue = match wait {
+            match wait {
                 Some(Duration::ZERO) => return queue.jobs.pop().map(|entry| entry.job),
                 Some(wait) => {
-                    self.wakeup.wait_timeout(queue, wait).unwrap_or_else(PoisonError::into_inner).0
+                    self.wakeup.wait_for(&mut queue, wait);
                 }
-                None => self.wakeup.wait(queue).unwrap_or_else(PoisonError::into_inner),
-            };
+                None => self.wakeup.wait(&mut queue),
+            }
         }
     }
 }

@@ -8,9 +8,10 @@ use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::pin::Pin;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// The deadline of a request, and how far signs of progress can extend it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,7 +175,7 @@ impl<A, E: Clone> PendingRequests<A, E> {
 
     // The table is consistent between statements, so a panic in another thread cannot leave it half-updated.
     fn table(&self) -> MutexGuard<'_, Table<A, E>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 }
 

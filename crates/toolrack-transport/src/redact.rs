@@ -10,10 +10,11 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use memchr::memmem;
+use parking_lot::{RwLock, RwLockReadGuard};
 
 /// Shorter secrets are not redacted: they would match parts of unrelated words.
 const MIN_SECRET_BYTES: usize = 6;
@@ -48,7 +49,7 @@ impl Secret {
 impl Redactor {
     /// Adds a secret, and removes the previous one of the same name.
     pub fn add_secret(&self, name: &str, value: &str) {
-        let mut secrets = self.secrets.write().unwrap_or_else(PoisonError::into_inner);
+        let mut secrets = self.secrets.write();
         secrets.insert(name.to_owned(), Secret::new(value));
     }
 
@@ -99,7 +100,7 @@ impl Redactor {
     }
 
     fn secrets(&self) -> RwLockReadGuard<'_, BTreeMap<String, Secret>> {
-        self.secrets.read().unwrap_or_else(PoisonError::into_inner)
+        self.secrets.read()
     }
 }
 

@@ -6,8 +6,8 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 
 use crate::close_reason::CloseReason;
@@ -256,7 +256,7 @@ impl TransportCounters {
         // A character has at most four bytes, so this part of a long line is enough for the sample.
         let start = line.get(..line.len().min(4 * SAMPLE_CHARS)).unwrap_or(line);
         let sample = sanitize_line(&redactor.redact(&String::from_utf8_lossy(start)), SAMPLE_CHARS);
-        let mut first = self.sample.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = self.sample.lock();
         first.get_or_insert_with(|| sample.clone());
         Some(sample)
     }
@@ -278,7 +278,7 @@ impl TransportCounters {
             unreadable: self.unreadable.load(Ordering::Relaxed),
             late: self.late.load(Ordering::Relaxed),
             oversize: self.oversize.load(Ordering::Relaxed),
-            sample: self.sample.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            sample: self.sample.lock().clone(),
             stderr: Vec::new(),
             pid: None,
         }

@@ -1,9 +1,10 @@
 //! `Toolrack`: the facade's handle of all servers and tools.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use toolrack_client::{CallOptions, McpToolResult};
@@ -190,7 +191,7 @@ impl Toolrack {
     /// and [`events`](Self::events) end.
     pub async fn shutdown(&self) {
         // First, so that no file change starts a server after the manager has closed.
-        drop(self.watch.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.watch.lock().take());
         self.manager.close().await;
     }
 }

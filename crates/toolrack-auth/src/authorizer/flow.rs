@@ -1,7 +1,8 @@
 //! OAuth state of one server: 401 and 403 handling, login, logout, and obtaining a first token.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -251,7 +252,7 @@ impl AuthFlow {
 
     // No statement leaves it inconsistent, so a poisoned lock is safe to use.
     fn attempts(&self) -> MutexGuard<'_, AttemptLimiter> {
-        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.attempts.lock()
     }
 
     /// Obtains a token with the configured grant from the discovered authorization server.

@@ -1,8 +1,8 @@
 //! In-memory token cache, read for every request.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use toolrack_transport::{Authorization, CachedCredential};
 
 use crate::grants::now;
@@ -95,7 +95,7 @@ impl TokenCache {
 
     // No statement leaves it inconsistent, so a poisoned lock is safe to use.
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -7,12 +7,13 @@
 //! **Invariant:** a session with a request in flight or an open stream never expires.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use toolrack_mcp::{Era, Revision};
 use toolrack_transport::{JsonRpcError, Message, split_batch};
@@ -26,7 +27,6 @@ use super::response::{
 };
 use crate::client_session::{ClientSession, ResponseStream};
 use crate::encode::{internal_error, invalid_request};
-use crate::lock;
 use crate::message_queue::{MessageQueue, Replay, StreamContent};
 use crate::subscriptions::response_loss_notice;
 
@@ -265,7 +265,7 @@ impl HttpSession {
     }
 
     fn mark_used(&self) {
-        *lock(&self.last_used) = Instant::now();
+        *self.last_used.lock() = Instant::now();
     }
 
     fn attach_reader(self: &Arc<Self>) -> ReaderGuard {
@@ -280,7 +280,7 @@ impl HttpSession {
         let redactor = self.client.shared.manager.redactor();
         let queue = Arc::new(MessageQueue::new(Replay::Yes, redactor).with_content(content));
         queue.add_loss_notice(response_loss_notice());
-        let mut streams = lock(&self.streams);
+        let mut streams = self.streams.lock();
         // Open streams are never dropped; the limit on requests in flight bounds them.
         if streams.len() >= MAX_STREAMS
             && let Some(index) = streams.iter().position(|(_, queue)| queue.is_finished())
@@ -292,7 +292,7 @@ impl HttpSession {
     }
 
     fn close_stream(&self, number: u64) {
-        lock(&self.streams).retain(|(stream, _)| *stream != number);
+        self.streams.lock().retain(|(stream, _)| *stream != number);
     }
 
     /// The stream of the event that the client saw last, and the number of its next message.
@@ -304,7 +304,7 @@ impl HttpSession {
         if stream == STANDALONE {
             return Some((STANDALONE, Arc::clone(self.client.queue()), next));
         }
-        let streams = lock(&self.streams);
+        let streams = self.streams.lock();
         let (_, queue) = streams.iter().find(|(number, _)| *number == stream)?;
         Some((stream, Arc::clone(queue), next))
     }
@@ -312,7 +312,7 @@ impl HttpSession {
     /// Since when the session is idle. `None` while it is in use.
     fn idle_since(&self) -> Option<Instant> {
         let is_used = self.n_readers.load(Ordering::Acquire) > 0 || self.client.n_in_flight() > 0;
-        (!is_used).then(|| *lock(&self.last_used))
+        (!is_used).then(|| *self.last_used.lock())
     }
 }
 
@@ -325,7 +325,7 @@ impl Sessions {
     /// are in use.
     fn insert(&self, client: Arc<ClientSession>) -> Option<String> {
         let id = Uuid::new_v4().simple().to_string();
-        let mut sessions = lock(&self.by_id);
+        let mut sessions = self.by_id.lock();
         let mut removed = None;
         if sessions.len() >= self.limit {
             let idle = sessions.iter();
@@ -341,17 +341,17 @@ impl Sessions {
     }
 
     fn get(&self, id: &str) -> Option<Arc<HttpSession>> {
-        let found = lock(&self.by_id).get(id).map(Arc::clone);
+        let found = self.by_id.lock().get(id).map(Arc::clone);
         found.inspect(|session| session.mark_used())
     }
 
     fn remove(&self, id: &str) {
-        let found = lock(&self.by_id).remove(id);
+        let found = self.by_id.lock().remove(id);
         found.inspect(|session| session.client.close());
     }
 
     pub(crate) fn len(&self) -> usize {
-        lock(&self.by_id).len()
+        self.by_id.lock().len()
     }
 
     /// Closes sessions that have been idle for too long.
@@ -359,7 +359,7 @@ impl Sessions {
         let is_expired = |session: &HttpSession| {
             session.idle_since().is_some_and(|since| since.elapsed() >= self.idle_timeout)
         };
-        let mut sessions = lock(&self.by_id);
+        let mut sessions = self.by_id.lock();
         let expired = sessions.iter().filter(|(_, session)| is_expired(session));
         let ids: Vec<String> = expired.map(|(id, _)| id.clone()).collect();
         let removed: Vec<_> = ids.iter().filter_map(|id| sessions.remove(id)).collect();
@@ -372,13 +372,13 @@ impl Sessions {
 
     /// Ends the streams for messages outside of requests.
     pub(crate) fn finish_standalone_streams(&self) {
-        for session in lock(&self.by_id).values() {
+        for session in self.by_id.lock().values() {
             session.client.queue().finish();
         }
     }
 
     pub(crate) fn close_all(&self) {
-        let sessions = std::mem::take(&mut *lock(&self.by_id));
+        let sessions = std::mem::take(&mut *self.by_id.lock());
         for session in sessions.values() {
             session.client.close();
         }

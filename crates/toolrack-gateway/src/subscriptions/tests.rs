@@ -74,7 +74,7 @@ async fn listen_request_gets_granted_changes_under_its_id() {
 fn last_subscriber_releases_the_resource() {
     let subscriptions = ResourceSubscriptions::default();
     let key = ("s".to_owned(), "u:".to_owned());
-    lock(&subscriptions.counts).insert(key.clone(), 2);
+    subscriptions.counts.lock().insert(key.clone(), 2);
     assert_eq!(subscriptions.release("u:"), None);
     assert_eq!(subscriptions.uris("s"), ["u:"]);
     assert_eq!(subscriptions.release("u:"), Some(key.clone()));
@@ -89,7 +89,7 @@ fn log_messages_are_filtered_by_session_or_request() {
     let admits = |filter: &LogFilter, level| filter.admits(level, LogLevel::Info);
     assert!(session.admits(LogLevel::Debug, LogLevel::Debug));
     assert!(!admits(&session, LogLevel::Debug) && admits(&session, LogLevel::Info));
-    *lock(&level) = Some(LogLevel::Error);
+    *level.lock() = Some(LogLevel::Error);
     assert!(!admits(&session, LogLevel::Info) && admits(&session, LogLevel::Alert));
     assert!(!admits(&LogFilter::Request(None), LogLevel::Emergency));
     assert!(admits(&LogFilter::Request(Some(LogLevel::Info)), LogLevel::Info));

@@ -3,8 +3,9 @@
 //! **Invariant:** a secret that a config refers to is stored before the config is written, and a value marked secret
 //! never reaches the config file.
 
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::MutexGuard;
 use toolrack_auth::Secret;
 use toolrack_config::join;
 use uuid::Uuid;
@@ -120,7 +121,7 @@ impl Inner {
     }
 
     fn lock(&self) -> MutexGuard<'_, ETag> {
-        self.write_lock.lock().unwrap_or_else(PoisonError::into_inner)
+        self.write_lock.lock()
     }
 
     fn check(&self, config: &McpConfig, before: Option<&McpConfig>) -> Result<(), ServiceError> {

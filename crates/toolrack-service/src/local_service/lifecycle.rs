@@ -1,6 +1,6 @@
 //! Starting, stopping and restarting servers; restarts after a secret has changed.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use tokio::time::Instant;
 use toolrack_auth::Secret;
@@ -188,7 +188,7 @@ impl Inner {
     /// Restarts a server in a task of its own.
     pub(super) fn spawn_restart(self: &Arc<Self>, name: String) {
         let manager = Arc::clone(&self.manager);
-        let cancel = self.restart_cancel.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let cancel = self.restart_cancel.lock().clone();
         // In the background: the caller that sets a secret does not wait for slow servers.
         self.restarts.spawn(async move {
             tokio::select! {
@@ -207,7 +207,7 @@ impl Inner {
     pub(super) async fn cancel_restarts(&self) {
         // A new token first: restarts requested from here on are not cancelled.
         let old = {
-            let mut cancel = self.restart_cancel.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut cancel = self.restart_cancel.lock();
             std::mem::replace(&mut *cancel, self.stop.child_token())
         };
         old.cancel();

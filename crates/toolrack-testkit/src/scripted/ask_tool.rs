@@ -3,7 +3,7 @@
 //! The legacy era sends a request and waits. 2026-07-28 answers `input_required` and is called again; the state of
 //! the next round travels in `requestState`, with a checksum that detects any change.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -51,8 +51,7 @@ impl Server {
             let text = format!("there is no way to ask for `{}`", arguments.kind);
             return self.respond(pending, Response::tool_error(&text));
         };
-        let mut awaiting_client =
-            self.awaiting_client.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut awaiting_client = self.awaiting_client.lock();
         let id = self.request_client(pending.sink(), method, params.as_ref());
         pending.register_open(Some(id));
         awaiting_client.push((id, pending));
@@ -66,8 +65,7 @@ impl Server {
         error: Option<&RawValue>,
     ) {
         let pending = {
-            let mut awaiting_client =
-                self.awaiting_client.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut awaiting_client = self.awaiting_client.lock();
             let index = awaiting_client
                 .iter()
                 .position(|(client_request, _)| client_request.to_string() == id.get());

@@ -3,7 +3,9 @@
 //! Over stdio there is one client; over HTTP there is one per session, and one per request without a session.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::faulty_response::ResponseFaults;
 use super::server::Server;
@@ -32,18 +34,18 @@ impl Client {
     }
 
     pub(super) fn set_negotiated(&self, revision: Revision) {
-        *self.negotiated.lock().unwrap_or_else(PoisonError::into_inner) = Some(revision);
+        *self.negotiated.lock() = Some(revision);
     }
 
     pub(super) fn negotiated(&self) -> Option<Revision> {
-        *self.negotiated.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.negotiated.lock()
     }
 }
 
 impl Server {
     /// Adds a client to the receivers of change notifications.
     pub(super) fn add_client(&self, client: &Arc<Client>) {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.lock();
         if !clients.iter().any(|known| Arc::ptr_eq(known, client)) {
             clients.push(Arc::clone(client));
         }
@@ -51,7 +53,7 @@ impl Server {
 
     /// Removes a client and cancels its calls.
     pub(super) fn remove_client(&self, client: &Arc<Client>) {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients = self.clients.lock();
         clients.retain(|known| !Arc::ptr_eq(known, client));
         drop(clients);
         for id in client.open.ids() {
@@ -60,7 +62,7 @@ impl Server {
     }
 
     pub(super) fn clients(&self) -> Vec<Arc<Client>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.clients.lock().clone()
     }
 }
 
@@ -165,6 +167,6 @@ impl OpenCalls {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, OpenCall>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+        self.calls.lock()
     }
 }

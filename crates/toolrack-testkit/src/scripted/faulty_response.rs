@@ -1,7 +1,7 @@
 //! Faulty responses: late, duplicate, misshapen, huge or missing.
 
 use std::mem;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::child_process;
@@ -65,7 +65,7 @@ impl Server {
             return emit(&pending, &response_faults, response);
         };
         pending.response_faults = Some(response_faults);
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock();
         held.push((pending, response));
         if held.len() as u64 >= enough {
             for (mut pending, response) in mem::take(&mut *held).into_iter().rev() {

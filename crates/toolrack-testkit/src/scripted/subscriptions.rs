@@ -1,9 +1,10 @@
 //! Subscriptions of a client: legacy subscriptions and log level, modern listen streams.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use super::client::{Client, PendingRequest};
@@ -24,19 +25,19 @@ pub(super) struct Subscriptions {
 impl Subscriptions {
     pub(super) fn subscribe(&self, params: &Params<'_>) -> Result<Response, RpcError> {
         let uri = params.uri.clone().ok_or_else(no_uri)?;
-        lock(&self.subscribed).insert(uri);
+        self.subscribed.lock().insert(uri);
         Ok(Response::empty())
     }
 
     pub(super) fn unsubscribe(&self, params: &Params<'_>) -> Result<Response, RpcError> {
         let uri = params.uri.as_ref().ok_or_else(no_uri)?;
-        lock(&self.subscribed).remove(uri);
+        self.subscribed.lock().remove(uri);
         Ok(Response::empty())
     }
 
     /// Ends the listen stream with this id, if there is one.
     pub(super) fn end_listen(&self, id: &str) {
-        lock(&self.listeners).remove(id);
+        self.listeners.lock().remove(id);
     }
 
     pub(super) fn set_level(&self, params: &Params<'_>) -> Result<Response, RpcError> {
@@ -57,7 +58,7 @@ impl Subscriptions {
 
     /// Change notification in legacy form, or on the first listen stream if there is one.
     pub(super) fn tools_changed_line(&self) -> Vec<u8> {
-        match lock(&self.listeners).first_key_value() {
+        match self.listeners.lock().first_key_value() {
             Some((id, _)) => on_stream(TOOLS_CHANGED, id, Map::new()),
             None => jsonrpc::notification_line(TOOLS_CHANGED, None),
         }
@@ -83,7 +84,7 @@ impl Server {
         let client = &pending.context.client;
         // Before the acknowledgement: a client that has read it must get the next change.
         self.add_client(client);
-        let mut listeners = lock(&client.subscriptions.listeners);
+        let mut listeners = client.subscriptions.listeners.lock();
         // Under the lock, so that no change precedes the acknowledgement.
         pending.sink().send(&line);
         listeners.insert(pending.id.clone(), granted);
@@ -110,7 +111,7 @@ impl Server {
 
 impl Client {
     fn end_listens(&self, how: &str) -> usize {
-        let ended = std::mem::take(&mut *lock(&self.subscriptions.listeners));
+        let ended = std::mem::take(&mut *self.subscriptions.listeners.lock());
         for id in ended.keys() {
             if how == "cancelled" {
                 let params = json!({ "requestId": raw(id) });
@@ -145,7 +146,7 @@ impl Client {
             uris.is_some_and(|uris| uris.iter().any(|subscribed| subscribed == uri))
         };
         self.notify_listeners(method, &params, wants);
-        if lock(&self.subscriptions.subscribed).contains(uri) {
+        if self.subscriptions.subscribed.lock().contains(uri) {
             self.sink.send(&jsonrpc::notification_line(method, Some(&Value::Object(params))));
         }
     }
@@ -156,7 +157,7 @@ impl Client {
         params: &Map<String, Value>,
         wants: impl Fn(&Value) -> bool,
     ) {
-        let listeners = lock(&self.subscriptions.listeners);
+        let listeners = self.subscriptions.listeners.lock();
         for (id, _) in listeners.iter().filter(|(_, filter)| wants(filter)) {
             self.sink.send(&on_stream(method, id, params.clone()));
         }
@@ -177,8 +178,4 @@ fn raw(id: &str) -> Value {
 
 fn no_uri() -> RpcError {
     RpcError::new(error_code::INVALID_PARAMS, "`uri` is missing")
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

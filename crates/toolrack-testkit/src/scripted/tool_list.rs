@@ -1,8 +1,8 @@
 //! Paginated tool list: built-in tools, tools added at run time, and generated ones.
 
 use std::fmt::Write;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
 use super::client::PendingRequest;
@@ -131,7 +131,7 @@ impl ToolList {
     }
 
     fn added(&self) -> MutexGuard<'_, Vec<String>> {
-        self.added.lock().unwrap_or_else(PoisonError::into_inner)
+        self.added.lock()
     }
 }
 

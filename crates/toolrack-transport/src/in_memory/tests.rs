@@ -1,7 +1,8 @@
 //! Requests, timeouts, cancellation and close over the in-memory transport.
 
-use std::sync::Mutex;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::*;
 use crate::encode::NoParams;
@@ -17,7 +18,7 @@ impl IncomingHandler for CloseRecorder {
     fn on_notification(&self, _method: &str, _params: Option<RawJson>) {}
 
     fn on_close(&self, reason: &CloseReason) {
-        self.0.lock().unwrap().push(reason.to_string());
+        self.0.lock().push(reason.to_string());
     }
 }
 
@@ -99,5 +100,5 @@ async fn pending_requests_fail_with_the_close_reason() {
     let rejected = transport.request(request("b")).await.unwrap_err();
     assert_eq!(rejected.delivery, Delivery::NotSent);
     assert_eq!(transport.close().await.to_string(), "the server closed its output");
-    assert_eq!(*recorder.0.lock().unwrap(), ["the server closed its output"]);
+    assert_eq!(*recorder.0.lock(), ["the server closed its output"]);
 }

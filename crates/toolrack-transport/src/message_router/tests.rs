@@ -1,7 +1,6 @@
 //! Routing of every kind of line that a server can write.
 
-use std::sync::Mutex;
-
+use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::*;
@@ -13,7 +12,7 @@ struct RecordingHandler(Mutex<Vec<String>>);
 
 impl RecordingHandler {
     fn record(&self, call: String) {
-        self.0.lock().unwrap().push(call);
+        self.0.lock().push(call);
     }
 }
 
@@ -63,7 +62,7 @@ fn check(line: &str, expected_response: Option<&str>, expected_calls: &[&str]) {
         std::task::Poll::Pending => None,
     };
     assert_eq!(outcome.as_deref(), expected_response, "{line}");
-    assert_eq!(*handler.0.lock().unwrap(), expected_calls, "{line}");
+    assert_eq!(*handler.0.lock(), expected_calls, "{line}");
 }
 
 #[test]
@@ -114,7 +113,7 @@ fn related_request_names_its_request() {
         router.route_related(7, &Bytes::from_static(line.as_bytes()));
     }
     let expected = ["request 1 ping for 7", "notification x None", "unreadable oops"];
-    assert_eq!(*handler.0.lock().unwrap(), expected);
+    assert_eq!(*handler.0.lock(), expected);
 }
 
 #[test]
@@ -165,7 +164,7 @@ fn close_is_reported_once_and_last() {
     router.close(&CloseReason::OutputClosed);
     router.close(&CloseReason::Closed);
     router.route(br#"{"method":"after"}"#);
-    assert_eq!(*handler.0.lock().unwrap(), ["closed: the server closed its output"]);
+    assert_eq!(*handler.0.lock(), ["closed: the server closed its output"]);
     assert!(router.register(RequestTimeout::unlimited().start()).is_err());
 }
 

@@ -8,9 +8,11 @@ use std::mem;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::gzip::GzipStream;
 use super::request::Request;
@@ -215,8 +217,7 @@ impl HttpResponse {
     pub(super) fn wait(&self, within: Duration) -> bool {
         let busy =
             |inner: &mut Inner| inner.phase != Phase::Done || !matches!(inner.drip, Drip::No);
-        let waited = self.done.wait_timeout_while(self.lock(), within, busy);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        !self.done.wait_while_for(&mut self.lock(), busy, within).timed_out()
     }
 
     /// Sends the planned replacement of the response, if there is one. `body` is the original body.
@@ -346,7 +347,7 @@ impl HttpResponse {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

@@ -5,8 +5,10 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::response::{HttpResponse, Phase, ResponsePlace};
 use crate::message_sink::{LongKind, LongMessage, MessageSink};
@@ -172,7 +174,7 @@ impl ResponseStream {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

@@ -1,9 +1,11 @@
 //! HTTP sessions and their streams.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
 
 use super::response::HttpResponse;
 use super::response_stream::{ReplyMode, ResponseStream, StreamFormat};
@@ -43,21 +45,21 @@ impl Sessions {
             streams: Mutex::default(),
             n_streams: AtomicU64::new(0),
         });
-        lock(&self.table).insert(session.id.clone(), Arc::clone(&session));
+        self.table.lock().insert(session.id.clone(), Arc::clone(&session));
         session
     }
 
     pub(super) fn get(&self, id: &str) -> Option<Arc<Session>> {
-        lock(&self.table).get(id).map(Arc::clone)
+        self.table.lock().get(id).map(Arc::clone)
     }
 
     pub(super) fn remove(&self, id: &str) -> Option<Arc<Session>> {
-        lock(&self.table).remove(id)
+        self.table.lock().remove(id)
     }
 
     /// Removes every session, as a restart does, and returns how many there were.
     pub(in crate::scripted) fn forget(&self) -> usize {
-        let forgotten = std::mem::take(&mut *lock(&self.table));
+        let forgotten = std::mem::take(&mut *self.table.lock());
         for session in forgotten.values() {
             session.get_stream.close_connection();
         }
@@ -86,7 +88,7 @@ impl Session {
         let fallback: Arc<dyn MessageSink> = Arc::<ResponseStream>::clone(&self.get_stream);
         let stream = ResponseStream::new(stream_format, Some(Arc::clone(response)), Some(fallback));
         if stream_format.number.is_some() {
-            let mut streams = lock(&self.streams);
+            let mut streams = self.streams.lock();
             streams.insert(number, Arc::clone(&stream));
             if streams.len() > MAX_STREAMS {
                 streams.pop_first();
@@ -102,10 +104,6 @@ impl Session {
         if self.get_stream.number() == Some(stream) {
             return Some((Arc::clone(&self.get_stream), event));
         }
-        lock(&self.streams).get(&stream).map(|found| (Arc::clone(found), event))
+        self.streams.lock().get(&stream).map(|found| (Arc::clone(found), event))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
