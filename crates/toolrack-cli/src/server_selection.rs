@@ -10,7 +10,7 @@ use toolrack_config::{
     ConfigFile, Diagnostic, DiagnosticKind, Dialect, EnvValue, McpServerConfig, McpTransport,
     Severity, ToolNaming, read,
 };
-use toolrack_manager::read_at_most;
+use toolrack_platform::read_at_most;
 use toolrack_service::{ErrorCode, ErrorDetail};
 
 use crate::args::TargetOptions;
@@ -19,8 +19,8 @@ use crate::exit_code::ExitCode;
 use crate::import_sources::dialect_name;
 use crate::printer::Printer;
 use crate::settings::Settings;
-use crate::suggest::{did_you_mean, similar_names};
 use crate::suggested_command::shell_quote;
+use toolrack_config::{did_you_mean, similar_names};
 
 /// Maximum size of the config file.
 const FILE_LIMIT_BYTES: u64 = 16 << 20;

@@ -12,10 +12,10 @@ use std::{fmt, fs};
 
 use sha2::{Digest as _, Sha256};
 use toolrack_config::{ConfigFile, Diagnostic};
+use toolrack_platform::{Directory, FileMode, ReplaceOutcome, Replacement, read_open_file};
 
-use crate::atomic_file::{Dir, FileMode, ReplaceOutcome, Replacement, io_error, read_all};
 use crate::document::{self, Document};
-use crate::error::{ErrorCode, ErrorDetail, ServiceError};
+use crate::error::{ErrorCode, ErrorDetail, ServiceError, io_error};
 
 /// Size limit. A larger file is not a config file.
 const MAX_BYTES: usize = 4 << 20;
@@ -95,9 +95,9 @@ impl ConfigStore {
     pub fn read_text(&self) -> Result<(String, ETag), ServiceError> {
         let target = Target::resolve(&self.path)?;
         let read_error = |error| io_error("read", &self.path, error);
-        let bytes = Dir::open(&target.dir)
+        let bytes = Directory::open(&target.dir)
             .and_then(|dir| dir.map_or(Ok(None), |dir| dir.open_file(&target.name)))
-            .and_then(|file| file.map_or(Ok(Vec::new()), |file| read_all(&file, MAX_BYTES)))
+            .and_then(|file| file.map_or(Ok(Vec::new()), |file| read_open_file(&file, MAX_BYTES)))
             .map_err(read_error)?;
         let text = self.decode(&bytes)?;
         let etag = ETag::from_text(&text);
@@ -160,7 +160,7 @@ impl ConfigStore {
     ) -> Result<(T, StoredConfig), ServiceError> {
         let save_error = |error| io_error("save", &self.path, error);
         let target = Target::resolve(&self.path)?;
-        let dir = Dir::create(&target.dir).map_err(save_error)?;
+        let dir = Directory::create(&target.dir).map_err(save_error)?;
         // Before the snapshot: between the two, another Toolrack process could save a version that
         // this edit does not contain.
         let _lock = dir.lock(&target.lock, self.lock_timeout).map_err(save_error)?;

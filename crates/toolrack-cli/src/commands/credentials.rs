@@ -24,8 +24,8 @@ use crate::external_program::open_page;
 use crate::output::{self, List};
 use crate::printer::Printer;
 use crate::settings::StreamKind;
-use crate::suggest::{did_you_mean, similar_names};
 use crate::suggested_command::shell_quote;
+use toolrack_config::{did_you_mean, similar_names};
 
 const MAX_URL_CHARS: usize = 4000;
 

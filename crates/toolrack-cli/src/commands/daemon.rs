@@ -15,6 +15,7 @@ use toolrack_daemon::{
     DEFAULT_ADDR, Daemon as Host, DaemonInfo, DaemonOptions as HostOptions, ShutdownKind,
     token_file,
 };
+use toolrack_platform::unix_time_ms;
 use toolrack_service::{ErrorCode, McpStatus, ServiceOptions, SharedLookup};
 
 use crate::args::daemon::{DaemonAction, DaemonStartOptions, DashboardOptions};
@@ -205,7 +206,7 @@ async fn status(context: &Context) -> Result<(), CliError> {
         printer.document(&document.to_string());
         return Ok(());
     }
-    let started = output::format_ago(about.started_ms, output::now_ms());
+    let started = output::format_ago(about.started_ms, unix_time_ms());
     printer.line(format_args!("running   process {pid}, version {version}, started {started}"));
     match url {
         Some(url) => {

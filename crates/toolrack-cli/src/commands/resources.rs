@@ -25,8 +25,8 @@ use crate::printer::{Printer, Spinner};
 use crate::render_content::{self, Files};
 use crate::server_selection::{self, ServerSource, Servers};
 use crate::server_session::{ServerSession, with_session};
-use crate::suggest::{did_you_mean, similar_names};
 use crate::tool_args::{self, ValueFormat, ValueSource};
+use toolrack_config::{did_you_mean, similar_names};
 
 const MAX_CHARS: usize = 400;
 

@@ -5,6 +5,7 @@
 
 use serde_json::{Value, json};
 use toolrack_config::McpServerConfig;
+use toolrack_platform::unix_time_ms;
 use toolrack_service::{
     ErrorCode, ErrorDetail, LocalService, LogKind, LogLine, McpConfig, McpService as _, McpStatus,
     StatusDetail,
@@ -78,7 +79,7 @@ pub(crate) async fn status(options: &StatusOptions, context: &Context) -> Result
              check them",
         );
     }
-    let (now, echoed_flags) = (output::now_ms(), &context.settings.echoed_flags);
+    let (now, echoed_flags) = (unix_time_ms(), &context.settings.echoed_flags);
     context.printer.list(&List {
         columns: &["NAME", "STATE", "TRANSPORT", "TOOLS", "PROCESSES", "DETAIL", "NEXT"],
         rows: rows.iter().map(|row| status_row(row, now, echoed_flags)).collect(),
