@@ -257,8 +257,15 @@ impl ServerSession {
         arguments: &RawValue,
         options: &CallOptions,
     ) -> Result<RawJson, CliError> {
-        let call =
-            async { Ok(self.manager().call_tool_raw(server, tool, arguments, options).await?) };
+        let call = async {
+            Ok(self
+                .manager()
+                .call((server, tool))
+                .args(arguments)
+                .options(options.clone())
+                .send_raw()
+                .await?)
+        };
         self.run_relaying(server, call).await
     }
 

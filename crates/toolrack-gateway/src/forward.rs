@@ -348,7 +348,13 @@ impl Target {
         match self {
             Target::Tool { server, tool, arguments } => {
                 let (active, options) = begin(shared, server, request, options).await;
-                let called = shared.manager.call_tool_raw(server, tool, arguments, &options).await;
+                let called = shared
+                    .manager
+                    .call((server, tool))
+                    .args(arguments)
+                    .options(options.clone())
+                    .send_raw()
+                    .await;
                 active.complete(Completion::from_manager(&called));
                 if let (Err(ManagerError::NoSuchTool { .. }), Upstream::Gateway) =
                     (&called, shared.options.upstream)

@@ -8,22 +8,25 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tracing::Instrument as _;
 
 use toolrack_client::{CallError, CallOptions, McpToolResult};
 use toolrack_mcp::{
-    Arguments, Content, DecodeError, ResourceBody, ResourceContents, SingleText, ToolCallResult,
+    Arguments, Content, DecodeError, Progress, ResourceBody, ResourceContents, SingleText,
+    ToolCallResult,
 };
 use toolrack_transport::{RawJson, TransportError, sanitize_text};
 
 use crate::error::{ManagerError, suggestions};
 use crate::lifecycle::Epoch;
-use crate::manager::{McpManager, Shared};
+use crate::manager::McpManager;
 use crate::retry_policy::{Repeatable, should_retry};
-use crate::snapshot::{McpConnection, ResolvedTool, Snapshot};
+use crate::snapshot::{ResolvedTool, Snapshot};
 use crate::telemetry::{self, CallEventGuard};
 use crate::tool_filter::glob_matches;
 
@@ -41,13 +44,74 @@ pub enum CallTarget<'a> {
     },
 }
 
-/// One call.
-struct Call<'a> {
+impl<'a> From<&'a str> for CallTarget<'a> {
+    fn from(name: &'a str) -> Self {
+        Self::PublicName(name)
+    }
+}
+
+impl<'a> From<&'a String> for CallTarget<'a> {
+    fn from(name: &'a String) -> Self {
+        Self::PublicName(name)
+    }
+}
+
+impl<'a, S, T> From<(&'a S, &'a T)> for CallTarget<'a>
+where
+    S: AsRef<str> + ?Sized,
+    T: AsRef<str> + ?Sized,
+{
+    /// A server, and its own name for the tool.
+    fn from((server, tool): (&'a S, &'a T)) -> Self {
+        Self::OnServer { server: server.as_ref(), tool: tool.as_ref() }
+    }
+}
+
+/// Arguments of a call.
+#[derive(Debug, Clone)]
+pub enum CallArguments<'a> {
+    /// A JSON object.
+    Value(Cow<'a, Value>),
+    /// The text of a JSON object, which is sent unchanged.
+    Raw(&'a RawValue),
+}
+
+impl From<Value> for CallArguments<'_> {
+    fn from(value: Value) -> Self {
+        Self::Value(Cow::Owned(value))
+    }
+}
+
+impl<'a> From<&'a Value> for CallArguments<'a> {
+    fn from(value: &'a Value) -> Self {
+        Self::Value(Cow::Borrowed(value))
+    }
+}
+
+impl<'a> From<&'a RawValue> for CallArguments<'a> {
+    fn from(raw: &'a RawValue) -> Self {
+        Self::Raw(raw)
+    }
+}
+
+impl<'a> From<&'a Box<RawValue>> for CallArguments<'a> {
+    fn from(raw: &'a Box<RawValue>) -> Self {
+        Self::Raw(raw)
+    }
+}
+
+/// A tool call, made by [`McpManager::call`].
+///
+/// A lazy server is started. A call to a server that is connecting waits for it.
+#[must_use = "does nothing until it is sent"]
+#[derive(Debug)]
+pub struct ToolCall<'a> {
+    manager: &'a McpManager,
+    target: CallTarget<'a>,
+    arguments: CallArguments<'a>,
+    options: CallOptions,
     /// Reserved id, if the caller has one.
     id: Option<u64>,
-    tool: &'a str,
-    arguments: Arguments<'a>,
-    options: Option<&'a CallOptions>,
 }
 
 /// Why an attempt is not the outcome of its call.
@@ -58,27 +122,20 @@ struct RetryReason {
     error: Option<ManagerError>,
 }
 
-/// The tool is in no known list.
-struct UnknownTool;
-
 impl McpManager {
-    /// Calls a tool by its public name, as `server.tool` or as `server/tool`. Returns its text: joined, sanitized, and
-    /// truncated to the server's `max_output_bytes`.
-    ///
-    /// A lazy server is started. A call to a server that is connecting waits for it.
-    ///
-    /// # Cancel safety
-    /// Dropping the future cancels the call, and the server is notified.
-    pub async fn call(&self, name: &str, arguments: &Value) -> Result<McpToolResult, ManagerError> {
-        let snapshot = match self.snapshot_with(CallTarget::PublicName(name)) {
-            Ok(snapshot) => snapshot,
-            Err(UnknownTool) => Box::pin(self.refreshed_snapshot()).await,
-        };
-        let ResolvedTool { connection, tool } = self.shared.resolve(&snapshot, name)?;
-        self.shared.call_text(connection, tool, arguments).await
+    /// A call of a tool: by its public name, as `server.tool` or `server/tool`, or by a pair of a server and the
+    /// server's own name for the tool.
+    pub fn call<'a>(&'a self, tool: impl Into<CallTarget<'a>>) -> ToolCall<'a> {
+        ToolCall {
+            manager: self,
+            target: tool.into(),
+            arguments: Value::Object(serde_json::Map::new()).into(),
+            options: CallOptions::default(),
+            id: None,
+        }
     }
 
-    /// Like [`call`](Self::call), for a tool of a server by its name on that server.
+    /// Calls a tool of a server by its name on that server, and returns its text.
     ///
     /// # Cancel safety
     /// Dropping the future cancels the call, and the server is notified.
@@ -88,231 +145,157 @@ impl McpManager {
         tool: &str,
         arguments: &Value,
     ) -> Result<McpToolResult, ManagerError> {
-        let snapshot = match self.snapshot_with(CallTarget::OnServer { server, tool }) {
-            Ok(snapshot) => snapshot,
-            Err(UnknownTool) => Box::pin(self.refreshed_snapshot()).await,
-        };
-        let connection = self.shared.find_server(&snapshot, server)?;
-        self.shared.call_text(connection, tool, arguments).await
-    }
-
-    /// Calls a tool by its public name and returns the result as the server sent it: not decoded, not sanitized, not
-    /// truncated.
-    ///
-    /// # Cancel safety
-    /// Dropping the future cancels the call, and the server is notified.
-    pub async fn call_raw(
-        &self,
-        name: &str,
-        arguments: &RawValue,
-        options: &CallOptions,
-    ) -> Result<RawJson, ManagerError> {
-        let snapshot = match self.snapshot_with(CallTarget::PublicName(name)) {
-            Ok(snapshot) => snapshot,
-            Err(UnknownTool) => Box::pin(self.refreshed_snapshot()).await,
-        };
-        let ResolvedTool { connection, tool } = self.shared.resolve(&snapshot, name)?;
-        let arguments = Arguments::Raw(arguments);
-        let call = Call { id: None, tool, arguments, options: Some(options) };
-        self.shared.run(connection, &call).await
-    }
-
-    /// Calls a tool by its public name and returns the decoded result: not sanitized, not truncated.
-    ///
-    /// # Cancel safety
-    /// Dropping the future cancels the call, and the server is notified.
-    pub async fn call_full(
-        &self,
-        name: &str,
-        arguments: &Value,
-        options: &CallOptions,
-    ) -> Result<ToolCallResult<'static>, ManagerError> {
-        let snapshot = match self.snapshot_with(CallTarget::PublicName(name)) {
-            Ok(snapshot) => snapshot,
-            Err(UnknownTool) => Box::pin(self.refreshed_snapshot()).await,
-        };
-        let ResolvedTool { connection, tool } = self.shared.resolve(&snapshot, name)?;
-        let arguments = Arguments::Value(arguments);
-        let call = Call { id: None, tool, arguments, options: Some(options) };
-        let raw = self.shared.run(connection, &call).await?;
-        let result = ToolCallResult::parse(raw.as_bytes()).map(ToolCallResult::into_owned);
-        result.map_err(|source| undecodable(connection, tool, source))
-    }
-
-    /// Like [`call_raw`](Self::call_raw), for a tool of a server by its name on that server.
-    ///
-    /// # Cancel safety
-    /// Dropping the future cancels the call, and the server is notified.
-    pub async fn call_tool_raw(
-        &self,
-        server: &str,
-        tool: &str,
-        arguments: &RawValue,
-        options: &CallOptions,
-    ) -> Result<RawJson, ManagerError> {
-        let snapshot = match self.snapshot_with(CallTarget::OnServer { server, tool }) {
-            Ok(snapshot) => snapshot,
-            Err(UnknownTool) => Box::pin(self.refreshed_snapshot()).await,
-        };
-        let arguments = Arguments::Raw(arguments);
-        let call = Call { id: None, tool, arguments, options: Some(options) };
-        let connection = self.shared.find_server(&snapshot, server)?;
-        self.shared.run(connection, &call).await
+        let result = self.call((server, tool)).args(arguments).send().await?;
+        Ok(McpToolResult { content: result.text, is_error: result.is_error })
     }
 
     /// Reserves an id for a later call, under which its events are emitted.
     pub fn reserve_call_id(&self) -> u64 {
         self.shared.next_call_id.fetch_add(1, Ordering::Relaxed)
     }
+}
 
-    /// Like [`call_raw`](Self::call_raw), under an id from [`reserve_call_id`](Self::reserve_call_id).
+impl<'a> ToolCall<'a> {
+    /// Sets the arguments. The default is an empty object.
+    pub fn args(self, arguments: impl Into<CallArguments<'a>>) -> Self {
+        Self { arguments: arguments.into(), ..self }
+    }
+
+    /// Sets the idle timeout, which each progress notification restarts. The default is the server's `timeout`.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.options.timeout = Some(timeout);
+        self
+    }
+
+    /// Sets the progress callback, which runs in the caller's task.
+    pub fn on_progress(mut self, callback: impl Fn(&Progress) + Send + Sync + 'static) -> Self {
+        self.options.on_progress = Some(Arc::new(callback));
+        self
+    }
+
+    /// Sets all options. Unset ones come from the server's config.
+    pub fn options(self, options: CallOptions) -> Self {
+        Self { options, ..self }
+    }
+
+    /// Emits the events of the call under an id from [`McpManager::reserve_call_id`].
+    pub fn id(self, id: u64) -> Self {
+        Self { id: Some(id), ..self }
+    }
+
+    /// Sends the call and returns its result. A tool that ran and failed is a result: see [`ToolResult::is_error`].
     ///
     /// # Cancel safety
     /// Dropping the future cancels the call, and the server is notified.
-    pub async fn call_with_id(
-        &self,
-        id: u64,
-        target: CallTarget<'_>,
-        arguments: &RawValue,
-        options: &CallOptions,
-    ) -> Result<RawJson, ManagerError> {
-        let snapshot = match self.snapshot_with(target) {
-            Ok(snapshot) => snapshot,
-            Err(UnknownTool) => Box::pin(self.refreshed_snapshot()).await,
-        };
-        let (connection, tool) = match target {
-            CallTarget::PublicName(name) => {
-                let ResolvedTool { connection, tool } = self.shared.resolve(&snapshot, name)?;
-                (connection, tool)
-            }
-            CallTarget::OnServer { server, tool } => {
-                (self.shared.find_server(&snapshot, server)?, tool)
-            }
-        };
-        let arguments = Arguments::Raw(arguments);
-        let call = Call { id: Some(id), tool, arguments, options: Some(options) };
-        self.shared.run(connection, &call).await
+    pub async fn send(mut self) -> Result<ToolResult, ManagerError> {
+        let snapshot = self.snapshot_with_tool().await;
+        let found = self.find(&snapshot)?;
+        let raw = self.deliver(found).await?;
+        ToolResult::new(raw, found.connection.config.max_output_bytes).map_err(|source| {
+            let (server, tool) = (found.connection.name().to_owned(), found.tool.to_owned());
+            ManagerError::Undecodable { server, tool, source }
+        })
     }
 
-    /// The current snapshot, if it has the tool.
-    fn snapshot_with(&self, target: CallTarget<'_>) -> Result<Arc<Snapshot>, UnknownTool> {
+    /// Sends the call and returns its result as the server sent it: not decoded, not sanitized, not truncated.
+    ///
+    /// # Cancel safety
+    /// Dropping the future cancels the call, and the server is notified.
+    pub async fn send_raw(mut self) -> Result<RawJson, ManagerError> {
+        let snapshot = self.snapshot_with_tool().await;
+        let found = self.find(&snapshot)?;
+        self.deliver(found).await
+    }
+
+    /// The current snapshot. If it does not have the tool, it is refreshed first: a server without `listChanged` may
+    /// have added the tool since its last list.
+    async fn snapshot_with_tool(&self) -> Arc<Snapshot> {
         // A full `Arc`, because the call holds it across awaits.
-        let snapshot = self.shared.snapshot.load_full();
-        if is_unknown(&snapshot, target) { Err(UnknownTool) } else { Ok(snapshot) }
-    }
-
-    /// A snapshot after a refresh: a server without `listChanged` may have added the tool since its last list.
-    async fn refreshed_snapshot(&self) -> Arc<Snapshot> {
-        self.refresh_tools().await;
-        self.shared.snapshot.load_full()
-    }
-}
-
-fn is_unknown(snapshot: &Snapshot, target: CallTarget<'_>) -> bool {
-    let exists = |server: &McpConnection, tool: &str| server.tools.contains(tool);
-    match target {
-        CallTarget::PublicName(name) => match snapshot.resolve(name) {
-            Ok(resolved) => !exists(resolved.connection, resolved.tool),
+        let snapshot = self.manager.shared.snapshot.load_full();
+        let is_unknown = match self.find(&snapshot) {
+            Ok(found) => !found.connection.tools.contains(found.tool),
             Err(error) => matches!(error, ManagerError::NoSuchTool { .. }),
-        },
-        CallTarget::OnServer { server, tool } => {
-            snapshot.server(server).is_ok_and(|server| !exists(server, tool))
+        };
+        if !is_unknown {
+            return snapshot;
         }
-    }
-}
-
-impl Shared {
-    fn resolve<'a>(
-        &self,
-        snapshot: &'a Snapshot,
-        name: &'a str,
-    ) -> Result<ResolvedTool<'a>, ManagerError> {
-        snapshot.resolve(name).map_err(|error| self.closed_or(error))
+        // Boxed like everything that not every call needs, so that the future of a call stays small.
+        Box::pin(self.manager.refresh_tools()).await;
+        self.manager.shared.snapshot.load_full()
     }
 
-    fn find_server<'a>(
-        &self,
-        snapshot: &'a Snapshot,
-        server: &str,
-    ) -> Result<&'a Arc<McpConnection>, ManagerError> {
-        snapshot.server(server).map_err(|error| self.closed_or(error))
+    fn find<'s>(&self, snapshot: &'s Snapshot) -> Result<ResolvedTool<'s>, ManagerError>
+    where
+        'a: 's,
+    {
+        let found = match self.target {
+            CallTarget::PublicName(name) => snapshot.resolve(name),
+            CallTarget::OnServer { server, tool } => {
+                snapshot.server(server).map(|connection| ResolvedTool { connection, tool })
+            }
+        };
+        found.map_err(|error| self.manager.shared.closed_or(error))
     }
 
-    async fn call_text(
-        &self,
-        connection: &Arc<McpConnection>,
-        tool: &str,
-        arguments: &Value,
-    ) -> Result<McpToolResult, ManagerError> {
-        let arguments = Arguments::Value(arguments);
-        let call = Call { id: None, tool, arguments, options: None };
-        let raw = self.run(connection, &call).await?;
-        render_tool_result(&raw, connection.config.max_output_bytes)
-            .map_err(|source| undecodable(connection, tool, source))
-    }
-
-    /// Runs a call to its outcome.
-    async fn run(
-        &self,
-        connection: &McpConnection,
-        call: &Call<'_>,
-    ) -> Result<RawJson, ManagerError> {
-        if telemetry::is_enabled() || self.events.has_subscribers() {
-            // Boxed like everything that not every call needs, so that the future of a call stays small.
-            return Box::pin(self.run_with_telemetry(connection, call)).await;
+    /// Runs the call to its outcome, with telemetry if anyone wants it.
+    async fn deliver(&mut self, found: ResolvedTool<'_>) -> Result<RawJson, ManagerError> {
+        let config = &found.connection.config;
+        self.options.timeout.get_or_insert(config.timeout);
+        self.options.total_timeout.get_or_insert(config.max_timeout);
+        let shared = &*self.manager.shared;
+        if !telemetry::is_enabled() && !shared.events.has_subscribers() {
+            return self.attempt_and_retry(found).await;
         }
-        self.send(connection, call).await
+        Box::pin(async {
+            let span = telemetry::span(found.connection, found.tool);
+            // Before the await: if the caller drops the call, the guard's drop
+            // still emits `CallFinished`.
+            let guard = CallEventGuard::start(
+                shared,
+                found.connection,
+                self.id,
+                found.tool,
+                self.arguments(),
+            );
+            let outcome = self.attempt_and_retry(found).instrument(span.clone()).await;
+            telemetry::record_outcome(&span, &outcome);
+            if let Some(guard) = guard {
+                guard.finish(&outcome);
+            }
+            outcome
+        })
+        .await
     }
 
-    async fn run_with_telemetry(
-        &self,
-        connection: &McpConnection,
-        call: &Call<'_>,
-    ) -> Result<RawJson, ManagerError> {
-        let span = telemetry::span(connection, call.tool);
-        // Before the await: if the caller drops the call, the guard's drop
-        // still emits `CallFinished`.
-        let guard = CallEventGuard::start(self, connection, call.id, call.tool, call.arguments);
-        let outcome = self.send(connection, call).instrument(span.clone()).await;
-        telemetry::record_outcome(&span, &outcome);
-        if let Some(guard) = guard {
-            guard.finish(&outcome);
-        }
-        outcome
-    }
-
-    /// Sends a call, and retries it if the first attempt gives a reason to.
-    async fn send(
-        &self,
-        connection: &McpConnection,
-        call: &Call<'_>,
-    ) -> Result<RawJson, ManagerError> {
-        // The first attempt uses the snapshot that the caller resolved the name with, and
-        // needs no lookup.
-        match call.attempt(connection, None, 1).await {
+    /// Sends the call, and sends it again if the first attempt gives a reason to.
+    async fn attempt_and_retry(&self, found: ResolvedTool<'_>) -> Result<RawJson, ManagerError> {
+        // The first attempt uses the snapshot that the name was resolved with, and needs no lookup.
+        match self.attempt(found, None, 1).await {
             Ok(outcome) => outcome,
-            Err(reason) => Box::pin(self.retry(connection, call, reason)).await,
+            Err(reason) => Box::pin(self.retry(found, reason)).await,
         }
     }
 
     /// Waits for the server and sends the call again, until it has an outcome.
     async fn retry(
         &self,
-        connection: &McpConnection,
-        call: &Call<'_>,
+        found: ResolvedTool<'_>,
         mut reason: RetryReason,
     ) -> Result<RawJson, ManagerError> {
+        let shared = &*self.manager.shared;
         // The deadlines start once: retries do not extend them.
-        let wait = self.start_wait(connection);
+        let wait = shared.start_wait(found.connection);
         // Attempts that found no connection are not counted: the call was not sent.
         let mut n_sent = u32::from(reason.error.is_some());
         loop {
-            let ready = match self.wait_for_server(&connection.name, reason.avoid, wait).await {
+            let name = &found.connection.name;
+            let ready = match shared.wait_for_server(name, reason.avoid, wait).await {
                 Ok(ready) => ready,
                 // The error of the attempt says more than the fact that no second attempt is possible.
                 Err(error) => return Err(reason.error.unwrap_or(error)),
             };
-            match call.attempt(&ready, reason.avoid, n_sent + 1).await {
+            let ready = ResolvedTool { connection: &ready, tool: found.tool };
+            match self.attempt(ready, reason.avoid, n_sent + 1).await {
                 Ok(outcome) => return outcome,
                 Err(next) => {
                     // Keeps the last error of a sent attempt, which tells the caller whether the server may have acted.
@@ -322,60 +305,18 @@ impl Shared {
             }
         }
     }
-}
-
-fn undecodable(connection: &McpConnection, tool: &str, source: DecodeError) -> ManagerError {
-    let (server, tool) = (connection.name().to_owned(), tool.to_owned());
-    ManagerError::Undecodable { server, tool, source }
-}
-
-/// Whether an error means that the connection has ended, so that another one will follow. The HTTP transport fails
-/// single requests, and has retried them itself where that is possible.
-fn is_connection_lost(error: &CallError) -> bool {
-    let CallError::Transport(failure) = error else { return false };
-    matches!(
-        failure.error,
-        TransportError::Shutdown
-            | TransportError::ProcessExited(_)
-            | TransportError::StdinNotAvailable
-            | TransportError::StdoutNotAvailable
-    )
-}
-
-impl Call<'_> {
-    /// Checks that the tool is allowed, and exists as far as is known.
-    fn check(&self, connection: &McpConnection) -> Result<(), ManagerError> {
-        let tools = &connection.tools;
-        if tools.contains(self.tool) {
-            return Ok(());
-        }
-        if let Some(rule) = connection.denied_by(self.tool) {
-            let (server, tool) = (connection.name().to_owned(), self.tool.to_owned());
-            return Err(ManagerError::Denied { server, tool, rule });
-        }
-        // A cached list may be out of date; the list of a connection is not.
-        if connection.active.is_none() || tools.list().is_none() {
-            return Ok(());
-        }
-        Err(ManagerError::NoSuchTool {
-            tool: format!("{}.{}", connection.name(), self.tool),
-            suggestions: suggestions(
-                self.tool,
-                tools.allowed().map(|(_, tool)| tool.name.as_str()),
-            ),
-        })
-    }
 
     /// Sends the call, unless the server is not connected or its launch is the one to `avoid`.
     async fn attempt(
         &self,
-        connection: &McpConnection,
+        found: ResolvedTool<'_>,
         avoid: Option<Epoch>,
         number: u32,
     ) -> Result<Result<RawJson, ManagerError>, RetryReason> {
+        let ResolvedTool { connection, tool } = found;
         // On each attempt: a reconnected server may have another list, and the filter
         // may have changed.
-        if let Err(error) = self.check(connection) {
+        if let Err(error) = check_allowed(found) {
             return Ok(Err(error));
         }
         let not_avoided = connection.active.as_ref().filter(|active| avoid != Some(active.epoch));
@@ -387,30 +328,115 @@ impl Call<'_> {
         let Some(_in_flight) = active.in_flight.acquire() else {
             return Err(RetryReason { avoid, error: None });
         };
-        // Timeouts of the current config, which may be newer than the connection.
-        let mut options = self.options.cloned().unwrap_or_default();
-        options.timeout.get_or_insert(connection.config.timeout);
-        options.total_timeout.get_or_insert(connection.config.max_timeout);
-        match active.client.call_tool_with(self.tool, self.arguments, &options).await {
-            Ok(result) => Ok(Ok(result)),
-            Err(error) if self.is_final(connection, &error, number) => {
-                Ok(Err(self.failed(connection, error)))
-            }
-            Err(error) => Err(RetryReason { avoid, error: Some(self.failed(connection, error)) }),
+        let calling = active.client.call_tool_with(tool, self.arguments(), &self.options);
+        let error = match calling.await {
+            Ok(result) => return Ok(Ok(result)),
+            Err(error) => error,
+        };
+        let is_final = is_final(found, &error, number);
+        let (server, tool) = (connection.name().to_owned(), tool.to_owned());
+        let error = ManagerError::Call { server, tool, source: Box::new(error) };
+        if is_final { Ok(Err(error)) } else { Err(RetryReason { avoid, error: Some(error) }) }
+    }
+
+    fn arguments(&self) -> Arguments<'_> {
+        match &self.arguments {
+            CallArguments::Value(value) => Arguments::Value(value),
+            CallArguments::Raw(raw) => Arguments::Raw(raw),
         }
     }
+}
 
-    /// Whether an error is the outcome. Only a call that failed with its connection is worth a retry.
-    fn is_final(&self, connection: &McpConnection, error: &CallError, n_attempts: u32) -> bool {
-        let patterns = &connection.config.repeatable;
-        let is_repeatable = patterns.iter().any(|pattern| glob_matches(pattern, self.tool));
-        let repeatable = if is_repeatable { Repeatable::Yes } else { Repeatable::No };
-        !is_connection_lost(error) || !should_retry(error.delivery(), repeatable, n_attempts)
+/// Checks that the tool is allowed, and exists as far as is known.
+fn check_allowed(found: ResolvedTool<'_>) -> Result<(), ManagerError> {
+    let ResolvedTool { connection, tool } = found;
+    let tools = &connection.tools;
+    if tools.contains(tool) {
+        return Ok(());
+    }
+    if let Some(rule) = connection.denied_by(tool) {
+        let (server, tool) = (connection.name().to_owned(), tool.to_owned());
+        return Err(ManagerError::Denied { server, tool, rule });
+    }
+    // A cached list may be out of date; the list of a connection is not.
+    if connection.active.is_none() || tools.list().is_none() {
+        return Ok(());
+    }
+    let suggestions = suggestions(tool, tools.allowed().map(|(_, tool)| tool.name.as_str()));
+    let tool = format!("{}.{tool}", connection.name());
+    Err(ManagerError::NoSuchTool { tool, suggestions })
+}
+
+/// Whether an error is the outcome of its call. Only a call that failed with its connection is worth a retry: another
+/// connection will follow. The HTTP transport fails single requests, and has retried them itself where that is possible.
+fn is_final(found: ResolvedTool<'_>, error: &CallError, n_attempts: u32) -> bool {
+    let CallError::Transport(failure) = error else { return true };
+    let is_connection_lost = matches!(
+        failure.error,
+        TransportError::Shutdown
+            | TransportError::ProcessExited(_)
+            | TransportError::StdinNotAvailable
+            | TransportError::StdoutNotAvailable
+    );
+    let patterns = &found.connection.config.repeatable;
+    let is_repeatable = patterns.iter().any(|pattern| glob_matches(pattern, found.tool));
+    let repeatable = if is_repeatable { Repeatable::Yes } else { Repeatable::No };
+    !is_connection_lost || !should_retry(error.delivery(), repeatable, n_attempts)
+}
+
+/// Result of a tool call.
+#[derive(Debug, Clone)]
+pub struct ToolResult {
+    raw: RawJson,
+    text: String,
+    is_error: bool,
+}
+
+impl ToolResult {
+    fn new(raw: RawJson, max_output_bytes: usize) -> Result<Self, DecodeError> {
+        let McpToolResult { content, is_error } = render_tool_result(&raw, max_output_bytes)?;
+        Ok(Self { raw, text: content, is_error })
     }
 
-    fn failed(&self, connection: &McpConnection, source: CallError) -> ManagerError {
-        let (server, tool) = (connection.name().to_owned(), self.tool.to_owned());
-        ManagerError::Call { server, tool, source: Box::new(source) }
+    /// The text for an agent: joined, sanitized, and truncated to the server's `max_output_bytes`.
+    ///
+    /// Embedded text resources count as text. Images and other blocks become one line each, such as
+    /// `[image: image/png, 300 bytes]`; [`content`](Self::content) has them. A result with only structured content
+    /// becomes JSON text.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the tool ran and failed. The text says why.
+    pub fn is_error(&self) -> bool {
+        self.is_error
+    }
+
+    /// The content blocks: text, images, audio, resources. Nothing is sanitized or truncated.
+    ///
+    /// # Errors
+    ///
+    /// A block is malformed.
+    pub fn content(&self) -> Result<Vec<Content<'_>>, DecodeError> {
+        Ok(ToolCallResult::parse(self.raw.as_bytes())?.content)
+    }
+
+    /// The structured content as a type of yours. Without structured content, the text is read as JSON.
+    ///
+    /// # Errors
+    ///
+    /// The content does not have this shape.
+    pub fn structured<T: DeserializeOwned>(&self) -> Result<T, DecodeError> {
+        let result = ToolCallResult::parse(self.raw.as_bytes())?;
+        Ok(match &result.structured_content {
+            Some(structured) => serde_json::from_str(structured.get())?,
+            None => serde_json::from_str(&result.text())?,
+        })
+    }
+
+    /// The result as the server sent it.
+    pub fn raw(&self) -> &RawJson {
+        &self.raw
     }
 }
 
@@ -486,7 +512,7 @@ mod tests {
     async fn call_future_is_small() {
         let manager = McpManager::new(Vec::new());
         let arguments = Value::Null;
-        assert!(size_of_val(&manager.call("name", &arguments)) <= 1408);
+        assert!(size_of_val(&manager.call("name").args(&arguments).send()) <= 1408);
         assert!(size_of_val(&manager.call_tool("server", "tool", &arguments)) <= 1408);
     }
 

@@ -11,8 +11,8 @@
 //! let demo = McpServerConfig::stdio("demo", "demo-server", &[]);
 //! let manager = McpManager::new(vec![demo]);
 //! manager.connect_all().await?;
-//! let result = manager.call("demo_greet", &json!({"name": "World"})).await?;
-//! assert!(!result.is_error);
+//! let result = manager.call("demo_greet").args(json!({"name": "World"})).send().await?;
+//! assert!(!result.is_error());
 //! manager.close().await;
 //! # Ok(())
 //! # }
@@ -123,7 +123,7 @@ mod tool_filter;
 mod tool_names;
 
 pub use builder::ManagerBuilder;
-pub use call::{CallTarget, render_tool_result};
+pub use call::{CallArguments, CallTarget, ToolCall, ToolResult, render_tool_result};
 pub use config_watcher::{FileWatch, ParseServers};
 pub use connector::{Installation, PackageInstaller, PackageRequest, PreparedServer};
 pub use error::{Failure, FailureKind, ManagerError, error_chain};

@@ -335,7 +335,8 @@ impl LocalService {
         let not_sent = |error| ToolCallError { error, delivery: Delivery::NotSent };
         self.inner.wait_until_applied().await.map_err(not_sent)?;
         let ToolCall { number, tool, arguments, options } = call;
-        let called = self.inner.manager.call_with_id(number, tool, arguments, &options);
+        let called =
+            self.inner.manager.call(tool).args(arguments).options(options).id(number).send_raw();
         let raw = called.await.map_err(|error| ToolCallError {
             error: self.inner.redacted(ErrorDetail::from_manager_error(&error)),
             delivery: error.delivery(),

@@ -32,7 +32,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
         println!("{}", tool.name());
     }
 
-    match rack.call("demo_countdown", &json!({"from": 3})).await {
+    match rack.call("demo_countdown").args(json!({"from": 3})).send().await {
         Err(ManagerError::Denied { server, tool, rule }) => println!("{server}.{tool}: {rule}"),
         other => println!("not denied: {other:?}"),
     }

@@ -9,14 +9,14 @@ use std::error::Error;
 use std::sync::Arc;
 
 use serde_json::json;
+use toolrack::client::SamplingError;
 use toolrack::mcp::{
-    ElicitationCapability, Extra, FieldValue, FormContent, Role, RootsCapability,
-    SamplingCapability,
+    ClientCapabilities, Content, Elicitation, ElicitationCapability, ElicitationResult, Extra,
+    FieldValue, FormContent, Role, Root, RootsCapability, SamplingCapability, SamplingParams,
+    SamplingResult,
 };
-use toolrack::{
-    BoxFuture, ClientCapabilities, ClientHandler, Content, Elicitation, ElicitationResult,
-    McpServerConfig, Root, SamplingError, SamplingParams, SamplingResult, Toolrack,
-};
+use toolrack::transport::BoxFuture;
+use toolrack::{ClientHandler, McpServerConfig, Toolrack};
 
 /// Client handler. Servers get exactly the capabilities it returns.
 struct AutoHandler;
@@ -79,9 +79,9 @@ async fn run() -> Result<(), Box<dyn Error>> {
     let rack = Toolrack::builder().server(server).handler(Arc::new(AutoHandler)).open().await?;
 
     let request = json!({"message": "Who are you?"});
-    println!("{}", rack.call("curious.test_elicitation", &request).await?.content);
+    println!("{}", rack.call("curious.test_elicitation").args(&request).send().await?.text());
     let prompt = json!({"prompt": "The capital of France?"});
-    println!("{}", rack.call("curious.test_sampling", &prompt).await?.content);
+    println!("{}", rack.call("curious.test_sampling").args(&prompt).send().await?.text());
 
     rack.shutdown().await;
     Ok(())

@@ -8,8 +8,9 @@
 use std::error::Error;
 use std::sync::Arc;
 
-use serde_json::json;
-use toolrack::{Credentials, McpServerConfig, Secret, StaticBearer, Toolrack};
+use toolrack::auth::{Secret, StaticBearer};
+use toolrack::transport::Credentials;
+use toolrack::{McpServerConfig, Toolrack};
 
 // A program without child processes does not need `toolrack::init()`.
 #[tokio::main]
@@ -35,7 +36,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!("{}", tool.name());
     }
     if let Some(tool) = args.next() {
-        println!("{}", rack.call_tool("remote", &tool, &json!({})).await?.content);
+        println!("{}", rack.call(("remote", &tool)).send().await?.text());
     }
 
     rack.shutdown().await;

@@ -45,10 +45,10 @@ async fn run() -> Result<(), Box<dyn Error>> {
     // Calls run concurrently.
     let arguments = json!({"name": "both of you"});
     let (one, two) = tokio::join!(
-        rack.call("first_greet", &arguments),
-        rack.call_tool("second", "greet", &arguments)
+        rack.call("first_greet").args(&arguments).send(),
+        rack.call(("second", "greet")).args(&arguments).send()
     );
-    println!("{} {}", one?.content, two?.content);
+    println!("{} {}", one?.text(), two?.text());
 
     rack.shutdown().await;
     Ok(())

@@ -6,11 +6,10 @@
 #![expect(clippy::print_stdout, reason = "an example prints its results")]
 
 use std::error::Error;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use toolrack::{CallOptions, ManagerEvent, McpServerConfig, Progress, Toolrack};
+use toolrack::{ManagerEvent, McpServerConfig, Toolrack};
 
 fn main() -> Result<(), Box<dyn Error>> {
     // Must come first: this program runs again as the guardian of its server.
@@ -28,21 +27,20 @@ async fn run() -> Result<(), Box<dyn Error>> {
     let rack = Toolrack::builder().server(server).open().await?;
 
     // Each progress report restarts the timeout.
-    let report = |progress: &Progress| println!("progress: {}", progress.progress);
-    let options = CallOptions {
-        timeout: Some(Duration::from_secs(10)),
-        on_progress: Some(Arc::new(report)),
-        ..CallOptions::default()
-    };
-    let arguments = json!({"from": 3, "every_ms": 50});
-    let result = rack.call_full("demo_countdown", &arguments, &options).await?;
+    let result = rack
+        .call("demo_countdown")
+        .args(json!({"from": 3, "every_ms": 50}))
+        .timeout(Duration::from_secs(10))
+        .on_progress(|progress| println!("progress: {}", progress.progress))
+        .send()
+        .await?;
     println!("done: {}", result.text());
 
     // Dropping a call cancels it and notifies the server.
     let mut events = rack.events();
     let slow = json!({"from": 1000, "every_ms": 1000});
     let limit = Duration::from_millis(200);
-    if tokio::time::timeout(limit, rack.call("demo_countdown", &slow)).await.is_err() {
+    if tokio::time::timeout(limit, rack.call("demo_countdown").args(&slow).send()).await.is_err() {
         println!("gave up on the second call");
     }
     while let Some(event) = events.next().await {
@@ -53,7 +51,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
     }
 
     // The connection stays usable.
-    println!("{}", rack.call("demo_greet", &json!({"name": "again"})).await?.content);
+    println!("{}", rack.call("demo_greet").args(json!({"name": "again"})).send().await?.text());
     rack.shutdown().await;
     Ok(())
 }

@@ -36,8 +36,8 @@ async fn run() -> Result<(), Box<dyn Error>> {
         println!("{}: {}", tool.name(), tool.definition().description);
     }
 
-    let answer = rack.call("demo_greet", &json!({"name": "World"})).await?;
-    println!("{}", answer.content);
+    let answer = rack.call("demo_greet").args(json!({"name": "World"})).send().await?;
+    println!("{}", answer.text());
 
     // Stops the server and all its processes.
     rack.shutdown().await;

@@ -22,8 +22,8 @@
 //!     for tool in rack.tools().iter() {
 //!         println!("{}", tool.name());
 //!     }
-//!     let result = rack.call("filesystem_list_directory", &json!({"path": "."})).await?;
-//!     println!("{}", result.content);
+//!     let result = rack.call("filesystem_list_directory").args(json!({"path": "."})).send().await?;
+//!     println!("{}", result.text());
 //!     rack.shutdown().await;
 //!     Ok(())
 //! }
@@ -47,79 +47,48 @@
 //! headers = { Authorization = "Bearer ${SENTRY_TOKEN}" }
 //! ```
 //!
-//! [`Toolrack::builder`] adds servers from code. A failed server does not affect the others:
-//! [`Toolrack::servers`] has its error, and it is retried with backoff.
+//! # What to use
 //!
-//! A [`ClientHandler`] answers server requests for elicitation, sampling and roots:
+//! | you want | type |
+//! |---|---|
+//! | all servers of a config file, or from code | [`Toolrack`], [`Toolrack::builder`] |
+//! | to call a tool | [`Toolrack::call`], [`ToolCall`], [`ToolResult`] |
+//! | to answer elicitation, sampling and roots | [`ClientHandler`] |
+//! | one server, without a config | [`McpClient`] |
+//! | servers that people add, change and remove | [`McpService`], [`LocalService`] |
+//! | tools for an LLM API | [`to_openai`], [`to_anthropic`]; for `rig` agents the crate `toolrack-rig` |
 //!
-//! ```
-//! use toolrack::mcp::{
-//!     ClientCapabilities, Elicitation, ElicitationResult, ElicitationCapability, FormContent, LogMessage, Root,
-//!     RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
-//! };
-//! use toolrack::serde_json::value::RawValue;
-//! use toolrack::{BoxFuture, ClientHandler, JsonRpcError, RawServerRequest, SamplingError};
+//! A failed server does not affect the others: [`Toolrack::servers`] has its error, and it is retried with backoff.
+//! An error has a [kind](ManagerError::kind), says whether the server [may have acted](ManagerError::delivery), and has
+//! its cause as source; [`error_chain`] joins both in one line.
 //!
-//! struct Handler;
+//! # Servers as a service
 //!
-//! impl ClientHandler for Handler {
-//!     fn capabilities(&self) -> ClientCapabilities {
-//!         ClientCapabilities {
-//!             roots: Some(RootsCapability::default()),
-//!             sampling: Some(SamplingCapability::default()),
-//!             elicitation: Some(ElicitationCapability { form: true, url: true }),
-//!             ..ClientCapabilities::default()
-//!         }
-//!     }
+//! [`LocalService`] keeps servers in a config file, installs packages and stores secrets:
 //!
-//!     fn elicit<'a>(&'a self, server: &'a str, request: Elicitation) -> BoxFuture<'a, ElicitationResult> {
-//!         Box::pin(async move {
-//!             match request {
-//!                 Elicitation::Form(form) if form.message == "Go on?" => {
-//!                     ElicitationResult::Accept { content: Some(FormContent::default()) }
-//!                 }
-//!                 // The user must see the server and the URL.
-//!                 Elicitation::Url(page) => {
-//!                     println!("{server} asks to open {}", page.url);
-//!                     ElicitationResult::Decline
-//!                 }
-//!                 _ => ElicitationResult::Cancel,
-//!             }
-//!         })
-//!     }
+//! ```no_run
+//! # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
+//! use serde_json::json;
+//! use toolrack::service::{Home, ServiceOptions};
+//! use toolrack::{LocalService, McpService};
 //!
-//!     fn sample<'a>(
-//!         &'a self,
-//!         _server: &'a str,
-//!         params: SamplingParams,
-//!     ) -> BoxFuture<'a, Result<SamplingResult, SamplingError>> {
-//!         Box::pin(async move { Err(SamplingError::Failed(format!("no model for {} tokens", params.max_tokens))) })
-//!     }
-//!
-//!     fn roots<'a>(&'a self, _server: &'a str) -> BoxFuture<'a, Vec<Root>> {
-//!         Box::pin(async { Root::new("file:///work".into(), None).into_iter().collect() })
-//!     }
-//!
-//!     fn forward_request<'a>(
-//!         &'a self,
-//!         _server: &'a str,
-//!         _request: RawServerRequest<'a>,
-//!     ) -> Option<BoxFuture<'a, Result<Box<RawValue>, JsonRpcError>>> {
-//!         None
-//!     }
-//!
-//!     fn log(&self, message: &LogMessage) {
-//!         println!("{message:?}");
-//!     }
+//! let service = LocalService::open(Home::in_dir("/home/me/.toolrack"), ServiceOptions::default()).await?;
+//! for config in service.list() {
+//!     service.start(config.id).await?;
+//!     println!("{}: {:?}", config.name, service.status(config.id));
 //! }
+//! if let Some(id) = service.find_tool_provider("git_log") {
+//!     println!("{}", service.call_tool(id, "git_log", &json!({"repo_path": "."})).await?);
+//! }
+//! service.shutdown_all().await?;
+//! # Ok(())
+//! # }
 //! ```
-//!
-//! An error has its cause as source; [`error_chain`] joins both in one line.
 //!
 //! The examples of this crate are short and meant to be copied: `single_server`, `many_servers`, `deny_list`,
-//! `http_with_token`, `progress_and_cancel` and `handler`. For `rig` agents, see the crate `toolrack-rig`.
+//! `http_with_token`, `progress_and_cancel` and `handler`.
 //!
-//! The root exports the common types; each module below exports one layer completely.
+//! # Inside
 //!
 //! | module | contents |
 //! |---|---|
@@ -127,15 +96,12 @@
 //! | `builder` | [`ToolrackBuilder`], [`OpenError`] |
 //! | `config_source` | config file with the selection of servers; [`Environment`] for `${…}` values |
 //! | `llm_tools` | tool definitions for `OpenAI` and Anthropic |
-//! | [`auth`], [`client`], [`config`], [`http`], [`manager`], [`mcp`], [`stdio`], [`transport`] | the crates below |
-//!
-//! Start reading with `toolrack`, then `builder`.
-//!
-//! # Invariants
+//! | [`auth`], [`client`], [`config`], [`http`], [`manager`], [`mcp`], [`service`], [`stdio`], [`transport`] | the crates below |
 //!
 //! - This crate makes no decisions: it reads a file, sets up a manager and forwards calls.
 //! - Every type in a public signature is exported by this crate.
 //! - A config edit affects only the servers it changes.
+//! - docs/internal/public-api.txt lists every public item; `cargo xtask public-api` checks it.
 
 #![warn(missing_docs)]
 
@@ -147,99 +113,203 @@ mod toolrack;
 pub use builder::{OpenError, ToolrackBuilder};
 pub use config_source::Environment;
 pub use llm_tools::{to_anthropic, to_openai};
+/// JSON values of arguments and schemas.
+pub use serde_json;
 pub use toolrack::Toolrack;
+pub use toolrack_client::{ClientHandler, McpClient, McpToolDef, McpToolResult};
+pub use toolrack_config::McpServerConfig;
+pub use toolrack_manager::{
+    ConnectionState, FailureKind, ManagerError, ManagerEvent, ManagerEvents, McpConnection,
+    McpManager, ToolCall, ToolResult, ToolWithServer, error_chain,
+};
+pub use toolrack_service::{LocalService, McpService};
+pub use toolrack_stdio::init;
+
+// Modules, one per crate below.
 
 /// Authentication of HTTP servers: OAuth, tokens, token stores.
 pub mod auth {
-    pub use toolrack_auth::*;
+    pub use toolrack_auth::{
+        Audience, AuthSettings, AuthorizationResponse, Authorizer, Browser, ClientAuth,
+        FileTokenStore, Grant, IdTokenSource, IdentityProvider, LoginOutcome, LoginRequest,
+        LoginStatus, MemoryTokenStore, Network, PastedRedirect, PreRegisteredClient, PreparedLogin,
+        PrivateAddresses, RedactingTokenStore, Secret, SigningAlgorithm, StaticBearer, StoreError,
+        StoreLock, StoredCredentials, SystemBrowser, TokenStore, UrlOpener,
+    };
 }
 
 /// Client of one server: connecting, requests, and the handler of server requests.
+///
+/// A [`ClientHandler`] answers server requests for elicitation, sampling and roots:
+///
+/// ```
+/// use toolrack::mcp::{
+///     ClientCapabilities, Elicitation, ElicitationResult, ElicitationCapability, FormContent, LogMessage, Root,
+///     RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
+/// };
+/// use toolrack::serde_json::value::RawValue;
+/// use toolrack::client::{ClientHandler, RawServerRequest, SamplingError};
+/// use toolrack::transport::{BoxFuture, JsonRpcError};
+///
+/// struct Handler;
+///
+/// impl ClientHandler for Handler {
+///     fn capabilities(&self) -> ClientCapabilities {
+///         ClientCapabilities {
+///             roots: Some(RootsCapability::default()),
+///             sampling: Some(SamplingCapability::default()),
+///             elicitation: Some(ElicitationCapability { form: true, url: true }),
+///             ..ClientCapabilities::default()
+///         }
+///     }
+///
+///     fn elicit<'a>(&'a self, server: &'a str, request: Elicitation) -> BoxFuture<'a, ElicitationResult> {
+///         Box::pin(async move {
+///             match request {
+///                 Elicitation::Form(form) if form.message == "Go on?" => {
+///                     ElicitationResult::Accept { content: Some(FormContent::default()) }
+///                 }
+///                 // The user must see the server and the URL.
+///                 Elicitation::Url(page) => {
+///                     println!("{server} asks to open {}", page.url);
+///                     ElicitationResult::Decline
+///                 }
+///                 _ => ElicitationResult::Cancel,
+///             }
+///         })
+///     }
+///
+///     fn sample<'a>(
+///         &'a self,
+///         _server: &'a str,
+///         params: SamplingParams,
+///     ) -> BoxFuture<'a, Result<SamplingResult, SamplingError>> {
+///         Box::pin(async move { Err(SamplingError::Failed(format!("no model for {} tokens", params.max_tokens))) })
+///     }
+///
+///     fn roots<'a>(&'a self, _server: &'a str) -> BoxFuture<'a, Vec<Root>> {
+///         Box::pin(async { Root::new("file:///work".into(), None).into_iter().collect() })
+///     }
+///
+///     fn forward_request<'a>(
+///         &'a self,
+///         _server: &'a str,
+///         _request: RawServerRequest<'a>,
+///     ) -> Option<BoxFuture<'a, Result<Box<RawValue>, JsonRpcError>>> {
+///         None
+///     }
+///
+///     fn log(&self, message: &LogMessage) {
+///         println!("{message:?}");
+///     }
+/// }
+/// ```
 pub mod client {
-    pub use toolrack_client::*;
+    pub use toolrack_client::{
+        CallError, CallOptions, ClientBuilder, ClientHandler, ConnectError, ConnectStep, Connector,
+        DetectedVersion, EraChoice, Event, Events, ForwardedFor, HttpConnector, Limits, List,
+        ListChanges, MCP_REQUEST_TIMEOUT_SECS, McpClient, McpToolDef, McpToolResult, NotMcp,
+        OnConnectStep, OnProgress, RawServerRequest, SamplingError, StdioConnector, Timeouts,
+        Truncated, launcher_name, parse_tool_result, parse_tools_list,
+    };
 }
 
-/// Config files: parsing, validation, diff.
+/// Config files: parsing, validation, interpolation, diff.
 pub mod config {
-    pub use toolrack_config::*;
+    pub use toolrack_config::{
+        Agent, ConfigDiff, ConfigFile, Detection, Diagnostic, DiagnosticKind, Dialect, EnvValue,
+        Fingerprint, Lookup, McpServerConfig, McpTransport, Package, PackageKind, Parsed, Pin,
+        Position, Resolved, ResolvedTransport, Sandbox, ServerEntry, Settings, Severity,
+        SourceLocation, StartMode, ToolNaming, VariableSource, detect, did_you_mean, diff,
+        fingerprint, interpolate, join, json_schema, key_reference, parse_duration, read, read_as,
+        similar_names, suggest, without_secrets,
+    };
 }
 
 /// HTTP transport.
 pub mod http {
-    pub use toolrack_http::*;
+    pub use toolrack_http::{
+        HttpOptions, HttpServerDef, HttpTransport, ProxySettings, UnixClient, UnixResponse,
+    };
 }
 
-/// Transports and JSON-RPC: messages, errors, close reasons.
-pub mod transport {
-    pub use toolrack_transport::*;
-}
-
-/// The manager of all servers behind a [`Toolrack`].
+/// Manager of all servers behind a [`Toolrack`].
 pub mod manager {
-    pub use toolrack_manager::*;
+    pub use toolrack_manager::{
+        CallArguments, CallOutcome, CallTarget, ClientGuard, ConnectPhase, ConnectionState,
+        CredentialsProvider, Failure, FailureKind, FileWatch, FilterRule, Installation,
+        ManagerBuilder, ManagerError, ManagerEvent, ManagerEvents, McpConnection, McpManager,
+        PackageInstaller, PackageRequest, ParseServers, PreparedServer, ToolCall, ToolResult,
+        ToolWithServer, error_chain, render_tool_result,
+    };
 }
 
 /// Protocol types: tools, results, resources, prompts, elicitation, capabilities.
 pub mod mcp {
-    pub use toolrack_mcp::*;
+    pub use toolrack_mcp::{
+        Arguments, CacheHint, CacheScope, CallToolParams, CancelTaskParams, Cancelled, Choice,
+        ClientCapabilities, ClientCapabilitiesWire, CompleteParams, CompleteResult, Completion,
+        CompletionArgument, CompletionContext, CompletionRef, Content, DecodeError, DiscoverParams,
+        DiscoverResult, Elicitation, ElicitationCapability, ElicitationComplete, ElicitationResult,
+        EmptyResult, Era, ErrorCode, ErrorData, Extra, Field, FieldError, FieldErrorKind,
+        FieldKind, FieldValue, FormContent, FormElicitation, FormSchema, GetPromptParams,
+        GetPromptResult, GetTaskParams, GetTaskReportParams, Implementation, ImplementationWire,
+        IncludeContext, InitializeParams, InitializeResult, Initialized, InputRequest,
+        InputRequired, InputResponse, InputResponses, ListCapability, ListEntry, ListKind,
+        ListPage, ListPromptsParams, ListResourceTemplatesParams, ListResourcesParams,
+        ListToolsParams, ListenParams, LogLevel, LogMessage, MetaKey, Method, MethodKind,
+        MissingCapability, ModelHint, ModelPreferences, Notification, ParamHeaders,
+        ParamHeadersError, PingParams, Progress, ProgressToken, Prompt, PromptArgument,
+        PromptMessage, ReadResourceParams, ReadResourceResult, Request, RequestMeta, RequestResult,
+        Resource, ResourceBody, ResourceContents, ResourceTemplate, ResourceUpdated,
+        ResourcesCapability, ResultType, Revision, Role, Root, RootError, RootsCapability,
+        RootsListChanged, RootsResult, SamplingCapability, SamplingError, SamplingMessage,
+        SamplingParams, SamplingResult, Sender, ServerCapabilities, ServerNotification,
+        SetLevelParams, SingleText, SkippedEntry, StringFormat, SubscribeParams,
+        SubscriptionAcknowledged, SubscriptionFilter, TASKS_EXTENSION, Task, TaskParams,
+        TaskReport, TaskResultParams, TaskStatus, TasksCapability, Tool, ToolAnnotations,
+        ToolCallResult, ToolChoice, ToolChoiceMode, UnsubscribeParams, UnsupportedVersion,
+        UpdateTaskParams, UrlElicitation, check_sampling, is_object_schema, related_task,
+        strict_schema, subscription_id,
+    };
+}
+
+/// Configured servers as a service: add, change, remove, start and stop them, with packages, secrets and logs.
+pub mod service {
+    pub use toolrack_service::{
+        Autostart, ConfigScope, ConfigStore, Document, ETag, Enabled, Entry, EnvVarConfig,
+        ErrorCode, ErrorDetail, Home, Installer, InvalidETag, LocalService, LogKind, LogLine,
+        LogStore, McpConfig, McpPackage, McpPackageType, McpService, McpSource, McpStatus,
+        McpTransport, Secret, SecretStore, SecretVersion, ServiceError, ServiceOptions,
+        SharedLookup, StatusDetail, StoredConfig, ToolCall, ToolCallError, WatchConfig, validate,
+    };
 }
 
 /// Stdio transport: server processes and their guardian.
 pub mod stdio {
-    pub use toolrack_stdio::*;
+    pub use toolrack_stdio::{
+        CleanupCommand, CommandOutput, EnvInheritance, Guardian, Incoming, McpServerDef,
+        RunOptions, ShutdownTimeouts, StdioClientTransport, StdioOptions, StdioTransport,
+        find_program, init, is_orphaned, kill_orphans, new_process_tag, run_command,
+    };
 }
 
-/// JSON values of arguments and schemas.
-pub use serde_json;
-/// URL type of [`Authorizer`].
-pub use url::Url;
+/// Transports and JSON-RPC: messages, errors, close reasons.
+pub mod transport {
+    pub use toolrack_transport::{
+        AuthChallenge, AuthError, Authorization, Backoff, BoxFuture, CANCELLED, CachedCredential,
+        CancelledParams, CloseReason, Credentials, Deadline, Delivery, ExitStatus, InMemoryPeer,
+        InMemoryTransport, IncomingHandler, JsonRpcError, JsonRpcNotification, JsonRpcRequest,
+        JsonRpcResponse, Message, MessageError, MessageRouter, NoParams, OnCancel, OutgoingRequest,
+        Params, PendingRequests, PendingResponse, ProcessExit, ProtocolMode, RawJson, Redactor,
+        RequestError, RequestId, RequestTimeout, Routed, SpawnError, Transport, TransportCounters,
+        TransportError, TransportKind, TransportStats, TruncatedMessage, await_response,
+        deadline_after, exit_cause, in_memory_pair, is_invisible, sanitize_line, sanitize_text,
+        split_batch, write_notification, write_request, write_response, write_string,
+    };
+}
 
-// Authentication.
-pub use toolrack_auth::{
-    AuthSettings, Authorizer, Browser, FileTokenStore, MemoryTokenStore, PastedRedirect, Secret,
-    StaticBearer, SystemBrowser, TokenStore,
-};
-pub use toolrack_transport::{
-    AuthChallenge, AuthError, Authorization, BoxFuture, CachedCredential, Credentials,
-};
-
-// One server.
-pub use toolrack_client::{
-    CallError, CallOptions, ClientBuilder, ClientHandler, ConnectError, ConnectStep, Connector,
-    DetectedVersion, EraChoice, Event, Events, HttpConnector, Limits, List, ListChanges, McpClient,
-    McpToolDef, McpToolResult, OnConnectStep, OnProgress, RawServerRequest, SamplingError,
-    StdioConnector, Timeouts,
-};
-pub use toolrack_http::{HttpOptions, HttpServerDef, ProxySettings};
-pub use toolrack_stdio::{
-    CleanupCommand, EnvInheritance, Guardian, McpServerDef, ShutdownTimeouts, StdioOptions, init,
-    kill_orphans,
-};
-pub use toolrack_transport::{
-    CloseReason, Delivery, ExitStatus, ProcessExit, Redactor, RequestError, SpawnError,
-    TransportError, TransportStats,
-};
-
-// Many servers.
-pub use toolrack_config::{
-    ConfigDiff, Diagnostic, DiagnosticKind, EnvValue, Lookup, McpServerConfig, McpTransport,
-    Package, PackageKind, Pin, Position, Sandbox, Severity, SourceLocation, StartMode, ToolNaming,
-    VariableSource,
-};
-pub use toolrack_manager::{
-    CallOutcome, CallTarget, ClientGuard, ConnectPhase, ConnectionState, CredentialsProvider,
-    Failure, FailureKind, FilterRule, ManagerBuilder, ManagerError, ManagerEvent, ManagerEvents,
-    McpConnection, McpManager, ToolWithServer, error_chain,
-};
-
-// Protocol types.
-pub use toolrack_mcp::{
-    ClientCapabilities, Content, DecodeError, Elicitation, ElicitationResult, GetPromptResult,
-    Implementation, LogLevel, LogMessage, Progress, Prompt, ReadResourceResult, Resource,
-    ResourceContents, ResourceTemplate, Root, SamplingParams, SamplingResult, ServerCapabilities,
-    Tool, ToolAnnotations, ToolCallResult,
-};
-pub use toolrack_transport::{JsonRpcError, RawJson};
+// End of modules.
 
 /// Compiles the examples of the README.
 #[cfg(doctest)]

@@ -5,15 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use serde_json::Value;
-use serde_json::value::RawValue;
-use toolrack_client::{CallOptions, McpToolResult};
 use toolrack_config::Diagnostic;
 use toolrack_manager::{
-    FileWatch, ManagerError, ManagerEvents, McpConnection, McpManager, ToolWithServer,
+    CallTarget, FileWatch, ManagerError, ManagerEvents, McpConnection, McpManager, ToolCall,
+    ToolWithServer,
 };
-use toolrack_mcp::ToolCallResult;
-use toolrack_transport::RawJson;
 
 use crate::builder::{OpenError, ToolrackBuilder};
 
@@ -103,57 +99,28 @@ impl Toolrack {
         self.manager.find_tool(name)
     }
 
-    /// Calls a tool by its public name, or as `server.tool` or `server/tool`, and returns its text: joined, sanitized,
-    /// and truncated at the server's `max_output_bytes`.
+    /// A call of a tool, by its public name, as `server.tool` or `server/tool`, or by a pair of a server and the
+    /// server's own name for the tool. [`send`](ToolCall::send) runs it.
     ///
-    /// Embedded text resources count as text. Images and other blocks become one line each, such as
-    /// `[image: image/png, 300 bytes]`; [`call_full`](Self::call_full) returns them. A result with only structured
-    /// content becomes JSON text.
+    /// ```no_run
+    /// # async fn demo(rack: &toolrack::Toolrack) -> Result<(), toolrack::ManagerError> {
+    /// use std::time::Duration;
     ///
-    /// # Cancel safety
-    /// Dropping the future cancels the call and notifies the server.
-    pub async fn call(&self, name: &str, arguments: &Value) -> Result<McpToolResult, ManagerError> {
-        self.manager.call(name, arguments).await
-    }
-
-    /// Like [`call`](Self::call), by server and the server's own tool name.
+    /// use serde_json::json;
     ///
-    /// # Cancel safety
-    /// Dropping the future cancels the call and notifies the server.
-    pub async fn call_tool(
-        &self,
-        server: &str,
-        tool: &str,
-        arguments: &Value,
-    ) -> Result<McpToolResult, ManagerError> {
-        self.manager.call_tool(server, tool, arguments).await
-    }
-
-    /// Calls a tool with options and returns the decoded result: images, resources, structured content. Nothing is
-    /// sanitized or truncated.
-    ///
-    /// # Cancel safety
-    /// Dropping the future cancels the call and notifies the server.
-    pub async fn call_full(
-        &self,
-        name: &str,
-        arguments: &Value,
-        options: &CallOptions,
-    ) -> Result<ToolCallResult<'static>, ManagerError> {
-        self.manager.call_full(name, arguments, options).await
-    }
-
-    /// Calls a tool with options and returns the result as raw JSON.
-    ///
-    /// # Cancel safety
-    /// Dropping the future cancels the call and notifies the server.
-    pub async fn call_raw(
-        &self,
-        name: &str,
-        arguments: &RawValue,
-        options: &CallOptions,
-    ) -> Result<RawJson, ManagerError> {
-        self.manager.call_raw(name, arguments, options).await
+    /// let result = rack
+    ///     .call("github_search_issues")
+    ///     .args(json!({"query": "is:open"}))
+    ///     .timeout(Duration::from_secs(30))
+    ///     .on_progress(|progress| eprintln!("{}", progress.progress))
+    ///     .send()
+    ///     .await?;
+    /// println!("{}", result.text());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn call<'a>(&'a self, tool: impl Into<CallTarget<'a>>) -> ToolCall<'a> {
+        self.manager.call(tool)
     }
 
     /// Subscribes to events: server states, tools, calls, config changes. Ends on shutdown.

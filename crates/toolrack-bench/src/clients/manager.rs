@@ -118,7 +118,13 @@ impl BenchClient for ManagerClient {
 impl BenchClient for ManagerClientRaw {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
         let options = CallOptions::default();
-        let result = self.0.call_tool_raw(FIRST, call.tool, &call.raw_arguments, &options).await?;
+        let result = self
+            .0
+            .call((FIRST, call.tool))
+            .args(&*call.raw_arguments)
+            .options(options)
+            .send_raw()
+            .await?;
         text_bytes(result.as_bytes()).context("unexpected result")
     }
 

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use serde_json::json;
-use toolrack_client::CallOptions;
 use toolrack_manager::{CallOutcome, ManagerError, ManagerEvent, McpManager};
 use toolrack_testkit::{Journal, Marker};
 use toolrack_transport::Delivery;
@@ -28,15 +27,15 @@ async fn tool_is_callable_by_every_notation() {
     let manager = connected_manager(&[], &marker).await;
     let text = json!({"text": "hello"});
     for name in ["one_echo", "one.echo", "one/echo", "mcp__one__echo"] {
-        let result = manager.call(name, &text).await.unwrap();
-        assert_eq!((result.content.as_str(), result.is_error), ("hello", false), "{name}");
+        let result = manager.call(name).args(&text).send().await.unwrap();
+        assert_eq!((result.text(), result.is_error()), ("hello", false), "{name}");
     }
     assert_eq!(manager.call_tool("one", "echo", &text).await.unwrap().content, "hello");
     assert_eq!(&**manager.find_tool("echo").unwrap().server(), "one");
     let raw = serde_json::value::to_raw_value(&text).unwrap();
-    let raw = manager.call_raw("one_echo", &raw, &CallOptions::default()).await.unwrap();
+    let raw = manager.call("one_echo").args(&raw).send_raw().await.unwrap();
     assert!(String::from_utf8_lossy(raw.as_bytes()).contains("\"hello\""));
-    assert!(manager.call("one_fail", &json!({})).await.unwrap().is_error);
+    assert!(manager.call("one_fail").send().await.unwrap().is_error());
     close(manager, &marker).await;
 }
 
@@ -54,7 +53,7 @@ async fn rejected_calls_say_why() {
     });
     assert_eq!(warning.await, "pattern `nothing_*` matches no tool of server `one`");
     assert!(!tools(&manager).contains(&"one_pid".to_owned()));
-    let error_of = async |name: &str| manager.call(name, &json!({})).await.unwrap_err().to_string();
+    let error_of = async |name: &str| manager.call(name).send().await.unwrap_err().to_string();
     let denied = "tool `pid` of server `one` is denied: it matches `deny = \"p*d\"`";
     assert_eq!(error_of("one_pid").await, denied);
     assert_eq!(error_of("one.pid").await, denied);
@@ -71,7 +70,7 @@ async fn rejected_calls_say_why() {
         "tool `echo` of server `one` is denied: it matches `echo`, denied at runtime"
     );
     manager.set_denied_tools("one", &[]).await.unwrap();
-    assert!(manager.call("one_echo", &json!({"text": "x"})).await.is_ok());
+    assert!(manager.call("one_echo").args(json!({"text": "x"})).send().await.is_ok());
     manager.disconnect("one").await.unwrap();
     assert_eq!(error_of("one.echo").await, "server `one` is not connected (disconnected)");
     assert_eq!(manager.all_tools().len(), 0);
@@ -86,10 +85,10 @@ async fn long_output_is_truncated_and_raw_result_is_not() {
     let manager = builder().build(vec![config]);
     manager.connect_all().await.unwrap();
     let text = json!({"text": "12345678\u{1b}[1mü and more"});
-    let result = manager.call("one_echo", &text).await.unwrap();
-    assert!(result.content.starts_with("12345678\n[… truncated: "), "{}", result.content);
+    let result = manager.call("one_echo").args(&text).send().await.unwrap();
+    assert!(result.text().starts_with("12345678\n[… truncated: "), "{}", result.text());
     let raw = serde_json::value::to_raw_value(&text).unwrap();
-    let raw = manager.call_raw("one_echo", &raw, &CallOptions::default()).await.unwrap();
+    let raw = manager.call("one_echo").args(&raw).send_raw().await.unwrap();
     assert!(String::from_utf8_lossy(raw.as_bytes()).contains("and more"));
     close(manager, &marker).await;
 }
@@ -101,7 +100,7 @@ async fn call_waits_for_a_crashed_server_to_restart() {
     let manager = connected_manager(&["--plan", "call:3=exit(1)"], &marker).await;
     let first = pid(&manager, "one").await;
     assert_eq!(pid(&manager, "one").await, first);
-    let lost = manager.call("one_echo", &json!({"text": "x"})).await.unwrap_err();
+    let lost = manager.call("one_echo").args(json!({"text": "x"})).send().await.unwrap_err();
     assert_eq!(lost.delivery(), Delivery::Unknown);
     assert!(lost.hint().unwrap().contains("may have run it"), "{:?}", lost.hint());
     assert_ne!(pid(&manager, "one").await, first);
@@ -122,7 +121,7 @@ async fn lost_call_is_retried_only_if_repeatable() {
         let manager = builder().build(vec![config]);
         manager.connect_all().await.unwrap();
         let text = json!({"text": "x"});
-        let call = manager.call("one_echo", &text);
+        let call = manager.call("one_echo").args(&text).send();
         let error = tokio::time::timeout(LONG, call).await.unwrap().unwrap_err();
         assert!(
             matches!(error, ManagerError::Call { .. } | ManagerError::NotConnected { .. }),
@@ -139,7 +138,7 @@ async fn call_events_have_sizes_and_outcomes_and_no_arguments() {
     let marker = Marker::new();
     let manager = connected_manager(&[], &marker).await;
     let mut events = manager.subscribe();
-    manager.call("one_echo", &json!({"text": "s3cret"})).await.unwrap();
+    manager.call("one_echo").args(json!({"text": "s3cret"})).send().await.unwrap();
     let seen = next(&mut events, |event| match event {
         ManagerEvent::CallFinished { outcome, delivery, argument_bytes, result_bytes, .. } => {
             Some((outcome, delivery, argument_bytes, result_bytes > 20))
@@ -150,9 +149,9 @@ async fn call_events_have_sizes_and_outcomes_and_no_arguments() {
         }
     });
     assert_eq!(seen.await, (CallOutcome::Done, Delivery::Answered, 17, true));
-    manager.call("one_fail", &json!({})).await.unwrap();
+    manager.call("one_fail").send().await.unwrap();
     let long = json!({"ms": 60_000});
-    let call = manager.call("one_sleep", &long);
+    let call = manager.call("one_sleep").args(&long).send();
     assert!(tokio::time::timeout(Duration::from_millis(50), call).await.is_err());
     let mut outcome = async || {
         let finished = |event| match event {

@@ -62,8 +62,9 @@ async fn http_and_stdio_servers_work_side_by_side() {
     manager.connect_all().await.unwrap();
     for name in ["remote", "local"] {
         eventually(name, || manager.server(name).unwrap().is_connected()).await;
-        let result = manager.call(&format!("{name}_echo"), &json!({"text": name})).await.unwrap();
-        assert_eq!(result.content, name);
+        let result =
+            manager.call(&format!("{name}_echo")).args(json!({"text": name})).send().await.unwrap();
+        assert_eq!(result.text(), name);
     }
     let failed = state(&manager, "gone");
     assert!(matches!(failed, ConnectionState::Failed(_)), "{failed}");

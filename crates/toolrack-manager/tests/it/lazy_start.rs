@@ -48,12 +48,12 @@ async fn tools_without_list_changed_are_found() {
     let marker = Marker::new();
     let manager = builder().build(vec![scripted("one", &marker, &["--silent-changes"])]);
     manager.connect_all().await.unwrap();
-    manager.call("one_mutate_tools", &json!({"add": "late"})).await.unwrap();
+    manager.call("one_mutate_tools").args(json!({"add": "late"})).send().await.unwrap();
     // A call finds the new tool, and it is listed afterwards.
-    let called = manager.call("one_late", &json!({})).await.unwrap();
-    assert_eq!(called.content, "late");
+    let called = manager.call("one_late").send().await.unwrap();
+    assert_eq!(called.text(), "late");
     assert!(tools(&manager).contains(&"one_late".to_owned()));
-    manager.call("one_mutate_tools", &json!({"add": "later"})).await.unwrap();
+    manager.call("one_mutate_tools").args(json!({"add": "later"})).send().await.unwrap();
     assert!(!tools(&manager).contains(&"one_later".to_owned()), "no refresh was requested yet");
     eventually_async(
         Duration::from_secs(10),
@@ -85,8 +85,8 @@ async fn idle_server_is_stopped_and_busy_one_is_not() {
     manager.connect_all().await.unwrap();
     let before = pid(&manager, "one").await;
     // A call that takes longer than the idle timeout is not interrupted.
-    let slept = manager.call("one_sleep", &json!({"ms": 900})).await.unwrap();
-    assert_eq!(slept.content, "slept 900 ms");
+    let slept = manager.call("one_sleep").args(json!({"ms": 900})).send().await.unwrap();
+    assert_eq!(slept.text(), "slept 900 ms");
     assert_eq!(pid(&manager, "one").await, before);
     eventually("the server is stopped", || state(&manager, "one") == ConnectionState::Disconnected)
         .await;

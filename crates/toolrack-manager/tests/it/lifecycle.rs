@@ -85,7 +85,8 @@ async fn variables_are_resolved_for_each_connection() {
         // The server may have been retried meanwhile.
         let connected = manager.reconnect("one").await.unwrap();
         assert!(connected.is_connected(), "{}", connected.state());
-        let env = manager.call("one_env", &json!({})).await.unwrap().content;
+        let result = manager.call("one_env").send().await.unwrap();
+        let env = result.text();
         let number = count.load(Ordering::Relaxed) - 1;
         assert!(number >= expected && env.contains(&format!("value-{number}")), "{env}");
     }
@@ -142,7 +143,7 @@ async fn stopped_server_is_not_started_by_calls_or_retries() {
     let marker = Marker::new();
     let manager = builder().build(vec![scripted("one", &marker, &["--plan", "call:1=exit(1)"])]);
     manager.connect_all().await.unwrap();
-    manager.call("one_echo", &json!({"text": "x"})).await.unwrap_err();
+    manager.call("one_echo").args(json!({"text": "x"})).send().await.unwrap_err();
     manager.disconnect("one").await.unwrap();
     let error = manager.call_tool("one", "echo", &json!({"text": "x"})).await.unwrap_err();
     assert_eq!(error.to_string(), "server `one` is not connected (disconnected)");
@@ -194,7 +195,7 @@ async fn events_report_states_tools_and_stderr() {
     assert_eq!(seen.last().map(String::as_str), Some("one connected"));
 
     let mutate = json!({"add": "fresh"});
-    manager.call("one_mutate_tools", &mutate).await.unwrap();
+    manager.call("one_mutate_tools").args(&mutate).send().await.unwrap();
     let changed = next(&mut events, |event| match event {
         ManagerEvent::ToolsChanged { added, removed, .. } => Some((added.len(), removed.len())),
         _ => None,

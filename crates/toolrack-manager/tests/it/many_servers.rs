@@ -46,7 +46,10 @@ async fn eighty_servers_connect_beside_twenty_broken_ones() {
     assert_eq!(n_tools % 80, 0);
     for server in manager.servers().iter().filter(|server| server.is_connected()) {
         let name = format!("{}_echo", server.name());
-        assert_eq!(manager.call(&name, &json!({"text": "x"})).await.unwrap().content, "x");
+        assert_eq!(
+            manager.call(&name).args(json!({"text": "x"})).send().await.unwrap().text(),
+            "x"
+        );
     }
     let files = || std::fs::read_dir(dir.path()).unwrap().count();
     eventually("the cache is written", || files() >= 1).await;
@@ -66,8 +69,8 @@ async fn p99(manager: &McpManager) -> Duration {
     let mut times = Vec::new();
     for _ in 0..300 {
         let began = Instant::now();
-        let result = manager.call("good_echo", &json!({"text": "x"})).await.unwrap();
-        assert_eq!(result.content, "x");
+        let result = manager.call("good_echo").args(json!({"text": "x"})).send().await.unwrap();
+        assert_eq!(result.text(), "x");
         times.push(began.elapsed());
     }
     times.sort_unstable();
@@ -87,8 +90,8 @@ async fn flooding_server_does_not_fail_the_others() {
     let big = json!({"text": "x".repeat(1 << 20)});
     let text = json!({"text": "x"});
     let beside_flood = tokio::select! {
-        _ = manager.call("flood_echo", &text) => panic!("the flooding server responded"),
-        _ = manager.call("stalled_echo", &big) => panic!("the server that does not read responded"),
+        _ = manager.call("flood_echo").args(&text).send() => panic!("the flooding server responded"),
+        _ = manager.call("stalled_echo").args(&big).send() => panic!("the server that does not read responded"),
         beside_flood = p99(&manager) => beside_flood,
     };
     eprintln!("p99 of calls: {alone:?} alone, {beside_flood:?} beside a flood");

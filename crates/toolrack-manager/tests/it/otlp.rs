@@ -118,10 +118,10 @@ async fn otlp_collector_receives_one_span_per_call() {
     let subscriber = tracing_subscriber::registry().with(layer);
     let manager = builder().build(vec![scripted("one", &marker, &[])]);
     manager.connect_all().await.unwrap();
-    manager.call("one_echo", &json!({"text": "before"})).await.unwrap();
+    manager.call("one_echo").args(json!({"text": "before"})).send().await.unwrap();
     let work = async {
-        manager.call("one_echo", &json!({"text": "s3cret-argument"})).await.unwrap();
-        manager.call("one_fail", &json!({})).await.unwrap();
+        manager.call("one_echo").args(json!({"text": "s3cret-argument"})).send().await.unwrap();
+        manager.call("one_fail").send().await.unwrap();
     };
     with_subscriber(subscriber, work).await;
     manager.close().await;

@@ -80,8 +80,9 @@ async fn config_file_of_real_servers_is_watched() {
     for name in ["filesystem_read_text_file", "memory_search_nodes", "everything_echo"] {
         assert!(listed.iter().any(|tool| tool == name), "{name} in {listed:?}");
     }
-    let sum = manager.call("everything.get-sum", &json!({"a": 19, "b": 23})).await.unwrap();
-    assert!(sum.content.contains("42"), "{}", sum.content);
+    let sum =
+        manager.call("everything.get-sum").args(json!({"a": 19, "b": 23})).send().await.unwrap();
+    assert!(sum.text().contains("42"), "{}", sum.text());
     let before: Vec<BTreeSet<u32>> = markers.iter().map(pids).collect();
     assert!(before[..3].iter().all(|pids| !pids.is_empty()));
 

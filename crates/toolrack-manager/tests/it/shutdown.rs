@@ -52,7 +52,7 @@ async fn closed_manager_rejects_calls() {
     let mut events = manager.subscribe();
     manager.close().await;
     for name in ["a_echo", "a.echo", "nothing_like_it"] {
-        let refused = manager.call(name, &json!({"text": "x"})).await.unwrap_err();
+        let refused = manager.call(name).args(json!({"text": "x"})).send().await.unwrap_err();
         assert!(matches!(refused, ManagerError::Closed), "{name}: {refused}");
     }
     let refused = manager.call_tool("unknown", "echo", &json!({})).await.unwrap_err();

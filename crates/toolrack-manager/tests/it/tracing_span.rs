@@ -60,10 +60,10 @@ async fn call_span_has_name_and_attributes_and_no_arguments() {
     let subscriber = tracing_subscriber::registry().with(layer.clone());
     let manager = builder().build(vec![scripted("one", &marker, &[])]);
     manager.connect_all().await.unwrap();
-    manager.call("one_echo", &json!({"text": "before"})).await.unwrap();
+    manager.call("one_echo").args(json!({"text": "before"})).send().await.unwrap();
     let work = async {
-        manager.call("one_echo", &json!({"text": "s3cret-argument"})).await.unwrap();
-        manager.call("one_fail", &json!({})).await.unwrap();
+        manager.call("one_echo").args(json!({"text": "s3cret-argument"})).send().await.unwrap();
+        manager.call("one_fail").send().await.unwrap();
         manager.call_tool("one", "add", &json!({"a": "not a number"})).await.unwrap_err();
     };
     with_subscriber(subscriber, work).await;

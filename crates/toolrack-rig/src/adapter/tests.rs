@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use serde_json::json;
-use toolrack_transport::JsonRpcError;
-use toolrack_transport::RequestError;
+use toolrack_client::CallError;
+use toolrack_manager::ConnectionState;
+use toolrack_transport::{JsonRpcError, RequestError, TransportError};
 
 use super::*;
 

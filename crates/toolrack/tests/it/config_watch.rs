@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use serde_json::json;
 use toolrack::{ManagerEvent, Toolrack};
 use toolrack_testkit::Marker;
 
 use crate::fixture::{builder, connected, entry, eventually, next, scripted, tools, write_file};
 
 async fn pid(rack: &Toolrack, server: &str) -> String {
-    rack.call_tool(server, "pid", &json!({})).await.unwrap().content
+    rack.call((server, "pid")).send().await.unwrap().text().to_owned()
 }
 
 #[tokio::test]

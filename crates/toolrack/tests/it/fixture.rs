@@ -5,10 +5,9 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use toolrack::{
-    EnvValue, Guardian, ManagerEvent, ManagerEvents, McpServerConfig, McpTransport, Toolrack,
-    ToolrackBuilder,
-};
+use toolrack::config::{EnvValue, McpTransport};
+use toolrack::stdio::Guardian;
+use toolrack::{ManagerEvent, ManagerEvents, McpServerConfig, Toolrack, ToolrackBuilder};
 use toolrack_testkit::{Marker, eventually_async, program};
 
 /// Long enough for a busy machine, short enough for a test.

@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use tokio::time::Instant;
-use toolrack::{
-    CallOptions, ConnectionState, EnvValue, ManagerError, McpServerConfig, McpTransport, OpenError,
-    Toolrack, VariableSource,
-};
+use toolrack::config::{EnvValue, McpTransport, VariableSource};
+use toolrack::{ConnectionState, ManagerError, McpServerConfig, OpenError, Toolrack};
 use toolrack_testkit::Marker;
 
 use crate::fixture::{LONG, builder, connected, entry, eventually, scripted, tools, write_file};
@@ -89,17 +87,17 @@ async fn open_works_without_a_file() {
         .await
         .unwrap();
     assert_eq!(connected(&rack), ["one", "two"]);
-    let echo = rack.call("one_echo", &json!({"text": "hello"})).await.unwrap();
-    assert_eq!(echo.content, "hello");
-    let echo = rack.call_tool("two", "echo", &json!({"text": "there"})).await.unwrap();
-    assert_eq!(echo.content, "there");
-    let denied = rack.call("two.pid", &json!({})).await.unwrap_err();
+    let echo = rack.call("one_echo").args(json!({"text": "hello"})).send().await.unwrap();
+    assert_eq!(echo.text(), "hello");
+    let echo = rack.call(("two", "echo")).args(json!({"text": "there"})).send().await.unwrap();
+    assert_eq!(echo.text(), "there");
+    let denied = rack.call("two.pid").send().await.unwrap_err();
     assert!(matches!(denied, ManagerError::Denied { .. }), "{denied}");
     assert!(rack.find_tool("one_pid").is_none());
     let reconnected = rack.reconnect("one").await.unwrap();
     assert_eq!(*reconnected.state(), ConnectionState::Connected);
     rack.shutdown().await;
-    let closed = rack.call("one_echo", &json!({"text": "late"})).await.unwrap_err();
+    let closed = rack.call("one_echo").args(json!({"text": "late"})).send().await.unwrap_err();
     assert!(matches!(closed, ManagerError::Closed), "{closed}");
     marker.assert_no_processes_left(Duration::ZERO);
 }
@@ -114,8 +112,8 @@ async fn lookup_resolves_secrets() {
         Ok((source == VariableSource::Secret && name == "word").then(|| "s3cret".to_owned()))
     };
     let rack = builder().server(server.clone()).lookup(lookup).open().await.unwrap();
-    let answer = rack.call_tool("a", "env", &json!({})).await.unwrap();
-    assert!(answer.content.contains("<s3cret>"), "{}", answer.content);
+    let answer = rack.call(("a", "env")).send().await.unwrap();
+    assert!(answer.text().contains("<s3cret>"), "{}", answer.text());
     rack.shutdown().await;
 
     // Without a lookup there are no secrets, and the error names the field.
@@ -141,8 +139,8 @@ async fn hanging_server_does_not_delay_open() {
         .await
         .unwrap();
     eventually("the good server connects", || connected(&rack) == ["good"]).await;
-    let echo = rack.call("good_echo", &json!({"text": "hello"})).await.unwrap();
-    assert_eq!(echo.content, "hello");
+    let echo = rack.call("good_echo").args(json!({"text": "hello"})).send().await.unwrap();
+    assert_eq!(echo.text(), "hello");
     assert!(started.elapsed() < LONG, "{:?}", started.elapsed());
     assert_eq!(*rack.servers()[0].state(), ConnectionState::Connecting);
     rack.shutdown().await;
@@ -194,8 +192,8 @@ async fn call_full_returns_the_decoded_result() {
     let marker = Marker::new();
     let rack = builder().server(scripted("a", &marker, &[])).open().await.unwrap();
     let arguments = json!({"text": "hello"});
-    let full = rack.call_full("a_echo", &arguments, &CallOptions::default()).await.unwrap();
-    assert_eq!((full.text().as_ref(), full.is_error), ("hello", false));
+    let full = rack.call("a_echo").args(&arguments).send().await.unwrap();
+    assert_eq!((full.text(), full.is_error()), ("hello", false));
     rack.shutdown().await;
     let mut events = rack.events();
     assert!(events.next().await.is_none());
@@ -208,8 +206,8 @@ async fn dropping_the_last_handle_stops_the_servers() {
     let rack = builder().server(scripted("a", &marker, &[])).open().await.unwrap();
     let other = rack.clone();
     drop(rack);
-    let echo = other.call("a_echo", &json!({"text": "still there"})).await.unwrap();
-    assert_eq!(echo.content, "still there");
+    let echo = other.call("a_echo").args(json!({"text": "still there"})).send().await.unwrap();
+    assert_eq!(echo.text(), "still there");
     assert!(!marker.survivors().is_empty());
     drop(other);
     eventually("no process is left", || marker.survivors().is_empty()).await;

@@ -2,22 +2,30 @@
 
 use std::sync::Arc;
 
-use toolrack::{
-    AuthChallenge, AuthError, Authorization, BoxFuture, CachedCredential, Credentials, HttpOptions,
-    HttpServerDef, Toolrack,
+use toolrack::Toolrack;
+use toolrack::http::{HttpOptions, HttpServerDef};
+use toolrack::transport::{
+    AuthChallenge, AuthError, Authorization, BoxFuture, CachedCredential, Credentials,
 };
 
 /// Fails to compile if a type is missing.
 mod exported {
     #[expect(unused_imports, reason = "importing them is the test")]
     use toolrack::{
-        CallError, CleanupCommand, ClientGuard, CloseReason, ConnectPhase, ConnectStep, Connector,
-        DecodeError, DetectedVersion, DiagnosticKind, EnvInheritance, EraChoice, Event, Events,
-        FailureKind, GetPromptResult, JsonRpcError, Limits, List, LogLevel, ManagerBuilder,
-        OnConnectStep, Package, PackageKind, Pin, Position, Prompt, ReadResourceResult, Redactor,
-        RequestError, Resource, ResourceContents, ResourceTemplate, Sandbox, ServerCapabilities,
-        ShutdownTimeouts, SourceLocation, StdioConnector, Timeouts, ToolAnnotations,
-        TransportError, TransportStats, Url,
+        client::{
+            CallError, CallOptions, ConnectStep, Connector, DetectedVersion, EraChoice, Event,
+            Events, Limits, List, OnConnectStep, StdioConnector, Timeouts,
+        },
+        config::{DiagnosticKind, Package, PackageKind, Pin, Position, Sandbox, SourceLocation},
+        manager::{ClientGuard, ConnectPhase, ManagerBuilder},
+        mcp::{
+            Content, DecodeError, GetPromptResult, LogLevel, Prompt, ReadResourceResult, Resource,
+            ResourceContents, ResourceTemplate, ServerCapabilities, ToolAnnotations,
+        },
+        stdio::{CleanupCommand, EnvInheritance, ShutdownTimeouts},
+        transport::{
+            CloseReason, JsonRpcError, Redactor, RequestError, TransportError, TransportStats,
+        },
     };
 }
 

@@ -74,10 +74,12 @@ async fn real_servers_follow_the_config_file() {
     for name in ["filesystem_read_text_file", "memory_search_nodes", "everything_echo"] {
         assert!(listed.iter().any(|tool| tool == name), "{name} in {listed:?}");
     }
-    let listing = rack.call("filesystem_list_directory", &json!({"path": root})).await.unwrap();
-    assert!(listing.content.contains("spacebot.toml"), "{}", listing.content);
-    let sum = rack.call_tool("everything", "get-sum", &json!({"a": 19, "b": 23})).await.unwrap();
-    assert!(sum.content.contains("42"), "{}", sum.content);
+    let listing =
+        rack.call("filesystem_list_directory").args(json!({"path": root})).send().await.unwrap();
+    assert!(listing.text().contains("spacebot.toml"), "{}", listing.text());
+    let sum =
+        rack.call(("everything", "get-sum")).args(json!({"a": 19, "b": 23})).send().await.unwrap();
+    assert!(sum.text().contains("42"), "{}", sum.text());
     let before = markers.each_ref().map(pids);
     assert!(before[..3].iter().all(|pids| !pids.is_empty()));
 
