@@ -19,9 +19,7 @@ use toolrack_stdio::StdioOptions;
 
 use crate::connector::PackageInstaller;
 use crate::events::EventSender;
-use crate::manager::{
-    CredentialsProvider, LaunchOptions, McpManager, Shared, SharedLookup, WaitLimits,
-};
+use crate::manager::{CredentialsProvider, LaunchOptions, McpManager, Shared, WaitLimits};
 use crate::server_tools::ServerTools;
 use crate::snapshot::{Index, Snapshot};
 use crate::supervisor::Supervisor;
@@ -42,23 +40,14 @@ const MIN_STARTS: usize = 4;
 pub struct ManagerBuilder {
     names: ToolNaming,
     tool_cache: Option<PathBuf>,
-    lookup: SharedLookup,
-    stdio: StdioOptions,
-    http: HttpOptions,
-    credentials: Option<Arc<CredentialsProvider>>,
-    client_info: Option<Implementation>,
-    handler: Option<Arc<dyn ClientHandler>>,
-    limits: Limits,
-    package_installer: Option<Arc<dyn PackageInstaller>>,
     wait_limits: WaitLimits,
+    launch_options: LaunchOptions,
 }
 
 impl Default for ManagerBuilder {
     fn default() -> Self {
         let no_values = |_: VariableSource, _: &str| Ok(None);
-        Self {
-            names: ToolNaming::default(),
-            tool_cache: None,
+        let launch_options = LaunchOptions {
             lookup: Arc::new(no_values),
             stdio: StdioOptions::default(),
             http: HttpOptions::default(),
@@ -67,11 +56,10 @@ impl Default for ManagerBuilder {
             handler: None,
             limits: Limits::default(),
             package_installer: None,
-            wait_limits: WaitLimits {
-                ready: Duration::from_secs(5),
-                retry: Duration::from_secs(5),
-            },
-        }
+        };
+        let wait = Duration::from_secs(5);
+        let wait_limits = WaitLimits { ready: wait, retry: wait };
+        Self { names: ToolNaming::default(), tool_cache: None, wait_limits, launch_options }
     }
 }
 
@@ -90,49 +78,49 @@ impl ManagerBuilder {
 
     /// Resolver of variables in configs, such as `${TOKEN}`. It may block. Without one, no variable has a value.
     pub fn lookup(mut self, lookup: Arc<dyn Lookup + Send + Sync>) -> Self {
-        self.lookup = lookup;
+        self.launch_options.lookup = lookup;
         self
     }
 
     /// Options of stdio servers. Limits and environment come from each config.
     pub fn stdio(mut self, options: StdioOptions) -> Self {
-        self.stdio = options;
+        self.launch_options.stdio = options;
         self
     }
 
     /// Options of HTTP servers. Limits come from each config.
     pub fn http(mut self, options: HttpOptions) -> Self {
-        self.http = options;
+        self.launch_options.http = options;
         self
     }
 
     /// Provider of credentials for HTTP servers. Called for each connection.
     pub fn credentials(mut self, provider: Arc<CredentialsProvider>) -> Self {
-        self.credentials = Some(provider);
+        self.launch_options.credentials = Some(provider);
         self
     }
 
     /// Name and version that servers see. Those of Toolrack by default.
     pub fn client_info(mut self, client_info: Implementation) -> Self {
-        self.client_info = Some(client_info);
+        self.launch_options.client_info = Some(client_info);
         self
     }
 
     /// Handler of requests from servers. Without one, no client capability is offered to them.
     pub fn handler(mut self, handler: Arc<dyn ClientHandler>) -> Self {
-        self.handler = Some(handler);
+        self.launch_options.handler = Some(handler);
         self
     }
 
     /// Installer of packages. Without one, a server that is a package cannot be connected.
     pub fn package_installer(mut self, installer: Arc<dyn PackageInstaller>) -> Self {
-        self.package_installer = Some(installer);
+        self.launch_options.package_installer = Some(installer);
         self
     }
 
     /// Limits on the data that is accepted from each server.
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.limits = limits;
+        self.launch_options.limits = limits;
         self
     }
 
@@ -154,20 +142,10 @@ impl ManagerBuilder {
     /// # Panics
     /// Outside of a Tokio runtime.
     pub fn build(self, configs: Vec<McpServerConfig>) -> McpManager {
-        let redactor = self.stdio.redactor.clone();
+        let redactor = self.launch_options.stdio.redactor.clone();
         let tool_cache = self.tool_cache.map(|dir| ToolCache::new(dir, redactor));
         let (command_sender, commands) = mpsc::channel(COMMAND_CAPACITY);
         let (report_sender, reports) = mpsc::channel(REPORT_CAPACITY);
-        let launch_options = LaunchOptions {
-            lookup: self.lookup,
-            stdio: self.stdio,
-            http: self.http,
-            credentials: self.credentials,
-            client_info: self.client_info,
-            handler: self.handler,
-            limits: self.limits,
-            package_installer: self.package_installer,
-        };
         let shared = Arc::new(Shared {
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             version: watch::Sender::new(0),
@@ -176,7 +154,7 @@ impl ManagerBuilder {
             next_call_id: AtomicU64::new(0),
             names: self.names,
             wait_limits: self.wait_limits,
-            launch_options: Arc::new(launch_options),
+            launch_options: Arc::new(self.launch_options),
             tool_cache,
             no_tools: Arc::new(ServerTools::default()),
             tracker: TaskTracker::new(),
@@ -222,7 +200,7 @@ impl fmt::Debug for ManagerBuilder {
         f.debug_struct("ManagerBuilder")
             .field("names", &self.names)
             .field("tool_cache", &self.tool_cache)
-            .field("stdio", &self.stdio)
+            .field("stdio", &self.launch_options.stdio)
             .field("wait_limits", &self.wait_limits)
             .finish_non_exhaustive()
     }

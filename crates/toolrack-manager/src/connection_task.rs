@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use toolrack_client::{
     ClientBuilder, ConnectError, Connector, DetectedVersion, Event as ClientEvent, Events,
     McpClient, Timeouts,
@@ -102,10 +103,15 @@ impl ConnectionTask {
             Ok(inner) => {
                 // Room for one: all requests that find the server unreachable report the same loss.
                 let (sender, unreachable) = mpsc::channel(1);
-                let redactor = &self.options.stdio.redactor;
-                let connector =
-                    ClosingConnector::new(inner, &self.server, &self.events, sender, redactor);
-                let connector = Arc::new(connector);
+                let connector = Arc::new(ClosingConnector {
+                    unreachable: sender,
+                    inner,
+                    transports: Arc::default(),
+                    opening: TaskTracker::new(),
+                    server: Arc::clone(&self.server),
+                    events: Arc::clone(&self.events),
+                    redactor: self.options.stdio.redactor.clone(),
+                });
                 self.run_connection(&connector, unreachable).await;
                 // Also after an aborted connect, which may have left a transport that
                 // is still opening.

@@ -327,34 +327,16 @@ impl fmt::Debug for Installation {
 /// results are redacted.
 pub(crate) struct ClosingConnector {
     /// Capacity one: the first report that the server is unreachable. Later ones are dropped.
-    unreachable: mpsc::Sender<Failure>,
-    inner: Arc<dyn Connector>,
-    transports: Arc<Mutex<Vec<Arc<dyn Transport>>>>,
-    opening: TaskTracker,
-    server: Arc<str>,
-    events: Arc<EventSender>,
-    redactor: Redactor,
+    pub(crate) unreachable: mpsc::Sender<Failure>,
+    pub(crate) inner: Arc<dyn Connector>,
+    pub(crate) transports: Arc<Mutex<Vec<Arc<dyn Transport>>>>,
+    pub(crate) opening: TaskTracker,
+    pub(crate) server: Arc<str>,
+    pub(crate) events: Arc<EventSender>,
+    pub(crate) redactor: Redactor,
 }
 
 impl ClosingConnector {
-    pub(crate) fn new(
-        inner: Arc<dyn Connector>,
-        server: &Arc<str>,
-        events: &Arc<EventSender>,
-        unreachable: mpsc::Sender<Failure>,
-        redactor: &Redactor,
-    ) -> Self {
-        Self {
-            redactor: redactor.clone(),
-            unreachable,
-            inner,
-            transports: Arc::default(),
-            opening: TaskTracker::new(),
-            server: Arc::clone(server),
-            events: Arc::clone(events),
-        }
-    }
-
     /// Closes all transports, including one that is still opening.
     pub(crate) async fn close(&self) {
         // First the open in flight, whose transport would otherwise be added after `close_all`.

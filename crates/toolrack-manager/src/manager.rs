@@ -30,7 +30,7 @@ use crate::connector::PackageInstaller;
 use crate::error::ManagerError;
 use crate::events::{EventSender, ManagerEvent, ManagerEvents};
 use crate::in_flight::ClientGuard;
-use crate::lifecycle::{ConnectionState, Epoch};
+use crate::lifecycle::{ConnectionState, Epoch, Event};
 use crate::retry_policy::{Availability, Decision, WaitDeadlines, decide};
 use crate::server_tools::{ServerTools, ToolWithServer, needs_polling, refresh};
 use crate::snapshot::{McpConnection, Snapshot};
@@ -154,7 +154,8 @@ impl McpManager {
     ) -> Result<Arc<McpConnection>, ManagerError> {
         let config = Arc::new(McpServerConfig { name: name.to_owned(), ..config });
         let cached = self.shared.load_cached_tools(Arc::clone(&config)).await;
-        let operations = vec![Operation::Upsert(config, cached), Operation::Start(name.to_owned())];
+        let operations =
+            vec![Operation::Upsert(config, cached), Operation::Step(name.to_owned(), Event::Start)];
         self.shared.apply(operations).await?;
         self.wait_until_settled(name).await
     }
@@ -188,14 +189,14 @@ impl McpManager {
     /// Connects a configured server at once, and waits for the outcome as [`connect`](Self::connect) does. A server
     /// that is connected is left alone.
     pub async fn start(&self, name: &str) -> Result<Arc<McpConnection>, ManagerError> {
-        self.shared.apply(vec![Operation::Start(name.to_owned())]).await?;
+        self.shared.apply(vec![Operation::Step(name.to_owned(), Event::Start)]).await?;
         self.wait_until_settled(name).await
     }
 
     /// Ends a server if it runs, connects it again at once, and waits for the outcome as [`connect`](Self::connect)
     /// does. Resets its failure count.
     pub async fn reconnect(&self, name: &str) -> Result<Arc<McpConnection>, ManagerError> {
-        self.shared.apply(vec![Operation::Restart(name.to_owned())]).await?;
+        self.shared.apply(vec![Operation::Step(name.to_owned(), Event::Restart)]).await?;
         self.wait_until_settled(name).await
     }
 

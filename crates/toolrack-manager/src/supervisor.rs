@@ -55,10 +55,8 @@ pub(crate) enum Operation {
     ConnectAll,
     /// Connect a server, unless it is lazy and its tools are known.
     Connect(String),
-    /// Start a server now, if it does not run.
-    Start(String),
-    /// End a server and start it again.
-    Restart(String),
+    /// Start a server now, or end it and start it again.
+    Step(String, Event),
     /// End a server, and notify the sender when it is gone.
     Stop(String, oneshot::Sender<()>),
     /// End a server and remove it.
@@ -153,13 +151,9 @@ impl Supervisor {
                 let name = self.find(&server)?;
                 self.connect(&name);
             }
-            Operation::Start(server) => {
+            Operation::Step(server, event) => {
                 let name = self.find(&server)?;
-                self.step(&name, Event::Start);
-            }
-            Operation::Restart(server) => {
-                let name = self.find(&server)?;
-                self.step(&name, Event::Restart);
+                self.step(&name, event);
             }
             Operation::Stop(server, stopped) => {
                 let name = self.find(&server)?;
