@@ -72,12 +72,13 @@ pub use json_rpc::{
     JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse, RawJson, RequestId,
 };
 pub use message::{Message, MessageError, TruncatedMessage, split_batch};
-pub use message_router::{MessageRouter, Routed};
+pub use message_router::{MessageRouter, Response, Routed};
 pub use pending_requests::{Deadline, PendingRequests, PendingResponse};
 pub use redact::Redactor;
 pub use sanitize::{is_invisible, sanitize_line, sanitize_text};
 pub use timeout::{RequestTimeout, await_response, deadline_after};
 pub use transport::{
     BoxFuture, CANCELLED, CancelledParams, IncomingHandler, OnCancel, OutgoingRequest,
-    ProtocolMode, Transport, TransportCounters, TransportKind, TransportStats,
+    ProtocolMode, QueuedRequest, RequestQueue, ResponseFuture, Transport, TransportCounters,
+    TransportKind, TransportStats,
 };
