@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::runtime::Handle;
 use tokio::time::timeout;
 use toolrack_mcp::{
     Arguments, CallToolParams, CompleteParams, Completion, CompletionArgument, CompletionContext,
@@ -429,27 +428,31 @@ impl McpClient {
     /// # Cancel safety
     /// Once called, the connection closes even if the future is dropped.
     pub async fn close(&self) -> CloseReason {
-        let session = Arc::clone(&self.session);
-        // A task of its own, which a caller that stops waiting does not stop. It waits for the trackers, so it is in none.
-        let closing = Handle::current().spawn(async move {
-            // `tasks/cancel` requests need the open transport, so they go first; a server that does not answer them
-            // must not hold up the close.
-            session.task_cancellations.close();
-            drop(timeout(CANCEL_TIMEOUT, session.task_cancellations.wait()).await);
-            // Before the transport closes, so that subscriptions end quietly instead of being opened again.
-            session.stop.cancel();
-            session.tasks.close();
-            let reason = session.transport.close().await;
-            session.tasks.wait().await;
-            reason
-        });
-        closing.await.unwrap_or(CloseReason::Closed)
+        let session = &self.session;
+        let mut close_on_drop = CloseOnDrop(Some(session));
+        // `tasks/cancel` requests need the open transport, so they go first; a server that does not answer them
+        // must not hold up the close.
+        session.task_cancellations.close();
+        drop(timeout(CANCEL_TIMEOUT, session.task_cancellations.wait()).await);
+        close_on_drop.0 = None;
+        let reason = session.start_close().await;
+        session.tasks.wait().await;
+        reason
     }
 
     /// Like [`close`](Self::close), consuming the client.
     pub async fn shutdown(self) {
         let reason = self.close().await;
         tracing::debug!(server = self.name(), %reason, "connection closed");
+    }
+}
+
+/// Closes the connection if the caller of `close` stops waiting for the cancellation of its tasks.
+struct CloseOnDrop<'a>(Option<&'a Session>);
+
+impl Drop for CloseOnDrop<'_> {
+    fn drop(&mut self) {
+        drop(self.0.map(Session::start_close));
     }
 }
 

@@ -30,8 +30,8 @@ use toolrack_mcp::{
     ServerCapabilities, Tool,
 };
 use toolrack_transport::{
-    JsonRpcError, OnCancel, OutgoingRequest, RawJson, RequestId, RequestTimeout, Transport,
-    TransportKind,
+    BoxFuture, CloseReason, JsonRpcError, OnCancel, OutgoingRequest, RawJson, RequestId,
+    RequestTimeout, Transport, TransportKind,
 };
 
 use crate::client::CallOptions;
@@ -182,6 +182,14 @@ impl Session {
         // An idle timeout above the default total raises the total, unless the call sets its own.
         let at_most = options.total_timeout.unwrap_or(self.timeouts.call_total.max(answer));
         RequestTimeout { idle: answer, total: at_most }
+    }
+
+    /// Stops the tasks and closes the transport; the future waits for the transport only.
+    pub(crate) fn start_close(&self) -> BoxFuture<'_, CloseReason> {
+        // Before the transport closes, so that subscriptions end quietly instead of being opened again.
+        self.stop.cancel();
+        self.tasks.close();
+        self.transport.close()
     }
 
     /// Whether each request is an independent HTTP request: modern era over HTTP.

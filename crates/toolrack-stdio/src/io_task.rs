@@ -25,8 +25,6 @@ use rustix::time::{
     timerfd_settime,
 };
 use tokio::io::{AsyncRead, ReadBuf};
-#[cfg(target_os = "linux")]
-use tokio::io::{Interest, unix::AsyncFd};
 use tokio::net::unix::pipe::{Receiver, Sender};
 #[cfg(target_os = "linux")]
 use tokio::runtime::Handle;
@@ -134,7 +132,8 @@ fn wake_later(shared: &Arc<Shared>) -> bool {
         let no_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
         let once = Itimerspec { it_interval: no_interval, it_value: LOOK_AGAIN };
         timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
-        AsyncFd::with_interest(timer, Interest::READABLE)
+        // Not a pipe, but all that is needed is to wait until it is readable.
+        Receiver::from_owned_fd_unchecked(timer)
     };
     let Ok(timer) = one_shot() else { return false };
     let transport = Arc::downgrade(shared);
