@@ -5,7 +5,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `transport` | [`Transport`], [`IncomingHandler`], [`OutgoingRequest`], cancellation, statistics |
+//! | `transport` | [`Transport`], [`IncomingHandler`], [`OutgoingRequest`], [`ResponseFuture`], cancellation, statistics |
 //! | `message` | parses and classifies one message; response fast path; batches; truncated messages |
 //! | `encode` | encodes requests, notifications and responses; [`Params`] |
 //! | `json_rpc` | owned JSON-RPC types, [`RequestId`], undecoded JSON ([`RawJson`]) |
