@@ -15,15 +15,9 @@ use crate::timeouts::{Limits, Timeouts};
 use crate::version_detection::{DetectedVersion, EraChoice};
 
 /// Options of a connection. Made by [`McpClient::builder`].
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 #[must_use = "does nothing until it connects"]
 pub struct ClientBuilder {
-    pub(crate) options: ConnectOptions,
-}
-
-/// The options as the handshake and the session use them.
-#[derive(Clone)]
-pub(crate) struct ConnectOptions {
     pub(crate) name: Box<str>,
     pub(crate) client: Implementation,
     pub(crate) capabilities: ClientCapabilities,
@@ -54,69 +48,67 @@ impl ClientBuilder {
             ..Implementation::default()
         };
         Self {
-            options: ConnectOptions {
-                name: name.into(),
-                client,
-                capabilities: ClientCapabilities::default(),
-                timeouts: Timeouts::default(),
-                limits: Limits::default(),
-                era: EraChoice::default(),
-                known_version: None,
-                handler: None,
-                list_changes: ListChanges::default(),
-                on_step: None,
-            },
+            name: name.into(),
+            client,
+            capabilities: ClientCapabilities::default(),
+            timeouts: Timeouts::default(),
+            limits: Limits::default(),
+            era: EraChoice::default(),
+            known_version: None,
+            handler: None,
+            list_changes: ListChanges::default(),
+            on_step: None,
         }
     }
 
     /// Sets the client info sent to the server. Defaults to Toolrack.
     pub fn client(mut self, client: Implementation) -> Self {
-        self.options.client = client;
+        self.client = client;
         self
     }
 
     /// Sets the timeouts.
     pub fn timeouts(mut self, timeouts: Timeouts) -> Self {
-        self.options.timeouts = timeouts;
+        self.timeouts = timeouts;
         self
     }
 
     /// Sets the limits.
     pub fn limits(mut self, limits: Limits) -> Self {
-        self.options.limits = limits;
+        self.limits = limits;
         self
     }
 
     /// Sets which protocol eras to try.
     pub fn era(mut self, era: EraChoice) -> Self {
-        self.options.era = era;
+        self.era = era;
         self
     }
 
     /// Passes the result of an earlier [`McpClient::detected_version`], which saves the probe.
     pub fn known_version(mut self, version: Option<DetectedVersion>) -> Self {
-        self.options.known_version = version;
+        self.known_version = version;
         self
     }
 
     /// Sets the handler for server requests. Without one, no client capabilities are declared.
     pub fn handler(mut self, handler: Arc<dyn ClientHandler>) -> Self {
         // Read once, so that every check compares with the capabilities that the server was told.
-        self.options.capabilities = handler.capabilities();
-        self.options.handler = Some(handler);
+        self.capabilities = handler.capabilities();
+        self.handler = Some(handler);
         self
     }
 
     /// Sets whether to subscribe to list changes.
     pub fn list_changes(mut self, list_changes: ListChanges) -> Self {
-        self.options.list_changes = list_changes;
+        self.list_changes = list_changes;
         self
     }
 
     /// Sets a callback for connect progress. A step may be reported twice: a server that exits on the probe is
     /// started again.
     pub fn on_step(mut self, on_step: OnConnectStep) -> Self {
-        self.options.on_step = Some(on_step);
+        self.on_step = Some(on_step);
         self
     }
 
@@ -129,11 +121,9 @@ impl ClientBuilder {
         self,
         connector: Arc<dyn Connector>,
     ) -> Result<McpClient, ConnectError> {
-        connect::connect(self.options, connector).await
+        connect::connect(self, connector).await
     }
-}
 
-impl ConnectOptions {
     pub(crate) fn report_step(&self, step: ConnectStep) {
         if let Some(on_step) = &self.on_step {
             on_step(step);
@@ -141,9 +131,9 @@ impl ConnectOptions {
     }
 }
 
-impl fmt::Debug for ConnectOptions {
+impl fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConnectOptions")
+        f.debug_struct("ClientBuilder")
             .field("name", &self.name)
             .field("era", &self.era)
             .field("known_version", &self.known_version)

@@ -1,6 +1,6 @@
 //! `McpClient`: handle of one MCP server, with all requests a client can send.
 //!
-//! Tool calls come in four forms: text only, decoded, raw JSON, and raw JSON with borrowed arguments.
+//! Tool calls come in three forms: text only, decoded, and raw JSON.
 //!
 //! **Invariant:** when `close` returns, the transport and every task of the connection have ended. Dropping
 //! the client ends them too, without waiting.
@@ -29,8 +29,8 @@ use crate::error::CallError;
 use crate::event::Events;
 use crate::pagination::List;
 use crate::progress::OnProgress;
-use crate::request_meta::ForwardedFor;
-use crate::session::{Feature, Session, decode, lock};
+use crate::request_meta::{ForwardedFor, WantProgress};
+use crate::session::{Session, decode};
 use crate::subscriptions::Subscription;
 use crate::task_polling::CANCEL_TIMEOUT;
 use crate::tool::{McpToolDef, McpToolResult};
@@ -45,7 +45,7 @@ const MAX_SUBSCRIPTIONS: usize = 256;
 /// connection closes and calls fail.
 #[derive(Debug)]
 pub struct McpClient {
-    session: Arc<Session>,
+    pub(crate) session: Arc<Session>,
 }
 
 /// Options of one call. Unset fields use the client's settings.
@@ -65,18 +65,17 @@ pub struct CallOptions {
     pub forwarded_for: Option<Arc<ForwardedFor>>,
 }
 
+impl CallOptions {
+    /// One timeout, which progress does not extend.
+    pub(crate) fn within(wait: Duration) -> Self {
+        Self { timeout: Some(wait), total_timeout: Some(wait), ..Self::default() }
+    }
+}
+
 impl McpClient {
     /// Starts building a connection. `name` identifies the server in spans, server requests and errors.
     pub fn builder(name: &str) -> ClientBuilder {
         ClientBuilder::new(name)
-    }
-
-    pub(crate) fn new(session: Arc<Session>) -> Self {
-        Self { session }
-    }
-
-    pub(crate) fn session(&self) -> &Arc<Session> {
-        &self.session
     }
 
     /// Configured name of the server.
@@ -180,13 +179,13 @@ impl McpClient {
     ///
     /// # Cancel safety
     /// Dropping the future cancels the call and notifies the server.
-    pub async fn call_tool_raw(
+    pub fn call_tool_raw(
         &self,
         tool: &str,
         arguments: &RawValue,
         options: &CallOptions,
-    ) -> Result<RawJson, CallError> {
-        self.call_tool_with(tool, Arguments::Raw(arguments), options).await
+    ) -> impl Future<Output = Result<RawJson, CallError>> {
+        self.call_tool_with(tool, Arguments::Raw(arguments), options)
     }
 
     /// Like [`call_tool_raw`](Self::call_tool_raw), with arguments as a `Value` or as raw JSON.
@@ -199,46 +198,45 @@ impl McpClient {
         arguments: Arguments<'_>,
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
-        let session = self.session();
-        session.require(Feature::Tools)?;
+        let session = &self.session;
+        session.require("tools", |has| has.tools.is_some())?;
         let params = CallToolParams::new(tool, Some(or_empty_object(arguments)));
         if session.needs_task(tool) {
             // Boxed: few tools need a task, and the future of a plain call should stay small.
             return Box::pin(session.call_as_task(params, options)).await;
         }
-        let call = session.send_multi_round_trip(params, options);
         // The manager has its own span per call, so this one is for debugging only. Creating a disabled span
         // still costs time on every call, so the level is checked first.
         if LevelFilter::current() < LevelFilter::DEBUG {
-            return call.await;
+            return session.send_multi_round_trip(&params, options).await;
         }
         let span = tracing::debug_span!("mcp.call", server = self.name(), tool);
-        Box::pin(call.instrument(span)).await
+        Box::pin(session.send_multi_round_trip(&params, options).instrument(span)).await
     }
 
     /// Lists the tools: from the cache while the server's TTL allows, else fetched now.
     pub async fn list_tools(&self) -> Result<Arc<List<Tool>>, CallError> {
-        let session = self.session();
-        session.require(Feature::Tools)?;
+        let session = &self.session;
+        session.require("tools", |has| has.tools.is_some())?;
         session.list().await
     }
 
     /// Lists the resources.
     pub async fn list_resources(&self) -> Result<Arc<List<Resource>>, CallError> {
-        self.session().require(Feature::Resources)?;
-        self.session().list().await
+        self.session.require("resources", |has| has.resources.is_some())?;
+        self.session.list().await
     }
 
     /// Lists the resource templates.
     pub async fn list_resource_templates(&self) -> Result<Arc<List<ResourceTemplate>>, CallError> {
-        self.session().require(Feature::Resources)?;
-        self.session().list().await
+        self.session.require("resources", |has| has.resources.is_some())?;
+        self.session.list().await
     }
 
     /// Lists the prompts.
     pub async fn list_prompts(&self) -> Result<Arc<List<Prompt>>, CallError> {
-        self.session().require(Feature::Prompts)?;
-        self.session().list().await
+        self.session.require("prompts", |has| has.prompts.is_some())?;
+        self.session.list().await
     }
 
     /// Reads a resource. The URI is sent unchanged.
@@ -271,8 +269,8 @@ impl McpClient {
         uri: &str,
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
-        self.session().require(Feature::Resources)?;
-        self.session().send_multi_round_trip(ReadResourceParams::new(uri), options).await
+        self.session.require("resources", |has| has.resources.is_some())?;
+        self.session.send_multi_round_trip(&ReadResourceParams::new(uri), options).await
     }
 
     /// Gets a prompt, filled in with `arguments`.
@@ -300,9 +298,9 @@ impl McpClient {
         arguments: &BTreeMap<String, String>,
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
-        self.session().require(Feature::Prompts)?;
+        self.session.require("prompts", |has| has.prompts.is_some())?;
         let arguments = (!arguments.is_empty()).then_some(arguments);
-        self.session().send_multi_round_trip(GetPromptParams::new(name, arguments), options).await
+        self.session.send_multi_round_trip(&GetPromptParams::new(name, arguments), options).await
     }
 
     /// Completes an argument. `resolved` holds the arguments that already have a value.
@@ -327,28 +325,30 @@ impl McpClient {
         resolved: &BTreeMap<String, String>,
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
-        let session = self.session();
-        session.require(Feature::Completion)?;
+        let session = &self.session;
+        session.require("completion", |has| has.completions)?;
         let has_context = session.revision().has_completion_context() && !resolved.is_empty();
         let context = has_context.then_some(CompletionContext { arguments: resolved });
         let params = CompleteParams { reference, argument, context };
-        let raw = session.send_without_progress(&params, options).await?;
+        let raw = session.send(&params, options, WantProgress::No).await?;
         session.require_complete(Method::Complete, raw)
     }
 
     /// Subscribes to updates of a resource; they arrive as
     /// [`Event::ResourceUpdated`](crate::Event::ResourceUpdated).
     pub async fn subscribe_resource(&self, uri: &str) -> Result<(), CallError> {
-        let session = self.session();
-        session.require(Feature::ResourceSubscriptions)?;
+        let session = &self.session;
+        session.require("resource subscriptions", |has| {
+            has.resources.is_some_and(|resources| resources.subscribe)
+        })?;
         if session.era() == Era::Legacy {
-            session.call(&SubscribeParams { uri }, session.default_timeout()).await?;
+            session.call(&SubscribeParams { uri }, &CallOptions::default()).await?;
             // After the response: a rejected subscription must not be renewed in a new session.
-            lock(&session.legacy_subscriptions).insert(uri.to_owned());
+            session.legacy_subscriptions.lock().insert(uri.to_owned());
             return Ok(());
         }
-        if lock(&session.resource_subscriptions).len() >= MAX_SUBSCRIPTIONS {
-            return Err(CallError::Unsupported { feature: "more than 256 resource subscriptions" });
+        if session.resource_subscriptions.lock().len() >= MAX_SUBSCRIPTIONS {
+            return Err(CallError::TooManySubscriptions { limit: MAX_SUBSCRIPTIONS });
         }
         let filter = SubscriptionFilter {
             resource_subscriptions: vec![uri.to_owned()],
@@ -360,40 +360,40 @@ impl McpClient {
         if !missing.resource_subscriptions.is_empty() {
             return Err(CallError::NotGranted { uri: uri.to_owned() });
         }
-        lock(&session.resource_subscriptions).insert(uri.to_owned(), subscription);
+        session.resource_subscriptions.lock().insert(uri.to_owned(), subscription);
         Ok(())
     }
 
     /// Ends a resource subscription.
     pub async fn unsubscribe_resource(&self, uri: &str) -> Result<(), CallError> {
-        let session = self.session();
+        let session = &self.session;
         if session.era() == Era::Legacy {
             // First, so that a session restore in between does not renew it.
-            lock(&session.legacy_subscriptions).remove(uri);
-            session.call(&UnsubscribeParams { uri }, session.default_timeout()).await?;
+            session.legacy_subscriptions.lock().remove(uri);
+            session.call(&UnsubscribeParams { uri }, &CallOptions::default()).await?;
             return Ok(());
         }
-        lock(&session.resource_subscriptions).remove(uri);
+        session.resource_subscriptions.lock().remove(uri);
         Ok(())
     }
 
     /// Sets the minimum level of log messages. A legacy server gets a request now, a modern one gets the level
     /// with every later call.
     pub async fn set_log_level(&self, level: LogLevel) -> Result<(), CallError> {
-        let session = self.session();
-        session.require(Feature::Logging)?;
+        let session = &self.session;
+        session.require("logging", |has| has.logging)?;
         if session.era() == Era::Legacy {
-            session.call(&SetLevelParams { level }, session.default_timeout()).await?;
+            session.call(&SetLevelParams { level }, &CallOptions::default()).await?;
         }
-        *lock(&session.log_level) = Some(level);
+        *session.log_level.lock() = Some(level);
         Ok(())
     }
 
     /// Lets a modern server send log messages also between calls, if it has a list subscription. A legacy server
     /// does so anyway.
     pub fn subscribe_log(&self, level: LogLevel) {
-        let session = self.session();
-        let mut subscription = lock(&session.list_subscription);
+        let session = &self.session;
+        let mut subscription = session.list_subscription.lock();
         let replacement =
             subscription.as_ref().map(|current| current.with_log_level(session, level));
         if replacement.is_some() {
@@ -404,18 +404,17 @@ impl McpClient {
 
     /// Checks that the server responds. The modern era has no `ping`, so `server/discover` takes its place.
     pub async fn ping(&self) -> Result<(), CallError> {
-        let session = self.session();
+        let session = &self.session;
+        let options = CallOptions::default();
         match session.era() {
-            Era::Legacy => session.call(&PingParams {}, session.default_timeout()).await.map(drop),
-            Era::Modern => {
-                session.call(&DiscoverParams {}, session.default_timeout()).await.map(drop)
-            }
+            Era::Legacy => session.call(&PingParams {}, &options).await.map(drop),
+            Era::Modern => session.call(&DiscoverParams {}, &options).await.map(drop),
         }
     }
 
     /// Notifies a legacy server of changed roots, if that capability was declared.
     pub async fn notify_roots_changed(&self) -> Result<(), CallError> {
-        let session = self.session();
+        let session = &self.session;
         let declared =
             session.request_handler.capabilities.roots.is_some_and(|roots| roots.list_changed);
         if !declared || session.era() == Era::Modern {
@@ -429,16 +428,15 @@ impl McpClient {
     /// # Cancel safety
     /// Once called, the connection closes even if the future is dropped.
     pub async fn close(&self) -> CloseReason {
+        let session = &self.session;
+        let mut close_on_drop = CloseOnDrop(Some(session));
         // `tasks/cancel` requests need the open transport, so they go first; a server that does not answer them
         // must not hold up the close.
-        self.session.task_cancellations.close();
-        drop(timeout(CANCEL_TIMEOUT, self.session.task_cancellations.wait()).await);
-        // Before the transport closes, so that subscriptions end quietly instead of
-        // being opened again.
-        self.session.stop.cancel();
-        self.session.tasks.close();
-        let reason = self.session.transport.close().await;
-        self.session.tasks.wait().await;
+        session.task_cancellations.close();
+        drop(timeout(CANCEL_TIMEOUT, session.task_cancellations.wait()).await);
+        close_on_drop.0 = None;
+        let reason = session.start_close().await;
+        session.tasks.wait().await;
         reason
     }
 
@@ -446,6 +444,15 @@ impl McpClient {
     pub async fn shutdown(self) {
         let reason = self.close().await;
         tracing::debug!(server = self.name(), %reason, "connection closed");
+    }
+}
+
+/// Closes the connection if the caller of `close` stops waiting for the cancellation of its tasks.
+struct CloseOnDrop<'a>(Option<&'a Session>);
+
+impl Drop for CloseOnDrop<'_> {
+    fn drop(&mut self) {
+        drop(self.0.map(Session::start_close));
     }
 }
 

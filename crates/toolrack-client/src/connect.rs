@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use toolrack_mcp::{Era, Method, Revision, SubscriptionFilter, Tool};
 use toolrack_transport::{CloseReason, ExitStatus, ProcessExit, TransportError, TransportStats};
 
-use crate::builder::{ConnectOptions, ListChanges};
+use crate::builder::{ClientBuilder, ListChanges};
 use crate::client::McpClient;
 use crate::connector::Connector;
 use crate::error::{CallError, ConnectError, NotMcp};
@@ -21,13 +21,13 @@ use crate::handshake::{Handshake, HandshakeError, Negotiated, OpenTransport, noi
 use crate::pagination::ListCache;
 use crate::request_meta::ToolParamHeaders;
 use crate::server_requests::ServerRequestHandler;
-use crate::session::{Session, lock, run_session_task};
+use crate::session::{Session, run_session_task};
 use crate::subscriptions::Subscription;
 use crate::timeouts::deadline_after;
 
 #[tracing::instrument(name = "mcp.connect", skip_all, fields(server = &*options.name))]
 pub(crate) async fn connect(
-    options: ConnectOptions,
+    options: ClientBuilder,
     connector: Arc<dyn Connector>,
 ) -> Result<McpClient, ConnectError> {
     let waited = options.timeouts.startup_for(connector.launcher());
@@ -56,7 +56,7 @@ pub(crate) async fn connect(
     };
     let list_changes = options.list_changes;
     options.report_step(ConnectStep::ListingTools);
-    let client = McpClient::new(start_session(options, negotiated, open));
+    let client = McpClient { session: start_session(options, negotiated, open) };
     let Err(error) = subscribe_and_list(&client, list_changes, deadline).await else {
         return Ok(client);
     };
@@ -67,7 +67,7 @@ pub(crate) async fn connect(
 
 /// Creates the session and spawns its background task.
 fn start_session(
-    options: ConnectOptions,
+    options: ClientBuilder,
     negotiated: Negotiated,
     open: OpenTransport,
 ) -> Arc<Session> {
@@ -107,13 +107,13 @@ async fn subscribe_and_list(
     list_changes: ListChanges,
     deadline: Instant,
 ) -> Result<(), HandshakeError> {
-    let session = client.session();
+    let session = &client.session;
     let work = async {
         let filter = list_filter(session, list_changes);
         if filter != SubscriptionFilter::default() {
             let mut subscription = Subscription::open(session, filter);
             subscription.established(session.transport.kind()).await;
-            *lock(&session.list_subscription) = Some(subscription);
+            *session.list_subscription.lock() = Some(subscription);
         }
         fetch_first_tools(session).await
     };

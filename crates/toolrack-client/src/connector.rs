@@ -28,9 +28,6 @@ pub trait Connector: Send + Sync {
         incoming: Arc<dyn IncomingHandler>,
     ) -> BoxFuture<'_, Result<Arc<dyn Transport>, TransportError>>;
 
-    /// The command or URL, for display.
-    fn description(&self) -> String;
-
     /// The launcher that installs the server before running it, such as `npx`. Such a server may stay silent for
     /// minutes during the first start.
     fn launcher(&self) -> Option<&str> {
@@ -62,16 +59,11 @@ impl Connector for StdioConnector {
         incoming: Arc<dyn IncomingHandler>,
     ) -> BoxFuture<'_, Result<Arc<dyn Transport>, TransportError>> {
         Box::pin(async move {
+            let options = self.options.clone();
             let transport =
-                StdioClientTransport::spawn(&self.definition, self.options.clone(), incoming)
-                    .await?;
+                StdioClientTransport::spawn(&self.definition, options, incoming).await?;
             Ok(Arc::new(transport) as Arc<dyn Transport>)
         })
-    }
-
-    fn description(&self) -> String {
-        let words = std::iter::once(&self.definition.command).chain(&self.definition.args);
-        words.map(String::as_str).collect::<Vec<_>>().join(" ")
     }
 
     fn launcher(&self) -> Option<&str> {
@@ -110,11 +102,6 @@ impl Connector for HttpConnector {
                 HttpTransport::open(&self.definition, self.options.clone(), incoming).await?;
             Ok(Arc::new(transport) as Arc<dyn Transport>)
         })
-    }
-
-    /// Without the query, which may contain keys.
-    fn description(&self) -> String {
-        self.definition.url.split(['?', '#']).next().unwrap_or_default().to_owned()
     }
 }
 
@@ -157,7 +144,7 @@ impl ClientBuilder {
 }
 
 #[cfg(test)]
-mod stdio_tests {
+mod tests {
     use super::*;
 
     #[track_caller]
@@ -177,28 +164,5 @@ mod stdio_tests {
         check("my-npx-server", None);
         check("/opt/npx/server", None);
         check("", None);
-    }
-
-    #[test]
-    fn stdio_description_is_the_command_line() {
-        let definition = McpServerDef {
-            command: "npx".to_owned(),
-            args: vec!["-y".to_owned(), "server".to_owned()],
-            ..McpServerDef::default()
-        };
-        let connector = StdioConnector::new(definition, StdioOptions::default());
-        assert_eq!(connector.description(), "npx -y server");
-    }
-}
-
-#[cfg(test)]
-mod http_tests {
-    use super::*;
-
-    #[test]
-    fn http_description_omits_the_query() {
-        let definition = HttpServerDef::new("https://host/mcp?key=s3cret");
-        let connector = HttpConnector::new(definition, HttpOptions::default());
-        assert_eq!(connector.description(), "https://host/mcp");
     }
 }

@@ -69,6 +69,12 @@ pub enum CallError {
         /// The server's reason.
         reason: String,
     },
+    /// Each resource subscription is an open request, and this many are open.
+    #[error("{limit} resource subscriptions are open, and no more are allowed")]
+    TooManySubscriptions {
+        /// Maximum number of subscriptions.
+        limit: usize,
+    },
     /// The server does not declare this capability.
     #[error("the server does not support {feature}")]
     Unsupported {
@@ -83,7 +89,9 @@ impl CallError {
         match self {
             CallError::TimedOut { delivery, .. } => *delivery,
             CallError::Transport(failure) => failure.delivery,
-            CallError::Unsupported { .. } => Delivery::NotSent,
+            CallError::TooManySubscriptions { .. } | CallError::Unsupported { .. } => {
+                Delivery::NotSent
+            }
             CallError::Refused(_)
             | CallError::Undecodable { .. }
             | CallError::NoSuchResource { .. }

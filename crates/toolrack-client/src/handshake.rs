@@ -21,16 +21,14 @@ use toolrack_transport::{
     Transport, TransportError, TransportKind, TransportStats,
 };
 
-use crate::builder::ConnectOptions;
+use crate::builder::ClientBuilder;
 use crate::connect::ConnectStep;
 use crate::connector::Connector;
 use crate::error::{ConnectError, NotMcp};
 use crate::incoming::{IncomingRouter, ProtocolPhase};
 use crate::request_meta::{MetaTemplate, PerRequestMeta, RequestWithMeta};
 use crate::session::{ServerInfo, respond};
-use crate::version_detection::{
-    Failure, ProbeTimeout, Reply, Step, TransportChoice, VersionDetection,
-};
+use crate::version_detection::{ProbeTimeout, Reply, Step, TransportChoice, VersionDetection};
 
 /// Number of stdout lines without a single message after which a program counts as not MCP.
 const MAX_NOISE_LINES: u64 = 1_000;
@@ -58,7 +56,7 @@ pub(crate) struct Negotiated {
 
 /// One handshake in progress.
 pub(crate) struct Handshake<'a> {
-    options: &'a ConnectOptions,
+    options: &'a ClientBuilder,
     connector: &'a dyn Connector,
     deadline: Instant,
     /// Current transport.
@@ -141,7 +139,7 @@ fn is_about_request(code: u16) -> bool {
 
 impl<'a> Handshake<'a> {
     pub(crate) fn new(
-        options: &'a ConnectOptions,
+        options: &'a ClientBuilder,
         connector: &'a dyn Connector,
         deadline: Instant,
     ) -> Self {
@@ -178,7 +176,12 @@ impl<'a> Handshake<'a> {
                     self.initialize(revision).await?
                 }
                 Step::Done(revision) => return self.finish(revision).await,
-                Step::Fail(failure) => return Err(self.take_error(failure)),
+                Step::Unsupported(theirs) => {
+                    return Err(HandshakeError::Failed(ConnectError::UnsupportedVersion {
+                        theirs,
+                    }));
+                }
+                Step::Fail => return Err(self.take_error()),
             };
         }
     }
@@ -230,19 +233,19 @@ impl<'a> Handshake<'a> {
         // Before the request: a message that arrives with the response must already find
         // the new phase.
         self.set_phase(ProtocolPhase::Probing, ProtocolMode::Stateless(revision.as_str()));
-        let response: Result<DiscoverResult, FailedReply> =
-            self.request(&DiscoverParams {}, &meta, wait).await?;
-        let step = match &response {
-            Ok(result) => self.detection.on_discover(Reply::Ok(&result.supported_versions)),
-            Err(failed) => self.detection.on_discover(failed.reply()),
-        };
-        match response {
-            Ok(DiscoverResult { server, capabilities, instructions, .. }) => {
+        match self.request(&DiscoverParams {}, &meta, wait).await? {
+            Ok(DiscoverResult {
+                server, capabilities, instructions, supported_versions, ..
+            }) => {
                 self.server = ServerInfo { implementation: server, capabilities, instructions };
+                Ok(self.detection.on_discover(Reply::Ok(&supported_versions)))
             }
-            Err(failed) => self.failed = Some(failed),
+            Err(failed) => {
+                let step = self.detection.on_discover(failed.reply());
+                self.failed = Some(failed);
+                Ok(step)
+            }
         }
-        Ok(step)
     }
 
     async fn initialize(&mut self, revision: Revision) -> Result<Step, HandshakeError> {
@@ -253,30 +256,28 @@ impl<'a> Handshake<'a> {
         };
         self.set_phase(ProtocolPhase::Legacy, ProtocolMode::Initialize);
         // The last quarter is for a second `initialize`: by then the launcher has installed the server.
-        let wait = if self.detection.may_initialize_again() {
+        let wait = if self.detection.may_initialize_again {
             self.remaining() / 4 * 3
         } else {
             self.remaining()
         };
-        let response: Result<InitializeResult, FailedReply> =
-            self.request(&params, &MetaTemplate::default(), wait).await?;
-        let step = match &response {
-            Ok(result) => {
-                self.detection.on_initialize(revision, Reply::Ok(&result.protocol_version))
-            }
-            Err(failed) => self.detection.on_initialize(revision, failed.reply()),
-        };
-        match response {
-            Ok(InitializeResult { server, capabilities, instructions, .. }) => {
+        match self.request(&params, &MetaTemplate::default(), wait).await? {
+            Ok(InitializeResult {
+                server, capabilities, instructions, protocol_version, ..
+            }) => {
                 self.server = ServerInfo { implementation: server, capabilities, instructions };
+                Ok(self.detection.on_initialize(revision, Reply::Ok(&protocol_version)))
             }
-            // Kept apart from `failed`, which a second probe overwrites.
-            Err(error @ FailedReply::Error(_)) => {
-                self.initialize_error = Some(error);
+            Err(failed) => {
+                let step = self.detection.on_initialize(revision, failed.reply());
+                // An error response is kept apart from `failed`, which a second probe overwrites.
+                match failed {
+                    FailedReply::Error(_) => self.initialize_error = Some(failed),
+                    _ => self.failed = Some(failed),
+                }
+                Ok(step)
             }
-            Err(failed) => self.failed = Some(failed),
         }
-        Ok(step)
     }
 
     /// Spec 2025-11-25, lifecycle §Initialization: `initialized` follows the response, before any other message.
@@ -355,10 +356,7 @@ impl<'a> Handshake<'a> {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    fn take_error(&mut self, failure: Failure) -> HandshakeError {
-        if let Failure::Unsupported(theirs) = failure {
-            return HandshakeError::Failed(ConnectError::UnsupportedVersion { theirs });
-        }
+    fn take_error(&mut self) -> HandshakeError {
         let (method, failed) = match (self.initialize_error.take(), self.failed.take()) {
             (Some(error), _) => (Method::Initialize, error),
             (None, Some(failed)) => (self.last_method, failed),

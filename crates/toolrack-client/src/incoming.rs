@@ -21,7 +21,7 @@ use toolrack_transport::{CloseReason, IncomingHandler, RawJson, RequestId, Trans
 use crate::event::{Event, EventSender};
 use crate::progress::ProgressRoutes;
 use crate::server_requests::ClientHandler;
-use crate::session::lock;
+
 use crate::subscriptions::Subscriptions;
 
 /// Server requests that wait for the session task, which takes them without blocking. When full, the server
@@ -94,7 +94,7 @@ impl IncomingRouter {
     }
 
     pub(crate) fn next_request(&self) -> Option<IncomingRequest> {
-        let mut requests = lock(&self.requests);
+        let mut requests = self.requests.lock();
         let next = requests.pop_front();
         if requests.is_empty() {
             // An idle connection keeps no buffer.
@@ -106,7 +106,7 @@ impl IncomingRouter {
     /// Removes the pings from the queue; they may be answered during the handshake.
     pub(crate) fn take_pings(&self) -> Vec<RequestId> {
         let mut pings = Vec::new();
-        lock(&self.requests).retain(|request| match request {
+        self.requests.lock().retain(|request| match request {
             IncomingRequest::Request { id, method, .. } if method == Method::Ping.as_str() => {
                 pings.push(id.clone());
                 false
@@ -155,7 +155,7 @@ impl IncomingRouter {
 
     /// Records that the user agreed to open a URL.
     pub(crate) fn url_opened(&self, id: String) {
-        let mut open_urls = lock(&self.open_urls);
+        let mut open_urls = self.open_urls.lock();
         // Completion is optional for the server, so entries may stay forever.
         if open_urls.len() >= MAX_OPEN_URLS {
             open_urls.remove(0);
@@ -164,7 +164,7 @@ impl IncomingRouter {
     }
 
     fn enqueue(&self, request: IncomingRequest) {
-        let mut requests = lock(&self.requests);
+        let mut requests = self.requests.lock();
         if requests.len() >= CAPACITY {
             // The lock ends before logging: the session task must not wait for a slow log writer.
             drop(requests);
@@ -207,7 +207,7 @@ impl IncomingRouter {
         // Also without a callback: progress shows that the server works on the request, so it must
         // not time out.
         if let Some(transport) = self.transport.get().and_then(Weak::upgrade) {
-            transport.extend_deadline(id);
+            transport.extend_deadline(Some(id));
         }
         if !self.progress.is_empty() {
             self.progress.report(id, progress);
@@ -242,7 +242,7 @@ impl IncomingRouter {
 
     /// Spec 2025-11-25, elicitation §URL mode: ignore unknown and completed ids.
     fn url_completed(&self, id: String) {
-        let mut open_urls = lock(&self.open_urls);
+        let mut open_urls = self.open_urls.lock();
         let Some(index) = open_urls.iter().position(|open| *open == id) else { return };
         open_urls.swap_remove(index);
         drop(open_urls);

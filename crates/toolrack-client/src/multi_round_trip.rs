@@ -18,7 +18,7 @@ use toolrack_transport::{BoxFuture, JsonRpcError, RawJson};
 
 use crate::client::CallOptions;
 use crate::error::CallError;
-use crate::request_meta::ForwardedFor;
+use crate::request_meta::{ForwardedFor, WantProgress};
 use crate::session::Session;
 
 /// Delay before a repeat when the server requested no input, so that it is not polled in a busy loop.
@@ -53,7 +53,7 @@ macro_rules! multi_round_trip {
             ) -> BoxFuture<'b, Result<RawJson, CallError>> {
                 let InputRound { responses, state, options } = round;
                 let params = $params { input_responses: responses, request_state: state, ..*self };
-                Box::pin(async move { session.send_request(&params, options).await })
+                Box::pin(async move { session.send(&params, options, WantProgress::Yes).await })
             }
         })*
     };
@@ -87,23 +87,23 @@ impl Session {
     /// Sends a request and answers input requests until the result is complete.
     pub(crate) async fn send_multi_round_trip<P: MultiRoundTrip>(
         self: &Arc<Self>,
-        params: P,
+        params: &P,
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
         if let Some(forwarded) = options.forwarded_for.as_deref() {
             // Boxed like the paths below: only a gateway forwards.
-            return Box::pin(self.forward(&params, options, forwarded)).await;
+            return Box::pin(self.forward(params, options, forwarded)).await;
         }
-        let raw = match self.send_request(&params, options).await {
+        let raw = match self.send(params, options, WantProgress::Yes).await {
             Err(CallError::Refused(error)) => {
-                Box::pin(self.retry_after_error(&params, options, error)).await?
+                Box::pin(self.retry_after_error(params, options, error)).await?
             }
             outcome => outcome?,
         };
         match self.result_type(&raw) {
             ResultType::Complete => Ok(raw),
             // Rare paths are boxed, so that the future of a plain call stays small.
-            ResultType::InputRequired => Box::pin(self.run_rounds(&params, options, raw)).await,
+            ResultType::InputRequired => Box::pin(self.run_rounds(params, options, raw)).await,
             ResultType::Task => Box::pin(self.poll_task::<P>(raw, options)).await,
             ResultType::Other => self.require_complete(P::METHOD, raw),
         }
@@ -122,7 +122,7 @@ impl Session {
                 (forwarded.input_responses.as_ref(), forwarded.request_state.as_deref());
             return params.resend(self, InputRound { responses, state, options }).await;
         }
-        match self.send_request(params, options).await {
+        match self.send(params, options, WantProgress::Yes).await {
             // The headers are ours; every other error belongs to the original client.
             Err(CallError::Refused(error))
                 if ErrorCode(error.code) == ErrorCode::HEADER_MISMATCH =>
@@ -145,7 +145,7 @@ impl Session {
             // Spec 2026-07-28, transports §Custom Headers: the tool's schema may have changed, so the list is
             // fetched before the one retry.
             self.fetch_list::<Tool>().await?;
-            return self.send_request(params, options).await;
+            return self.send(params, options, WantProgress::Yes).await;
         }
         self.retry_after_urls(params, options, error).await
     }
@@ -250,7 +250,7 @@ impl Session {
                 return Err(CallError::Refused(error));
             };
         }
-        self.send_request(params, options).await
+        self.send(params, options, WantProgress::Yes).await
     }
 }
 

@@ -16,10 +16,11 @@ use toolrack_mcp::{
     ErrorCode, ListEntry, ListKind, ListPage, ListPromptsParams, ListResourceTemplatesParams,
     ListResourcesParams, ListToolsParams, Prompt, Resource, ResourceTemplate, SkippedEntry, Tool,
 };
-use toolrack_transport::{BoxFuture, RequestTimeout};
+use toolrack_transport::BoxFuture;
 
+use crate::client::CallOptions;
 use crate::error::CallError;
-use crate::session::{Session, lock};
+use crate::session::Session;
 use crate::timeouts::{Limits, deadline_after};
 
 /// Upper limit of a server's TTL.
@@ -87,7 +88,7 @@ pub(crate) trait Paginated: ListEntry + Send + Sync + 'static {
     fn fetch_page<'a>(
         session: &'a Session,
         cursor: Option<&'a str>,
-        timeout: RequestTimeout,
+        options: &'a CallOptions,
     ) -> BoxFuture<'a, Result<ListPage<Self>, CallError>>;
 
     fn cache_slot(cache: &ListCache) -> &Mutex<CachedList<Self>>;
@@ -104,10 +105,10 @@ macro_rules! paginated {
             fn fetch_page<'a>(
                 session: &'a Session,
                 cursor: Option<&'a str>,
-                timeout: RequestTimeout,
+                options: &'a CallOptions,
             ) -> BoxFuture<'a, Result<ListPage<Self>, CallError>> {
                 let params = $params { cursor };
-                Box::pin(async move { session.call(&params, timeout).await })
+                Box::pin(async move { session.call(&params, options).await })
             }
 
             fn cache_slot(cache: &ListCache) -> &Mutex<CachedList<Self>> {
@@ -135,7 +136,7 @@ paginated! {
 impl Session {
     /// The cached list, empty if never fetched.
     pub(crate) fn cached_list<T: Paginated>(&self) -> Arc<List<T>> {
-        Arc::clone(&lock(T::cache_slot(&self.list_cache)).list)
+        Arc::clone(&T::cache_slot(&self.list_cache).lock().list)
     }
 
     /// The cached list while it is fresh, else a new one.
@@ -144,7 +145,7 @@ impl Session {
     /// TTL, so their lists are always fetched.
     pub(crate) async fn list<T: Paginated>(&self) -> Result<Arc<List<T>>, CallError> {
         {
-            let cached = lock(T::cache_slot(&self.list_cache));
+            let cached = T::cache_slot(&self.list_cache).lock();
             let is_fresh = cached.fresh_until.is_some_and(|until| Instant::now() < until);
             if is_fresh && cached.changes == self.incoming.changes(T::KIND) {
                 return Ok(Arc::clone(&cached.list));
@@ -172,7 +173,7 @@ impl Session {
         let mut list = builder.list;
         T::filter(self, &mut list);
         let list = Arc::new(list);
-        let mut cached = lock(T::cache_slot(&self.list_cache));
+        let mut cached = T::cache_slot(&self.list_cache).lock();
         // Only tools are read from the cache after expiry, so other expired lists need not be kept.
         let is_cacheable = T::KIND == ListKind::Tools || fresh_until.is_some();
         // A slow fetch must not replace the list of a later fetch.
@@ -192,13 +193,8 @@ impl Session {
         let mut cursor: Option<String> = None;
         loop {
             let remaining = deadline.saturating_duration_since(Instant::now());
-            let page = match T::fetch_page(
-                self,
-                cursor.as_deref(),
-                RequestTimeout::fixed(remaining),
-            )
-            .await
-            {
+            let options = CallOptions::within(remaining);
+            let page = match T::fetch_page(self, cursor.as_deref(), &options).await {
                 // Spec 2025-11-25, pagination §Error Handling: the error for an invalid cursor. A server that
                 // no longer knows its own cursor gets one restart.
                 Err(CallError::Refused(error))

@@ -11,8 +11,6 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use toolrack_mcp::Progress;
 
-use crate::session::lock;
-
 /// Reports queued per call. When full, the oldest is dropped: a newer one supersedes it.
 const CAPACITY: usize = 64;
 
@@ -43,8 +41,8 @@ impl ProgressRoutes {
     /// Queues a report for request `id`. Most requests have no route.
     pub(crate) fn report(&self, id: u64, progress: Progress) {
         // The two locks are never held together, and the callback runs under neither.
-        let Some(queue) = lock(&self.routes).get(&id).map(Arc::clone) else { return };
-        let mut reports = lock(&queue.reports);
+        let Some(queue) = self.routes.lock().get(&id).map(Arc::clone) else { return };
+        let mut reports = queue.reports.lock();
         if reports.len() == CAPACITY {
             reports.pop_front();
         }
@@ -55,7 +53,7 @@ impl ProgressRoutes {
 
     /// Lets the reader task skip reports when no call wants any.
     pub(crate) fn is_empty(&self) -> bool {
-        lock(&self.routes).is_empty()
+        self.routes.lock().is_empty()
     }
 
     pub(crate) fn receiver<'a>(&'a self, on_progress: &'a OnProgress) -> ProgressReceiver<'a> {
@@ -68,7 +66,7 @@ impl ProgressReceiver<'_> {
     /// arrive before the route exists.
     pub(crate) fn register(&self, id: u64) {
         self.id.store(id, Ordering::Relaxed);
-        lock(&self.routes.routes).insert(id, Arc::clone(&self.queue));
+        self.routes.routes.lock().insert(id, Arc::clone(&self.queue));
     }
 
     /// Delivers reports forever.
@@ -96,7 +94,7 @@ impl ProgressReceiver<'_> {
     /// Delivers the queued reports.
     pub(crate) fn deliver_queued(&self) {
         loop {
-            let next = lock(&self.queue.reports).pop_front();
+            let next = self.queue.reports.lock().pop_front();
             let Some(progress) = next else { return };
             (self.on_progress)(&progress);
         }
@@ -105,7 +103,7 @@ impl ProgressReceiver<'_> {
 
 impl Drop for ProgressReceiver<'_> {
     fn drop(&mut self) {
-        lock(&self.routes.routes).remove(&self.id.load(Ordering::Relaxed));
+        self.routes.routes.lock().remove(&self.id.load(Ordering::Relaxed));
     }
 }
 

@@ -14,7 +14,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
@@ -25,17 +25,15 @@ use toolrack_mcp::{
 use toolrack_transport::{Params, write_string};
 
 use crate::pagination::List;
-use crate::session::lock;
+use crate::progress::ProgressReceiver;
 
 /// The members of `_meta` that all requests of a session share, serialized once.
 #[derive(Debug, Default)]
 pub(crate) struct MetaTemplate {
-    /// Comma-separated members; empty in the legacy era.
+    /// Members, each with a comma behind it; empty in the legacy era.
     members: Box<[u8]>,
     /// The protocol version member, which is ours even in a forwarded request.
     version: Box<[u8]>,
-    /// Highest request id so far. Finds open requests without a table of them.
-    last_id: AtomicU64,
 }
 
 /// Params of one request with their `_meta`.
@@ -49,7 +47,7 @@ pub(crate) struct RequestWithMeta<'a, P> {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct PerRequestMeta<'a> {
     /// Whether to send a progress token. The token is the request id.
-    pub(crate) progress: WantProgress,
+    pub(crate) progress: WantProgress<'a>,
     /// Minimum log level. Modern era only.
     pub(crate) log_level: Option<LogLevel>,
     /// Called with the request id before the request is sent.
@@ -61,11 +59,14 @@ pub(crate) struct PerRequestMeta<'a> {
 }
 
 /// Whether to request progress notifications.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum WantProgress {
-    Yes,
+#[derive(Clone, Copy, Default)]
+pub(crate) enum WantProgress<'a> {
     #[default]
     No,
+    /// For the callback of the call, if it has one. Without one, progress still extends the deadline.
+    Yes,
+    /// For a receiver that may outlive the request, as for a task.
+    To(&'a ProgressReceiver<'a>),
 }
 
 impl MetaTemplate {
@@ -84,37 +85,75 @@ impl MetaTemplate {
             progress_token: None,
         };
         // Without the braces: members of the single request are written next to these.
-        let mut text = serde_json::to_vec(&meta)?;
-        text.pop();
-        let version = format!(r#""{}":"{revision}""#, MetaKey::PROTOCOL_VERSION);
-        Ok(Self {
-            members: text.into_iter().skip(1).collect(),
-            version: version.into_bytes().into_boxed_slice(),
-            last_id: AtomicU64::new(0),
-        })
-    }
-
-    /// Highest request id so far.
-    pub(crate) fn last_id(&self) -> u64 {
-        self.last_id.load(Ordering::Relaxed)
+        let mut members = serde_json::to_vec(&meta)?.split_off(1);
+        members.pop();
+        members.push(b',');
+        let version = format!(r#""{}":"{revision}","#, MetaKey::PROTOCOL_VERSION);
+        Ok(Self { members: members.into(), version: version.into_bytes().into() })
     }
 }
 
 impl<P: Request + Sync> Params for RequestWithMeta<'_, P> {
+    /// Writes `_meta` and the params behind it as one object, or nothing if both are empty.
     fn write(&self, id: u64, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+        const OPEN: &[u8] = br#"{"_meta":{"#;
+        let PerRequestMeta { progress, log_level, on_id, forwarded_for, .. } = self.meta;
         // Before anything is written: a message about this id can arrive as soon as the server has the request.
-        self.template.last_id.fetch_max(id, Ordering::Relaxed);
-        if let Some(on_id) = self.meta.on_id {
+        if let WantProgress::To(receiver) = progress {
+            receiver.register(id);
+        }
+        if let Some(on_id) = on_id {
             on_id(id);
         }
-        if let Some(forwarded_for) = self.meta.forwarded_for {
-            forwarded_for.notify_id(id);
+        if let Some(IdObserver(on_id)) =
+            forwarded_for.and_then(|forwarded| forwarded.on_id.as_ref())
+        {
+            on_id(id);
         }
         let start = out.len();
-        self.write_meta(id, out)?;
+        out.extend_from_slice(OPEN);
+        // Every member ends with a comma; the last comma is replaced below.
+        if !matches!(progress, WantProgress::No) {
+            out.extend_from_slice(br#""progressToken":"#);
+            serde_json::to_writer(&mut *out, &id)?;
+            out.push(b',');
+        }
+        if !self.template.members.is_empty() {
+            match forwarded_for {
+                None => out.extend_from_slice(&self.template.members),
+                Some(forwarded_for) => {
+                    // The connection speaks our version; capabilities and info are the original client's.
+                    out.extend_from_slice(&self.template.version);
+                    out.extend_from_slice(&forwarded_for.identity);
+                }
+            }
+            if let Some(level) = log_level {
+                serde_json::to_writer(&mut *out, MetaKey::LOG_LEVEL)?;
+                out.push(b':');
+                serde_json::to_writer(&mut *out, &level)?;
+                out.push(b',');
+            }
+        }
+        if let Some(forwarded_for) = forwarded_for {
+            out.extend_from_slice(&forwarded_for.other_meta);
+        }
+        let has_meta = out.len() > start + OPEN.len();
+        out.truncate(if has_meta { out.len() - 1 } else { start });
+        if has_meta {
+            out.push(b'}');
+        }
         let body = out.len();
         self.params.write(out)?;
-        splice(out, start, body);
+        let is_empty = out.get(body..) == Some(b"{}".as_slice());
+        if is_empty {
+            out.truncate(body);
+        }
+        match out.get_mut(body) {
+            // `{"_meta":{…}` and `{…}`: the second opening brace becomes a comma.
+            Some(brace) if has_meta => *brace = b',',
+            None if has_meta => out.push(b'}'),
+            _ => {}
+        }
         Ok(())
     }
 
@@ -130,80 +169,10 @@ impl<P: Request + Sync> Params for RequestWithMeta<'_, P> {
     }
 }
 
-impl<P> RequestWithMeta<'_, P> {
-    /// Writes `{"_meta":{…}`, or nothing without members.
-    fn write_meta(&self, id: u64, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
-        const OPEN: &[u8] = br#"{"_meta":{"#;
-        let start = out.len();
-        out.extend_from_slice(OPEN);
-        // Every member ends with a comma; the last comma is removed below.
-        if self.meta.progress == WantProgress::Yes {
-            write_string(out, MetaKey::PROGRESS_TOKEN)?;
-            out.push(b':');
-            serde_json::to_writer(&mut *out, &id)?;
-            out.push(b',');
-        }
-        if !self.template.members.is_empty() {
-            match self.meta.forwarded_for {
-                None => out.extend_from_slice(&self.template.members),
-                Some(forwarded_for) => {
-                    // The connection speaks our version; capabilities and info are the original client's.
-                    out.extend_from_slice(&self.template.version);
-                    out.push(b',');
-                    out.extend_from_slice(forwarded_for.identity());
-                }
-            }
-            out.push(b',');
-            if let Some(level) = self.meta.log_level {
-                serde_json::to_writer(&mut *out, MetaKey::LOG_LEVEL)?;
-                out.push(b':');
-                serde_json::to_writer(&mut *out, &level)?;
-                out.push(b',');
-            }
-        }
-        if let Some(others) = self
-            .meta
-            .forwarded_for
-            .map(ForwardedFor::other_meta)
-            .filter(|members| !members.is_empty())
-        {
-            out.extend_from_slice(others);
-            out.push(b',');
-        }
-        if out.len() == start + OPEN.len() {
-            out.truncate(start);
-            return Ok(());
-        }
-        out.pop();
-        out.push(b'}');
-        Ok(())
-    }
-}
-
-/// Joins `_meta` and the params behind it into one object. If both are empty, writes nothing.
-fn splice(out: &mut Vec<u8>, start: usize, body: usize) {
-    let is_empty = out.get(body..) == Some(b"{}".as_slice());
-    match (body > start, is_empty) {
-        // `{"_meta":{…}` and `{}`: only the closing brace is missing.
-        (true, true) => {
-            out.truncate(body);
-            out.push(b'}');
-        }
-        // `{"_meta":{…}` and `{…}`: the second opening brace becomes a comma.
-        (true, false) => {
-            if let Some(brace) = out.get_mut(body) {
-                *brace = b',';
-            }
-        }
-        (false, true) => out.truncate(start),
-        (false, false) => {}
-    }
-}
-
 /// The client that a request is forwarded for.
 #[derive(Debug, Clone, Default)]
 pub struct ForwardedFor {
-    /// Comma-separated `_meta` members with the client's capabilities and info, for a modern server.
+    /// `_meta` members with the client's capabilities and info, each with a comma behind it, for a modern server.
     identity: Box<[u8]>,
     /// The client's other `_meta` members, in the same form.
     other_meta: Box<[u8]>,
@@ -251,36 +220,20 @@ impl ForwardedFor {
         Self { on_id: Some(IdObserver(on_id)), ..self }
     }
 
-    pub(crate) fn notify_id(&self, id: u64) {
-        if let Some(IdObserver(on_id)) = &self.on_id {
-            on_id(id);
-        }
-    }
-
-    pub(crate) fn identity(&self) -> &[u8] {
-        &self.identity
-    }
-
-    pub(crate) fn other_meta(&self) -> &[u8] {
-        &self.other_meta
-    }
-
     pub(crate) fn has_input(&self) -> bool {
         self.input_responses.is_some() || self.request_state.is_some()
     }
 }
 
 fn join_members(members: &[(&str, &RawValue)]) -> Result<Box<[u8]>, serde_json::Error> {
-    let mut join_members = Vec::new();
+    let mut joined = Vec::new();
     for (key, value) in members {
-        if !join_members.is_empty() {
-            join_members.push(b',');
-        }
-        write_string(&mut join_members, key)?;
-        join_members.push(b':');
-        join_members.extend_from_slice(value.get().as_bytes());
+        write_string(&mut joined, key)?;
+        joined.push(b':');
+        joined.extend_from_slice(value.get().as_bytes());
+        joined.push(b',');
     }
-    Ok(join_members.into_boxed_slice())
+    Ok(joined.into_boxed_slice())
 }
 
 /// Arguments to repeat in headers, by tool name.
@@ -295,7 +248,7 @@ impl ToolParamHeaders {
         if !self.any.load(Ordering::Acquire) {
             return None;
         }
-        lock(&self.by_tool).get(tool?).map(Arc::clone)
+        self.by_tool.lock().get(tool?).map(Arc::clone)
     }
 
     /// Replaces the table with that of a new tool list.
@@ -325,13 +278,14 @@ impl ToolParamHeaders {
         // A call in between finds the flag without the entry and sends no headers; the server then
         // reports a mismatch, and the call is retried.
         self.any.store(!by_tool.is_empty(), Ordering::Release);
-        *lock(&self.by_tool) = by_tool;
+        *self.by_tool.lock() = by_tool;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
 
     use serde::Serialize;
     use serde_json::json;
@@ -359,7 +313,6 @@ mod tests {
         let params = &Anything(params);
         RequestWithMeta { template, params, meta }.write(7, &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), format!("before{expected}"));
-        assert_eq!(template.last_id(), 7);
     }
 
     fn modern() -> MetaTemplate {

@@ -139,33 +139,22 @@ pub(crate) enum ServerRequestError {
 impl ServerRequestError {
     /// The error response for a legacy server.
     pub(crate) fn to_error(&self) -> JsonRpcError {
-        let code = match self {
+        let (code, message) = match self {
             // To the server, an undeclared capability is a method that does not exist.
-            ServerRequestError::Undeclared => ErrorCode::METHOD_NOT_FOUND,
+            ServerRequestError::Undeclared => (ErrorCode::METHOD_NOT_FOUND, "Method not found"),
             // Spec 2025-11-25, elicitation §Error Handling and sampling §Tools.
-            ServerRequestError::UndeclaredMode | ServerRequestError::Invalid(_) => {
-                ErrorCode::INVALID_PARAMS
+            ServerRequestError::UndeclaredMode => {
+                (ErrorCode::INVALID_PARAMS, "this mode was not declared")
             }
-            ServerRequestError::Rejected => ErrorCode::USER_REJECTED,
-            ServerRequestError::Failed(_) | ServerRequestError::TimedOut => {
-                ErrorCode::INTERNAL_ERROR
+            ServerRequestError::Invalid(error) => (ErrorCode::INVALID_PARAMS, error.as_str()),
+            ServerRequestError::Rejected => {
+                (ErrorCode::USER_REJECTED, "User rejected sampling request")
             }
-        };
-        let message = match self {
-            ServerRequestError::Undeclared => "Method not found".to_owned(),
-            ServerRequestError::UndeclaredMode => "this mode was not declared".to_owned(),
-            ServerRequestError::Invalid(error) => error.clone(),
-            ServerRequestError::Rejected => "User rejected sampling request".to_owned(),
-            ServerRequestError::Failed(reason) => reason.clone(),
-            ServerRequestError::TimedOut => "no answer in time".to_owned(),
+            ServerRequestError::Failed(reason) => (ErrorCode::INTERNAL_ERROR, reason.as_str()),
+            ServerRequestError::TimedOut => (ErrorCode::INTERNAL_ERROR, "no answer in time"),
         };
         JsonRpcError::new(code.0, message)
     }
-}
-
-/// Whether a method waits for the user or a model, which takes long.
-pub(crate) fn needs_user(method: &str) -> bool {
-    matches!(Method::parse(method), Some(Method::Elicit | Method::CreateMessage))
 }
 
 impl ServerRequestHandler {
@@ -314,7 +303,7 @@ const BUSY: i64 = -32000;
 #[derive(Debug, Default)]
 pub(crate) struct ServerRequests {
     open: Vec<InFlight>,
-    work: JoinSet<Outcome>,
+    pub(crate) work: JoinSet<Outcome>,
 }
 
 /// Result of a finished task.
@@ -334,79 +323,50 @@ struct InFlight {
 /// Who produces the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Responder {
-    /// The user or a model.
+    /// This client, at once: a `ping`.
+    Immediate,
+    /// The user or a model, which takes long.
     User,
-    /// This client, immediately.
+    /// This client, in a task.
     Client,
 }
 
-/// Decision about a new request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Admission {
-    /// Answer at once.
-    Ping,
-    /// Answer in a task.
-    Work(Responder),
-    /// Too many requests in flight.
-    Busy,
-    /// Unknown method.
-    Unknown,
-}
-
-fn admit(method: &str, n_open: usize, n_user: usize, limits: &Limits) -> Admission {
-    match Method::parse(method) {
+/// Decides about a new request: who answers it, or the error response.
+fn admit(
+    method: &str,
+    n_open: usize,
+    n_user: usize,
+    limits: &Limits,
+) -> Result<Responder, JsonRpcError> {
+    let responder = match Method::parse(method) {
         // Before the limits: a busy client must still look alive.
-        Some(Method::Ping) => Admission::Ping,
-        Some(Method::ListRoots | Method::CreateMessage | Method::Elicit) => {
-            let responder = if needs_user(method) { Responder::User } else { Responder::Client };
-            // A lower limit for the user, so that a flood of forms leaves room for `roots/list`.
-            let too_many_user = responder == Responder::User && n_user >= limits.user_requests;
-            if n_open >= limits.server_requests || too_many_user {
-                return Admission::Busy;
-            }
-            Admission::Work(responder)
-        }
-        _ => Admission::Unknown,
+        Some(Method::Ping) => return Ok(Responder::Immediate),
+        Some(Method::ListRoots) => Responder::Client,
+        Some(Method::CreateMessage | Method::Elicit) => Responder::User,
+        _ => return Err(JsonRpcError::new(ErrorCode::METHOD_NOT_FOUND.0, "Method not found")),
+    };
+    // A lower limit for the user, so that a flood of forms leaves room for `roots/list`.
+    let too_many_user = responder == Responder::User && n_user >= limits.user_requests;
+    if n_open >= limits.server_requests || too_many_user {
+        return Err(JsonRpcError::new(BUSY, "too many requests at once"));
     }
+    Ok(responder)
 }
 
 impl ServerRequests {
     /// Handles a queued request or cancellation. Never blocks.
     pub(crate) fn handle(&mut self, session: &Arc<Session>, request: IncomingRequest) {
-        match request {
+        let (id, method, params, related_request) = match request {
             IncomingRequest::Request { id, method, params, related_request } => {
-                self.on_request(session, id, (method, params), related_request);
+                (id, method, params, related_request)
             }
-            IncomingRequest::Cancelled(id) => self.cancel(&id),
-        }
-    }
-
-    fn on_request(
-        &mut self,
-        session: &Arc<Session>,
-        id: RequestId,
-        (method, params): (String, Option<RawJson>),
-        related_request: Option<u64>,
-    ) {
-        match admit(&method, self.open.len(), self.n_user(), &session.limits) {
-            Admission::Ping => session.respond(&id, Ok(EmptyResult {})),
-            Admission::Work(responder) => {
-                self.start(session, id, (method, params, related_request), responder);
-            }
-            Admission::Busy => respond_error(session, &id, BUSY, "too many requests at once"),
-            Admission::Unknown => {
-                respond_error(session, &id, ErrorCode::METHOD_NOT_FOUND.0, "Method not found");
-            }
-        }
-    }
-
-    fn start(
-        &mut self,
-        session: &Arc<Session>,
-        id: RequestId,
-        (method, params, related_request): (String, Option<RawJson>, Option<u64>),
-        responder: Responder,
-    ) {
+            IncomingRequest::Cancelled(id) => return self.cancel(&id),
+        };
+        let responder = match admit(&method, self.open.len(), self.n_user(), &session.limits) {
+            Ok(Responder::Immediate) => return session.respond(&id, Ok(EmptyResult {})),
+            Ok(responder) => responder,
+            Err(error) => return session.respond::<EmptyResult>(&id, Err(error)),
+        };
         let core_tasks = session.revision().has_core_tasks();
         let related_task = params
             .as_ref()
@@ -436,24 +396,6 @@ impl ServerRequests {
         let Some(index) = self.open.iter().position(|open| open.id == *id) else { return };
         // Removed from the table first: `finish` then finds no entry and sends no response.
         self.open.swap_remove(index).task.abort();
-    }
-
-    /// Waits for the next finished task; `None` if none is running.
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses nothing.
-    pub(crate) async fn next_finished(&mut self) -> Option<Finished> {
-        self.work.join_next_with_id().await
-    }
-
-    /// Whether a task is running.
-    pub(crate) fn has_running(&self) -> bool {
-        !self.work.is_empty()
-    }
-
-    /// Whether a request waits for the user or a model.
-    pub(crate) fn waits_for_user(&self) -> bool {
-        self.n_user() > 0
     }
 
     /// Sends the response of a finished task. A cancelled request is no longer in the table and gets none.
@@ -487,7 +429,8 @@ impl ServerRequests {
         self.work.shutdown().await;
     }
 
-    fn n_user(&self) -> usize {
+    /// Number of requests that wait for the user or a model.
+    pub(crate) fn n_user(&self) -> usize {
         self.open.iter().filter(|open| open.responder == Responder::User).count()
     }
 }
@@ -511,30 +454,28 @@ fn with_related_task(
     written.map_err(|error| JsonRpcError::new(ErrorCode::INTERNAL_ERROR.0, error.to_string()))
 }
 
-fn respond_error(session: &Session, id: &RequestId, code: i64, message: &str) {
-    session.respond::<EmptyResult>(id, Err(JsonRpcError::new(code, message)));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(method: &str, n_open: usize, n_user: usize, expected: Admission) {
+    fn check(method: &str, n_open: usize, n_user: usize, expected: Result<Responder, i64>) {
         let limits = Limits { server_requests: 4, user_requests: 2, ..Limits::default() };
-        assert_eq!(admit(method, n_open, n_user, &limits), expected, "{method} {n_open} {n_user}");
+        let admitted = admit(method, n_open, n_user, &limits).map_err(|error| error.code);
+        assert_eq!(admitted, expected, "{method} {n_open} {n_user}");
     }
 
     #[test]
     fn server_requests_are_limited() {
-        check("ping", 4, 2, Admission::Ping);
-        check("roots/list", 3, 2, Admission::Work(Responder::Client));
-        check("roots/list", 4, 0, Admission::Busy);
-        check("elicitation/create", 3, 1, Admission::Work(Responder::User));
-        check("elicitation/create", 3, 2, Admission::Busy);
-        check("sampling/createMessage", 2, 2, Admission::Busy);
-        check("tools/list", 0, 0, Admission::Unknown);
-        check("tasks/get", 0, 0, Admission::Unknown);
-        check("made/up", 4, 0, Admission::Unknown);
+        let (busy, unknown) = (Err(BUSY), Err(ErrorCode::METHOD_NOT_FOUND.0));
+        check("ping", 4, 2, Ok(Responder::Immediate));
+        check("roots/list", 3, 2, Ok(Responder::Client));
+        check("roots/list", 4, 0, busy);
+        check("elicitation/create", 3, 1, Ok(Responder::User));
+        check("elicitation/create", 3, 2, busy);
+        check("sampling/createMessage", 2, 2, busy);
+        check("tools/list", 0, 0, unknown);
+        check("tasks/get", 0, 0, unknown);
+        check("made/up", 4, 0, unknown);
     }
 }

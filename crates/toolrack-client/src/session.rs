@@ -18,7 +18,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use memchr::memmem::Finder;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::value::to_raw_value;
 use tokio::task::{JoinError, JoinSet};
@@ -30,8 +30,8 @@ use toolrack_mcp::{
     ServerCapabilities, Tool,
 };
 use toolrack_transport::{
-    JsonRpcError, OnCancel, OutgoingRequest, RawJson, RequestId, RequestTimeout, Transport,
-    TransportKind,
+    BoxFuture, CloseReason, JsonRpcError, OnCancel, OutgoingRequest, RawJson, RequestId,
+    RequestTimeout, Transport, TransportKind,
 };
 
 use crate::client::CallOptions;
@@ -39,7 +39,6 @@ use crate::error::CallError;
 use crate::event::Event;
 use crate::incoming::IncomingRouter;
 use crate::pagination::{ListCache, ListDebounce};
-use crate::progress::ProgressReceiver;
 use crate::request_meta::{
     MetaTemplate, PerRequestMeta, RequestWithMeta, ToolParamHeaders, WantProgress,
 };
@@ -85,43 +84,6 @@ pub(crate) struct ServerInfo {
     pub(crate) instructions: Option<String>,
 }
 
-/// A feature that a server must declare.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Feature {
-    Tools,
-    Resources,
-    ResourceSubscriptions,
-    Prompts,
-    Completion,
-    Logging,
-}
-
-impl Feature {
-    fn is_in(self, capabilities: &ServerCapabilities) -> bool {
-        match self {
-            Feature::Tools => capabilities.tools.is_some(),
-            Feature::Resources => capabilities.resources.is_some(),
-            Feature::ResourceSubscriptions => {
-                capabilities.resources.is_some_and(|resources| resources.subscribe)
-            }
-            Feature::Prompts => capabilities.prompts.is_some(),
-            Feature::Completion => capabilities.completions,
-            Feature::Logging => capabilities.logging,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Feature::Tools => "tools",
-            Feature::Resources => "resources",
-            Feature::ResourceSubscriptions => "resource subscriptions",
-            Feature::Prompts => "prompts",
-            Feature::Completion => "completion",
-            Feature::Logging => "logging",
-        }
-    }
-}
-
 impl Session {
     pub(crate) fn revision(&self) -> Revision {
         self.request_handler.revision
@@ -133,70 +95,59 @@ impl Session {
 
     /// Spec 2025-06-18, lifecycle §Operation: use only declared features. Earlier revisions only recommended
     /// that, and many old servers declare less than they have.
-    pub(crate) fn require(&self, feature: Feature) -> Result<(), CallError> {
-        if feature.is_in(&self.server.capabilities) || self.revision() < Revision::R2025_06_18 {
+    pub(crate) fn require(
+        &self,
+        feature: &'static str,
+        is_declared: impl FnOnce(&ServerCapabilities) -> bool,
+    ) -> Result<(), CallError> {
+        if is_declared(&self.server.capabilities) || self.revision() < Revision::R2025_06_18 {
             return Ok(());
         }
-        Err(CallError::Unsupported { feature: feature.name() })
+        Err(CallError::Unsupported { feature })
     }
 
     /// Sends a request and returns its raw result of any type.
-    pub(crate) async fn send_request<P: Request + Sync>(
+    pub(crate) async fn send<P: Request + Sync>(
         &self,
         params: &P,
         options: &CallOptions,
+        progress: WantProgress<'_>,
     ) -> Result<RawJson, CallError> {
-        let Some(on_progress) = &options.on_progress else {
-            return self.send(params, self.timeout_for(options), self.call_meta(options)).await;
-        };
-        let receiver = self.incoming.progress.receiver(on_progress);
-        // Boxed, so that the future of a call without progress stays small.
-        Box::pin(receiver.run_with(self.send_with_progress(params, options, &receiver))).await
-    }
-
-    /// Sends a request with progress. `receiver` may outlive the request, as for a task.
-    pub(crate) async fn send_with_progress<P: Request + Sync>(
-        &self,
-        params: &P,
-        options: &CallOptions,
-        receiver: &ProgressReceiver<'_>,
-    ) -> Result<RawJson, CallError> {
-        let on_id = |id| receiver.register(id);
-        let meta = PerRequestMeta { on_id: Some(&on_id), ..self.call_meta(options) };
-        self.send(params, self.timeout_for(options), meta).await
-    }
-
-    fn call_meta<'a>(&self, options: &'a CallOptions) -> PerRequestMeta<'a> {
-        let log_level = options.log_level.or(*lock(&self.log_level));
-        let forwarded_for = options.forwarded_for.as_deref();
-        PerRequestMeta {
-            progress: WantProgress::Yes,
-            log_level,
-            forwarded_for,
-            ..PerRequestMeta::default()
+        if let (Some(on_progress), WantProgress::Yes) = (&options.on_progress, progress) {
+            let receiver = self.incoming.progress.receiver(on_progress);
+            let call = self.send(params, options, WantProgress::To(&receiver));
+            // Boxed, so that the future of a call without progress stays small.
+            return Box::pin(receiver.run_with(call)).await;
         }
-    }
-
-    /// Sends a request without progress and returns its raw result.
-    pub(crate) async fn send_without_progress<P: Request + Sync>(
-        &self,
-        params: &P,
-        options: &CallOptions,
-    ) -> Result<RawJson, CallError> {
-        let meta = PerRequestMeta {
-            forwarded_for: options.forwarded_for.as_deref(),
-            ..PerRequestMeta::default()
+        // Over stdio the table is always empty, and this is one atomic load.
+        let param_headers = self.param_headers.for_tool(params.subject());
+        let log_level = match progress {
+            WantProgress::No => None,
+            WantProgress::Yes | WantProgress::To(_) => options.log_level.or(*self.log_level.lock()),
         };
-        self.send(params, self.timeout_for(options), meta).await
+        let meta = PerRequestMeta {
+            progress,
+            log_level,
+            on_id: None,
+            param_headers: param_headers.as_deref(),
+            forwarded_for: options.forwarded_for.as_deref(),
+        };
+        let request = OutgoingRequest {
+            method: P::METHOD.as_str(),
+            params: &RequestWithMeta { template: &self.meta, params, meta },
+            timeout: self.timeout_for(options),
+            on_cancel: OnCancel::Notify,
+        };
+        Ok(self.transport.request(request).await?)
     }
 
     /// Sends a request that must complete in one round, and decodes its result.
     pub(crate) async fn call<P: Request + Sync>(
         &self,
         params: &P,
-        timeout: RequestTimeout,
+        options: &CallOptions,
     ) -> Result<P::Result, CallError> {
-        let raw = self.send(params, timeout, PerRequestMeta::default()).await?;
+        let raw = self.send(params, options, WantProgress::No).await?;
         let raw = self.require_complete(P::METHOD, raw)?;
         decode::<P>(&raw)
     }
@@ -221,11 +172,6 @@ impl Session {
         }
     }
 
-    /// Timeout of a request without options.
-    pub(crate) fn default_timeout(&self) -> RequestTimeout {
-        self.timeout_for(&CallOptions::default())
-    }
-
     /// Responds to a server request. A server that does not read loses the response.
     pub(crate) fn respond<T: Serialize>(&self, id: &RequestId, outcome: Result<T, JsonRpcError>) {
         respond(&*self.transport, id, outcome);
@@ -238,22 +184,12 @@ impl Session {
         RequestTimeout { idle: answer, total: at_most }
     }
 
-    async fn send<P: Request + Sync>(
-        &self,
-        params: &P,
-        timeout: RequestTimeout,
-        meta: PerRequestMeta<'_>,
-    ) -> Result<RawJson, CallError> {
-        // Over stdio the table is always empty, and this is one atomic load.
-        let mirror = self.param_headers.for_tool(params.subject());
-        let meta = PerRequestMeta { param_headers: mirror.as_deref(), ..meta };
-        let request = OutgoingRequest {
-            method: P::METHOD.as_str(),
-            params: &RequestWithMeta { template: &self.meta, params, meta },
-            timeout,
-            on_cancel: OnCancel::Notify,
-        };
-        Ok(self.transport.request(request).await?)
+    /// Stops the tasks and closes the transport; the future waits for the transport only.
+    pub(crate) fn start_close(&self) -> BoxFuture<'_, CloseReason> {
+        // Before the transport closes, so that subscriptions end quietly instead of being opened again.
+        self.stop.cancel();
+        self.tasks.close();
+        self.transport.close()
     }
 
     /// Whether each request is an independent HTTP request: modern era over HTTP.
@@ -293,9 +229,6 @@ impl fmt::Debug for Session {
 
 /// Interval for extending deadlines while the user or a model is busy.
 const EXTEND_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Number of newest requests to extend. Anything older has been open for long anyway.
-const MAX_EXTENDED: u64 = 1024;
 
 /// Runs until the session ends.
 pub(crate) async fn run_session_task(session: Arc<Session>) {
@@ -344,7 +277,7 @@ impl SessionTask {
                 biased;
                 () = self.session.stop.cancelled() => return,
                 () = self.session.incoming.wakeup.notified() => {}
-                Some(finished) = self.server_requests.next_finished(), if self.server_requests.has_running() => {
+                Some(finished) = self.server_requests.work.join_next_with_id(), if !self.server_requests.work.is_empty() => {
                     self.server_requests.finish(&self.session, finished);
                 }
                 Some(fetched) = self.fetching.join_next(), if !self.fetching.is_empty() => {
@@ -362,7 +295,7 @@ impl SessionTask {
             self.server_requests.handle(&self.session, request);
         }
         // The server waits for our user, so the call that waits for the server must not time out.
-        self.extend_at = match (self.server_requests.waits_for_user(), self.extend_at) {
+        self.extend_at = match (self.server_requests.n_user() > 0, self.extend_at) {
             (true, None) => Some(Instant::now()),
             (true, scheduled) => scheduled,
             (false, _) => None,
@@ -374,7 +307,7 @@ impl SessionTask {
         let changes = self.session.incoming.changes(ListKind::Tools);
         if changes != self.changes_seen {
             self.changes_seen = changes;
-            if self.session.require(Feature::Tools).is_ok() {
+            if self.session.require("tools", |has| has.tools.is_some()).is_ok() {
                 self.debounce.on_changed(Instant::now());
             }
         }
@@ -412,11 +345,7 @@ impl SessionTask {
     }
 
     fn extend_deadlines(&mut self) {
-        let last = self.session.meta.last_id();
-        // Ids are sequential, so the newest ids cover the open requests without a table of them.
-        for id in last.saturating_sub(MAX_EXTENDED)..=last {
-            self.session.transport.extend_deadline(id);
-        }
+        self.session.transport.extend_deadline(None);
         self.extend_at = Some(Instant::now() + EXTEND_INTERVAL);
     }
 }
@@ -438,12 +367,6 @@ const AT_END: &[u8] = br#","resultType":"complete"}"#;
 pub(crate) fn detect_result_type(raw: &[u8]) -> ResultType {
     let decided = raw.starts_with(IN_FRONT) || raw.ends_with(AT_END) || KEY.find(raw).is_none();
     if decided { ResultType::Complete } else { ResultType::read(raw) }
-}
-
-/// Locks a mutex and ignores poisoning: every critical section here leaves its data consistent, so a panic
-/// in another task cannot have corrupted it.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }
 
 #[cfg(test)]

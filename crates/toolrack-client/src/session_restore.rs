@@ -4,28 +4,29 @@
 
 use toolrack_mcp::{SetLevelParams, SubscribeParams, SubscriptionFilter};
 
+use crate::client::CallOptions;
 use crate::event::Event;
-use crate::session::{Session, lock};
+use crate::session::Session;
 
 impl Session {
     /// Spec 2025-11-25, transports §Session Management: a new session starts without the state of the old one.
     pub(crate) async fn restore(&self) {
-        let level = *lock(&self.log_level);
+        let level = *self.log_level.lock();
         if let Some(level) = level
-            && let Err(error) = self.call(&SetLevelParams { level }, self.default_timeout()).await
+            && let Err(error) = self.call(&SetLevelParams { level }, &CallOptions::default()).await
         {
             tracing::warn!(%error, "cannot restore log level");
         }
-        let uris: Vec<String> = lock(&self.legacy_subscriptions).iter().cloned().collect();
+        let uris: Vec<String> = self.legacy_subscriptions.lock().iter().cloned().collect();
         let mut lost = Vec::new();
         let mut renewed = Vec::new();
         for uri in uris {
-            match self.call(&SubscribeParams { uri: &uri }, self.default_timeout()).await {
+            match self.call(&SubscribeParams { uri: &uri }, &CallOptions::default()).await {
                 Ok(_) => renewed.push(uri),
                 Err(error) => {
                     tracing::warn!(uri, %error, "cannot restore subscription");
                     // Otherwise each further session would try it and report its end again.
-                    lock(&self.legacy_subscriptions).remove(&uri);
+                    self.legacy_subscriptions.lock().remove(&uri);
                     lost.push(uri);
                 }
             }

@@ -23,7 +23,7 @@ use toolrack_transport::{
 use crate::error::CallError;
 use crate::event::Event;
 use crate::request_meta::{PerRequestMeta, RequestWithMeta};
-use crate::session::{Session, lock};
+use crate::session::Session;
 
 /// How long connecting waits for the acknowledgment over HTTP.
 const ACK_TIMEOUT: Duration = Duration::from_secs(1);
@@ -108,7 +108,7 @@ impl Subscriptions {
         // Spec 2026-07-28, subscriptions: the id comes back with the type it was sent with, a number.
         let ProgressToken::Integer(number) = id else { return None };
         let id = u64::try_from(*number).ok()?;
-        lock(&self.open).get(&id).map(Arc::clone)
+        self.open.lock().get(&id).map(Arc::clone)
     }
 }
 
@@ -185,7 +185,7 @@ impl Subscription {
         match timeout(wait, wait_for(&mut self.state, is_settled)).await {
             Ok(SubscriptionState::Active(granted)) => Ok(self.requested.without(&granted)),
             Ok(_) => {
-                let failure = lock(&self.failure).take();
+                let failure = self.failure.lock().take();
                 Err(failure.unwrap_or_else(|| {
                     CallError::unexpected(
                         Method::Listen,
@@ -227,7 +227,7 @@ impl SubscriptionTask {
             let end = self.listen().await;
             // The next attempt registers under a new id.
             let id = self.id.load(Ordering::Relaxed);
-            lock(&self.session.incoming.subscriptions.open).remove(&id);
+            self.session.incoming.subscriptions.open.lock().remove(&id);
             match end {
                 ListenEnd::SessionClosed => return,
                 // An unsent request has no id, and dropping an HTTP request cancels it.
@@ -286,7 +286,7 @@ impl SubscriptionTask {
         // arrive before `request` is polled again.
         let on_id = |id| {
             self.id.store(id, Ordering::Relaxed);
-            lock(&session.incoming.subscriptions.open).insert(id, Arc::clone(&self.entry));
+            session.incoming.subscriptions.open.lock().insert(id, Arc::clone(&self.entry));
             // A repeated request stays `Broken` until its acknowledgment, which then reports the gap.
             self.entry.state.send_if_modified(|state| {
                 let is_first = *state == SubscriptionState::NotSent;
@@ -339,12 +339,12 @@ impl SubscriptionTask {
             tracing::debug!(%error, "subscription failed");
         }
         // Before the state changes: the waiting caller reads the failure when the state wakes it.
-        *lock(&self.failure) = error;
+        *self.failure.lock() = error;
         self.entry.state.send_replace(SubscriptionState::Failed);
         let uris = self.entry.requested.resource_subscriptions.clone();
         for uri in &uris {
             // An ended subscription must not count against the limit.
-            lock(&self.session.resource_subscriptions).remove(uri);
+            self.session.resource_subscriptions.lock().remove(uri);
         }
         // `Closed` is the last event, so nothing follows a closed transport.
         if granted && self.session.incoming.events.close_reason().is_none() {

@@ -16,16 +16,16 @@ use tokio::runtime::Handle;
 use tokio::time::error::Elapsed;
 use tokio::time::{Instant, sleep, timeout_at};
 use toolrack_mcp::{
-    CallToolParams, CancelTaskParams, Era, GetTaskParams, GetTaskReportParams, Method, Progress,
-    ProgressToken, Request, RequestResult as _, ResultType, TASKS_EXTENSION, Task, TaskParams,
-    TaskResultParams, TaskStatus, Tool, UpdateTaskParams,
+    CallToolParams, CancelTaskParams, Era, ErrorCode, GetTaskParams, GetTaskReportParams, Method,
+    Progress, ProgressToken, Request, RequestResult as _, ResultType, TASKS_EXTENSION, Task,
+    TaskParams, TaskResultParams, TaskStatus, Tool, UpdateTaskParams,
 };
 use toolrack_transport::{Delivery, JsonRpcError, RawJson, sanitize_line};
 
 use crate::client::CallOptions;
 use crate::error::CallError;
 use crate::pagination::List;
-use crate::progress::ProgressReceiver;
+use crate::request_meta::WantProgress;
 use crate::session::{Session, decode};
 use crate::timeouts::deadline_after;
 
@@ -85,18 +85,18 @@ impl Session {
         options: &CallOptions,
     ) -> Result<RawJson, CallError> {
         let Some(on_progress) = &options.on_progress else {
-            return self.run_task(&params, options, None).await;
+            return self.run_task(&params, options, WantProgress::Yes).await;
         };
         // Spec 2025-11-25, tasks §Progress: the call's progress token stays valid for the task's lifetime.
         let receiver = self.incoming.progress.receiver(on_progress);
-        receiver.run_with(self.run_task(&params, options, Some(&receiver))).await
+        receiver.run_with(self.run_task(&params, options, WantProgress::To(&receiver))).await
     }
 
     async fn run_task(
         self: &Arc<Self>,
         params: &CallToolParams<'_>,
         options: &CallOptions,
-        receiver: Option<&ProgressReceiver<'_>>,
+        progress: WantProgress<'_>,
     ) -> Result<RawJson, CallError> {
         let total = self.timeout_for(options).total;
         // The server need not keep the task longer than the caller waits for it.
@@ -104,10 +104,7 @@ impl Session {
         // Taken before the first request, so creation and polls share one total timeout.
         let deadline = deadline_after(total);
         let params = CallToolParams { task: Some(TaskParams { ttl }), ..*params };
-        let raw = match receiver {
-            Some(receiver) => self.send_with_progress(&params, options, receiver).await?,
-            None => self.send_request(&params, options).await?,
-        };
+        let raw = self.send(&params, options, progress).await?;
         let created = Task::created(raw.as_bytes());
         match created.map_err(|error| CallError::undecodable(Method::CallTool, error))? {
             Some(task) => TaskPoller::new(self, options, task, deadline).poll_legacy().await,
@@ -187,7 +184,7 @@ impl<'a> TaskPoller<'a> {
         // Spec 2025-11-25, tasks §Input Required Status: the server sends its requests while `tasks/result` is open,
         // so an `input_required` task is answered by fetching the result.
         let params = TaskResultParams { task_id: &self.task.id };
-        self.session.send_without_progress(&params, &self.remaining_options()).await
+        self.session.send(&params, &self.remaining_options(), WantProgress::No).await
     }
 
     /// Polls a modern task, whose final status contains the result.
@@ -234,7 +231,7 @@ impl<'a> TaskPoller<'a> {
                     answered.extend(requests.iter().map(|(key, _)| key.clone()));
                     let input_responses = &self.session.answer_input_requests(requests).await?;
                     let params = UpdateTaskParams { task_id: &self.task.id, input_responses };
-                    self.session.send_without_progress(&params, &self.remaining_options()).await?;
+                    self.session.send(&params, &self.remaining_options(), WantProgress::No).await?;
                 }
             }
         }
@@ -244,7 +241,7 @@ impl<'a> TaskPoller<'a> {
     async fn get_task<P: Request + Sync>(&self, params: &P) -> Result<P::Result, CallError> {
         let mut n_failures = 0;
         loop {
-            match self.session.send_without_progress(params, &self.remaining_options()).await {
+            match self.session.send(params, &self.remaining_options(), WantProgress::No).await {
                 Ok(raw) => {
                     // The text and the examples of the extension disagree about this result type; accept both.
                     let kind = self.session.result_type(&raw);
@@ -277,27 +274,29 @@ impl<'a> TaskPoller<'a> {
         outcome: Result<Result<RawJson, CallError>, Elapsed>,
     ) -> Result<RawJson, CallError> {
         let outcome = outcome.unwrap_or_else(|_elapsed| Err(self.timed_out()));
-        // A JSON-RPC error means that the task failed or that its id is unknown: nothing is
-        // left to cancel.
-        self.is_finished |= matches!(outcome, Ok(_) | Err(CallError::Refused(_)));
+        let may_run = matches!(self.task.status, TaskStatus::Working | TaskStatus::InputRequired);
+        self.is_finished |= match &outcome {
+            Ok(_) => true,
+            Err(CallError::Refused(error)) => !may_run || is_unknown_task(error),
+            Err(_) => false,
+        };
         outcome
     }
 
     /// Whether another poll may succeed.
     fn is_transient(&self, error: &CallError) -> bool {
-        let is_retryable = matches!(error, CallError::Transport(_) | CallError::TimedOut { .. });
+        let is_retryable = match error {
+            CallError::Transport(_) | CallError::TimedOut { .. } => true,
+            CallError::Refused(error) => !is_unknown_task(error),
+            _ => false,
+        };
         // On a closed transport every further poll would fail at once.
         is_retryable && self.session.incoming.events.close_reason().is_none()
     }
 
     /// Limits a request about the task to the remaining time.
     fn remaining_options(&self) -> CallOptions {
-        let remaining = self.deadline.saturating_duration_since(Instant::now());
-        CallOptions {
-            timeout: Some(remaining),
-            total_timeout: Some(remaining),
-            ..CallOptions::default()
-        }
+        CallOptions::within(self.deadline.saturating_duration_since(Instant::now()))
     }
 
     /// Reports a new status message as progress.
@@ -333,6 +332,12 @@ impl<'a> TaskPoller<'a> {
     }
 }
 
+/// Spec 2025-11-25, tasks §Protocol Errors, and the modern extension likewise: the error for an unknown task id. Any
+/// other error says nothing about the task.
+fn is_unknown_task(error: &JsonRpcError) -> bool {
+    ErrorCode(error.code) == ErrorCode::INVALID_PARAMS
+}
+
 /// The error of a failed task.
 fn task_error(error: Option<&RawValue>) -> CallError {
     match serde_json::from_str::<JsonRpcError>(error.map_or("null", RawValue::get)) {
@@ -358,13 +363,9 @@ impl Drop for TaskPoller<'_> {
         // Tracked apart from the other tasks: `close` waits for these before it stops the session.
         let cancellations = session.task_cancellations.clone();
         let cancelling = async move {
-            let options = CallOptions {
-                timeout: Some(CANCEL_TIMEOUT),
-                total_timeout: Some(CANCEL_TIMEOUT),
-                ..CallOptions::default()
-            };
+            let options = CallOptions::within(CANCEL_TIMEOUT);
             let sent =
-                session.send_without_progress(&CancelTaskParams { task_id: &id }, &options).await;
+                session.send(&CancelTaskParams { task_id: &id }, &options, WantProgress::No).await;
             if let Err(error) = sent {
                 tracing::debug!(%error, "task not cancelled, it may keep running");
             }

@@ -85,8 +85,10 @@ pub(crate) enum Step {
     Initialize { revision: Revision, transport: TransportChoice },
     /// Version negotiated.
     Done(Revision),
-    /// Give up.
-    Fail(Failure),
+    /// The server supports only these versions.
+    Unsupported(Vec<String>),
+    /// Give up. The last reply has the details.
+    Fail,
 }
 
 /// Transport for the next request.
@@ -107,48 +109,25 @@ pub(crate) enum ProbeTimeout {
     Long,
 }
 
-/// Why detection failed. The last reply has the details.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Failure {
-    /// The server supports only these versions.
-    Unsupported(Vec<String>),
-    /// Error response for another reason.
-    Error,
-    /// Malformed response.
-    Malformed,
-    /// No response.
-    TimedOut,
-    /// Connection closed.
-    Closed,
-    /// Server unavailable.
-    Unavailable,
-}
-
 /// Detection state.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, each set once")]
 pub(crate) struct VersionDetection {
     choice: EraChoice,
     known_version: Option<DetectedVersion>,
-    /// Retry the probe with a version the server lists.
-    version_retry: OneTime,
-    /// Retry `initialize` with another version.
-    second_offer: OneTime,
-    /// Probe after a rejected `initialize`.
-    second_probe: OneTime,
+    /// The probe was repeated with a version that the server lists.
+    version_retried: bool,
+    /// `initialize` was repeated with another version.
+    offered_twice: bool,
+    /// The probe was repeated after a rejected `initialize`.
+    probed_twice: bool,
     /// The probe got a reply that only a legacy server sends. Silence and exit prove less.
     answered_as_legacy: bool,
     /// Transport for `initialize` after an unanswered probe.
     after_silence: TransportChoice,
-    /// Repeat `initialize` on a new transport, for a server that got both requests on one transport and may have
-    /// been confused by the probe.
-    second_initialize: OneTime,
-}
-
-/// An action allowed once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum OneTime {
-    Available,
-    Used,
+    /// Whether an unanswered `initialize` is repeated on a new transport: the server got both requests on one
+    /// transport and may have been confused by the probe.
+    pub(crate) may_initialize_again: bool,
 }
 
 impl VersionDetection {
@@ -156,13 +135,12 @@ impl VersionDetection {
         Self {
             choice,
             known_version,
-            version_retry: OneTime::Available,
-            second_offer: OneTime::Available,
-            second_probe: OneTime::Available,
+            version_retried: false,
+            offered_twice: false,
+            probed_twice: false,
             answered_as_legacy: false,
             after_silence: TransportChoice::New,
-            // Available only after an unanswered probe on the same transport.
-            second_initialize: OneTime::Used,
+            may_initialize_again: false,
         }
     }
 
@@ -200,20 +178,19 @@ impl VersionDetection {
             }
             // Spec 2026-07-28, stdio §Backward Compatibility: such a code proves a modern server, and a
             // repeated request would lack the same thing again.
-            Reply::Error(error) if ErrorCode(error.code).is_modern_only() => {
-                Step::Fail(Failure::Error)
-            }
+            Reply::Error(error) if ErrorCode(error.code).is_modern_only() => Step::Fail,
             // Any other code: servers disagree on which one means "method not found".
-            Reply::Error(_) => self.initialize_legacy(Failure::Error),
-            // Protocol facts §5.1: only a valid `DiscoverResult` or a modern error code proves
-            // a modern server.
-            Reply::Malformed => self.initialize_legacy(Failure::Malformed),
-            Reply::TimedOut => self.initialize_after_silence(self.after_silence, Failure::TimedOut),
+            // Protocol facts §5.1: only a valid `DiscoverResult` or a modern error code proves a modern server.
+            Reply::Error(_) | Reply::Malformed => {
+                self.answered_as_legacy = true;
+                self.initialize(TransportChoice::Current)
+            }
+            Reply::TimedOut => self.initialize_after_silence(self.after_silence),
             // Servers on older rmcp exit on any first message other than `initialize`, so they need
             // a fresh process.
-            Reply::Closed => self.initialize_after_silence(TransportChoice::New, Failure::Closed),
+            Reply::Closed => self.initialize_after_silence(TransportChoice::New),
             // Spec 2026-07-28, transports §Backward Compatibility: an outage does not indicate a legacy server.
-            Reply::Unavailable => Step::Fail(Failure::Unavailable),
+            Reply::Unavailable => Step::Fail,
         }
     }
 
@@ -225,17 +202,14 @@ impl VersionDetection {
                 Some(revision) if revision.era() == Era::Legacy || self.may_probe() => {
                     Step::Done(revision)
                 }
-                _ => Step::Fail(Failure::Unsupported(vec![chosen.to_owned()])),
+                _ => Step::Unsupported(vec![chosen.to_owned()]),
             },
             Reply::Error(error) => self.offer_other_version(offered, error),
-            Reply::Malformed => Step::Fail(Failure::Malformed),
-            Reply::TimedOut | Reply::Closed if self.may_initialize_again() => {
-                self.second_initialize = OneTime::Used;
+            Reply::TimedOut | Reply::Closed if self.may_initialize_again => {
+                self.may_initialize_again = false;
                 Step::Initialize { revision: offered, transport: TransportChoice::New }
             }
-            Reply::TimedOut => Step::Fail(Failure::TimedOut),
-            Reply::Closed => Step::Fail(Failure::Closed),
-            Reply::Unavailable => Step::Fail(Failure::Unavailable),
+            Reply::Malformed | Reply::TimedOut | Reply::Closed | Reply::Unavailable => Step::Fail,
         }
     }
 
@@ -246,17 +220,17 @@ impl VersionDetection {
         match Revision::newest_of(&versions, Era::Modern) {
             // One correction only: a server that rejects a version from its own list
             // would loop otherwise.
-            Some(revision) if self.version_retry == OneTime::Available => {
-                self.version_retry = OneTime::Used;
+            Some(revision) if !self.version_retried => {
+                self.version_retried = true;
                 Step::Probe {
                     revision,
                     transport: TransportChoice::Current,
                     wait: ProbeTimeout::Long,
                 }
             }
-            Some(_) => Step::Fail(Failure::Error),
+            Some(_) => Step::Fail,
             // The code alone proves a modern server; without a list there is no version to offer.
-            None if versions.is_empty() => Step::Fail(Failure::Error),
+            None if versions.is_empty() => Step::Fail,
             None => self.offer_listed(&versions),
         }
     }
@@ -270,31 +244,25 @@ impl VersionDetection {
                 self.answered_as_legacy = true;
                 Step::Initialize { revision, transport: TransportChoice::Current }
             }
-            _ => Step::Fail(Failure::Unsupported(versions.to_vec())),
+            _ => Step::Unsupported(versions.to_vec()),
         }
     }
 
-    /// Sends `initialize` after a legacy server's reply to the probe.
-    fn initialize_legacy(&mut self, failure: Failure) -> Step {
-        self.answered_as_legacy = true;
-        self.initialize(TransportChoice::Current, failure)
-    }
-
     /// Sends `initialize` after an unanswered probe.
-    fn initialize_after_silence(&mut self, transport: TransportChoice, failure: Failure) -> Step {
+    fn initialize_after_silence(&mut self, transport: TransportChoice) -> Step {
         self.answered_as_legacy = false;
         // This server gets `initialize` behind an unanswered probe. If it stays silent, the probe may be the
         // reason, so it deserves one start with `initialize` as the first message.
         if transport == TransportChoice::Current {
-            self.second_initialize = OneTime::Available;
+            self.may_initialize_again = true;
         }
-        self.initialize(transport, failure)
+        self.initialize(transport)
     }
 
-    fn initialize(&self, transport: TransportChoice, failure: Failure) -> Step {
+    fn initialize(&self, transport: TransportChoice) -> Step {
         // A second probe follows a rejected `initialize`; another `initialize` would start a loop.
-        if self.choice == EraChoice::Modern || self.second_probe == OneTime::Used {
-            return Step::Fail(failure);
+        if self.choice == EraChoice::Modern || self.probed_twice {
+            return Step::Fail;
         }
         Step::Initialize { revision: Revision::LATEST_LEGACY, transport }
     }
@@ -304,31 +272,25 @@ impl VersionDetection {
         // Some servers reject an unknown version with an error and `data.supported`, where the
         // specification wants a counter-offer in the result.
         let common = Revision::newest_of(&versions, Era::Legacy);
-        let other = common
-            .filter(|revision| *revision != offered && self.second_offer == OneTime::Available);
+        let other = common.filter(|revision| *revision != offered && !self.offered_twice);
         if let Some(revision) = other {
-            self.second_offer = OneTime::Used;
+            self.offered_twice = true;
             return Step::Initialize { revision, transport: TransportChoice::Current };
         }
         // The probe went unanswered or was skipped, so the server may be modern but slow to start, or
         // upgraded since.
-        let era_unproven = !self.answered_as_legacy && self.second_probe == OneTime::Available;
+        let era_unproven = !self.answered_as_legacy && !self.probed_twice;
         let may_be_modern =
             versions.is_empty() || Revision::newest_of(&versions, Era::Modern).is_some();
         if era_unproven && may_be_modern && self.may_probe() {
-            self.second_probe = OneTime::Used;
+            self.probed_twice = true;
             let transport = TransportChoice::Current;
             return Step::Probe { revision: Revision::LATEST, transport, wait: ProbeTimeout::Long };
         }
         match common {
-            None if !versions.is_empty() => Step::Fail(Failure::Unsupported(versions)),
-            _ => Step::Fail(Failure::Error),
+            None if !versions.is_empty() => Step::Unsupported(versions),
+            _ => Step::Fail,
         }
-    }
-
-    /// Whether an unanswered `initialize` is followed by another, which needs time.
-    pub(crate) fn may_initialize_again(&self) -> bool {
-        self.second_initialize == OneTime::Available
     }
 
     fn may_probe(&self) -> bool {

@@ -334,6 +334,7 @@ impl Inner {
         let deadline = request.timeout.start();
         let mut pending = self
             .router
+            .pending
             .register(deadline)
             .map_err(|reason| RequestError::not_sent(reason.to_error()))?;
         let (id, sent) = (pending.id(), SentFlag::default());

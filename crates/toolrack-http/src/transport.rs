@@ -21,8 +21,8 @@ use tokio_util::task::TaskTracker;
 use toolrack_transport::{
     BoxFuture, CANCELLED, CancelledParams, CloseReason, IncomingHandler, JsonRpcError,
     MessageRouter, OnCancel, OutgoingRequest, Params, ProtocolMode, RawJson, RequestError,
-    RequestId, Transport, TransportError, TransportKind, TransportStats, await_response,
-    write_notification, write_response,
+    RequestId, ResponseFuture, Transport, TransportError, TransportKind, TransportStats,
+    await_response, write_notification, write_response,
 };
 
 use crate::connect::{Connector, check_roots};
@@ -122,6 +122,7 @@ impl HttpTransport {
         let deadline = request.timeout.start();
         let mut pending = inner
             .router
+            .pending
             .register(deadline)
             .map_err(|reason| RequestError::not_sent(reason.to_error()))?;
         let id = pending.id();
@@ -158,7 +159,7 @@ impl HttpTransport {
         params: &dyn Params,
     ) -> Result<(), RequestError> {
         let inner = &self.inner;
-        if let Some(reason) = inner.router.close_reason() {
+        if let Some(reason) = inner.router.pending.close_reason() {
             return Err(RequestError::not_sent(reason.to_error()));
         }
         let is_stateless = matches!(inner.mode(), ProtocolMode::Stateless(_));
@@ -188,16 +189,13 @@ impl HttpTransport {
         if timeout(CLOSE_TIMEOUT, self.inner.tasks.wait()).await.is_err() {
             tracing::warn!("transport tasks did not stop in time");
         }
-        self.inner.router.close_reason().unwrap_or(CloseReason::Closed)
+        self.inner.router.pending.close_reason().unwrap_or(CloseReason::Closed)
     }
 }
 
 impl Transport for HttpTransport {
-    fn request<'a>(
-        &'a self,
-        request: OutgoingRequest<'a>,
-    ) -> BoxFuture<'a, Result<RawJson, RequestError>> {
-        Box::pin(self.send_request(request))
+    fn request<'a>(&'a self, request: OutgoingRequest<'a>) -> ResponseFuture<'a> {
+        ResponseFuture::Boxed(Box::pin(self.send_request(request)))
     }
 
     fn notify<'a>(
@@ -214,7 +212,7 @@ impl Transport for HttpTransport {
         outcome: Result<&RawValue, &JsonRpcError>,
     ) -> Result<(), RequestError> {
         let inner = &self.inner;
-        if let Some(reason) = inner.router.close_reason() {
+        if let Some(reason) = inner.router.pending.close_reason() {
             return Err(RequestError::not_sent(reason.to_error()));
         }
         let body = encode(|out| write_response(out, id, outcome))?;
@@ -227,8 +225,8 @@ impl Transport for HttpTransport {
         Ok(())
     }
 
-    fn extend_deadline(&self, id: u64) -> bool {
-        self.inner.router.extend_deadline(id)
+    fn extend_deadline(&self, id: Option<u64>) {
+        self.inner.router.extend_deadline(id);
     }
 
     fn set_protocol_mode(&self, mode: ProtocolMode) {

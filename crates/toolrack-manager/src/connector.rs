@@ -377,10 +377,6 @@ impl Connector for ClosingConnector {
         Box::pin(async move { receiver.await.unwrap_or(Err(TransportError::Shutdown)) })
     }
 
-    fn description(&self) -> String {
-        self.inner.description()
-    }
-
     fn launcher(&self) -> Option<&str> {
         self.inner.launcher()
     }

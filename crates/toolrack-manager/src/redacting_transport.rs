@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use toolrack_transport::{
     AuthError, BoxFuture, CloseReason, IncomingHandler, OutgoingRequest, ProtocolMode, Redactor,
-    RequestError, Transport, TransportError, TransportKind, TransportStats,
+    RequestError, ResponseFuture, Transport, TransportError, TransportKind, TransportStats,
 };
 use toolrack_transport::{JsonRpcError, Params, RawJson, RequestId};
 
@@ -69,12 +69,9 @@ struct RedactingTransport {
 }
 
 impl Transport for RedactingTransport {
-    fn request<'a>(
-        &'a self,
-        request: OutgoingRequest<'a>,
-    ) -> BoxFuture<'a, Result<RawJson, RequestError>> {
+    fn request<'a>(&'a self, request: OutgoingRequest<'a>) -> ResponseFuture<'a> {
         let response = self.transport.request(request);
-        Box::pin(async move {
+        ResponseFuture::Boxed(Box::pin(async move {
             match response.await {
                 Ok(raw) => Ok(redact_json(raw, &self.redactor)),
                 Err(failure) => Err(RequestError {
@@ -82,7 +79,7 @@ impl Transport for RedactingTransport {
                     delivery: failure.delivery,
                 }),
             }
-        })
+        }))
     }
 
     // Outgoing messages are not redacted.
@@ -102,8 +99,8 @@ impl Transport for RedactingTransport {
         self.transport.respond(id, outcome)
     }
 
-    fn extend_deadline(&self, id: u64) -> bool {
-        self.transport.extend_deadline(id)
+    fn extend_deadline(&self, id: Option<u64>) {
+        self.transport.extend_deadline(id);
     }
 
     fn set_protocol_mode(&self, mode: ProtocolMode) {

@@ -19,7 +19,6 @@ use std::io::{IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -83,7 +82,9 @@ fn run() -> i32 {
     let owner = io::stdin().as_fd().try_clone_to_owned().map(UnixStream::from);
     let Ok(mut owner) = owner else { return EXIT_USAGE };
     let Ok((spec, pipes)) = receive_launch(&mut owner) else { return EXIT_USAGE };
-    match start_server(&spec, pipes) {
+    // The command owns our copies of the pipes, and closes them: the pipes close when the server exits.
+    let started = sys::in_own_session(&mut spec.server_command(pipes), getpid()).spawn();
+    match started.map(|server| Pid::from_child(&server)) {
         Ok(server) => {
             let event_loop = EventLoop::new(owner, signals, server);
             let owner = event_loop.run();
@@ -101,7 +102,7 @@ fn run() -> i32 {
 
 /// Runs the cleanup command and waits for it, up to [`CLEANUP_TIMEOUT`].
 fn run_cleanup(spec: &LaunchSpec) {
-    let Some(mut command) = cleanup_command(spec) else { return };
+    let Some(mut command) = spec.cleanup_command() else { return };
     // A guardian has no log to report a failure to. The next orphan cleanup finds the targets of the command.
     let Ok(mut child) = sys::in_own_session(&mut command, getpid()).spawn() else { return };
     let deadline = now() + CLEANUP_TIMEOUT;
@@ -113,29 +114,6 @@ fn run_cleanup(spec: &LaunchSpec) {
         }
         std::thread::sleep(POLL_INTERVAL);
     }
-}
-
-fn cleanup_command(spec: &LaunchSpec) -> Option<Command> {
-    let (program, args) = spec.cleanup.split_first()?;
-    #[expect(clippy::disallowed_methods, reason = "the cleanup command of a server")]
-    let mut command = Command::new(program);
-    command.args(args).env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    Some(command)
-}
-
-/// Starts the server. Closes our copies of its pipes, so that the pipes close when the server exits.
-fn start_server(spec: &LaunchSpec, [stdin, stdout, stderr]: [OwnedFd; 3]) -> io::Result<Pid> {
-    #[expect(clippy::disallowed_methods, reason = "this is where servers are started")]
-    let mut command = Command::new(&spec.program);
-    command.args(&spec.args).env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
-    command.stdin(Stdio::from(stdin)).stdout(Stdio::from(stdout)).stderr(Stdio::from(stderr));
-    if let Some(dir) = &spec.cwd {
-        command.current_dir(dir);
-    }
-    let child = sys::in_own_session(&mut command, getpid()).spawn()?;
-    Pid::from_raw(i32::try_from(child.id()).unwrap_or_default())
-        .ok_or_else(|| io::Error::from(io::ErrorKind::Other))
 }
 
 /// Receives the launch spec and the server's three pipes, which arrive as file descriptors with its first bytes.
@@ -273,18 +251,10 @@ impl EventLoop {
     }
 
     fn handle(&mut self, event: Event) {
-        let wait = match self.shutdown.step(event) {
-            Action::None | Action::Finish => return,
-            Action::Wait(wait) => wait,
-            Action::Terminate(wait) => {
-                self.tree.signal(Signal::TERM);
-                wait
-            }
-            Action::Kill(wait) => {
-                self.tree.signal(Signal::KILL);
-                wait
-            }
-        };
+        let Some(Action { signal, wait }) = self.shutdown.step(event) else { return };
+        if let Some(signal) = signal {
+            self.tree.signal(signal);
+        }
         self.timer = Some(now() + wait);
     }
 }

@@ -19,8 +19,15 @@ use std::time::Duration;
 use bytes::BufMut as _;
 use futures_util::task::AtomicWaker;
 use rustix::io::retry_on_intr;
+#[cfg(target_os = "linux")]
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::unix::pipe::{Receiver, Sender};
+#[cfg(target_os = "linux")]
+use tokio::runtime::Handle;
 use tokio::task::yield_now;
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout_at};
 use tokio_util::io::poll_read_buf;
@@ -28,7 +35,7 @@ use toolrack_transport::{CloseReason, ExitStatus, MessageRouter, ProcessExit, Ro
 
 use crate::line_decoder::{DecodedLine, LineDecoder};
 use crate::transport::Shared;
-use crate::write_queue::FlushStatus;
+use crate::write_queue::WriteStatus;
 
 /// The size of one read.
 const READ_BYTES: usize = 64 << 10;
@@ -72,28 +79,17 @@ pub(crate) struct Wakeups {
 }
 
 /// The pipe to the server is full or broken, so the IO task has to flush the write queue.
-const FLUSH: u8 = 1;
+pub(crate) const FLUSH: u8 = 1;
 /// The server process exited.
-const EXITED: u8 = 2;
+pub(crate) const EXITED: u8 = 2;
 /// A new request expires before the timer fires.
-const DEADLINE: u8 = 4;
+pub(crate) const DEADLINE: u8 = 4;
 /// The last turn left input behind.
 const MORE_INPUT: u8 = 8;
 
 impl Wakeups {
-    pub(crate) fn request_flush(&self) {
-        self.raise(FLUSH);
-    }
-
-    pub(crate) fn process_exited(&self) {
-        self.raise(EXITED);
-    }
-
-    pub(crate) fn earlier_deadline(&self) {
-        self.raise(DEADLINE);
-    }
-
-    fn raise(&self, flag: u8) {
+    /// Sets a flag and wakes the IO task.
+    pub(crate) fn raise(&self, flag: u8) {
         self.set(flag);
         self.waker.wake();
     }
@@ -117,14 +113,56 @@ impl Wakeups {
     }
 }
 
+/// The time until the next look at a young request.
+#[cfg(target_os = "linux")]
+const LOOK_AGAIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// A deadline within this time gets a timer at once.
+const TIMER_AHEAD: Duration = Duration::from_secs(5);
+
+/// Wakes the IO task in a moment, as if a deadline had changed. Returns `false` if the system cannot do that.
+///
+/// A timer of the runtime makes every turn of the runtime look at the clock once more, for as long as it is set; one of
+/// the kernel does not. Most responses arrive within a moment, so only a request that is still pending at the second look
+/// gets a timer of the runtime.
+#[cfg(target_os = "linux")]
+fn wake_later(shared: &Arc<Shared>) -> bool {
+    let one_shot = || {
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
+        let no_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let once = Itimerspec { it_interval: no_interval, it_value: LOOK_AGAIN };
+        timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
+        // Not a pipe, but all that is needed is to wait until it is readable.
+        Receiver::from_owned_fd_unchecked(timer)
+    };
+    let Ok(timer) = one_shot() else { return false };
+    let transport = Arc::downgrade(shared);
+    // Not tracked: it ends by itself, and nobody has to wait for it.
+    drop(Handle::current().spawn(async move {
+        if timer.readable().await.is_ok()
+            && let Some(shared) = transport.upgrade()
+        {
+            shared.wakeups.raise(DEADLINE);
+        }
+    }));
+    true
+}
+
+#[cfg(not(target_os = "linux"))]
+fn wake_later(_shared: &Arc<Shared>) -> bool {
+    false
+}
+
 /// The IO task of one server.
 #[derive(Debug)]
 pub(crate) struct IoTask {
     shared: Arc<Shared>,
     stdout: Receiver,
     decoder: LineDecoder,
-    /// Fires at the earliest request deadline.
+    /// Fires at the earliest request deadline. Not set while every request is young, see [`wake_later`].
     timer: Option<Pin<Box<Sleep>>>,
+    /// The request with the earliest deadline at the last look, and so an upper bound for the ids known then.
+    last_seen_id: u64,
     /// Turns in a row that left input behind and contained no response.
     n_flood_turns: u32,
     /// No reads until this timer fires.
@@ -186,7 +224,15 @@ enum ReadEnd {
 impl IoTask {
     pub(crate) fn new(shared: Arc<Shared>, stdout: Receiver, max_message_bytes: usize) -> Self {
         let decoder = LineDecoder::new(max_message_bytes);
-        Self { shared, stdout, decoder, timer: None, n_flood_turns: 0, throttle: None }
+        Self {
+            shared,
+            stdout,
+            decoder,
+            timer: None,
+            last_seen_id: 0,
+            n_flood_turns: 0,
+            throttle: None,
+        }
     }
 
     /// Runs until the server cannot be read any more, then closes the transport with the reason.
@@ -225,8 +271,8 @@ impl IoTask {
         if flags & FLUSH != 0 {
             self.shared.wakeups.clear(FLUSH);
             match self.shared.queue.poll_flush(context) {
-                Poll::Ready(FlushStatus::Broken) => return Poll::Ready(ReadEnd::InputClosed),
-                Poll::Ready(FlushStatus::Done | FlushStatus::Blocked) => {}
+                Poll::Ready(WriteStatus::Broken) => return Poll::Ready(ReadEnd::InputClosed),
+                Poll::Ready(_) => {}
                 // Still blocked: flush again on the next poll, which the readiness of the pipe triggers.
                 Poll::Pending => {
                     self.shared.wakeups.set(FLUSH);
@@ -238,25 +284,37 @@ impl IoTask {
 
     /// Fails expired requests. One timer serves all requests, and a request that completes in time never touches it.
     fn poll_deadlines(&mut self, context: &mut Context<'_>, flags: u8) {
+        // Not kept for later requests: see `wake_later`.
+        if self.timer.is_some() && self.shared.router.pending.cancel_expiry() {
+            self.timer = None;
+        }
         if flags & DEADLINE != 0 {
             self.shared.wakeups.clear(DEADLINE);
-            self.reset_timer();
+            self.reset_timer(context);
         }
         // While a task always has input, the runtime rarely processes its timers, so compare the clock directly.
         let is_late = |timer: &Sleep| flags & MORE_INPUT != 0 && timer.deadline() <= Instant::now();
-        while let Some(timer) = &mut self.timer
-            && (is_late(timer) || timer.as_mut().poll(context).is_ready())
+        while let Some(timer) = &self.timer
+            && (timer.is_elapsed() || is_late(timer))
         {
-            self.reset_timer();
+            self.reset_timer(context);
         }
     }
 
-    fn reset_timer(&mut self) {
-        match (self.shared.router.expire(), &mut self.timer) {
-            (Some(next), Some(timer)) => timer.as_mut().reset(next),
-            (Some(next), none) => *none = Some(Box::pin(sleep_until(next))),
-            (None, timer) => *timer = None,
+    /// Fails expired requests, then sets the timer, unless the request is young.
+    fn reset_timer(&mut self, context: &mut Context<'_>) {
+        self.timer = None;
+        let Some((next, id)) = self.shared.router.expire() else { return };
+        let was_seen = self.last_seen_id >= id;
+        self.last_seen_id = id;
+        let is_soon = next < Instant::now() + TIMER_AHEAD;
+        if !was_seen && !is_soon && wake_later(&self.shared) {
+            return;
         }
+        let mut timer = Box::pin(sleep_until(next));
+        // Polled only here: a task has one waker for its whole life. `is_elapsed` then tells that it fired.
+        let _elapsed = timer.as_mut().poll(context);
+        self.timer = Some(timer);
     }
 
     /// Reads until the pipe is empty or the turn is over.
@@ -269,6 +327,14 @@ impl IoTask {
             }
             match self.poll_read(context, &mut turn) {
                 Poll::Ready(Ok(0)) => break Poll::Ready(ReadEnd::OutputClosed),
+                // A short read has emptied the pipe, so that only the waker has to be registered.
+                Poll::Ready(Ok(n_bytes))
+                    if n_bytes < budget.read_bytes()
+                        && self.stdout.poll_read_ready(context).is_pending() =>
+                {
+                    self.n_flood_turns = 0;
+                    break Poll::Pending;
+                }
                 Poll::Ready(Ok(_)) => {}
                 Poll::Ready(Err(error)) => break Poll::Ready(ReadEnd::Failed(error)),
                 Poll::Pending => {

@@ -8,9 +8,11 @@
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use toolrack_transport::SpawnError;
 
@@ -60,6 +62,31 @@ impl LaunchSpec {
         };
         spec.reject_nul_bytes()?;
         Ok(spec)
+    }
+
+    /// The command that starts the server with its three pipes.
+    pub(crate) fn server_command(&self, [stdin, stdout, stderr]: [OwnedFd; 3]) -> Command {
+        #[expect(clippy::disallowed_methods, reason = "this is where servers are started")]
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.args)
+            .env_clear()
+            .envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::from(stdin)).stdout(Stdio::from(stdout)).stderr(Stdio::from(stderr));
+        if let Some(dir) = &self.cwd {
+            command.current_dir(dir);
+        }
+        command
+    }
+
+    /// The cleanup command, if there is one.
+    pub(crate) fn cleanup_command(&self) -> Option<Command> {
+        let (program, args) = self.cleanup.split_first()?;
+        #[expect(clippy::disallowed_methods, reason = "the cleanup command of a server")]
+        let mut command = Command::new(program);
+        command.args(args).env_clear().envs(self.env.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        Some(command)
     }
 
     fn reject_nul_bytes(&self) -> Result<(), SpawnError> {

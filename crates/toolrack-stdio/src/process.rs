@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
 #[cfg(target_os = "linux")]
 use std::path::PathBuf;
-use std::process::{self, Stdio};
+use std::process;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
@@ -168,19 +168,10 @@ pub(crate) struct ProcessGroup {
 #[derive(Debug)]
 struct KillOnDrop(Option<Pid>);
 
-fn start_group(
-    spec: &LaunchSpec,
-    [stdin, stdout, stderr]: [OwnedFd; 3],
-) -> Result<ProcessGroup, TransportError> {
-    #[expect(clippy::disallowed_methods, reason = "this is where servers are started")]
-    let mut command = Command::new(&spec.program);
-    command.args(&spec.args).env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
-    command.stdin(Stdio::from(stdin)).stdout(Stdio::from(stdout)).stderr(Stdio::from(stderr));
-    command.process_group(0);
-    if let Some(dir) = &spec.cwd {
-        command.current_dir(dir);
-    }
-    let child = command.spawn().map_err(|error| exec_error(spec, error))?;
+fn start_group(spec: &LaunchSpec, pipes: [OwnedFd; 3]) -> Result<ProcessGroup, TransportError> {
+    let mut command = Command::from(spec.server_command(pipes));
+    let started = command.process_group(0).spawn();
+    let child = started.map_err(|error| exec_error(spec, error))?;
     let pid = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
     let (group, cleanup) = (KillOnDrop(pid), Cleanup::new(spec));
     Ok(ProcessGroup { child, group, shutdown: Shutdown::new(), timer: None, cleanup })
@@ -235,18 +226,10 @@ impl ProcessGroup {
     }
 
     fn handle(&mut self, event: Event) {
-        let wait = match self.shutdown.step(event) {
-            Action::None | Action::Finish => return,
-            Action::Wait(wait) => wait,
-            Action::Terminate(wait) => {
-                self.group.signal(Signal::TERM);
-                wait
-            }
-            Action::Kill(wait) => {
-                self.group.signal(Signal::KILL);
-                wait
-            }
-        };
+        let Some(Action { signal, wait }) = self.shutdown.step(event) else { return };
+        if let Some(signal) = signal {
+            self.group.signal(signal);
+        }
         self.timer = Some(deadline_after(Instant::now(), wait));
     }
 }
@@ -292,20 +275,13 @@ pub(crate) struct Cleanup(Option<Command>);
 
 impl Cleanup {
     pub(crate) fn new(spec: &LaunchSpec) -> Self {
-        Self(spec.cleanup.split_first().map(|(program, args)| {
-            #[expect(clippy::disallowed_methods, reason = "the cleanup command of a server")]
-            let mut command = Command::new(program);
-            command.args(args).env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
-            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            command.kill_on_drop(true);
-            command
-        }))
+        Self(spec.cleanup_command().map(Command::from))
     }
 
     /// Runs the command once. If it fails, the next orphan cleanup finds its targets.
     pub(crate) async fn run(&mut self) {
         let Some(mut command) = self.0.take() else { return };
-        let Ok(mut child) = command.spawn() else { return };
+        let Ok(mut child) = command.kill_on_drop(true).spawn() else { return };
         if timeout(CLEANUP_TIMEOUT, child.wait()).await.is_err() {
             tracing::warn!("cleanup command timed out");
         }

@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use crate::options::ShutdownTimeouts;
 
 /// How often the remaining processes are killed again: a process may fork while it is being killed.
@@ -48,17 +50,11 @@ pub(crate) enum Event {
 
 /// An output of the state machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Action {
-    /// Do nothing; a running timer keeps running.
-    None,
-    /// Set the timer.
-    Wait(Duration),
-    /// Send SIGTERM to all processes, then set the timer.
-    Terminate(Duration),
-    /// Send SIGKILL to all processes, then set the timer.
-    Kill(Duration),
-    /// The shutdown is complete.
-    Finish,
+pub(crate) struct Action {
+    /// The signal to send to all processes.
+    pub(crate) signal: Option<Signal>,
+    /// The timer to set afterwards.
+    pub(crate) wait: Duration,
 }
 
 impl Shutdown {
@@ -67,45 +63,43 @@ impl Shutdown {
         Self { state: ShutdownState::Running, timeouts: ShutdownTimeouts::ABANDONED }
     }
 
-    pub(crate) fn step(&mut self, event: Event) -> Action {
-        match (event, self.state) {
-            (_, ShutdownState::Gone) => Action::None,
+    /// The next action. `None`: do nothing, and a running timer keeps running.
+    pub(crate) fn step(&mut self, event: Event) -> Option<Action> {
+        let (state, signal, wait) = match (event, self.state) {
+            (_, ShutdownState::Gone) => return None,
             (Event::NothingLeft, _) => {
                 self.state = ShutdownState::Gone;
-                Action::Finish
+                return None;
             }
             (Event::Stop(timeouts), ShutdownState::Running) => {
                 self.timeouts = timeouts;
-                self.state = ShutdownState::StdinClosed;
-                Action::Wait(timeouts.close_stdin)
+                (ShutdownState::StdinClosed, None, timeouts.close_stdin)
             }
             // The owner that wanted to wait is gone, so its timeouts no longer apply.
             (Event::Abandoned, ShutdownState::Running | ShutdownState::StdinClosed) => {
                 self.timeouts = ShutdownTimeouts::ABANDONED;
-                self.state = ShutdownState::StdinClosed;
-                Action::Wait(self.timeouts.close_stdin)
+                (ShutdownState::StdinClosed, None, self.timeouts.close_stdin)
             }
             (Event::Abandoned, ShutdownState::Terminating) => {
                 self.timeouts = ShutdownTimeouts::ABANDONED;
-                Action::Wait(self.timeouts.terminate)
+                (ShutdownState::Terminating, None, self.timeouts.terminate)
             }
             (Event::ServerExited, ShutdownState::Running | ShutdownState::StdinClosed) => {
-                self.state = ShutdownState::Terminating;
-                Action::Terminate(ORPHAN_TIMEOUT)
+                (ShutdownState::Terminating, Some(Signal::TERM), ORPHAN_TIMEOUT)
             }
             (Event::TimerExpired, ShutdownState::StdinClosed) => {
-                self.state = ShutdownState::Terminating;
-                Action::Terminate(self.timeouts.terminate)
+                (ShutdownState::Terminating, Some(Signal::TERM), self.timeouts.terminate)
             }
             (Event::TimerExpired, ShutdownState::Terminating | ShutdownState::Killing) => {
-                self.state = ShutdownState::Killing;
-                Action::Kill(KILL_INTERVAL)
+                (ShutdownState::Killing, Some(Signal::KILL), KILL_INTERVAL)
             }
             // Everything else crossed a step that is already under way.
             (Event::Stop(_) | Event::Abandoned | Event::ServerExited | Event::TimerExpired, _) => {
-                Action::None
+                return None;
             }
-        }
+        };
+        self.state = state;
+        Some(Action { signal, wait })
     }
 }
 
@@ -124,11 +118,10 @@ mod tests {
         let actions: Vec<String> = events
             .iter()
             .map(|event| match shutdown.step(*event) {
-                Action::None => "-".to_owned(),
-                Action::Wait(time) => format!("wait {time:?}"),
-                Action::Terminate(time) => format!("term {time:?}"),
-                Action::Kill(time) => format!("kill {time:?}"),
-                Action::Finish => "finish".to_owned(),
+                None => "-".to_owned(),
+                Some(Action { signal: None, wait }) => format!("wait {wait:?}"),
+                Some(Action { signal: Some(Signal::TERM), wait }) => format!("term {wait:?}"),
+                Some(Action { signal: Some(_kill), wait }) => format!("kill {wait:?}"),
             })
             .collect();
         assert_eq!(actions.join(", "), expected, "{events:?}");
@@ -136,8 +129,8 @@ mod tests {
 
     #[test]
     fn cooperative_server_is_never_signaled() {
-        check(&[STOP, Event::NothingLeft], "wait 2s, finish");
-        check(&[Event::Abandoned, Event::NothingLeft], "wait 200ms, finish");
+        check(&[STOP, Event::NothingLeft], "wait 2s, -");
+        check(&[Event::Abandoned, Event::NothingLeft], "wait 200ms, -");
     }
 
     #[test]
@@ -150,7 +143,7 @@ mod tests {
                 Event::TimerExpired,
                 Event::NothingLeft,
             ],
-            "wait 2s, term 3s, kill 10ms, kill 10ms, finish",
+            "wait 2s, term 3s, kill 10ms, kill 10ms, -",
         );
     }
 
@@ -171,7 +164,7 @@ mod tests {
     fn processes_left_by_the_server_are_ended() {
         check(
             &[Event::ServerExited, Event::TimerExpired, Event::NothingLeft],
-            "term 200ms, kill 10ms, finish",
+            "term 200ms, kill 10ms, -",
         );
         check(
             &[STOP, Event::ServerExited, Event::Abandoned, Event::TimerExpired],
@@ -183,6 +176,6 @@ mod tests {
     fn repeated_events_have_no_effect() {
         check(&[STOP, STOP], "wait 2s, -");
         check(&[Event::TimerExpired], "-");
-        check(&[STOP, Event::NothingLeft, STOP, Event::TimerExpired], "wait 2s, finish, -, -");
+        check(&[STOP, Event::NothingLeft, STOP, Event::TimerExpired], "wait 2s, -, -, -");
     }
 }

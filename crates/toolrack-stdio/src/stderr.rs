@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::net::unix::pipe::Receiver;
-use toolrack_transport::{Redactor, sanitize_line};
+use toolrack_transport::Redactor;
 
 use crate::io_task::read_until_gone;
 use crate::transport::Shared;
@@ -91,7 +91,7 @@ impl Ring {
 }
 
 fn to_text(line: &[u8], redactor: &Redactor) -> String {
-    sanitize_line(&redactor.redact(&String::from_utf8_lossy(line)), LINE_BYTES)
+    redactor.redact_line(&String::from_utf8_lossy(line), LINE_BYTES)
 }
 
 /// Reads stderr to its end, or until no process is left to write to it.

@@ -9,7 +9,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -21,17 +20,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_transport::{
     BoxFuture, CANCELLED, CancelledParams, CloseReason, ExitStatus, IncomingHandler, JsonRpcError,
-    MessageRouter, OnCancel, OutgoingRequest, Params, RawJson, RequestError, RequestId, Transport,
-    TransportError, TransportStats, write_notification, write_request, write_response,
+    MessageRouter, OutgoingRequest, Params, QueuedRequest, RequestError, RequestId, RequestQueue,
+    ResponseFuture, Transport, TransportError, TransportStats, write_notification, write_request,
+    write_response,
 };
 
-use crate::io_task::{IoTask, Wakeups};
+use crate::io_task::{DEADLINE, EXITED, FLUSH, IoTask, Wakeups};
 use crate::launch_spec::LaunchSpec;
 use crate::options::{McpServerDef, ShutdownTimeouts, StdioOptions};
 use crate::orphan_cleanup::new_process_tag;
 use crate::process::{DesiredState, ProcessState, ServerProcess};
 use crate::stderr::{StderrTail, read_stderr};
-use crate::write_queue::{FlushStatus, QueueError, WriteQueue, WriteStatus};
+use crate::write_queue::{QueueError, WriteQueue, WriteStatus};
 
 /// How long a notification waits for room in the write queue.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(30);
@@ -109,60 +109,6 @@ impl StdioClientTransport {
         *self.shared.process_state.borrow() == ProcessState::Running
     }
 
-    async fn send_request(&self, request: OutgoingRequest<'_>) -> Result<RawJson, RequestError> {
-        let shared = &*self.shared;
-        let deadline = request.timeout.start();
-        let mut response = shared
-            .router
-            .register(deadline)
-            .map_err(|reason| RequestError::not_sent(reason.to_error()))?;
-        // Most requests expire after the one that the timer is set for, and need not wake the IO task.
-        if response.is_earliest() {
-            shared.wakeups.earlier_deadline();
-        }
-        let id = response.id();
-        // A request that is not in the write queue yet needs neither a withdrawal nor a cancel notification.
-        let is_queued = AtomicBool::new(false);
-        let write = |out: &mut Vec<u8>| {
-            is_queued.store(true, Ordering::Relaxed);
-            write_request(out, id, request.method, request.params)
-        };
-        let mut cancel_guard =
-            CancelGuard { shared, id, on_cancel: request.on_cancel, is_queued: &is_queued };
-        if let Err(error) =
-            shared.send(Some(id), &write, Instant::from_std(deadline.expires_at)).await
-        {
-            cancel_guard.on_cancel = OnCancel::Silent;
-            // The close reason says more than the closed stdin.
-            let closed = shared.router.close_reason().map(|reason| reason.to_error());
-            let timed_out = || TransportError::timed_out(deadline.expires_at - deadline.started);
-            return Err(RequestError::not_sent(closed.or(error).unwrap_or_else(timed_out)));
-        }
-        match (&mut response).await {
-            // The caller has no timer: the IO task completes expired requests with this error.
-            Ok(Err(error @ TransportError::Timeout(_))) => Err(cancel_guard.fail(error)),
-            Ok(response) => {
-                cancel_guard.on_cancel = OnCancel::Silent;
-                response.map_err(RequestError::answered)
-            }
-            Err(reason) => Err(cancel_guard.fail(reason.to_error())),
-        }
-    }
-
-    async fn send_notification(
-        &self,
-        method: &str,
-        params: &dyn Params,
-    ) -> Result<(), RequestError> {
-        let write = |out: &mut Vec<u8>| write_notification(out, method, params);
-        let started = Instant::now();
-        let sent = self.shared.send(None, &write, started + NOTIFY_TIMEOUT).await;
-        sent.map_err(|error| {
-            let error = error.unwrap_or_else(|| TransportError::timed_out(NOTIFY_TIMEOUT));
-            RequestError::not_sent(error)
-        })
-    }
-
     /// Sends a serializable message unchanged.
     pub(crate) async fn send_value(
         &self,
@@ -173,28 +119,55 @@ impl StdioClientTransport {
             out.push(b'\n');
             Ok(())
         };
-        let sent = self.shared.send(None, &write, Instant::now() + NOTIFY_TIMEOUT).await;
-        sent.map_err(|error| error.unwrap_or_else(|| TransportError::timed_out(NOTIFY_TIMEOUT)))
-    }
-
-    async fn wait_closed(&self) -> CloseReason {
-        let limit = self.shared.close_timeout;
-        // The supervising task is the last to end. If the runtime was dropped, all tasks are gone and this returns at
-        // once.
-        if timeout(limit, self.tasks.wait()).await.is_err() {
-            tracing::warn!(?limit, "server processes did not exit in time; left to the guardian");
-            self.shared.desired.send_replace(DesiredState::Abandoned);
-        }
-        self.shared.router.close_reason().unwrap_or(CloseReason::Closed)
+        self.shared.send(&write).await
     }
 }
 
 impl Transport for StdioClientTransport {
-    fn request<'a>(
-        &'a self,
-        request: OutgoingRequest<'a>,
-    ) -> BoxFuture<'a, Result<RawJson, RequestError>> {
-        Box::pin(self.send_request(request))
+    fn request<'a>(&'a self, request: OutgoingRequest<'a>) -> ResponseFuture<'a> {
+        let shared = &*self.shared;
+        let deadline = request.timeout.start();
+        let response = match shared.router.pending.register(deadline) {
+            Ok(response) => response,
+            Err(reason) => {
+                let error = RequestError::not_sent(reason.to_error());
+                return ResponseFuture::Boxed(Box::pin(async { Err(error) }));
+            }
+        };
+        // Most requests expire after the one that the timer is set for, and need not wake the IO task.
+        if response.is_earliest() {
+            shared.wakeups.raise(DEADLINE);
+        }
+        let id = response.id();
+        let write = move |out: &mut Vec<u8>| write_request(out, id, request.method, request.params);
+        let new_queued = move |response| QueuedRequest::new(response, shared, request.on_cancel);
+        match shared.push(Some(id), &write) {
+            Ok(WriteGuard { status: WriteStatus::Done, .. }) => {
+                ResponseFuture::Queued(new_queued(response))
+            }
+            Ok(guard) => {
+                let queued = new_queued(response);
+                ResponseFuture::Boxed(Box::pin(async move {
+                    guard.finish().await;
+                    queued.await
+                }))
+            }
+            Err(error) => ResponseFuture::Boxed(Box::pin(async move {
+                let expires_at = Instant::from_std(deadline.expires_at);
+                let pushed = shared.push_later(Some(id), &write, error, expires_at).await;
+                let guard = pushed.map_err(|error| {
+                    // The close reason says more than the closed stdin.
+                    let closed =
+                        shared.router.pending.close_reason().map(|reason| reason.to_error());
+                    let waited = deadline.expires_at - deadline.started;
+                    let timed_out = || TransportError::timed_out(waited);
+                    RequestError::not_sent(closed.or(error).unwrap_or_else(timed_out))
+                })?;
+                let queued = new_queued(response);
+                guard.finish().await;
+                queued.await
+            })),
+        }
     }
 
     fn notify<'a>(
@@ -202,7 +175,10 @@ impl Transport for StdioClientTransport {
         method: &'a str,
         params: &'a dyn Params,
     ) -> BoxFuture<'a, Result<(), RequestError>> {
-        Box::pin(self.send_notification(method, params))
+        Box::pin(async move {
+            let write = |out: &mut Vec<u8>| write_notification(out, method, params);
+            self.shared.send(&write).await.map_err(RequestError::not_sent)
+        })
     }
 
     fn respond(
@@ -211,11 +187,11 @@ impl Transport for StdioClientTransport {
         outcome: Result<&RawValue, &JsonRpcError>,
     ) -> Result<(), RequestError> {
         let write = |out: &mut Vec<u8>| write_response(out, id, outcome);
-        self.shared.try_send(None, &write).map_err(RequestError::not_sent)
+        self.shared.try_send(&write).map_err(RequestError::not_sent)
     }
 
-    fn extend_deadline(&self, id: u64) -> bool {
-        self.shared.router.extend_deadline(id)
+    fn extend_deadline(&self, id: Option<u64>) {
+        self.shared.router.extend_deadline(id);
     }
 
     fn stats(&self) -> TransportStats {
@@ -226,7 +202,19 @@ impl Transport for StdioClientTransport {
 
     fn close(&self) -> BoxFuture<'_, CloseReason> {
         self.shared.close(&CloseReason::Closed);
-        Box::pin(self.wait_closed())
+        Box::pin(async move {
+            let limit = self.shared.close_timeout;
+            // The supervising task is the last to end. If the runtime was dropped, all tasks are gone and this returns
+            // at once.
+            if timeout(limit, self.tasks.wait()).await.is_err() {
+                tracing::warn!(
+                    ?limit,
+                    "server processes did not exit in time; left to the guardian"
+                );
+                self.shared.desired.send_replace(DesiredState::Abandoned);
+            }
+            self.shared.router.pending.close_reason().unwrap_or(CloseReason::Closed)
+        })
     }
 }
 
@@ -271,107 +259,99 @@ impl Shared {
 
     fn set_process_state(&self, state: ProcessState) {
         self.process_state.send_replace(state);
-        self.wakeups.process_exited();
+        self.wakeups.raise(EXITED);
     }
 
-    /// Queues a message and waits for room until the deadline. Fails with `None` on timeout.
-    async fn send(
+    /// Queues a message without waiting.
+    fn push(&self, id: Option<u64>, write: Write<'_>) -> Result<WriteGuard<'_>, QueueError> {
+        let status = self.queue.push(id, write)?;
+        Ok(WriteGuard { shared: self, status })
+    }
+
+    /// Queues a message that was rejected, after a wait for room until the deadline. Fails with `None` on timeout.
+    async fn push_later(
         &self,
         id: Option<u64>,
         write: Write<'_>,
+        mut error: QueueError,
         deadline: Instant,
-    ) -> Result<(), Option<TransportError>> {
+    ) -> Result<WriteGuard<'_>, Option<TransportError>> {
         loop {
-            match self.queue.push(id, write) {
-                Ok(WriteStatus::FlushLater) => {
-                    // Several callers were woken together. The yield lets the others queue their requests, so that
-                    // one write sends them all. The guard flushes even if this future is dropped meanwhile: the
-                    // others rely on it.
-                    let flush_guard = FlushGuard(self);
-                    yield_now().await;
-                    drop(flush_guard);
-                    return Ok(());
-                }
-                Ok(WriteStatus::Done) => return Ok(()),
-                Ok(WriteStatus::WakeIoTask) => {
-                    self.wakeups.request_flush();
-                    return Ok(());
-                }
-                Err(QueueError::Failed(error)) => return Err(Some(error)),
-                Err(QueueError::Full { .. }) => {}
+            if let QueueError::Failed(error) = error {
+                return Err(Some(error));
             }
             let room = self.queue.room();
             // Room may have been made after the rejection and before the line above, which then misses the wake-up.
-            if !self.queue.is_full() {
-                continue;
-            }
-            if timeout_at(deadline, room).await.is_err() {
+            if self.queue.is_full() && timeout_at(deadline, room).await.is_err() {
                 return Err(None);
             }
-        }
-    }
-
-    /// Queues a message without waiting, or fails.
-    fn try_send(&self, id: Option<u64>, write: Write<'_>) -> Result<(), TransportError> {
-        match self.queue.push(id, write) {
-            Ok(WriteStatus::Done) => Ok(()),
-            Ok(WriteStatus::WakeIoTask) => {
-                self.wakeups.request_flush();
-                Ok(())
-            }
-            Ok(WriteStatus::FlushLater) => {
-                drop(FlushGuard(self));
-                Ok(())
-            }
-            Err(QueueError::Failed(error)) => Err(error),
-            Err(QueueError::Full { buffered_bytes }) => {
-                Err(TransportError::QueueFull { buffered_bytes })
+            match self.push(id, write) {
+                Ok(guard) => return Ok(guard),
+                Err(next) => error = next,
             }
         }
     }
-}
 
-/// Flushes the write queue on drop.
-struct FlushGuard<'a>(&'a Shared);
+    /// Sends a message that is not a request, after a wait for room.
+    async fn send(&self, write: Write<'_>) -> Result<(), TransportError> {
+        let guard = match self.push(None, write) {
+            Ok(guard) => guard,
+            Err(error) => {
+                let pushed = self.push_later(None, write, error, Instant::now() + NOTIFY_TIMEOUT);
+                let timed_out = || TransportError::timed_out(NOTIFY_TIMEOUT);
+                pushed.await.map_err(|error| error.unwrap_or_else(timed_out))?
+            }
+        };
+        guard.finish().await;
+        Ok(())
+    }
 
-impl Drop for FlushGuard<'_> {
-    fn drop(&mut self) {
-        match self.0.queue.flush() {
-            FlushStatus::Done => {}
-            FlushStatus::Blocked | FlushStatus::Broken => self.0.wakeups.request_flush(),
-        }
+    /// Sends a message without waiting, or fails.
+    fn try_send(&self, write: Write<'_>) -> Result<(), TransportError> {
+        self.push(None, write).map(drop).map_err(|error| match error {
+            QueueError::Failed(error) => error,
+            QueueError::Full { buffered_bytes } => TransportError::QueueFull { buffered_bytes },
+        })
     }
 }
 
-/// Withdraws or cancels a request on drop, unless a response disarmed it.
-struct CancelGuard<'a> {
+/// Does on drop what the status of a queued message demands: other callers rely on it.
+struct WriteGuard<'a> {
     shared: &'a Shared,
-    id: u64,
-    on_cancel: OnCancel,
-    is_queued: &'a AtomicBool,
+    status: WriteStatus,
 }
 
-impl CancelGuard<'_> {
-    /// Withdraws the request if no byte of it was sent, and returns the error with its delivery.
-    fn fail(&mut self, error: TransportError) -> RequestError {
-        if !self.shared.queue.withdraw(self.id) {
-            return RequestError::unknown(error);
+impl WriteGuard<'_> {
+    async fn finish(self) {
+        if self.status == WriteStatus::FlushLater {
+            // Several callers were woken together. The yield lets the others queue their requests, so that one write
+            // sends them all.
+            yield_now().await;
         }
-        self.on_cancel = OnCancel::Silent;
-        RequestError::not_sent(error)
     }
 }
 
-impl Drop for CancelGuard<'_> {
+impl Drop for WriteGuard<'_> {
     fn drop(&mut self) {
-        let is_silent =
-            self.on_cancel == OnCancel::Silent || !self.is_queued.load(Ordering::Relaxed);
-        if is_silent || self.shared.queue.withdraw(self.id) {
-            return;
+        let needs_io_task = match self.status {
+            WriteStatus::Done => false,
+            WriteStatus::Blocked | WriteStatus::Broken => true,
+            WriteStatus::FlushLater => self.shared.queue.flush() != WriteStatus::Done,
+        };
+        if needs_io_task {
+            self.shared.wakeups.raise(FLUSH);
         }
-        let write =
-            |out: &mut Vec<u8>| write_notification(out, CANCELLED, &CancelledParams(self.id));
-        let sent = self.shared.try_send(None, &write);
+    }
+}
+
+impl RequestQueue for Shared {
+    fn withdraw(&self, id: u64) -> bool {
+        self.queue.withdraw(id)
+    }
+
+    fn cancel(&self, id: u64) {
+        let write = |out: &mut Vec<u8>| write_notification(out, CANCELLED, &CancelledParams(id));
+        let sent = self.try_send(&write);
         sent.unwrap_or_else(|error| tracing::trace!(%error, "cancel notification not sent"));
     }
 }

@@ -40,6 +40,7 @@ pub(crate) struct WriteQueue {
 }
 
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent conditions")]
 struct State {
     pipe: Pipe,
     buffer: WriteBuffer,
@@ -50,14 +51,8 @@ struct State {
     /// The size of the buffer that a writer has taken. That writer also writes the next buffer, unless a flush is
     /// scheduled.
     in_flight: Option<usize>,
-    waiters: Waiters,
-}
-
-/// Whether a rejected caller waits for room and has not been woken since.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Waiters {
-    None,
-    Waiting,
+    /// Whether a rejected caller waits for room and has not been woken since.
+    has_waiters: bool,
 }
 
 #[derive(Debug)]
@@ -69,15 +64,17 @@ enum Pipe {
     Closed,
 }
 
-/// The outcome of [`WriteQueue::push`].
+/// The outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteStatus {
     /// The message was written, or another writer takes care of it.
     Done,
     /// More callers are likely to write: the caller yields to them, then calls [`WriteQueue::flush`].
     FlushLater,
-    /// The pipe is full or broken: the caller has to wake the IO task.
-    WakeIoTask,
+    /// The pipe is full: the IO task has to flush.
+    Blocked,
+    /// The pipe is broken: the IO task has to close the transport.
+    Broken,
 }
 
 /// Why a message was not queued.
@@ -89,14 +86,6 @@ pub(crate) enum QueueError {
     Failed(TransportError),
 }
 
-/// The outcome of a flush.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FlushStatus {
-    Done,
-    Blocked,
-    Broken,
-}
-
 impl WriteQueue {
     pub(crate) fn new(pipe: Sender, limit_bytes: usize) -> Self {
         let state = State {
@@ -105,7 +94,7 @@ impl WriteQueue {
             flush_scheduled: false,
             blocked: false,
             in_flight: None,
-            waiters: Waiters::None,
+            has_waiters: false,
         };
         Self {
             state: Mutex::new(state),
@@ -121,7 +110,7 @@ impl WriteQueue {
         id: Option<u64>,
         write: &dyn Fn(&mut Vec<u8>) -> Result<(), serde_json::Error>,
     ) -> Result<WriteStatus, QueueError> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         match state.pipe {
             Pipe::Open(_) => {}
             Pipe::Broken => return Err(QueueError::Failed(TransportError::StdinNotAvailable)),
@@ -129,7 +118,7 @@ impl WriteQueue {
         }
         let buffered_bytes = state.n_unsent();
         if buffered_bytes > self.limit_bytes {
-            state.waiters = Waiters::Waiting;
+            state.has_waiters = true;
             return Err(QueueError::Full { buffered_bytes });
         }
         state
@@ -144,40 +133,37 @@ impl WriteQueue {
             state.flush_scheduled = true;
             return Ok(WriteStatus::FlushLater);
         }
-        match self.drain(state, write_direct) {
-            FlushStatus::Done => Ok(WriteStatus::Done),
-            FlushStatus::Blocked | FlushStatus::Broken => Ok(WriteStatus::WakeIoTask),
-        }
+        Ok(self.drain(state, write_direct))
     }
 
     /// Writes the queue, as [`WriteStatus::FlushLater`] demands.
-    pub(crate) fn flush(&self) -> FlushStatus {
-        let mut state = self.state();
+    pub(crate) fn flush(&self) -> WriteStatus {
+        let mut state = self.state.lock();
         state.flush_scheduled = false;
         // The other callers did not come: stop waiting for them until the next read.
         if state.buffer.n_messages() <= 1 {
             self.expected_writers.store(0, Ordering::Relaxed);
         }
         if state.blocked {
-            return FlushStatus::Done;
+            return WriteStatus::Done;
         }
         self.drain(state, write_direct)
     }
 
     /// Writes the rest of a blocked queue as the pipe accepts it. Pending while the pipe is full. For the IO task.
-    pub(crate) fn poll_flush(&self, context: &mut Context<'_>) -> Poll<FlushStatus> {
+    pub(crate) fn poll_flush(&self, context: &mut Context<'_>) -> Poll<WriteStatus> {
         for _ in 0..WRITES_PER_TURN {
-            let state = self.state();
-            let Pipe::Open(pipe) = &state.pipe else { return Poll::Ready(FlushStatus::Broken) };
+            let state = self.state.lock();
+            let Pipe::Open(pipe) = &state.pipe else { return Poll::Ready(WriteStatus::Broken) };
             if !state.blocked {
-                return Poll::Ready(FlushStatus::Done);
+                return Poll::Ready(WriteStatus::Done);
             }
             // An error appears again in the write below, with its reason.
             let _readiness: io::Result<()> = ready!(pipe.poll_write_ready(context));
             // Unlike a direct write, `try_write` clears tokio's readiness when the pipe is full. Otherwise the next
             // `poll_write_ready` would succeed at once, and this task would spin.
             match self.drain(state, Sender::try_write) {
-                FlushStatus::Blocked => {}
+                WriteStatus::Blocked => {}
                 done => return Poll::Ready(done),
             }
         }
@@ -193,7 +179,7 @@ impl WriteQueue {
 
     /// Removes a request from the queue. Returns `false` if a byte of it was sent or a writer has taken it.
     pub(crate) fn withdraw(&self, id: u64) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let is_withdrawn = state.buffer.withdraw(id);
         self.announce_room(&mut state);
         is_withdrawn
@@ -202,8 +188,8 @@ impl WriteQueue {
     /// Closes the server's stdin after a last attempt to write the queue. A concurrent writer holds a reference to the
     /// pipe and finishes its write first.
     pub(crate) fn close(&self) {
-        self.drain(self.state(), write_direct);
-        let mut state = self.state();
+        self.drain(self.state.lock(), write_direct);
+        let mut state = self.state.lock();
         state.pipe = Pipe::Closed;
         state.blocked = false;
         self.announce_room(&mut state);
@@ -211,7 +197,7 @@ impl WriteQueue {
 
     /// Whether the queue rejects messages at the moment.
     pub(crate) fn is_full(&self) -> bool {
-        self.is_over_limit(&self.state())
+        self.is_over_limit(&self.state.lock())
     }
 
     /// Resolves when room is announced.
@@ -220,21 +206,21 @@ impl WriteQueue {
     }
 
     /// Writes until the queue is empty, unless another writer is active. The lock is not held during a write.
-    fn drain<'a>(&'a self, mut state: MutexGuard<'a, State>, write: WriteCall) -> FlushStatus {
-        let Pipe::Open(pipe) = &state.pipe else { return FlushStatus::Broken };
+    fn drain<'a>(&'a self, mut state: MutexGuard<'a, State>, write: WriteCall) -> WriteStatus {
+        let Pipe::Open(pipe) = &state.pipe else { return WriteStatus::Broken };
         // The active writer checks the buffer again before it stops, so it finds the new message.
         if state.in_flight.is_some() {
-            return FlushStatus::Done;
+            return WriteStatus::Done;
         }
         let pipe = Arc::clone(pipe);
-        let mut status = FlushStatus::Blocked;
+        let mut status = WriteStatus::Blocked;
         for _ in 0..WRITES_PER_TURN {
             let mut batch = mem::take(&mut state.buffer);
             state.in_flight = Some(batch.unsent().len());
             drop(state);
             status = write_batch(&mut batch, &pipe, write);
-            state = self.state();
-            if status != FlushStatus::Done {
+            state = self.state.lock();
+            if status != WriteStatus::Done {
                 // Keep the order: the unsent rest goes before the messages that were queued meanwhile.
                 batch.append_buffer(mem::take(&mut state.buffer));
                 state.buffer = batch;
@@ -245,12 +231,12 @@ impl WriteQueue {
                 break;
             }
             // If this was the last turn, the IO task has to continue.
-            status = FlushStatus::Blocked;
+            status = WriteStatus::Blocked;
         }
         state.in_flight = None;
-        state.blocked = status == FlushStatus::Blocked;
+        state.blocked = status == WriteStatus::Blocked;
         // `close` may have run during the write; a closed pipe stays closed.
-        if status == FlushStatus::Broken && matches!(state.pipe, Pipe::Open(_)) {
+        if status == WriteStatus::Broken && matches!(state.pipe, Pipe::Open(_)) {
             state.pipe = Pipe::Broken;
         }
         self.announce_room(&mut state);
@@ -259,19 +245,14 @@ impl WriteQueue {
 
     /// Wakes waiting callers if there is room, or if the pipe is no longer open and they have to fail.
     fn announce_room(&self, state: &mut State) {
-        if state.waiters == Waiters::Waiting && !self.is_over_limit(state) {
-            state.waiters = Waiters::None;
+        if state.has_waiters && !self.is_over_limit(state) {
+            state.has_waiters = false;
             self.room.notify_waiters();
         }
     }
 
     fn is_over_limit(&self, state: &State) -> bool {
         matches!(state.pipe, Pipe::Open(_)) && state.n_unsent() > self.limit_bytes
-    }
-
-    // The state is consistent between statements, so a panic in another thread cannot leave it half-updated.
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
 
@@ -284,19 +265,19 @@ impl State {
 
 type WriteCall = fn(&Sender, &[u8]) -> io::Result<usize>;
 
-fn write_batch(batch: &mut WriteBuffer, pipe: &Sender, write: WriteCall) -> FlushStatus {
+fn write_batch(batch: &mut WriteBuffer, pipe: &Sender, write: WriteCall) -> WriteStatus {
     while !batch.unsent().is_empty() {
         match write(pipe, batch.unsent()) {
             Ok(n_bytes) => batch.advance(n_bytes),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return FlushStatus::Blocked,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return WriteStatus::Blocked,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => {
                 tracing::debug!(%error, "cannot write to the server's stdin");
-                return FlushStatus::Broken;
+                return WriteStatus::Broken;
             }
         }
     }
-    FlushStatus::Done
+    WriteStatus::Done
 }
 
 /// The most memory that a thread keeps for reuse.
@@ -366,16 +347,18 @@ impl WriteBuffer {
     pub(crate) fn advance(&mut self, n_bytes: usize) {
         self.n_sent += n_bytes;
         self.n_partial_sent += n_bytes;
+        // Most writes send everything.
+        if self.n_sent == self.bytes.len() {
+            self.clear();
+            return;
+        }
         while let Some(first) =
             self.messages.front().filter(|first| first.n_bytes <= self.n_partial_sent)
         {
             self.n_partial_sent -= first.n_bytes;
             self.messages.pop_front();
         }
-        if self.messages.is_empty() {
-            self.bytes.clear();
-            self.n_sent = 0;
-        } else if self.n_sent > COMPACT_BYTES && self.n_sent > self.bytes.len() / 2 {
+        if self.n_sent > COMPACT_BYTES && self.n_sent > self.bytes.len() / 2 {
             self.bytes.drain(..self.n_sent);
             self.n_sent = 0;
         }
@@ -390,20 +373,22 @@ impl WriteBuffer {
 
     /// Empties the buffer and keeps its memory for the next buffer on this thread.
     pub(crate) fn recycle(mut self) {
-        self.bytes.clear();
-        self.messages.clear();
-        let empty = Self { bytes: self.bytes, messages: self.messages, ..Self::new() };
+        self.clear();
         // Fails only while the thread exits.
         let _is_kept = SPARE.try_with(|spare| {
             // Keep the larger one: it had to grow and would have to again.
-            if empty.is_recyclable() && spare.borrow().bytes.capacity() < empty.bytes.capacity() {
-                spare.replace(empty);
+            let kept_bytes = spare.borrow().bytes.capacity();
+            let is_larger = (kept_bytes + 1..=SPARE_BYTES).contains(&self.bytes.capacity());
+            if is_larger && self.messages.capacity() <= SPARE_MESSAGES {
+                spare.replace(self);
             }
         });
     }
 
-    fn is_recyclable(&self) -> bool {
-        self.bytes.capacity() <= SPARE_BYTES && self.messages.capacity() <= SPARE_MESSAGES
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.messages.clear();
+        (self.n_sent, self.n_partial_sent) = (0, 0);
     }
 
     /// Removes a request, unless a part of it was sent.

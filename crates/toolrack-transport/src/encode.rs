@@ -8,8 +8,6 @@ use serde_json::value::RawValue;
 
 use crate::json_rpc::{JsonRpcError, RequestId};
 
-const HEAD: &[u8] = br#"{"jsonrpc":"2.0""#;
-
 /// The parameters of a message.
 pub trait Params: Sync {
     /// Appends one JSON value, or nothing for a message without parameters. `id` is the id of the request, because
@@ -44,17 +42,30 @@ impl<T: Serialize + Sync> Params for Option<T> {
     }
 }
 
-/// Appends a request.
+/// Appends a request, or a notification if `id` is `None`.
 pub fn write_request(
     out: &mut Vec<u8>,
-    id: u64,
+    id: impl Into<Option<u64>>,
     method: &str,
     params: &dyn Params,
 ) -> Result<(), serde_json::Error> {
+    const KEY: &[u8] = br#","params":"#;
+    let id = id.into();
     write_line(out, |out| {
-        out.extend_from_slice(br#","id":"#);
-        serde_json::to_writer(&mut *out, &id)?;
-        write_method_and_params(out, id, method, params)
+        if let Some(id) = id {
+            out.extend_from_slice(br#","id":"#);
+            serde_json::to_writer(&mut *out, &id)?;
+        }
+        out.extend_from_slice(br#","method":"#);
+        write_string(out, method)?;
+        let before = out.len();
+        out.extend_from_slice(KEY);
+        params.write(id.unwrap_or_default(), out)?;
+        // `Params` wrote nothing: remove the key again.
+        if out.len() == before + KEY.len() {
+            out.truncate(before);
+        }
+        Ok(())
     })
 }
 
@@ -64,7 +75,7 @@ pub fn write_notification(
     method: &str,
     params: &dyn Params,
 ) -> Result<(), serde_json::Error> {
-    write_line(out, |out| write_method_and_params(out, 0, method, params))
+    write_request(out, None, method, params)
 }
 
 /// Appends the response to a request of the peer.
@@ -93,10 +104,7 @@ pub fn write_response(
 /// Appends a JSON string. Method names rarely need escapes, and a search for one is faster than writing character
 /// by character.
 pub fn write_string(out: &mut Vec<u8>, text: &str) -> Result<(), serde_json::Error> {
-    // Free of branches, so that the compiler can vectorize the loop.
-    let needs_escape =
-        |byte: &u8| u8::from(*byte < 0x20) | u8::from(*byte == b'"') | u8::from(*byte == b'\\');
-    if text.as_bytes().iter().fold(0, |found, byte| found | needs_escape(byte)) != 0 {
+    if text.bytes().any(|byte| matches!(byte, ..0x20 | b'"' | b'\\')) {
         return serde_json::to_writer(out, text);
     }
     out.push(b'"');
@@ -105,31 +113,12 @@ pub fn write_string(out: &mut Vec<u8>, text: &str) -> Result<(), serde_json::Err
     Ok(())
 }
 
-fn write_method_and_params(
-    out: &mut Vec<u8>,
-    id: u64,
-    method: &str,
-    params: &dyn Params,
-) -> Result<(), serde_json::Error> {
-    const KEY: &[u8] = br#","params":"#;
-    out.extend_from_slice(br#","method":"#);
-    write_string(out, method)?;
-    let before = out.len();
-    out.extend_from_slice(KEY);
-    params.write(id, out)?;
-    // `Params` wrote nothing: remove the key again.
-    if out.len() == before + KEY.len() {
-        out.truncate(before);
-    }
-    Ok(())
-}
-
 fn write_line(
     out: &mut Vec<u8>,
     members: impl FnOnce(&mut Vec<u8>) -> Result<(), serde_json::Error>,
 ) -> Result<(), serde_json::Error> {
     let start = out.len();
-    out.extend_from_slice(HEAD);
+    out.extend_from_slice(br#"{"jsonrpc":"2.0""#);
     if let Err(error) = members(out) {
         out.truncate(start);
         return Err(error);

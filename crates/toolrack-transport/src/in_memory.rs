@@ -13,12 +13,12 @@ use tokio::time::{Instant, timeout_at};
 use crate::close_reason::CloseReason;
 use crate::encode::{Params, write_notification, write_request, write_response};
 use crate::error::{RequestError, TransportError};
-use crate::json_rpc::{JsonRpcError, RawJson, RequestId};
+use crate::json_rpc::{JsonRpcError, RequestId};
 use crate::message_router::MessageRouter;
 use crate::timeout::await_response;
 use crate::transport::{
-    BoxFuture, CANCELLED, CancelledParams, IncomingHandler, OnCancel, OutgoingRequest, Transport,
-    TransportStats,
+    BoxFuture, CANCELLED, CancelledParams, IncomingHandler, OnCancel, OutgoingRequest,
+    ResponseFuture, Transport, TransportStats,
 };
 
 /// The capacity of the queue to the peer. When it is full, requests and notifications wait, and responses fail.
@@ -78,36 +78,6 @@ impl Drop for InMemoryTransport {
 }
 
 impl InMemoryTransport {
-    async fn send_request(&self, request: OutgoingRequest<'_>) -> Result<RawJson, RequestError> {
-        let deadline = request.timeout.start();
-        let mut response = self
-            .router
-            .register(deadline)
-            .map_err(|reason| RequestError::not_sent(reason.to_error()))?;
-        let id = response.id();
-        let text = to_line(|out| write_request(out, id, request.method, request.params))?;
-        let timed_out = |waited| TransportError::timed_out(waited);
-        // A permit, not `send`: if the wait for it times out, the message was certainly not sent.
-        let Ok(permit) =
-            timeout_at(Instant::from_std(deadline.expires_at), self.outgoing.reserve()).await
-        else {
-            return Err(RequestError::not_sent(timed_out(deadline.expires_at - deadline.started)));
-        };
-        permit
-            .map_err(|_closed| RequestError::not_sent(TransportError::StdinNotAvailable))?
-            .send(text);
-        // Armed after the send, because a request that the peer has not seen needs no cancellation.
-        let mut cancel_guard = CancelGuard { transport: self, id, on_cancel: request.on_cancel };
-        let outcome = await_response(&mut response, deadline)
-            .await
-            .map_err(|waited| RequestError::unknown(timed_out(waited)))?;
-        cancel_guard.on_cancel = OnCancel::Silent;
-        match outcome {
-            Ok(response) => response.map_err(RequestError::answered),
-            Err(reason) => Err(RequestError::unknown(reason.to_error())),
-        }
-    }
-
     fn try_send(&self, text: String) -> Result<(), RequestError> {
         self.outgoing.try_send(text).map_err(|rejected| {
             RequestError::not_sent(match rejected {
@@ -121,11 +91,40 @@ impl InMemoryTransport {
 }
 
 impl Transport for InMemoryTransport {
-    fn request<'a>(
-        &'a self,
-        request: OutgoingRequest<'a>,
-    ) -> BoxFuture<'a, Result<RawJson, RequestError>> {
-        Box::pin(self.send_request(request))
+    fn request<'a>(&'a self, request: OutgoingRequest<'a>) -> ResponseFuture<'a> {
+        ResponseFuture::Boxed(Box::pin(async move {
+            let deadline = request.timeout.start();
+            let mut response = self
+                .router
+                .pending
+                .register(deadline)
+                .map_err(|reason| RequestError::not_sent(reason.to_error()))?;
+            let id = response.id();
+            let text = to_line(|out| write_request(out, id, request.method, request.params))?;
+            let timed_out = |waited| TransportError::timed_out(waited);
+            // A permit, not `send`: if the wait for it times out, the message was certainly not sent.
+            let Ok(permit) =
+                timeout_at(Instant::from_std(deadline.expires_at), self.outgoing.reserve()).await
+            else {
+                return Err(RequestError::not_sent(timed_out(
+                    deadline.expires_at - deadline.started,
+                )));
+            };
+            permit
+                .map_err(|_closed| RequestError::not_sent(TransportError::StdinNotAvailable))?
+                .send(text);
+            // Armed after the send, because a request that the peer has not seen needs no cancellation.
+            let mut cancel_guard =
+                CancelGuard { transport: self, id, on_cancel: request.on_cancel };
+            let outcome = await_response(&mut response, deadline)
+                .await
+                .map_err(|waited| RequestError::unknown(timed_out(waited)))?;
+            cancel_guard.on_cancel = OnCancel::Silent;
+            match outcome {
+                Ok(response) => response.map_err(RequestError::answered),
+                Err(reason) => Err(RequestError::unknown(reason.to_error())),
+            }
+        }))
     }
 
     fn notify<'a>(
@@ -148,8 +147,8 @@ impl Transport for InMemoryTransport {
         self.try_send(to_line(|out| write_response(out, id, outcome))?)
     }
 
-    fn extend_deadline(&self, id: u64) -> bool {
-        self.router.extend_deadline(id)
+    fn extend_deadline(&self, id: Option<u64>) {
+        self.router.extend_deadline(id);
     }
 
     fn stats(&self) -> TransportStats {
@@ -158,7 +157,7 @@ impl Transport for InMemoryTransport {
 
     fn close(&self) -> BoxFuture<'_, CloseReason> {
         self.router.close(&CloseReason::Closed);
-        Box::pin(async move { self.router.close_reason().unwrap_or(CloseReason::Closed) })
+        Box::pin(async move { self.router.pending.close_reason().unwrap_or(CloseReason::Closed) })
     }
 }
 

@@ -5,7 +5,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `transport` | [`Transport`], [`IncomingHandler`], [`OutgoingRequest`], cancellation, statistics |
+//! | `transport` | [`Transport`], [`IncomingHandler`], [`OutgoingRequest`], [`ResponseFuture`], cancellation, statistics |
 //! | `message` | parses and classifies one message; response fast path; batches; truncated messages |
 //! | `encode` | encodes requests, notifications and responses; [`Params`] |
 //! | `json_rpc` | owned JSON-RPC types, [`RequestId`], undecoded JSON ([`RawJson`]) |
@@ -72,12 +72,13 @@ pub use json_rpc::{
     JsonRpcError, JsonRpcNotification, JsonRpcRequest, JsonRpcResponse, RawJson, RequestId,
 };
 pub use message::{Message, MessageError, TruncatedMessage, split_batch};
-pub use message_router::{MessageRouter, Routed};
+pub use message_router::{MessageRouter, Response, Routed};
 pub use pending_requests::{Deadline, PendingRequests, PendingResponse};
 pub use redact::Redactor;
 pub use sanitize::{is_invisible, sanitize_line, sanitize_text};
 pub use timeout::{RequestTimeout, await_response, deadline_after};
 pub use transport::{
     BoxFuture, CANCELLED, CancelledParams, IncomingHandler, OnCancel, OutgoingRequest,
-    ProtocolMode, Transport, TransportCounters, TransportKind, TransportStats,
+    ProtocolMode, QueuedRequest, RequestQueue, ResponseFuture, Transport, TransportCounters,
+    TransportKind, TransportStats,
 };

@@ -13,7 +13,7 @@ use crate::close_reason::CloseReason;
 use crate::error::TransportError;
 use crate::json_rpc::{JsonRpcError, RawJson, RequestId};
 use crate::message::{Message, MessageError, TruncatedMessage, split_batch};
-use crate::pending_requests::{Deadline, PendingRequests, PendingResponse};
+use crate::pending_requests::{Deadline, PendingRequests};
 use crate::redact::Redactor;
 use crate::transport::{IncomingHandler, TransportCounters};
 
@@ -21,11 +21,12 @@ use crate::transport::{IncomingHandler, TransportCounters};
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// The outcome that a waiting caller receives.
-type Response = Result<RawJson, TransportError>;
+pub type Response = Result<RawJson, TransportError>;
 
 /// The receiving half of a transport: the table of pending requests and the handler for everything else.
 pub struct MessageRouter {
-    pending: PendingRequests<Response, CloseReason>,
+    /// The table of pending requests.
+    pub pending: PendingRequests<Response, CloseReason>,
     handler: Arc<dyn IncomingHandler>,
     counters: TransportCounters,
     redactor: Redactor,
@@ -61,26 +62,14 @@ impl MessageRouter {
         Self { redactor, ..self }
     }
 
-    /// Registers a request under the next id.
-    pub fn register(
-        &self,
-        deadline: Deadline,
-    ) -> Result<PendingResponse<'_, Response, CloseReason>, CloseReason> {
-        self.pending.register(deadline)
-    }
-
-    /// Fails every request whose deadline has passed, and returns the next deadline. For transports whose
-    /// callers have no timer of their own.
-    pub fn expire(&self) -> Option<Instant> {
+    /// Fails every request whose deadline has passed, and returns the next deadline and the id of its request. For
+    /// transports whose callers have no timer of their own.
+    pub fn expire(&self) -> Option<(Instant, u64)> {
         let timed_out = |deadline: Deadline| {
             Err(TransportError::timed_out(deadline.expires_at - deadline.started))
         };
-        self.pending.expire(Instant::now().into_std(), timed_out).map(Instant::from_std)
-    }
-
-    /// The close reason, once the transport is closed.
-    pub fn close_reason(&self) -> Option<CloseReason> {
-        self.pending.close_reason()
+        let next = self.pending.expire(Instant::now().into_std(), timed_out);
+        next.map(|(expires_at, id)| (Instant::from_std(expires_at), id))
     }
 
     /// The message counters.
@@ -88,9 +77,9 @@ impl MessageRouter {
         &self.counters
     }
 
-    /// Restarts the idle timeout of request `id`. Returns `false` if it is not pending.
-    pub fn extend_deadline(&self, id: u64) -> bool {
-        self.pending.extend_deadline(id, Instant::now().into_std())
+    /// Restarts the idle timeout of request `id`, or of every pending request.
+    pub fn extend_deadline(&self, id: Option<u64>) {
+        self.pending.extend_deadline(id, Instant::now().into_std());
     }
 
     /// Routes a line in a reused buffer. Payloads are copied out of it.

@@ -11,7 +11,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 /// The deadline of a request, and how far signs of progress can extend it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl<A, E: Clone> PendingRequests<A, E> {
 
     /// Registers a request under the next id. Fails once the connection is closed.
     pub fn register(&self, deadline: Deadline) -> Result<PendingResponse<'_, A, E>, E> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         if let Some(reason) = &table.close_reason {
             return Err(reason.clone());
         }
@@ -89,7 +89,7 @@ impl<A, E: Clone> PendingRequests<A, E> {
     /// Delivers the response of request `id`. Returns it if the request is not pending, which is normal: the caller
     /// may have given up a moment ago. The first response wins.
     pub fn complete(&self, id: u64, response: A) -> Result<(), A> {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         let Some(entry) = table.entries.get_mut(&id) else { return Err(response) };
         if entry.response.is_some() {
             return Err(response);
@@ -104,47 +104,67 @@ impl<A, E: Clone> PendingRequests<A, E> {
         Ok(())
     }
 
-    /// Restarts the idle timeout of request `id`. Returns `false` if it is not pending.
+    /// Restarts the idle timeout of request `id`, or of every request.
     ///
     /// The scheduled expiry stays: it comes too early, finds the later deadline and is scheduled again.
-    pub fn extend_deadline(&self, id: u64, now: Instant) -> bool {
-        let mut table = self.table();
-        let Some(entry) = table.entries.get_mut(&id) else { return false };
-        entry.deadline.expires_at =
-            (now + entry.deadline.idle_timeout).min(entry.deadline.hard_limit);
-        true
+    pub fn extend_deadline(&self, id: Option<u64>, now: Instant) {
+        let mut table = self.table.lock();
+        let extended = |entry: &mut Entry<A>| {
+            entry.deadline.expires_at =
+                (now + entry.deadline.idle_timeout).min(entry.deadline.hard_limit);
+        };
+        match id {
+            Some(id) => table.entries.get_mut(&id).into_iter().for_each(extended),
+            None => table.entries.values_mut().for_each(extended),
+        }
     }
 
     /// Completes every request whose deadline has passed with the result of `timed_out`, and returns the next
-    /// deadline.
+    /// deadline and the id of its request.
     ///
     /// Only needed where callers have no timer of their own: then one timer serves all requests, and needs a reset
     /// only for a request with an [earlier deadline](PendingResponse::is_earliest).
-    pub fn expire(&self, now: Instant, timed_out: impl Fn(Deadline) -> A) -> Option<Instant> {
-        let mut table = self.table();
-        let table = &mut *table;
+    pub fn expire(
+        &self,
+        now: Instant,
+        timed_out: impl Fn(Deadline) -> A,
+    ) -> Option<(Instant, u64)> {
+        let mut table = self.table.lock();
         let mut wakers = Vec::new();
         // Computed anew, because progress moves deadlines and requests end without a change here.
-        table.next_expiry = None;
+        let mut next: Option<(Instant, u64)> = None;
         // A response that its caller has not polled yet is not replaced by a timeout.
-        for entry in table.entries.values_mut().filter(|entry| entry.response.is_none()) {
-            if entry.deadline.expires_at > now {
-                let expiry = table.next_expiry.get_or_insert(entry.deadline.expires_at);
-                *expiry = entry.deadline.expires_at.min(*expiry);
-                continue;
+        let waiting = table.entries.iter_mut().filter(|(_, entry)| entry.response.is_none());
+        for (id, entry) in waiting {
+            let expires_at = entry.deadline.expires_at;
+            if expires_at <= now {
+                entry.response = Some(timed_out(entry.deadline));
+                wakers.extend(entry.waker.take());
+            } else if next.is_none_or(|(earliest, _)| expires_at < earliest) {
+                next = Some((expires_at, *id));
             }
-            entry.response = Some(timed_out(entry.deadline));
-            wakers.extend(entry.waker.take());
         }
-        let next_expiry = table.next_expiry;
+        table.next_expiry = next.map(|(expires_at, _)| expires_at);
+        drop(table);
         wakers.into_iter().for_each(Waker::wake);
-        next_expiry
+        next
+    }
+
+    /// Forgets the scheduled expiry if no request waits for a response, and returns whether that is so. The next request
+    /// then has the [earliest deadline](PendingResponse::is_earliest).
+    pub fn cancel_expiry(&self) -> bool {
+        let mut table = self.table.lock();
+        let is_idle = table.entries.values().all(|entry| entry.response.is_some());
+        if is_idle {
+            table.next_expiry = None;
+        }
+        is_idle
     }
 
     /// Fails every pending request with `reason` and rejects new ones. Responses that were delivered before stay
     /// valid; the first reason wins.
     pub fn close(&self, reason: E) {
-        let mut table = self.table();
+        let mut table = self.table.lock();
         table.close_reason.get_or_insert(reason);
         // Entries stay: each caller takes its response, or the reason, when it polls.
         let wakers: Vec<Waker> =
@@ -155,27 +175,22 @@ impl<A, E: Clone> PendingRequests<A, E> {
 
     /// The close reason, once the connection is closed.
     pub fn close_reason(&self) -> Option<E> {
-        self.table().close_reason.clone()
+        self.table.lock().close_reason.clone()
     }
 
     /// The number of pending requests.
     pub fn n_open(&self) -> usize {
-        self.table().entries.len()
+        self.table.lock().entries.len()
     }
 
     /// The id of the pending request, if there is exactly one.
     pub fn sole_id(&self) -> Option<u64> {
-        let table = self.table();
+        let table = self.table.lock();
         let mut ids = table.entries.keys();
         match (ids.next(), ids.next()) {
             (Some(id), None) => Some(*id),
             _ => None,
         }
-    }
-
-    // The table is consistent between statements, so a panic in another thread cannot leave it half-updated.
-    fn table(&self) -> MutexGuard<'_, Table<A, E>> {
-        self.table.lock()
     }
 }
 
@@ -198,7 +213,7 @@ impl<A, E: Clone> PendingResponse<'_, A, E> {
 
     /// The current deadline. `None` once the response was taken.
     pub fn deadline(&self) -> Option<Deadline> {
-        self.requests.table().entries.get(&self.id).map(|entry| entry.deadline)
+        self.requests.table.lock().entries.get(&self.id).map(|entry| entry.deadline)
     }
 }
 
@@ -206,7 +221,7 @@ impl<A, E: Clone> Future for PendingResponse<'_, A, E> {
     type Output = Result<A, E>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut table = self.requests.table();
+        let mut table = self.requests.table.lock();
         let table = &mut *table;
         // No entry: polled again after completion, which callers must not do.
         let Some(entry) = table.entries.get_mut(&self.id) else { return Poll::Pending };
@@ -232,7 +247,7 @@ impl<A, E: Clone> Future for PendingResponse<'_, A, E> {
 impl<A, E: Clone> Drop for PendingResponse<'_, A, E> {
     fn drop(&mut self) {
         if self.is_registered {
-            self.requests.table().entries.remove(&self.id);
+            self.requests.table.lock().entries.remove(&self.id);
         }
     }
 }

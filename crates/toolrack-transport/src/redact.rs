@@ -16,6 +16,8 @@ use bytes::Bytes;
 use memchr::memmem;
 use parking_lot::{RwLock, RwLockReadGuard};
 
+use crate::sanitize::sanitize_line;
+
 /// Shorter secrets are not redacted: they would match parts of unrelated words.
 const MIN_SECRET_BYTES: usize = 6;
 
@@ -74,6 +76,13 @@ impl Redactor {
             redacted = Cow::Owned(redacted.replace(encoding.as_str(), &placeholder(name)));
         }
         redacted
+    }
+
+    /// Redacts text of a server and sanitizes it to one line of at most `max_chars` characters.
+    pub fn redact_line(&self, text: &str, max_chars: usize) -> String {
+        // Before and after: a secret may contain characters that sanitizing changes, and may be split by such ones.
+        let sanitized = sanitize_line(&self.redact(text), usize::MAX);
+        sanitize_line(&self.redact(&sanitized), max_chars)
     }
 
     /// Replaces each secret within the strings of a JSON text, which stays valid JSON. Text without secrets is
@@ -229,6 +238,18 @@ mod tests {
         redactor.add_secret("key", "first\nsecond");
         assert_eq!(redactor.redact("first\nsecond"), "[secret key]");
         assert_eq!(redactor.redact(r#"in {"a":"first\nsecond"}"#), r#"in {"a":"[secret key]"}"#);
+    }
+
+    #[test]
+    fn escape_within_a_secret_does_not_hide_it() {
+        let redactor = Redactor::default();
+        redactor.add_secret("key", "s3cr3t");
+        redactor.add_secret("tab", "first\tsecond");
+        let line = |text: &str, max_chars| redactor.redact_line(text, max_chars);
+        assert_eq!(line("a s3c\u{1b}[1mr3t b", 50), "a [secret key] b");
+        assert_eq!(line("a s3cr\u{200b}3t b", 50), "a [secret key] b");
+        assert_eq!(line("a first\tsecond b", 50), "a [secret tab] b");
+        assert_eq!(line("a s3cr3t b", 6), "a [sec…", "redacted before the cut");
     }
 
     #[test]

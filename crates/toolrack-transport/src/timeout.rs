@@ -91,7 +91,7 @@ mod tests {
         let report_progress = async {
             for at in progress {
                 sleep_until(started + MS(*at)).await;
-                pending.extend_deadline(1, Instant::now().into_std());
+                pending.extend_deadline(Some(1), Instant::now().into_std());
             }
             std::future::pending::<()>().await;
         };

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
 
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
@@ -14,8 +15,9 @@ use crate::close_reason::CloseReason;
 use crate::encode::Params;
 use crate::error::{RequestError, TransportError};
 use crate::json_rpc::{JsonRpcError, RawJson, RequestId};
+use crate::message_router::Response;
+use crate::pending_requests::PendingResponse;
 use crate::redact::Redactor;
-use crate::sanitize::sanitize_line;
 use crate::timeout::RequestTimeout;
 
 /// A boxed future, which keeps [`Transport`] and [`Credentials`](crate::Credentials) dyn-compatible.
@@ -23,16 +25,13 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// An open connection to a server that carries JSON-RPC messages.
 pub trait Transport: Send + Sync + fmt::Debug {
-    /// Sends a request and returns its raw result. Completes within the request's timeout, regardless of the
-    /// server's behavior.
+    /// Sends a request at once, if the transport can, and returns its raw result. Completes within the request's
+    /// timeout, regardless of the server's behavior.
     ///
     /// # Cancel safety
     /// Dropping the future cancels the request: a late response is discarded, and the server is notified
     /// according to [`OutgoingRequest::on_cancel`].
-    fn request<'a>(
-        &'a self,
-        request: OutgoingRequest<'a>,
-    ) -> BoxFuture<'a, Result<RawJson, RequestError>>;
+    fn request<'a>(&'a self, request: OutgoingRequest<'a>) -> ResponseFuture<'a>;
 
     /// Sends a notification. Waits while the write queue is full.
     ///
@@ -52,9 +51,8 @@ pub trait Transport: Send + Sync + fmt::Debug {
         outcome: Result<&RawValue, &JsonRpcError>,
     ) -> Result<(), RequestError>;
 
-    /// Restarts the idle timeout of request `id` because the server reported progress. Returns `false` if no
-    /// such request is pending.
-    fn extend_deadline(&self, id: u64) -> bool;
+    /// Restarts the idle timeout of request `id`, because the server reported progress, or of every pending request.
+    fn extend_deadline(&self, id: Option<u64>);
 
     /// Sets the protocol mode of the next messages. Transports that repeat parts of a message outside it, such as
     /// HTTP headers, depend on it; the default ignores it.
@@ -108,6 +106,99 @@ pub struct OutgoingRequest<'a> {
     pub timeout: RequestTimeout,
     /// Whether the server is notified when the caller stops waiting.
     pub on_cancel: OnCancel,
+}
+
+/// The response to a request.
+#[must_use = "dropping the response cancels the request"]
+pub enum ResponseFuture<'a> {
+    /// A request in the write queue, which needs no allocation to wait.
+    Queued(QueuedRequest<'a>),
+    /// Everything else.
+    Boxed(BoxFuture<'a, Result<RawJson, RequestError>>),
+}
+
+/// A request in a write queue. Dropping it before the response withdraws or cancels it.
+pub struct QueuedRequest<'a> {
+    response: PendingResponse<'a, Response, CloseReason>,
+    queue: &'a dyn RequestQueue,
+    on_cancel: OnCancel,
+}
+
+/// The queue of a [`QueuedRequest`].
+pub trait RequestQueue: Sync {
+    /// Removes a request from the queue. Returns `false` if a byte of it may have been sent.
+    fn withdraw(&self, id: u64) -> bool;
+
+    /// Sends [`CANCELLED`].
+    fn cancel(&self, id: u64);
+}
+
+impl<'a> QueuedRequest<'a> {
+    /// A request that was queued.
+    pub fn new(
+        response: PendingResponse<'a, Response, CloseReason>,
+        queue: &'a dyn RequestQueue,
+        on_cancel: OnCancel,
+    ) -> Self {
+        Self { response, queue, on_cancel }
+    }
+
+    /// Withdraws the request if no byte of it was sent, and returns the error with its delivery.
+    fn fail(&mut self, error: TransportError) -> RequestError {
+        if !self.queue.withdraw(self.response.id()) {
+            return RequestError::unknown(error);
+        }
+        self.on_cancel = OnCancel::Silent;
+        RequestError::not_sent(error)
+    }
+}
+
+impl Future for QueuedRequest<'_> {
+    type Output = Result<RawJson, RequestError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        Poll::Ready(match ready!(Pin::new(&mut self.response).poll(context)) {
+            // The caller has no timer: the transport completes expired requests with this error.
+            Ok(Err(error @ TransportError::Timeout(_))) => Err(self.fail(error)),
+            Ok(response) => {
+                self.on_cancel = OnCancel::Silent;
+                response.map_err(RequestError::answered)
+            }
+            Err(reason) => Err(self.fail(reason.to_error())),
+        })
+    }
+}
+
+impl Drop for QueuedRequest<'_> {
+    fn drop(&mut self) {
+        let id = self.response.id();
+        if self.on_cancel == OnCancel::Notify && !self.queue.withdraw(id) {
+            self.queue.cancel(id);
+        }
+    }
+}
+
+impl Future for ResponseFuture<'_> {
+    type Output = Result<RawJson, RequestError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            ResponseFuture::Queued(queued) => Pin::new(queued).poll(context),
+            ResponseFuture::Boxed(boxed) => boxed.as_mut().poll(context),
+        }
+    }
+}
+
+impl fmt::Debug for ResponseFuture<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ResponseFuture")
+    }
+}
+
+impl fmt::Debug for QueuedRequest<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.response.fmt(f)
+    }
 }
 
 /// Whether the server is notified of a cancelled request.
@@ -255,7 +346,7 @@ impl TransportCounters {
         }
         // A character has at most four bytes, so this part of a long line is enough for the sample.
         let start = line.get(..line.len().min(4 * SAMPLE_CHARS)).unwrap_or(line);
-        let sample = sanitize_line(&redactor.redact(&String::from_utf8_lossy(start)), SAMPLE_CHARS);
+        let sample = redactor.redact_line(&String::from_utf8_lossy(start), SAMPLE_CHARS);
         let mut first = self.sample.lock();
         first.get_or_insert_with(|| sample.clone());
         Some(sample)

@@ -25,7 +25,7 @@ fn initialize_latest(transport: TransportChoice) -> Step {
 }
 
 fn unsupported(versions: &[&str]) -> Step {
-    Step::Fail(Failure::Unsupported(texts(versions)))
+    Step::Unsupported(texts(versions))
 }
 
 fn texts(versions: &[&str]) -> Vec<String> {
@@ -42,7 +42,7 @@ fn error_listing(code: i64, versions: &[&str]) -> JsonRpcError {
 
 #[test]
 fn outage_does_not_decide_the_era() {
-    let barred = Step::Fail(Failure::Unavailable);
+    let barred = Step::Fail;
     for choice in [EraChoice::Auto, EraChoice::Modern, EraChoice::Legacy] {
         assert_eq!(VersionDetection::new(choice, None).on_discover(Reply::Unavailable), barred);
         let mut detection = VersionDetection::new(choice, None);
@@ -78,9 +78,9 @@ fn discover_reply_table() {
         Reply::Error(&error_listing(-32022, &["2027-01-01"])),
         unsupported(&["2027-01-01"]),
     );
-    check_probe(Reply::Error(&error(-32022)), Step::Fail(Failure::Error));
-    check_probe(Reply::Error(&error(-32020)), Step::Fail(Failure::Error));
-    check_probe(Reply::Error(&error(-32021)), Step::Fail(Failure::Error));
+    check_probe(Reply::Error(&error(-32022)), Step::Fail);
+    check_probe(Reply::Error(&error(-32020)), Step::Fail);
+    check_probe(Reply::Error(&error(-32021)), Step::Fail);
     for code in [-32601, -32602, -32600, -32000, -32700, -32603, -32001, -32004, 0, 1] {
         check_probe(Reply::Error(&error(code)), initialize_latest(TransportChoice::Current));
     }
@@ -94,7 +94,7 @@ fn version_is_retried_once() {
     let mut detection = auto();
     let rejection = error_listing(-32022, &["2026-07-28"]);
     assert_eq!(detection.on_discover(Reply::Error(&rejection)), LONG_PROBE);
-    assert_eq!(detection.on_discover(Reply::Error(&rejection)), Step::Fail(Failure::Error));
+    assert_eq!(detection.on_discover(Reply::Error(&rejection)), Step::Fail);
 }
 
 #[track_caller]
@@ -139,10 +139,10 @@ fn initialize_reply_table() {
         initialize(Revision::R2025_03_26, TransportChoice::Current),
     );
     check_initialize(Reply::Error(&error_listing(-32602, &["1999"])), unsupported(&["1999"]));
-    check_initialize(Reply::Error(&error(-32603)), Step::Fail(Failure::Error));
-    check_initialize(Reply::Malformed, Step::Fail(Failure::Malformed));
-    check_initialize(Reply::TimedOut, Step::Fail(Failure::TimedOut));
-    check_initialize(Reply::Closed, Step::Fail(Failure::Closed));
+    check_initialize(Reply::Error(&error(-32603)), Step::Fail);
+    check_initialize(Reply::Malformed, Step::Fail);
+    check_initialize(Reply::TimedOut, Step::Fail);
+    check_initialize(Reply::Closed, Step::Fail);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn version_is_offered_at_most_twice() {
     let latest = Revision::LATEST_LEGACY;
     assert_eq!(detection.on_initialize(latest, Reply::Error(&rejection)), second_offer);
     let step = detection.on_initialize(Revision::R2025_03_26, Reply::Error(&rejection));
-    assert_eq!(step, Step::Fail(Failure::Error));
+    assert_eq!(step, Step::Fail);
 }
 
 #[test]
@@ -166,7 +166,7 @@ fn slow_modern_server_is_probed_again() {
             let step = detection.on_initialize(Revision::LATEST_LEGACY, Reply::Error(&rejection));
             assert_eq!(step, LONG_PROBE);
             assert_eq!(detection.on_discover(Reply::Ok(&texts(&["2026-07-28"]))), MODERN);
-            assert_eq!(detection.on_discover(Reply::Closed), Step::Fail(Failure::Closed));
+            assert_eq!(detection.on_discover(Reply::Closed), Step::Fail);
         }
     }
 }
@@ -175,23 +175,23 @@ fn slow_modern_server_is_probed_again() {
 fn silent_launcher_is_not_killed() {
     let mut detection = auto().with_launcher();
     assert_eq!(detection.on_discover(Reply::TimedOut), initialize_latest(TransportChoice::Current));
-    assert!(detection.may_initialize_again());
+    assert!(detection.may_initialize_again);
     let latest = Revision::LATEST_LEGACY;
     assert_eq!(
         detection.on_initialize(latest, Reply::TimedOut),
         initialize_latest(TransportChoice::New)
     );
-    assert_eq!(detection.on_initialize(latest, Reply::TimedOut), Step::Fail(Failure::TimedOut));
+    assert_eq!(detection.on_initialize(latest, Reply::TimedOut), Step::Fail);
     let mut detection = auto().with_launcher();
     detection.on_discover(Reply::TimedOut);
     assert_eq!(
         detection.on_initialize(latest, Reply::Closed),
         initialize_latest(TransportChoice::New)
     );
-    assert_eq!(detection.on_initialize(latest, Reply::Closed), Step::Fail(Failure::Closed));
+    assert_eq!(detection.on_initialize(latest, Reply::Closed), Step::Fail);
     let mut detection = auto().with_launcher();
     assert_eq!(detection.on_discover(Reply::Closed), initialize_latest(TransportChoice::New));
-    assert_eq!(detection.on_initialize(latest, Reply::TimedOut), Step::Fail(Failure::TimedOut));
+    assert_eq!(detection.on_initialize(latest, Reply::TimedOut), Step::Fail);
 }
 
 #[test]
@@ -205,17 +205,17 @@ fn upgraded_server_is_detected() {
 #[test]
 fn forced_era_is_never_left() {
     let mut modern = VersionDetection::new(EraChoice::Modern, None);
-    assert_eq!(modern.on_discover(Reply::Error(&error(-32601))), Step::Fail(Failure::Error));
-    assert_eq!(modern.on_discover(Reply::TimedOut), Step::Fail(Failure::TimedOut));
-    assert_eq!(modern.on_discover(Reply::Closed), Step::Fail(Failure::Closed));
-    assert_eq!(modern.on_discover(Reply::Malformed), Step::Fail(Failure::Malformed));
+    assert_eq!(modern.on_discover(Reply::Error(&error(-32601))), Step::Fail);
+    assert_eq!(modern.on_discover(Reply::TimedOut), Step::Fail);
+    assert_eq!(modern.on_discover(Reply::Closed), Step::Fail);
+    assert_eq!(modern.on_discover(Reply::Malformed), Step::Fail);
     let step = modern.on_discover(Reply::Ok(&texts(&["2025-11-25"])));
     assert_eq!(step, unsupported(&["2025-11-25"]));
     let mut legacy = VersionDetection::new(EraChoice::Legacy, None);
     let step = legacy.on_initialize(Revision::LATEST_LEGACY, Reply::Ok("2026-07-28"));
     assert_eq!(step, unsupported(&["2026-07-28"]));
     let step = legacy.on_initialize(Revision::LATEST_LEGACY, Reply::Error(&error(-32601)));
-    assert_eq!(step, Step::Fail(Failure::Error));
+    assert_eq!(step, Step::Fail);
 }
 
 #[test]

@@ -8,9 +8,10 @@ use tokio_util::task::TaskTracker;
 use toolrack_client::Connector;
 use toolrack_transport::{
     BoxFuture, CloseReason, InMemoryPeer, InMemoryTransport, IncomingHandler, OutgoingRequest,
-    RequestError, SpawnError, Transport, TransportError, TransportStats, in_memory_pair,
+    RequestError, ResponseFuture, SpawnError, Transport, TransportError, TransportStats,
+    in_memory_pair,
 };
-use toolrack_transport::{JsonRpcError, Params, RawJson, RequestId};
+use toolrack_transport::{JsonRpcError, Params, RequestId};
 
 /// Observed lines, in order.
 #[derive(Debug, Clone, Default)]
@@ -105,10 +106,6 @@ impl Connector for MemoryConnector {
         })
     }
 
-    fn description(&self) -> String {
-        "in-memory transport".to_owned()
-    }
-
     fn launcher(&self) -> Option<&str> {
         self.launcher.as_deref()
     }
@@ -140,10 +137,7 @@ struct LoggedTransport {
 }
 
 impl Transport for LoggedTransport {
-    fn request<'a>(
-        &'a self,
-        request: OutgoingRequest<'a>,
-    ) -> BoxFuture<'a, Result<RawJson, RequestError>> {
+    fn request<'a>(&'a self, request: OutgoingRequest<'a>) -> ResponseFuture<'a> {
         self.inner.request(request)
     }
 
@@ -163,8 +157,8 @@ impl Transport for LoggedTransport {
         self.inner.respond(id, outcome)
     }
 
-    fn extend_deadline(&self, id: u64) -> bool {
-        self.inner.extend_deadline(id)
+    fn extend_deadline(&self, id: Option<u64>) {
+        self.inner.extend_deadline(id);
     }
 
     fn stats(&self) -> TransportStats {

@@ -216,7 +216,7 @@ async fn progress_extends_the_deadline() {
     let extending = async {
         loop {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            fixture.transport.extend_deadline(1);
+            fixture.transport.extend_deadline(Some(1));
         }
     };
     tokio::select! {

@@ -36,7 +36,7 @@ async fn concurrent_callers_share_one_write() {
     assert_eq!(queue.push(Some(2), &text("two,")).unwrap(), WriteStatus::Done);
     assert!(queue.withdraw(2));
     assert_eq!(queue.push(Some(3), &text("three")).unwrap(), WriteStatus::Done);
-    assert_eq!(queue.flush(), FlushStatus::Done);
+    assert_eq!(queue.flush(), WriteStatus::Done);
     let mut received = [0; 64];
     let n_bytes = server.read(&mut received).await.unwrap();
     assert_eq!(&received[..n_bytes], b"one,three");
@@ -47,7 +47,7 @@ async fn io_task_writes_the_rest_when_the_pipe_is_full() {
     let (sender, mut server) = pipe::pipe().unwrap();
     let queue = WriteQueue::new(sender, 1 << 20);
     let large = "x".repeat(300_000);
-    assert_eq!(queue.push(Some(1), &text(&large)).unwrap(), WriteStatus::WakeIoTask);
+    assert_eq!(queue.push(Some(1), &text(&large)).unwrap(), WriteStatus::Blocked);
     assert_eq!(queue.push(Some(2), &text("two")).unwrap(), WriteStatus::Done);
     assert!(!queue.withdraw(1), "partly sent");
     assert!(queue.withdraw(2));
@@ -60,7 +60,7 @@ async fn io_task_writes_the_rest_when_the_pipe_is_full() {
         }
     };
     let (status, ()) = tokio::join!(poll_fn(|context| queue.poll_flush(context)), read);
-    assert_eq!(status, FlushStatus::Done);
+    assert_eq!(status, WriteStatus::Done);
     assert_eq!(received.len(), large.len());
 }
 
@@ -69,7 +69,7 @@ async fn full_queue_rejects_messages_and_announces_room() {
     let (sender, mut server) = pipe::pipe().unwrap();
     let queue = WriteQueue::new(sender, 100_000);
     let large = "x".repeat(300_000);
-    assert_eq!(queue.push(Some(1), &text(&large)).unwrap(), WriteStatus::WakeIoTask);
+    assert_eq!(queue.push(Some(1), &text(&large)).unwrap(), WriteStatus::Blocked);
     let rejected = queue.push(Some(2), &text("two"));
     assert!(
         matches!(rejected, Err(QueueError::Full { buffered_bytes }) if buffered_bytes > 100_000)
@@ -88,7 +88,7 @@ async fn withdrawal_announces_room() {
     let (sender, _server) = pipe::pipe().unwrap();
     let queue = WriteQueue::new(sender, 100_000);
     let large = "x".repeat(150_000);
-    assert_eq!(queue.push(Some(1), &text(&large)).unwrap(), WriteStatus::WakeIoTask);
+    assert_eq!(queue.push(Some(1), &text(&large)).unwrap(), WriteStatus::Blocked);
     assert_eq!(queue.push(Some(2), &text(&large)).unwrap(), WriteStatus::Done);
     assert!(matches!(queue.push(Some(3), &text("three")), Err(QueueError::Full { .. })));
     let room = queue.room();
@@ -102,9 +102,9 @@ async fn broken_pipe_rejects_messages() {
     let (sender, server) = pipe::pipe().unwrap();
     let queue = WriteQueue::new(sender, 100);
     drop(server);
-    assert_eq!(queue.push(Some(1), &text("one")).unwrap(), WriteStatus::WakeIoTask);
+    assert_eq!(queue.push(Some(1), &text("one")).unwrap(), WriteStatus::Broken);
     assert!(queue.withdraw(1), "nothing was sent");
-    assert_eq!(poll_fn(|context| queue.poll_flush(context)).await, FlushStatus::Broken);
+    assert_eq!(poll_fn(|context| queue.poll_flush(context)).await, WriteStatus::Broken);
     let rejected = queue.push(Some(2), &text("two"));
     assert!(matches!(rejected, Err(QueueError::Failed(TransportError::StdinNotAvailable))));
     queue.close();
@@ -128,7 +128,7 @@ async fn concurrent_messages_are_sent_whole_and_in_order() {
             loop {
                 wakeup.notified().await;
                 let status = poll_fn(|context| queue.poll_flush(context)).await;
-                assert_eq!(status, FlushStatus::Done);
+                assert_eq!(status, WriteStatus::Done);
             }
         }
     });
@@ -142,9 +142,9 @@ async fn concurrent_messages_are_sent_whole_and_in_order() {
                     WriteStatus::Done => false,
                     WriteStatus::FlushLater => {
                         tokio::task::yield_now().await;
-                        queue.flush() != FlushStatus::Done
+                        queue.flush() != WriteStatus::Done
                     }
-                    WriteStatus::WakeIoTask => true,
+                    WriteStatus::Blocked | WriteStatus::Broken => true,
                 };
                 if has_rest {
                     wakeup.notify_one();

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::encode::NoParams;
 use crate::error::Delivery;
+use crate::json_rpc::RawJson;
 use crate::timeout::RequestTimeout;
 
 #[derive(Default)]

@@ -51,7 +51,7 @@ impl IncomingHandler for RecordingHandler {
 fn check(line: &str, expected_response: Option<&str>, expected_calls: &[&str]) {
     let handler = Arc::new(RecordingHandler::default());
     let router = MessageRouter::new(Arc::clone(&handler) as Arc<dyn IncomingHandler>);
-    let mut response = router.register(RequestTimeout::unlimited().start()).unwrap();
+    let mut response = router.pending.register(RequestTimeout::unlimited().start()).unwrap();
     router.route(line.as_bytes());
     let waker = std::task::Waker::noop();
     let polled = std::pin::Pin::new(&mut response).poll(&mut std::task::Context::from_waker(waker));
@@ -135,8 +135,8 @@ fn batch_messages_are_routed_one_by_one() {
 #[test]
 fn oversize_response_fails_its_request() {
     let router = MessageRouter::new(Arc::new(RecordingHandler::default()));
-    let mut first = router.register(RequestTimeout::unlimited().start()).unwrap();
-    let _second = router.register(RequestTimeout::unlimited().start()).unwrap();
+    let mut first = router.pending.register(RequestTimeout::unlimited().start()).unwrap();
+    let _second = router.pending.register(RequestTimeout::unlimited().start()).unwrap();
     assert_eq!(
         router.route_oversize(br#"{"jsonrpc":"2.0","id":1,"result":{"#, b"xx", 10),
         Routed::Response
@@ -165,7 +165,7 @@ fn close_is_reported_once_and_last() {
     router.close(&CloseReason::Closed);
     router.route(br#"{"method":"after"}"#);
     assert_eq!(*handler.0.lock(), ["closed: the server closed its output"]);
-    assert!(router.register(RequestTimeout::unlimited().start()).is_err());
+    assert!(router.pending.register(RequestTimeout::unlimited().start()).is_err());
 }
 
 proptest! {
@@ -174,6 +174,6 @@ proptest! {
         let router = MessageRouter::new(Arc::new(RecordingHandler::default()));
         router.route(&line);
         router.route_owned(&Bytes::from(line));
-        prop_assert!(router.register(RequestTimeout::unlimited().start()).is_ok());
+        prop_assert!(router.pending.register(RequestTimeout::unlimited().start()).is_ok());
     }
 }

@@ -101,11 +101,12 @@ fn progress_extends_the_deadline_up_to_the_hard_limit() {
     let response = pending.register(deadline(start, 10, 15)).unwrap();
     let expiry = || response.deadline().map(|deadline| (deadline.expires_at - start).as_secs());
     assert_eq!(expiry(), Some(10));
-    assert!(pending.extend_deadline(1, start + Duration::from_secs(3)));
+    pending.extend_deadline(Some(1), start + Duration::from_secs(3));
     assert_eq!(expiry(), Some(13));
-    assert!(pending.extend_deadline(1, start + Duration::from_secs(9)));
+    pending.extend_deadline(Some(2), start);
+    assert_eq!(expiry(), Some(13));
+    pending.extend_deadline(None, start + Duration::from_secs(9));
     assert_eq!(expiry(), Some(15));
-    assert!(!pending.extend_deadline(2, start));
 }
 
 #[test]
@@ -123,16 +124,21 @@ fn one_timer_serves_all_requests() {
     for response in [&mut long, &mut longer, &mut short] {
         assert_eq!(poll(response, &counter), Poll::Pending);
     }
-    assert_eq!(pending.expire(at(4), |_| "timed out"), Some(at(5)));
-    assert_eq!(pending.expire(at(5), |_| "timed out"), Some(at(10)));
+    assert_eq!(pending.expire(at(4), |_| "timed out"), Some((at(5), 3)));
+    assert_eq!(pending.expire(at(5), |_| "timed out"), Some((at(10), 1)));
     assert_eq!(poll(&mut short, &counter), Poll::Ready(Ok("timed out")));
     pending.complete(1, "in time").unwrap();
-    assert_eq!(pending.expire(at(10), |_| "timed out"), Some(at(20)));
+    assert_eq!(pending.expire(at(10), |_| "timed out"), Some((at(20), 2)));
     assert_eq!(poll(&mut long, &counter), Poll::Ready(Ok("in time")));
     assert_eq!(pending.expire(at(20), |_| "timed out"), None);
     assert_eq!(poll(&mut longer, &counter), Poll::Ready(Ok("timed out")));
     assert_eq!(counter.0.load(Ordering::Relaxed), 3);
-    assert!(pending.register(deadline(start, 99, 99)).unwrap().is_earliest(), "no timer is set");
+    let last = pending.register(deadline(start, 99, 99)).unwrap();
+    assert!(last.is_earliest() && !pending.cancel_expiry(), "no timer is set, then one is needed");
+    drop(last);
+    assert!(!pending.register(deadline(start, 99, 99)).unwrap().is_earliest());
+    assert!(pending.cancel_expiry(), "no request waits");
+    assert!(pending.register(deadline(start, 99, 99)).unwrap().is_earliest());
 }
 
 #[test]
