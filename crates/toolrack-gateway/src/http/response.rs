@@ -15,12 +15,10 @@ use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
 use tokio::time::timeout;
-use tokio_util::sync::DropGuard;
 use toolrack_mcp::ErrorCode;
 use toolrack_transport::{JsonRpcError, RequestId};
 
-use super::stateful::ReaderGuard;
-use crate::encode::{error_without_id, response};
+use crate::encode::error_message;
 use crate::message_queue::{MessageQueue, Reader, StreamContent};
 
 /// Body of a response.
@@ -82,27 +80,6 @@ impl Accepts {
     }
 }
 
-/// Form of a JSON body: as the client's message, so the response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BodyShape {
-    Single,
-    /// JSON-RPC batch of spec 2025-03-26: an array of messages.
-    Batch,
-}
-
-impl BodyShape {
-    fn join(self, responses: &[Bytes]) -> Bytes {
-        match (self, responses) {
-            (BodyShape::Single, [response]) => response.clone(),
-            _ => {
-                let trimmed = responses.iter().map(|response| response.trim_ascii_end());
-                let trimmed: Vec<&[u8]> = trimmed.collect();
-                [b"[", trimmed.join(&b',').as_slice(), b"]\n"].concat().into()
-            }
-        }
-    }
-}
-
 /// Spec 2026-07-28, transports: HTTP status of a JSON-RPC error.
 pub(crate) fn error_status(error: &JsonRpcError) -> StatusCode {
     match ErrorCode(error.code) {
@@ -114,26 +91,25 @@ pub(crate) fn error_status(error: &JsonRpcError) -> StatusCode {
     }
 }
 
-pub(crate) fn error_response(status: StatusCode, error: &JsonRpcError) -> HttpResponse {
-    json(status, error_without_id(error))
-}
-
-pub(crate) fn error_response_to(
+pub(crate) fn error_response(
     status: StatusCode,
-    id: &RequestId,
-    error: JsonRpcError,
+    id: Option<&RequestId>,
+    error: &JsonRpcError,
 ) -> HttpResponse {
-    json(status, response(id, &Err(error)))
+    json(status, error_message(id, error))
 }
 
 pub(crate) fn json(status: StatusCode, message: Bytes) -> HttpResponse {
-    let mut response = with_status(status, Full::new(message).boxed_unsync());
+    let mut response = Response::new(Full::new(message).boxed_unsync());
+    *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     response
 }
 
 pub(crate) fn empty(status: StatusCode) -> HttpResponse {
-    with_status(status, Empty::new().boxed_unsync())
+    let mut response = Response::new(Empty::new().boxed_unsync());
+    *response.status_mut() = status;
+    response
 }
 
 pub(crate) fn method_not_allowed(allowed: &'static str) -> HttpResponse {
@@ -147,18 +123,12 @@ pub(crate) fn event_stream(events: EventStream) -> HttpResponse {
         let chunk = events.next_chunk().await?;
         Some((Ok(Frame::data(chunk)), events))
     });
-    let mut response = with_status(StatusCode::OK, StreamBody::new(frames).boxed_unsync());
+    let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, EVENT_STREAM);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // nginx and others buffer event streams unless told otherwise.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-    response
-}
-
-fn with_status(status: StatusCode, body: GatewayBody) -> HttpResponse {
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
     response
 }
 
@@ -170,13 +140,17 @@ pub(crate) struct EventStream {
     pub(crate) name: Option<String>,
     /// Written before the next event.
     pub(crate) prefix: Option<Bytes>,
-    /// Cancels the request when the client disconnects, in the modern era.
-    pub(crate) _cancel: Option<DropGuard>,
-    /// Keeps the session from expiring while the client reads.
-    pub(crate) _reader_guard: Option<ReaderGuard>,
+    /// Dropped when the client disconnects: cancels a modern request, or lets a legacy session expire.
+    pub(crate) _on_disconnect: Box<dyn Send>,
 }
 
 impl EventStream {
+    /// Stream without event ids, from the first unread message on.
+    pub(crate) fn new(queue: Arc<MessageQueue>, on_disconnect: Box<dyn Send>) -> Self {
+        let reader = queue.attach_reader(None);
+        Self { queue, reader, name: None, prefix: None, _on_disconnect: on_disconnect }
+    }
+
     async fn next_chunk(&mut self) -> Option<Bytes> {
         if let Some(prefix) = self.prefix.take() {
             return Some(prefix);
@@ -207,12 +181,12 @@ fn encode_event(stream: Option<&str>, number: u64, message: &[u8]) -> Bytes {
 /// begins with `opening`.
 pub(crate) async fn respond(
     mut events: EventStream,
-    (accepts, shape): (Accepts, BodyShape),
+    (accepts, is_batch): (Accepts, bool),
     opening: Option<Bytes>,
     status: impl Fn() -> StatusCode,
 ) -> HttpResponse {
     if accepts == Accepts::Json {
-        return respond_json(events, shape, status).await;
+        return respond_json(events, is_batch, status).await;
     }
     let first = timeout(JSON_WAIT, events.queue.next(&events.reader)).await;
     match first {
@@ -221,7 +195,7 @@ pub(crate) async fn respond(
         Ok(Some((number, message)))
             if events.queue.is_last(number) && accepts != Accepts::EventStream =>
         {
-            json(status(), shape.join(&[message]))
+            json(status(), json_body(&[message], is_batch))
         }
         Ok(Some((number, message))) => {
             let first = encode_event(events.name.as_deref(), number, &message);
@@ -238,7 +212,7 @@ pub(crate) async fn respond(
 /// Responds with all responses in one JSON body. The queue carries nothing else ([`StreamContent::ResponsesOnly`]).
 async fn respond_json(
     events: EventStream,
-    shape: BodyShape,
+    is_batch: bool,
     status: impl Fn() -> StatusCode,
 ) -> HttpResponse {
     let mut responses = Vec::new();
@@ -248,7 +222,19 @@ async fn respond_json(
     if responses.is_empty() {
         return empty(StatusCode::ACCEPTED);
     }
-    json(status(), shape.join(&responses))
+    json(status(), json_body(&responses, is_batch))
+}
+
+/// A JSON body of responses, which has the form of the client's message: a batch is answered by an array.
+fn json_body(responses: &[Bytes], is_batch: bool) -> Bytes {
+    match responses {
+        [response] if !is_batch => response.clone(),
+        _ => {
+            let trimmed = responses.iter().map(|response| response.trim_ascii_end());
+            let trimmed: Vec<&[u8]> = trimmed.collect();
+            [b"[", trimmed.join(&b',').as_slice(), b"]\n"].concat().into()
+        }
+    }
 }
 
 #[cfg(test)]
@@ -259,29 +245,26 @@ mod tests {
     use crate::message_queue::Replay;
 
     /// The body that a JSON-only client gets for these responses.
-    async fn json_body(responses: &[&'static str], shape: BodyShape) -> String {
-        let queue = MessageQueue::new(Replay::No, &Redactor::default());
-        let queue = Arc::new(queue.with_content(Accepts::Json.stream_content()));
-        let reader = queue.attach_reader(None);
+    async fn body(responses: &[&'static str], is_batch: bool) -> String {
+        let content = Accepts::Json.stream_content();
+        let queue = MessageQueue::new(Replay::No, content, &Redactor::default());
+        let events = EventStream::new(Arc::clone(&queue), Box::new(()));
         for response in responses {
             queue.push_lossy(Bytes::from_static(b"a notification\n"));
             queue.push(Bytes::from_static(response.as_bytes()));
         }
         queue.finish();
-        let (name, prefix) = (None, None);
-        let events =
-            EventStream { queue, reader, name, prefix, _cancel: None, _reader_guard: None };
-        let response = respond(events, (Accepts::Json, shape), None, || StatusCode::OK).await;
+        let response = respond(events, (Accepts::Json, is_batch), None, || StatusCode::OK).await;
         let body = response.into_body().collect().await.unwrap().to_bytes();
         String::from_utf8_lossy(&body).into_owned()
     }
 
     #[tokio::test]
     async fn json_only_client_gets_every_response_and_nothing_else() {
-        assert_eq!(json_body(&[], BodyShape::Single).await, "");
-        assert_eq!(json_body(&["1\n"], BodyShape::Single).await, "1\n");
-        assert_eq!(json_body(&["1\n"], BodyShape::Batch).await, "[1]\n");
-        assert_eq!(json_body(&["1\n", "2\n"], BodyShape::Batch).await, "[1,2]\n");
+        assert_eq!(body(&[], false).await, "");
+        assert_eq!(body(&["1\n"], false).await, "1\n");
+        assert_eq!(body(&["1\n"], true).await, "[1]\n");
+        assert_eq!(body(&["1\n", "2\n"], true).await, "[1,2]\n");
     }
 
     #[test]
