@@ -20,7 +20,7 @@ use serde_json::json;
 use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use toolrack_mcp::{LogLevel, LogMessage, Method};
+use toolrack_mcp::{LogLevel, Method};
 use toolrack_transport::{JsonRpcError, RawJson, RequestId};
 
 use crate::encode::{
@@ -32,8 +32,8 @@ use crate::gateway::Shared;
 use crate::message_queue::{MessageQueue, StreamContent};
 use crate::params::{ClientInfo, ClientMessage, ClientRequest, Incoming, Params};
 use crate::request_context::RequestContext;
-use crate::server_requests::ClientId;
-use crate::subscriptions::{LogFilter, Subscriber, log_notification, unsubscribe};
+use crate::server_requests::{ClientId, LogFilter, NotificationSink};
+use crate::subscriptions::{Subscriber, unsubscribe};
 
 /// How long a request is queued before it is rejected.
 const QUEUE_TIMEOUT: Duration = Duration::from_mins(1);
@@ -46,7 +46,7 @@ pub(crate) struct ClientSession {
     pub(crate) queue: Arc<MessageQueue>,
     client_id: ClientId,
     /// Set by a legacy `initialize`.
-    initialized: OnceLock<(Arc<ClientInfo>, Arc<Subscriber>)>,
+    initialized: OnceLock<(Arc<ClientInfo>, Arc<Subscriber>, Arc<NotificationSink>)>,
     pub(crate) log_level: Arc<Mutex<Option<LogLevel>>>,
     is_ready: AtomicBool,
     pub(crate) in_flight: InFlightRequests,
@@ -124,22 +124,11 @@ impl ClientSession {
     }
 
     pub(crate) fn subscriber(&self) -> Option<&Arc<Subscriber>> {
-        self.initialized.get().map(|(_, subscriber)| subscriber)
+        self.initialized.get().map(|(_, subscriber, _)| subscriber)
     }
 
     pub(crate) fn client(&self) -> Option<&Arc<ClientInfo>> {
-        self.initialized.get().map(|(client, _)| client)
-    }
-
-    pub(crate) fn send_log(&self, server: &str, message: &LogMessage, default_level: LogLevel) {
-        let filter = LogFilter::Session(Arc::clone(&self.log_level));
-        let scope = &self.shared.scope;
-        if self.client().is_some()
-            && scope.contains(server)
-            && filter.admits(message.level, default_level)
-        {
-            self.queue.push_lossy(log_notification(server, message, scope.naming()));
-        }
+        self.initialized.get().map(|(client, ..)| client)
     }
 
     /// Handles a message or a batch.
@@ -234,10 +223,17 @@ impl ClientSession {
         let client = ClientInfo::from_initialize(params?)?;
         let revision = client.revision;
         let subscriber = Subscriber::for_session(Arc::clone(&self.queue));
-        if self.initialized.set((Arc::new(client), subscriber)).is_err() {
+        let log_sink = Arc::new(NotificationSink {
+            queue: Arc::clone(&self.queue),
+            scope: Arc::clone(&self.shared.scope),
+            progress_token: None,
+            log_filter: LogFilter::Session(Arc::clone(&self.log_level)),
+        });
+        if self.initialized.set((Arc::new(client), subscriber, Arc::clone(&log_sink))).is_err() {
             return Err(invalid_request("the session is already initialized"));
         }
         self.shared.router.sessions.add(self);
+        self.shared.router.log_sinks.add(&log_sink);
         if self.shared.router.forwards_roots() {
             self.shared.tracker.spawn(forward_roots_changes(Arc::clone(self)));
         }
@@ -246,9 +242,7 @@ impl ClientSession {
             "capabilities": self.shared.capabilities(revision),
             "serverInfo": self.shared.server_info(revision),
         });
-        if let (Some(members), Some(text)) = (result.as_object_mut(), self.shared.instructions()) {
-            members.insert("instructions".to_owned(), text.into());
-        }
+        self.shared.add_instructions(&mut result);
         to_result(&result)
     }
 

@@ -22,8 +22,8 @@ use tokio::time::{Instant, sleep};
 use toolrack_client::{CallError, CallOptions, ForwardedFor, OnProgress};
 use toolrack_manager::ManagerError;
 use toolrack_mcp::{
-    CompletionArgument, CompletionRef, Era, ErrorCode, InputResponse, InputResponses, Method,
-    ResultType,
+    CompletionArgument, CompletionRef, Era, ErrorCode, InputResponse, InputResponses, LogLevel,
+    Method, ResultType,
 };
 use toolrack_transport::{Delivery, JsonRpcError, RawJson};
 
@@ -51,18 +51,9 @@ const MAX_QUEUED_SERVER_REQUESTS: usize = 8;
 /// Responses to the requests of a server, and its `requestState`.
 type Input = (Option<InputResponses>, Option<String>);
 
-/// Forwards a request and adapts the result to the client's era.
-pub(crate) async fn forward(context: &Arc<RequestContext>, method: Method) -> Outcome {
-    let outcome = match &context.session {
-        Some(session) => forward_for_legacy(context, method, session).await,
-        None => forward_for_modern(context, method).await,
-    };
-    outcome.map(|raw| adapt_result(raw, context.client.era(), method))
-}
-
 /// Forwards for a legacy client. Requests of a modern server are sent to its session, and the call is repeated with the
 /// responses.
-async fn forward_for_legacy(
+pub(crate) async fn forward_for_legacy(
     context: &Arc<RequestContext>,
     method: Method,
     session: &Arc<ClientSession>,
@@ -74,7 +65,7 @@ async fn forward_for_legacy(
     loop {
         let raw = call.send(input).await?;
         if ResultType::read(raw.as_bytes()) != ResultType::InputRequired {
-            return Ok(raw);
+            return Ok(adapt_result(raw, Era::Legacy, method));
         }
         if n_rounds >= MAX_ROUNDS {
             return Err(internal_error("the server asked for input too many times"));
@@ -122,7 +113,7 @@ async fn collect_input(
 
 /// Forwards for a modern client. If a legacy server sends requests meanwhile, the call is suspended and the client gets
 /// them as a result.
-async fn forward_for_modern(context: &Arc<RequestContext>, method: Method) -> Outcome {
+pub(crate) async fn forward_for_modern(context: &Arc<RequestContext>, method: Method) -> Outcome {
     let RequestContext { shared, params, .. } = &**context;
     let name = params.name.as_ref().or(params.uri.as_ref()).cloned().unwrap_or_default();
     let subject = (method, name);
@@ -137,7 +128,7 @@ async fn forward_for_modern(context: &Arc<RequestContext>, method: Method) -> Ou
             // A completion cannot be suspended, so server requests are rejected.
             if method == Method::Complete {
                 drop(incoming);
-                return call.send(input).await;
+                return Ok(adapt_result(call.send(input).await?, Era::Modern, method));
             }
             // A legacy server issues no states, so this one is outdated or forged. Without the check the call would
             // silently start again from the beginning.
@@ -154,7 +145,10 @@ async fn forward_for_modern(context: &Arc<RequestContext>, method: Method) -> Ou
         // Biased to the call: a result makes the server's requests obsolete.
         let server_request = tokio::select! {
             biased;
-            outcome = &mut request.call => return url_elicitation(context, outcome),
+            outcome = &mut request.call => {
+                let raw = outcome.or_else(|error| url_elicitation(context, error))?;
+                return Ok(adapt_result(raw, Era::Modern, method));
+            }
             Some(server_request) = request.incoming.recv() => server_request,
             () = sleep(BATCH_DELAY), if !is_first => break,
         };
@@ -198,23 +192,15 @@ fn resume(
 ///
 /// Spec 2025-11-25, elicitation §URL mode: the server fails with the URLs, and the client retries when the user has
 /// opened them. 2026-07-28 has no such error. When the modern client repeats its request, so do we.
-fn url_elicitation(context: &RequestContext, outcome: Outcome) -> Outcome {
-    let error = match outcome {
-        Err(error) if ErrorCode(error.code) == ErrorCode::URL_ELICITATION_REQUIRED => error,
-        outcome => return outcome,
-    };
+fn url_elicitation(context: &RequestContext, error: JsonRpcError) -> Outcome {
     let url_mode = RawJson::new(r#"{"mode":"url"}"#);
     // After a response the error is final; otherwise the client would be asked for the same page forever.
     let has_responded = context.params.input_responses.is_some();
     if has_responded || !context.client.supports(Method::Elicit.as_str(), Some(&url_mode)) {
         return Err(error);
     }
-    match url_input_requests(&error) {
-        Some(requests) => {
-            to_result(&json!({ "resultType": "input_required", "inputRequests": requests }))
-        }
-        None => Err(error),
-    }
+    let requests = url_input_requests(&error).ok_or(error)?;
+    to_result(&json!({ "resultType": "input_required", "inputRequests": requests }))
 }
 
 /// `inputRequests` for the URLs of a URL elicitation error.
@@ -227,6 +213,9 @@ fn url_input_requests(error: &JsonRpcError) -> Option<Map<String, Value>> {
     struct UrlElicitation {
         message: String,
         url: String,
+    }
+    if ErrorCode(error.code) != ErrorCode::URL_ELICITATION_REQUIRED {
+        return None;
     }
     let ErrorData { elicitations } = ErrorData::deserialize(error.data.as_ref()?).ok()?;
     let requests = elicitations.into_iter().enumerate().map(|(index, elicitation)| {
@@ -305,9 +294,8 @@ impl Call {
             Upstream::Gateway => Some(format!("{}:{client_id}", shared.instance_id)),
         };
         let forwarded_for = client.forwarded_for(params, client_name.as_deref())?;
-        let (client, sink) = (Arc::clone(client), context.notification_sink()?);
-        let naming = shared.scope.naming();
-        let active = ActiveRequest::new((client, client_id.clone()), sink, channel, naming);
+        let client = (Arc::clone(client), client_id.clone());
+        let active = ActiveRequest::new(client, context.notification_sink()?, channel);
         let context = Arc::clone(context);
         Ok(Self { context, method, servers, name, text_arguments, forwarded_for, active })
     }
@@ -342,7 +330,9 @@ impl Call {
                     reporting.send_progress(progress);
                 }) as OnProgress
             }),
-            log_level: sink.log_filter.level_to_request(),
+            // A modern server sends nothing unless asked. A legacy client that has set no level gets `info`, as it
+            // would from a legacy server.
+            log_level: sink.log_filter.lowest_or(LogLevel::Info),
             forwarded_for: Some(Arc::new(forwarded_for)),
         };
         let mut first_error = None;

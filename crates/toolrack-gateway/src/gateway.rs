@@ -163,7 +163,7 @@ impl Gateway {
         let shared = Arc::new(Shared {
             manager,
             router,
-            scope,
+            scope: Arc::new(scope),
             instance_id: Uuid::new_v4().simple().to_string(),
             suspended,
             options,
@@ -198,7 +198,7 @@ impl Gateway {
 pub(crate) struct Shared {
     pub(crate) manager: Arc<McpManager>,
     pub(crate) router: Arc<ServerRequestRouter>,
-    pub(crate) scope: Scope,
+    pub(crate) scope: Arc<Scope>,
     /// Unique and unguessable. Prefixes client names towards another gateway.
     pub(crate) instance_id: String,
     pub(crate) options: GatewayOptions,
@@ -307,24 +307,26 @@ impl Shared {
 
     /// The server of an endpoint that shows only one.
     fn single_server(&self) -> Option<Arc<McpConnection>> {
-        match &self.scope {
+        match &*self.scope {
             Scope::Server(name) => self.manager.server(name).ok(),
             Scope::All | Scope::Agent(_) => None,
         }
     }
 
-    /// The servers' instructions, each under the name of its server where there are several.
-    pub(crate) fn instructions(&self) -> Option<String> {
+    /// Adds the servers' instructions to a result, each under the name of its server where there are several.
+    pub(crate) fn add_instructions(&self, result: &mut Value) {
         let servers = self.servers();
         let sections = servers.iter().filter_map(|server| {
             let instructions = server.client()?.instructions()?;
-            Some(match self.scope {
-                Scope::Server(_) => instructions.to_owned(),
-                Scope::All | Scope::Agent(_) => format!("# {}\n\n{instructions}", server.name()),
+            Some(match self.scope.naming() {
+                Naming::Raw => instructions.to_owned(),
+                Naming::Public => format!("# {}\n\n{instructions}", server.name()),
             })
         });
         let sections: Vec<String> = sections.collect();
-        (!sections.is_empty()).then(|| sections.join("\n\n"))
+        if let Some(members) = result.as_object_mut().filter(|_| !sections.is_empty()) {
+            members.insert("instructions".to_owned(), sections.join("\n\n").into());
+        }
     }
 
     /// `serverInfo`. An endpoint of one server shows that server's.
@@ -452,7 +454,7 @@ impl Shared {
 
     /// The server and raw name of a tool.
     pub(crate) fn resolve_tool(&self, name: &str) -> Result<(String, String), JsonRpcError> {
-        if let Scope::Server(server) = &self.scope {
+        if let Scope::Server(server) = &*self.scope {
             return Ok((server.clone(), name.to_owned()));
         }
         // `find_tool` also accepts other spellings. Clients have to use the public name, the only one they are shown.
@@ -516,7 +518,7 @@ impl Shared {
         &self,
         name: &str,
     ) -> Result<(String, String), JsonRpcError> {
-        if let Scope::Server(server) = &self.scope {
+        if let Scope::Server(server) = &*self.scope {
             return Ok((server.clone(), name.to_owned()));
         }
         for purpose in [Purpose::Routing, Purpose::List] {
@@ -543,7 +545,7 @@ impl Shared {
 
     /// The servers that list a resource or a matching template.
     async fn known_resource_servers(&self, uri: &str) -> Vec<String> {
-        if let Scope::Server(server) = &self.scope {
+        if let Scope::Server(server) = &*self.scope {
             return vec![server.clone()];
         }
         let lists = self.list_cache.resources.all(self, Purpose::Routing).await;

@@ -21,7 +21,7 @@ use http_body::Body;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use toolrack_mcp::{Era, Method as McpMethod, Revision};
+use toolrack_mcp::{Era, LogLevel, MetaKey, Method as McpMethod, Revision};
 use toolrack_transport::JsonRpcError;
 
 use request_headers::{
@@ -36,7 +36,7 @@ use stateful::Sessions;
 use crate::encode::{invalid_request, response as encode_response};
 use crate::gateway::{Gateway, Shared};
 use crate::message_queue::{MessageQueue, Replay, StreamContent};
-use crate::params::{ClientInfo, ClientMessage, ClientRequest, Incoming};
+use crate::params::{CLIENT_META_KEY, ClientInfo, ClientMessage, ClientRequest, Incoming};
 use crate::request_context::RequestContext;
 use crate::server_requests::ClientId;
 use crate::subscriptions::response_loss_notice;
@@ -85,6 +85,18 @@ enum PostKind {
 /// A request that is answered with an HTTP status and an error.
 pub(crate) type Rejection = (StatusCode, JsonRpcError);
 
+pub(crate) fn rejection(status: StatusCode, message: &str) -> Rejection {
+    (status, invalid_request(message))
+}
+
+/// Body of an HTTP request.
+pub trait RequestBody:
+    Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send
+{
+}
+
+impl<B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send> RequestBody for B {}
+
 impl HttpGateway {
     /// Creates an endpoint with default options. Call it within a Tokio runtime.
     pub fn new(gateway: Gateway) -> Self {
@@ -123,11 +135,7 @@ impl HttpGateway {
     /// # Cancel safety
     /// Dropping the future, or the body of the response, cancels a modern request. A legacy request continues, and the
     /// client can resume its stream.
-    pub async fn handle<B>(&self, request: Request<B>) -> HttpResponse
-    where
-        B: Body<Data = Bytes> + Send,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
-    {
+    pub async fn handle<B: RequestBody>(&self, request: Request<B>) -> HttpResponse {
         let (head, body) = request.into_parts();
         let reason = match check_host_and_origin(&head, None) {
             Ok(()) => return self.handle_checked(Request::from_parts(head, body)).await,
@@ -142,11 +150,7 @@ impl HttpGateway {
     ///
     /// # Cancel safety
     /// As [`handle`](Self::handle).
-    pub async fn handle_checked<B>(&self, request: Request<B>) -> HttpResponse
-    where
-        B: Body<Data = Bytes> + Send,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
-    {
+    pub async fn handle_checked<B: RequestBody>(&self, request: Request<B>) -> HttpResponse {
         let (head, body) = request.into_parts();
         let response = match head.method {
             Method::POST => self.post(&head.headers, body).await,
@@ -157,43 +161,39 @@ impl HttpGateway {
         response.unwrap_or_else(|(status, error)| error_response(status, None, &error))
     }
 
-    async fn post<B>(&self, headers: &HeaderMap, body: B) -> Result<HttpResponse, Rejection>
-    where
-        B: Body<Data = Bytes> + Send,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
-    {
+    async fn post<B: RequestBody>(
+        &self,
+        headers: &HeaderMap,
+        body: B,
+    ) -> Result<HttpResponse, Rejection> {
         if !is_json(headers) {
-            let error = invalid_request("Content-Type must be application/json");
-            return Err((StatusCode::UNSUPPORTED_MEDIA_TYPE, error));
+            return Err(rejection(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "Content-Type must be application/json",
+            ));
         }
         let Some(accepts) = Accepts::from_headers(headers) else {
-            let error = invalid_request(
+            return Err(rejection(
+                StatusCode::NOT_ACCEPTABLE,
                 "Not Acceptable: only application/json and text/event-stream are available",
-            );
-            return Err((StatusCode::NOT_ACCEPTABLE, error));
+            ));
         };
         let incoming = Incoming::parse(&self.read_body(body).await?);
         match classify(headers, &incoming) {
             PostKind::Stateless => self.post_stateless(headers, incoming, accepts).await,
             PostKind::Initialize => self.sessions.open(incoming).await,
             PostKind::Session(id) => self.sessions.post(&id, headers, incoming, accepts).await,
-            PostKind::MissingSession => {
-                let error = invalid_request("Bad Request: Mcp-Session-Id header is required");
-                Err((StatusCode::BAD_REQUEST, error))
-            }
+            PostKind::MissingSession => Err(rejection(
+                StatusCode::BAD_REQUEST,
+                "Bad Request: Mcp-Session-Id header is required",
+            )),
         }
     }
 
-    async fn read_body<B>(&self, body: B) -> Result<Bytes, Rejection>
-    where
-        B: Body<Data = Bytes> + Send,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
-    {
+    async fn read_body<B: RequestBody>(&self, body: B) -> Result<Bytes, Rejection> {
         let limit = self.gateway.shared.options.max_message_bytes;
-        let too_large = || {
-            let error = invalid_request(&format!("message exceeds {limit} bytes"));
-            (StatusCode::PAYLOAD_TOO_LARGE, error)
-        };
+        let too_large =
+            || rejection(StatusCode::PAYLOAD_TOO_LARGE, &format!("message exceeds {limit} bytes"));
         // A declared length over the limit is rejected before any of the body is read.
         if usize::try_from(body.size_hint().lower()).map_or(true, |size| size > limit) {
             return Err(too_large());
@@ -203,12 +203,10 @@ impl HttpGateway {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) if is_length_limit(&*error) => Err(too_large()),
             Ok(Err(_error)) => {
-                let error = invalid_request("the request body is incomplete");
-                Err((StatusCode::BAD_REQUEST, error))
+                Err(rejection(StatusCode::BAD_REQUEST, "the request body is incomplete"))
             }
             Err(_elapsed) => {
-                let error = invalid_request("timed out reading the request body");
-                Err((StatusCode::REQUEST_TIMEOUT, error))
+                Err(rejection(StatusCode::REQUEST_TIMEOUT, "timed out reading the request body"))
             }
         }
     }
@@ -275,11 +273,11 @@ fn stateless_context(
     }
     // Only another gateway says which requests are from the same client. All others count as different clients: taking
     // them for one could send a server request to the wrong one.
-    let client_name = params.forwarded_client()?;
+    let client_name = params.meta::<String>(CLIENT_META_KEY)?;
     let client_id = client_name.map_or_else(ClientId::new, |name| ClientId::Forwarded(name.into()));
     let queue = MessageQueue::new(Replay::No, content, shared.manager.redactor());
     // The loss notice is a log message, which only clients that ask for a log level get.
-    if params.log_level()?.is_some() {
+    if params.meta::<LogLevel>(MetaKey::LOG_LEVEL)?.is_some() {
         queue.add_loss_notice(response_loss_notice());
     }
     let (shared, session) = (Arc::clone(shared), None);

@@ -62,7 +62,7 @@
 //! # Where to start
 //!
 //! Follow one `tools/call`: `HttpGateway::handle_checked` or `ClientSession::receive`, `RequestContext::handle`,
-//! `forward::forward`. The hard part is a request of a legacy server in the middle of it: the module docs of `forward`
+//! `forward_for_modern`. The hard part is a request of a legacy server in the middle of it: the module docs of `forward`
 //! and `server_requests` explain it.
 
 #![warn(missing_docs)]

@@ -117,7 +117,7 @@ impl<T> CachedLists<T> {
         shared: &Shared,
         style: ErrorStyle,
     ) -> Result<Vec<ServerList<T>>, JsonRpcError> {
-        let Scope::Server(name) = &shared.scope else {
+        let Scope::Server(name) = &*shared.scope else {
             return Ok(self.all(shared, Purpose::List).await);
         };
         let to_error = |error: ManagerError| error_mapping::from_manager_error(error, style);

@@ -12,8 +12,7 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use toolrack_client::ForwardedFor;
 use toolrack_mcp::{
-    ClientCapabilities, Era, ErrorCode, InputResponse, InputResponses, LogLevel, MetaKey, Method,
-    ProgressToken, Revision,
+    ClientCapabilities, Era, ErrorCode, InputResponse, InputResponses, MetaKey, Method, Revision,
 };
 use toolrack_transport::{JsonRpcError, Message, MessageError, RawJson, RequestId, split_batch};
 
@@ -204,19 +203,6 @@ impl Params {
         self.meta_version()?.ok_or_else(|| missing_meta(MetaKey::PROTOCOL_VERSION))
     }
 
-    /// Name of the client behind another gateway that sent this request.
-    pub(crate) fn forwarded_client(&self) -> Result<Option<String>, JsonRpcError> {
-        self.meta(CLIENT_META_KEY)
-    }
-
-    pub(crate) fn progress_token(&self) -> Result<Option<ProgressToken>, JsonRpcError> {
-        self.meta(MetaKey::PROGRESS_TOKEN)
-    }
-
-    pub(crate) fn log_level(&self) -> Result<Option<LogLevel>, JsonRpcError> {
-        self.meta(MetaKey::LOG_LEVEL)
-    }
-
     /// Members of `_meta` that the gateway does not interpret, such as a trace context. They go to the server.
     fn foreign_meta(&self) -> Vec<(&str, &RawValue)> {
         const OWN: [&str; 6] = [
@@ -245,7 +231,11 @@ impl Params {
         self.uri.as_deref().ok_or_else(|| invalid_params("`uri` is missing"))
     }
 
-    fn meta<'a, T: Deserialize<'a>>(&'a self, key: &str) -> Result<Option<T>, JsonRpcError> {
+    /// A member of `_meta` that the gateway interprets.
+    pub(crate) fn meta<'a, T: Deserialize<'a>>(
+        &'a self,
+        key: &str,
+    ) -> Result<Option<T>, JsonRpcError> {
         let parsed = self.meta.get(key).map(|raw| serde_json::from_str(raw.get())).transpose();
         parsed.map_err(|error| invalid_params(format!("invalid `{key}` in `_meta`: {error}")))
     }
@@ -305,10 +295,6 @@ impl ClientInfo {
         Ok(Self { revision, capabilities, implementation })
     }
 
-    pub(crate) fn era(&self) -> Era {
-        self.revision.era()
-    }
-
     /// Whether the client has declared the capability that this server request needs.
     pub(crate) fn supports(&self, method: &str, params: Option<&RawJson>) -> bool {
         let capabilities = &self.capabilities;
@@ -366,6 +352,8 @@ pub(crate) fn unsupported_version(requested: &str) -> JsonRpcError {
 
 #[cfg(test)]
 mod tests {
+    use toolrack_mcp::{LogLevel, ProgressToken};
+
     use super::*;
 
     #[test]
@@ -410,8 +398,10 @@ mod tests {
         let params = Params::parse(Some(raw)).unwrap();
         assert_eq!(params.required_name(), Ok("n"));
         assert_eq!(params.arguments.as_ref().unwrap().get(), r#"{ "a" : 1.0 }"#);
-        assert_eq!(params.progress_token(), Ok(Some(ProgressToken::from("t"))));
-        assert_eq!(params.log_level().unwrap_err().code, -32602);
+        let token = params.meta(MetaKey::PROGRESS_TOKEN);
+        assert_eq!(token, Ok(Some(ProgressToken::from("t"))));
+        let level = params.meta::<LogLevel>(MetaKey::LOG_LEVEL);
+        assert_eq!(level.unwrap_err().code, -32602);
         let foreign = params.foreign_meta();
         let (key, value) = foreign[0];
         assert_eq!((foreign.len(), key, value.get()), (1, "traceparent", "\"00-1\""));

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use serde::Serialize;
 use serde_json::json;
 use toolrack_mcp::{
-    Era, ListEntry as _, LogLevel, MetaKey, Method, MethodKind, Prompt, Resource, ResourceTemplate,
-    Revision, Sender, SubscriptionFilter, Tool,
+    Era, ListEntry, LogLevel, MetaKey, Method, MethodKind, Prompt, Revision, Sender,
+    SubscriptionFilter, Tool,
 };
 use toolrack_transport::{JsonRpcError, RawJson, RequestId};
 
@@ -23,13 +24,13 @@ use crate::encode::{
     Outcome, invalid_params, invalid_request, method_not_found, notification, to_result,
 };
 use crate::error_mapping::ErrorStyle;
-use crate::forward;
+use crate::forward::{forward_for_legacy, forward_for_modern};
 use crate::gateway::{Shared, encode_all};
-use crate::list_cache::ServerList;
+use crate::list_cache::CachedLists;
 use crate::message_queue::{MessageQueue, StreamContent};
 use crate::params::{ClientInfo, Params};
-use crate::server_requests::{ClientId, NotificationSink};
-use crate::subscriptions::{self, LogFilter, LogSubscriber, Subscriber, subscription_meta};
+use crate::server_requests::{ClientId, LogFilter, NotificationSink};
+use crate::subscriptions::{self, Subscriber, subscription_meta};
 
 /// Resources of one `subscriptions/listen` request. Further ones are not granted.
 const MAX_LISTEN_URIS: usize = 256;
@@ -80,13 +81,21 @@ impl RequestContext {
             Method::Discover => self.discover(),
             Method::ListTools => self.list_tools().await,
             Method::ListPrompts => self.list_prompts().await,
-            Method::ListResources => self.list_resources().await,
-            Method::ListResourceTemplates => self.list_templates().await,
+            Method::ListResources => {
+                self.list(&self.shared.list_cache.resources, |resource| &resource.uri).await
+            }
+            Method::ListResourceTemplates => {
+                let templates = &self.shared.list_cache.templates;
+                self.list(templates, |template| &template.uri_template).await
+            }
             // The large futures are boxed, so that the frequent small ones stay small.
             method @ (Method::CallTool
             | Method::GetPrompt
             | Method::ReadResource
-            | Method::Complete) => Box::pin(forward::forward(self, method)).await,
+            | Method::Complete) => match &self.session {
+                Some(session) => Box::pin(forward_for_legacy(self, method, session)).await,
+                None => Box::pin(forward_for_modern(self, method)).await,
+            },
             Method::SetLevel => self.set_level().await,
             Method::Subscribe => self.subscribe().await,
             Method::Unsubscribe => self.unsubscribe(),
@@ -96,17 +105,18 @@ impl RequestContext {
     }
 
     pub(crate) fn error_style(&self) -> ErrorStyle {
-        ErrorStyle { era: self.client.era(), upstream: self.shared.options.upstream }
+        ErrorStyle { era: self.client.revision.era(), upstream: self.shared.options.upstream }
     }
 
     /// Where notifications about this request go.
     pub(crate) fn notification_sink(&self) -> Result<NotificationSink, JsonRpcError> {
         let log_filter = match &self.session {
             Some(session) => LogFilter::Session(Arc::clone(&session.log_level)),
-            None => LogFilter::Request(self.params.log_level()?),
+            None => LogFilter::Request(self.params.meta(MetaKey::LOG_LEVEL)?),
         };
-        let progress_token = self.params.progress_token()?;
-        Ok(NotificationSink { queue: Arc::clone(&self.queue), progress_token, log_filter })
+        let (queue, scope) = (Arc::clone(&self.queue), Arc::clone(&self.shared.scope));
+        let progress_token = self.params.meta(MetaKey::PROGRESS_TOKEN)?;
+        Ok(NotificationSink { queue, scope, progress_token, log_filter })
     }
 
     /// Spec 2026-07-28, discovery. Legacy revisions are listed too, because `initialize` works as well.
@@ -122,9 +132,7 @@ impl RequestContext {
             "cacheScope": "private",
             "_meta": { MetaKey::SERVER_INFO: self.shared.server_info(revision) },
         });
-        if let (Some(members), Some(text)) = (result.as_object_mut(), self.shared.instructions()) {
-            members.insert("instructions".to_owned(), text.into());
-        }
+        self.shared.add_instructions(&mut result);
         to_result(&result)
     }
 
@@ -191,13 +199,13 @@ impl RequestContext {
         // Before the subscriber is added: the acknowledgement has to be the first message.
         self.queue.push(notification(method, Some(&acknowledged)));
         let (queue, id) = (Arc::clone(&self.queue), self.id.clone());
-        let subscriber = Subscriber::for_listen(queue, id, granted);
+        let subscriber = Subscriber::new(queue, Some(id), granted);
         self.shared.subscribers.add(&subscriber);
-        let level = self.params.log_level()?;
-        let log = level.map(|level| LogSubscriber::new(&self.shared, &self.queue, level));
-        if let Some(log) = &log {
-            self.shared.router.log_subscribers.add(log);
-            self.shared.set_log_level(log.level).await;
+        // Log messages also come while the client has no other request.
+        let log_sink = Arc::new(self.notification_sink()?);
+        self.shared.router.log_sinks.add(&log_sink);
+        if let LogFilter::Request(Some(level)) = log_sink.log_filter {
+            self.shared.set_log_level(level).await;
         }
         self.shared.draining.cancelled().await;
         to_result(&json!({ "resultType": "complete", "_meta": subscription_meta(&self.id) }))
@@ -206,7 +214,7 @@ impl RequestContext {
     async fn list_tools(&self) -> Outcome {
         self.shared.wait_for_startup().await;
         self.shared.manager.refresh_tools().await;
-        self.page(Tool::MEMBER, &self.shared.tools(self.client.era()))
+        self.page(Tool::MEMBER, &self.shared.tools(self.client.revision.era()))
     }
 
     async fn list_prompts(&self) -> Outcome {
@@ -217,18 +225,17 @@ impl RequestContext {
         self.page(Prompt::MEMBER, &encode_all(prompts))
     }
 
-    async fn list_resources(&self) -> Outcome {
-        let lists = &self.shared.list_cache.resources;
+    /// The resources or templates of all servers, of those with the same key the first.
+    async fn list<T: ListEntry + Serialize>(
+        &self,
+        lists: &CachedLists<T>,
+        key: fn(&T) -> &str,
+    ) -> Outcome {
         let lists = lists.for_client(&self.shared, self.error_style()).await?;
-        let resources = dedup(&lists, |resource: &Resource| &resource.uri);
-        self.page(Resource::MEMBER, &encode_all(resources))
-    }
-
-    async fn list_templates(&self) -> Outcome {
-        let lists = &self.shared.list_cache.templates;
-        let lists = lists.for_client(&self.shared, self.error_style()).await?;
-        let templates = dedup(&lists, |template: &ResourceTemplate| &template.uri_template);
-        self.page(ResourceTemplate::MEMBER, &encode_all(templates))
+        let mut seen = HashSet::new();
+        let entries = lists.iter().flat_map(|(_, list)| &list.items);
+        let entries = entries.filter(|entry| seen.insert(key(entry)));
+        self.page(T::MEMBER, &encode_all(entries))
     }
 
     /// One page of a list, in the form of the client's era.
@@ -240,9 +247,9 @@ impl RequestContext {
         out.extend_from_slice(&page.join(&b','));
         out.push(b']');
         if end < entries.len() {
-            out.extend_from_slice(format!(r#","nextCursor":"{}""#, cursor(end)).as_bytes());
+            out.extend_from_slice(format!(r#","nextCursor":"from-{end}""#).as_bytes());
         }
-        if self.client.era() == Era::Modern {
+        if self.client.revision.era() == Era::Modern {
             let info = self.shared.server_info(self.client.revision);
             let meta = json!({ MetaKey::SERVER_INFO: info });
             // Modern results must have cache hints; these two values promise nothing.
@@ -252,11 +259,6 @@ impl RequestContext {
         out.push(b'}');
         Ok(RawJson::new(out))
     }
-}
-
-/// Cursor of the page that starts at this entry.
-fn cursor(start: usize) -> String {
-    format!("from-{start}")
 }
 
 /// Start and end of the page at a cursor.
@@ -272,13 +274,6 @@ fn page_range(
     let start = start.filter(|start| *start <= n_entries);
     let start = start.ok_or_else(|| invalid_params("Invalid cursor"))?;
     Ok((start, n_entries.min(start.saturating_add(page_size.max(1)))))
-}
-
-/// The entries of all lists, of those with the same key the first.
-fn dedup<T>(lists: &[ServerList<T>], key: impl Fn(&T) -> &str) -> Vec<&T> {
-    let mut seen = HashSet::new();
-    let entries = lists.iter().flat_map(|(_, list)| &list.items);
-    entries.filter(|entry| seen.insert(key(entry).to_owned())).collect()
 }
 
 #[cfg(test)]
@@ -319,6 +314,5 @@ mod tests {
         check(7, Some("from-8"), None);
         check(7, Some(""), None);
         check(7, Some("3"), None);
-        assert_eq!(page_range(7, Some(&cursor(3)), 3).unwrap(), (3, 6));
     }
 }

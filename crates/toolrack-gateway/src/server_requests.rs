@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -46,10 +47,10 @@ use toolrack_transport::{BoxFuture, Delivery, JsonRpcError, RawJson};
 
 use crate::client_session::ClientSession;
 use crate::encode::{Outcome, internal_error, notification};
-use crate::gateway::Naming;
+use crate::gateway::{Naming, Scope};
 use crate::message_queue::MessageQueue;
 use crate::params::ClientInfo;
-use crate::subscriptions::{LogFilter, LogSubscriber, WeakList, log_notification};
+use crate::subscriptions::WeakList;
 
 /// How long an active request delays the requests of other clients. Longer calls are not worth waiting for: at worst
 /// the server's own request is rejected.
@@ -95,12 +96,66 @@ pub(crate) struct ServerRequest {
     pub(crate) response: oneshot::Sender<Outcome>,
 }
 
-/// Destination of notifications about a request. A request that the client repeats gets a new one.
+/// Which log messages a client gets.
+#[derive(Debug, Clone)]
+pub(crate) enum LogFilter {
+    /// From the level that the session has set, or else from a default.
+    Session(Arc<Mutex<Option<LogLevel>>>),
+    /// From the level that the request names, or else none.
+    Request(Option<LogLevel>),
+}
+
+impl LogFilter {
+    /// The lowest level that the client has requested.
+    fn lowest(&self) -> Option<LogLevel> {
+        match self {
+            LogFilter::Session(lowest) => *lowest.lock(),
+            LogFilter::Request(lowest) => *lowest,
+        }
+    }
+
+    /// The lowest level that the client gets. `default_level` applies to sessions that have set none.
+    pub(crate) fn lowest_or(&self, default_level: LogLevel) -> Option<LogLevel> {
+        let is_session = matches!(self, LogFilter::Session(_));
+        self.lowest().or(is_session.then_some(default_level))
+    }
+}
+
+/// Destination of notifications to a client: those about one request, or those outside of requests. A request that the
+/// client repeats gets a new one.
 #[derive(Debug, Clone)]
 pub(crate) struct NotificationSink {
     pub(crate) queue: Arc<MessageQueue>,
+    pub(crate) scope: Arc<Scope>,
     pub(crate) progress_token: Option<ProgressToken>,
     pub(crate) log_filter: LogFilter,
+}
+
+impl NotificationSink {
+    fn send_log(&self, server: &str, message: &LogMessage, default_level: LogLevel) {
+        let lowest = self.log_filter.lowest_or(default_level);
+        if self.scope.contains(server) && lowest.is_some_and(|lowest| message.level >= lowest) {
+            self.queue.push_lossy(log_notification(server, message, self.scope.naming()));
+        }
+    }
+}
+
+/// Log message of a server. The logger names the server where clients see several.
+fn log_notification(server: &str, message: &LogMessage, naming: Naming) -> Bytes {
+    #[derive(Serialize)]
+    struct Params<'a> {
+        level: LogLevel,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        logger: Option<String>,
+        data: &'a RawValue,
+    }
+    let logger = match (naming, &message.logger) {
+        (Naming::Raw, logger) => logger.clone(),
+        (Naming::Public, None) => Some(server.to_owned()),
+        (Naming::Public, Some(logger)) => Some(format!("{server}/{logger}")),
+    };
+    let params = Params { level: message.level, logger, data: &message.data };
+    notification(Method::LogMessage.as_str(), Some(&params))
 }
 
 /// How server requests reach the client.
@@ -119,7 +174,6 @@ pub(crate) struct ActiveRequest {
     pub(crate) client_id: ClientId,
     sink: Mutex<NotificationSink>,
     channel: ClientChannel,
-    naming: Naming,
     /// Number of server requests that the client has not answered, and when it last rose from zero.
     awaiting: Mutex<(usize, Instant)>,
     /// JSON-RPC id of the request at the server, and its position in the order of all requests sent.
@@ -140,14 +194,12 @@ impl ActiveRequest {
         (client, client_id): (Arc<ClientInfo>, ClientId),
         sink: NotificationSink,
         channel: ClientChannel,
-        naming: Naming,
     ) -> Arc<Self> {
         Arc::new(Self {
             client,
             client_id,
             sink: Mutex::new(sink),
             channel,
-            naming,
             awaiting: Mutex::new((0, Instant::now())),
             sent: Mutex::default(),
         })
@@ -213,13 +265,6 @@ impl ActiveRequest {
             message: message.and_then(Option::as_deref),
         };
         queue.push_lossy(notification(Method::Progress.as_str(), Some(&params)));
-    }
-
-    fn send_log(&self, server: &str, message: &LogMessage, default_level: LogLevel) {
-        let NotificationSink { queue, log_filter, .. } = self.sink();
-        if log_filter.admits(message.level, default_level) {
-            queue.push_lossy(log_notification(server, message, self.naming));
-        }
     }
 }
 
@@ -429,8 +474,8 @@ pub struct ServerRequestRouter {
     changes: watch::Sender<()>,
     /// The open legacy sessions.
     pub(crate) sessions: WeakList<ClientSession>,
-    /// Subscribers to log messages outside of requests.
-    pub(crate) log_subscribers: WeakList<LogSubscriber>,
+    /// Clients that get log messages outside of requests.
+    pub(crate) log_sinks: WeakList<NotificationSink>,
     /// Handles server requests that reach no client.
     fallback: Arc<dyn ClientHandler>,
 }
@@ -500,7 +545,7 @@ impl ServerRequestRouter {
             queues: Mutex::default(),
             changes: watch::Sender::default(),
             sessions: WeakList::default(),
-            log_subscribers: WeakList::default(),
+            log_sinks: WeakList::default(),
             fallback,
         })
     }
@@ -594,10 +639,7 @@ impl ServerRequestRouter {
 
     /// The lowest log level that any client has requested.
     pub(crate) fn lowest_log_level(&self) -> Option<LogLevel> {
-        let set =
-            self.sessions.to_vec().into_iter().filter_map(|session| *session.log_level.lock());
-        let subscribed = self.log_subscribers.to_vec().into_iter();
-        set.chain(subscribed.map(|subscriber| subscriber.level)).min()
+        self.log_sinks.to_vec().iter().filter_map(|sink| sink.log_filter.lowest()).min()
     }
 
     /// Sends a server request to its owner. If the client request that carries it ends first, the server request was
@@ -737,14 +779,11 @@ impl ClientHandler for ServerRequestRouter {
         let default_level =
             if self.lowest_log_level().is_some() { LogLevel::Info } else { LogLevel::Debug };
         for request in &requests {
-            request.send_log(server, message, default_level);
+            request.sink().send_log(server, message, default_level);
         }
         if requests.is_empty() {
-            for session in self.sessions.to_vec() {
-                session.send_log(server, message, default_level);
-            }
-            for subscriber in self.log_subscribers.to_vec() {
-                subscriber.send(server, message);
+            for sink in self.log_sinks.to_vec() {
+                sink.send_log(server, message, default_level);
             }
         }
         self.fallback.log_from(server, message);

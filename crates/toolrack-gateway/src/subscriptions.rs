@@ -1,4 +1,4 @@
-//! Subscriptions of clients: to list changes, to resource updates and to log messages.
+//! Subscriptions of clients to list changes and resource updates.
 //!
 //! Legacy sessions and `subscriptions/listen` requests are [`Subscriber`]s. A resource is subscribed to once at its
 //! server, however many clients want it: [`ResourceSubscriptions`] counts them, and the last one unsubscribes.
@@ -14,16 +14,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use serde::Serialize;
 use serde_json::json;
-use serde_json::value::RawValue;
 use tokio::time::sleep;
-use toolrack_mcp::{ListKind, LogLevel, LogMessage, Method, SubscriptionFilter};
+use toolrack_mcp::{ListKind, LogLevel, Method, SubscriptionFilter};
 use toolrack_transport::{JsonRpcError, RequestId};
 
 use crate::encode::notification;
 use crate::error_mapping::{self, ErrorStyle};
-use crate::gateway::{Naming, Scope, Shared};
+use crate::gateway::Shared;
 use crate::message_queue::{LossNotice, MessageQueue};
 
 /// Attempts to renew a subscription, with exponential backoff.
@@ -128,16 +126,8 @@ impl Subscriber {
         Self::new(queue, None, all_lists)
     }
 
-    /// A `subscriptions/listen` request with the granted filter, whose resources are counted already.
-    pub(crate) fn for_listen(
-        queue: Arc<MessageQueue>,
-        id: RequestId,
-        granted: SubscriptionFilter,
-    ) -> Arc<Self> {
-        Self::new(queue, Some(id), granted)
-    }
-
-    fn new(
+    /// A legacy session, or the `subscriptions/listen` request with this id. Its resources are counted already.
+    pub(crate) fn new(
         queue: Arc<MessageQueue>,
         subscription: Option<RequestId>,
         lists: SubscriptionFilter,
@@ -249,80 +239,8 @@ pub(crate) fn response_loss_notice() -> LossNotice {
 }
 
 fn loss_message(n_lost: u64) -> Bytes {
-    #[derive(Serialize)]
-    struct Params {
-        level: LogLevel,
-        logger: &'static str,
-        data: String,
-    }
     let data = format!("{n_lost} notifications were lost because the client read too slowly");
-    let params = Params { level: LogLevel::Warning, logger: "toolrack", data };
-    notification(Method::LogMessage.as_str(), Some(&params))
-}
-
-/// Which log messages a client gets for a request.
-#[derive(Debug, Clone)]
-pub(crate) enum LogFilter {
-    /// From the level that the session has set, or else from a default.
-    Session(Arc<Mutex<Option<LogLevel>>>),
-    /// From the level that the request names, or else none.
-    Request(Option<LogLevel>),
-}
-
-impl LogFilter {
-    /// Whether a message passes. `default_level` applies to sessions that have set no level.
-    pub(crate) fn admits(&self, level: LogLevel, default_level: LogLevel) -> bool {
-        match self {
-            LogFilter::Session(lowest) => level >= lowest.lock().unwrap_or(default_level),
-            LogFilter::Request(lowest) => lowest.is_some_and(|lowest| level >= lowest),
-        }
-    }
-
-    /// Level to request from a modern server, which sends nothing unless asked. A legacy client that has set no level
-    /// gets `info`, as it would from a legacy server.
-    pub(crate) fn level_to_request(&self) -> Option<LogLevel> {
-        match self {
-            LogFilter::Session(lowest) => Some(lowest.lock().unwrap_or(LogLevel::Info)),
-            LogFilter::Request(lowest) => *lowest,
-        }
-    }
-}
-
-/// A `subscriptions/listen` request with a log level: it gets log messages also while its client has no other request.
-#[derive(Debug)]
-pub(crate) struct LogSubscriber {
-    pub(crate) level: LogLevel,
-    queue: Arc<MessageQueue>,
-    scope: Scope,
-}
-
-impl LogSubscriber {
-    pub(crate) fn new(shared: &Shared, queue: &Arc<MessageQueue>, level: LogLevel) -> Arc<Self> {
-        Arc::new(Self { level, queue: Arc::clone(queue), scope: shared.scope.clone() })
-    }
-
-    pub(crate) fn send(&self, server: &str, message: &LogMessage) {
-        if self.scope.contains(server) && message.level >= self.level {
-            self.queue.push_lossy(log_notification(server, message, self.scope.naming()));
-        }
-    }
-}
-
-/// Log message of a server. The logger names the server where clients see several.
-pub(crate) fn log_notification(server: &str, message: &LogMessage, naming: Naming) -> Bytes {
-    #[derive(Serialize)]
-    struct Params<'a> {
-        level: LogLevel,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        logger: Option<String>,
-        data: &'a RawValue,
-    }
-    let logger = match (naming, &message.logger) {
-        (Naming::Raw, logger) => logger.clone(),
-        (Naming::Public, None) => Some(server.to_owned()),
-        (Naming::Public, Some(logger)) => Some(format!("{server}/{logger}")),
-    };
-    let params = Params { level: message.level, logger, data: &message.data };
+    let params = json!({ "level": LogLevel::Warning, "logger": "toolrack", "data": data });
     notification(Method::LogMessage.as_str(), Some(&params))
 }
 

@@ -20,13 +20,13 @@ use toolrack_mcp::{Era, Revision};
 use toolrack_transport::JsonRpcError;
 use uuid::Uuid;
 
-use super::Rejection;
 use super::request_headers::{HTTP_SESSION_ID, LAST_EVENT_ID, PROTOCOL_VERSION, single_value};
 use super::response::{
     Accepts, EventStream, HttpResponse, empty, event_stream, json, method_not_allowed, respond,
 };
+use super::{Rejection, rejection};
 use crate::client_session::{ClientSession, ResponseStream};
-use crate::encode::{internal_error, invalid_request};
+use crate::encode::internal_error;
 use crate::gateway::Shared;
 use crate::message_queue::{MessageQueue, Replay, StreamContent};
 use crate::params::{Contents, Incoming};
@@ -206,8 +206,10 @@ impl Sessions {
             return Ok(method_not_allowed("POST"));
         };
         if matches!(Accepts::from_headers(headers), None | Some(Accepts::Json)) {
-            let error = invalid_request("Not Acceptable: only text/event-stream is available");
-            return Err((StatusCode::NOT_ACCEPTABLE, error));
+            return Err(rejection(
+                StatusCode::NOT_ACCEPTABLE,
+                "Not Acceptable: only text/event-stream is available",
+            ));
         }
         let session = self.session(id, headers)?;
         let last_event = single_value(headers, &LAST_EVENT_ID);
@@ -245,8 +247,7 @@ impl Sessions {
         };
         match single_value(headers, &PROTOCOL_VERSION) {
             Some(version) if !is_legacy(version) => {
-                let error = invalid_request("Bad Request: Unsupported protocol version");
-                Err((StatusCode::BAD_REQUEST, error))
+                Err(rejection(StatusCode::BAD_REQUEST, "Bad Request: Unsupported protocol version"))
             }
             // A missing header is fine: clients before 2025-06-18 send none.
             _ => Ok(session),

@@ -15,9 +15,10 @@ fn request(client: &str) -> Arc<ActiveRequest> {
     let info = Arc::new(ClientInfo::from_initialize(params).unwrap());
     let queue = MessageQueue::new(Replay::No, StreamContent::All, &Redactor::default());
     let log_filter = LogFilter::Request(None);
-    let sink = NotificationSink { queue, progress_token: None, log_filter };
+    let scope = Arc::new(Scope::Server("s".to_owned()));
+    let sink = NotificationSink { queue, scope, progress_token: None, log_filter };
     let channel = ClientChannel::InputRequired(mpsc::channel(1).0);
-    ActiveRequest::new((info, ClientId::Forwarded(client.into())), sink, channel, Naming::Raw)
+    ActiveRequest::new((info, ClientId::Forwarded(client.into())), sink, channel)
 }
 
 /// Adds a request and makes it active.
@@ -200,4 +201,33 @@ fn whole_numbers_have_no_fraction() {
     check(-3.0, "-3");
     check(0.5, "0.5");
     check(1e300, "1e+300");
+}
+
+#[test]
+fn log_messages_are_filtered_by_session_or_request() {
+    let level = Arc::new(Mutex::new(None));
+    let session = LogFilter::Session(Arc::clone(&level));
+    let admits_or = |filter: &LogFilter, level, default_level| {
+        filter.lowest_or(default_level).is_some_and(|lowest| level >= lowest)
+    };
+    let admits = |filter: &LogFilter, level| admits_or(filter, level, LogLevel::Info);
+    assert!(admits_or(&session, LogLevel::Debug, LogLevel::Debug));
+    assert!(!admits(&session, LogLevel::Debug) && admits(&session, LogLevel::Info));
+    *level.lock() = Some(LogLevel::Error);
+    assert!(!admits(&session, LogLevel::Info) && admits(&session, LogLevel::Alert));
+    assert!(!admits(&LogFilter::Request(None), LogLevel::Emergency));
+    assert!(admits(&LogFilter::Request(Some(LogLevel::Info)), LogLevel::Info));
+}
+
+#[test]
+fn log_message_names_its_server() {
+    let message: LogMessage =
+        serde_json::from_str(r#"{"level":"info","logger":"db","data":{ "a":1 }}"#).unwrap();
+    let check = |naming, expected: &str| {
+        let text = log_notification("git", &message, naming);
+        let text = String::from_utf8_lossy(&text).into_owned();
+        assert!(text.contains(expected), "{text}");
+    };
+    check(Naming::Raw, r#""logger":"db","data":{ "a":1 }"#);
+    check(Naming::Public, r#""logger":"git/db""#);
 }

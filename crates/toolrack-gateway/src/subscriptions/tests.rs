@@ -1,4 +1,4 @@
-//! Filters, counting of subscribers, and log messages.
+//! Filters, and counting of subscribers.
 
 use toolrack_transport::Redactor;
 
@@ -11,7 +11,7 @@ fn new_queue() -> Arc<MessageQueue> {
 
 async fn received(granted: SubscriptionFilter) -> Vec<String> {
     let queue = new_queue();
-    let subscriber = Subscriber::for_listen(Arc::clone(&queue), RequestId::from(7), granted);
+    let subscriber = Subscriber::new(Arc::clone(&queue), Some(RequestId::from(7)), granted);
     let subscribers = WeakList::default();
     subscribers.add(&subscriber);
     for subscriber in subscribers.to_vec() {
@@ -113,30 +113,4 @@ fn last_subscriber_releases_the_resource() {
     assert_eq!(subscriptions.release("u:"), Some(key.clone()));
     assert_eq!(subscriptions.release("u:"), None);
     assert_eq!(subscriptions.count(&key), 0);
-}
-
-#[test]
-fn log_messages_are_filtered_by_session_or_request() {
-    let level = Arc::new(Mutex::new(None));
-    let session = LogFilter::Session(Arc::clone(&level));
-    let admits = |filter: &LogFilter, level| filter.admits(level, LogLevel::Info);
-    assert!(session.admits(LogLevel::Debug, LogLevel::Debug));
-    assert!(!admits(&session, LogLevel::Debug) && admits(&session, LogLevel::Info));
-    *level.lock() = Some(LogLevel::Error);
-    assert!(!admits(&session, LogLevel::Info) && admits(&session, LogLevel::Alert));
-    assert!(!admits(&LogFilter::Request(None), LogLevel::Emergency));
-    assert!(admits(&LogFilter::Request(Some(LogLevel::Info)), LogLevel::Info));
-}
-
-#[test]
-fn log_message_names_its_server() {
-    let message: LogMessage =
-        serde_json::from_str(r#"{"level":"info","logger":"db","data":{ "a":1 }}"#).unwrap();
-    let check = |naming, expected: &str| {
-        let text = log_notification("git", &message, naming);
-        let text = String::from_utf8_lossy(&text).into_owned();
-        assert!(text.contains(expected), "{text}");
-    };
-    check(Naming::Raw, r#""logger":"db","data":{ "a":1 }"#);
-    check(Naming::Public, r#""logger":"git/db""#);
 }
