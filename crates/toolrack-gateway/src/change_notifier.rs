@@ -50,7 +50,9 @@ async fn follow_events(shared: &Arc<Shared>, mut events: ManagerEvents) {
                 shared.suspended.drop_expired();
                 expire_at = Instant::now() + EXPIRY_INTERVAL;
                 if notify_at.take().is_some() {
-                    std::mem::take(&mut changed).into_iter().for_each(|kind| shared.list_changed(kind));
+                    for kind in std::mem::take(&mut changed) {
+                        shared.list_changed(kind);
+                    }
                 }
             }
             event = events.next() => {

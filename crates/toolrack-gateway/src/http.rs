@@ -28,8 +28,8 @@ use request_headers::{
     ForbiddenHeader, HTTP_SESSION_ID, PROTOCOL_VERSION, check_host_and_origin, single_value,
 };
 use response::{
-    Accepts, EventStream, HttpResponse, empty, error_response, error_status, method_not_allowed,
-    respond,
+    Accepts, BodyShape, EventStream, HttpResponse, empty, error_response, error_status,
+    method_not_allowed, respond,
 };
 use stateful::Sessions;
 
@@ -251,7 +251,7 @@ impl HttpGateway {
             }
         });
         let status = || status.get().copied().unwrap_or(StatusCode::OK);
-        Ok(respond(events, (accepts, false), None, status).await)
+        Ok(respond(events, (accepts, BodyShape::Single), None, status).await)
     }
 }
 

@@ -480,6 +480,19 @@ pub struct ServerRequestRouter {
     fallback: Arc<dyn ClientHandler>,
 }
 
+impl Default for ServerRequestRouter {
+    fn default() -> Self {
+        Self {
+            has_one_client: false,
+            queues: Mutex::default(),
+            changes: watch::Sender::default(),
+            sessions: WeakList::default(),
+            log_sinks: WeakList::default(),
+            fallback: Arc::new(NoFallback),
+        }
+    }
+}
+
 /// Fallback that refuses every server request.
 struct NoFallback;
 
@@ -526,28 +539,17 @@ impl Drop for QueueGuard {
 impl ServerRequestRouter {
     /// Router for a gateway with any number of clients.
     pub fn new() -> Arc<Self> {
-        Self::with_fallback(Arc::new(NoFallback))
+        Arc::default()
     }
 
     /// Router for a gateway that serves a single client in its life. The servers get the roots of that client.
     pub fn for_one_client() -> Arc<Self> {
-        Self::build(true, Arc::new(NoFallback))
+        Arc::new(Self { has_one_client: true, ..Self::default() })
     }
 
     /// Router with a handler for server requests that reach no client.
     pub fn with_fallback(fallback: Arc<dyn ClientHandler>) -> Arc<Self> {
-        Self::build(false, fallback)
-    }
-
-    fn build(has_one_client: bool, fallback: Arc<dyn ClientHandler>) -> Arc<Self> {
-        Arc::new(Self {
-            has_one_client,
-            queues: Mutex::default(),
-            changes: watch::Sender::default(),
-            sessions: WeakList::default(),
-            log_sinks: WeakList::default(),
-            fallback,
-        })
+        Arc::new(Self { fallback, ..Self::default() })
     }
 
     /// Limits for the manager behind a gateway. Its servers send requests to many clients instead of one person, so

@@ -268,15 +268,19 @@ impl ResourceSubscriptions {
         }
     }
 
-    /// Whether the task that renews the subscriptions has to start over. If not and it is done, another task may
-    /// begin.
-    fn starts_over(&self, server: &str, is_done: bool) -> bool {
+    /// Whether the task that renews the subscriptions has to start over.
+    fn starts_over(&self, server: &str) -> bool {
+        self.renewing.lock().get_mut(server).is_some_and(std::mem::take)
+    }
+
+    /// Ends the task that renews the subscriptions. `false` if it has to start over instead.
+    fn end_renew(&self, server: &Arc<str>) -> bool {
         let mut renewing = self.renewing.lock();
-        let starts_over = renewing.get_mut(server).is_some_and(std::mem::take);
-        if is_done && !starts_over {
-            renewing.remove(server);
+        let starts_over = renewing.remove(server) == Some(true);
+        if starts_over {
+            renewing.insert(Arc::clone(server), false);
         }
-        starts_over
+        !starts_over
     }
 
     fn count(&self, key: &(String, String)) -> usize {
@@ -368,13 +372,14 @@ pub(crate) async fn resubscribe(shared: &Shared, server: &Arc<str>) {
         // Read again: clients subscribe and unsubscribe while this runs.
         let is_complete = subscriptions.uris(server).iter().all(|uri| done.contains(uri));
         let is_done = is_complete || n_attempts == MAX_RENEW_ATTEMPTS;
-        if subscriptions.starts_over(server, is_done) {
+        if is_done && subscriptions.end_renew(server) {
+            if !is_complete {
+                tracing::warn!(server = &**server, "resource subscription lost");
+            }
+            return;
+        }
+        if is_done || subscriptions.starts_over(server) {
             (done, n_attempts) = (BTreeSet::new(), 0);
-        } else if is_complete {
-            return;
-        } else if is_done {
-            tracing::warn!(server = &**server, "resource subscription lost");
-            return;
         } else {
             sleep(FIRST_RENEW_DELAY * 2_u32.pow(n_attempts - 1)).await;
         }

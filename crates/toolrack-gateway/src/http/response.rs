@@ -80,6 +80,27 @@ impl Accepts {
     }
 }
 
+/// Form of a JSON body: as the client's message, so the response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BodyShape {
+    Single,
+    /// JSON-RPC batch of spec 2025-03-26: an array of messages.
+    Batch,
+}
+
+impl BodyShape {
+    fn join(self, responses: &[Bytes]) -> Bytes {
+        match (self, responses) {
+            (BodyShape::Single, [response]) => response.clone(),
+            _ => {
+                let trimmed = responses.iter().map(|response| response.trim_ascii_end());
+                let trimmed: Vec<&[u8]> = trimmed.collect();
+                [b"[", trimmed.join(&b',').as_slice(), b"]\n"].concat().into()
+            }
+        }
+    }
+}
+
 /// Spec 2026-07-28, transports: HTTP status of a JSON-RPC error.
 pub(crate) fn error_status(error: &JsonRpcError) -> StatusCode {
     match ErrorCode(error.code) {
@@ -181,12 +202,12 @@ fn encode_event(stream: Option<&str>, number: u64, message: &[u8]) -> Bytes {
 /// begins with `opening`.
 pub(crate) async fn respond(
     mut events: EventStream,
-    (accepts, is_batch): (Accepts, bool),
+    (accepts, shape): (Accepts, BodyShape),
     opening: Option<Bytes>,
     status: impl Fn() -> StatusCode,
 ) -> HttpResponse {
     if accepts == Accepts::Json {
-        return respond_json(events, is_batch, status).await;
+        return respond_json(events, shape, status).await;
     }
     let first = timeout(JSON_WAIT, events.queue.next(&events.reader)).await;
     match first {
@@ -195,7 +216,7 @@ pub(crate) async fn respond(
         Ok(Some((number, message)))
             if events.queue.is_last(number) && accepts != Accepts::EventStream =>
         {
-            json(status(), json_body(&[message], is_batch))
+            json(status(), shape.join(&[message]))
         }
         Ok(Some((number, message))) => {
             let first = encode_event(events.name.as_deref(), number, &message);
@@ -212,7 +233,7 @@ pub(crate) async fn respond(
 /// Responds with all responses in one JSON body. The queue carries nothing else ([`StreamContent::ResponsesOnly`]).
 async fn respond_json(
     events: EventStream,
-    is_batch: bool,
+    shape: BodyShape,
     status: impl Fn() -> StatusCode,
 ) -> HttpResponse {
     let mut responses = Vec::new();
@@ -222,19 +243,7 @@ async fn respond_json(
     if responses.is_empty() {
         return empty(StatusCode::ACCEPTED);
     }
-    json(status(), json_body(&responses, is_batch))
-}
-
-/// A JSON body of responses, which has the form of the client's message: a batch is answered by an array.
-fn json_body(responses: &[Bytes], is_batch: bool) -> Bytes {
-    match responses {
-        [response] if !is_batch => response.clone(),
-        _ => {
-            let trimmed = responses.iter().map(|response| response.trim_ascii_end());
-            let trimmed: Vec<&[u8]> = trimmed.collect();
-            [b"[", trimmed.join(&b',').as_slice(), b"]\n"].concat().into()
-        }
-    }
+    json(status(), shape.join(&responses))
 }
 
 #[cfg(test)]
@@ -245,7 +254,7 @@ mod tests {
     use crate::message_queue::Replay;
 
     /// The body that a JSON-only client gets for these responses.
-    async fn body(responses: &[&'static str], is_batch: bool) -> String {
+    async fn body(responses: &[&'static str], shape: BodyShape) -> String {
         let content = Accepts::Json.stream_content();
         let queue = MessageQueue::new(Replay::No, content, &Redactor::default());
         let events = EventStream::new(Arc::clone(&queue), Box::new(()));
@@ -254,17 +263,17 @@ mod tests {
             queue.push(Bytes::from_static(response.as_bytes()));
         }
         queue.finish();
-        let response = respond(events, (Accepts::Json, is_batch), None, || StatusCode::OK).await;
+        let response = respond(events, (Accepts::Json, shape), None, || StatusCode::OK).await;
         let body = response.into_body().collect().await.unwrap().to_bytes();
         String::from_utf8_lossy(&body).into_owned()
     }
 
     #[tokio::test]
     async fn json_only_client_gets_every_response_and_nothing_else() {
-        assert_eq!(body(&[], false).await, "");
-        assert_eq!(body(&["1\n"], false).await, "1\n");
-        assert_eq!(body(&["1\n"], true).await, "[1]\n");
-        assert_eq!(body(&["1\n", "2\n"], true).await, "[1,2]\n");
+        assert_eq!(body(&[], BodyShape::Single).await, "");
+        assert_eq!(body(&["1\n"], BodyShape::Single).await, "1\n");
+        assert_eq!(body(&["1\n"], BodyShape::Batch).await, "[1]\n");
+        assert_eq!(body(&["1\n", "2\n"], BodyShape::Batch).await, "[1,2]\n");
     }
 
     #[test]

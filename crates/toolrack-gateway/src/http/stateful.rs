@@ -22,7 +22,8 @@ use uuid::Uuid;
 
 use super::request_headers::{HTTP_SESSION_ID, LAST_EVENT_ID, PROTOCOL_VERSION, single_value};
 use super::response::{
-    Accepts, EventStream, HttpResponse, empty, event_stream, json, method_not_allowed, respond,
+    Accepts, BodyShape, EventStream, HttpResponse, empty, event_stream, json, method_not_allowed,
+    respond,
 };
 use super::{Rejection, rejection};
 use crate::client_session::{ClientSession, ResponseStream};
@@ -187,11 +188,11 @@ impl Sessions {
             name: Some(number.to_string()),
             ..EventStream::new(Arc::clone(&queue), Box::new(session.attach_reader()))
         };
-        let is_batch = incoming.is_batch;
+        let shape = if incoming.is_batch { BodyShape::Batch } else { BodyShape::Single };
         client.receive(incoming, &ResponseStream::closing(&queue));
         let has_opening = revision.is_some_and(|revision| revision >= Revision::R2025_11_25);
         let opening = has_opening.then(|| opening_event(number));
-        let response = respond(events, (accepts, is_batch), opening, || StatusCode::OK).await;
+        let response = respond(events, (accepts, shape), opening, || StatusCode::OK).await;
         // A JSON body has an exact size and cannot be resumed, so its stream need not be kept.
         let is_json = http_body::Body::size_hint(response.body()).exact().is_some();
         if queue.is_finished() && is_json {

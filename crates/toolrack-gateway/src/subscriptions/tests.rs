@@ -78,10 +78,10 @@ fn renewal_starts_over_after_another_restart() {
     let (subscriptions, server) = (ResourceSubscriptions::default(), Arc::from("s"));
     assert!(subscriptions.begin_renew(&server));
     assert!(!subscriptions.begin_renew(&server), "one task at a time");
-    assert!(subscriptions.starts_over("s", true), "the server was restarted meanwhile");
-    assert!(!subscriptions.starts_over("s", false));
+    assert!(!subscriptions.end_renew(&server), "the server was restarted meanwhile");
+    assert!(!subscriptions.starts_over("s"));
     assert!(!subscriptions.begin_renew(&server), "the task goes on");
-    assert!(subscriptions.starts_over("s", false) && !subscriptions.starts_over("s", true));
+    assert!(subscriptions.starts_over("s") && subscriptions.end_renew(&server));
     assert!(subscriptions.begin_renew(&server), "the task has ended");
 }
 
