@@ -8,8 +8,9 @@
 
 use std::net::SocketAddr;
 
-use http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
+use toolrack_gateway::{ForbiddenHeader, check_host_and_origin};
 
 use crate::tokens::Tokens;
 
@@ -69,38 +70,20 @@ pub(crate) fn check(
 ) -> Result<(), AccessDenied> {
     let ListenerKind::Tcp(own) = listener else { return Ok(()) };
     // Before the token: a page behind DNS rebinding is refused in the same way with or without one.
-    check_host(own, head)?;
-    check_origin(own, head)?;
+    check_host_and_origin(head, Some(own.port())).map_err(|forbidden| match forbidden {
+        ForbiddenHeader::Host => AccessDenied::Host,
+        ForbiddenHeader::Origin => AccessDenied::Origin,
+    })?;
+    check_fetch_site(head)?;
     match auth_requirement(&head.method, head.uri.path()) {
         AuthRequirement::None => Ok(()),
         AuthRequirement::Token => check_token(&head.headers, tokens),
     }
 }
 
-/// DNS rebinding protection: only fixed names of this machine are accepted.
-fn check_host(own: SocketAddr, head: &Parts) -> Result<(), AccessDenied> {
-    let host = single_header(&head.headers, &HOST).map_err(|_several| AccessDenied::Host)?;
-    if !host.is_some_and(|host| is_own_authority(own, host)) {
-        return Err(AccessDenied::Host);
-    }
-    // A request line in absolute form has an authority of its own, which takes precedence over `Host`.
-    match head.uri.authority() {
-        Some(authority) if !is_own_authority(own, authority.as_str()) => Err(AccessDenied::Host),
-        _ => Ok(()),
-    }
-}
-
-fn check_origin(own: SocketAddr, head: &Parts) -> Result<(), AccessDenied> {
-    let headers = &head.headers;
-    let denied = |_several| AccessDenied::Origin;
-    if let Some(origin) = single_header(headers, &ORIGIN).map_err(denied)? {
-        // Fails for `null` too, which sandboxed frames and local files send.
-        let authority = origin.strip_prefix("http://").ok_or(AccessDenied::Origin)?;
-        if !is_own_authority(own, authority) {
-            return Err(AccessDenied::Origin);
-        }
-    }
-    match single_header(headers, &SEC_FETCH_SITE).map_err(denied)? {
+fn check_fetch_site(head: &Parts) -> Result<(), AccessDenied> {
+    let site = single_header(&head.headers, &SEC_FETCH_SITE);
+    match site.map_err(|_several| AccessDenied::Origin)? {
         // `none`: the user typed the address or followed a link from outside the browser.
         None | Some("same-origin" | "none") => Ok(()),
         Some("cross-site") if is_dashboard_navigation(head) => Ok(()),
@@ -129,14 +112,6 @@ fn check_token(headers: &HeaderMap, tokens: &Tokens) -> Result<(), AccessDenied>
         Some((_, token)) if tokens.is_valid(token.trim()) => Ok(()),
         _ => Err(AccessDenied::InvalidToken),
     }
-}
-
-/// Whether an authority is a name of this machine that does not depend on DNS, with this daemon's port. Exact match.
-fn is_own_authority(own: SocketAddr, authority: &str) -> bool {
-    let Some((name, port)) = authority.rsplit_once(':') else { return false };
-    // Compared as text: `127.1`, `LOCALHOST` or a padded port are no names that this
-    // daemon hands out.
-    matches!(name, "127.0.0.1" | "[::1]" | "localhost") && port == own.port().to_string()
 }
 
 /// The value of a header that may occur once. Several values, or one that is not ASCII text, are an error.

@@ -20,9 +20,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_gateway::{
-    Access, Gateway, HttpGateway, HttpGatewayOptions, Scope, ServerRequestRouter,
-};
+use toolrack_gateway::{Gateway, HttpGateway, Scope, ServerRequestRouter};
 use toolrack_service::{Autostart, Home, LocalService, ServiceOptions, WatchConfig};
 
 use crate::daemon::DaemonError;
@@ -94,10 +92,7 @@ impl OpenService {
 
     fn endpoint(&self, scope: Scope) -> HttpGateway {
         let manager = Arc::clone(self.service.manager());
-        let gateway = Gateway::new(manager, Arc::clone(&self.request_router), scope);
-        // The access control of the daemon has checked the request already.
-        let access = Access::Custom(Arc::new(|_request| Ok(())));
-        HttpGateway::with_options(gateway, HttpGatewayOptions { access, ..Default::default() })
+        HttpGateway::new(Gateway::new(manager, Arc::clone(&self.request_router), scope))
     }
 }
 
@@ -274,7 +269,8 @@ async fn handle(app: &App, endpoint: Result<HttpGateway, Problem>, request: Requ
         return Problem::unavailable("the daemon is shutting down").into_response();
     }
     match endpoint {
-        Ok(endpoint) => endpoint.handle(request).await.map(Body::new),
+        // The access control of the daemon has checked the request.
+        Ok(endpoint) => endpoint.handle_checked(request).await.map(Body::new),
         Err(problem) => problem.into_response(),
     }
 }

@@ -5,7 +5,7 @@
 //!
 //! **Invariant:** one change causes one notification, and many changes within [`DEBOUNCE`] cause one together.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,34 +15,16 @@ use toolrack_manager::{ConnectionState, ManagerEvent, ManagerEvents, McpConnecti
 use toolrack_mcp::ListKind;
 
 use crate::gateway::Shared;
+use crate::subscriptions;
 
 /// How long list changes are collected before clients are notified.
 const DEBOUNCE: Duration = Duration::from_millis(50);
 /// How often suspended requests are checked for expiry.
 const EXPIRY_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The lists that have changed, or that a server offers.
-#[expect(clippy::struct_excessive_bools, reason = "one for each list")]
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Lists {
-    tools: bool,
-    prompts: bool,
-    resources: bool,
-}
-
-/// The lists that each server offered when its state last changed. A state change is reported only for lists that the
-/// server offered before or offers now.
-type OfferedLists = HashMap<Arc<str>, Lists>;
-
-impl Lists {
-    fn or(self, other: Self) -> Self {
-        Self {
-            tools: self.tools || other.tools,
-            prompts: self.prompts || other.prompts,
-            resources: self.resources || other.resources,
-        }
-    }
-}
+/// The lists besides tools that each server offered when its state last changed. A state change is reported only for
+/// lists that the server offered before or offers now.
+type OfferedLists = HashMap<Arc<str>, Vec<ListKind>>;
 
 /// Runs until the gateway closes or the manager is gone.
 pub(crate) async fn run(shared: Arc<Shared>, events: ManagerEvents) {
@@ -52,7 +34,7 @@ pub(crate) async fn run(shared: Arc<Shared>, events: ManagerEvents) {
 }
 
 async fn follow_events(shared: &Arc<Shared>, mut events: ManagerEvents) {
-    let mut changed = Lists::default();
+    let mut changed = BTreeSet::new();
     let servers = shared.servers();
     let mut offered: OfferedLists =
         servers.iter().map(|server| (server.name().into(), offered_lists(server))).collect();
@@ -68,14 +50,16 @@ async fn follow_events(shared: &Arc<Shared>, mut events: ManagerEvents) {
                 shared.suspended.drop_expired();
                 expire_at = Instant::now() + EXPIRY_INTERVAL;
                 if notify_at.take().is_some() {
-                    notify(shared, std::mem::take(&mut changed));
+                    for kind in std::mem::take(&mut changed) {
+                        shared.list_changed(kind);
+                    }
                 }
             }
             event = events.next() => {
                 let Some(event) = event else { return };
                 let lists = handle_event(shared, &mut offered, event);
-                if lists != Lists::default() {
-                    changed = changed.or(lists);
+                if !lists.is_empty() {
+                    changed.extend(lists);
                     // The first change sets the deadline: a stream of changes cannot postpone it forever.
                     notify_at.get_or_insert_with(|| Instant::now() + DEBOUNCE);
                 }
@@ -84,24 +68,15 @@ async fn follow_events(shared: &Arc<Shared>, mut events: ManagerEvents) {
     }
 }
 
-fn notify(shared: &Shared, changed: Lists) {
-    if changed.tools {
-        shared.subscribers.list_changed(ListKind::Tools);
-    }
-    if changed.prompts {
-        shared.subscribers.list_changed(ListKind::Prompts);
-    }
-    if changed.resources {
-        shared.subscribers.list_changed(ListKind::Resources);
-    }
-}
-
 /// Acts on an event and returns the lists that it changes.
-fn handle_event(shared: &Arc<Shared>, offered: &mut OfferedLists, event: ManagerEvent) -> Lists {
-    let none = Lists::default();
+fn handle_event(
+    shared: &Arc<Shared>,
+    offered: &mut OfferedLists,
+    event: ManagerEvent,
+) -> Vec<ListKind> {
     match event {
         ManagerEvent::ToolsChanged { server, .. } if shared.scope.contains(&server) => {
-            Lists { tools: true, ..none }
+            vec![ListKind::Tools]
         }
         ManagerEvent::StateChanged { server, state } if shared.scope.contains(&server) => {
             if state == ConnectionState::Connected {
@@ -111,34 +86,37 @@ fn handle_event(shared: &Arc<Shared>, offered: &mut OfferedLists, event: Manager
             // Prompts and resources of a disconnected server disappear; its tools stay listed from the tool cache.
             let connection = shared.manager.server(&server);
             let now = connection.map(|server| offered_lists(&server)).unwrap_or_default();
-            let before = offered.insert(server, now).unwrap_or_default();
+            let mut lists = offered.insert(server, now.clone()).unwrap_or_default();
+            lists.extend(now);
             // Most state changes leave the tools as they are, so only an outdated list is
             // announced.
-            Lists { tools: shared.have_tools_changed(), ..now.or(before) }
+            lists.extend(shared.have_tools_changed().then_some(ListKind::Tools));
+            lists
         }
         // A removed server sends no other event.
         ManagerEvent::ConfigApplied { plan } => {
             let removed = plan.disconnect.iter().filter(|server| shared.scope.contains(server));
-            let lost = removed.map(|server| Lists {
-                tools: true,
-                ..offered.remove(server.as_str()).unwrap_or_default()
+            let lost = removed.flat_map(|server| {
+                let lists = offered.remove(server.as_str()).unwrap_or_default();
+                lists.into_iter().chain([ListKind::Tools])
             });
-            lost.fold(none, Lists::or)
+            lost.collect()
         }
         ManagerEvent::ServerEvent { server, event: Event::SubscriptionEnded { uris } } => {
             // No check of the scope: a server outside of it has no subscriptions to renew.
             if !uris.is_empty() {
-                resubscribe(shared, &server);
+                let this = Arc::clone(shared);
+                shared.spawn(async move { subscriptions::resubscribe(&this, &server).await });
             }
-            none
+            Vec::new()
         }
         ManagerEvent::ServerEvent { server, event } if shared.scope.contains(&server) => {
             handle_server_event(shared, &server, event);
-            none
+            Vec::new()
         }
         // Events were dropped: any list may have changed.
-        ManagerEvent::Lagged(_) => Lists { tools: true, prompts: true, resources: true },
-        _ => none,
+        ManagerEvent::Lagged(_) => vec![ListKind::Tools, ListKind::Prompts, ListKind::Resources],
+        _ => Vec::new(),
     }
 }
 
@@ -146,26 +124,26 @@ fn handle_server_event(shared: &Shared, server: &str, event: Event) {
     match event {
         Event::PromptsChanged => {
             shared.list_cache.prompts.invalidate(server);
-            shared.subscribers.list_changed(ListKind::Prompts);
+            shared.list_changed(ListKind::Prompts);
         }
         Event::ResourcesChanged => {
             shared.list_cache.resources.invalidate(server);
             shared.list_cache.templates.invalidate(server);
-            shared.subscribers.list_changed(ListKind::Resources);
+            shared.list_changed(ListKind::Resources);
         }
-        Event::ResourceUpdated { uri } => shared.subscribers.resource_updated(&uri),
+        Event::ResourceUpdated { uri } => shared.resource_updated(&uri),
         _ => {}
     }
 }
 
 /// The lists besides tools that a connected server offers.
-fn offered_lists(server: &McpConnection) -> Lists {
-    let capabilities = server.client().map(McpClient::capabilities);
-    capabilities.map_or(Lists::default(), |capabilities| Lists {
-        tools: false,
-        prompts: capabilities.prompts.is_some(),
-        resources: capabilities.resources.is_some(),
-    })
+fn offered_lists(server: &McpConnection) -> Vec<ListKind> {
+    let Some(capabilities) = server.client().map(McpClient::capabilities) else {
+        return Vec::new();
+    };
+    let prompts = capabilities.prompts.map(|_| ListKind::Prompts);
+    let resources = capabilities.resources.map(|_| ListKind::Resources);
+    prompts.into_iter().chain(resources).collect()
 }
 
 /// Restores log level and subscriptions at a server that was restarted: the new process knows neither.
@@ -173,12 +151,6 @@ fn restore_server(shared: &Arc<Shared>, server: &Arc<str>) {
     let (this, server) = (Arc::clone(shared), Arc::clone(server));
     shared.spawn(async move {
         this.restore_log_level(&server).await;
-        this.resubscribe(&server).await;
+        subscriptions::resubscribe(&this, &server).await;
     });
-}
-
-/// Renews the subscriptions at a server that has ended one.
-fn resubscribe(shared: &Arc<Shared>, server: &Arc<str>) {
-    let (this, server) = (Arc::clone(shared), Arc::clone(server));
-    shared.spawn(async move { this.resubscribe(&server).await });
 }

@@ -17,23 +17,23 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use toolrack_mcp::{ErrorCode, LogLevel, LogMessage, Method};
-use toolrack_transport::{JsonRpcError, Message, MessageError, RawJson, RequestId, split_batch};
+use toolrack_mcp::{LogLevel, Method};
+use toolrack_transport::{JsonRpcError, RawJson, RequestId};
 
-use crate::active_request::ClientId;
 use crate::encode::{
-    Outcome, error_without_id, internal_error, invalid_request, notification, request, response,
+    Outcome, error_message, internal_error, invalid_request, notification, request, response,
     to_result,
 };
 use crate::error_mapping::GatewayErrorData;
 use crate::gateway::Shared;
 use crate::message_queue::{MessageQueue, StreamContent};
-use crate::params::{ClientInfo, Params};
+use crate::params::{ClientInfo, ClientMessage, ClientRequest, Incoming, Params};
 use crate::request_context::RequestContext;
-use crate::subscriptions::{LogFilter, Subscriber, log_notification};
+use crate::server_requests::{ClientId, LogFilter, NotificationSink};
+use crate::subscriptions::{Subscriber, unsubscribe};
 
 /// How long a request is queued before it is rejected.
 const QUEUE_TIMEOUT: Duration = Duration::from_mins(1);
@@ -43,14 +43,15 @@ const QUEUE_TIMEOUT: Duration = Duration::from_mins(1);
 pub(crate) struct ClientSession {
     pub(crate) shared: Arc<Shared>,
     /// Stream for messages outside of requests.
-    queue: Arc<MessageQueue>,
+    pub(crate) queue: Arc<MessageQueue>,
     client_id: ClientId,
     /// Set by a legacy `initialize`.
-    initialized: OnceLock<(Arc<ClientInfo>, Arc<Subscriber>)>,
-    log_level: Arc<Mutex<Option<LogLevel>>>,
+    initialized: OnceLock<(Arc<ClientInfo>, Arc<Subscriber>, Arc<NotificationSink>)>,
+    pub(crate) log_level: Arc<Mutex<Option<LogLevel>>>,
     is_ready: AtomicBool,
-    in_flight: InFlightRequests,
-    roots_changes: Coalescer,
+    pub(crate) in_flight: InFlightRequests,
+    /// Notified when the roots of the client change. Changes while servers are being told cause one more round.
+    roots_changes: Notify,
     /// Server requests without a response, by id.
     pending: Mutex<HashMap<u64, oneshot::Sender<Outcome>>>,
     next_request_id: AtomicU64,
@@ -115,105 +116,56 @@ impl ClientSession {
             initialized: OnceLock::new(),
             log_level: Arc::default(),
             is_ready: AtomicBool::new(false),
-            roots_changes: Coalescer::default(),
+            roots_changes: Notify::new(),
             pending: Mutex::default(),
             next_request_id: AtomicU64::new(1),
             stop: CancellationToken::new(),
         })
     }
 
-    pub(crate) fn queue(&self) -> &Arc<MessageQueue> {
-        &self.queue
-    }
-
     pub(crate) fn subscriber(&self) -> Option<&Arc<Subscriber>> {
-        self.initialized.get().map(|(_, subscriber)| subscriber)
+        self.initialized.get().map(|(_, subscriber, _)| subscriber)
     }
 
     pub(crate) fn client(&self) -> Option<&Arc<ClientInfo>> {
-        self.initialized.get().map(|(client, _)| client)
-    }
-
-    pub(crate) fn log_level(&self) -> &Arc<Mutex<Option<LogLevel>>> {
-        &self.log_level
-    }
-
-    pub(crate) fn n_in_flight(&self) -> usize {
-        self.in_flight.len()
-    }
-
-    /// Number of requests that end with a response, other than subscriptions.
-    pub(crate) fn n_awaiting_response(&self) -> usize {
-        self.in_flight.n_awaiting_response()
-    }
-
-    /// Whether the server is in the client's scope.
-    pub(crate) fn can_see(&self, server: &str) -> bool {
-        self.shared.scope.contains(server)
-    }
-
-    pub(crate) fn supports(&self, method: &str) -> bool {
-        self.client().is_some_and(|client| client.supports(method, None))
-    }
-
-    pub(crate) fn send_log(&self, server: &str, message: &LogMessage, default_level: LogLevel) {
-        let filter = LogFilter::Session(Arc::clone(&self.log_level));
-        if self.client().is_some() && filter.admits(message.level, default_level) {
-            let naming = self.shared.scope.naming();
-            self.queue.push_lossy(log_notification(server, message, naming));
-        }
+        self.initialized.get().map(|(client, ..)| client)
     }
 
     /// Handles a message or a batch.
-    pub(crate) fn receive(self: &Arc<Self>, message: &Bytes, responses: &ResponseStream) {
-        let Some(batch) = split_batch(message) else {
-            return self.handle_message(message, message, responses);
-        };
-        if self.client().is_none_or(|client| !client.revision.has_batches()) || batch.is_empty() {
+    pub(crate) fn receive(self: &Arc<Self>, incoming: Incoming, responses: &ResponseStream) {
+        if !incoming.is_supported(self.client().map(|client| client.revision)) {
             let error = invalid_request("batches are not supported in this protocol version");
-            return responses.push(error_without_id(&error));
+            return responses.push(error_message(None, &error));
         }
-        for element in batch {
-            self.handle_message(message, element, responses);
-        }
-    }
-
-    fn handle_message(self: &Arc<Self>, message: &Bytes, text: &[u8], responses: &ResponseStream) {
-        match Message::parse(text) {
-            Ok(Message::Request { id, method, params }) => {
-                let params = params.map(|raw| message.slice_ref(raw));
-                self.handle_request(id, method, params, responses);
+        for message in incoming.messages {
+            match message {
+                ClientMessage::Request(request) => self.handle_request(request, responses),
+                ClientMessage::Notification { method, params } => {
+                    self.handle_notification(&method, params);
+                }
+                ClientMessage::Response { id, outcome } => {
+                    let id = id.and_then(|id| id.as_local_id());
+                    let sender = id.and_then(|id| self.pending.lock().remove(&id));
+                    // The waiting side may have given up a moment ago.
+                    sender.map(|sender| sender.send(outcome).is_ok());
+                }
+                ClientMessage::Malformed { id, error } => {
+                    responses.push(error_message(id.as_ref(), &error));
+                }
             }
-            Ok(Message::Notification { method, params }) => {
-                self.handle_notification(&method, params);
-            }
-            Ok(Message::Success { id, result }) => {
-                self.handle_response(&id, Ok(RawJson::new(message.slice_ref(result))));
-            }
-            Ok(Message::Failure { id: Some(id), error }) => self.handle_response(&id, Err(error)),
-            Ok(Message::Failure { id: None, error }) => {
-                tracing::debug!(%error, "client could not parse a message");
-            }
-            Err(error) => responses.push(malformed_message(text, &error)),
         }
     }
 
-    fn handle_request(
-        self: &Arc<Self>,
-        id: RequestId,
-        method: String,
-        params: Option<Bytes>,
-        responses: &ResponseStream,
-    ) {
+    fn handle_request(self: &Arc<Self>, request: ClientRequest, responses: &ResponseStream) {
+        let id = request.id.clone();
         // Handled here and not in a task, because the next message may already depend on the
         // session.
-        if method == Method::Initialize.as_str() {
-            return responses.push(response(&id, &self.initialize(params.as_deref())));
+        if request.method == Method::Initialize.as_str() {
+            return responses.push(response(&id, &self.initialize(request.params)));
         }
         // A child token, so that the end of the session cancels the request.
         let token = self.stop.child_token();
-        let kind = RequestKind::from_method(&method);
-        if let Err(error) = self.in_flight.register(&id, &token, kind) {
+        if let Err(error) = self.in_flight.register(&id, &token, &request.method) {
             return responses.push(response(&id, &Err(error)));
         }
         let (this, responses) = (Arc::clone(self), responses.clone());
@@ -222,10 +174,10 @@ impl ClientSession {
                 // A request that is cancelled while it completes gets no response.
                 biased;
                 () = token.cancelled() => None,
-                outcome = this.run_request(&id, &method, params, &responses.queue) => Some(outcome),
+                outcome = this.run_request(request, &responses.queue) => Some(outcome),
             };
             // Before the response is sent: the client may reuse the id as soon as it has the response.
-            this.in_flight.remove(&id);
+            this.in_flight.requests.lock().remove(&id);
             if let Some(outcome) = outcome {
                 responses.push_last(response(&id, &outcome));
             }
@@ -234,15 +186,14 @@ impl ClientSession {
 
     async fn run_request(
         self: &Arc<Self>,
-        id: &RequestId,
-        method: &str,
-        params: Option<Bytes>,
+        request: ClientRequest,
         queue: &Arc<MessageQueue>,
     ) -> Outcome {
-        let _permit = self.in_flight.acquire(method).await?;
-        let parsed = Params::parse(params.as_deref())?;
+        let ClientRequest { id, method, params } = request;
+        let _permit = self.in_flight.acquire(&method).await?;
+        let params = params?;
         // A modern request carries its version, also in a session that began with `initialize`.
-        let is_modern = parsed.meta_version()?.is_some();
+        let is_modern = params.meta_version()?.is_some();
         let (client, session) = match self.client() {
             Some(client) if !is_modern => {
                 self.mark_ready();
@@ -250,32 +201,48 @@ impl ClientSession {
             }
             // Spec 2025-11-25, lifecycle: a ping is allowed before `initialize`.
             None if !is_modern && method == Method::Ping.as_str() => return to_result(&json!({})),
-            _ => (Arc::new(ClientInfo::from_meta(&parsed)?), None),
+            _ => (Arc::new(ClientInfo::from_meta(&params)?), None),
         };
-        drop(parsed);
         let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(queue));
-        let (client_id, id) = (self.client_id.clone(), id.clone());
-        let context =
-            RequestContext { shared, client, client_id, session, queue, id, timeout: None };
-        context.handle(method, params).await
+        let (client_id, timeout) = (self.client_id.clone(), None);
+        let context = RequestContext {
+            shared,
+            client,
+            client_id,
+            session,
+            queue,
+            id,
+            method,
+            params,
+            timeout,
+        };
+        Arc::new(context).handle().await
     }
 
-    fn initialize(self: &Arc<Self>, params: Option<&[u8]>) -> Outcome {
-        let client = ClientInfo::from_initialize(&Params::parse(params)?)?;
+    fn initialize(self: &Arc<Self>, params: Result<Params, JsonRpcError>) -> Outcome {
+        let client = ClientInfo::from_initialize(params?)?;
         let revision = client.revision;
         let subscriber = Subscriber::for_session(Arc::clone(&self.queue));
-        if self.initialized.set((Arc::new(client), Arc::new(subscriber))).is_err() {
+        let log_sink = Arc::new(NotificationSink {
+            queue: Arc::clone(&self.queue),
+            scope: Arc::clone(&self.shared.scope),
+            progress_token: None,
+            log_filter: LogFilter::Session(Arc::clone(&self.log_level)),
+        });
+        if self.initialized.set((Arc::new(client), subscriber, Arc::clone(&log_sink))).is_err() {
             return Err(invalid_request("the session is already initialized"));
         }
-        self.shared.router.add_session(self);
+        self.shared.router.sessions.add(self);
+        self.shared.router.log_sinks.add(&log_sink);
+        if self.shared.router.forwards_roots() {
+            self.shared.tracker.spawn(forward_roots_changes(Arc::clone(self)));
+        }
         let mut result = json!({
             "protocolVersion": revision.as_str(),
             "capabilities": self.shared.capabilities(revision),
             "serverInfo": self.shared.server_info(revision),
         });
-        if let (Some(members), Some(text)) = (result.as_object_mut(), self.shared.instructions()) {
-            members.insert("instructions".to_owned(), text.into());
-        }
+        self.shared.add_instructions(&mut result);
         to_result(&result)
     }
 
@@ -289,40 +256,15 @@ impl ClientSession {
         }
     }
 
-    fn handle_notification(self: &Arc<Self>, method: &str, params: Option<&[u8]>) {
+    fn handle_notification(&self, method: &str, params: Params) {
         match Method::parse(method) {
             Some(Method::Initialized) => self.mark_ready(),
             Some(Method::Cancelled) => {
-                let id = Params::parse(params).ok().and_then(|params| params.request_id);
-                id.inspect(|id| self.in_flight.cancel(id));
+                params.request_id.inspect(|id| self.in_flight.cancel(id));
             }
-            // A client may send these faster than servers take them, so one task at a time passes them on.
-            Some(Method::RootsListChanged)
-                if self.shared.router.forwards_roots() && self.roots_changes.trigger() =>
-            {
-                let this = Arc::clone(self);
-                self.shared.tracker.spawn(async move {
-                    let forwarding = async {
-                        this.shared.roots_changed().await;
-                        while this.roots_changes.run_again() {
-                            this.shared.roots_changed().await;
-                        }
-                    };
-                    tokio::select! {
-                        biased;
-                        () = this.stop.cancelled() => {}
-                        () = forwarding => {}
-                    }
-                });
-            }
+            Some(Method::RootsListChanged) => self.roots_changes.notify_one(),
             _ => {}
         }
-    }
-
-    fn handle_response(&self, id: &RequestId, outcome: Outcome) {
-        let sender = id.as_local_id().and_then(|id| self.pending.lock().remove(&id));
-        // The waiting side may have given up a moment ago.
-        sender.map(|sender| sender.send(outcome).is_ok());
     }
 
     /// Sends a server request to the client on the stream `preferred` and waits for the response. Dropping the future
@@ -367,7 +309,7 @@ impl ClientSession {
     pub(crate) fn close(&self) {
         self.stop.cancel();
         if let Some(subscriber) = self.subscriber() {
-            subscriber.close().iter().for_each(|uri| self.shared.unsubscribe(uri));
+            subscriber.close().iter().for_each(|uri| unsubscribe(&self.shared, uri));
         }
         self.queue.finish();
     }
@@ -386,48 +328,34 @@ impl Drop for PendingRequest<'_> {
         if self.session.pending.lock().remove(&self.id).is_some() {
             let params =
                 json!({ "requestId": self.id, "reason": "the response is no longer needed" });
-            self.queue.push_lossy(notification(Method::Cancelled.as_str(), &params));
+            self.queue.push_lossy(notification(Method::Cancelled.as_str(), Some(&params)));
         }
     }
 }
 
-fn malformed_message(text: &[u8], error: &MessageError) -> Bytes {
-    match error {
-        MessageError::Shape { id: Some(id) } => {
-            response(id, &Err(invalid_request("not a request, notification or response")))
+/// Tells servers that the roots changed, one round at a time: a client may send changes faster than servers take them.
+async fn forward_roots_changes(session: Arc<ClientSession>) {
+    let forwarding = async {
+        loop {
+            session.roots_changes.notified().await;
+            session.shared.roots_changed().await;
         }
-        _ if serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok() => {
-            error_without_id(&invalid_request("not a JSON-RPC message"))
-        }
-        _ => error_without_id(&JsonRpcError::new(ErrorCode::PARSE_ERROR.0, "Parse error")),
+    };
+    tokio::select! {
+        biased;
+        () = session.stop.cancelled() => {}
+        () = forwarding => {}
     }
 }
 
 /// Requests of one client by id: those that run, and those that are queued until fewer run.
 #[derive(Debug)]
-struct InFlightRequests {
-    requests: Mutex<HashMap<RequestId, (CancellationToken, RequestKind)>>,
+pub(crate) struct InFlightRequests {
+    /// Each with the token that cancels it, and whether it is a subscription, which runs until the client cancels it.
+    requests: Mutex<HashMap<RequestId, (CancellationToken, bool)>>,
     limit: usize,
     running: Semaphore,
     max_running: usize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RequestKind {
-    /// Ends with a response.
-    Ordinary,
-    /// Runs until the client cancels it.
-    Subscription,
-}
-
-impl RequestKind {
-    fn from_method(method: &str) -> Self {
-        if method == Method::Listen.as_str() {
-            RequestKind::Subscription
-        } else {
-            RequestKind::Ordinary
-        }
-    }
 }
 
 impl InFlightRequests {
@@ -441,8 +369,7 @@ impl InFlightRequests {
     /// Waits until the request may run. `None` for a request that needs no permit: a ping reaches no server, and
     /// subscriptions would hold their permits forever.
     async fn acquire(&self, method: &str) -> Result<Option<SemaphorePermit<'_>>, JsonRpcError> {
-        let kind = RequestKind::from_method(method);
-        if method == Method::Ping.as_str() || kind == RequestKind::Subscription {
+        if method == Method::Ping.as_str() || method == Method::Listen.as_str() {
             return Ok(None);
         }
         match timeout(QUEUE_TIMEOUT, self.running.acquire()).await {
@@ -461,7 +388,7 @@ impl InFlightRequests {
         &self,
         id: &RequestId,
         token: &CancellationToken,
-        kind: RequestKind,
+        method: &str,
     ) -> Result<(), JsonRpcError> {
         let mut requests = self.requests.lock();
         let is_full = requests.len() >= self.limit;
@@ -472,14 +399,10 @@ impl InFlightRequests {
             }
             Entry::Occupied(_) => Err(invalid_request("the id belongs to an open request")),
             Entry::Vacant(entry) => {
-                entry.insert((token.clone(), kind));
+                entry.insert((token.clone(), method == Method::Listen.as_str()));
                 Ok(())
             }
         }
-    }
-
-    fn remove(&self, id: &RequestId) {
-        self.requests.lock().remove(id);
     }
 
     fn cancel(&self, id: &RequestId) {
@@ -488,45 +411,13 @@ impl InFlightRequests {
         found.inspect(|(token, _)| token.cancel());
     }
 
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.requests.lock().len()
     }
 
-    fn n_awaiting_response(&self) -> usize {
-        let requests = self.requests.lock();
-        requests.values().filter(|(_, kind)| *kind == RequestKind::Ordinary).count()
-    }
-}
-
-/// Coalesces triggers into runs of one task: triggers during a run cause one more run, however many they are.
-#[derive(Debug, Default)]
-struct Coalescer(Mutex<CoalescerState>);
-
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum CoalescerState {
-    #[default]
-    Idle,
-    Running,
-    /// Triggered since the run began, so its work may be outdated.
-    RunningTriggered,
-}
-
-impl Coalescer {
-    /// Records a trigger. `true` if the caller has to start a task.
-    fn trigger(&self) -> bool {
-        let mut state = self.0.lock();
-        let is_idle = *state == CoalescerState::Idle;
-        *state = if is_idle { CoalescerState::Running } else { CoalescerState::RunningTriggered };
-        is_idle
-    }
-
-    /// Ends a run. `true` if the task has to run again; otherwise it must end, because the next trigger starts a new
-    /// one.
-    fn run_again(&self) -> bool {
-        let mut state = self.0.lock();
-        let is_triggered = *state == CoalescerState::RunningTriggered;
-        *state = if is_triggered { CoalescerState::Running } else { CoalescerState::Idle };
-        is_triggered
+    /// Number of requests that end with a response, other than subscriptions.
+    pub(crate) fn n_awaiting_response(&self) -> usize {
+        self.requests.lock().values().filter(|(_, is_subscription)| !is_subscription).count()
     }
 }
 
@@ -543,8 +434,7 @@ mod tests {
         let in_flight = InFlightRequests::new(1, 1);
         let token = CancellationToken::new();
         let register = |id: u64, method: &str| {
-            let kind = RequestKind::from_method(method);
-            let registered = in_flight.register(&RequestId::from(id), &token, kind);
+            let registered = in_flight.register(&RequestId::from(id), &token, method);
             registered.map_err(|error| error.code)
         };
         let (listen, call) = ("subscriptions/listen", "tools/call");
@@ -553,7 +443,7 @@ mod tests {
         assert_eq!(register(2, call), Ok(()));
         assert_eq!((in_flight.len(), in_flight.n_awaiting_response()), (2, 1));
         assert_eq!(register(3, call), Err(-32603), "too many");
-        in_flight.remove(&RequestId::from(1));
+        in_flight.requests.lock().remove(&RequestId::from(1));
         assert_eq!((register(1, call), in_flight.n_awaiting_response()), (Ok(()), 2));
         in_flight.cancel(&RequestId::from(7));
         assert!(!token.is_cancelled());
@@ -590,7 +480,7 @@ mod tests {
                 while n_ready.load(Ordering::Acquire) < (round + 1) * N_THREADS {
                     spin_loop();
                 }
-                let registered = in_flight.register(&id, &token, RequestKind::Ordinary);
+                let registered = in_flight.register(&id, &token, "tools/call");
                 n_registered += usize::from(registered.is_ok());
             }
             n_registered
@@ -600,18 +490,5 @@ mod tests {
             threads.into_iter().map(|thread| thread.join().unwrap()).sum()
         });
         assert_eq!(n_registered, rounds.len());
-    }
-
-    #[test]
-    fn triggers_during_a_run_cause_one_more_run() {
-        let coalescer = Coalescer::default();
-        assert!(coalescer.trigger());
-        for _ in 0..1_000 {
-            assert!(!coalescer.trigger(), "a task is running");
-        }
-        assert!(coalescer.run_again(), "once for all triggers");
-        assert!(!coalescer.run_again());
-        assert!(coalescer.trigger(), "the task has ended");
-        assert!(!coalescer.run_again());
     }
 }

@@ -6,8 +6,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use toolrack_mcp::ErrorCode;
 use toolrack_transport::{
-    JsonRpcError, NoParams, Params, RawJson, RequestId, write_notification, write_request,
-    write_response,
+    JsonRpcError, RawJson, RequestId, write_notification, write_request, write_response,
 };
 
 /// The outcome of a request: the result as it goes to the client, or an error.
@@ -30,33 +29,23 @@ pub(crate) fn response(id: &RequestId, outcome: &Outcome) -> Bytes {
     out.into()
 }
 
-/// Error response to a message whose id is unreadable.
-pub(crate) fn error_without_id(error: &JsonRpcError) -> Bytes {
+/// Error response to a message, whose id may be unreadable.
+pub(crate) fn error_message(id: Option<&RequestId>, error: &JsonRpcError) -> Bytes {
     #[derive(Serialize)]
     struct ErrorResponse<'a> {
         jsonrpc: &'static str,
-        id: Option<()>,
+        id: Option<&'a RequestId>,
         error: &'a JsonRpcError,
     }
     let mut out =
-        serde_json::to_vec(&ErrorResponse { jsonrpc: "2.0", id: None, error }).unwrap_or_default();
+        serde_json::to_vec(&ErrorResponse { jsonrpc: "2.0", id, error }).unwrap_or_default();
     out.push(b'\n');
     out.into()
 }
 
-/// Notification with parameters.
-pub(crate) fn notification<P: Serialize + Sync>(method: &str, params: &P) -> Bytes {
-    encode_notification(method, &Some(params))
-}
-
-/// Notification without parameters.
-pub(crate) fn notification_without_params(method: &str) -> Bytes {
-    encode_notification(method, &NoParams)
-}
-
-fn encode_notification(method: &str, params: &dyn Params) -> Bytes {
+pub(crate) fn notification<P: Serialize + Sync>(method: &str, params: Option<&P>) -> Bytes {
     let mut out = Vec::new();
-    write_notification(&mut out, method, params).unwrap_or_default();
+    write_notification(&mut out, method, &params).unwrap_or_default();
     out.into()
 }
 
@@ -109,7 +98,7 @@ mod tests {
             r#"{"jsonrpc":"2.0","id":"a","error":{"code":-32603,"message":"the server's result is not valid JSON"}}"#,
         );
         check(
-            error_without_id(&invalid_request("no")),
+            error_message(None, &invalid_request("no")),
             r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"no"}}"#,
         );
     }

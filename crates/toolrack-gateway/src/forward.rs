@@ -1,11 +1,12 @@
-//! Forwards `tools/call`, `prompts/get` and `resources/read` to servers, with server requests across protocol eras.
+//! Forwards `tools/call`, `prompts/get`, `resources/read` and completions to servers, with server requests across
+//! protocol eras.
 //!
 //! | | modern server: requests in its result | legacy server: requests while it works |
 //! |---|---|---|
 //! | modern client | gets the result unchanged | its request is suspended; it gets an `input_required` result and repeats the request |
 //! | legacy client | gets the requests in its session; the call is repeated with the responses | gets them in its session at once |
 //!
-//! Which client a legacy server means is decided in [`server_request_owner`](crate::server_request_owner).
+//! Which client a legacy server means is decided in [`server_requests`](crate::server_requests).
 //!
 //! **Invariant:** arguments, responses and results pass byte for byte.
 
@@ -16,24 +17,25 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
-use tokio::sync::oneshot;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use toolrack_client::{CallError, CallOptions, ForwardedFor, OnProgress};
 use toolrack_manager::ManagerError;
-use toolrack_mcp::{Era, ErrorCode, InputResponse, InputResponses, Method, ResultType};
-use toolrack_transport::{JsonRpcError, RawJson};
+use toolrack_mcp::{
+    CompletionArgument, CompletionRef, Era, ErrorCode, InputResponse, InputResponses, LogLevel,
+    Method, ResultType,
+};
+use toolrack_transport::{Delivery, JsonRpcError, RawJson};
 
-use crate::active_request::{ActiveRequest, ServerRequest};
 use crate::client_session::ClientSession;
 use crate::encode::{Outcome, internal_error, invalid_params, to_result};
 use crate::error_mapping;
 use crate::gateway::{Shared, Upstream, resource_not_found};
-use crate::params::Params;
+use crate::params::{Params, Reference};
 use crate::request_context::RequestContext;
 use crate::result_compat::{adapt_result, object_members};
-use crate::server_request_owner::{Completion, MAX_TURN};
-use crate::server_request_router::ActiveGuard;
-use crate::suspended::{CallFuture, SuspendedRequest, SuspendedRequests};
+use crate::server_requests::{ActiveRequest, ClientChannel, MAX_TURN, ServerRequest};
+use crate::suspended::{SuspendedRequest, SuspendedRequests};
 
 /// How often a modern server may ask for input before it completes.
 // The TypeScript and Rust SDKs have the same limit.
@@ -43,231 +45,162 @@ const MAX_ROUNDS: u32 = 10;
 const BATCH_DELAY: Duration = Duration::from_millis(30);
 /// Server requests in one `input_required` result. Further ones wait for the next round.
 const MAX_BATCH: usize = 8;
+/// Server requests queued for one modern client request. When the queue is full, the server gets an error.
+const MAX_QUEUED_SERVER_REQUESTS: usize = 8;
 
-/// Server and subject of a request.
-#[derive(Debug)]
-enum Target {
-    Tool {
-        server: String,
-        tool: String,
-        arguments: Box<RawValue>,
-    },
-    Prompt {
-        server: String,
-        name: String,
-        arguments: BTreeMap<String, String>,
-    },
-    /// The servers that may have the resource, the likeliest first.
-    Resource {
-        servers: Vec<String>,
-        uri: String,
-    },
+/// Responses to the requests of a server, and its `requestState`.
+type Input = (Option<InputResponses>, Option<String>);
+
+/// Forwards for a legacy client. Requests of a modern server are sent to its session, and the call is repeated with the
+/// responses.
+pub(crate) async fn forward_for_legacy(
+    context: &Arc<RequestContext>,
+    method: Method,
+    session: &Arc<ClientSession>,
+) -> Outcome {
+    let channel = ClientChannel::Session(Arc::clone(session));
+    let call = Call::new(context, method, channel).await?;
+    let mut input = Input::default();
+    let mut n_rounds = 0;
+    loop {
+        let raw = call.send(input).await?;
+        if ResultType::read(raw.as_bytes()) != ResultType::InputRequired {
+            return Ok(adapt_result(raw, Era::Legacy, method));
+        }
+        if n_rounds >= MAX_ROUNDS {
+            return Err(internal_error("the server asked for input too many times"));
+        }
+        n_rounds += 1;
+        // Only the responses of this round: the server keeps earlier ones in its `requestState`.
+        input = collect_input(context, session, &raw).await?;
+    }
 }
 
-impl RequestContext {
-    /// Forwards the request and adapts the result to the client's era.
-    pub(crate) async fn forward(&self, method: Method, params: &Params<'_>) -> Outcome {
-        let outcome = match &self.session {
-            Some(session) => self.forward_for_legacy(session, method, params).await,
-            None => self.forward_for_modern(method, params).await,
+/// Sends the requests of an `input_required` result to the client, one after the other.
+async fn collect_input(
+    context: &RequestContext,
+    session: &ClientSession,
+    raw: &RawJson,
+) -> Result<Input, JsonRpcError> {
+    #[derive(Deserialize)]
+    struct InputRequest<'a> {
+        method: String,
+        #[serde(borrow)]
+        params: Option<&'a RawValue>,
+    }
+    let malformed = || internal_error("the server sent a malformed input_required result");
+    let members = object_members(raw.as_bytes()).ok_or_else(malformed)?;
+    let member = |name: &str| members.iter().find(|(key, _)| key == name).map(|(_, value)| *value);
+    let state = member("requestState").map(|raw| serde_json::from_str::<String>(raw.get()));
+    let state = state.transpose().map_err(|_error| malformed())?;
+    let Some(requests) = member("inputRequests") else { return Ok((None, state)) };
+    let mut responses = InputResponses::default();
+    for (key, raw) in object_members(requests.get().as_bytes()).ok_or_else(malformed)? {
+        let InputRequest { method, params } =
+            serde_json::from_str(raw.get()).map_err(|_error| malformed())?;
+        let params = params.map(|raw| RawJson::from(raw.to_owned()));
+        if !context.client.supports(&method, params.as_ref()) {
+            return Err(internal_error(&format!("the client does not support `{method}`")));
+        }
+        let response = session.send_request(&context.queue, &method, params.as_ref()).await?;
+        let response = response.as_raw_value();
+        let response =
+            response.map_err(|_error| internal_error("the client's response is not valid JSON"))?;
+        responses.push(key, InputResponse::Raw(response.to_owned()));
+    }
+    Ok((Some(responses), state))
+}
+
+/// Forwards for a modern client. If a legacy server sends requests meanwhile, the call is suspended and the client gets
+/// them as a result.
+pub(crate) async fn forward_for_modern(context: &Arc<RequestContext>, method: Method) -> Outcome {
+    let RequestContext { shared, params, .. } = &**context;
+    let name = params.name.as_ref().or(params.uri.as_ref()).cloned().unwrap_or_default();
+    let subject = (method, name);
+    let own_state = params.request_state.as_deref();
+    let own_state = own_state.filter(|state| shared.suspended.is_own_state(state));
+    let mut request = match own_state {
+        Some(state) => resume(context, shared.suspended.take(state, &subject)?)?,
+        None => {
+            let (sender, incoming) = mpsc::channel(MAX_QUEUED_SERVER_REQUESTS);
+            let call = Call::new(context, method, ClientChannel::InputRequired(sender)).await?;
+            let input = (params.to_input_responses(), params.request_state.clone());
+            // A completion cannot be suspended, so server requests are rejected.
+            if method == Method::Complete {
+                drop(incoming);
+                return Ok(adapt_result(call.send(input).await?, Era::Modern, method));
+            }
+            // A legacy server issues no states, so this one is outdated or forged. Without the check the call would
+            // silently start again from the beginning.
+            if params.request_state.is_some() && call.is_legacy() {
+                return Err(SuspendedRequests::unknown_state());
+            }
+            let active = Arc::clone(&call.active);
+            let call = Box::pin(async move { call.send(input).await });
+            SuspendedRequest { call, active, incoming, pending: Vec::new(), n_keys: 0, subject }
+        }
+    };
+    while request.pending.len() < MAX_BATCH {
+        let is_first = request.pending.is_empty();
+        // Biased to the call: a result makes the server's requests obsolete.
+        let server_request = tokio::select! {
+            biased;
+            outcome = &mut request.call => {
+                let raw = outcome.or_else(|error| url_elicitation(context, error))?;
+                return Ok(adapt_result(raw, Era::Modern, method));
+            }
+            Some(server_request) = request.incoming.recv() => server_request,
+            () = sleep(BATCH_DELAY), if !is_first => break,
         };
-        outcome.map(|raw| adapt_result(raw, self.era(), method))
+        request.n_keys += 1;
+        request.pending.push((format!("q{}", request.n_keys), server_request));
     }
+    // Encoded before the request is moved into the store, and as the server wrote it: the order of schema properties is
+    // the order of the fields in a form.
+    let requests = to_raw_value(&InputRequests(&request.pending));
+    let requests = requests.map_err(|error| internal_error(&error.to_string()))?;
+    to_result(&InputRequiredResult {
+        result_type: "input_required",
+        input_requests: &requests,
+        request_state: &shared.suspended.insert(request)?,
+    })
+}
 
-    /// Resolves the server of the request.
-    async fn target(&self, method: Method, params: &Params<'_>) -> Result<Target, JsonRpcError> {
-        if method == Method::ReadResource {
-            let uri = params.required_uri()?.to_owned();
-            return Ok(Target::Resource { servers: self.shared.resource_servers(&uri).await, uri });
-        }
-        let name = params.required_name()?;
-        if method == Method::GetPrompt {
-            let (server, name) = self.shared.resolve_prompt(name).await?;
-            let arguments = params.arguments.map_or(Ok(BTreeMap::new()), |raw| {
-                serde_json::from_str(raw.get())
-                    .map_err(|error| invalid_params(format!("invalid `arguments`: {error}")))
-            })?;
-            return Ok(Target::Prompt { server, name, arguments });
-        }
-        let (server, tool) = self.shared.resolve_tool_refreshing(name).await?;
-        // Some servers reject a call without `arguments`, so an absent member becomes `{}`.
-        let empty = || RawValue::from_string("{}".to_owned()).unwrap_or_default();
-        let arguments = params.arguments.map_or_else(empty, ToOwned::to_owned);
-        if !arguments.get().starts_with('{') {
-            return Err(invalid_params("`arguments` is not an object"));
-        }
-        Ok(Target::Tool { server, tool, arguments })
-    }
-
-    /// Forwards for a legacy client. Requests of a modern server are sent to its session, and the call is repeated with
-    /// the responses.
-    async fn forward_for_legacy(
-        &self,
-        session: &Arc<ClientSession>,
-        method: Method,
-        params: &Params<'_>,
-    ) -> Outcome {
-        let target = Arc::new(self.target(method, params).await?);
-        let forwarded_for = self.forwarded_for(params)?;
-        let (request, _none) = self.to_active_request(params)?;
-        let start = |forwarded_for: ForwardedFor| {
-            start_call(&self.shared, &target, &request, (forwarded_for, self.timeout))
+/// Passes the client's responses to the server. Requests without a response stay pending and are sent again.
+fn resume(
+    context: &RequestContext,
+    mut request: SuspendedRequest,
+) -> Result<SuspendedRequest, JsonRpcError> {
+    // Progress and log messages now go to the stream of the repeated request, under its token.
+    request.active.set_sink(context.notification_sink()?);
+    let responses = context.params.input_responses.as_ref();
+    for (key, server_request) in std::mem::take(&mut request.pending) {
+        let Some(raw) = responses.and_then(|responses| responses.get(&key)) else {
+            request.pending.push((key, server_request));
+            continue;
         };
-        let mut call = start(forwarded_for.clone());
-        let mut n_rounds = 0;
-        loop {
-            let raw = call.await?;
-            if ResultType::read(raw.as_bytes()) != ResultType::InputRequired {
-                return Ok(raw);
-            }
-            if n_rounds >= MAX_ROUNDS {
-                return Err(internal_error("the server asked for input too many times"));
-            }
-            n_rounds += 1;
-            let (responses, state) = self.collect_input(session, &raw).await?;
-            // Only the responses of this round: the server keeps earlier ones in its
-            // `requestState`.
-            call = start(forwarded_for.clone().with_input_responses(responses, state));
+        // The server request may have been cancelled meanwhile.
+        if server_request.response.send(Ok(RawJson::from(raw.clone()))).is_err() {
+            tracing::debug!("client response to a cancelled server request discarded");
         }
     }
+    Ok(request)
+}
 
-    /// Sends the requests of an `input_required` result to the client, one after the other.
-    async fn collect_input(
-        &self,
-        session: &ClientSession,
-        raw: &RawJson,
-    ) -> Result<(Option<InputResponses>, Option<String>), JsonRpcError> {
-        #[derive(Deserialize)]
-        struct InputRequest<'a> {
-            method: String,
-            #[serde(borrow)]
-            params: Option<&'a RawValue>,
-        }
-        let malformed = || internal_error("the server sent a malformed input_required result");
-        let members = object_members(raw).ok_or_else(malformed)?;
-        let member =
-            |name: &str| members.iter().find(|(key, _)| key == name).map(|(_, value)| *value);
-        let state = member("requestState").map(|raw| serde_json::from_str::<String>(raw.get()));
-        let state = state.transpose().map_err(|_error| malformed())?;
-        let Some(requests) = member("inputRequests") else { return Ok((None, state)) };
-        let requests = RawJson::from(requests.to_owned());
-        let mut responses = InputResponses::default();
-        for (key, raw) in object_members(&requests).ok_or_else(malformed)? {
-            let InputRequest { method, params } =
-                serde_json::from_str(raw.get()).map_err(|_error| malformed())?;
-            let params = params.map(|raw| RawJson::from(raw.to_owned()));
-            if !self.client.supports(&method, params.as_ref()) {
-                return Err(internal_error(&format!("the client does not support `{method}`")));
-            }
-            let response = session.send_request(&self.queue, &method, params.as_ref()).await?;
-            let response = response.as_raw_value();
-            let response = response
-                .map_err(|_error| internal_error("the client's response is not valid JSON"))?;
-            responses.push(key, InputResponse::Raw(response.to_owned()));
-        }
-        Ok((Some(responses), state))
+/// Converts a URL elicitation error into an `input_required` result, if the client supports URL mode and has not
+/// responded yet.
+///
+/// Spec 2025-11-25, elicitation §URL mode: the server fails with the URLs, and the client retries when the user has
+/// opened them. 2026-07-28 has no such error. When the modern client repeats its request, so do we.
+fn url_elicitation(context: &RequestContext, error: JsonRpcError) -> Outcome {
+    let url_mode = RawJson::new(r#"{"mode":"url"}"#);
+    // After a response the error is final; otherwise the client would be asked for the same page forever.
+    let has_responded = context.params.input_responses.is_some();
+    if has_responded || !context.client.supports(Method::Elicit.as_str(), Some(&url_mode)) {
+        return Err(error);
     }
-
-    /// Forwards for a modern client. If a legacy server sends requests meanwhile, the call is suspended and the client
-    /// gets them as a result.
-    async fn forward_for_modern(&self, method: Method, params: &Params<'_>) -> Outcome {
-        let name = params.name.as_ref().or(params.uri.as_ref()).cloned().unwrap_or_default();
-        let subject = (method.as_str().to_owned(), name);
-        let suspended = &self.shared.suspended;
-        let own_state = params.request_state.as_deref();
-        let own_state = own_state.filter(|state| suspended.is_own_state(state));
-        let mut request = match own_state {
-            Some(state) => self.resume(suspended.take(state, &subject)?, params)?,
-            None => {
-                let target = Arc::new(self.target(method, params).await?);
-                // A legacy server issues no states, so this one is outdated or forged. Without the check the call
-                // would silently start again from the beginning.
-                if params.request_state.is_some() && target.is_legacy(&self.shared) {
-                    return Err(SuspendedRequests::unknown_state());
-                }
-                let forwarded_for = self.forwarded_for(params)?;
-                let responses = params.to_input_responses();
-                let forwarded_for =
-                    forwarded_for.with_input_responses(responses, params.request_state.clone());
-                let client = (Arc::clone(&self.client), self.client_id.clone());
-                let (sink, naming) = (self.notification_sink(params)?, self.shared.scope.naming());
-                let (active, incoming) = ActiveRequest::new(client, sink, naming);
-                let call =
-                    start_call(&self.shared, &target, &active, (forwarded_for, self.timeout));
-                let pending = Vec::new();
-                SuspendedRequest { call, active, incoming, pending, n_keys: 0, subject }
-            }
-        };
-        while request.pending.len() < MAX_BATCH {
-            let is_first = request.pending.is_empty();
-            // Biased to the call: a result makes the server's requests obsolete.
-            let server_request = tokio::select! {
-                biased;
-                outcome = &mut request.call => return self.url_elicitation(outcome, params),
-                Some(server_request) = request.incoming.recv() => server_request,
-                () = sleep(BATCH_DELAY), if !is_first => break,
-            };
-            request.n_keys += 1;
-            request.pending.push((format!("q{}", request.n_keys), server_request));
-        }
-        self.suspend(request)
-    }
-
-    /// Passes the client's responses to the server. Requests without a response stay pending and are sent again.
-    fn resume(
-        &self,
-        mut request: SuspendedRequest,
-        params: &Params<'_>,
-    ) -> Result<SuspendedRequest, JsonRpcError> {
-        // Progress and log messages now go to the stream of the repeated request, under its token.
-        request.active.set_sink(self.notification_sink(params)?);
-        let mut responses = params.input_responses.clone().unwrap_or_default();
-        for (key, server_request) in std::mem::take(&mut request.pending) {
-            match responses.remove(&key) {
-                Some(raw) => respond(server_request.response, Ok(RawJson::from(raw.to_owned()))),
-                None => request.pending.push((key, server_request)),
-            }
-        }
-        Ok(request)
-    }
-
-    fn suspend(&self, request: SuspendedRequest) -> Outcome {
-        // Encoded before the request is moved into the store, and as the server wrote it: the order of schema
-        // properties is the order of the fields in a form.
-        let requests = to_raw_value(&InputRequests(&request.pending));
-        let requests = requests.map_err(|error| internal_error(&error.to_string()))?;
-        let state = self.shared.suspended.insert(request)?;
-        to_result(&InputRequiredResult {
-            result_type: "input_required",
-            input_requests: &requests,
-            request_state: &state,
-        })
-    }
-
-    /// Converts a URL elicitation error into an `input_required` result, if the client supports URL mode and has not
-    /// responded yet.
-    ///
-    /// Spec 2025-11-25, elicitation §URL mode: the server fails with the URLs, and the client retries when the user has
-    /// opened them. 2026-07-28 has no such error. When the modern client repeats its request, so do we.
-    fn url_elicitation(&self, outcome: Outcome, params: &Params<'_>) -> Outcome {
-        let error = match outcome {
-            Err(error) if ErrorCode(error.code) == ErrorCode::URL_ELICITATION_REQUIRED => error,
-            outcome => return outcome,
-        };
-        let url_mode = RawJson::new(r#"{"mode":"url"}"#);
-        // After a response the error is final; otherwise the client would be asked for the same
-        // page forever.
-        let has_responded = params.input_responses.is_some();
-        if has_responded || !self.client.supports(Method::Elicit.as_str(), Some(&url_mode)) {
-            return Err(error);
-        }
-        match url_input_requests(&error) {
-            Some(requests) => {
-                to_result(&json!({ "resultType": "input_required", "inputRequests": requests }))
-            }
-            None => Err(error),
-        }
-    }
+    let requests = url_input_requests(&error).ok_or(error)?;
+    to_result(&json!({ "resultType": "input_required", "inputRequests": requests }))
 }
 
 /// `inputRequests` for the URLs of a URL elicitation error.
@@ -281,6 +214,9 @@ fn url_input_requests(error: &JsonRpcError) -> Option<Map<String, Value>> {
         message: String,
         url: String,
     }
+    if ErrorCode(error.code) != ErrorCode::URL_ELICITATION_REQUIRED {
+        return None;
+    }
     let ErrorData { elicitations } = ErrorData::deserialize(error.data.as_ref()?).ok()?;
     let requests = elicitations.into_iter().enumerate().map(|(index, elicitation)| {
         let UrlElicitation { message, url } = elicitation;
@@ -292,137 +228,210 @@ fn url_input_requests(error: &JsonRpcError) -> Option<Map<String, Value>> {
     (!requests.is_empty()).then_some(requests)
 }
 
-/// Starts a call to the target. The call makes progress while it is polled, and is cancelled when it is dropped.
-fn start_call(
-    shared: &Arc<Shared>,
-    target: &Arc<Target>,
-    request: &Arc<ActiveRequest>,
-    (forwarded_for, timeout): (ForwardedFor, Option<Duration>),
-) -> CallFuture {
-    let (shared, target, request) = (Arc::clone(shared), Arc::clone(target), Arc::clone(request));
-    Box::pin(async move {
-        let sink = request.sink();
-        let (reporting, sent) = (Arc::clone(&request), Arc::clone(&request));
-        let forwarded_for =
-            forwarded_for.with_id_observer(Arc::new(move |id| sent.record_sent(id)));
-        let options = CallOptions {
-            timeout,
-            total_timeout: timeout,
-            // Without a token the client wants no progress, and the server need not send any.
-            on_progress: sink.progress_token.is_some().then(|| {
-                Arc::new(move |progress: &toolrack_mcp::Progress| {
-                    reporting.send_progress(progress);
-                }) as OnProgress
-            }),
-            log_level: sink.log_filter.level_to_request(),
-            forwarded_for: Some(Arc::new(forwarded_for)),
-        };
-        target.call(&shared, &request, &options).await
-    })
+/// A client request on its way to a server.
+struct Call {
+    context: Arc<RequestContext>,
+    method: Method,
+    /// The servers that may have the subject, the likeliest first. Only a resource can have several.
+    servers: Vec<String>,
+    /// Name of the tool or prompt at its server, or URI of the resource.
+    name: String,
+    /// Arguments of a prompt, or those chosen before the one to complete.
+    text_arguments: BTreeMap<String, String>,
+    forwarded_for: ForwardedFor,
+    active: Arc<ActiveRequest>,
 }
 
-impl Target {
-    /// Whether all its servers are known to be legacy ones, which never return `input_required`.
-    fn is_legacy(&self, shared: &Shared) -> bool {
-        let servers = match self {
-            Target::Tool { server, .. } | Target::Prompt { server, .. } => {
-                std::slice::from_ref(server)
+impl Call {
+    /// Resolves the server of a request. Server requests reach the client through `channel`.
+    async fn new(
+        context: &Arc<RequestContext>,
+        method: Method,
+        channel: ClientChannel,
+    ) -> Result<Self, JsonRpcError> {
+        let RequestContext { shared, params, client, client_id, .. } = &**context;
+        let mut text_arguments = BTreeMap::new();
+        let (server, name) = match method {
+            Method::ReadResource => (None, params.required_uri()?.to_owned()),
+            Method::GetPrompt => {
+                let (server, name) = shared.resolve_prompt(params.required_name()?).await?;
+                if let Some(raw) = &params.arguments {
+                    text_arguments = serde_json::from_str(raw.get())
+                        .map_err(|error| invalid_params(format!("invalid `arguments`: {error}")))?;
+                }
+                (Some(server), name)
             }
-            Target::Resource { servers, .. } => servers,
+            Method::Complete => {
+                let (Some(reference), Some(_)) = (&params.reference, &params.argument) else {
+                    return Err(invalid_params("`ref` and `argument` are required"));
+                };
+                let chosen = params.context.as_ref().map(|context| context.arguments.clone());
+                text_arguments = chosen.unwrap_or_default();
+                let (server, name) = match reference {
+                    Reference::Prompt { name } => shared.resolve_prompt(name).await?,
+                    Reference::Resource { uri } => {
+                        (shared.resource_server(uri).await?, uri.clone())
+                    }
+                };
+                (Some(server), name)
+            }
+            _ => {
+                let (server, name) =
+                    shared.resolve_tool_refreshing(params.required_name()?).await?;
+                if params.arguments.as_ref().is_some_and(|raw| !raw.get().starts_with('{')) {
+                    return Err(invalid_params("`arguments` is not an object"));
+                }
+                (Some(server), name)
+            }
         };
-        servers.iter().all(|name| {
-            let server = shared.manager.server(name);
+        let servers = match server {
+            Some(server) => vec![server],
+            None => shared.resource_servers(&name).await,
+        };
+        // Only another gateway learns which client the request is from.
+        let client_name = match shared.options.upstream {
+            Upstream::Servers => None,
+            Upstream::Gateway => Some(format!("{}:{client_id}", shared.instance_id)),
+        };
+        let forwarded_for = client.forwarded_for(params, client_name.as_deref())?;
+        let client = (Arc::clone(client), client_id.clone());
+        let active = ActiveRequest::new(client, context.notification_sink()?, channel);
+        let context = Arc::clone(context);
+        Ok(Self { context, method, servers, name, text_arguments, forwarded_for, active })
+    }
+
+    /// Whether all its servers are known to be legacy ones, which never return `input_required`.
+    fn is_legacy(&self) -> bool {
+        self.servers.iter().all(|name| {
+            let server = self.context.shared.manager.server(name);
             server.is_ok_and(|server| {
                 server.client().is_some_and(|client| client.era() == Era::Legacy)
             })
         })
     }
 
-    async fn call(
+    /// Sends the request to its server. Of several servers, the first that has the resource answers.
+    ///
+    /// # Cancel safety
+    /// The call makes progress while the future is polled, and is cancelled when it is dropped.
+    async fn send(&self, (responses, state): Input) -> Outcome {
+        let RequestContext { timeout, client, .. } = &*self.context;
+        let sink = self.active.sink();
+        let (reporting, sent) = (Arc::clone(&self.active), Arc::clone(&self.active));
+        let forwarded_for = self.forwarded_for.clone().with_input_responses(responses, state);
+        let forwarded_for =
+            forwarded_for.with_id_observer(Arc::new(move |id| sent.record_sent(id)));
+        let options = CallOptions {
+            timeout: *timeout,
+            total_timeout: *timeout,
+            // Without a token the client wants no progress, and the server need not send any.
+            on_progress: sink.progress_token.is_some().then(|| {
+                Arc::new(move |progress: &toolrack_mcp::Progress| {
+                    reporting.send_progress(progress);
+                }) as OnProgress
+            }),
+            // A modern server sends nothing unless asked. A legacy client that has set no level gets `info`, as it
+            // would from a legacy server.
+            log_level: sink.log_filter.lowest_or(LogLevel::Info),
+            forwarded_for: Some(Arc::new(forwarded_for)),
+        };
+        let mut first_error = None;
+        for server in &self.servers {
+            match self.send_to(server, options.clone()).await {
+                Ok(raw) => return Ok(raw),
+                // The first server is the likeliest to have the resource, so its error says most.
+                Err(error) if may_be_elsewhere(&error) => {
+                    first_error.get_or_insert_with(|| self.to_json_rpc_error(error));
+                }
+                Err(error) => return Err(self.to_json_rpc_error(error)),
+            }
+        }
+        Err(first_error.unwrap_or_else(|| resource_not_found(&self.name, client.revision)))
+    }
+
+    async fn send_to(
         &self,
-        shared: &Shared,
-        request: &Arc<ActiveRequest>,
-        options: &CallOptions,
-    ) -> Outcome {
-        let style = shared.error_style(request.client.era());
-        match self {
-            Target::Tool { server, tool, arguments } => {
-                let (active, options) = begin(shared, server, request, options).await;
-                let called = shared
-                    .manager
-                    .call((server, tool))
-                    .args(arguments)
-                    .options(options.clone())
-                    .send_raw()
-                    .await;
-                active.complete(Completion::from_manager(&called));
-                if let (Err(ManagerError::NoSuchTool { .. }), Upstream::Gateway) =
-                    (&called, shared.options.upstream)
-                {
+        server: &str,
+        mut options: CallOptions,
+    ) -> Result<RawJson, ManagerError> {
+        let Self { context, method, name, text_arguments, .. } = self;
+        let Shared { manager, router, .. } = &*context.shared;
+        let Params { arguments, reference, argument, .. } = &context.params;
+        // A tool call borrows its client itself.
+        let client = match method {
+            Method::CallTool => None,
+            _ => Some(manager.acquire_client(server).await?),
+        };
+        let started = Instant::now();
+        let max_wait = options.timeout.map_or(MAX_TURN, |timeout| timeout.min(MAX_TURN));
+        let active = router.begin(server, &self.active, max_wait).await;
+        // The timeouts limit the time that the client waits in all, so they include the wait for its turn.
+        let remaining = options.timeout.map(|timeout| timeout.saturating_sub(started.elapsed()));
+        (options.timeout, options.total_timeout) = (remaining, remaining);
+        let to_manager_error = |source: CallError| ManagerError::Call {
+            server: server.to_owned(),
+            tool: name.clone(),
+            source: Box::new(source),
+        };
+        let result = match (&client, method, reference, argument) {
+            (Some(client), Method::GetPrompt, ..) => {
+                let result = client.get_prompt_raw(name, text_arguments, &options).await;
+                result.map_err(to_manager_error)
+            }
+            (Some(client), Method::Complete, Some(reference), Some(argument)) => {
+                let reference = match reference {
+                    Reference::Prompt { .. } => CompletionRef::Prompt { name },
+                    Reference::Resource { .. } => CompletionRef::Resource { uri: name },
+                };
+                let argument = CompletionArgument { name: &argument.name, value: &argument.value };
+                let result = client.complete_raw(reference, argument, text_arguments, &options);
+                result.await.map_err(to_manager_error)
+            }
+            (Some(client), ..) => {
+                client.read_resource_raw(name, &options).await.map_err(to_manager_error)
+            }
+            (None, ..) => {
+                // Some servers reject a call without `arguments`, so an absent member becomes `{}`.
+                let empty = RawValue::from_string("{}".to_owned()).unwrap_or_default();
+                let arguments = arguments.as_ref().unwrap_or(&empty);
+                let call = manager.call((server, name)).args(arguments).options(options.clone());
+                match call.send_raw().await {
                     // The other gateway accepts tools that it does not list, and knows why one cannot be called.
-                    let client = shared.borrow(server, style).await?;
-                    let called = client.call_tool_raw(tool, arguments, &options).await;
-                    return called.map_err(|error| error_mapping::from_call_error(error, style));
-                }
-                called.map_err(|error| error_mapping::from_manager_error(error, style))
-            }
-            Target::Prompt { server, name, arguments } => {
-                let client = shared.borrow(server, style).await?;
-                let (active, options) = begin(shared, server, request, options).await;
-                let prompt = client.get_prompt_raw(name, arguments, &options).await;
-                active.complete(Completion::from_call(&prompt));
-                prompt.map_err(|error| error_mapping::from_call_error(error, style))
-            }
-            Target::Resource { servers, uri } => {
-                let mut first_error = None;
-                for server in servers {
-                    let client = shared.borrow(server, style).await?;
-                    let (active, options) = begin(shared, server, request, options).await;
-                    let read = client.read_resource_raw(uri, &options).await;
-                    active.complete(Completion::from_call(&read));
-                    match read {
-                        Ok(raw) => return Ok(raw),
-                        Err(error) if may_be_elsewhere(&error) => {
-                            let error = error_mapping::from_read_error(error, style, uri);
-                            // The first server is the likeliest to have the resource, so its error
-                            // says most.
-                            first_error.get_or_insert(error);
-                        }
-                        Err(error) => {
-                            return Err(error_mapping::from_read_error(error, style, uri));
-                        }
+                    Err(ManagerError::NoSuchTool { .. })
+                        if context.shared.options.upstream == Upstream::Gateway =>
+                    {
+                        let client = manager.acquire_client(server).await?;
+                        let result = client.call_tool_raw(name, arguments, &options).await;
+                        result.map_err(to_manager_error)
                     }
+                    result => result,
                 }
-                let missing = || resource_not_found(uri, request.client.revision);
-                Err(first_error.unwrap_or_else(missing))
             }
+        };
+        active
+            .complete(result.as_ref().map_or_else(ManagerError::delivery, |_| Delivery::Answered));
+        result
+    }
+
+    fn to_json_rpc_error(&self, error: ManagerError) -> JsonRpcError {
+        let style = self.context.error_style();
+        match error {
+            ManagerError::Call { source, .. } if self.method == Method::ReadResource => {
+                error_mapping::from_read_error(*source, style, &self.name)
+            }
+            error => error_mapping::from_manager_error(error, style),
         }
     }
 }
 
-/// Waits for the request's turn at the server, and deducts the wait from its timeouts: they limit the time that the
-/// client waits in all.
-async fn begin(
-    shared: &Shared,
-    server: &str,
-    request: &Arc<ActiveRequest>,
-    options: &CallOptions,
-) -> (ActiveGuard, CallOptions) {
-    let started = Instant::now();
-    let max_wait = options.timeout.map_or(MAX_TURN, |timeout| timeout.min(MAX_TURN));
-    let active = shared.router.begin(server, request, max_wait).await;
-    let waited = started.elapsed();
-    let remaining = |timeout: Duration| timeout.saturating_sub(waited);
-    let (timeout, at_most) = (options.timeout.map(remaining), options.total_timeout.map(remaining));
-    (active, CallOptions { timeout, total_timeout: at_most, ..options.clone() })
-}
-
-/// Whether another server may have the resource.
-fn may_be_elsewhere(error: &CallError) -> bool {
+/// Whether another server may have the resource: also if this one cannot be reached.
+fn may_be_elsewhere(error: &ManagerError) -> bool {
     match error {
-        CallError::Refused(error) => ErrorCode(error.code).may_be_missing_resource(),
-        CallError::Unsupported { .. } => true,
-        _ => false,
+        ManagerError::Call { source, .. } => match &**source {
+            CallError::Refused(error) => ErrorCode(error.code).may_be_missing_resource(),
+            error => matches!(error, CallError::Unsupported { .. }),
+        },
+        _ => true,
     }
 }
 
@@ -452,15 +461,10 @@ impl Serialize for InputRequests<'_> {
     }
 }
 
-/// Passes a response to the server request, which may have been cancelled meanwhile.
-fn respond(sender: oneshot::Sender<Outcome>, outcome: Outcome) {
-    if sender.send(outcome).is_err() {
-        tracing::debug!("client response to a cancelled server request discarded");
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use tokio::sync::oneshot;
+
     use super::*;
 
     #[test]

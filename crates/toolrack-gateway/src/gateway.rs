@@ -17,12 +17,9 @@ use serde_json::{Map, Value, json};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
-use toolrack_client::McpClient;
-use toolrack_manager::{
-    ClientGuard, ConnectionState, ManagerError, McpConnection, McpManager, ToolWithServer,
-};
+use toolrack_manager::{ConnectionState, ManagerError, McpConnection, McpManager, ToolWithServer};
 use toolrack_mcp::{
-    Era, ErrorCode, Implementation, LogLevel, Method, ParamHeaders, Prompt, Revision,
+    Era, ErrorCode, Implementation, ListKind, LogLevel, Method, ParamHeaders, Prompt, Revision,
     ServerCapabilities, Tool, is_object_schema, strict_schema,
 };
 use toolrack_transport::JsonRpcError;
@@ -32,8 +29,8 @@ use crate::change_notifier;
 use crate::encode::invalid_params;
 use crate::error_mapping::{self, ErrorStyle};
 use crate::list_cache::{ListCache, Purpose, ServerList, template_prefix_len};
-use crate::server_request_router::ServerRequestRouter;
-use crate::subscriptions::{ResourceSubscriptions, Subscribers};
+use crate::server_requests::ServerRequestRouter;
+use crate::subscriptions::{ResourceSubscriptions, Subscriber, WeakList};
 use crate::suspended::SuspendedRequests;
 
 /// How long `close` waits for tasks to end.
@@ -166,11 +163,11 @@ impl Gateway {
         let shared = Arc::new(Shared {
             manager,
             router,
-            scope,
+            scope: Arc::new(scope),
             instance_id: Uuid::new_v4().simple().to_string(),
             suspended,
             options,
-            subscribers: Subscribers::default(),
+            subscribers: WeakList::default(),
             list_cache: ListCache::default(),
             subscriptions: ResourceSubscriptions::default(),
             encoded_tools: Mutex::default(),
@@ -183,16 +180,6 @@ impl Gateway {
         let events = shared.manager.subscribe();
         shared.tracker.spawn(change_notifier::run(Arc::clone(&shared), events));
         Self { shared, _stop: guard }
-    }
-
-    /// The servers that this endpoint shows.
-    pub fn scope(&self) -> &Scope {
-        &self.shared.scope
-    }
-
-    /// Ends `subscriptions/listen` requests, which have no end of their own. Other requests continue.
-    pub(crate) fn drain(&self) {
-        self.shared.draining.cancel();
     }
 
     /// Closes all sessions and waits for their tasks. The manager stays open.
@@ -211,11 +198,12 @@ impl Gateway {
 pub(crate) struct Shared {
     pub(crate) manager: Arc<McpManager>,
     pub(crate) router: Arc<ServerRequestRouter>,
-    pub(crate) scope: Scope,
+    pub(crate) scope: Arc<Scope>,
     /// Unique and unguessable. Prefixes client names towards another gateway.
     pub(crate) instance_id: String,
     pub(crate) options: GatewayOptions,
-    pub(crate) subscribers: Subscribers,
+    /// Clients that are notified of changes.
+    pub(crate) subscribers: WeakList<Subscriber>,
     pub(crate) list_cache: ListCache,
     pub(crate) subscriptions: ResourceSubscriptions,
     pub(crate) suspended: SuspendedRequests,
@@ -223,7 +211,7 @@ pub(crate) struct Shared {
     started: Instant,
     pub(crate) tracker: TaskTracker,
     pub(crate) stop: CancellationToken,
-    /// Ends requests without an end of their own. Cancelled with `stop` at the latest.
+    /// Ends `subscriptions/listen` requests, which have no end of their own. Cancelled with `stop` at the latest.
     pub(crate) draining: CancellationToken,
 }
 
@@ -259,47 +247,35 @@ impl Shared {
         servers
     }
 
-    /// The client of a server, which is started if necessary.
-    pub(crate) async fn borrow(
-        &self,
-        server: &str,
-        style: ErrorStyle,
-    ) -> Result<ClientGuard, JsonRpcError> {
-        let borrowed = self.manager.acquire_client(server).await;
-        borrowed.map_err(|error| error_mapping::from_manager_error(error, style))
+    pub(crate) fn list_changed(&self, kind: ListKind) {
+        self.subscribers.to_vec().iter().for_each(|subscriber| subscriber.list_changed(kind));
     }
 
-    pub(crate) fn error_style(&self, era: Era) -> ErrorStyle {
-        ErrorStyle { era, upstream: self.options.upstream }
+    pub(crate) fn resource_updated(&self, uri: &str) {
+        self.subscribers.to_vec().iter().for_each(|subscriber| subscriber.resource_updated(uri));
     }
 
-    /// Whether some server offers a feature. A server that has not connected yet may offer any, and before 2025-06-18
-    /// servers did not have to declare their capabilities.
-    fn any_server_offers(&self, feature: impl Fn(&ServerCapabilities) -> bool) -> bool {
+    /// Whether some server supports the method. A server that has not connected yet may support any, and before
+    /// 2025-06-18 servers did not have to declare their capabilities.
+    pub(crate) fn offers(&self, method: Method) -> bool {
+        let is_offered: fn(&ServerCapabilities) -> bool = match method {
+            Method::ListPrompts | Method::GetPrompt => |offered| offered.prompts.is_some(),
+            Method::ListResources | Method::ListResourceTemplates | Method::ReadResource => {
+                |offered| offered.resources.is_some()
+            }
+            Method::Subscribe | Method::Unsubscribe => {
+                |offered| offered.resources.is_some_and(|resources| resources.subscribe)
+            }
+            Method::Complete => |offered| offered.completions,
+            Method::SetLevel => |offered| offered.logging,
+            _ => return true,
+        };
         self.servers().iter().any(|server| match server.client() {
             Some(client) => {
-                client.revision() < Revision::R2025_06_18 || feature(client.capabilities())
+                client.revision() < Revision::R2025_06_18 || is_offered(client.capabilities())
             }
             None => *server.state() != ConnectionState::Disabled,
         })
-    }
-
-    /// Whether some server supports the method.
-    pub(crate) fn offers(&self, method: Method) -> bool {
-        match method {
-            Method::ListPrompts | Method::GetPrompt => {
-                self.any_server_offers(|capabilities| capabilities.prompts.is_some())
-            }
-            Method::ListResources | Method::ListResourceTemplates | Method::ReadResource => {
-                self.any_server_offers(|capabilities| capabilities.resources.is_some())
-            }
-            Method::Subscribe | Method::Unsubscribe => self.any_server_offers(|capabilities| {
-                capabilities.resources.is_some_and(|resources| resources.subscribe)
-            }),
-            Method::Complete => self.any_server_offers(|capabilities| capabilities.completions),
-            Method::SetLevel => self.any_server_offers(|capabilities| capabilities.logging),
-            _ => true,
-        }
     }
 
     /// The union of the servers' capabilities.
@@ -331,24 +307,26 @@ impl Shared {
 
     /// The server of an endpoint that shows only one.
     fn single_server(&self) -> Option<Arc<McpConnection>> {
-        match &self.scope {
+        match &*self.scope {
             Scope::Server(name) => self.manager.server(name).ok(),
             Scope::All | Scope::Agent(_) => None,
         }
     }
 
-    /// The servers' instructions, each under the name of its server where there are several.
-    pub(crate) fn instructions(&self) -> Option<String> {
+    /// Adds the servers' instructions to a result, each under the name of its server where there are several.
+    pub(crate) fn add_instructions(&self, result: &mut Value) {
         let servers = self.servers();
         let sections = servers.iter().filter_map(|server| {
             let instructions = server.client()?.instructions()?;
-            Some(match self.scope {
-                Scope::Server(_) => instructions.to_owned(),
-                Scope::All | Scope::Agent(_) => format!("# {}\n\n{instructions}", server.name()),
+            Some(match self.scope.naming() {
+                Naming::Raw => instructions.to_owned(),
+                Naming::Public => format!("# {}\n\n{instructions}", server.name()),
             })
         });
         let sections: Vec<String> = sections.collect();
-        (!sections.is_empty()).then(|| sections.join("\n\n"))
+        if let Some(members) = result.as_object_mut().filter(|_| !sections.is_empty()) {
+            members.insert("instructions".to_owned(), sections.join("\n\n").into());
+        }
     }
 
     /// `serverInfo`. An endpoint of one server shows that server's.
@@ -394,10 +372,20 @@ impl Shared {
     async fn set_server_log_level(&self, server: &McpConnection, level: LogLevel) {
         let client = server.client().filter(|client| client.capabilities().logging);
         let Some(client) = client else { return };
-        match (client.era(), self.options.upstream) {
-            (Era::Legacy, _) => set_legacy_log_level(server, client, level).await,
-            (Era::Modern, Upstream::Gateway) => client.subscribe_log(level),
-            (Era::Modern, Upstream::Servers) => {}
+        if client.era() == Era::Modern {
+            if self.options.upstream == Upstream::Gateway {
+                client.subscribe_log(level);
+            }
+            return;
+        }
+        match timeout(SET_LEVEL_TIMEOUT, client.set_log_level(level)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                tracing::debug!(server = server.name(), %error, "log level not set");
+            }
+            Err(_elapsed) => {
+                tracing::debug!(server = server.name(), "setting the log level timed out");
+            }
         }
     }
 }
@@ -466,7 +454,7 @@ impl Shared {
 
     /// The server and raw name of a tool.
     pub(crate) fn resolve_tool(&self, name: &str) -> Result<(String, String), JsonRpcError> {
-        if let Scope::Server(server) = &self.scope {
+        if let Scope::Server(server) = &*self.scope {
             return Ok((server.clone(), name.to_owned()));
         }
         // `find_tool` also accepts other spellings. Clients have to use the public name, the only one they are shown.
@@ -475,7 +463,10 @@ impl Shared {
             .filter(|tool| **tool.name() == *name && self.scope.contains(tool.server()))
             .map(|tool| ((**tool.server()).to_owned(), tool.tool().name.clone()));
         found.ok_or_else(|| match self.not_connected(name) {
-            Some(error) => error_mapping::from_manager_error(error, self.error_style(Era::Modern)),
+            Some(error) => {
+                let style = ErrorStyle { era: Era::Modern, upstream: self.options.upstream };
+                error_mapping::from_manager_error(error, style)
+            }
             None => invalid_params(format!("Unknown tool: {name}")),
         })
     }
@@ -503,11 +494,7 @@ impl Shared {
         ParamHeaders::from_schema(&tool.input_schema).ok().flatten()
     }
 
-    async fn prompts(&self, purpose: Purpose) -> NamedPrompts {
-        let lists = self.list_cache.prompts.all(&self.manager, &self.scope, purpose).await;
-        self.name_prompts(&lists)
-    }
-
+    /// The prompts of all lists under the names that clients see.
     pub(crate) fn name_prompts(&self, lists: &[ServerList<Prompt>]) -> NamedPrompts {
         let prompts: Vec<(&str, &Prompt)> = lists
             .iter()
@@ -531,11 +518,11 @@ impl Shared {
         &self,
         name: &str,
     ) -> Result<(String, String), JsonRpcError> {
-        if let Scope::Server(server) = &self.scope {
+        if let Scope::Server(server) = &*self.scope {
             return Ok((server.clone(), name.to_owned()));
         }
         for purpose in [Purpose::Routing, Purpose::List] {
-            let prompts = self.prompts(purpose).await;
+            let prompts = self.name_prompts(&self.list_cache.prompts.all(self, purpose).await);
             let found = prompts.into_iter().find(|(public, _)| public == name);
             if let Some((_, (server, prompt))) = found {
                 return Ok((server, prompt.name));
@@ -552,24 +539,22 @@ impl Shared {
         if !known.is_empty() {
             return known;
         }
-        let resources = &self.list_cache.resources;
-        let lists = resources.all(&self.manager, &self.scope, Purpose::Routing).await;
+        let lists = self.list_cache.resources.all(self, Purpose::Routing).await;
         lists.into_iter().map(|(server, _)| server).collect()
     }
 
     /// The servers that list a resource or a matching template.
     async fn known_resource_servers(&self, uri: &str) -> Vec<String> {
-        if let Scope::Server(server) = &self.scope {
+        if let Scope::Server(server) = &*self.scope {
             return vec![server.clone()];
         }
-        let (manager, scope) = (&self.manager, &self.scope);
-        let lists = self.list_cache.resources.all(manager, scope, Purpose::Routing).await;
+        let lists = self.list_cache.resources.all(self, Purpose::Routing).await;
         let first =
             lists.iter().find(|(_, list)| list.items.iter().any(|resource| resource.uri == uri));
         if let Some((server, _)) = first {
             return vec![server.clone()];
         }
-        let templates = self.list_cache.templates.all(manager, scope, Purpose::Routing).await;
+        let templates = self.list_cache.templates.all(self, Purpose::Routing).await;
         let matching = templates.iter().filter_map(|(server, list)| {
             let lengths = list.items.iter();
             let lengths =
@@ -597,16 +582,6 @@ impl Shared {
     pub(crate) async fn resource_server(&self, uri: &str) -> Result<String, JsonRpcError> {
         let servers = self.resource_servers(uri).await;
         servers.into_iter().next().ok_or_else(|| resource_not_found(uri, Revision::LATEST))
-    }
-}
-
-async fn set_legacy_log_level(server: &McpConnection, client: &McpClient, level: LogLevel) {
-    match timeout(SET_LEVEL_TIMEOUT, client.set_log_level(level)).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => {
-            tracing::debug!(server = server.name(), %error, "log level not set");
-        }
-        Err(_elapsed) => tracing::debug!(server = server.name(), "setting the log level timed out"),
     }
 }
 

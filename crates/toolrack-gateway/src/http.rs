@@ -3,7 +3,8 @@
 //! [`HttpGateway::handle`] maps one HTTP request to one response. Sockets are left to the caller, such as hyper or
 //! axum. Stateless requests are handled here, sessions in [`stateful`].
 //!
-//! **Invariant:** [`Access`] is checked before anything else of a request, and no body is read beyond its limit.
+//! **Invariant:** `Host` and `Origin` are checked before anything else of a request, by [`HttpGateway::handle`] or its
+//! caller, and no body is read beyond its limit.
 
 pub(crate) mod request_headers;
 pub(crate) mod response;
@@ -15,38 +16,34 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::request::Parts;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use toolrack_mcp::{Era, ErrorCode, MetaKey, Method as McpMethod, Revision};
-use toolrack_transport::{JsonRpcError, Message, MessageError, RequestId};
+use toolrack_mcp::{Era, LogLevel, MetaKey, Method as McpMethod, Revision};
+use toolrack_transport::JsonRpcError;
 
-use request_headers::{Access, HTTP_SESSION_ID, PROTOCOL_VERSION, single_value};
+use request_headers::{
+    ForbiddenHeader, HTTP_SESSION_ID, PROTOCOL_VERSION, check_host_and_origin, single_value,
+};
 use response::{
-    Accepts, BodyShape, EventStream, HttpResponse, empty, error_response, error_response_to,
-    error_status, method_not_allowed, respond,
+    Accepts, BodyShape, EventStream, HttpResponse, empty, error_response, error_status,
+    method_not_allowed, respond,
 };
 use stateful::Sessions;
 
-use crate::active_request::ClientId;
-use crate::encode::{invalid_params, invalid_request, response as encode_response};
+use crate::encode::{invalid_request, response as encode_response};
 use crate::gateway::{Gateway, Shared};
-use crate::message_queue::{MessageQueue, Replay};
-use crate::params::{ClientInfo, Params};
+use crate::message_queue::{MessageQueue, Replay, StreamContent};
+use crate::params::{CLIENT_META_KEY, ClientInfo, ClientMessage, ClientRequest, Incoming};
 use crate::request_context::RequestContext;
+use crate::server_requests::ClientId;
 use crate::subscriptions::response_loss_notice;
-
-/// Lower bound of the interval at which idle sessions are looked for.
-const MIN_EXPIRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Options of an [`HttpGateway`].
 #[derive(Debug, Clone)]
 pub struct HttpGatewayOptions {
-    /// Which requests are accepted.
-    pub access: Access,
     /// Legacy sessions at once. Beyond them, the session that is idle for longest is closed.
     pub max_sessions: usize,
     /// How long a legacy session may be idle before it is closed.
@@ -58,7 +55,6 @@ pub struct HttpGatewayOptions {
 impl Default for HttpGatewayOptions {
     fn default() -> Self {
         Self {
-            access: Access::default(),
             max_sessions: 1_000,
             session_idle_timeout: Duration::from_mins(30),
             body_timeout: Duration::from_secs(30),
@@ -69,9 +65,9 @@ impl Default for HttpGatewayOptions {
 /// A gateway over HTTP. Clones are handles of the same endpoint; dropping the last one closes its sessions.
 #[derive(Debug, Clone)]
 pub struct HttpGateway {
-    pub(crate) gateway: Gateway,
-    options: Arc<HttpGatewayOptions>,
-    pub(crate) sessions: Arc<Sessions>,
+    gateway: Gateway,
+    body_timeout: Duration,
+    sessions: Arc<Sessions>,
     _stop: Arc<DropGuard>,
 }
 
@@ -86,6 +82,21 @@ enum PostKind {
     MissingSession,
 }
 
+/// A request that is answered with an HTTP status and an error.
+pub(crate) type Rejection = (StatusCode, JsonRpcError);
+
+pub(crate) fn rejection(status: StatusCode, message: &str) -> Rejection {
+    (status, invalid_request(message))
+}
+
+/// Body of an HTTP request.
+pub trait RequestBody:
+    Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send
+{
+}
+
+impl<B: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send> RequestBody for B {}
+
 impl HttpGateway {
     /// Creates an endpoint with default options. Call it within a Tokio runtime.
     pub fn new(gateway: Gateway) -> Self {
@@ -94,20 +105,18 @@ impl HttpGateway {
 
     /// Creates an endpoint with the given options.
     pub fn with_options(gateway: Gateway, options: HttpGatewayOptions) -> Self {
-        let idle_timeout = options.session_idle_timeout;
-        let sessions = Arc::new(Sessions::new(options.max_sessions, idle_timeout));
+        let HttpGatewayOptions { max_sessions, session_idle_timeout, body_timeout } = options;
+        let shared = &gateway.shared;
+        let sessions = Sessions::new(Arc::clone(shared), max_sessions, session_idle_timeout);
         let stop = CancellationToken::new();
-        let tokens = (stop.clone(), gateway.shared.stop.clone());
-        let expiry = expire_sessions(Arc::clone(&sessions), idle_timeout, tokens);
-        gateway.shared.tracker.spawn(expiry);
-        let stop = Arc::new(stop.drop_guard());
-        Self { gateway, options: Arc::new(options), sessions, _stop: stop }
+        shared.tracker.spawn(Arc::clone(&sessions).expire(stop.clone()));
+        Self { gateway, body_timeout, sessions, _stop: Arc::new(stop.drop_guard()) }
     }
 
     /// Ends every stream that has no end of its own, so that the HTTP server can close its connections. Requests in
     /// flight continue until they are answered or the gateway is closed.
     pub fn drain(&self) {
-        self.gateway.drain();
+        self.gateway.shared.draining.cancel();
         self.sessions.finish_standalone_streams();
     }
 
@@ -121,86 +130,83 @@ impl HttpGateway {
         self.sessions.len()
     }
 
-    /// Handles one HTTP request.
+    /// Handles one HTTP request, if its `Host` and `Origin` name this machine.
     ///
     /// # Cancel safety
     /// Dropping the future, or the body of the response, cancels a modern request. A legacy request continues, and the
     /// client can resume its stream.
-    pub async fn handle<B>(&self, request: Request<B>) -> HttpResponse
-    where
-        B: Body<Data = Bytes> + Send,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
-    {
-        let (parts, body) = request.into_parts();
-        if let Err(reason) = self.options.access.check(&parts) {
-            return error_response(StatusCode::FORBIDDEN, &invalid_request(&reason));
-        }
-        match parts.method {
-            Method::POST => self.post(parts, body).await,
-            Method::GET => self.get(&parts.headers),
-            Method::DELETE => self.delete(&parts.headers),
-            _ => method_not_allowed("POST, GET, DELETE"),
-        }
+    pub async fn handle<B: RequestBody>(&self, request: Request<B>) -> HttpResponse {
+        let (head, body) = request.into_parts();
+        let reason = match check_host_and_origin(&head, None) {
+            Ok(()) => return self.handle_checked(Request::from_parts(head, body)).await,
+            Err(ForbiddenHeader::Host) => "Invalid Host header",
+            Err(ForbiddenHeader::Origin) => "Invalid Origin header",
+        };
+        error_response(StatusCode::FORBIDDEN, None, &invalid_request(reason))
     }
 
-    async fn post<B>(&self, parts: Parts, body: B) -> HttpResponse
-    where
-        B: Body<Data = Bytes> + Send,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
-    {
-        if !is_json(&parts.headers) {
-            let error = invalid_request("Content-Type must be application/json");
-            return error_response(StatusCode::UNSUPPORTED_MEDIA_TYPE, &error);
+    /// Handles one HTTP request that its caller has checked, at least with
+    /// [`check_host_and_origin`](crate::check_host_and_origin).
+    ///
+    /// # Cancel safety
+    /// As [`handle`](Self::handle).
+    pub async fn handle_checked<B: RequestBody>(&self, request: Request<B>) -> HttpResponse {
+        let (head, body) = request.into_parts();
+        let response = match head.method {
+            Method::POST => self.post(&head.headers, body).await,
+            Method::GET => self.sessions.get(&head.headers),
+            Method::DELETE => self.sessions.delete(&head.headers),
+            _ => Ok(method_not_allowed("POST, GET, DELETE")),
+        };
+        response.unwrap_or_else(|(status, error)| error_response(status, None, &error))
+    }
+
+    async fn post<B: RequestBody>(
+        &self,
+        headers: &HeaderMap,
+        body: B,
+    ) -> Result<HttpResponse, Rejection> {
+        if !is_json(headers) {
+            return Err(rejection(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "Content-Type must be application/json",
+            ));
         }
-        let Some(accepts) = Accepts::from_headers(&parts.headers) else {
-            let error = invalid_request(
+        let Some(accepts) = Accepts::from_headers(headers) else {
+            return Err(rejection(
+                StatusCode::NOT_ACCEPTABLE,
                 "Not Acceptable: only application/json and text/event-stream are available",
-            );
-            return error_response(StatusCode::NOT_ACCEPTABLE, &error);
+            ));
         };
-        let message = match self.read_body(body).await {
-            Ok(message) => message,
-            Err(response) => return response,
-        };
-        match classify(&parts.headers, &message) {
-            Ok(PostKind::Stateless) => self.post_stateless(&parts.headers, &message, accepts).await,
-            Ok(PostKind::Initialize) => self.open_session(&message).await,
-            Ok(PostKind::Session(id)) => {
-                self.post_in_session(&id, &parts.headers, message, accepts).await
-            }
-            Ok(PostKind::MissingSession) => {
-                let error = invalid_request("Bad Request: Mcp-Session-Id header is required");
-                error_response(StatusCode::BAD_REQUEST, &error)
-            }
-            Err(error) => error_response(StatusCode::BAD_REQUEST, &error),
+        let incoming = Incoming::parse(&self.read_body(body).await?);
+        match classify(headers, &incoming) {
+            PostKind::Stateless => self.post_stateless(headers, incoming, accepts).await,
+            PostKind::Initialize => self.sessions.open(incoming).await,
+            PostKind::Session(id) => self.sessions.post(&id, headers, incoming, accepts).await,
+            PostKind::MissingSession => Err(rejection(
+                StatusCode::BAD_REQUEST,
+                "Bad Request: Mcp-Session-Id header is required",
+            )),
         }
     }
 
-    async fn read_body<B>(&self, body: B) -> Result<Bytes, HttpResponse>
-    where
-        B: Body<Data = Bytes> + Send,
-        B::Error: Into<Box<dyn Error + Send + Sync>>,
-    {
+    async fn read_body<B: RequestBody>(&self, body: B) -> Result<Bytes, Rejection> {
         let limit = self.gateway.shared.options.max_message_bytes;
-        let too_large = || {
-            let error = invalid_request(&format!("message exceeds {limit} bytes"));
-            error_response(StatusCode::PAYLOAD_TOO_LARGE, &error)
-        };
+        let too_large =
+            || rejection(StatusCode::PAYLOAD_TOO_LARGE, &format!("message exceeds {limit} bytes"));
         // A declared length over the limit is rejected before any of the body is read.
         if usize::try_from(body.size_hint().lower()).map_or(true, |size| size > limit) {
             return Err(too_large());
         }
         let reading = Limited::new(body, limit).collect();
-        match timeout(self.options.body_timeout, Box::pin(reading)).await {
+        match timeout(self.body_timeout, Box::pin(reading)).await {
             Ok(Ok(body)) => Ok(body.to_bytes()),
             Ok(Err(error)) if is_length_limit(&*error) => Err(too_large()),
             Ok(Err(_error)) => {
-                let error = invalid_request("the request body is incomplete");
-                Err(error_response(StatusCode::BAD_REQUEST, &error))
+                Err(rejection(StatusCode::BAD_REQUEST, "the request body is incomplete"))
             }
             Err(_elapsed) => {
-                let error = invalid_request("timed out reading the request body");
-                Err(error_response(StatusCode::REQUEST_TIMEOUT, &error))
+                Err(rejection(StatusCode::REQUEST_TIMEOUT, "timed out reading the request body"))
             }
         }
     }
@@ -209,109 +215,57 @@ impl HttpGateway {
     async fn post_stateless(
         &self,
         headers: &HeaderMap,
-        message: &Bytes,
+        incoming: Incoming,
         accepts: Accepts,
-    ) -> HttpResponse {
-        // Spec 2026-07-28 has no client notifications over HTTP, so they are ignored.
-        if let Ok(Message::Notification { .. }) = Message::parse(message) {
-            return empty(StatusCode::ACCEPTED);
-        }
-        let (id, method, params) = match parse_request(message) {
-            Ok(request) => request,
-            Err(error) => return error_response(StatusCode::BAD_REQUEST, &error),
+    ) -> Result<HttpResponse, Rejection> {
+        let mut messages = incoming.messages.into_iter();
+        let request = match messages.next().filter(|_| !incoming.is_batch) {
+            Some(ClientMessage::Request(request)) => request,
+            // Spec 2026-07-28 has no client notifications over HTTP, so they are ignored.
+            Some(ClientMessage::Notification { .. }) => return Ok(empty(StatusCode::ACCEPTED)),
+            Some(ClientMessage::Malformed { error, .. }) => {
+                return Err((StatusCode::BAD_REQUEST, error));
+            }
+            _ => return Err((StatusCode::BAD_REQUEST, invalid_request("not a JSON-RPC message"))),
         };
-        let shared = &self.gateway.shared;
-        let checked = check_stateless(shared, headers, &method, params.as_deref());
-        let StatelessRequest { client, wants_log, client_id, timeout } = match checked {
-            Ok(checked) => checked,
-            Err(error) => return error_response_to(StatusCode::BAD_REQUEST, &id, error),
+        let (id, shared) = (request.id.clone(), &self.gateway.shared);
+        let context = match stateless_context(shared, headers, request, accepts.stream_content()) {
+            Ok(context) => Arc::new(context),
+            Err(error) => return Ok(error_response(StatusCode::BAD_REQUEST, Some(&id), &error)),
         };
-        let queue = MessageQueue::new(Replay::No, shared.manager.redactor());
-        let queue = Arc::new(queue.with_content(accepts.stream_content()));
-        // The loss notice is a log message, which only clients that ask for a log level get.
-        if wants_log {
-            queue.add_loss_notice(response_loss_notice());
-        }
-        let context = RequestContext {
-            shared: Arc::clone(shared),
-            client: Arc::new(client),
-            client_id,
-            session: None,
-            queue: Arc::clone(&queue),
-            id,
-            timeout,
-        };
-        let status = Arc::new(OnceLock::new());
         let disconnected = CancellationToken::new();
-        let cancel = disconnected.clone().drop_guard();
-        let reader = queue.attach_reader(None);
-        let running = run_stateless(context, (method, params), disconnected, Arc::clone(&status));
+        let on_disconnect = Box::new(disconnected.clone().drop_guard());
+        let events = EventStream::new(Arc::clone(&context.queue), on_disconnect);
+        let status = Arc::new(OnceLock::new());
+        let set_status = Arc::clone(&status);
         // In a task, because a response that becomes a stream outlives this future.
-        shared.tracker.spawn(running);
-        let events = EventStream {
-            queue,
-            reader,
-            name: None,
-            prefix: None,
-            _cancel: Some(cancel),
-            _reader_guard: None,
-        };
+        shared.tracker.spawn(async move {
+            tokio::select! {
+                biased;
+                () = disconnected.cancelled() => context.queue.finish(),
+                outcome = context.handle() => {
+                    // Set before the message is pushed: the response may be built as soon as the message is there.
+                    set_status.get_or_init(|| outcome.as_ref().map_or_else(error_status, |_| StatusCode::OK));
+                    context.queue.push_last(encode_response(&context.id, &outcome));
+                }
+            }
+        });
         let status = || status.get().copied().unwrap_or(StatusCode::OK);
-        respond(events, (accepts, BodyShape::Single), None, status).await
+        Ok(respond(events, (accepts, BodyShape::Single), None, status).await)
     }
-}
-
-async fn run_stateless(
-    context: RequestContext,
-    (method, params): (String, Option<Bytes>),
-    disconnected: CancellationToken,
-    status: Arc<OnceLock<StatusCode>>,
-) {
-    tokio::select! {
-        biased;
-        () = disconnected.cancelled() => context.queue.finish(),
-        outcome = context.handle(&method, params) => {
-            // Set before the message is pushed: the response may be built as soon as the message is there.
-            status.get_or_init(|| outcome.as_ref().map_or_else(error_status, |_| StatusCode::OK));
-            context.queue.push_last(encode_response(&context.id, &outcome));
-        }
-    }
-}
-
-/// Id, method and parameters of a message that has to be a request.
-fn parse_request(message: &Bytes) -> Result<(RequestId, String, Option<Bytes>), JsonRpcError> {
-    match Message::parse(message) {
-        Ok(Message::Request { id, method, params }) => {
-            Ok((id, method, params.map(|raw| message.slice_ref(raw))))
-        }
-        Ok(_) => Err(invalid_params("not a request")),
-        Err(MessageError::Json(error)) if !error.is_data() => {
-            Err(JsonRpcError::new(ErrorCode::PARSE_ERROR.0, "Parse error"))
-        }
-        Err(_shape) => Err(invalid_request("not a JSON-RPC message")),
-    }
-}
-
-/// Sender and options of a stateless request.
-struct StatelessRequest {
-    client: ClientInfo,
-    wants_log: bool,
-    client_id: ClientId,
-    timeout: Option<Duration>,
 }
 
 /// Checks `_meta` and headers of a stateless request.
-fn check_stateless(
-    shared: &Shared,
+fn stateless_context(
+    shared: &Arc<Shared>,
     headers: &HeaderMap,
-    method: &str,
-    params: Option<&[u8]>,
-) -> Result<StatelessRequest, JsonRpcError> {
-    let params = Params::parse(params)?;
-    let missing = || invalid_params(format!("`_meta` lacks `{}`", MetaKey::PROTOCOL_VERSION));
-    let version = params.meta_version()?.ok_or_else(missing)?;
-    request_headers::check_mcp_headers(headers, method, &params, &version)?;
-    let client = ClientInfo::from_meta(&params)?;
+    request: ClientRequest,
+    content: StreamContent,
+) -> Result<RequestContext, JsonRpcError> {
+    let ClientRequest { id, method, params } = request;
+    let params = params?;
+    request_headers::check_mcp_headers(headers, &method, &params)?;
+    let client = Arc::new(ClientInfo::from_meta(&params)?);
     if method == McpMethod::CallTool.as_str()
         && let Some(expected) = params.name.as_deref().and_then(|name| shared.param_headers(name))
     {
@@ -319,11 +273,16 @@ fn check_stateless(
     }
     // Only another gateway says which requests are from the same client. All others count as different clients: taking
     // them for one could send a server request to the wrong one.
-    let client_name = params.forwarded_client()?;
-    let client_id = client_name.map_or_else(ClientId::new, |name| ClientId::forwarded(&name));
-    let wants_log = params.log_level()?.is_some();
+    let client_name = params.meta::<String>(CLIENT_META_KEY)?;
+    let client_id = client_name.map_or_else(ClientId::new, |name| ClientId::Forwarded(name.into()));
+    let queue = MessageQueue::new(Replay::No, content, shared.manager.redactor());
+    // The loss notice is a log message, which only clients that ask for a log level get.
+    if params.meta::<LogLevel>(MetaKey::LOG_LEVEL)?.is_some() {
+        queue.add_loss_notice(response_loss_notice());
+    }
+    let (shared, session) = (Arc::clone(shared), None);
     let timeout = request_headers::request_timeout(headers)?;
-    Ok(StatelessRequest { client, wants_log, client_id, timeout })
+    Ok(RequestContext { shared, client, client_id, session, queue, id, method, params, timeout })
 }
 
 /// Whether a body exceeded a limit: ours, or a lower one of the HTTP server, which may be a source of its error.
@@ -339,52 +298,32 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 /// Decides by headers and `_meta` how a POST body is handled.
-fn classify(headers: &HeaderMap, message: &[u8]) -> Result<PostKind, JsonRpcError> {
+fn classify(headers: &HeaderMap, incoming: &Incoming) -> PostKind {
     let session = single_value(headers, &HTTP_SESSION_ID).map(str::to_owned);
     let version = single_value(headers, &PROTOCOL_VERSION).map(Revision::parse);
     // An unknown version counts as modern: the stateless handler answers it with the supported ones.
     let is_modern_version = version
         .is_some_and(|revision| revision.is_none_or(|revision| revision.era() == Era::Modern));
-    let (method, params) = match Message::parse(message) {
-        Ok(Message::Request { method, params, .. }) => (Some(method), params),
-        Ok(_) => (None, None),
-        // May be a batch, which the session handles.
-        Err(_) if session.is_some() => (None, None),
-        Err(_) if serde_json::from_slice::<serde::de::IgnoredAny>(message).is_ok() => {
-            return Err(invalid_request("not a JSON-RPC message"));
-        }
-        Err(_) => return Err(JsonRpcError::new(ErrorCode::PARSE_ERROR.0, "Parse error")),
+    let request = match &*incoming.messages {
+        [ClientMessage::Request(request)] if !incoming.is_batch => Some(request),
+        // May be a batch, which the session handles. The stateless handler rejects it.
+        [ClientMessage::Malformed { .. }] if session.is_none() => return PostKind::Stateless,
+        _ if incoming.is_batch && session.is_none() => return PostKind::Stateless,
+        _ => None,
     };
-    let params = Params::parse(params).ok();
+    let params = request.and_then(|request| request.params.as_ref().ok());
     let has_meta_version = params.is_some_and(|params| !matches!(params.meta_version(), Ok(None)));
-    let is_initialize = method.as_deref() == Some(McpMethod::Initialize.as_str());
-    Ok(match (session, version) {
+    let is_initialize =
+        request.is_some_and(|request| request.method == McpMethod::Initialize.as_str());
+    match (session, version) {
         // Spec 2026-07-28, transports: the body is authoritative, so `_meta` wins over the headers.
         _ if has_meta_version => PostKind::Stateless,
         (None, _) if is_initialize && !is_modern_version => PostKind::Initialize,
         (Some(session), _) if !is_modern_version => PostKind::Session(session),
         (_, Some(Some(revision))) if revision.era() == Era::Legacy => PostKind::MissingSession,
-        _ if method.is_none() && !is_modern_version => PostKind::MissingSession,
+        _ if request.is_none() && !is_modern_version => PostKind::MissingSession,
         _ => PostKind::Stateless,
-    })
-}
-
-/// Closes idle sessions until the endpoint is dropped or the gateway closed, then all of them.
-async fn expire_sessions(
-    sessions: Arc<Sessions>,
-    idle_timeout: Duration,
-    (dropped, closed): (CancellationToken, CancellationToken),
-) {
-    let interval = (idle_timeout / 4).max(MIN_EXPIRY_INTERVAL);
-    loop {
-        tokio::select! {
-            biased;
-            () = dropped.cancelled() => break,
-            () = closed.cancelled() => break,
-            () = sleep(interval) => sessions.close_expired(),
-        }
     }
-    sessions.close_all();
 }
 
 #[cfg(test)]
@@ -399,12 +338,12 @@ mod tests {
         for (name, value) in headers {
             map.insert((*name).clone(), HeaderValue::from_static(value));
         }
-        let kind = match classify(&map, message.as_bytes()) {
-            Ok(PostKind::Stateless) => "stateless".to_owned(),
-            Ok(PostKind::Initialize) => "initialize".to_owned(),
-            Ok(PostKind::Session(id)) => format!("session {id}"),
-            Ok(PostKind::MissingSession) => "missing session".to_owned(),
-            Err(error) => error.code.to_string(),
+        let incoming = Incoming::parse(&Bytes::copy_from_slice(message.as_bytes()));
+        let kind = match classify(&map, &incoming) {
+            PostKind::Stateless => "stateless".to_owned(),
+            PostKind::Initialize => "initialize".to_owned(),
+            PostKind::Session(id) => format!("session {id}"),
+            PostKind::MissingSession => "missing session".to_owned(),
         };
         assert_eq!(kind, expected, "{headers:?} {message}");
     }
@@ -434,7 +373,7 @@ mod tests {
         check(&[modern, session], list, "stateless");
         check(&[unknown], list, "stateless");
         check(&[modern], r#"{"method":"notifications/cancelled"}"#, "stateless");
-        check(&[], "{oops", "-32700");
-        check(&[], "[]", "-32600");
+        check(&[], "{oops", "stateless");
+        check(&[], "[]", "stateless");
     }
 }

@@ -27,17 +27,15 @@
 //! | `stdio` | stdio transport ([`Gateway::serve_stdio`]), [`stdio_streams`] |
 //! | `http` | HTTP transport ([`HttpGateway`]), stateless requests; `stateful`: legacy sessions; `request_headers`: `Host`, `Origin` and MCP headers; `response`: JSON or SSE |
 //! | `client_session` | one client: its requests in flight, and server requests that wait for its response |
-//! | `request_context` | `RequestContext`: method dispatch, lists and pagination, completion, subscriptions |
-//! | `forward` | forwards `tools/call`, `prompts/get` and `resources/read`, with server requests across eras |
-//! | `active_request` | a forwarded request while a server works on it |
-//! | `server_request_router` | [`ServerRequestRouter`]: brings server requests and log messages to clients |
-//! | `server_request_owner` | decides which client a server request belongs to, and whose turn it is at a server |
+//! | `request_context` | `RequestContext`: one parsed request; method dispatch, lists and pagination, subscriptions |
+//! | `forward` | forwards `tools/call`, `prompts/get`, `resources/read` and completions, with server requests across eras |
+//! | `server_requests` | [`ServerRequestRouter`]: which client gets a server request or log message, and whose turn it is at a server |
 //! | `suspended` | suspended requests of modern clients, by `requestState` |
 //! | `subscriptions` | subscribers to list changes, resource updates and log messages |
 //! | `change_notifier` | follows the manager's events and notifies subscribers, debounced |
 //! | `message_queue` | outgoing messages of one stream, with replay and bounded loss |
 //! | `list_cache` | cached prompt, resource and template lists |
-//! | `params` | request parameters and client info |
+//! | `params` | messages of a client, each parsed once; client info |
 //! | `result_compat` | adapts results between eras |
 //! | `error_mapping` | errors as JSON-RPC errors, [`GatewayErrorData`] |
 //! | `encode` | JSON-RPC messages as bytes |
@@ -57,19 +55,18 @@
 //! - Neither a subscription nor a client that does not read delays the end of a gateway.
 //! - Sessions and suspended requests are bounded, and expire when unused.
 //! - Ending a subscription ends it for one client only.
-//! - No part of an HTTP request is processed before [`Access`] has accepted it.
+//! - No part of an HTTP request is processed before its `Host` and `Origin` are checked, by the gateway or its caller.
 //! - A client sees only the servers in its scope.
 //! - A failure between the gateway and a server carries its delivery and cause in the error data.
 //!
 //! # Where to start
 //!
-//! Follow one `tools/call`: `ClientSession::receive`, `RequestContext::handle`, `RequestContext::forward`. The hard
-//! part is a request of a legacy server in the middle of it: the module docs of `forward` and `server_request_owner` explain
-//! it.
+//! Follow one `tools/call`: `HttpGateway::handle_checked` or `ClientSession::receive`, `RequestContext::handle`,
+//! `forward_for_modern`. The hard part is a request of a legacy server in the middle of it: the module docs of `forward`
+//! and `server_requests` explain it.
 
 #![warn(missing_docs)]
 
-mod active_request;
 mod change_notifier;
 mod client_session;
 mod encode;
@@ -82,16 +79,15 @@ mod message_queue;
 mod params;
 mod request_context;
 mod result_compat;
-mod server_request_owner;
-mod server_request_router;
+mod server_requests;
 mod stdio;
 mod subscriptions;
 mod suspended;
 
 pub use error_mapping::GatewayErrorData;
 pub use gateway::{Gateway, GatewayOptions, Scope, Upstream};
-pub use http::request_headers::{Access, AccessCheck, TIMEOUT_HEADER};
+pub use http::request_headers::{ForbiddenHeader, TIMEOUT_HEADER, check_host_and_origin};
 pub use http::response::GatewayBody;
 pub use http::{HttpGateway, HttpGatewayOptions};
-pub use server_request_router::ServerRequestRouter;
+pub use server_requests::ServerRequestRouter;
 pub use stdio::{StdinStream, StdoutStream, stdio_streams};

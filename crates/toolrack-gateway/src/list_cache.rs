@@ -15,13 +15,12 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 use toolrack_client::{CallError, List, McpClient};
-use toolrack_manager::{ManagerError, McpConnection, McpManager};
+use toolrack_manager::{ManagerError, McpConnection};
 use toolrack_mcp::{Prompt, Resource, ResourceTemplate, ServerCapabilities};
-use toolrack_transport::JsonRpcError;
-use toolrack_transport::{BoxFuture, Delivery};
+use toolrack_transport::{BoxFuture, Delivery, JsonRpcError};
 
 use crate::error_mapping::{self, ErrorStyle};
-use crate::gateway::Scope;
+use crate::gateway::{Scope, Shared};
 
 /// How long a server may take to list before it is left out.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -37,94 +36,72 @@ pub(crate) enum Purpose {
     Routing,
 }
 
-impl Purpose {
-    /// Maximum age of the list of a server without `list_changed`.
-    fn max_age(self) -> Duration {
-        match self {
-            Purpose::List => Duration::ZERO,
-            Purpose::Routing => MAX_ROUTING_AGE,
-        }
-    }
-}
-
 /// All cached lists.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ListCache {
     pub(crate) prompts: CachedLists<Prompt>,
     pub(crate) resources: CachedLists<Resource>,
     pub(crate) templates: CachedLists<ResourceTemplate>,
 }
 
+impl Default for ListCache {
+    fn default() -> Self {
+        let announces_resources =
+            |offered: &ServerCapabilities| offered.resources.map(|list| list.list_changed);
+        Self {
+            prompts: CachedLists::new(
+                |client| Box::pin(client.list_prompts()),
+                |offered| offered.prompts.map(|list| list.list_changed),
+            ),
+            resources: CachedLists::new(
+                |client| Box::pin(client.list_resources()),
+                announces_resources,
+            ),
+            templates: CachedLists::new(
+                |client| Box::pin(client.list_resource_templates()),
+                announces_resources,
+            ),
+        }
+    }
+}
+
+type Fetch<T> = fn(&McpClient) -> BoxFuture<'_, Result<Arc<List<T>>, CallError>>;
+
 /// Cached lists of one kind, by server.
 #[derive(Debug)]
 pub(crate) struct CachedLists<T> {
+    fetch: Fetch<T>,
+    /// Whether the server announces list changes. `None` if it has no such list.
+    announces_changes: fn(&ServerCapabilities) -> Option<bool>,
     lists: Mutex<HashMap<String, CachedList<T>>>,
 }
 
 #[derive(Debug)]
 struct CachedList<T> {
-    launch: Option<u64>,
-    fetched: Instant,
-    list: Arc<List<T>>,
+    /// Changes that the server has announced.
+    n_changes: u64,
+    /// The list, when it was fetched, and the launch of the server that it is from.
+    list: Option<(Arc<List<T>>, Instant, Option<u64>)>,
+}
+
+impl<T> Default for CachedList<T> {
+    fn default() -> Self {
+        Self { n_changes: 0, list: None }
+    }
 }
 
 /// Name of a server, and its list.
 pub(crate) type ServerList<T> = (String, Arc<List<T>>);
 
-/// An entry of a list that the cache holds.
-pub(crate) trait Listable: Sized + Send + Sync + 'static {
-    fn fetch(client: &McpClient) -> BoxFuture<'_, Result<Arc<List<Self>>, CallError>>;
-    /// Whether the server announces list changes. `None` if it has no such list.
-    fn announces_changes(capabilities: &ServerCapabilities) -> Option<bool>;
-}
-
-impl Listable for Prompt {
-    fn fetch(client: &McpClient) -> BoxFuture<'_, Result<Arc<List<Self>>, CallError>> {
-        Box::pin(client.list_prompts())
+impl<T> CachedLists<T> {
+    fn new(fetch: Fetch<T>, announces_changes: fn(&ServerCapabilities) -> Option<bool>) -> Self {
+        Self { fetch, announces_changes, lists: Mutex::default() }
     }
 
-    fn announces_changes(capabilities: &ServerCapabilities) -> Option<bool> {
-        capabilities.prompts.map(|prompts| prompts.list_changed)
-    }
-}
-
-impl Listable for Resource {
-    fn fetch(client: &McpClient) -> BoxFuture<'_, Result<Arc<List<Self>>, CallError>> {
-        Box::pin(client.list_resources())
-    }
-
-    fn announces_changes(capabilities: &ServerCapabilities) -> Option<bool> {
-        capabilities.resources.map(|resources| resources.list_changed)
-    }
-}
-
-impl Listable for ResourceTemplate {
-    fn fetch(client: &McpClient) -> BoxFuture<'_, Result<Arc<List<Self>>, CallError>> {
-        Box::pin(client.list_resource_templates())
-    }
-
-    fn announces_changes(capabilities: &ServerCapabilities) -> Option<bool> {
-        capabilities.resources.map(|resources| resources.list_changed)
-    }
-}
-
-impl<T> Default for CachedLists<T> {
-    fn default() -> Self {
-        Self { lists: Mutex::default() }
-    }
-}
-
-impl<T: Listable> CachedLists<T> {
     /// The lists of all connected servers in scope, in the order of the servers. A server that fails is left out.
-    pub(crate) async fn all(
-        &self,
-        manager: &McpManager,
-        scope: &Scope,
-        purpose: Purpose,
-    ) -> Vec<ServerList<T>> {
-        let servers = manager.servers();
-        let in_scope = servers.iter().filter(|server| scope.contains(server.name()));
-        let lists = join_all(in_scope.map(|server| async move {
+    pub(crate) async fn all(&self, shared: &Shared, purpose: Purpose) -> Vec<ServerList<T>> {
+        let servers = shared.servers();
+        let lists = join_all(servers.iter().map(|server| async move {
             let list = self.of_server(server, purpose).await;
             list.unwrap_or_else(|error| {
                 tracing::warn!(server = server.name(), %error, "list left out");
@@ -137,15 +114,14 @@ impl<T: Listable> CachedLists<T> {
     /// The lists to show to a client. On the endpoint of a single server, its failure is the error.
     pub(crate) async fn for_client(
         &self,
-        manager: &McpManager,
-        scope: &Scope,
+        shared: &Shared,
         style: ErrorStyle,
     ) -> Result<Vec<ServerList<T>>, JsonRpcError> {
-        let Scope::Server(name) = scope else {
-            return Ok(self.all(manager, scope, Purpose::List).await);
+        let Scope::Server(name) = &*shared.scope else {
+            return Ok(self.all(shared, Purpose::List).await);
         };
         let to_error = |error: ManagerError| error_mapping::from_manager_error(error, style);
-        let server = manager.server(name).map_err(to_error)?;
+        let server = shared.manager.server(name).map_err(to_error)?;
         if server.state().failure().is_some() {
             let (server, state) = (name.clone(), server.state().clone());
             return Err(to_error(ManagerError::NotConnected { server, state }));
@@ -157,7 +133,10 @@ impl<T: Listable> CachedLists<T> {
 
     /// Drops the list of a server that announced a change. The next use fetches it.
     pub(crate) fn invalidate(&self, server: &str) {
-        self.lists.lock().remove(server);
+        let mut lists = self.lists.lock();
+        let cached = lists.entry(server.to_owned()).or_default();
+        cached.n_changes += 1;
+        cached.list = None;
     }
 
     /// The list of a server, cached or fetched. `None` if the server is not connected or has no such list.
@@ -167,27 +146,50 @@ impl<T: Listable> CachedLists<T> {
         purpose: Purpose,
     ) -> Result<Option<ServerList<T>>, CallError> {
         let Some(client) = server.client() else { return Ok(None) };
-        let Some(announces) = T::announces_changes(client.capabilities()) else { return Ok(None) };
-        let name = server.name().to_owned();
-        // A server that announces changes invalidates its list itself.
-        let max_age = if announces { Duration::MAX } else { purpose.max_age() };
-        if let Some(list) = self.cached(&name, server.launch(), max_age) {
+        let announces_changes = (self.announces_changes)(client.capabilities());
+        let max_age = match (announces_changes, purpose) {
+            (None, _) => return Ok(None),
+            // A server that announces changes invalidates its list itself.
+            (Some(true), _) => Duration::MAX,
+            (Some(false), Purpose::List) => Duration::ZERO,
+            (Some(false), Purpose::Routing) => MAX_ROUTING_AGE,
+        };
+        let (name, launch) = (server.name().to_owned(), server.launch());
+        let (cached, n_changes) = self.cached(&name, launch, max_age);
+        if let Some(list) = cached {
             return Ok(Some((name, list)));
         }
         // Taken before the request, so that the age of the list is never underestimated.
         let fetched = Instant::now();
         let (waited, delivery) = (LIST_TIMEOUT, Delivery::Unknown);
-        let list = timeout(LIST_TIMEOUT, T::fetch(client)).await;
+        let list = timeout(LIST_TIMEOUT, (self.fetch)(client)).await;
         let list = list.unwrap_or(Err(CallError::TimedOut { waited, delivery }))?;
-        let cached = CachedList { launch: server.launch(), fetched, list: Arc::clone(&list) };
-        self.lists.lock().insert(name.clone(), cached);
+        self.store(&name, n_changes, (Arc::clone(&list), fetched, launch));
         Ok(Some((name, list)))
     }
 
-    fn cached(&self, server: &str, launch: Option<u64>, max_age: Duration) -> Option<Arc<List<T>>> {
+    /// The cached list of a server, and how many changes the server has announced.
+    fn cached(
+        &self,
+        server: &str,
+        launch: Option<u64>,
+        max_age: Duration,
+    ) -> (Option<Arc<List<T>>>, u64) {
         let lists = self.lists.lock();
-        let cached = lists.get(server).filter(|cached| cached.launch == launch)?;
-        (cached.fetched.elapsed() < max_age).then(|| Arc::clone(&cached.list))
+        let Some(CachedList { n_changes, list }) = lists.get(server) else { return (None, 0) };
+        let is_valid = |(_, fetched, of_launch): &&(_, Instant, _)| {
+            *of_launch == launch && fetched.elapsed() < max_age
+        };
+        (list.as_ref().filter(is_valid).map(|(list, ..)| Arc::clone(list)), *n_changes)
+    }
+
+    /// Stores a list, unless the server has announced a change since the list was requested.
+    fn store(&self, server: &str, n_changes: u64, list: (Arc<List<T>>, Instant, Option<u64>)) {
+        let mut lists = self.lists.lock();
+        let cached = lists.entry(server.to_owned()).or_default();
+        if cached.n_changes == n_changes {
+            cached.list = Some(list);
+        }
     }
 }
 
@@ -210,5 +212,24 @@ mod tests {
         check("test://{+any}", "test://x", Some(7));
         check("file:///{path}", "test://x", None);
         check("{all}", "x:", Some(0));
+    }
+
+    #[test]
+    fn list_fetched_before_a_change_is_not_cached() {
+        let ListCache { prompts, .. } = ListCache::default();
+        let store = |n_changes| {
+            prompts.store("s", n_changes, (Arc::default(), Instant::now(), Some(1)));
+        };
+        let cached = |launch| prompts.cached("s", Some(launch), Duration::MAX);
+        let (_, n_changes) = cached(1);
+        prompts.invalidate("s");
+        store(n_changes);
+        let (list, n_changes) = cached(1);
+        assert!(list.is_none(), "the server announced a change while it was fetched");
+        store(n_changes);
+        assert!(cached(1).0.is_some());
+        assert!(cached(2).0.is_none(), "another launch");
+        prompts.invalidate("s");
+        assert!(cached(1).0.is_none());
     }
 }

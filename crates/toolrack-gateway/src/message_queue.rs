@@ -7,9 +7,11 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::Arc;
+use std::task::Poll;
 
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use toolrack_transport::Redactor;
 
@@ -44,8 +46,8 @@ pub(crate) enum StreamContent {
 /// Queue of one stream to a client.
 pub(crate) struct MessageQueue {
     state: Mutex<State>,
-    /// Changes with every push, read and finish, and wakes the reader and waiting writers.
-    version: watch::Sender<u64>,
+    /// Notified of every push, read and finish: wakes the reader and waiting writers.
+    changes: watch::Sender<()>,
     replay: Replay,
     content: StreamContent,
     redactor: Redactor,
@@ -76,18 +78,14 @@ pub(crate) struct Reader(u64);
 
 impl MessageQueue {
     /// Queue whose messages are cleaned by `redactor`.
-    pub(crate) fn new(replay: Replay, redactor: &Redactor) -> Self {
-        Self {
+    pub(crate) fn new(replay: Replay, content: StreamContent, redactor: &Redactor) -> Arc<Self> {
+        Arc::new(Self {
             state: Mutex::default(),
-            version: watch::Sender::new(0),
+            changes: watch::Sender::default(),
             replay,
-            content: StreamContent::All,
+            content,
             redactor: redactor.clone(),
-        }
-    }
-
-    pub(crate) fn with_content(self, content: StreamContent) -> Self {
-        Self { content, ..self }
+        })
     }
 
     pub(crate) fn content(&self) -> StreamContent {
@@ -96,7 +94,7 @@ impl MessageQueue {
 
     /// Adds a notice that is queued after notifications were lost. Returns the number that removes it.
     pub(crate) fn add_loss_notice(&self, notice: LossNotice) -> u64 {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.n_notices += 1;
         let number = state.n_notices;
         state.notices.push((number, notice));
@@ -104,29 +102,17 @@ impl MessageQueue {
     }
 
     pub(crate) fn remove_loss_notice(&self, notice: u64) {
-        self.state().notices.retain(|(number, _)| *number != notice);
+        self.state.lock().notices.retain(|(number, _)| *number != notice);
     }
 
     /// Queues a message that must not be lost.
     pub(crate) fn push(&self, message: Bytes) {
-        // Before the lock: a search through a large message would make readers and other writers
-        // wait.
-        let message = self.redactor.redact_json(message);
-        self.state().push(message);
-        self.notify();
+        self.push_when(message, |_state| true);
     }
 
     /// Queues a message that must not be lost, unless the stream is finished. Returns whether it was queued.
     pub(crate) fn push_if_open(&self, message: &Bytes) -> bool {
-        let message = self.redactor.redact_json(message.clone());
-        let mut state = self.state();
-        if state.is_finished {
-            return false;
-        }
-        state.push(message);
-        drop(state);
-        self.notify();
-        true
+        self.push_when(message.clone(), |state| !state.is_finished)
     }
 
     /// Queues a notification, which is dropped if the client reads too slowly.
@@ -134,48 +120,57 @@ impl MessageQueue {
         if self.content == StreamContent::ResponsesOnly {
             return;
         }
-        let message = self.redactor.redact_json(message);
-        let mut state = self.state();
-        if state.n_unread() >= MAX_UNREAD || state.unread_bytes >= MAX_UNREAD_BYTES {
-            state.n_lost += 1;
-            return;
-        }
-        state.push(message);
-        drop(state);
-        self.notify();
+        self.push_when(message, |state| {
+            let is_full = state.n_unread() >= MAX_UNREAD || state.unread_bytes >= MAX_UNREAD_BYTES;
+            state.n_lost += u64::from(is_full);
+            !is_full
+        });
     }
 
     /// Queues the last message and finishes the stream, under one lock: a reader that sees the message can tell that
     /// it is the last one ([`is_last`](Self::is_last)).
     pub(crate) fn push_last(&self, message: Bytes) {
+        self.push_when(message, |state| {
+            state.is_finished = true;
+            true
+        });
+    }
+
+    /// Queues a message if `is_accepted` says so. Returns whether it was queued.
+    fn push_when(&self, message: Bytes, is_accepted: impl FnOnce(&mut State) -> bool) -> bool {
+        // Before the lock: a search through a large message would make readers and other writers
+        // wait.
         let message = self.redactor.redact_json(message);
-        let mut state = self.state();
-        state.push(message);
-        state.is_finished = true;
-        drop(state);
-        self.notify();
+        let mut state = self.state.lock();
+        let is_accepted = is_accepted(&mut state);
+        if is_accepted {
+            state.push(message);
+            drop(state);
+            self.changes.send_replace(());
+        }
+        is_accepted
     }
 
     /// Ends the stream after the messages that are queued.
     pub(crate) fn finish(&self) {
-        self.state().is_finished = true;
-        self.notify();
+        self.state.lock().is_finished = true;
+        self.changes.send_replace(());
     }
 
     pub(crate) fn is_finished(&self) -> bool {
-        self.state().is_finished
+        self.state.lock().is_finished
     }
 
     /// Whether no message comes after the one with this number.
     pub(crate) fn is_last(&self, number: u64) -> bool {
-        let state = self.state();
+        let state = self.state.lock();
         state.is_finished && state.n_unread() == 0 && state.unread == number + 1
     }
 
     /// Attaches a reader, which starts at message `from` if that is still kept, or else at the first unread one. An
     /// earlier reader is detached.
     pub(crate) fn attach_reader(&self, from: Option<u64>) -> Reader {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.reader += 1;
         if let Some(from) = from {
             state.rewind(from);
@@ -183,7 +178,7 @@ impl MessageQueue {
         let reader = Reader(state.reader);
         drop(state);
         // Wakes the detached reader, so that its HTTP response ends.
-        self.notify();
+        self.changes.send_replace(());
         reader
     }
 
@@ -192,41 +187,33 @@ impl MessageQueue {
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub(crate) async fn next(&self, reader: &Reader) -> Option<(u64, Bytes)> {
-        let mut version = self.version.subscribe();
+        let mut changes = self.changes.subscribe();
         loop {
             // Marked as seen before the queue is checked: a push in between makes `changed` return at once.
-            version.borrow_and_update();
-            match self.read(reader) {
-                Read::Message(number, message) => return Some((number, message)),
-                Read::Finished => return None,
-                Read::Pending => version.changed().await.ok()?,
+            changes.borrow_and_update();
+            match self.try_next(reader) {
+                Poll::Ready(next) => return next,
+                Poll::Pending => changes.changed().await.ok()?,
             }
-        }
-    }
-
-    /// The next message and its number, if one is queued.
-    pub(crate) fn try_next(&self, reader: &Reader) -> Option<(u64, Bytes)> {
-        match self.read(reader) {
-            Read::Message(number, message) => Some((number, message)),
-            Read::Pending | Read::Finished => None,
         }
     }
 
     /// Waits until fewer than `bytes` are unread.
     pub(crate) async fn wait_for_space(&self, bytes: usize) {
         // Subscribed before the check, so that a read in between is not missed.
-        let mut version = self.version.subscribe();
-        while self.state().unread_bytes >= bytes {
-            if version.changed().await.is_err() {
+        let mut changes = self.changes.subscribe();
+        while self.state.lock().unread_bytes >= bytes {
+            if changes.changed().await.is_err() {
                 return;
             }
         }
     }
 
-    fn read(&self, reader: &Reader) -> Read {
-        let mut state = self.state();
+    /// The next message and its number, if one is queued.
+    pub(crate) fn try_next(&self, reader: &Reader) -> Poll<Option<(u64, Bytes)>> {
+        let mut state = self.state.lock();
         if state.reader != reader.0 {
-            return Read::Finished;
+            return Poll::Ready(None);
         }
         let read = state.take(self.replay);
         // Reported once the client has caught up, so that one notice covers the whole loss.
@@ -238,31 +225,17 @@ impl MessageQueue {
                 state.push(self.redactor.redact_json(notice));
             }
             // Returned now: the reader is about to wait, and the push above has not woken it.
-            if matches!(read, Read::Pending) {
+            if read.is_pending() {
                 return state.take(self.replay);
             }
         }
         drop(state);
         // Wakes writers that wait for space.
-        if matches!(read, Read::Message(..)) {
-            self.notify();
+        if matches!(read, Poll::Ready(Some(_))) {
+            self.changes.send_replace(());
         }
         read
     }
-
-    fn notify(&self) {
-        self.version.send_modify(|version| *version = version.wrapping_add(1));
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
-    }
-}
-
-enum Read {
-    Message(u64, Bytes),
-    Pending,
-    Finished,
 }
 
 impl State {
@@ -279,9 +252,9 @@ impl State {
         self.messages.push_back(message);
     }
 
-    fn take(&mut self, replay: Replay) -> Read {
+    fn take(&mut self, replay: Replay) -> Poll<Option<(u64, Bytes)>> {
         let Some(message) = self.messages.get(self.n_read()).cloned() else {
-            return if self.is_finished { Read::Finished } else { Read::Pending };
+            return if self.is_finished { Poll::Ready(None) } else { Poll::Pending };
         };
         let number = self.unread;
         self.unread += 1;
@@ -293,7 +266,7 @@ impl State {
             self.replay_bytes -= dropped;
             self.first += 1;
         }
-        Read::Message(number, message)
+        Poll::Ready(Some((number, message)))
     }
 
     /// Makes the messages from `number` on unread again. If they are no longer kept, starts at the oldest that is.
@@ -311,7 +284,7 @@ impl State {
 
 impl fmt::Debug for MessageQueue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.state();
+        let state = self.state.lock();
         f.debug_struct("MessageQueue")
             .field("unread", &state.n_unread())
             .field("lost", &state.n_lost)

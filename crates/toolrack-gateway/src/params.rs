@@ -1,21 +1,22 @@
-//! Request parameters, parsed once, and the client info that they carry: revision and capabilities.
+//! Messages of a client, each parsed once: its requests with their parameters, and the client info that they carry
+//! (revision and capabilities).
 //!
 //! **Invariant:** members that belong to a server (arguments, input responses, foreign `_meta`) stay byte for byte as
 //! the client wrote them.
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 use toolrack_client::ForwardedFor;
 use toolrack_mcp::{
-    ClientCapabilities, Era, ErrorCode, InputResponse, InputResponses, LogLevel, MetaKey, Method,
-    ProgressToken, Revision,
+    ClientCapabilities, Era, ErrorCode, InputResponse, InputResponses, MetaKey, Method, Revision,
 };
-use toolrack_transport::{JsonRpcError, RawJson, RequestId};
+use toolrack_transport::{JsonRpcError, Message, MessageError, RawJson, RequestId, split_batch};
 
-use crate::encode::{internal_error, invalid_params};
+use crate::encode::{Outcome, internal_error, invalid_params, invalid_request};
 
 /// `_meta` key by which a gateway tells another gateway which of its clients sent a request. Servers never get it.
 pub(crate) const CLIENT_META_KEY: &str = "toolrack/client";
@@ -23,34 +24,138 @@ pub(crate) const CLIENT_META_KEY: &str = "toolrack/client";
 /// Extension that the gateway does not forward: a task lives at one server, and the gateway keeps no route back to it.
 const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
+/// The content of a line on stdio or of an HTTP body: one message, or a batch (spec 2025-03-26).
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) messages: Vec<ClientMessage>,
+    pub(crate) is_batch: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Contents {
+    /// At least one request, so there is a response.
+    Requests,
+    /// Only notifications and responses.
+    NoRequests,
+    /// Nothing valid in this revision.
+    Malformed,
+}
+
+#[derive(Debug)]
+pub(crate) enum ClientMessage {
+    Request(ClientRequest),
+    Notification {
+        method: String,
+        params: Params,
+    },
+    /// The id is missing if the client could not parse our request.
+    Response {
+        id: Option<RequestId>,
+        outcome: Outcome,
+    },
+    /// Error for a message that is none of these, under its id if that is readable.
+    Malformed {
+        id: Option<RequestId>,
+        error: JsonRpcError,
+    },
+}
+
+#[derive(Debug)]
+pub(crate) struct ClientRequest {
+    pub(crate) id: RequestId,
+    pub(crate) method: String,
+    pub(crate) params: Result<Params, JsonRpcError>,
+}
+
+impl Incoming {
+    pub(crate) fn parse(bytes: &Bytes) -> Self {
+        let batch = split_batch(bytes);
+        let is_batch = batch.is_some();
+        let texts = batch.unwrap_or_else(|| vec![bytes.as_ref()]).into_iter();
+        let messages = texts.map(|text| ClientMessage::parse(bytes, text)).collect();
+        Self { messages, is_batch }
+    }
+
+    /// Whether the revision has messages of this form. An empty batch is no message in any.
+    pub(crate) fn is_supported(&self, revision: Option<Revision>) -> bool {
+        let has_batches = revision.is_some_and(Revision::has_batches);
+        !self.is_batch || (has_batches && !self.messages.is_empty())
+    }
+
+    /// Classifies the messages. Malformed ones beside a request are reported with its response.
+    pub(crate) fn contents(&self, revision: Option<Revision>) -> Contents {
+        let is_request = |message: &ClientMessage| matches!(message, ClientMessage::Request(_));
+        let is_malformed =
+            |message: &ClientMessage| matches!(message, ClientMessage::Malformed { .. });
+        if !self.is_supported(revision) {
+            Contents::Malformed
+        } else if self.messages.iter().any(is_request) {
+            Contents::Requests
+        } else if self.messages.iter().any(is_malformed) {
+            Contents::Malformed
+        } else {
+            Contents::NoRequests
+        }
+    }
+}
+
+impl ClientMessage {
+    /// Parses `text`, a part of `bytes`.
+    fn parse(bytes: &Bytes, text: &[u8]) -> Self {
+        match Message::parse(text) {
+            Ok(Message::Request { id, method, params }) => {
+                ClientMessage::Request(ClientRequest { id, method, params: Params::parse(params) })
+            }
+            Ok(Message::Notification { method, params }) => {
+                let params = Params::parse(params).unwrap_or_default();
+                ClientMessage::Notification { method, params }
+            }
+            Ok(Message::Success { id, result }) => {
+                let outcome = Ok(RawJson::new(bytes.slice_ref(result)));
+                ClientMessage::Response { id: Some(id), outcome }
+            }
+            Ok(Message::Failure { id, error }) => {
+                ClientMessage::Response { id, outcome: Err(error) }
+            }
+            Err(MessageError::Shape { id: id @ Some(_) }) => {
+                let error = invalid_request("not a request, notification or response");
+                ClientMessage::Malformed { id, error }
+            }
+            Err(_) => {
+                let is_json = serde_json::from_slice::<serde::de::IgnoredAny>(text).is_ok();
+                let error = if is_json {
+                    invalid_request("not a JSON-RPC message")
+                } else {
+                    JsonRpcError::new(ErrorCode::PARSE_ERROR.0, "Parse error")
+                };
+                ClientMessage::Malformed { id: None, error }
+            }
+        }
+    }
+}
+
 /// Every member that the parameters of a request can have.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(crate) struct Params<'a> {
-    #[serde(borrow, rename = "_meta")]
-    meta: BTreeMap<String, &'a RawValue>,
+pub(crate) struct Params {
+    #[serde(rename = "_meta")]
+    meta: BTreeMap<String, Box<RawValue>>,
     pub(crate) name: Option<String>,
     pub(crate) uri: Option<String>,
     pub(crate) cursor: Option<String>,
-    #[serde(borrow)]
-    pub(crate) arguments: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) input_responses: Option<BTreeMap<String, &'a RawValue>>,
+    pub(crate) arguments: Option<Box<RawValue>>,
+    pub(crate) input_responses: Option<BTreeMap<String, Box<RawValue>>>,
     pub(crate) request_state: Option<String>,
-    #[serde(borrow)]
-    pub(crate) level: Option<&'a RawValue>,
+    pub(crate) level: Option<Box<RawValue>>,
     #[serde(rename = "ref")]
     pub(crate) reference: Option<Reference>,
     pub(crate) argument: Option<Argument>,
     pub(crate) context: Option<CompletionContext>,
-    #[serde(borrow)]
-    pub(crate) notifications: Option<&'a RawValue>,
+    pub(crate) notifications: Option<Box<RawValue>>,
     pub(crate) request_id: Option<RequestId>,
     pub(crate) protocol_version: Option<String>,
-    #[serde(borrow)]
-    pub(crate) capabilities: Option<&'a RawValue>,
-    #[serde(borrow)]
-    pub(crate) client_info: Option<&'a RawValue>,
+    pub(crate) capabilities: Option<Box<RawValue>>,
+    pub(crate) client_info: Option<Box<RawValue>>,
 }
 
 /// `ref` of a completion request.
@@ -77,8 +182,8 @@ pub(crate) struct CompletionContext {
     pub(crate) arguments: BTreeMap<String, String>,
 }
 
-impl<'a> Params<'a> {
-    pub(crate) fn parse(raw: Option<&'a [u8]>) -> Result<Self, JsonRpcError> {
+impl Params {
+    pub(crate) fn parse(raw: Option<&[u8]>) -> Result<Self, JsonRpcError> {
         let Some(raw) = raw else { return Ok(Self::default()) };
         // serde would accept an array for the struct, which the protocol does not.
         if !raw.trim_ascii_start().starts_with(b"{") {
@@ -88,30 +193,18 @@ impl<'a> Params<'a> {
             .map_err(|error| invalid_params(format!("Invalid params: {error}")))
     }
 
-    pub(crate) fn meta(&self, key: &str) -> Option<&'a RawValue> {
-        self.meta.get(key).copied()
-    }
-
     /// Revision in the `_meta` of a modern request.
     pub(crate) fn meta_version(&self) -> Result<Option<String>, JsonRpcError> {
-        self.meta_as(MetaKey::PROTOCOL_VERSION)
+        self.meta(MetaKey::PROTOCOL_VERSION)
     }
 
-    /// Name of the client behind another gateway that sent this request.
-    pub(crate) fn forwarded_client(&self) -> Result<Option<String>, JsonRpcError> {
-        self.meta_as(CLIENT_META_KEY)
-    }
-
-    pub(crate) fn progress_token(&self) -> Result<Option<ProgressToken>, JsonRpcError> {
-        self.meta_as(MetaKey::PROGRESS_TOKEN)
-    }
-
-    pub(crate) fn log_level(&self) -> Result<Option<LogLevel>, JsonRpcError> {
-        self.meta_as(MetaKey::LOG_LEVEL)
+    /// Revision of a request that has to be modern.
+    pub(crate) fn required_meta_version(&self) -> Result<String, JsonRpcError> {
+        self.meta_version()?.ok_or_else(|| missing_meta(MetaKey::PROTOCOL_VERSION))
     }
 
     /// Members of `_meta` that the gateway does not interpret, such as a trace context. They go to the server.
-    pub(crate) fn foreign_meta(&self) -> Vec<(&str, &'a RawValue)> {
+    fn foreign_meta(&self) -> Vec<(&str, &RawValue)> {
         const OWN: [&str; 6] = [
             CLIENT_META_KEY,
             MetaKey::PROTOCOL_VERSION,
@@ -121,17 +214,13 @@ impl<'a> Params<'a> {
             MetaKey::PROGRESS_TOKEN,
         ];
         let foreign = self.meta.iter().filter(|(key, _)| !OWN.contains(&key.as_str()));
-        foreign.map(|(key, value)| (key.as_str(), *value)).collect()
+        foreign.map(|(key, value)| (key.as_str(), &**value)).collect()
     }
 
     /// `inputResponses`, each byte for byte as the client wrote it.
     pub(crate) fn to_input_responses(&self) -> Option<InputResponses> {
         let responses = self.input_responses.as_ref()?.iter();
-        Some(
-            responses
-                .map(|(key, raw)| (key.clone(), InputResponse::Raw((*raw).to_owned())))
-                .collect(),
-        )
+        Some(responses.map(|(key, raw)| (key.clone(), InputResponse::Raw(raw.clone()))).collect())
     }
 
     pub(crate) fn required_name(&self) -> Result<&str, JsonRpcError> {
@@ -142,13 +231,18 @@ impl<'a> Params<'a> {
         self.uri.as_deref().ok_or_else(|| invalid_params("`uri` is missing"))
     }
 
-    fn meta_as<T: Deserialize<'a>>(&self, key: &str) -> Result<Option<T>, JsonRpcError> {
-        let Some(raw) = self.meta(key) else { return Ok(None) };
-        let parsed = serde_json::from_str(raw.get());
-        parsed
-            .map(Some)
-            .map_err(|error| invalid_params(format!("invalid `{key}` in `_meta`: {error}")))
+    /// A member of `_meta` that the gateway interprets.
+    pub(crate) fn meta<'a, T: Deserialize<'a>>(
+        &'a self,
+        key: &str,
+    ) -> Result<Option<T>, JsonRpcError> {
+        let parsed = self.meta.get(key).map(|raw| serde_json::from_str(raw.get())).transpose();
+        parsed.map_err(|error| invalid_params(format!("invalid `{key}` in `_meta`: {error}")))
     }
+}
+
+fn missing_meta(key: &str) -> JsonRpcError {
+    invalid_params(format!("`_meta` lacks `{key}`"))
 }
 
 /// The client behind a request: its revision, its capabilities and its `clientInfo`.
@@ -162,36 +256,35 @@ pub(crate) struct ClientInfo {
 impl ClientInfo {
     /// Client info of a legacy `initialize` request. A known revision is accepted; otherwise the latest legacy one is
     /// offered.
-    pub(crate) fn from_initialize(params: &Params<'_>) -> Result<Self, JsonRpcError> {
+    pub(crate) fn from_initialize(params: Params) -> Result<Self, JsonRpcError> {
         let Some(requested) = &params.protocol_version else {
             return Err(invalid_params("`protocolVersion` is missing"));
         };
         let known = Revision::parse(requested).filter(|revision| revision.era() == Era::Legacy);
         let revision = known.unwrap_or(Revision::LATEST_LEGACY);
-        Self::new(revision, params.capabilities, params.client_info)
+        Self::new(revision, params.capabilities.as_deref(), params.client_info)
     }
 
     /// Client info in the `_meta` of a modern request.
     ///
     /// Spec 2026-07-28, basic §Request Metadata: a request without version and capabilities is invalid.
-    pub(crate) fn from_meta(params: &Params<'_>) -> Result<Self, JsonRpcError> {
-        let missing = |key: &str| invalid_params(format!("`_meta` lacks `{key}`"));
-        let version = params.meta_version()?.ok_or_else(|| missing(MetaKey::PROTOCOL_VERSION))?;
+    pub(crate) fn from_meta(params: &Params) -> Result<Self, JsonRpcError> {
+        let version = params.required_meta_version()?;
         let known = Revision::parse(&version).filter(|revision| revision.era() == Era::Modern);
         let Some(revision) = known else { return Err(unsupported_version(&version)) };
-        let capabilities = params.meta(MetaKey::CLIENT_CAPABILITIES);
-        let capabilities = capabilities.ok_or_else(|| missing(MetaKey::CLIENT_CAPABILITIES))?;
+        let key = MetaKey::CLIENT_CAPABILITIES;
+        let capabilities = params.meta.get(key).ok_or_else(|| missing_meta(key))?;
         if !capabilities.get().starts_with('{') {
-            let key = MetaKey::CLIENT_CAPABILITIES;
             return Err(invalid_params(format!("invalid `{key}` in `_meta`: not an object")));
         }
-        Self::new(revision, Some(capabilities), params.meta(MetaKey::CLIENT_INFO))
+        let implementation = params.meta.get(MetaKey::CLIENT_INFO).cloned();
+        Self::new(revision, Some(capabilities), implementation)
     }
 
     fn new(
         revision: Revision,
         capabilities: Option<&RawValue>,
-        implementation: Option<&RawValue>,
+        implementation: Option<Box<RawValue>>,
     ) -> Result<Self, JsonRpcError> {
         let parsed = capabilities.map_or(Ok(ClientCapabilities::default()), |raw| {
             serde_json::from_str::<ClientCapabilities>(raw.get())
@@ -199,12 +292,7 @@ impl ClientInfo {
         let mut capabilities =
             parsed.map_err(|error| invalid_params(format!("invalid `capabilities`: {error}")))?;
         capabilities.extensions.remove(TASKS_EXTENSION);
-        let implementation = implementation.map(ToOwned::to_owned);
         Ok(Self { revision, capabilities, implementation })
-    }
-
-    pub(crate) fn era(&self) -> Era {
-        self.revision.era()
     }
 
     /// Whether the client has declared the capability that this server request needs.
@@ -231,7 +319,7 @@ impl ClientInfo {
     /// The `_meta` with which the client's request is forwarded. `client_name` is set only towards another gateway.
     pub(crate) fn forwarded_for(
         &self,
-        params: &Params<'_>,
+        params: &Params,
         client_name: Option<&str>,
     ) -> Result<ForwardedFor, JsonRpcError> {
         let to_error = |error: serde_json::Error| internal_error(&error.to_string());
@@ -264,7 +352,44 @@ pub(crate) fn unsupported_version(requested: &str) -> JsonRpcError {
 
 #[cfg(test)]
 mod tests {
+    use toolrack_mcp::{LogLevel, ProgressToken};
+
     use super::*;
+
+    #[test]
+    fn post_body_is_classified() {
+        let check = |message: &'static str, expected| {
+            let incoming = Incoming::parse(&Bytes::from_static(message.as_bytes()));
+            assert_eq!(incoming.contents(Some(Revision::R2025_03_26)), expected, "{message}");
+            let without_batches = if incoming.is_batch { Contents::Malformed } else { expected };
+            let contents = incoming.contents(Some(Revision::R2025_11_25));
+            assert_eq!(contents, without_batches, "{message}");
+        };
+        check(r#"{"id":1,"method":"m"}"#, Contents::Requests);
+        check(r#"{"method":"m"}"#, Contents::NoRequests);
+        check(r#"{"id":1,"result":{}}"#, Contents::NoRequests);
+        check(r#"[{"method":"m"},{"id":1,"method":"m"}]"#, Contents::Requests);
+        check(r#"[{"method":"m"}]"#, Contents::NoRequests);
+        check("[]", Contents::Malformed);
+        check("[7]", Contents::Malformed);
+        check(r#"[7,{"method":"m"}]"#, Contents::Malformed);
+        check(r#"[7,{"id":1,"method":"m"}]"#, Contents::Requests);
+        check("{oops", Contents::Malformed);
+    }
+
+    #[test]
+    fn malformed_message_has_an_error_code() {
+        let check = |message: &'static str, expected: (Option<u64>, i64)| {
+            let incoming = Incoming::parse(&Bytes::from_static(message.as_bytes()));
+            let [ClientMessage::Malformed { id, error }] = &*incoming.messages else {
+                panic!("{incoming:?}")
+            };
+            assert_eq!((id.clone(), error.code), (expected.0.map(RequestId::from), expected.1));
+        };
+        check("{oops", (None, -32700));
+        check("[7]", (None, -32600));
+        check(r#"{"id":7}"#, (Some(7), -32600));
+    }
 
     #[test]
     fn members_are_parsed_and_foreign_meta_is_kept() {
@@ -272,9 +397,11 @@ mod tests {
             "name":"n","arguments":{ "a" : 1.0 },"inputResponses":{"k":{"action": "accept"}},"other":[]}"#;
         let params = Params::parse(Some(raw)).unwrap();
         assert_eq!(params.required_name(), Ok("n"));
-        assert_eq!(params.arguments.unwrap().get(), r#"{ "a" : 1.0 }"#);
-        assert_eq!(params.progress_token(), Ok(Some(ProgressToken::from("t"))));
-        assert_eq!(params.log_level().unwrap_err().code, -32602);
+        assert_eq!(params.arguments.as_ref().unwrap().get(), r#"{ "a" : 1.0 }"#);
+        let token = params.meta(MetaKey::PROGRESS_TOKEN);
+        assert_eq!(token, Ok(Some(ProgressToken::from("t"))));
+        let level = params.meta::<LogLevel>(MetaKey::LOG_LEVEL);
+        assert_eq!(level.unwrap_err().code, -32602);
         let foreign = params.foreign_meta();
         let (key, value) = foreign[0];
         assert_eq!((foreign.len(), key, value.get()), (1, "traceparent", "\"00-1\""));
@@ -294,7 +421,7 @@ mod tests {
     fn check_revision(version: &str, expected: &str) {
         let text = format!(r#"{{"protocolVersion":"{version}","capabilities":{{}}}}"#);
         let params = Params::parse(Some(text.as_bytes())).unwrap();
-        assert_eq!(ClientInfo::from_initialize(&params).unwrap().revision.as_str(), expected);
+        assert_eq!(ClientInfo::from_initialize(params).unwrap().revision.as_str(), expected);
     }
 
     #[test]
@@ -332,7 +459,7 @@ mod tests {
         let text =
             r#"{"protocolVersion":"2025-11-25","capabilities":{"elicitation":{},"roots":{}}}"#;
         let params = Params::parse(Some(text.as_bytes())).unwrap();
-        let client = ClientInfo::from_initialize(&params).unwrap();
+        let client = ClientInfo::from_initialize(params).unwrap();
         let url_mode = RawJson::new(r#"{"mode":"url"}"#);
         assert!(client.supports("elicitation/create", None) && client.supports("roots/list", None));
         assert!(!client.supports("elicitation/create", Some(&url_mode)));

@@ -18,10 +18,14 @@ const MODERN_ONLY: [&str; 3] = [RESULT_TYPE, "ttlMs", "cacheScope"];
 pub(crate) fn adapt_result(raw: RawJson, era: Era, method: Method) -> RawJson {
     // A substring search is enough to leave most results untouched; only a hit costs a parse.
     let may_have_type = memchr::memmem::find(raw.as_bytes(), br#""resultType""#).is_some();
+    let has_type = || {
+        let members = object_members(raw.as_bytes()).unwrap_or_default();
+        members.iter().any(|(key, _)| key == RESULT_TYPE)
+    };
     match era {
         Era::Legacy if !may_have_type => raw,
-        Era::Legacy => without_members(&raw, &MODERN_ONLY).unwrap_or(raw),
-        Era::Modern if may_have_type && has_result_type(&raw) => raw,
+        Era::Legacy => without_modern_members(&raw).unwrap_or(raw),
+        Era::Modern if may_have_type && has_type() => raw,
         Era::Modern => add_modern_members(&raw, method).unwrap_or(raw),
     }
 }
@@ -36,14 +40,10 @@ fn add_modern_members(raw: &RawJson, method: Method) -> Option<RawJson> {
     Some(RawJson::new([head.as_bytes(), comma, rest].concat()))
 }
 
-fn has_result_type(raw: &RawJson) -> bool {
-    object_members(raw).is_some_and(|members| members.iter().any(|(key, _)| key == RESULT_TYPE))
-}
-
-fn without_members(raw: &RawJson, names: &[&str]) -> Option<RawJson> {
-    let members = object_members(raw)?;
+fn without_modern_members(raw: &RawJson) -> Option<RawJson> {
+    let members = object_members(raw.as_bytes())?;
     let mut out = vec![b'{'];
-    for (key, value) in members.iter().filter(|(key, _)| !names.contains(&key.as_str())) {
+    for (key, value) in members.iter().filter(|(key, _)| !MODERN_ONLY.contains(&key.as_str())) {
         if out.len() > 1 {
             out.push(b',');
         }
@@ -56,8 +56,8 @@ fn without_members(raw: &RawJson, names: &[&str]) -> Option<RawJson> {
 }
 
 /// The members of a JSON object, in document order.
-pub(crate) fn object_members(raw: &RawJson) -> Option<Vec<(String, &RawValue)>> {
-    raw.decode::<Members<'_>>().ok().map(|members| members.0)
+pub(crate) fn object_members(json: &[u8]) -> Option<Vec<(String, &RawValue)>> {
+    serde_json::from_slice::<Members<'_>>(json).ok().map(|members| members.0)
 }
 
 struct Members<'a>(Vec<(String, &'a RawValue)>);

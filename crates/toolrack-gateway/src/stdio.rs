@@ -11,19 +11,19 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{UnixStream, unix::pipe};
 use tokio::time::{sleep, timeout};
-use toolrack_mcp::ErrorCode;
-use toolrack_transport::JsonRpcError;
 
 use crate::client_session::{ClientSession, ResponseStream};
-use crate::encode::error_without_id;
+use crate::encode::{error_message, invalid_request};
 use crate::gateway::Gateway;
-use crate::message_queue::{MessageQueue, Replay};
+use crate::message_queue::{MessageQueue, Replay, StreamContent};
+use crate::params::Incoming;
 
 /// While the client leaves this much unread, nothing is read from it.
 const MAX_UNREAD_BYTES: usize = 64 << 20;
@@ -46,7 +46,8 @@ impl Gateway {
         reader: impl AsyncRead + Unpin,
         writer: impl AsyncWrite + Unpin,
     ) -> io::Result<()> {
-        let queue = Arc::new(MessageQueue::new(Replay::No, self.shared.manager.redactor()));
+        let redactor = self.shared.manager.redactor();
+        let queue = MessageQueue::new(Replay::No, StreamContent::All, redactor);
         let session = ClientSession::new(Arc::clone(&self.shared), Arc::clone(&queue));
         let session = CloseOnDrop(session);
         let writing = write(&queue, writer, self.shared.options.write_timeout);
@@ -90,12 +91,12 @@ impl CloseOnDrop {
     async fn drain(&self) {
         let drained = async {
             // A subscription ends only when its client cancels it, which it no longer can.
-            while self.0.n_awaiting_response() > 0 {
+            while self.0.in_flight.n_awaiting_response() > 0 {
                 sleep(DRAIN_POLL_INTERVAL).await;
             }
         };
         if timeout(DRAIN_TIMEOUT, drained).await.is_err() {
-            let n_open = self.0.n_awaiting_response();
+            let n_open = self.0.in_flight.n_awaiting_response();
             tracing::debug!(n_open, "requests cancelled at the end of input");
         }
     }
@@ -112,19 +113,18 @@ async fn read(
     mut reader: impl AsyncRead + Unpin,
     limit: usize,
 ) -> io::Result<()> {
-    let responses = ResponseStream::persistent(session.queue());
+    let responses = ResponseStream::persistent(&session.queue);
     let mut decoder = LineDecoder { buffer: BytesMut::new(), limit, is_skipping: false };
     loop {
-        session.queue().wait_for_space(MAX_UNREAD_BYTES).await;
+        session.queue.wait_for_space(MAX_UNREAD_BYTES).await;
         decoder.buffer.reserve(READ_BYTES);
         let n_bytes = reader.read_buf(&mut decoder.buffer).await?;
         while let Some(line) = decoder.next() {
             match line {
-                Line::Message(line) => session.receive(&line, &responses),
+                Line::Message(line) => session.receive(Incoming::parse(&line), &responses),
                 Line::TooLong => {
                     let message = format!("message exceeds {limit} bytes");
-                    let error = JsonRpcError::new(ErrorCode::INVALID_REQUEST.0, message);
-                    responses.push(error_without_id(&error));
+                    responses.push(error_message(None, &invalid_request(&message)));
                 }
             }
         }
@@ -144,7 +144,7 @@ async fn write(
         let mut batch = BytesMut::from(message);
         // A system call costs more than the bytes that it writes, so queued messages go along.
         while batch.len() < WRITE_BYTES
-            && let Some((_, message)) = queue.try_next(&reader)
+            && let Poll::Ready(Some((_, message))) = queue.try_next(&reader)
         {
             batch.extend_from_slice(&message);
         }

@@ -8,25 +8,23 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use toolrack_transport::JsonRpcError;
+use toolrack_mcp::Method;
+use toolrack_transport::{BoxFuture, JsonRpcError};
 use uuid::Uuid;
 
-use crate::active_request::{ActiveRequest, ServerRequest};
 use crate::encode::{Outcome, internal_error, invalid_params};
-
-/// A call to a server. It makes progress while it is polled, and is cancelled when it is dropped.
-pub(crate) type CallFuture = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+use crate::server_requests::{ActiveRequest, ServerRequest};
 
 /// A request that waits for its client.
 pub(crate) struct SuspendedRequest {
-    pub(crate) call: CallFuture,
+    /// The call to the server. It makes progress while it is polled, and is cancelled when it is dropped.
+    pub(crate) call: BoxFuture<'static, Outcome>,
     pub(crate) active: Arc<ActiveRequest>,
     pub(crate) incoming: mpsc::Receiver<ServerRequest>,
     /// Server requests that the client has not answered, by the keys that it was given.
@@ -34,7 +32,7 @@ pub(crate) struct SuspendedRequest {
     /// Number of keys given so far. A key is never reused, so that a late response cannot answer a later request.
     pub(crate) n_keys: usize,
     /// Method and name or URI, which the repeated request must share.
-    pub(crate) subject: (String, String),
+    pub(crate) subject: (Method, String),
 }
 
 /// All suspended requests of a gateway.
@@ -80,7 +78,7 @@ impl SuspendedRequests {
     pub(crate) fn take(
         &self,
         state: &str,
-        subject: &(String, String),
+        subject: &(Method, String),
     ) -> Result<SuspendedRequest, JsonRpcError> {
         self.drop_expired();
         let id = state.strip_prefix(self.prefix.as_str()).and_then(|id| id.parse().ok());
@@ -103,9 +101,7 @@ impl SuspendedRequests {
         let now = Instant::now();
         let mut requests = self.requests.lock();
         let Some(map) = requests.as_mut() else { return };
-        let expired: Vec<Uuid> =
-            map.iter().filter(|(_, (deadline, _))| *deadline <= now).map(|(id, _)| *id).collect();
-        let dropped: Vec<_> = expired.iter().filter_map(|id| map.remove(id)).collect();
+        let dropped: Vec<_> = map.extract_if(|_, (deadline, _)| *deadline <= now).collect();
         drop(requests);
         // Dropping a call sends `notifications/cancelled` and takes locks of the router: not under this lock.
         drop(dropped);

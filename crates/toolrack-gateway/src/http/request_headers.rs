@@ -1,23 +1,19 @@
 //! Checks of HTTP request headers: `Host` and `Origin`, and the MCP headers that must match the body.
 //!
-//! DNS rebinding: a web page can send requests to this machine under a host name of its own, and such a request carries
-//! that name. So [`Access`] checks `Host` and `Origin` before anything else.
-//!
 //! Spec 2026-07-28, transports: the body is authoritative, and a header that is missing or differs makes the request
 //! invalid.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 use std::num::NonZeroU64;
-use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use http::header::{HOST, ORIGIN};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, Uri};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderName};
 use toolrack_mcp::{Arguments, ErrorCode, Method, ParamHeaders};
 use toolrack_transport::JsonRpcError;
 
@@ -35,63 +31,54 @@ const PARAM_PREFIX: &str = "mcp-param-";
 /// timeout of the server.
 pub const TIMEOUT_HEADER: &str = "toolrack-timeout-ms";
 
-/// Checks a request before its body is read. `Err` is the reason to reject it.
-pub type AccessCheck = dyn Fn(&Parts) -> Result<(), String> + Send + Sync;
-
-/// Which requests an endpoint accepts.
-#[derive(Clone, Default)]
-pub enum Access {
-    /// Requests whose `Host`, and `Origin` if present, are this machine.
-    #[default]
-    Loopback,
-    /// Requests that a custom check accepts.
-    Custom(Arc<AccessCheck>),
+/// Why [`check_host_and_origin`] refuses a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForbiddenHeader {
+    /// `Host` does not name this machine.
+    Host,
+    /// The request comes from a web page of another site.
+    Origin,
 }
 
-impl Access {
-    pub(crate) fn check(&self, parts: &Parts) -> Result<(), String> {
-        match self {
-            Access::Loopback => check_loopback(&parts.headers, &parts.uri),
-            Access::Custom(check) => check(parts),
-        }
+/// DNS rebinding protection: a web page can send requests to this machine under a host name of its own, and such a
+/// request carries that name. Accepts only names of this machine that do not depend on DNS, in `Host` and, if present,
+/// in `Origin`.
+///
+/// With `own_port`, both must have exactly this port and the spelling that a program hands out: `127.1`, `LOCALHOST` or
+/// a padded port are refused, and so is an `https` origin. Without it, any port will do.
+pub fn check_host_and_origin(head: &Parts, own_port: Option<u16>) -> Result<(), ForbiddenHeader> {
+    let is_own = |authority: &str| is_own_authority(authority, own_port);
+    let (headers, authority) = (&head.headers, head.uri.authority().map(Authority::as_str));
+    // HTTP/2 has the host in `:authority`. A request line in absolute form has an authority besides `Host`, which takes
+    // precedence, so both are checked.
+    let host = if headers.contains_key(HOST) { single_value(headers, &HOST) } else { authority };
+    if !host.is_some_and(is_own) || !authority.is_none_or(is_own) {
+        return Err(ForbiddenHeader::Host);
+    }
+    if !headers.contains_key(ORIGIN) {
+        return Ok(());
+    }
+    // Fails for `null` too, which sandboxed frames and local files send.
+    match single_value(headers, &ORIGIN).and_then(|origin| origin.split_once("://")) {
+        Some(("http", authority)) if is_own(authority) => Ok(()),
+        Some(("https", authority)) if own_port.is_none() && is_own(authority) => Ok(()),
+        _ => Err(ForbiddenHeader::Origin),
     }
 }
 
-impl fmt::Debug for Access {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Access::Loopback => "Loopback",
-            Access::Custom(_) => "Custom(…)",
-        })
-    }
-}
-
-fn check_loopback(headers: &HeaderMap, uri: &Uri) -> Result<(), String> {
-    let host = match headers.get(HOST) {
-        Some(host) => host.to_str().ok().map(str::to_owned),
-        // HTTP/2 has the host in `:authority`.
-        None => uri.authority().map(ToString::to_string),
-    };
-    if !host.as_deref().is_some_and(is_loopback) {
-        return Err("Invalid Host header".to_owned());
-    }
-    let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
-    let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
-    match origin {
-        Some(("http" | "https", authority)) if is_loopback(authority) => Ok(()),
-        _ => Err("Invalid Origin header".to_owned()),
-    }
-}
-
-/// Whether an authority is this machine, at any port.
-fn is_loopback(authority: &str) -> bool {
-    let (host, port) = match authority.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+fn is_own_authority(authority: &str, own_port: Option<u16>) -> bool {
+    let names = ["localhost", "127.0.0.1", "[::1]"];
+    let (name, port) = match authority.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
         _ => (authority, None),
     };
-    let is_valid_port = port.is_none_or(|port| port.parse::<u16>().is_ok());
-    let names = ["localhost", "127.0.0.1", "[::1]"];
-    is_valid_port && names.iter().any(|name| host.eq_ignore_ascii_case(name))
+    match own_port {
+        Some(own_port) => names.contains(&name) && port == Some(own_port.to_string().as_str()),
+        None => {
+            let is_valid_port = port.is_none_or(|port| port.parse::<u16>().is_ok());
+            is_valid_port && names.iter().any(|own_name| name.eq_ignore_ascii_case(own_name))
+        }
+    }
 }
 
 /// The value of a header. `None` if it is missing, repeated or not text.
@@ -119,10 +106,9 @@ pub(crate) fn request_timeout(headers: &HeaderMap) -> Result<Option<Duration>, J
 pub(crate) fn check_mcp_headers(
     headers: &HeaderMap,
     method: &str,
-    params: &Params<'_>,
-    version: &str,
+    params: &Params,
 ) -> Result<(), JsonRpcError> {
-    require(headers, &PROTOCOL_VERSION, version)?;
+    require(headers, &PROTOCOL_VERSION, &params.required_meta_version()?)?;
     require(headers, &METHOD, method)?;
     let name = match Method::parse(method) {
         Some(Method::CallTool | Method::GetPrompt) => params.name.as_deref(),
@@ -136,10 +122,10 @@ pub(crate) fn check_mcp_headers(
 pub(crate) fn check_param_headers(
     headers: &HeaderMap,
     param_headers: &ParamHeaders,
-    params: &Params<'_>,
+    params: &Params,
 ) -> Result<(), JsonRpcError> {
     let mut expected = BTreeMap::new();
-    if let Some(arguments) = params.arguments {
+    if let Some(arguments) = &params.arguments {
         param_headers.for_each(Arguments::Raw(arguments), &mut |name, value| {
             expected.insert(param_header_name(name), value.to_owned());
         });
@@ -199,7 +185,9 @@ mod tests {
         };
         insert(HOST, host);
         insert(ORIGIN, origin);
-        let checked = check_loopback(&headers, &Uri::from_static("/mcp"));
+        let (mut head, ()) = http::Request::new(()).into_parts();
+        head.headers = headers;
+        let checked = check_host_and_origin(&head, None);
         assert_eq!(checked.map_err(drop), expected, "{host:?} {origin:?}");
     }
 
@@ -233,8 +221,10 @@ mod tests {
 
     #[track_caller]
     fn check(pairs: &[(&'static str, &str)], body: &str, expected: Result<(), i64>) {
+        let meta = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}"#;
+        let body = format!("{{{meta}{body}}}");
         let params = Params::parse(Some(body.as_bytes())).unwrap();
-        let checked = check_mcp_headers(&headers(pairs), "tools/call", &params, "2026-07-28");
+        let checked = check_mcp_headers(&headers(pairs), "tools/call", &params);
         assert_eq!(checked.map_err(|error| error.code), expected, "{pairs:?} {body}");
     }
 
@@ -258,7 +248,7 @@ mod tests {
     fn headers_must_match_the_body() {
         let version = ("mcp-protocol-version", "2026-07-28");
         let method = ("mcp-method", "tools/call");
-        let body = r#"{"name":"add"}"#;
+        let body = r#","name":"add""#;
         check(&[version, method, ("mcp-name", "add")], body, Ok(()));
         check(&[version, method, ("mcp-name", "=?base64?YWRk?=")], body, Ok(()));
         check(&[version, method, ("mcp-name", "Add")], body, Err(-32020));
@@ -267,7 +257,7 @@ mod tests {
         check(&[version, ("mcp-method", "tools/list"), ("mcp-name", "add")], body, Err(-32020));
         check(&[method, ("mcp-name", "add")], body, Err(-32020));
         check(&[version, method, ("mcp-name", "=?base64?/w==?=")], body, Err(-32020));
-        check(&[version, method], "{}", Ok(()));
+        check(&[version, method], "", Ok(()));
     }
 
     #[test]

@@ -15,12 +15,10 @@ use http_body::Frame;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Empty, Full, StreamBody};
 use tokio::time::timeout;
-use tokio_util::sync::DropGuard;
 use toolrack_mcp::ErrorCode;
 use toolrack_transport::{JsonRpcError, RequestId};
 
-use super::stateful::ReaderGuard;
-use crate::encode::{error_without_id, response};
+use crate::encode::error_message;
 use crate::message_queue::{MessageQueue, Reader, StreamContent};
 
 /// Body of a response.
@@ -114,26 +112,25 @@ pub(crate) fn error_status(error: &JsonRpcError) -> StatusCode {
     }
 }
 
-pub(crate) fn error_response(status: StatusCode, error: &JsonRpcError) -> HttpResponse {
-    json(status, error_without_id(error))
-}
-
-pub(crate) fn error_response_to(
+pub(crate) fn error_response(
     status: StatusCode,
-    id: &RequestId,
-    error: JsonRpcError,
+    id: Option<&RequestId>,
+    error: &JsonRpcError,
 ) -> HttpResponse {
-    json(status, response(id, &Err(error)))
+    json(status, error_message(id, error))
 }
 
 pub(crate) fn json(status: StatusCode, message: Bytes) -> HttpResponse {
-    let mut response = with_status(status, Full::new(message).boxed_unsync());
+    let mut response = Response::new(Full::new(message).boxed_unsync());
+    *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     response
 }
 
 pub(crate) fn empty(status: StatusCode) -> HttpResponse {
-    with_status(status, Empty::new().boxed_unsync())
+    let mut response = Response::new(Empty::new().boxed_unsync());
+    *response.status_mut() = status;
+    response
 }
 
 pub(crate) fn method_not_allowed(allowed: &'static str) -> HttpResponse {
@@ -147,18 +144,12 @@ pub(crate) fn event_stream(events: EventStream) -> HttpResponse {
         let chunk = events.next_chunk().await?;
         Some((Ok(Frame::data(chunk)), events))
     });
-    let mut response = with_status(StatusCode::OK, StreamBody::new(frames).boxed_unsync());
+    let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, EVENT_STREAM);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // nginx and others buffer event streams unless told otherwise.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-    response
-}
-
-fn with_status(status: StatusCode, body: GatewayBody) -> HttpResponse {
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
     response
 }
 
@@ -170,13 +161,17 @@ pub(crate) struct EventStream {
     pub(crate) name: Option<String>,
     /// Written before the next event.
     pub(crate) prefix: Option<Bytes>,
-    /// Cancels the request when the client disconnects, in the modern era.
-    pub(crate) _cancel: Option<DropGuard>,
-    /// Keeps the session from expiring while the client reads.
-    pub(crate) _reader_guard: Option<ReaderGuard>,
+    /// Dropped when the client disconnects: cancels a modern request, or lets a legacy session expire.
+    pub(crate) _on_disconnect: Box<dyn Send>,
 }
 
 impl EventStream {
+    /// Stream without event ids, from the first unread message on.
+    pub(crate) fn new(queue: Arc<MessageQueue>, on_disconnect: Box<dyn Send>) -> Self {
+        let reader = queue.attach_reader(None);
+        Self { queue, reader, name: None, prefix: None, _on_disconnect: on_disconnect }
+    }
+
     async fn next_chunk(&mut self) -> Option<Bytes> {
         if let Some(prefix) = self.prefix.take() {
             return Some(prefix);
@@ -259,18 +254,15 @@ mod tests {
     use crate::message_queue::Replay;
 
     /// The body that a JSON-only client gets for these responses.
-    async fn json_body(responses: &[&'static str], shape: BodyShape) -> String {
-        let queue = MessageQueue::new(Replay::No, &Redactor::default());
-        let queue = Arc::new(queue.with_content(Accepts::Json.stream_content()));
-        let reader = queue.attach_reader(None);
+    async fn body(responses: &[&'static str], shape: BodyShape) -> String {
+        let content = Accepts::Json.stream_content();
+        let queue = MessageQueue::new(Replay::No, content, &Redactor::default());
+        let events = EventStream::new(Arc::clone(&queue), Box::new(()));
         for response in responses {
             queue.push_lossy(Bytes::from_static(b"a notification\n"));
             queue.push(Bytes::from_static(response.as_bytes()));
         }
         queue.finish();
-        let (name, prefix) = (None, None);
-        let events =
-            EventStream { queue, reader, name, prefix, _cancel: None, _reader_guard: None };
         let response = respond(events, (Accepts::Json, shape), None, || StatusCode::OK).await;
         let body = response.into_body().collect().await.unwrap().to_bytes();
         String::from_utf8_lossy(&body).into_owned()
@@ -278,10 +270,10 @@ mod tests {
 
     #[tokio::test]
     async fn json_only_client_gets_every_response_and_nothing_else() {
-        assert_eq!(json_body(&[], BodyShape::Single).await, "");
-        assert_eq!(json_body(&["1\n"], BodyShape::Single).await, "1\n");
-        assert_eq!(json_body(&["1\n"], BodyShape::Batch).await, "[1]\n");
-        assert_eq!(json_body(&["1\n", "2\n"], BodyShape::Batch).await, "[1,2]\n");
+        assert_eq!(body(&[], BodyShape::Single).await, "");
+        assert_eq!(body(&["1\n"], BodyShape::Single).await, "1\n");
+        assert_eq!(body(&["1\n"], BodyShape::Batch).await, "[1]\n");
+        assert_eq!(body(&["1\n", "2\n"], BodyShape::Batch).await, "[1,2]\n");
     }
 
     #[test]

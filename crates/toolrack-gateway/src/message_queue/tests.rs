@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn new_queue(replay: Replay) -> MessageQueue {
-    let queue = MessageQueue::new(replay, &Redactor::default());
+fn new_queue(replay: Replay) -> Arc<MessageQueue> {
+    let queue = MessageQueue::new(replay, StreamContent::All, &Redactor::default());
     queue.add_loss_notice(Box::new(|n_lost| vec![Bytes::from(format!("lost {n_lost}"))]));
     queue
 }
@@ -75,7 +75,7 @@ async fn replay_buffer_is_bounded() {
 async fn secrets_are_redacted() {
     let redactor = Redactor::default();
     redactor.add_secret("key", "s3cr3t");
-    let queue = MessageQueue::new(Replay::No, &redactor);
+    let queue = MessageQueue::new(Replay::No, StreamContent::All, &redactor);
     queue.add_loss_notice(Box::new(|_n_lost| vec![Bytes::from_static(b"\"s3cr3t\"")]));
     let reader = queue.attach_reader(None);
     queue.push(Bytes::from_static(b"\"s3cr3t\""));

@@ -1,20 +1,25 @@
-//! Filters, counting of subscribers, and log messages.
+//! Filters, and counting of subscribers.
 
 use toolrack_transport::Redactor;
 
 use super::*;
-use crate::message_queue::Replay;
+use crate::message_queue::{Replay, StreamContent};
+
+fn new_queue() -> Arc<MessageQueue> {
+    MessageQueue::new(Replay::No, StreamContent::All, &Redactor::default())
+}
 
 async fn received(granted: SubscriptionFilter) -> Vec<String> {
-    let queue = Arc::new(MessageQueue::new(Replay::No, &Redactor::default()));
-    let subscriber =
-        Arc::new(Subscriber::for_listen(Arc::clone(&queue), RequestId::from(7), granted));
-    let subscribers = Subscribers::default();
+    let queue = new_queue();
+    let subscriber = Subscriber::new(Arc::clone(&queue), Some(RequestId::from(7)), granted);
+    let subscribers = WeakList::default();
     subscribers.add(&subscriber);
-    subscribers.list_changed(ListKind::Tools);
-    subscribers.list_changed(ListKind::Prompts);
-    subscribers.resource_updated("a:/b/c");
-    subscribers.resource_updated("x:");
+    for subscriber in subscribers.to_vec() {
+        subscriber.list_changed(ListKind::Tools);
+        subscriber.list_changed(ListKind::Prompts);
+        subscriber.resource_updated("a:/b/c");
+        subscriber.resource_updated("x:");
+    }
     queue.finish();
     let reader = queue.attach_reader(None);
     let mut messages = Vec::new();
@@ -26,8 +31,7 @@ async fn received(granted: SubscriptionFilter) -> Vec<String> {
 
 #[test]
 fn only_counted_subscriptions_are_uncounted() {
-    let new =
-        || Subscriber::for_session(Arc::new(MessageQueue::new(Replay::No, &Redactor::default())));
+    let new = || Subscriber::for_session(new_queue());
     let subscriber = new();
     drop(subscriber.begin_subscribe("u:"));
     assert!(!subscriber.unsubscribe("u:"), "withdrawn before it was counted");
@@ -50,6 +54,35 @@ fn only_counted_subscriptions_are_uncounted() {
     let pending = subscriber.begin_subscribe("u:").unwrap();
     assert!(!subscriber.unsubscribe("u:"), "unsubscribed while pending");
     assert!(!pending.confirm());
+    let newer = subscriber.begin_subscribe("u:").unwrap();
+    assert!(!pending.confirm(), "the newer one is not confirmed for the older one");
+    drop(pending);
+    assert!(newer.confirm(), "the newer one is not withdrawn with the older one");
+}
+
+#[test]
+fn update_of_a_sub_resource_reaches_its_subscribers() {
+    let check = |subscribed: &str, uri: &str, expected: bool| {
+        assert_eq!(is_same_or_below(uri, subscribed), expected, "{subscribed} {uri}");
+    };
+    check("a:/b", "a:/b", true);
+    check("a:/b", "a:/b/c", true);
+    check("a:/b", "a:/b?q", true);
+    check("a:/b/", "a:/b/c", true);
+    check("a:/b", "a:/bc", false);
+    check("a:/b/c", "a:/b", false);
+}
+
+#[test]
+fn renewal_starts_over_after_another_restart() {
+    let (subscriptions, server) = (ResourceSubscriptions::default(), Arc::from("s"));
+    assert!(subscriptions.begin_renew(&server));
+    assert!(!subscriptions.begin_renew(&server), "one task at a time");
+    assert!(!subscriptions.end_renew(&server), "the server was restarted meanwhile");
+    assert!(!subscriptions.starts_over("s"));
+    assert!(!subscriptions.begin_renew(&server), "the task goes on");
+    assert!(subscriptions.starts_over("s") && subscriptions.end_renew(&server));
+    assert!(subscriptions.begin_renew(&server), "the task has ended");
 }
 
 #[tokio::test]
@@ -80,30 +113,4 @@ fn last_subscriber_releases_the_resource() {
     assert_eq!(subscriptions.release("u:"), Some(key.clone()));
     assert_eq!(subscriptions.release("u:"), None);
     assert_eq!(subscriptions.count(&key), 0);
-}
-
-#[test]
-fn log_messages_are_filtered_by_session_or_request() {
-    let level = Arc::new(Mutex::new(None));
-    let session = LogFilter::Session(Arc::clone(&level));
-    let admits = |filter: &LogFilter, level| filter.admits(level, LogLevel::Info);
-    assert!(session.admits(LogLevel::Debug, LogLevel::Debug));
-    assert!(!admits(&session, LogLevel::Debug) && admits(&session, LogLevel::Info));
-    *level.lock() = Some(LogLevel::Error);
-    assert!(!admits(&session, LogLevel::Info) && admits(&session, LogLevel::Alert));
-    assert!(!admits(&LogFilter::Request(None), LogLevel::Emergency));
-    assert!(admits(&LogFilter::Request(Some(LogLevel::Info)), LogLevel::Info));
-}
-
-#[test]
-fn log_message_names_its_server() {
-    let message: LogMessage =
-        serde_json::from_str(r#"{"level":"info","logger":"db","data":{ "a":1 }}"#).unwrap();
-    let check = |naming, expected: &str| {
-        let text = log_notification("git", &message, naming);
-        let text = String::from_utf8_lossy(&text).into_owned();
-        assert!(text.contains(expected), "{text}");
-    };
-    check(Naming::Raw, r#""logger":"db","data":{ "a":1 }"#);
-    check(Naming::Public, r#""logger":"git/db""#);
 }
