@@ -149,6 +149,13 @@ impl Default for AuthSettings {
     }
 }
 
+impl Grant {
+    /// Whether a new token may need the user.
+    pub(crate) fn needs_user(&self) -> bool {
+        matches!(self, Self::AuthorizationCode)
+    }
+}
+
 impl AuthSettings {
     /// Rejects settings that cannot work, before the first login.
     pub(crate) fn validate(&self) -> Result<(), AuthError> {
@@ -158,19 +165,14 @@ impl AuthSettings {
             return Err(refused("a client metadata URL must be https and have a path"));
         }
         let secret = self.pre_registered.as_ref().and_then(|client| client.client_secret.as_ref());
-        match &self.grant {
-            Grant::ClientCredentials { .. } | Grant::EnterpriseManaged(_)
-                if self.pre_registered.is_none() =>
-            {
-                Err(refused("this grant needs a pre-registered client"))
-            }
-            Grant::ClientCredentials { auth: ClientAuth::Basic } if secret.is_none() => {
-                Err(refused("client credentials need a client secret or a private key"))
-            }
-            Grant::AuthorizationCode
-            | Grant::ClientCredentials { .. }
-            | Grant::EnterpriseManaged(_) => Ok(()),
+        if !self.grant.needs_user() && self.pre_registered.is_none() {
+            return Err(refused("this grant needs a pre-registered client"));
         }
+        let is_basic = matches!(self.grant, Grant::ClientCredentials { auth: ClientAuth::Basic });
+        if is_basic && secret.is_none() {
+            return Err(refused("client credentials need a client secret or a private key"));
+        }
+        Ok(())
     }
 }
 

@@ -15,11 +15,12 @@ use toolrack_transport::AuthError;
 use url::{Url, form_urlencoded};
 
 use crate::address_policy::display_url;
+use crate::authorization_code::random_token;
 use crate::client_registration::{AuthMethod, Client};
 use crate::error::{refused, unreachable, untrusted};
-use crate::http_client::{Form, HttpClient, HttpResponse};
-use crate::pkce::random_token;
+use crate::http_client::{ErrorBody, Form, HttpClient, HttpResponse};
 use crate::secret::{Secret, redact_secrets};
+use crate::www_authenticate::split_scopes;
 
 const JWT_BEARER_ASSERTION: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
@@ -74,8 +75,7 @@ pub(crate) async fn request_token(
     kind: TokenKind,
 ) -> Result<TokenResponse, TokenError> {
     let (form, header) = authenticate_request(form, auth);
-    let response =
-        http.post_form(endpoint, &form, header.as_ref()).await.map_err(TokenError::Other)?;
+    let response = http.post_form(endpoint, &form, header.as_ref()).await?;
     let mut secrets = form.secrets();
     if let TokenRequestAuth::Client(Client { secret: Some(secret), .. }, _) = auth {
         secrets.push(secret);
@@ -93,15 +93,15 @@ pub(crate) fn authenticate_request(form: Form, auth: &TokenRequestAuth) -> (Form
         }
         // `client_id` goes into the body too, which is allowed (RFC 6749 §4.1.3): servers built on the Python
         // SDK look for it nowhere else.
-        TokenRequestAuth::Client(client, AuthMethod::Basic) => {
-            (form.with("client_id", client.id.as_str()), Some(basic(client)))
-        }
-        TokenRequestAuth::Client(client, AuthMethod::Post) => {
+        TokenRequestAuth::Client(client, method) => {
             let form = form.with("client_id", client.id.as_str());
-            (form.with_option("client_secret", client.secret.clone()), None)
-        }
-        TokenRequestAuth::Client(client, AuthMethod::None) => {
-            (form.with("client_id", client.id.as_str()), None)
+            match method {
+                AuthMethod::Basic => (form, Some(basic(client))),
+                AuthMethod::Post => {
+                    (form.with_option("client_secret", client.secret.clone()), None)
+                }
+                AuthMethod::None => (form, None),
+            }
         }
     }
 }
@@ -116,18 +116,12 @@ fn basic(client: &Client) -> Secret {
 
 #[derive(Deserialize)]
 struct TokenResponseBody {
-    access_token: String,
+    access_token: Secret,
     token_type: Option<String>,
-    refresh_token: Option<String>,
+    refresh_token: Option<Secret>,
     expires_in: Option<Value>,
     scope: Option<String>,
     issued_token_type: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct ErrorBody {
-    error: String,
-    error_description: Option<String>,
 }
 
 /// Parses the response. Error texts contain none of `secrets`.
@@ -141,25 +135,22 @@ fn parse_response(
     if !response.is_success() {
         return Err(parse_error(response, &url, secrets));
     }
-    let body: TokenResponseBody = serde_json::from_slice(&response.body).map_err(|_json| {
-        TokenError::Other(unreachable(format_args!("{url} responded without a token")))
-    })?;
+    let body: TokenResponseBody = serde_json::from_slice(&response.body)
+        .map_err(|_json| unreachable(format_args!("{url} responded without a token")))?;
     let token_type = body.token_type.unwrap_or_default();
     // In a token exchange the type is `N_A` (RFC 8693 §2.2.1).
     let is_expected_type = kind == TokenKind::Exchange || token_type.eq_ignore_ascii_case("bearer");
     // Only visible ASCII: a token with a line break could inject headers.
-    if !is_expected_type
-        || body.access_token.is_empty()
-        || !body.access_token.bytes().all(|byte| byte.is_ascii_graphic())
-    {
-        let error = untrusted(format_args!("{url} did not return a valid bearer token"));
-        return Err(TokenError::Other(error));
+    let token = body.access_token.reveal();
+    let is_valid = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+    if !is_expected_type || !is_valid {
+        return Err(untrusted(format_args!("{url} did not return a valid bearer token")).into());
     }
     Ok(TokenResponse {
-        access_token: Secret::new(body.access_token),
-        refresh_token: body.refresh_token.filter(|token| !token.is_empty()).map(Secret::new),
+        access_token: body.access_token,
+        refresh_token: body.refresh_token.filter(|token| !token.reveal().is_empty()),
         lifetime: body.expires_in.as_ref().and_then(parse_expires_in),
-        scopes: body.scope.map(|scope| scope.split_ascii_whitespace().map(str::to_owned).collect()),
+        scopes: body.scope.as_deref().map(split_scopes),
         issued_token_type: body.issued_token_type,
     })
 }
@@ -169,21 +160,17 @@ fn parse_error(response: &HttpResponse, url: &str, secrets: &[&Secret]) -> Token
     // Before the body is read: an outage must not look like `invalid_grant`, which ends the login.
     let transient = status >= 500 || status == 429 || status == 408;
     if transient {
-        return TokenError::Other(unreachable(format_args!(
-            "{url} responded with status {status}"
-        )));
+        return unreachable(format_args!("{url} responded with status {status}")).into();
     }
-    let Ok(error_body) = serde_json::from_slice::<ErrorBody>(&response.body) else {
-        return TokenError::Other(refused(format_args!("{url} responded with status {status}")));
+    let Ok(body) = serde_json::from_slice::<ErrorBody>(&response.body) else {
+        return refused(format_args!("{url} responded with status {status}")).into();
     };
-    let description =
-        error_body.error_description.map(|text| format!(": {text}")).unwrap_or_default();
-    let text = redact_secrets(&format!("{}{description}", error_body.error), secrets);
-    match error_body.error.as_str() {
+    let text = redact_secrets(&body.text(), secrets);
+    match body.error.as_str() {
         "invalid_grant" => TokenError::InvalidGrant(text),
         "invalid_client" | "unauthorized_client" => TokenError::InvalidClient(text),
-        "temporarily_unavailable" | "server_error" => TokenError::Other(unreachable(text)),
-        _ => TokenError::Other(refused(text)),
+        "temporarily_unavailable" | "server_error" => unreachable(text).into(),
+        _ => refused(text).into(),
     }
 }
 
@@ -197,6 +184,12 @@ fn parse_expires_in(value: &Value) -> Option<u64> {
     // Ten years count as forever. Without the limit, 1e300 would not fit into a `Duration`.
     let seconds = std::time::Duration::try_from_secs_f64(seconds.clamp(0.0, 315_360_000.0)).ok()?;
     u64::try_from(seconds.as_millis()).ok()
+}
+
+impl From<AuthError> for TokenError {
+    fn from(error: AuthError) -> Self {
+        Self::Other(error)
+    }
 }
 
 impl From<TokenError> for AuthError {
@@ -289,7 +282,7 @@ fn ecdsa(
 ) -> Result<Vec<u8>, AuthError> {
     let random = SystemRandom::new();
     let pair = EcdsaKeyPair::from_pkcs8(algorithm, pkcs8(key)?, &random).map_err(invalid_key)?;
-    let signature = pair.sign(&random, text).map_err(|_unspecified| signing_failed())?;
+    let signature = pair.sign(&random, text).map_err(signing_failed)?;
     Ok(signature.as_ref().to_vec())
 }
 
@@ -301,7 +294,7 @@ fn rsa(key: &PrivateKeyDer<'_>, text: &[u8]) -> Result<Vec<u8>, AuthError> {
     let pair = pair.map_err(invalid_key)?;
     let mut signature = vec![0; pair.public().modulus_len()];
     pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), text, &mut signature)
-        .map_err(|_unspecified| signing_failed())?;
+        .map_err(signing_failed)?;
     Ok(signature)
 }
 
@@ -318,7 +311,7 @@ fn invalid_key(reason: ring::error::KeyRejected) -> AuthError {
     refused(format_args!("the private key does not match its algorithm: {reason}"))
 }
 
-fn signing_failed() -> AuthError {
+fn signing_failed(_unspecified: ring::error::Unspecified) -> AuthError {
     refused("signing with the private key failed")
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 fn answer(status: u16, body: &str, kind: TokenKind) -> Result<TokenResponse, TokenError> {
-    let response = HttpResponse { status, body: body.as_bytes().to_vec(), challenges: Vec::new() };
+    let response = HttpResponse { status, body: body.as_bytes().to_vec() };
     let endpoint = Url::parse("https://a/token?x=1").unwrap();
     parse_response(&response, kind, &endpoint, &[&Secret::new("r3fresh")])
 }
