@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 use toolrack_transport::AuthError;
 use url::{Url, form_urlencoded};
 
-use crate::browser::{Browser, LoginOutcome, LoginRequest};
+use crate::browser::{Browser, LoginRequest};
 use crate::client_registration::{Client, ClientChoice, choose_client, register};
 use crate::discovery::{Discovered, ServerMetadata};
 use crate::error::{login_needed, refused, unreachable, untrusted};
@@ -67,11 +67,7 @@ pub(crate) async fn log_in(
     };
     let grant: Result<StoredGrant, AuthError> = exchange.await;
     // The browser gets its page only now, so that it shows the real outcome.
-    let outcome = match &grant {
-        Ok(_) => LoginOutcome::Success,
-        Err(error) => LoginOutcome::Failed(error.to_string()),
-    };
-    (response.finish)(outcome).await;
+    (response.finish)(grant.as_ref().map(drop).map_err(AuthError::clone)).await;
     Ok((client, grant?))
 }
 

@@ -7,7 +7,6 @@
 mod flow;
 mod token_cache;
 
-use std::fmt;
 use std::sync::Arc;
 
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -140,15 +139,6 @@ impl Credentials for Authorizer {
         Box::pin(self.run(move |flow| async move {
             flow.handle_challenge(status, sent, challenge, operation).await
         }))
-    }
-}
-
-impl fmt::Display for LoginStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::LoggedOut => f.write_str("logged out"),
-            Self::LoggedIn { issuer, .. } => write!(f, "logged in at {issuer}"),
-        }
     }
 }
 

@@ -60,8 +60,8 @@ pub type LoginFuture = BoxFuture<'static, Result<AuthorizationResponse, AuthErro
 pub struct AuthorizationResponse {
     /// Query of the redirect.
     pub query: Secret,
-    /// Shows the outcome to the user.
-    pub finish: Box<dyn FnOnce(LoginOutcome) -> BoxFuture<'static, ()> + Send>,
+    /// Shows the user whether there is a token.
+    pub finish: Box<dyn FnOnce(Result<(), AuthError>) -> BoxFuture<'static, ()> + Send>,
 }
 
 /// An authorization request for the user.
@@ -74,15 +74,6 @@ pub struct LoginRequest {
     /// Requested scopes.
     pub scopes: Vec<String>,
     pub(crate) state: Secret,
-}
-
-/// Outcome of a login.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LoginOutcome {
-    /// There is a token.
-    Success,
-    /// There is none, for this reason.
-    Failed(String),
 }
 
 impl LoginRequest {
@@ -228,7 +219,7 @@ impl SystemBrowser {
         let failure = "could not receive the redirect";
         let (query, stream) = wait_for_user(self.login_timeout, failure, redirect).await?;
         let finish = |outcome| {
-            Box::pin(async move { write_response(stream, &outcome_page(&outcome)).await })
+            Box::pin(async move { write_response(stream, &outcome_page(outcome)).await })
                 as BoxFuture<'static, ()>
         };
         Ok(AuthorizationResponse { query, finish: Box::new(finish) })
@@ -370,10 +361,10 @@ fn html_response(status: &str, title: &str, text: &str) -> String {
 }
 
 /// Page that the user sees after the login.
-fn outcome_page(outcome: &LoginOutcome) -> String {
+fn outcome_page(outcome: Result<(), AuthError>) -> String {
     match outcome {
-        LoginOutcome::Success => html_response("200 OK", "Logged in", "You can close this window."),
-        LoginOutcome::Failed(reason) => html_response("200 OK", "Not logged in", reason),
+        Ok(()) => html_response("200 OK", "Logged in", "You can close this window."),
+        Err(error) => html_response("200 OK", "Not logged in", &error.to_string()),
     }
 }
 
@@ -416,7 +407,7 @@ mod page_tests {
 
     #[test]
     fn error_text_is_html_escaped() {
-        let page = outcome_page(&LoginOutcome::Failed("<script>alert(\"x\")</script>".to_owned()));
+        let page = outcome_page(Err(login_needed("<script>alert(\"x\")</script>")));
         assert!(!page.contains("<script>"), "{page}");
         assert!(page.contains("&lt;script&gt;"), "{page}");
     }

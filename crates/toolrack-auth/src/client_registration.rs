@@ -66,13 +66,6 @@ impl Client {
     pub(crate) fn pre_registered(client: &PreRegisteredClient) -> Self {
         Self { secret: client.client_secret.clone(), ..Self::public(&client.client_id) }
     }
-
-    fn is_usable(&self, redirect_uri: &str, now: u64) -> bool {
-        // Authorization servers may compare redirect URIs exactly, so another port needs another
-        // client.
-        let matches = self.redirect_uri.as_deref() == Some(redirect_uri);
-        matches && self.secret_expires_at.is_none_or(|end| now < end)
-    }
 }
 
 /// Selects the client: pre-registered, by metadata document, by an earlier registration, or by a new one.
@@ -93,8 +86,11 @@ pub(crate) fn choose_client(
     {
         return Ok(ClientChoice::Use(Client::public(url.as_str())));
     }
-    let registered = credentials.clients.get(issuer);
-    if let Some(client) = registered.filter(|client| client.is_usable(redirect_uri, now)) {
+    if let Some(client) = credentials.clients.get(issuer)
+        // Authorization servers may compare redirect URIs exactly, so another port needs another client.
+        && client.redirect_uri.as_deref() == Some(redirect_uri)
+        && client.secret_expires_at.is_none_or(|end| now < end)
+    {
         return Ok(ClientChoice::Use(client.clone()));
     }
     let endpoint = metadata.registration_endpoint.clone().ok_or_else(|| {

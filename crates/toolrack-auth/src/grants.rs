@@ -255,38 +255,29 @@ pub(crate) fn check_profile(found: &Discovered, settings: &AuthSettings) -> Resu
 /// Scope for which some authorization servers issue refresh tokens.
 const OFFLINE_ACCESS: &str = "offline_access";
 
-/// Inputs of scope selection.
-///
-/// **Invariant:** no scope is requested unless the user, the server or an earlier grant names it, except
-/// `offline_access`, and that only if the authorization server lists it.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct ScopeInputs<'a> {
-    /// From the settings.
-    pub(crate) settings: Option<&'a [String]>,
-    /// From the server's challenge.
-    pub(crate) challenge: Option<&'a [String]>,
-    /// Listed by the protected resource metadata.
-    pub(crate) resource: Option<&'a [String]>,
-    /// Listed by the authorization server.
-    pub(crate) issuer: Option<&'a [String]>,
-    /// Requested or granted before, at the same authorization server for the same resource.
-    pub(crate) previous: &'a [String],
-}
-
-/// The scopes to request, in a stable order. Empty means: omit the parameter.
+/// The scopes to request, in a stable order. Empty means: omit the parameter. `previous` were requested or granted
+/// before, at the same authorization server for the same resource.
 ///
 /// Protocol facts §20.2 step 8: the challenge, else all that the resource lists, else none. Previous scopes are
 /// kept, because a new token replaces the old one entirely (§20.4).
-pub(crate) fn select_scopes(inputs: ScopeInputs<'_>) -> Vec<String> {
-    let (settings, challenge) = (inputs.settings, inputs.challenge);
-    let added = match inputs.previous {
+///
+/// **Invariant:** no scope is requested unless the user, the server or an earlier grant names it, except
+/// `offline_access`, and that only if the authorization server lists it.
+pub(crate) fn select_scopes(
+    settings: Option<&[String]>,
+    challenge: Option<&[String]>,
+    found: &Discovered,
+    previous: &[String],
+) -> Vec<String> {
+    let issuer = found.metadata.scopes_supported.as_deref();
+    let added = match previous {
         // The resource's list is a fallback for the first login; later it would only widen the grant.
-        [] => settings.or(challenge).or(inputs.resource).unwrap_or_default().to_vec(),
+        [] => settings.or(challenge).or(found.scopes.as_deref()).unwrap_or_default().to_vec(),
         // The settings may name scopes that they did not name at the previous login.
         _ => union_scopes(settings.unwrap_or_default(), challenge.unwrap_or_default()),
     };
-    let mut scopes = union_scopes(inputs.previous, &added);
-    let has_offline_access = lists(inputs.issuer, OFFLINE_ACCESS);
+    let mut scopes = union_scopes(previous, &added);
+    let has_offline_access = lists(issuer, OFFLINE_ACCESS);
     // Not alone: an omitted parameter means the default scopes of the authorization server (RFC
     // 6749 §3.3), which it would replace.
     if has_offline_access && !scopes.is_empty() {
@@ -294,7 +285,7 @@ pub(crate) fn select_scopes(inputs: ScopeInputs<'_>) -> Vec<String> {
     }
     // A server may list it although its authorization server does not know it. A configured one
     // stays.
-    if inputs.issuer.is_some() && !has_offline_access && inputs.settings.is_none() {
+    if issuer.is_some() && !has_offline_access && settings.is_none() {
         scopes.retain(|scope| scope != OFFLINE_ACCESS);
     }
     scopes
@@ -379,6 +370,7 @@ mod tests {
 #[cfg(test)]
 mod scope_tests {
     use super::*;
+    use crate::discovery::ServerMetadata;
 
     fn list(text: &str) -> Vec<String> {
         text.split_ascii_whitespace().map(str::to_owned).collect()
@@ -389,13 +381,10 @@ mod scope_tests {
     fn check(inputs: [&str; 5], expected: &str) {
         let lists = inputs.map(|text| if text == "-" { None } else { Some(list(text)) });
         let [settings, challenge, resource, issuer, previous] = &lists;
-        let selected = select_scopes(ScopeInputs {
-            settings: settings.as_deref(),
-            challenge: challenge.as_deref(),
-            resource: resource.as_deref(),
-            issuer: issuer.as_deref(),
-            previous: previous.as_deref().unwrap_or_default(),
-        });
+        let metadata = ServerMetadata { scopes_supported: issuer.clone(), ..Default::default() };
+        let found = Discovered { resource: String::new(), scopes: resource.clone(), metadata };
+        let previous = previous.as_deref().unwrap_or_default();
+        let selected = select_scopes(settings.as_deref(), challenge.as_deref(), &found, previous);
         assert_eq!(selected, list(expected));
     }
 

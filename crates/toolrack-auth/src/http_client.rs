@@ -19,9 +19,11 @@ use url::{Url, form_urlencoded};
 use crate::address_policy::{AddressPolicy, ForbiddenAddress, PolicyResolver, display_url};
 use crate::error::{refused, unreachable, untrusted};
 use crate::secret::Secret;
-use crate::settings::{AuthSettings, Network, PrivateAddresses};
+use crate::settings::{AuthSettings, Network};
 use crate::www_authenticate::BearerChallenge;
 
+/// Content type of a [`Form`].
+pub(crate) const FORM: &str = "application/x-www-form-urlencoded";
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -66,13 +68,11 @@ pub(crate) struct Form(Vec<(&'static str, Secret)>);
 impl HttpClient {
     /// For `server`, the URL from the config.
     pub(crate) fn new(server: &Url, settings: &AuthSettings) -> Self {
-        let policy = match settings.network.private_addresses {
-            PrivateAddresses::Restricted => AddressPolicy::for_server(server),
-            PrivateAddresses::Allowed => AddressPolicy::for_server(server).with_private(),
-        };
+        let policy = AddressPolicy::for_server(server);
+        let allows_private = settings.network.allow_private_addresses;
         Self {
             server: server.clone(),
-            policy,
+            policy: if allows_private { policy.with_private() } else { policy },
             network: settings.network.clone(),
             protocol_version: settings.protocol_version.clone(),
             fixed_address: None,
@@ -97,16 +97,6 @@ impl HttpClient {
         }
         let request = self.request(Method::GET, url)?;
         self.send(url, request.header("mcp-protocol-version", &self.protocol_version)).await
-    }
-
-    /// Posts a form, with the value of the `Authorization` header if there is one.
-    pub(crate) async fn post_form(
-        &self,
-        url: &Url,
-        form: &Form,
-        authorization: Option<&Secret>,
-    ) -> Result<HttpResponse, AuthError> {
-        self.post(url, "application/x-www-form-urlencoded", form.encode(), authorization).await
     }
 
     /// Posts a document, with the value of the `Authorization` header if there is one.

@@ -59,13 +59,13 @@ mod www_authenticate;
 
 pub use authorizer::{Authorizer, LoginStatus, StaticBearer};
 pub use browser::{
-    AuthorizationResponse, Browser, LoginFuture, LoginOutcome, LoginRequest, PastedRedirect,
-    PreparedLogin, SystemBrowser, UrlOpener,
+    AuthorizationResponse, Browser, LoginFuture, LoginRequest, PastedRedirect, PreparedLogin,
+    SystemBrowser, UrlOpener,
 };
 pub use secret::Secret;
 pub use settings::{
     Audience, AuthSettings, ClientAuth, Grant, IdTokenSource, IdentityProvider, Network,
-    PreRegisteredClient, PrivateAddresses,
+    PreRegisteredClient,
 };
 pub use stored_credentials::StoredCredentials;
 pub use token_endpoint::SigningAlgorithm;

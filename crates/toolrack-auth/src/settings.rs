@@ -119,18 +119,9 @@ pub struct Network {
     pub extra_roots: Vec<u8>,
     /// Proxy for all requests. It resolves host names itself, so it must enforce the address policy too.
     pub proxy: Option<Url>,
-    /// Whether metadata may lead to private addresses although the server's URL is not one.
-    pub private_addresses: PrivateAddresses,
-}
-
-/// Whether metadata may lead to private addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PrivateAddresses {
-    /// Only if the server's URL is a private address itself.
-    #[default]
-    Restricted,
-    /// Yes: the authorization server is in a private network. Loopback stays forbidden.
-    Allowed,
+    /// Whether metadata may lead to private addresses although the server's URL is not one, because the authorization
+    /// server is in a private network. Loopback stays forbidden.
+    pub allow_private_addresses: bool,
 }
 
 impl Default for AuthSettings {

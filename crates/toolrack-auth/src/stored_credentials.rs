@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize, Serializer};
+use toolrack_transport::Authorization;
 
 use crate::client_registration::Client;
 use crate::secret::Secret;
@@ -98,6 +99,15 @@ impl StoredCredentials {
 }
 
 impl StoredGrant {
+    pub(crate) fn authorization(&self) -> Authorization {
+        Authorization::bearer(self.access_token.reveal())
+    }
+
+    /// Total lifetime of the token, if declared.
+    pub(crate) fn lifetime(&self) -> Option<Duration> {
+        Some(Duration::from_millis(self.expires_at?.saturating_sub(self.received_at)))
+    }
+
     /// Whether the token must not be used any more. `leeway` is capped for short lifetimes.
     pub(crate) fn is_stale(&self, now: u64, leeway: Duration) -> bool {
         let Some(end) = self.expires_at else { return false };

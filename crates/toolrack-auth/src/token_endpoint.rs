@@ -18,7 +18,7 @@ use crate::address_policy::display_url;
 use crate::authorization_code::random_token;
 use crate::client_registration::{AuthMethod, Client};
 use crate::error::{refused, unreachable, untrusted};
-use crate::http_client::{ErrorBody, Form, HttpClient, HttpResponse};
+use crate::http_client::{ErrorBody, FORM, Form, HttpClient, HttpResponse};
 use crate::secret::{Secret, redact_secrets};
 use crate::www_authenticate::split_scopes;
 
@@ -75,7 +75,7 @@ pub(crate) async fn request_token(
     kind: TokenKind,
 ) -> Result<TokenResponse, TokenError> {
     let (form, header) = authenticate_request(form, auth);
-    let response = http.post_form(endpoint, &form, header.as_ref()).await?;
+    let response = http.post(endpoint, FORM, form.encode(), header.as_ref()).await?;
     let mut secrets = form.secrets();
     if let TokenRequestAuth::Client(Client { secret: Some(secret), .. }, _) = auth {
         secrets.push(secret);
@@ -218,12 +218,7 @@ pub enum SigningAlgorithm {
 }
 
 impl SigningAlgorithm {
-    /// Parses the name used in JSON Web Tokens.
-    pub fn parse(name: &str) -> Option<Self> {
-        let all = [Self::Es256, Self::Es384, Self::Rs256, Self::EdDsa];
-        all.into_iter().find(|algorithm| algorithm.name() == name)
-    }
-
+    /// The name used in JSON Web Tokens.
     fn name(self) -> &'static str {
         match self {
             Self::Es256 => "ES256",
@@ -361,12 +356,5 @@ mod assertion_tests {
         assert!(!try_with(&pem(der.as_ref()), SigningAlgorithm::Es256));
         assert!(!try_with(&pem(der.as_ref()), SigningAlgorithm::Rs256));
         assert!(!try_with(&Secret::new("no key"), SigningAlgorithm::EdDsa));
-    }
-
-    #[test]
-    fn algorithms_are_parsed_by_jwt_name() {
-        assert_eq!(SigningAlgorithm::parse("ES256"), Some(SigningAlgorithm::Es256));
-        assert_eq!(SigningAlgorithm::parse("EdDSA"), Some(SigningAlgorithm::EdDsa));
-        assert_eq!(SigningAlgorithm::parse("none"), None);
     }
 }

@@ -48,17 +48,13 @@ impl BearerChallenge {
                 continue;
             };
             rest = after;
-            match word.to_ascii_lowercase().as_str() {
-                "resource_metadata" if is_bearer => {
-                    self.resource_metadata.get_or_insert(value);
-                }
-                "error" if is_bearer => {
-                    self.error.get_or_insert(value);
-                }
-                "scope" if is_bearer => {
-                    self.scopes.get_or_insert_with(|| split_scopes(&value));
-                }
-                _ => {}
+            let is_parameter = |name| is_bearer && word.eq_ignore_ascii_case(name);
+            if is_parameter("resource_metadata") {
+                self.resource_metadata.get_or_insert(value);
+            } else if is_parameter("error") {
+                self.error.get_or_insert(value);
+            } else if is_parameter("scope") {
+                self.scopes.get_or_insert_with(|| split_scopes(&value));
             }
         }
     }

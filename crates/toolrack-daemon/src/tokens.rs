@@ -19,7 +19,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use subtle::ConstantTimeEq as _;
 use tokio::time::Instant;
@@ -46,12 +46,7 @@ impl Token {
     pub(crate) fn random() -> Result<Self, DaemonError> {
         let mut bytes = [0_u8; TOKEN_BYTES];
         SystemRandom::new().fill(&mut bytes).map_err(|_unspecified| DaemonError::NoRandomness)?;
-        let mut text = String::with_capacity(2 * TOKEN_BYTES);
-        for byte in bytes {
-            text.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or_default());
-            text.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or_default());
-        }
-        Ok(Self(text))
+        Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
     /// Parses the content of a token file. `None` if it is not exactly one token.
@@ -117,13 +112,13 @@ impl Tokens {
     /// Whether a token grants access to the API.
     pub(crate) fn is_valid(&self, candidate: &str) -> bool {
         self.primary.matches(candidate)
-            || self.browsers().tokens.iter().any(|token| token.matches(candidate))
+            || self.browsers.lock().tokens.iter().any(|token| token.matches(candidate))
     }
 
     /// Issues a login code.
     pub(crate) fn new_code(&self, now: Instant) -> Result<Token, DaemonError> {
         let code = Token::random()?;
-        let mut browsers = self.browsers();
+        let mut browsers = self.browsers.lock();
         let expires_at = now + CODE_TTL;
         browsers.codes.push_back(LoginCode { code: code.clone(), expires_at, login_file: None });
         // The oldest goes: only its own browser tab loses its login.
@@ -135,7 +130,7 @@ impl Tokens {
 
     /// Ties a login file to its code. If the code is gone already, the file is removed at once.
     pub(crate) fn attach_login_file(&self, code: &Token, login_file: LoginFile) {
-        let mut browsers = self.browsers();
+        let mut browsers = self.browsers.lock();
         let entry = browsers.codes.iter_mut().find(|entry| entry.code.matches(code.reveal()));
         if let Some(entry) = entry {
             entry.login_file = Some(login_file);
@@ -144,7 +139,7 @@ impl Tokens {
 
     /// Removes expired codes and their login files.
     pub(crate) fn remove_expired(&self, now: Instant) {
-        self.browsers().codes.retain(|entry| entry.expires_at > now);
+        self.browsers.lock().codes.retain(|entry| entry.expires_at > now);
     }
 
     /// Exchanges a code for a browser token. `None` if the code is unknown, used or expired.
@@ -152,7 +147,7 @@ impl Tokens {
         // Before the lock and before the code is consumed: a failed random generator must not use
         // up the code.
         let token = Token::random()?;
-        let mut browsers = self.browsers();
+        let mut browsers = self.browsers.lock();
         browsers.codes.retain(|entry| entry.expires_at > now);
         let Some(index) = browsers.codes.iter().position(|entry| entry.code.matches(code)) else {
             return Ok(None);
@@ -165,11 +160,6 @@ impl Tokens {
             browsers.tokens.pop_front();
         }
         Ok(Some(token))
-    }
-
-    // A poisoned lock is safe to use: the lists are consistent after every statement.
-    fn browsers(&self) -> MutexGuard<'_, BrowserTokens> {
-        self.browsers.lock()
     }
 }
 

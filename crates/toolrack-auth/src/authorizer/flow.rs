@@ -26,8 +26,8 @@ use crate::browser::Browser;
 use crate::client_registration::check_binding;
 use crate::discovery::{Discovered, canonical_resource, discover, resource_covers};
 use crate::error::{forbidden, login_needed, unreachable};
-use crate::grants::{ScopeInputs, TokenRequester, check_profile, now, select_scopes, union_scopes};
-use crate::http_client::Form;
+use crate::grants::{TokenRequester, check_profile, now, select_scopes, union_scopes};
+use crate::http_client::{FORM, Form};
 use crate::settings::AuthSettings;
 use crate::stored_credentials::{ClientBinding, GrantSource, StoredCredentials, StoredGrant};
 use crate::token_endpoint::{TokenError, authenticate_request};
@@ -138,7 +138,8 @@ impl AuthFlow {
         challenge: &BearerChallenge,
         operation: &Operation,
     ) -> Result<(), AuthError> {
-        let now_and_lifetime = (Instant::now(), self.token_cache.lifetime());
+        let lifetime = self.token_cache.grant().and_then(|grant| grant.lifetime());
+        let now_and_lifetime = (Instant::now(), lifetime);
         // First in the condition, because the rejection must be counted in any case.
         if self.token_cache.record_rejection()
             && self.attempts.lock().is_exhausted(operation, sent, now_and_lifetime)
@@ -176,7 +177,7 @@ impl AuthFlow {
                 "the server keeps requesting more scopes: {scope_list}"
             )));
         }
-        let granted = self.token_cache.granted_scopes().unwrap_or_default();
+        let granted = self.token_cache.grant().map(|grant| grant.granted).unwrap_or_default();
         // Another login would bring the same scopes again.
         if !missing.is_empty() && missing.iter().all(|scope| granted.contains(scope)) {
             return Err(forbidden(format_args!(
@@ -309,13 +310,8 @@ impl AuthFlow {
         let granted = self.grant_from(found, credentials);
         let granted = granted.map(|grant| union_scopes(&grant.source.requested, &grant.granted));
         let previous = union_scopes(&granted.unwrap_or_default(), &credentials.pending_scopes);
-        select_scopes(ScopeInputs {
-            settings: self.settings().scopes.as_deref(),
-            challenge: challenge.scopes.as_deref(),
-            resource: found.scopes.as_deref(),
-            issuer: found.metadata.scopes_supported.as_deref(),
-            previous: &previous,
-        })
+        let settings = self.settings().scopes.as_deref();
+        select_scopes(settings, challenge.scopes.as_deref(), found, &previous)
     }
 
     async fn discover(&self, challenge: &BearerChallenge) -> Result<Discovered, AuthError> {
@@ -449,7 +445,7 @@ impl AuthFlow {
         let secret = grant.refresh_token.as_ref().unwrap_or(&grant.access_token);
         let (form, header) =
             authenticate_request(Form::default().with("token", secret.clone()), &auth);
-        if let Err(error) = http.post_form(&url, &form, header.as_ref()).await {
+        if let Err(error) = http.post(&url, FORM, form.encode(), header.as_ref()).await {
             tracing::debug!(%error, "could not revoke the token");
         }
     }
@@ -475,8 +471,7 @@ impl<'a> TokenAction<'a> {
         leeway: Duration,
     ) -> Self {
         let Some(grant) = stored else { return Self::None };
-        let token = Authorization::bearer(grant.access_token.reveal());
-        if Some(&token) == rejected || grant.is_stale(now, leeway) {
+        if Some(&grant.authorization()) == rejected || grant.is_stale(now, leeway) {
             return Self::Refresh(grant);
         }
         Self::Use(grant)

@@ -47,7 +47,7 @@ impl TokenCache {
     }
 
     pub(super) fn set(&self, grant: &StoredGrant) {
-        let token = Authorization::bearer(grant.access_token.reveal());
+        let token = grant.authorization();
         let mut state = self.0.lock();
         // The same token keeps its counters; reset ones would hide that it never worked.
         if !matches!(&*state, State::Token(cached) if cached.token == token) {
@@ -72,23 +72,13 @@ impl TokenCache {
     }
 
     pub(super) fn token(&self) -> Option<Authorization> {
-        self.with_token(|cached| cached.token.clone())
+        self.grant().map(|grant| grant.authorization())
     }
 
-    pub(super) fn granted_scopes(&self) -> Option<Vec<String>> {
-        self.with_token(|cached| cached.grant.granted.clone())
-    }
-
-    /// Total lifetime of the token, if declared.
-    pub(super) fn lifetime(&self) -> Option<Duration> {
-        let (from, to) =
-            self.with_token(|cached| (cached.grant.received_at, cached.grant.expires_at))?;
-        Some(Duration::from_millis(to?.saturating_sub(from)))
-    }
-
-    fn with_token<T>(&self, read: impl FnOnce(&CachedToken) -> T) -> Option<T> {
+    /// The grant of the token.
+    pub(super) fn grant(&self) -> Option<StoredGrant> {
         match &*self.0.lock() {
-            State::Token(cached) => Some(read(cached)),
+            State::Token(cached) => Some(cached.grant.clone()),
             State::NotLoaded | State::Empty => None,
         }
     }
@@ -122,7 +112,7 @@ mod tests {
         let cache = TokenCache::default();
         cache.set(&grant(0, Some(1_000)));
         assert_eq!(cache.credential(Duration::ZERO), CachedCredential::Obtain);
-        assert_eq!(cache.lifetime(), Some(Duration::from_secs(1)));
+        assert_eq!(cache.grant().and_then(|grant| grant.lifetime()), Some(Duration::from_secs(1)));
         assert!(cache.token().is_some());
     }
 }

@@ -50,7 +50,7 @@ async fn only_the_matching_redirect_ends_the_login() {
     let inside = async {
         let response = (login.run)(request()).await.unwrap();
         assert_eq!(response.query.reveal(), "code=c&state=s1");
-        (response.finish)(LoginOutcome::Success).await;
+        (response.finish)(Ok(())).await;
     };
     let ((), (first, last)) = tokio::join!(inside, outside);
     assert_eq!(first, ["404", "400", "400", "405"]);
@@ -64,7 +64,7 @@ async fn failed_login_is_shown_in_the_browser() {
     let port = port_of(&login);
     let inside = async {
         let response = (login.run)(request()).await.unwrap();
-        (response.finish)(LoginOutcome::Failed("no <token>".to_owned())).await;
+        (response.finish)(Err(login_needed("no <token>"))).await;
     };
     let ((), page) = tokio::join!(inside, send_request(port, "GET /callback?state=s1 HTTP/1.1"));
     assert!(page.contains("Not logged in") && page.contains("no &lt;token&gt;"), "{page}");

@@ -31,7 +31,7 @@ async fn public_name_with_private_address_is_not_connected() {
     let url = Url::parse("https://rebind.example/.well-known/x").unwrap();
     let error = http.get(&url).await.unwrap_err();
     assert!(matches!(error, AuthError::Untrusted { .. }), "{error}");
-    let error = http.post_form(&url, &Form::default(), None).await.unwrap_err();
+    let error = http.post(&url, FORM, String::new(), None).await.unwrap_err();
     assert!(matches!(error, AuthError::Untrusted { .. }), "{error}");
     let error = http.post(&url, "application/json", String::new(), None).await.unwrap_err();
     assert!(matches!(error, AuthError::Untrusted { .. }), "{error}");
@@ -47,7 +47,7 @@ async fn nothing_is_sent_to_a_forbidden_address() {
     let url = Url::parse(&format!("https://{address}/token")).unwrap();
     let answers = [
         http.get(&url).await,
-        http.post_form(&url, &Form::default(), None).await,
+        http.post(&url, FORM, String::new(), None).await,
         http.post(&url, "application/json", String::new(), None).await,
     ];
     for answer in answers {

@@ -1,15 +1,15 @@
 //! `/api/tools`: tools of all servers.
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolrack_manager::ToolWithServer;
 use toolrack_transport::sanitize_text;
 use utoipa::ToSchema;
 
+use crate::extract::QueryParams;
 use crate::openapi::AnyJson;
-use crate::problem::Problem;
 use crate::state::App;
 
 /// A tool.
@@ -54,18 +54,17 @@ pub(super) struct ToolQuery {
 
 /// List tools with their schemas
 #[utoipa::path(get, path = "/api/tools", tag = "tools", params(ToolQuery),
-    responses((status = 200, body = ToolList), (status = "default", body = Problem)))]
+    responses((status = 200, body = ToolList)))]
 pub(super) async fn list(
     State(app): State<App>,
-    query: Result<Query<ToolQuery>, axum::extract::rejection::QueryRejection>,
-) -> Result<Json<ToolList>, Problem> {
-    let Query(query) = query.map_err(crate::extract::invalid_query)?;
+    QueryParams(query): QueryParams<ToolQuery>,
+) -> Json<ToolList> {
     let tools = app.service.manager().all_tools();
     let matches = |tool: &&ToolWithServer| {
         query.server.as_deref().is_none_or(|name| **tool.server() == *name)
     };
     let tools = tools.iter().filter(matches).map(|tool| tool_view(&app, tool)).collect();
-    Ok(Json(ToolList { tools }))
+    Json(ToolList { tools })
 }
 
 fn tool_view(app: &App, tool: &ToolWithServer) -> ToolView {
