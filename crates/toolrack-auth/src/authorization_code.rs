@@ -6,7 +6,6 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom as _, SystemRandom};
-use tokio_util::sync::CancellationToken;
 use toolrack_transport::AuthError;
 use url::{Url, form_urlencoded};
 
@@ -19,15 +18,14 @@ use crate::http_client::Form;
 use crate::secret::Secret;
 use crate::stored_credentials::{GrantSource, StoredCredentials, StoredGrant};
 
-/// Logs the user in: opens the browser, validates the callback, and exchanges the code. `cancel` ends the wait for
-/// the user. Returns the client at this issuer and its grant.
+/// Logs the user in: opens the browser, validates the callback, and exchanges the code. Returns the client at this
+/// issuer and its grant.
 pub(crate) async fn log_in(
     requester: &TokenRequester,
     browser: &dyn Browser,
     found: &Discovered,
     source: GrantSource,
     credentials: &StoredCredentials,
-    cancel: &CancellationToken,
 ) -> Result<(Client, StoredGrant), AuthError> {
     let (metadata, TokenRequester { http, settings, .. }) = (&found.metadata, requester);
     metadata.require_s256()?;
@@ -53,7 +51,7 @@ pub(crate) async fn log_in(
     };
     let response = tokio::select! {
         response = (login.run)(request) => response?,
-        () = cancel.cancelled() => return Err(login_needed("the login was cancelled")),
+        () = requester.cancel.cancelled() => return Err(login_needed("the login was cancelled")),
     };
     let exchange = async {
         let form = Form::default()

@@ -18,7 +18,7 @@ use crate::settings::{AuthSettings, PreRegisteredClient};
 use crate::stored_credentials::{GrantSource, StoredCredentials, expose};
 
 /// A client as one authorization server knows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Client {
     pub(crate) id: String,
     #[serde(default, serialize_with = "expose", skip_serializing_if = "Option::is_none")]
@@ -54,13 +54,7 @@ pub(crate) enum AuthMethod {
 impl Client {
     /// A client without a secret.
     pub(crate) fn public(id: &str) -> Self {
-        Self {
-            id: id.to_owned(),
-            secret: None,
-            auth_method: None,
-            redirect_uri: None,
-            secret_expires_at: None,
-        }
+        Self { id: id.to_owned(), ..Self::default() }
     }
 
     pub(crate) fn pre_registered(client: &PreRegisteredClient) -> Self {

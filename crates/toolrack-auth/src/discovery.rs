@@ -147,9 +147,6 @@ pub(crate) struct ServerMetadata {
     pub(crate) authorization_response_iss_parameter_supported: bool,
     #[serde(default)]
     pub(crate) client_id_metadata_document_supported: bool,
-    /// Default endpoints of a server of 2025-03-26, which publishes nothing.
-    #[serde(skip)]
-    pub(crate) is_assumed: bool,
 }
 
 impl ServerMetadata {
@@ -160,16 +157,15 @@ impl ServerMetadata {
             authorization_endpoint: Some(format!("{origin}/authorize")),
             token_endpoint: Some(format!("{origin}/token")),
             registration_endpoint: Some(format!("{origin}/register")),
-            is_assumed: true,
+            // A server without metadata cannot advertise S256; 2025-03-26 requires it.
+            code_challenge_methods_supported: Some(vec!["S256".to_owned()]),
             ..Self::default()
         }
     }
 
     /// Protocol facts §20.2 step 6: no authorization unless S256 is advertised.
     pub(crate) fn require_s256(&self) -> Result<(), AuthError> {
-        let is_advertised = lists(self.code_challenge_methods_supported.as_deref(), "S256");
-        // A server without metadata cannot advertise S256; 2025-03-26 requires it.
-        if is_advertised || self.is_assumed {
+        if lists(self.code_challenge_methods_supported.as_deref(), "S256") {
             return Ok(());
         }
         Err(untrusted(format_args!("{} does not advertise PKCE with S256", self.issuer)))

@@ -2,6 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use tokio_util::sync::CancellationToken;
 use toolrack_transport::AuthError;
 use url::Url;
 
@@ -29,6 +30,8 @@ pub(crate) struct TokenRequester {
     pub(crate) settings: AuthSettings,
     /// HTTP client for the identity provider, if the grant needs one.
     provider: Option<HttpClient>,
+    /// Cancels the wait for the user.
+    pub(crate) cancel: CancellationToken,
 }
 
 /// Milliseconds since 1970. Wall-clock time, because expiry is stored in files.
@@ -85,14 +88,14 @@ impl GrantSource {
 }
 
 impl TokenRequester {
-    pub(crate) fn new(server: &Url, settings: AuthSettings) -> Self {
+    pub(crate) fn new(server: &Url, settings: AuthSettings, cancel: CancellationToken) -> Self {
         let provider = match &settings.grant {
             Grant::EnterpriseManaged(provider) => {
                 Some(HttpClient::new(&provider.token_endpoint, &settings))
             }
             Grant::AuthorizationCode | Grant::ClientCredentials { .. } => None,
         };
-        Self { http: HttpClient::new(server, &settings), settings, provider }
+        Self { http: HttpClient::new(server, &settings), settings, provider, cancel }
     }
 
     /// Sends one token request of a grant.

@@ -256,49 +256,37 @@ pub(crate) fn sign_assertion(
 fn signature(key: &Secret, algorithm: SigningAlgorithm, text: &[u8]) -> Result<Vec<u8>, AuthError> {
     let key = PrivateKeyDer::from_pem_slice(key.reveal().as_bytes())
         .map_err(|_pem| refused("the private key is not valid PEM"))?;
-    match algorithm {
-        // RFC 7518 §3.4: the fixed-length form, not ASN.1.
-        SigningAlgorithm::Es256 => ecdsa(&ECDSA_P256_SHA256_FIXED_SIGNING, &key, text),
-        SigningAlgorithm::Es384 => ecdsa(&ECDSA_P384_SHA384_FIXED_SIGNING, &key, text),
-        SigningAlgorithm::Rs256 => rsa(&key, text),
-        SigningAlgorithm::EdDsa => {
-            // Unchecked, because OpenSSL writes keys without the public part that `from_pkcs8`
-            // requires.
-            let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(pkcs8(&key)?);
-            Ok(pair.map_err(invalid_key)?.sign(text).as_ref().to_vec())
-        }
-    }
-}
-
-fn ecdsa(
-    algorithm: &'static EcdsaSigningAlgorithm,
-    key: &PrivateKeyDer<'_>,
-    text: &[u8],
-) -> Result<Vec<u8>, AuthError> {
-    let random = SystemRandom::new();
-    let pair = EcdsaKeyPair::from_pkcs8(algorithm, pkcs8(key)?, &random).map_err(invalid_key)?;
-    let signature = pair.sign(&random, text).map_err(signing_failed)?;
-    Ok(signature.as_ref().to_vec())
-}
-
-fn rsa(key: &PrivateKeyDer<'_>, text: &[u8]) -> Result<Vec<u8>, AuthError> {
-    let pair = match key {
-        PrivateKeyDer::Pkcs1(key) => RsaKeyPair::from_der(key.secret_pkcs1_der()),
-        other => RsaKeyPair::from_pkcs8(pkcs8(other)?),
-    };
-    let pair = pair.map_err(invalid_key)?;
-    let mut signature = vec![0; pair.public().modulus_len()];
-    pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), text, &mut signature)
-        .map_err(signing_failed)?;
-    Ok(signature)
-}
-
-fn pkcs8<'a>(key: &'a PrivateKeyDer<'_>) -> Result<&'a [u8], AuthError> {
-    match key {
+    let pkcs8 = || match &key {
         PrivateKeyDer::Pkcs8(key) => Ok(key.secret_pkcs8_der()),
         _ => Err(refused(
             "the private key is not PKCS#8; `openssl pkcs8 -topk8 -nocrypt` converts it",
         )),
+    };
+    let random = SystemRandom::new();
+    // RFC 7518 §3.4: the fixed-length form, not ASN.1.
+    let ecdsa = |algorithm: &'static EcdsaSigningAlgorithm| {
+        let pair = EcdsaKeyPair::from_pkcs8(algorithm, pkcs8()?, &random).map_err(invalid_key)?;
+        Ok(pair.sign(&random, text).map_err(signing_failed)?.as_ref().to_vec())
+    };
+    match algorithm {
+        SigningAlgorithm::Es256 => ecdsa(&ECDSA_P256_SHA256_FIXED_SIGNING),
+        SigningAlgorithm::Es384 => ecdsa(&ECDSA_P384_SHA384_FIXED_SIGNING),
+        SigningAlgorithm::Rs256 => {
+            let pair = match &key {
+                PrivateKeyDer::Pkcs1(key) => RsaKeyPair::from_der(key.secret_pkcs1_der()),
+                _ => RsaKeyPair::from_pkcs8(pkcs8()?),
+            };
+            let pair = pair.map_err(invalid_key)?;
+            let mut signature = vec![0; pair.public().modulus_len()];
+            pair.sign(&RSA_PKCS1_SHA256, &random, text, &mut signature).map_err(signing_failed)?;
+            Ok(signature)
+        }
+        SigningAlgorithm::EdDsa => {
+            // Unchecked, because OpenSSL writes keys without the public part that `from_pkcs8`
+            // requires.
+            let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(pkcs8()?);
+            Ok(pair.map_err(invalid_key)?.sign(text).as_ref().to_vec())
+        }
     }
 }
 

@@ -68,16 +68,10 @@ impl EventRecorder {
     pub(crate) async fn run(
         self: Arc<Self>,
         service: Arc<LocalService>,
-        mut events: ManagerEvents,
+        events: ManagerEvents,
         stop: CancellationToken,
     ) {
-        while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
-            self.handle(&service, event);
-        }
-        // Events emitted before the stop are still in the channel, such as the ends of the last calls.
-        while let Some(Some(event)) = events.next().now_or_never() {
-            self.handle(&service, event);
-        }
+        for_each_event(events, stop, |event| self.handle(&service, event)).await;
     }
 
     fn handle(&self, service: &LocalService, event: ManagerEvent) {
@@ -130,14 +124,13 @@ impl EventRecorder {
     pub(crate) async fn run_for_agent(
         self: Arc<Self>,
         agent: String,
-        mut events: ManagerEvents,
+        events: ManagerEvents,
         stop: CancellationToken,
     ) {
         // Call numbers are unique within a manager only, so the id names the agent.
         let id = |number| format!("{}-{agent}-{number}", self.events.run_id);
-        while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
-            self.record_call(unix_time_ms(), &event, Some(&agent), id);
-        }
+        let record = |event| self.record_call(unix_time_ms(), &event, Some(&agent), id);
+        for_each_event(events, stop, record).await;
     }
 
     /// Writes a finished call to the history.
@@ -186,7 +179,22 @@ impl EventRecorder {
             let live = self.live.lock();
             (live.metrics.clone(), live.running.len())
         };
-        metrics.render(servers_by_state, n_running, self.history.stats())
+        metrics.render(servers_by_state, n_running, &self.history.stats)
+    }
+}
+
+/// Handles events until `stop`.
+async fn for_each_event(
+    mut events: ManagerEvents,
+    stop: CancellationToken,
+    handle: impl Fn(ManagerEvent),
+) {
+    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+        handle(event);
+    }
+    // Events emitted before the stop are still in the channel, such as the ends of the last calls.
+    while let Some(Some(event)) = events.next().now_or_never() {
+        handle(event);
     }
 }
 

@@ -209,10 +209,9 @@ fn read<T: Default>(
 #[derive(Debug)]
 pub(crate) struct History {
     path: PathBuf,
-    /// `None` once the history is closed.
-    queue: Mutex<Option<SyncSender<CallRecord>>>,
-    stats: Arc<HistoryStats>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    /// Queue and thread of the writer. `None` once the history is closed.
+    writer: Mutex<Option<(SyncSender<CallRecord>, JoinHandle<()>)>>,
+    pub(crate) stats: Arc<HistoryStats>,
 }
 
 /// Counters of the writer.
@@ -230,61 +229,46 @@ impl History {
     pub(crate) fn open(path: &Path, options: HistoryOptions) -> std::io::Result<Self> {
         let (queue, records) = sync_channel(QUEUE_CAPACITY);
         let stats = Arc::new(HistoryStats::default());
+        let (path, shared_stats) = (path.to_owned(), Arc::clone(&stats));
         let writer = Writer {
-            path: path.to_owned(),
+            path: path.clone(),
             options,
             db: None,
             batch: Vec::new(),
-            stats: Arc::clone(&stats),
+            stats: shared_stats,
         };
         let name = "toolrack-history".to_owned();
-        let writer = thread::Builder::new().name(name).spawn(move || writer.run(&records))?;
-        Ok(Self {
-            path: path.to_owned(),
-            queue: Mutex::new(Some(queue)),
-            stats,
-            writer: Mutex::new(Some(writer)),
-        })
+        let thread = thread::Builder::new().name(name).spawn(move || writer.run(&records))?;
+        Ok(Self { path, writer: Mutex::new(Some((queue, thread))), stats })
     }
 
     /// Queues a call for writing. Never waits.
     pub(crate) fn record(&self, record: CallRecord) {
-        let queue = self.queue.lock();
+        let writer = self.writer.lock();
         // `try_send`, so that a slow disk never holds up the recorder, which serves all calls.
-        let is_queued = queue.as_ref().is_some_and(|queue| queue.try_send(record).is_ok());
+        let is_queued = writer.as_ref().is_some_and(|(queue, _)| queue.try_send(record).is_ok());
         if !is_queued {
             self.stats.n_dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn stats(&self) -> &HistoryStats {
-        &self.stats
-    }
-
-    /// Queries calls. Blocking.
-    pub(crate) fn query(&self, query: &HistoryQuery) -> Result<HistoryPage, rusqlite::Error> {
-        Db::read(&self.path, |db| db.query(query))
-    }
-
-    /// Reads one call. Blocking.
-    pub(crate) fn get(&self, id: &str) -> Result<Option<CallRecord>, rusqlite::Error> {
-        Db::read(&self.path, |db| db.get(id))
-    }
-
-    /// Latencies of recent calls by server and by tool. Blocking.
-    pub(crate) fn latencies(&self) -> Result<Vec<Latency>, rusqlite::Error> {
-        Db::read(&self.path, Db::latencies)
+    /// Runs one query. Blocking.
+    pub(crate) fn read<T: Default>(
+        &self,
+        query: impl FnOnce(&Db) -> Result<T, rusqlite::Error>,
+    ) -> Result<T, rusqlite::Error> {
+        Db::read(&self.path, query)
     }
 
     /// Writes the queue and joins the writer thread. Blocking.
     pub(crate) fn close(&self) {
         // Set first, so that a writer that is retrying gives up.
         self.stats.is_closing.store(true, Ordering::Release);
+        let Some((queue, thread)) = self.writer.lock().take() else { return };
         // Dropping the sender disconnects the channel, which ends the writer after
         // the queued records.
-        drop(self.queue.lock().take());
-        let writer = self.writer.lock().take();
-        if writer.is_some_and(|writer| writer.join().is_err()) {
+        drop(queue);
+        if thread.join().is_err() {
             tracing::error!("the history writer panicked");
         }
     }
@@ -360,7 +344,7 @@ impl Writer {
 
 /// The `SQLite` database.
 #[derive(Debug)]
-struct Db {
+pub(crate) struct Db {
     connection: Connection,
 }
 
@@ -455,7 +439,7 @@ impl Db {
         self.connection.execute_batch("pragma incremental_vacuum;")
     }
 
-    fn query(&self, query: &HistoryQuery) -> Result<HistoryPage, rusqlite::Error> {
+    pub(crate) fn query(&self, query: &HistoryQuery) -> Result<HistoryPage, rusqlite::Error> {
         let sql = format!(
             "select {COLUMNS} from calls where place < ?1 and (?2 is null or server = ?2) \
              and (?3 is null or tool = ?3) and (?4 is null or outcome = ?4) and time_ms >= ?5 \
@@ -483,12 +467,13 @@ impl Db {
         Ok(HistoryPage { calls: found.into_iter().map(|(_, record)| record).collect(), next })
     }
 
-    fn get(&self, id: &str) -> Result<Option<CallRecord>, rusqlite::Error> {
+    pub(crate) fn get(&self, id: &str) -> Result<Option<CallRecord>, rusqlite::Error> {
         let query = format!("select {COLUMNS} from calls where id = ?");
         self.connection.query_row(&query, [id], record_from_row).optional()
     }
 
-    fn latencies(&self) -> Result<Vec<Latency>, rusqlite::Error> {
+    /// Latencies of recent calls by server and by tool.
+    pub(crate) fn latencies(&self) -> Result<Vec<Latency>, rusqlite::Error> {
         let query =
             "select server, tool, outcome, duration_us from calls order by place desc limit ?";
         let mut statement = self.connection.prepare(query)?;

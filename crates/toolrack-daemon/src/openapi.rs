@@ -202,7 +202,14 @@ pub(crate) fn add_error_responses(document: &mut OpenApi) {
         let writes = writes.into_iter().flatten().map(|operation| (true, operation));
         let reads = item.get.iter_mut().map(|operation| (false, operation));
         for (is_write, operation) in reads.chain(writes) {
-            for status in error_statuses(path, is_write, operation) {
+            let mut statuses = error_statuses(path, operation);
+            if is_write {
+                statuses.extend([409, 422]);
+            }
+            if is_write && SERVER_OPERATIONS.contains(&path.as_str()) {
+                statuses.extend([404, 424, 502]);
+            }
+            for status in statuses {
                 let response = RefOr::T(error_response(status));
                 // A status that the route describes itself keeps its description.
                 operation.responses.responses.entry(status.to_string()).or_insert(response);
@@ -211,7 +218,8 @@ pub(crate) fn add_error_responses(document: &mut OpenApi) {
     }
 }
 
-fn error_statuses(path: &str, is_write: bool, operation: &Operation) -> Vec<u16> {
+/// The errors of reads and writes.
+fn error_statuses(path: &str, operation: &Operation) -> Vec<u16> {
     // Any request can be refused by the access control or by a limit.
     let mut statuses = vec![403, 500, 503];
     if path != "/healthz" {
@@ -227,12 +235,6 @@ fn error_statuses(path: &str, is_write: bool, operation: &Operation) -> Vec<u16>
             ParameterIn::Path => statuses.extend([400, 404]),
             ParameterIn::Query | ParameterIn::QueryString => statuses.extend([400, 422]),
             ParameterIn::Header | ParameterIn::Cookie => {}
-        }
-    }
-    if is_write {
-        statuses.extend([409, 422]);
-        if SERVER_OPERATIONS.contains(&path) {
-            statuses.extend([404, 424, 502]);
         }
     }
     statuses

@@ -5,7 +5,6 @@ mod config;
 mod daemon;
 mod events;
 mod servers;
-mod tools;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -75,7 +74,7 @@ fn api() -> (Router<App>, OpenApi) {
         .routes(routes!(servers::enable))
         .routes(routes!(servers::disable))
         .routes(routes!(servers::logs))
-        .routes(routes!(tools::list))
+        .routes(routes!(calls::list_tools))
         .routes(routes!(calls::list, calls::create))
         .routes(routes!(calls::get))
         .routes(routes!(calls::cancel))

@@ -46,7 +46,8 @@ impl Token {
     pub(crate) fn random() -> Result<Self, DaemonError> {
         let mut bytes = [0_u8; TOKEN_BYTES];
         SystemRandom::new().fill(&mut bytes).map_err(|_unspecified| DaemonError::NoRandomness)?;
-        Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+        let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        Ok(Self(digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()))
     }
 
     /// Parses the content of a token file. `None` if it is not exactly one token.
@@ -165,7 +166,7 @@ impl Tokens {
 
 /// A private HTML file that redirects a browser to the dashboard with a login code. Removed on drop.
 #[derive(Debug)]
-pub(crate) struct LoginFile(PathBuf);
+pub(crate) struct LoginFile(pub(crate) PathBuf);
 
 impl LoginFile {
     /// Writes a file that redirects to `url`, in a directory with mode 0700.
@@ -177,10 +178,6 @@ impl LoginFile {
         let login_file = Self(path);
         file.write_all(redirect_html(url).as_bytes())?;
         Ok(login_file)
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
     }
 }
 
@@ -249,7 +246,7 @@ mod tests {
         let create = || {
             let code = tokens.new_code(now).unwrap();
             let login_file = LoginFile::create(dir.path(), code.reveal()).unwrap();
-            let path = login_file.path().to_owned();
+            let path = login_file.0.clone();
             tokens.attach_login_file(&code, login_file);
             (code, path)
         };
@@ -287,7 +284,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let url = "http://127.0.0.1:1/#code=ab";
         let login_file = LoginFile::create(dir.path(), url).unwrap();
-        let path = login_file.path().to_owned();
+        let path = login_file.0.clone();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_to_string(&path).unwrap().matches(url).count(), 3);
         drop(login_file);

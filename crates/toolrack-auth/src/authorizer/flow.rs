@@ -43,7 +43,6 @@ pub(super) struct AuthFlow {
     requester: TokenRequester,
     store: Arc<dyn TokenStore>,
     browser: Option<Arc<dyn Browser>>,
-    cancel: CancellationToken,
     token_cache: TokenCache,
     attempts: Mutex<AttemptLimiter>,
     /// Single permit. Every operation that may change the token holds it, so that many concurrent 401 responses
@@ -69,10 +68,9 @@ impl AuthFlow {
         Self {
             server: server.clone(),
             key: canonical_resource(server),
-            requester: TokenRequester::new(server, settings),
+            requester: TokenRequester::new(server, settings, cancel),
             store,
             browser,
-            cancel,
             token_cache: TokenCache::default(),
             attempts: Mutex::default(),
             permit: Semaphore::new(1),
@@ -200,7 +198,7 @@ impl AuthFlow {
 
     pub(super) async fn login(&self) -> Result<LoginStatus, AuthError> {
         let _guard = self.lock_flow().await?;
-        self.attempts.lock().reset();
+        *self.attempts.lock() = AttemptLimiter::default();
         let challenge = self.requester.http.probe().await?;
         let found = self.discover(&challenge).await?;
         self.authorize(&found, &challenge, LoginTrigger::User).await?;
@@ -215,7 +213,7 @@ impl AuthFlow {
         // Revocation is a network request; it does not need the lock.
         drop(lock);
         self.token_cache.clear();
-        self.attempts.lock().reset();
+        *self.attempts.lock() = AttemptLimiter::default();
         self.revoke(&credentials).await;
         Ok(())
     }
@@ -274,8 +272,7 @@ impl AuthFlow {
             {
                 return Err(self.login_needed_error("the server keeps requesting a login"));
             }
-            let login = log_in(requester, browser, found, source, &credentials, &self.cancel);
-            let (client, grant) = login.await?;
+            let (client, grant) = log_in(requester, browser, found, source, &credentials).await?;
             (Some(client), grant)
         } else {
             if let Some(registered) = &settings.pre_registered {

@@ -1,4 +1,4 @@
-//! `/api/calls`: tool calls, their cancellation, the call history and latencies.
+//! `/api/tools` and `/api/calls`: tools of all servers, their calls, the call history and latencies.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolrack_client::CallOptions;
-use toolrack_manager::{CallTarget, render_tool_result};
+use toolrack_manager::{CallTarget, ToolWithServer, render_tool_result};
 use toolrack_service::ToolCall;
-use toolrack_transport::Delivery;
+use toolrack_transport::{Delivery, sanitize_text};
 use utoipa::ToSchema;
 
 use super::ApiResult;
 use crate::event_recorder::RunningCall;
 use crate::extract::{JsonBody, QueryParams, check_integer, check_limit};
-use crate::history::{CallRecord, HistoryQuery, Latency};
+use crate::history::{CallRecord, Db, HistoryQuery, Latency};
 use crate::openapi::{AnyJson, OUTCOMES, Outcome};
 use crate::problem::Problem;
 use crate::state::{App, run_blocking};
@@ -188,7 +188,8 @@ pub(super) async fn list(
     let limit = u32::try_from(limit).unwrap_or(u32::MAX);
     let query =
         HistoryQuery { server, tool, outcome, since_ms, before, limit, ..HistoryQuery::default() };
-    let page = run_blocking(&app, move |app| app.recorder.history.query(&query)).await?;
+    let page =
+        run_blocking(&app, move |app| app.recorder.history.read(|db| db.query(&query))).await?;
     let running = app.recorder.live.lock().running.values().cloned().collect();
     Ok(Json(CallList { running, calls: page.calls, next: page.next }))
 }
@@ -201,7 +202,7 @@ pub(super) async fn get(State(app): State<App>, Path(id): Path<String>) -> ApiRe
     if let Some(running) = app.recorder.running_call(&id) {
         return Ok(Json(CallView::Running(running)));
     }
-    let record = run_blocking(&app, move |app| app.recorder.history.get(&id)).await?;
+    let record = run_blocking(&app, move |app| app.recorder.history.read(|db| db.get(&id))).await?;
     let record = record.ok_or_else(|| Problem::not_found("no call with this id"))?;
     Ok(Json(CallView::Finished(record)))
 }
@@ -220,7 +221,7 @@ pub(super) async fn cancel(
     if app.recorder.running_call(&id).is_some() {
         return Err(Problem::conflict("only the client that started this call can cancel it"));
     }
-    match run_blocking(&app, move |app| app.recorder.history.get(&id)).await? {
+    match run_blocking(&app, move |app| app.recorder.history.read(|db| db.get(&id))).await? {
         Some(_) => Err(Problem::conflict("the call has finished")),
         None => Err(Problem::not_found("no call with this id")),
     }
@@ -230,6 +231,77 @@ pub(super) async fn cancel(
 #[utoipa::path(get, path = "/api/latencies", tag = "calls",
     responses((status = 200, body = Latencies)))]
 pub(super) async fn latencies(State(app): State<App>) -> ApiResult<Latencies> {
-    let latencies = run_blocking(&app, |app| app.recorder.history.latencies()).await?;
+    let latencies = run_blocking(&app, |app| app.recorder.history.read(Db::latencies)).await?;
     Ok(Json(Latencies { latencies }))
+}
+
+/// A tool.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ToolView {
+    /// The public name, by which the tool is called.
+    name: String,
+    /// The server that provides it.
+    server: String,
+    /// The server's name for it.
+    raw_name: String,
+    /// The display name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<String>,
+    /// The description.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    /// JSON Schema of the arguments, as the server sent it.
+    #[schema(value_type = AnyJson)]
+    input_schema: Box<RawValue>,
+    /// JSON Schema of the structured result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<AnyJson>)]
+    output_schema: Option<Box<RawValue>>,
+    /// Whether its server is connected.
+    is_connected: bool,
+}
+
+/// A list of tools.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ToolList {
+    tools: Vec<ToolView>,
+}
+
+/// Filter for tools.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ToolQuery {
+    /// Only tools of this server, by name.
+    server: Option<String>,
+}
+
+/// List tools with their schemas
+#[utoipa::path(get, path = "/api/tools", tag = "tools", operation_id = "list", params(ToolQuery),
+    responses((status = 200, body = ToolList)))]
+pub(super) async fn list_tools(
+    State(app): State<App>,
+    QueryParams(query): QueryParams<ToolQuery>,
+) -> Json<ToolList> {
+    let tools = app.service.manager().all_tools();
+    let matches = |tool: &&ToolWithServer| {
+        query.server.as_deref().is_none_or(|name| **tool.server() == *name)
+    };
+    let tools = tools.iter().filter(matches).map(|tool| tool_view(&app, tool)).collect();
+    Json(ToolList { tools })
+}
+
+fn tool_view(app: &App, tool: &ToolWithServer) -> ToolView {
+    let definition = tool.tool();
+    let sanitize = |text: &String| sanitize_text(text).into_owned();
+    let server = app.service.manager().server(tool.server());
+    ToolView {
+        name: tool.name().as_ref().to_owned(),
+        server: tool.server().as_ref().to_owned(),
+        raw_name: definition.name.clone(),
+        title: definition.title.as_ref().map(sanitize),
+        description: definition.description.as_ref().map(sanitize),
+        input_schema: definition.input_schema.clone(),
+        output_schema: definition.output_schema.clone(),
+        is_connected: server.is_ok_and(|server| server.is_connected()),
+    }
 }

@@ -127,7 +127,7 @@ pub(super) async fn create_login_file(
         LoginFile::create(dir, &target).map_err(|error| Problem::internal(error.to_string()))
     };
     let login_file = run_blocking(&app, create).await?;
-    let file = login_file.path().display().to_string();
+    let file = login_file.0.display().to_string();
     // The file goes with its code: when the code is used or expires, the drop removes it.
     app.tokens.attach_login_file(&code, login_file);
     let cleanup = App::clone(&app);
