@@ -16,6 +16,7 @@ use crate::stored_credentials::{GrantSource, StoredCredentials, StoredGrant};
 use crate::token_endpoint::{
     TokenError, TokenKind, TokenRequestAuth, TokenResponse, request_token, sign_assertion,
 };
+use crate::www_authenticate::split_scopes;
 
 const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
 const ID_JAG_PROFILE: &str = "urn:ietf:params:oauth:grant-profile:id-jag";
@@ -71,6 +72,7 @@ impl GrantSource {
         issued: TokenResponse,
         old: Option<&StoredGrant>,
     ) -> StoredGrant {
+        let refresh_token = issued.refresh_token.filter(|token| !token.reveal().is_empty());
         // RFC 6749 §6: without a new refresh token in the response, the old one stays valid.
         let previous = || old.and_then(|grant| grant.refresh_token.clone());
         let granted = old.map_or(&self.requested, |grant| &grant.granted).clone();
@@ -78,9 +80,9 @@ impl GrantSource {
         StoredGrant {
             source: self,
             client_id: client_id.to_owned(),
-            granted: issued.scopes.unwrap_or(granted),
+            granted: issued.scope.as_deref().map_or(granted, split_scopes),
             access_token: issued.access_token,
-            refresh_token: issued.refresh_token.or_else(previous),
+            refresh_token: refresh_token.or_else(previous),
             received_at,
             expires_at: issued.lifetime.map(|lifetime| received_at.saturating_add(lifetime)),
         }
@@ -246,13 +248,12 @@ fn program_auth(
 pub(crate) fn check_profile(found: &Discovered, settings: &AuthSettings) -> Result<(), AuthError> {
     let supported = found.metadata.authorization_grant_profiles_supported.as_deref();
     let is_unsupported = supported.is_some() && !lists(supported, ID_JAG_PROFILE);
-    match settings.grant {
-        Grant::EnterpriseManaged(_) if is_unsupported => Err(refused(format_args!(
-            "{} does not support enterprise-managed authorization",
-            found.metadata.issuer
-        ))),
-        _ => Ok(()),
+    if matches!(settings.grant, Grant::EnterpriseManaged(_)) && is_unsupported {
+        let issuer = &found.metadata.issuer;
+        let reason = format_args!("{issuer} does not support enterprise-managed authorization");
+        return Err(refused(reason));
     }
+    Ok(())
 }
 
 /// Scope for which some authorization servers issue refresh tokens.
@@ -328,7 +329,8 @@ mod tests {
             access_token: Secret::new("new"),
             refresh_token: refresh_token.map(Secret::from),
             lifetime: None,
-            scopes: scopes.map(|scope| vec![scope.to_owned()]),
+            scope: scopes.map(str::to_owned),
+            token_type: None,
             issued_token_type: None,
         }
     }
@@ -344,6 +346,7 @@ mod tests {
         };
         check(issued(None, None), Some(&old), Some("r3fresh"), "had");
         check(issued(Some("next"), Some("now")), Some(&old), Some("next"), "now");
+        check(issued(Some(""), None), Some(&old), Some("r3fresh"), "had");
         check(issued(None, None), None, None, "asked");
     }
 

@@ -1,5 +1,7 @@
 //! Token endpoint: client authentication, client assertions (RFC 7523), and the meaning of responses.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ring::rand::SystemRandom;
@@ -9,7 +11,7 @@ use ring::signature::{
 };
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use toolrack_transport::AuthError;
 use url::{Url, form_urlencoded};
@@ -20,7 +22,6 @@ use crate::client_registration::{AuthMethod, Client};
 use crate::error::{refused, unreachable, untrusted};
 use crate::http_client::{ErrorBody, FORM, Form, HttpClient, HttpResponse};
 use crate::secret::{Secret, redact_secrets};
-use crate::www_authenticate::split_scopes;
 
 const JWT_BEARER_ASSERTION: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 
@@ -34,14 +35,16 @@ pub(crate) enum TokenRequestAuth {
 }
 
 /// Successful token response.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct TokenResponse {
     pub(crate) access_token: Secret,
+    pub(crate) token_type: Option<String>,
     pub(crate) refresh_token: Option<Secret>,
     /// In milliseconds.
+    #[serde(default, rename = "expires_in", deserialize_with = "parse_expires_in")]
     pub(crate) lifetime: Option<u64>,
-    /// `None` if absent, which means: as requested.
-    pub(crate) scopes: Option<Vec<String>>,
+    /// Absent means: as requested.
+    pub(crate) scope: Option<String>,
     /// Type of the token, in a token exchange.
     pub(crate) issued_token_type: Option<String>,
 }
@@ -114,16 +117,6 @@ fn basic(client: &Client) -> Secret {
     Secret::new(format!("Basic {}", STANDARD.encode(pair.reveal())))
 }
 
-#[derive(Deserialize)]
-struct TokenResponseBody {
-    access_token: Secret,
-    token_type: Option<String>,
-    refresh_token: Option<Secret>,
-    expires_in: Option<Value>,
-    scope: Option<String>,
-    issued_token_type: Option<String>,
-}
-
 /// Parses the response. Error texts contain none of `secrets`.
 fn parse_response(
     response: &HttpResponse,
@@ -135,24 +128,18 @@ fn parse_response(
     if !response.is_success() {
         return Err(parse_error(response, &url, secrets));
     }
-    let body: TokenResponseBody = serde_json::from_slice(&response.body)
+    let issued: TokenResponse = serde_json::from_slice(&response.body)
         .map_err(|_json| unreachable(format_args!("{url} responded without a token")))?;
-    let token_type = body.token_type.unwrap_or_default();
+    let token_type = issued.token_type.as_deref().unwrap_or_default();
     // In a token exchange the type is `N_A` (RFC 8693 §2.2.1).
     let is_expected_type = kind == TokenKind::Exchange || token_type.eq_ignore_ascii_case("bearer");
     // Only visible ASCII: a token with a line break could inject headers.
-    let token = body.access_token.reveal();
+    let token = issued.access_token.reveal();
     let is_valid = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
     if !is_expected_type || !is_valid {
         return Err(untrusted(format_args!("{url} did not return a valid bearer token")).into());
     }
-    Ok(TokenResponse {
-        access_token: body.access_token,
-        refresh_token: body.refresh_token.filter(|token| !token.reveal().is_empty()),
-        lifetime: body.expires_in.as_ref().and_then(parse_expires_in),
-        scopes: body.scope.as_deref().map(split_scopes),
-        issued_token_type: body.issued_token_type,
-    })
+    Ok(issued)
 }
 
 fn parse_error(response: &HttpResponse, url: &str, secrets: &[&Secret]) -> TokenError {
@@ -175,15 +162,16 @@ fn parse_error(response: &HttpResponse, url: &str, secrets: &[&Secret]) -> Token
 }
 
 /// Seconds, as a number or a string; some servers send fractions.
-fn parse_expires_in(value: &Value) -> Option<u64> {
-    let seconds = match value {
-        Value::Number(number) => number.as_f64()?,
-        Value::String(text) => text.trim().parse().ok()?,
-        _ => return None,
+fn parse_expires_in<'de, D: Deserializer<'de>>(value: D) -> Result<Option<u64>, D::Error> {
+    let seconds: Option<f64> = match Value::deserialize(value)? {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
     };
     // Ten years count as forever. Without the limit, 1e300 would not fit into a `Duration`.
-    let seconds = std::time::Duration::try_from_secs_f64(seconds.clamp(0.0, 315_360_000.0)).ok()?;
-    u64::try_from(seconds.as_millis()).ok()
+    let seconds = seconds.map(|seconds| seconds.clamp(0.0, 315_360_000.0));
+    let lifetime = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    Ok(lifetime.and_then(|lifetime| u64::try_from(lifetime.as_millis()).ok()))
 }
 
 impl From<AuthError> for TokenError {

@@ -166,6 +166,12 @@ mod tests {
     }
 
     #[test]
+    fn scopes_are_separated_by_any_number_of_spaces() {
+        assert_eq!(split_scopes(" a  b"), ["a", "b"]);
+        assert_eq!(split_scopes(""), [""; 0]);
+    }
+
+    #[test]
     fn only_insufficient_scope_triggers_step_up() {
         assert!(challenge(None, None, Some("insufficient_scope")).is_insufficient_scope());
         assert!(!challenge(None, Some("a"), Some("invalid_token")).is_insufficient_scope());

@@ -282,7 +282,7 @@ async fn next_signal(signals: &mut [Signal]) {
 #[non_exhaustive]
 pub enum DaemonError {
     /// Another daemon runs for this home.
-    #[error("a daemon is already running for this home{}", pid_suffix(*.pid))]
+    #[error("a daemon is already running for this home{}", .pid.map(|pid| format!(" (process {pid})")).unwrap_or_default())]
     AlreadyRunning {
         /// Its process id, if it has written one.
         pid: Option<u32>,
@@ -338,10 +338,6 @@ impl DaemonError {
             Self::File { .. } | Self::Listen { .. } | Self::NoRandomness => None,
         }
     }
-}
-
-fn pid_suffix(pid: Option<u32>) -> String {
-    pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }
 
 #[cfg(test)]

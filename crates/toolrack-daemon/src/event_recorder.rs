@@ -212,13 +212,7 @@ pub(crate) struct LogLine {
 /// The last stderr lines of each server.
 #[derive(Debug, Default)]
 pub(crate) struct StderrBuffer {
-    servers: BTreeMap<Arc<str>, ServerLines>,
-}
-
-#[derive(Debug, Default)]
-struct ServerLines {
-    next_number: u64,
-    lines: VecDeque<LogLine>,
+    servers: BTreeMap<Arc<str>, VecDeque<LogLine>>,
 }
 
 impl StderrBuffer {
@@ -226,19 +220,19 @@ impl StderrBuffer {
         if !self.servers.contains_key(server) && self.servers.len() >= MAX_SERVERS {
             return;
         }
-        let buffer = self.servers.entry(Arc::clone(server)).or_default();
-        buffer.lines.push_back(LogLine { number: buffer.next_number, time_ms, line });
-        buffer.next_number += 1;
-        if buffer.lines.len() > MAX_LINES {
-            buffer.lines.pop_front();
+        let lines = self.servers.entry(Arc::clone(server)).or_default();
+        let number = lines.back().map_or(0, |last| last.number + 1);
+        lines.push_back(LogLine { number, time_ms, line });
+        if lines.len() > MAX_LINES {
+            lines.pop_front();
         }
     }
 
     /// The last `limit` lines of a server after line `after`, oldest first.
     pub(crate) fn tail(&self, server: &str, after: Option<u64>, limit: usize) -> Vec<LogLine> {
-        let Some(buffer) = self.servers.get(server) else { return Vec::new() };
+        let Some(lines) = self.servers.get(server) else { return Vec::new() };
         let is_newer = |line: &&LogLine| after.is_none_or(|after| line.number > after);
-        let newer = buffer.lines.iter().filter(is_newer);
+        let newer = lines.iter().filter(is_newer);
         newer.clone().skip(newer.count().saturating_sub(limit)).cloned().collect()
     }
 

@@ -78,13 +78,8 @@ impl fmt::Debug for Token {
 #[derive(Debug)]
 pub(crate) struct Tokens {
     primary: Token,
-    browsers: Mutex<BrowserTokens>,
-}
-
-#[derive(Debug, Default)]
-struct BrowserTokens {
-    codes: VecDeque<LoginCode>,
-    tokens: VecDeque<Token>,
+    codes: Mutex<VecDeque<LoginCode>>,
+    browsers: Mutex<VecDeque<Token>>,
 }
 
 #[derive(Debug)]
@@ -97,7 +92,7 @@ struct LoginCode {
 
 impl Tokens {
     pub(crate) fn new(primary: Token) -> Self {
-        Self { primary, browsers: Mutex::default() }
+        Self { primary, codes: Mutex::default(), browsers: Mutex::default() }
     }
 
     #[cfg(test)]
@@ -113,34 +108,33 @@ impl Tokens {
     /// Whether a token grants access to the API.
     pub(crate) fn is_valid(&self, candidate: &str) -> bool {
         self.primary.matches(candidate)
-            || self.browsers.lock().tokens.iter().any(|token| token.matches(candidate))
+            || self.browsers.lock().iter().any(|token| token.matches(candidate))
     }
 
     /// Issues a login code.
     pub(crate) fn new_code(&self, now: Instant) -> Result<Token, DaemonError> {
         let code = Token::random()?;
-        let mut browsers = self.browsers.lock();
+        let mut codes = self.codes.lock();
         let expires_at = now + CODE_TTL;
-        browsers.codes.push_back(LoginCode { code: code.clone(), expires_at, login_file: None });
+        codes.push_back(LoginCode { code: code.clone(), expires_at, login_file: None });
         // The oldest goes: only its own browser tab loses its login.
-        if browsers.codes.len() > MAX_CODES {
-            browsers.codes.pop_front();
+        if codes.len() > MAX_CODES {
+            codes.pop_front();
         }
         Ok(code)
     }
 
     /// Ties a login file to its code. If the code is gone already, the file is removed at once.
     pub(crate) fn attach_login_file(&self, code: &Token, login_file: LoginFile) {
-        let mut browsers = self.browsers.lock();
-        let entry = browsers.codes.iter_mut().find(|entry| entry.code.matches(code.reveal()));
-        if let Some(entry) = entry {
+        let mut codes = self.codes.lock();
+        if let Some(entry) = codes.iter_mut().find(|entry| entry.code.matches(code.reveal())) {
             entry.login_file = Some(login_file);
         }
     }
 
     /// Removes expired codes and their login files.
     pub(crate) fn remove_expired(&self, now: Instant) {
-        self.browsers.lock().codes.retain(|entry| entry.expires_at > now);
+        self.codes.lock().retain(|entry| entry.expires_at > now);
     }
 
     /// Exchanges a code for a browser token. `None` if the code is unknown, used or expired.
@@ -148,17 +142,18 @@ impl Tokens {
         // Before the lock and before the code is consumed: a failed random generator must not use
         // up the code.
         let token = Token::random()?;
-        let mut browsers = self.browsers.lock();
-        browsers.codes.retain(|entry| entry.expires_at > now);
-        let Some(index) = browsers.codes.iter().position(|entry| entry.code.matches(code)) else {
+        let mut codes = self.codes.lock();
+        codes.retain(|entry| entry.expires_at > now);
+        let Some(index) = codes.iter().position(|entry| entry.code.matches(code)) else {
             return Ok(None);
         };
         // Removed before the token is handed out: a code works once, even for two requests at
         // the same time.
-        browsers.codes.remove(index);
-        browsers.tokens.push_back(token.clone());
-        if browsers.tokens.len() > MAX_BROWSER_TOKENS {
-            browsers.tokens.pop_front();
+        codes.remove(index);
+        let mut browsers = self.browsers.lock();
+        browsers.push_back(token.clone());
+        if browsers.len() > MAX_BROWSER_TOKENS {
+            browsers.pop_front();
         }
         Ok(Some(token))
     }
