@@ -6,11 +6,9 @@
 //! **Invariant:** a URL from metadata leads to a private address only if the URL from the config does.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
-use std::{fmt, io};
 
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
-use toolrack_transport::{AuthError, BoxFuture};
+use toolrack_transport::AuthError;
 use url::{Host, Url};
 
 use crate::error::untrusted;
@@ -36,10 +34,8 @@ impl AddressPolicy {
     /// Policy for the server from the config: a private address allows private addresses, and loopback allows
     /// loopback too. A host name allows neither, even if it resolves to such an address.
     pub(crate) fn for_server(server: &Url) -> Self {
-        match server.host() {
-            Some(host) => Self(classify_host(&host).unwrap_or(AddressClass::Public)),
-            None => Self(AddressClass::Public),
-        }
+        let class = server.host().and_then(|host| classify_host(&host));
+        Self(class.unwrap_or(AddressClass::Public))
     }
 
     /// Also allows private addresses.
@@ -48,7 +44,10 @@ impl AddressPolicy {
     }
 
     pub(crate) fn allows(self, address: IpAddr) -> bool {
-        let class = classify(address);
+        self.allows_class(classify(address))
+    }
+
+    fn allows_class(self, class: AddressClass) -> bool {
         // Checked apart: a configured link-local server has this class itself and would allow all
         // of it.
         class != AddressClass::Forbidden && class <= self.0
@@ -57,9 +56,8 @@ impl AddressPolicy {
     /// Checks a URL from metadata before a request: `https`, or `http` to loopback; no user name; no forbidden
     /// address. Host names are checked again when they are resolved.
     pub(crate) fn check(self, url: &Url) -> Result<(), AuthError> {
-        let host = url
-            .host()
-            .ok_or_else(|| untrusted(format_args!("{} has no host", display_url(url))))?;
+        let reject = |fault: &str| Err(untrusted(format_args!("{} {fault}", display_url(url))));
+        let Some(host) = url.host() else { return reject("has no host") };
         let class = classify_host(&host);
         let is_safe = match url.scheme() {
             "https" => true,
@@ -67,17 +65,15 @@ impl AddressPolicy {
             _ => false,
         };
         if !is_safe {
-            return Err(untrusted(format_args!("{} is not https", display_url(url))));
+            return reject("is not https");
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(untrusted(format_args!("{} contains a user name", display_url(url))));
+            return reject("contains a user name");
         }
-        match class {
-            Some(class) if class == AddressClass::Forbidden || class > self.0 => {
-                Err(untrusted(format_args!("{} is a private address", display_url(url))))
-            }
-            Some(_) | None => Ok(()),
+        if class.is_some_and(|class| !self.allows_class(class)) {
+            return reject("is a private address");
         }
+        Ok(())
     }
 }
 
@@ -138,7 +134,8 @@ fn classify_v6(address: Ipv6Addr) -> AddressClass {
     }
     match (first, second) {
         (0xfc00..=0xfdff, _) => AddressClass::Private,
-        (0x2001, 0xdb8) => AddressClass::Forbidden,
+        // Teredo, which tunnels to an IPv4 address inside it; documentation.
+        (0x2001, 0 | 0xdb8) => AddressClass::Forbidden,
         // The only block with global unicast addresses; the rest is special or unassigned.
         (0x2000..=0x3fff, _) => AddressClass::Public,
         _ => AddressClass::Forbidden,
@@ -161,19 +158,13 @@ fn embedded_ipv4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     }
 }
 
-/// Resolves a host name.
-#[derive(Clone)]
-pub(crate) struct Lookup(LookupFn);
-
-type LookupFn =
-    Arc<dyn Fn(String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>> + Send + Sync>;
-
 /// DNS resolver that rejects forbidden addresses. The check runs on the addresses that are connected to, so a
 /// second DNS answer cannot bypass it.
 pub(crate) struct PolicyResolver {
     /// `None` for the host from the config.
-    policy: Option<AddressPolicy>,
-    lookup: Lookup,
+    pub(crate) policy: Option<AddressPolicy>,
+    /// The address of every host name, in tests.
+    pub(crate) fixed_address: Option<SocketAddr>,
 }
 
 /// A host name resolves to a forbidden address.
@@ -181,38 +172,15 @@ pub(crate) struct PolicyResolver {
 #[error("private address")]
 pub(crate) struct ForbiddenAddress;
 
-impl Lookup {
-    pub(crate) fn new(
-        lookup: impl Fn(String) -> BoxFuture<'static, io::Result<Vec<SocketAddr>>>
-        + Send
-        + Sync
-        + 'static,
-    ) -> Self {
-        Self(Arc::new(lookup))
-    }
-
-    /// The system's resolver.
-    pub(crate) fn system() -> Self {
-        Self::new(|name| {
-            Box::pin(async move {
-                // The connector sets the port.
-                Ok(tokio::net::lookup_host((name.as_str(), 0)).await?.collect())
-            })
-        })
-    }
-}
-
-impl PolicyResolver {
-    pub(crate) fn new(policy: Option<AddressPolicy>, lookup: Lookup) -> Self {
-        Self { policy, lookup }
-    }
-}
-
 impl Resolve for PolicyResolver {
     fn resolve(&self, name: Name) -> Resolving {
-        let (lookup, policy) = ((self.lookup.0)(name.as_str().to_owned()), self.policy);
+        let (policy, fixed_address) = (self.policy, self.fixed_address);
         Box::pin(async move {
-            let addresses = lookup.await?;
+            let addresses: Vec<SocketAddr> = match fixed_address {
+                Some(address) => vec![address],
+                // The connector sets the port.
+                None => tokio::net::lookup_host((name.as_str(), 0)).await?.collect(),
+            };
             // One forbidden address rejects the host: a legitimate one has none.
             let allowed =
                 |policy: AddressPolicy| addresses.iter().all(|address| policy.allows(address.ip()));
@@ -222,12 +190,6 @@ impl Resolve for PolicyResolver {
             let addresses: Addrs = Box::new(addresses.into_iter());
             Ok(addresses)
         })
-    }
-}
-
-impl fmt::Debug for Lookup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Lookup")
     }
 }
 

@@ -5,10 +5,8 @@
 //! timeouts of its requests, and a login also ends with the last [`Authorizer`].
 
 mod flow;
-mod refresh;
 mod token_cache;
 
-use std::fmt;
 use std::sync::Arc;
 
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -78,8 +76,7 @@ impl Authorizer {
     ///
     /// Dropping the future does not cancel the login; dropping the last [`Authorizer`] does.
     pub async fn login(&self) -> Result<LoginStatus, AuthError> {
-        let flow = Arc::clone(&self.flow);
-        self.run(async move { flow.login().await }).await
+        self.run(|flow| async move { flow.login().await }).await
     }
 
     /// Deletes tokens and registrations, and revokes the token at the authorization server, best effort.
@@ -88,8 +85,7 @@ impl Authorizer {
     ///
     /// Dropping the future does not cancel it.
     pub async fn logout(&self) -> Result<(), AuthError> {
-        let flow = Arc::clone(&self.flow);
-        self.run(async move { flow.logout().await }).await
+        self.run(|flow| async move { flow.logout().await }).await
     }
 
     /// Login state according to the store.
@@ -115,54 +111,34 @@ impl Authorizer {
     }
 
     /// Runs `work` in a task, so that it completes even if the caller is dropped.
-    async fn run<T: Send + 'static>(
+    async fn run<T: Send + 'static, F: Future<Output = Result<T, AuthError>> + Send + 'static>(
         &self,
-        work: impl Future<Output = Result<T, AuthError>> + Send + 'static,
+        work: impl FnOnce(Arc<AuthFlow>) -> F,
     ) -> Result<T, AuthError> {
-        let work = self.tasks.spawn(work);
-        work.await.unwrap_or_else(|_join_error| Err(unreachable("the program is shutting down")))
+        let task = self.tasks.spawn(work(Arc::clone(&self.flow)));
+        task.await.unwrap_or_else(|_join_error| Err(unreachable("the program is shutting down")))
     }
 }
 
 impl Credentials for Authorizer {
     fn cached(&self) -> CachedCredential {
-        self.flow.at_hand()
+        self.flow.cached()
     }
 
     fn obtain(&self) -> BoxFuture<'_, Result<Option<Authorization>, AuthError>> {
-        let flow = Arc::clone(&self.flow);
-        Box::pin(self.run(async move { flow.obtain().await }))
+        Box::pin(self.run(|flow| async move { flow.obtain().await }))
     }
 
     fn on_challenge<'a>(
         &'a self,
         rejection: AuthChallenge<'a>,
     ) -> BoxFuture<'a, Result<(), AuthError>> {
-        let challenge = BearerChallenge::from_headers(rejection.challenges);
-        let sent = rejection.sent.cloned();
-        let (method, subject) = rejection.operation;
-        let operation = (method.to_owned(), subject.map(str::to_owned));
-        let flow = Arc::clone(&self.flow);
-        match rejection.status {
-            401 => Box::pin(
-                self.run(async move { flow.handle_unauthorized(sent, challenge, operation).await }),
-            ),
-            403 if challenge.is_insufficient_scope() => {
-                Box::pin(self.run(async move { flow.step_up(sent, challenge, operation).await }))
-            }
-            status => Box::pin(async move {
-                Err(forbidden(format_args!("the server responded with status {status}")))
-            }),
-        }
-    }
-}
-
-impl fmt::Display for LoginStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::LoggedOut => f.write_str("logged out"),
-            Self::LoggedIn { issuer, .. } => write!(f, "logged in at {issuer}"),
-        }
+        let AuthChallenge { status, challenges, sent, operation: (method, subject) } = rejection;
+        let challenge = BearerChallenge::from_headers(challenges);
+        let (sent, operation) = (sent.cloned(), (method.to_owned(), subject.map(str::to_owned)));
+        Box::pin(self.run(move |flow| async move {
+            flow.handle_challenge(status, sent, challenge, operation).await
+        }))
     }
 }
 
@@ -193,13 +169,11 @@ impl Credentials for StaticBearer {
         rejection: AuthChallenge<'a>,
     ) -> BoxFuture<'a, Result<(), AuthError>> {
         let challenge = BearerChallenge::from_headers(rejection.challenges);
-        let error = match (rejection.status, challenge.scopes) {
-            (403, Some(scopes)) if challenge.error.as_deref() == Some("insufficient_scope") => {
-                forbidden(format_args!(
-                    "the configured token lacks the scopes {}",
-                    scopes.join(" ")
-                ))
-            }
+        let error = match (rejection.status, &challenge.scopes) {
+            (403, Some(scopes)) if challenge.is_insufficient_scope() => forbidden(format_args!(
+                "the configured token lacks the scopes {}",
+                scopes.join(" ")
+            )),
             (403, _) => forbidden("the server rejected the configured token with status 403"),
             _ => login_needed("the server rejected the configured token"),
         };

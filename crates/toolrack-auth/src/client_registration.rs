@@ -9,19 +9,19 @@ use toolrack_transport::AuthError;
 use url::Url;
 
 use crate::address_policy::display_url;
-use crate::discovery::ServerMetadata;
+use crate::discovery::{ServerMetadata, lists};
 use crate::error::{unreachable, unregistered, untrusted};
 use crate::grants::scope_param;
-use crate::http_client::{HttpClient, HttpResponse};
+use crate::http_client::{ErrorBody, HttpClient, HttpResponse};
 use crate::secret::Secret;
 use crate::settings::{AuthSettings, PreRegisteredClient};
-use crate::stored_credentials::exposed_option;
+use crate::stored_credentials::{GrantSource, StoredCredentials, expose};
 
 /// A client as one authorization server knows it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(crate) struct Client {
     pub(crate) id: String,
-    #[serde(default, with = "exposed_option", skip_serializing_if = "Option::is_none")]
+    #[serde(default, serialize_with = "expose", skip_serializing_if = "Option::is_none")]
     pub(crate) secret: Option<Secret>,
     /// Token endpoint authentication method agreed at registration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,40 +54,25 @@ pub(crate) enum AuthMethod {
 impl Client {
     /// A client without a secret.
     pub(crate) fn public(id: &str) -> Self {
-        Self {
-            id: id.to_owned(),
-            secret: None,
-            auth_method: None,
-            redirect_uri: None,
-            secret_expires_at: None,
-        }
+        Self { id: id.to_owned(), ..Self::default() }
     }
 
     pub(crate) fn pre_registered(client: &PreRegisteredClient) -> Self {
         Self { secret: client.client_secret.clone(), ..Self::public(&client.client_id) }
     }
-
-    fn is_usable(&self, redirect_uri: &str, now: u64) -> bool {
-        // Authorization servers may compare redirect URIs exactly, so another port needs another
-        // client.
-        let matches = self.redirect_uri.as_deref() == Some(redirect_uri);
-        matches && self.secret_expires_at.is_none_or(|end| now < end)
-    }
 }
 
 /// Selects the client: pre-registered, by metadata document, by an earlier registration, or by a new one.
-///
-/// `binding` is the issuer that a pre-registered client without an issuer was first used with; `registered` is
-/// the earlier registration at this issuer.
 pub(crate) fn choose_client(
     settings: &AuthSettings,
     metadata: &ServerMetadata,
-    binding: Option<&str>,
-    registered: Option<&Client>,
-    (redirect_uri, now): (&str, u64),
+    credentials: &StoredCredentials,
+    redirect_uri: &str,
+    now: u64,
 ) -> Result<ClientChoice, AuthError> {
+    let issuer = &metadata.issuer;
     if let Some(client) = &settings.pre_registered {
-        check_binding(client, binding, &metadata.issuer)?;
+        check_binding(client, credentials, issuer)?;
         return Ok(ClientChoice::Use(Client::pre_registered(client)));
     }
     if let Some(url) = &settings.client_metadata_url
@@ -95,25 +80,29 @@ pub(crate) fn choose_client(
     {
         return Ok(ClientChoice::Use(Client::public(url.as_str())));
     }
-    if let Some(client) = registered.filter(|client| client.is_usable(redirect_uri, now)) {
+    if let Some(client) = credentials.clients.get(issuer)
+        // Authorization servers may compare redirect URIs exactly, so another port needs another client.
+        && client.redirect_uri.as_deref() == Some(redirect_uri)
+        && client.secret_expires_at.is_none_or(|end| now < end)
+    {
         return Ok(ClientChoice::Use(client.clone()));
     }
-    match &metadata.registration_endpoint {
-        Some(endpoint) => Ok(ClientChoice::Register(endpoint.clone())),
-        None => {
-            let issuer = &metadata.issuer;
-            Err(unregistered(format_args!("{issuer} does not support dynamic client registration")))
-        }
-    }
+    let endpoint = metadata.registration_endpoint.clone().ok_or_else(|| {
+        unregistered(format_args!("{issuer} does not support dynamic client registration"))
+    })?;
+    Ok(ClientChoice::Register(endpoint))
 }
 
-/// A client registered for one issuer is an error at another (protocol facts §20.5).
+/// A client registered for one issuer is an error at another (protocol facts §20.5). A client without a configured
+/// issuer belongs to the first one that it was used with.
 pub(crate) fn check_binding(
     client: &PreRegisteredClient,
-    binding: Option<&str>,
+    credentials: &StoredCredentials,
     issuer: &str,
 ) -> Result<(), AuthError> {
-    match client.issuer.as_deref().or(binding) {
+    let binding = credentials.client_binding.as_ref();
+    let binding = binding.filter(|binding| binding.client_id == client.client_id);
+    match client.issuer.as_ref().or(binding.map(|binding| &binding.issuer)) {
         Some(own) if own != issuer => Err(untrusted(format_args!(
             "the configured client belongs to {own}, but the server now names {issuer}"
         ))),
@@ -127,88 +116,70 @@ pub(crate) fn auth_method(
     client: &Client,
     supported: Option<&[String]>,
 ) -> Result<AuthMethod, AuthError> {
-    if client.secret.is_none() {
-        return Ok(AuthMethod::None);
-    }
-    match client.auth_method.as_deref() {
-        Some("client_secret_basic") => return Ok(AuthMethod::Basic),
-        Some("client_secret_post") => return Ok(AuthMethod::Post),
-        Some("none") => return Ok(AuthMethod::None),
-        Some(_) | None => {}
-    }
-    let Some(supported) = supported else { return Ok(AuthMethod::Basic) };
-    let candidates = [
+    let methods = [
         ("client_secret_basic", AuthMethod::Basic),
         ("client_secret_post", AuthMethod::Post),
         ("none", AuthMethod::None),
     ];
-    let found =
-        candidates.into_iter().find(|(name, _)| supported.iter().any(|method| method == name));
+    if client.secret.is_none() {
+        return Ok(AuthMethod::None);
+    }
+    let agreed = client.auth_method.as_deref();
+    if let Some((_, method)) = methods.iter().find(|(name, _)| agreed == Some(name)) {
+        return Ok(*method);
+    }
+    if supported.is_none() {
+        return Ok(AuthMethod::Basic);
+    }
+    let found = methods.iter().find(|(name, _)| lists(supported, name));
     found
-        .map(|(_, method)| method)
+        .map(|(_, method)| *method)
         .ok_or_else(|| untrusted("the authorization server supports no client secret method"))
 }
 
 /// Method to request at registration: a native app cannot keep a secret, so none if possible.
-pub(crate) fn auth_method_to_register(supported: Option<&[String]>) -> &'static str {
-    let Some(supported) = supported else { return "none" };
+fn auth_method_to_register(supported: Option<&[String]>) -> &'static str {
     let candidates = ["none", "client_secret_basic", "client_secret_post"];
-    candidates
-        .into_iter()
-        .find(|name| supported.iter().any(|method| method == name))
-        .unwrap_or("none")
-}
-
-/// Metadata of a new client.
-#[derive(Debug)]
-pub(crate) struct RegistrationRequest<'a> {
-    pub(crate) client_name: &'a str,
-    pub(crate) redirect_uri: &'a str,
-    pub(crate) scopes: &'a [String],
-    /// Authentication methods that the authorization server supports.
-    pub(crate) supported: Option<&'a [String]>,
+    candidates.into_iter().find(|name| lists(supported, name)).unwrap_or("none")
 }
 
 #[derive(Deserialize)]
 struct RegistrationResponse {
     client_id: String,
-    client_secret: Option<String>,
+    client_secret: Option<Secret>,
     client_secret_expires_at: Option<u64>,
     token_endpoint_auth_method: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct RegistrationErrorBody {
-    error: String,
-    error_description: Option<String>,
-}
-
-/// Registers a client.
+/// Registers a client for a grant.
 pub(crate) async fn register(
     http: &HttpClient,
-    endpoint: &Url,
-    request: &RegistrationRequest<'_>,
+    endpoint: &str,
+    client_name: &str,
+    redirect_uri: &str,
+    source: &GrantSource,
 ) -> Result<Client, AuthError> {
-    let response = http.post_json(endpoint, request.document()).await?;
-    parse_registration(&response, endpoint, request.redirect_uri)
+    let endpoint = http.endpoint(Some(endpoint), "registration")?;
+    let document = registration_document(client_name, redirect_uri, source);
+    let response = http.post(&endpoint, "application/json", document, None).await?;
+    parse_registration(&response, &endpoint, redirect_uri)
 }
 
-impl RegistrationRequest<'_> {
-    fn document(&self) -> String {
-        let mut document = json!({
-            "client_name": self.client_name,
-            "redirect_uris": [self.redirect_uri],
-            "grant_types": ["authorization_code", "refresh_token"],
-            "response_types": ["code"],
-            "token_endpoint_auth_method": auth_method_to_register(self.supported),
-            // Protocol facts §20.7: an app on the user's machine with loopback redirects.
-            "application_type": "native",
-        });
-        if let (Some(scope), Some(members)) = (scope_param(self.scopes), document.as_object_mut()) {
-            members.insert("scope".to_owned(), scope.into());
-        }
-        document.to_string()
+fn registration_document(client_name: &str, redirect_uri: &str, source: &GrantSource) -> String {
+    let mut document = json!({
+        "client_name": client_name,
+        "redirect_uris": [redirect_uri],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": auth_method_to_register(source.auth_methods.as_deref()),
+        // Protocol facts §20.7: an app on the user's machine with loopback redirects.
+        "application_type": "native",
+    });
+    if let (Some(scope), Some(members)) = (scope_param(&source.requested), document.as_object_mut())
+    {
+        members.insert("scope".to_owned(), scope.into());
     }
+    document.to_string()
 }
 
 fn parse_registration(
@@ -216,29 +187,26 @@ fn parse_registration(
     endpoint: &Url,
     redirect_uri: &str,
 ) -> Result<Client, AuthError> {
-    let url = display_url(endpoint);
+    let (url, status) = (display_url(endpoint), response.status);
     if response.is_success() {
         let body: RegistrationResponse = serde_json::from_slice(&response.body)
             .map_err(|_json| unreachable(format_args!("{url} responded without a client id")))?;
         return Ok(Client {
             id: body.client_id,
             // An empty secret means none.
-            secret: body.client_secret.filter(|secret| !secret.is_empty()).map(Secret::new),
+            secret: body.client_secret.filter(|secret| !secret.reveal().is_empty()),
             auth_method: body.token_endpoint_auth_method,
             redirect_uri: Some(redirect_uri.to_owned()),
             // Zero means never.
             secret_expires_at: body.client_secret_expires_at.filter(|seconds| *seconds != 0),
         });
     }
-    if response.status >= 500 || response.status == 429 {
-        return Err(unreachable(format_args!("{url} responded with status {}", response.status)));
+    if status >= 500 || status == 429 {
+        return Err(unreachable(format_args!("{url} responded with status {status}")));
     }
-    let text = match serde_json::from_slice::<RegistrationErrorBody>(&response.body) {
-        Ok(RegistrationErrorBody { error, error_description: Some(text) }) => {
-            format!("{error}: {text}")
-        }
-        Ok(RegistrationErrorBody { error, error_description: None }) => error,
-        Err(_) => format!("{url} responded with status {}", response.status),
+    let text = match serde_json::from_slice::<ErrorBody>(&response.body) {
+        Ok(body) => body.text(),
+        Err(_) => format!("{url} responded with status {status}"),
     };
     Err(unregistered(format_args!(
         "registration with the redirect {redirect_uri} was rejected ({text})"
@@ -251,19 +219,16 @@ mod tests;
 #[cfg(test)]
 mod registration_tests {
     use super::*;
+    use crate::stored_credentials::tests::grant;
 
     const REDIRECT: &str = "http://127.0.0.1:1/callback";
 
     #[test]
     fn registration_request_document() {
-        let scopes = vec!["a".to_owned(), "b".to_owned()];
-        let request = RegistrationRequest {
-            client_name: "Toolrack",
-            redirect_uri: REDIRECT,
-            scopes: &scopes,
-            supported: None,
-        };
-        let document: serde_json::Value = serde_json::from_str(&request.document()).unwrap();
+        let requested = vec!["a".to_owned(), "b".to_owned()];
+        let source = GrantSource { requested, ..grant(0, None).source };
+        let document = registration_document("Toolrack", REDIRECT, &source);
+        let document: serde_json::Value = serde_json::from_str(&document).unwrap();
         let expected = json!({
             "client_name": "Toolrack",
             "redirect_uris": [REDIRECT],
@@ -277,8 +242,7 @@ mod registration_tests {
     }
 
     fn parse(status: u16, body: &str) -> Result<Client, AuthError> {
-        let response =
-            HttpResponse { status, body: body.as_bytes().to_vec(), challenges: Vec::new() };
+        let response = HttpResponse { status, body: body.as_bytes().to_vec() };
         parse_registration(&response, &Url::parse("https://a/register").unwrap(), REDIRECT)
     }
 

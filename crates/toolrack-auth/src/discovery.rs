@@ -11,7 +11,7 @@ use url::Url;
 
 use crate::address_policy::display_url;
 use crate::error::{unreachable, untrusted};
-use crate::http_client::{HttpClient, HttpResponse};
+use crate::http_client::HttpClient;
 use crate::www_authenticate::BearerChallenge;
 
 /// Result of discovery.
@@ -29,119 +29,96 @@ pub(crate) async fn discover(
     http: &HttpClient,
     server: &Url,
     challenge: &BearerChallenge,
-    protocol_version: &str,
     preferred: &[String],
 ) -> Result<Discovered, AuthError> {
-    let fetcher = MetadataFetcher { http, protocol_version };
-    match fetcher.resource_metadata(server, challenge.resource_metadata.as_deref()).await? {
-        Some(published) => {
-            // RFC 9728 §3.3: otherwise a server could make us request a token for another one.
-            if !resource_covers(&published.resource, server) {
-                return Err(untrusted(format_args!(
-                    "the protected resource metadata is for another resource: {}",
-                    published.resource
-                )));
-            }
-            let issuer = choose_issuer(authorization_servers(&published)?, preferred);
-            let metadata = fetcher.issuer_metadata(issuer).await?;
-            let ResourceMetadata { resource, scopes_supported: scopes, .. } = published;
-            Ok(Discovered { resource, scopes, metadata })
+    for url in resource_metadata_urls(server, challenge.resource_metadata.as_deref()) {
+        let Some(published) = fetch::<ResourceMetadata>(http, &url).await? else { continue };
+        // RFC 9728 §3.3: otherwise a server could make us request a token for another one.
+        if !resource_covers(&published.resource, server) {
+            return Err(untrusted(format_args!(
+                "the protected resource metadata is for another resource: {}",
+                published.resource
+            )));
         }
-        None => {
-            let metadata = fetcher.origin_metadata(server).await?;
-            Ok(Discovered { resource: canonical_resource(server), scopes: None, metadata })
+        let metadata = issuer_metadata(http, choose_issuer(&published, preferred)?).await?;
+        let ResourceMetadata { resource, scopes_supported: scopes, .. } = published;
+        return Ok(Discovered { resource, scopes, metadata });
+    }
+    let metadata = origin_metadata(http, server).await?;
+    Ok(Discovered { resource: canonical_resource(server), scopes: None, metadata })
+}
+
+/// The first preferred authorization server of a resource, or its first. None is an error.
+fn choose_issuer<'a>(
+    metadata: &'a ResourceMetadata,
+    preferred: &[String],
+) -> Result<&'a str, AuthError> {
+    let servers = &metadata.authorization_servers;
+    let found = servers.iter().find(|issuer| preferred.contains(issuer)).or(servers.first());
+    found
+        .map(String::as_str)
+        .ok_or_else(|| untrusted("the protected resource metadata names no authorization server"))
+}
+
+/// The metadata of an issuer that the resource names.
+async fn issuer_metadata(http: &HttpClient, issuer: &str) -> Result<ServerMetadata, AuthError> {
+    let url = Url::parse(issuer)
+        .map_err(|_syntax| untrusted("the server's authorization server is not a valid URL"))?;
+    let published = find_metadata(http, &url, |found| found == issuer).await?;
+    published
+        .ok_or_else(|| unreachable(format_args!("{} publishes no metadata", display_url(&url))))
+}
+
+/// The metadata at the server's own origin, published or assumed (2025-03-26).
+async fn origin_metadata(http: &HttpClient, server: &Url) -> Result<ServerMetadata, AuthError> {
+    let origin = server.origin().ascii_serialization();
+    // The issuer is derived from the origin, which is the same with and without a trailing slash.
+    let is_own = |issuer: &str| issuer.strip_suffix('/').unwrap_or(issuer) == origin;
+    let published = find_metadata(http, &with_path(server, "/"), is_own).await?;
+    Ok(published.unwrap_or_else(|| ServerMetadata::assumed(&origin)))
+}
+
+/// The first metadata with a matching issuer. If there is only metadata with other issuers, that is an error.
+async fn find_metadata(
+    http: &HttpClient,
+    issuer: &Url,
+    matches: impl Fn(&str) -> bool,
+) -> Result<Option<ServerMetadata>, AuthError> {
+    let mut mismatch = None;
+    for url in server_metadata_urls(issuer) {
+        match fetch::<ServerMetadata>(http, &url).await? {
+            Some(metadata) if matches(&metadata.issuer) => return Ok(Some(metadata)),
+            Some(metadata) => mismatch = Some((url, metadata.issuer)),
+            None => {}
         }
+    }
+    match mismatch {
+        Some((url, other)) => Err(untrusted(format_args!(
+            "the metadata at {} has another issuer: {other}",
+            display_url(&url)
+        ))),
+        None => Ok(None),
     }
 }
 
-/// The first preferred one, or the first.
-fn choose_issuer<'a>(servers: &'a [String], preferred: &[String]) -> &'a str {
-    let found = servers.iter().find(|issuer| preferred.contains(issuer));
-    found.or(servers.first()).map(String::as_str).unwrap_or_default()
+/// Fetches a document. `None` if it is absent or malformed. An unreachable server is an error, because the
+/// document may exist.
+async fn fetch<T: DeserializeOwned>(http: &HttpClient, url: &Url) -> Result<Option<T>, AuthError> {
+    let response = http.get(url).await?;
+    if response.is_success() {
+        // Protocol facts §20.2 step 3: a document that does not parse is ignored.
+        return Ok(serde_json::from_slice(&response.body).ok());
+    }
+    if response.is_not_found() {
+        return Ok(None);
+    }
+    let url = display_url(url);
+    Err(unreachable(format_args!("{url} responded with status {}", response.status)))
 }
 
-/// Fetches metadata documents.
-struct MetadataFetcher<'a> {
-    http: &'a HttpClient,
-    protocol_version: &'a str,
-}
-
-impl MetadataFetcher<'_> {
-    /// The protected resource metadata, if there is a valid one.
-    async fn resource_metadata(
-        &self,
-        server: &Url,
-        from_challenge: Option<&str>,
-    ) -> Result<Option<ResourceMetadata>, AuthError> {
-        for url in resource_metadata_urls(server, from_challenge) {
-            if let Some(published) = self.fetch(&url).await? {
-                return Ok(Some(published));
-            }
-        }
-        Ok(None)
-    }
-
-    /// The metadata of an issuer that the resource names.
-    async fn issuer_metadata(&self, issuer: &str) -> Result<ServerMetadata, AuthError> {
-        let url = Url::parse(issuer)
-            .map_err(|_syntax| untrusted("the server's authorization server is not a valid URL"))?;
-        match self.find_metadata(&url, |found| found == issuer).await? {
-            Some(metadata) => Ok(metadata),
-            None => Err(unreachable(format_args!("{} publishes no metadata", display_url(&url)))),
-        }
-    }
-
-    /// The metadata at the server's own origin, published or assumed (2025-03-26).
-    async fn origin_metadata(&self, server: &Url) -> Result<ServerMetadata, AuthError> {
-        let origin = origin_issuer(server);
-        let base = with_path(server, "/");
-        // The issuer is derived from the origin, which is the same with and without a trailing slash.
-        let is_own = |issuer: &str| issuer.strip_suffix('/').unwrap_or(issuer) == origin;
-        let published = self.find_metadata(&base, is_own).await?;
-        Ok(published.unwrap_or_else(|| ServerMetadata::assumed(&origin)))
-    }
-
-    /// The first metadata with a matching issuer. If there is only metadata with other issuers, that is an
-    /// error.
-    async fn find_metadata(
-        &self,
-        issuer: &Url,
-        matches: impl Fn(&str) -> bool,
-    ) -> Result<Option<ServerMetadata>, AuthError> {
-        let mut mismatch = None;
-        for url in server_metadata_urls(issuer) {
-            match self.fetch::<ServerMetadata>(&url).await? {
-                Some(metadata) if matches(&metadata.issuer) => return Ok(Some(metadata)),
-                Some(metadata) => mismatch = Some((url, metadata.issuer)),
-                None => {}
-            }
-        }
-        match mismatch {
-            Some((url, other)) => Err(untrusted(format_args!(
-                "the metadata at {} has another issuer: {other}",
-                display_url(&url)
-            ))),
-            None => Ok(None),
-        }
-    }
-
-    /// Fetches a document. `None` if it is absent or malformed. An unreachable server is an error, because the
-    /// document may exist.
-    async fn fetch<T: DeserializeOwned>(&self, url: &Url) -> Result<Option<T>, AuthError> {
-        let response: HttpResponse = self.http.get(url, self.protocol_version).await?;
-        if response.is_success() {
-            // Protocol facts §20.2 step 3: a document that does not parse is ignored.
-            return Ok(serde_json::from_slice(&response.body).ok());
-        }
-        if response.is_not_found() {
-            return Ok(None);
-        }
-        Err(unreachable(format_args!(
-            "{} responded with status {}",
-            display_url(url),
-            response.status
-        )))
-    }
+/// Whether a list in metadata is present and contains `name`.
+pub(crate) fn lists(list: Option<&[String]>, name: &str) -> bool {
+    list.is_some_and(|list| list.iter().any(|listed| listed == name))
 }
 
 /// Protected resource metadata (RFC 9728).
@@ -170,18 +147,6 @@ pub(crate) struct ServerMetadata {
     pub(crate) authorization_response_iss_parameter_supported: bool,
     #[serde(default)]
     pub(crate) client_id_metadata_document_supported: bool,
-    #[serde(skip)]
-    pub(crate) provenance: Provenance,
-}
-
-/// Where metadata comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Provenance {
-    /// The server publishes it.
-    #[default]
-    Published,
-    /// Default endpoints of a server of 2025-03-26, which publishes nothing.
-    Assumed,
 }
 
 impl ServerMetadata {
@@ -192,28 +157,18 @@ impl ServerMetadata {
             authorization_endpoint: Some(format!("{origin}/authorize")),
             token_endpoint: Some(format!("{origin}/token")),
             registration_endpoint: Some(format!("{origin}/register")),
-            provenance: Provenance::Assumed,
+            // A server without metadata cannot advertise S256; 2025-03-26 requires it.
+            code_challenge_methods_supported: Some(vec!["S256".to_owned()]),
             ..Self::default()
         }
     }
 
     /// Protocol facts §20.2 step 6: no authorization unless S256 is advertised.
     pub(crate) fn require_s256(&self) -> Result<(), AuthError> {
-        let methods = self.code_challenge_methods_supported.as_deref();
-        // A server without metadata cannot advertise S256; 2025-03-26 requires it.
-        let is_advertised = methods.is_some_and(|list| list.iter().any(|method| method == "S256"));
-        if is_advertised || self.provenance == Provenance::Assumed {
+        if lists(self.code_challenge_methods_supported.as_deref(), "S256") {
             return Ok(());
         }
         Err(untrusted(format_args!("{} does not advertise PKCE with S256", self.issuer)))
-    }
-}
-
-/// The authorization servers of a resource; none is an error.
-fn authorization_servers(metadata: &ResourceMetadata) -> Result<&[String], AuthError> {
-    match metadata.authorization_servers.as_slice() {
-        [] => Err(untrusted("the protected resource metadata names no authorization server")),
-        servers => Ok(servers),
     }
 }
 
@@ -245,11 +200,6 @@ fn server_metadata_urls(issuer: &Url) -> Vec<Url> {
     paths.iter().map(|path| with_path(issuer, path)).collect()
 }
 
-/// The origin of a URL as an issuer: without a trailing slash.
-fn origin_issuer(url: &Url) -> String {
-    url.origin().ascii_serialization()
-}
-
 /// The same origin with another path, without query and fragment.
 fn with_path(base: &Url, path: &str) -> Url {
     let mut url = base.clone();
@@ -276,13 +226,10 @@ pub(crate) fn canonical_resource(server: &Url) -> String {
 pub(crate) fn resource_covers(resource: &str, server: &Url) -> bool {
     let Ok(resource) = Url::parse(resource) else { return false };
     let matches = resource.origin() == server.origin() && resource.fragment().is_none();
-    matches && resource.username().is_empty() && is_path_prefix(resource.path(), server.path())
-}
-
-/// Whether `prefix` equals `path` or ends at one of its segment boundaries.
-fn is_path_prefix(prefix: &str, path: &str) -> bool {
-    let prefix = prefix.trim_end_matches('/');
-    path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    // The resource's path equals the server's, or ends at one of its segment boundaries.
+    let below = server.path().strip_prefix(resource.path().trim_end_matches('/'));
+    let is_below = below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    matches && resource.username().is_empty() && is_below
 }
 
 #[cfg(test)]
@@ -294,7 +241,12 @@ mod tests {
         let check = |servers: &[&str], preferred: &[&str], expected: &str| {
             let own =
                 |list: &[&str]| list.iter().map(|&issuer| issuer.to_owned()).collect::<Vec<_>>();
-            assert_eq!(choose_issuer(&own(servers), &own(preferred)), expected);
+            let metadata = ResourceMetadata {
+                resource: String::new(),
+                authorization_servers: own(servers),
+                scopes_supported: None,
+            };
+            assert_eq!(choose_issuer(&metadata, &own(preferred)).unwrap(), expected);
         };
         check(&["https://a", "https://b"], &[], "https://a");
         check(&["https://a", "https://b"], &["https://b", "https://c"], "https://b");
@@ -334,8 +286,8 @@ mod metadata_tests {
     fn resource_must_name_an_authorization_server() {
         let read = |text: &str| serde_json::from_str::<ResourceMetadata>(text).unwrap();
         let metadata = read(r#"{"resource":"https://h","authorization_servers":["https://a/"]}"#);
-        assert_eq!(authorization_servers(&metadata).unwrap(), ["https://a/"]);
-        assert!(authorization_servers(&read(r#"{"resource":"https://h"}"#)).is_err());
+        assert_eq!(choose_issuer(&metadata, &[]).unwrap(), "https://a/");
+        assert!(choose_issuer(&read(r#"{"resource":"https://h"}"#), &[]).is_err());
     }
 }
 
@@ -404,7 +356,7 @@ mod well_known_tests {
 
     #[test]
     fn origin_issuer_has_no_trailing_slash() {
-        let origin = |url: &str| origin_issuer(&Url::parse(url).unwrap());
+        let origin = |url: &str| Url::parse(url).unwrap().origin().ascii_serialization();
         assert_eq!(origin("http://localhost:80/mcp"), "http://localhost");
         assert_eq!(origin("https://h:8443/x?y"), "https://h:8443");
     }

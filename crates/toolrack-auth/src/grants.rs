@@ -1,19 +1,21 @@
 //! Token requests per grant type, refresh included, and scope selection.
 
+use tokio_util::sync::CancellationToken;
 pub(crate) use toolrack_platform::unix_time_ms as now;
 use toolrack_transport::AuthError;
 use url::Url;
 
 use crate::client_registration::{AuthMethod, Client, auth_method};
-use crate::discovery::Discovered;
+use crate::discovery::{Discovered, lists};
 use crate::error::{refused, untrusted};
 use crate::http_client::{Form, HttpClient};
 use crate::secret::Secret;
 use crate::settings::{Audience, AuthSettings, ClientAuth, Grant, IdentityProvider};
-use crate::stored_credentials::{StoredCredentials, StoredGrant};
+use crate::stored_credentials::{GrantSource, StoredCredentials, StoredGrant};
 use crate::token_endpoint::{
     TokenError, TokenKind, TokenRequestAuth, TokenResponse, request_token, sign_assertion,
 };
+use crate::www_authenticate::split_scopes;
 
 const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
 const ID_JAG_PROFILE: &str = "urn:ietf:params:oauth:grant-profile:id-jag";
@@ -21,24 +23,15 @@ const ID_TOKEN: &str = "urn:ietf:params:oauth:token-type:id_token";
 const TOKEN_EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
 const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 
-/// What all token requests of one grant have in common.
-#[derive(Debug, Clone)]
-pub(crate) struct GrantSource {
-    pub(crate) issuer: String,
-    pub(crate) resource: String,
-    pub(crate) scopes: Vec<String>,
-    pub(crate) endpoint: Url,
-    pub(crate) revocation_endpoint: Option<String>,
-    pub(crate) auth_methods: Option<Vec<String>>,
-}
-
 /// Sends token requests.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TokenRequester<'a> {
-    pub(crate) http: &'a HttpClient,
-    pub(crate) settings: &'a AuthSettings,
+#[derive(Debug)]
+pub(crate) struct TokenRequester {
+    pub(crate) http: HttpClient,
+    pub(crate) settings: AuthSettings,
     /// HTTP client for the identity provider, if the grant needs one.
-    pub(crate) provider: Option<&'a HttpClient>,
+    provider: Option<HttpClient>,
+    /// Cancels the wait for the user.
+    pub(crate) cancel: CancellationToken,
 }
 
 impl GrantSource {
@@ -46,28 +39,17 @@ impl GrantSource {
     pub(crate) fn from_discovery(
         http: &HttpClient,
         found: &Discovered,
-        scopes: Vec<String>,
+        requested: Vec<String>,
     ) -> Result<Self, AuthError> {
         let metadata = &found.metadata;
+        let token_endpoint = http.endpoint(metadata.token_endpoint.as_deref(), "token")?;
         Ok(Self {
             issuer: metadata.issuer.clone(),
             resource: found.resource.clone(),
-            scopes,
-            endpoint: http.endpoint(metadata.token_endpoint.as_deref(), "token")?,
+            requested,
+            token_endpoint: token_endpoint.into(),
             revocation_endpoint: metadata.revocation_endpoint.clone(),
             auth_methods: metadata.token_endpoint_auth_methods_supported.clone(),
-        })
-    }
-
-    /// From a stored grant.
-    fn from_stored(http: &HttpClient, grant: &StoredGrant) -> Result<Self, AuthError> {
-        Ok(Self {
-            issuer: grant.issuer.clone(),
-            resource: grant.resource.clone(),
-            scopes: grant.requested.clone(),
-            endpoint: http.endpoint(Some(&grant.token_endpoint), "token")?,
-            revocation_endpoint: grant.revocation_endpoint.clone(),
-            auth_methods: grant.auth_methods.clone(),
         })
     }
 
@@ -83,65 +65,64 @@ impl GrantSource {
         issued: TokenResponse,
         old: Option<&StoredGrant>,
     ) -> StoredGrant {
+        let refresh_token = issued.refresh_token.filter(|token| !token.reveal().is_empty());
         // RFC 6749 §6: without a new refresh token in the response, the old one stays valid.
         let previous = || old.and_then(|grant| grant.refresh_token.clone());
-        let granted = old.map_or(&self.scopes, |grant| &grant.granted).clone();
+        let granted = old.map_or(&self.requested, |grant| &grant.granted).clone();
         let received_at = now();
         StoredGrant {
+            source: self,
             client_id: client_id.to_owned(),
-            token_endpoint: self.endpoint.to_string(),
-            requested: self.scopes,
-            granted: issued.scopes.unwrap_or(granted),
+            granted: issued.scope.as_deref().map_or(granted, split_scopes),
             access_token: issued.access_token,
-            refresh_token: issued.refresh_token.or_else(previous),
+            refresh_token: refresh_token.or_else(previous),
             received_at,
             expires_at: issued.lifetime.map(|lifetime| received_at.saturating_add(lifetime)),
-            issuer: self.issuer,
-            resource: self.resource,
-            revocation_endpoint: self.revocation_endpoint,
-            auth_methods: self.auth_methods,
         }
     }
 }
 
-/// Token request for an authorization code.
-pub(crate) fn code_form(
-    code: Secret,
-    verifier: Secret,
-    redirect_uri: &str,
-    resource: &str,
-) -> Form {
-    Form::default()
-        .with("grant_type", "authorization_code")
-        .with("code", code)
-        .with("redirect_uri", redirect_uri)
-        .with("code_verifier", verifier)
-        .with("resource", resource)
-}
+impl TokenRequester {
+    pub(crate) fn new(server: &Url, settings: AuthSettings, cancel: CancellationToken) -> Self {
+        let provider = match &settings.grant {
+            Grant::EnterpriseManaged(provider) => {
+                Some(HttpClient::new(&provider.token_endpoint, &settings))
+            }
+            Grant::AuthorizationCode | Grant::ClientCredentials { .. } => None,
+        };
+        Self { http: HttpClient::new(server, &settings), settings, provider, cancel }
+    }
 
-impl TokenRequester<'_> {
+    /// Sends one token request of a grant.
+    pub(crate) async fn request(
+        &self,
+        source: &GrantSource,
+        form: Form,
+        auth: &TokenRequestAuth,
+    ) -> Result<TokenResponse, TokenError> {
+        let endpoint = self.http.endpoint(Some(&source.token_endpoint), "token")?;
+        request_token(&self.http, &endpoint, form, auth, TokenKind::Bearer).await
+    }
+
     /// Obtains the next token of a grant without the user. `None` if that is impossible.
     pub(crate) async fn refresh(
         &self,
         credentials: &StoredCredentials,
+        grant: &StoredGrant,
     ) -> Result<Option<StoredGrant>, TokenError> {
-        let Some(grant) = &credentials.grant else { return Ok(None) };
         // These grants have no refresh token; a new request needs no user.
-        if !matches!(self.settings.grant, Grant::AuthorizationCode) {
-            let source = GrantSource::from_stored(self.http, grant).map_err(TokenError::Other)?;
-            return self.request_unattended(source).await.map(Some);
+        if !self.settings.grant.needs_user() {
+            return self.request_unattended(grant.source.clone()).await.map(Some);
         }
         let Some(refresh_token) = grant.refresh_token.clone() else { return Ok(None) };
-        let source = GrantSource::from_stored(self.http, grant).map_err(TokenError::Other)?;
-        let auth = self.request_auth(credentials, grant).map_err(TokenError::Other)?;
+        let auth = self.request_auth(credentials, grant)?;
         // No `scope`: the new token then has the scopes of the old one (RFC 6749 §6).
         let form = Form::default()
             .with("grant_type", "refresh_token")
             .with("refresh_token", refresh_token)
-            .with("resource", grant.resource.as_str());
-        let issued =
-            request_token(self.http, &source.endpoint, form, &auth, TokenKind::Bearer).await?;
-        Ok(Some(source.into_stored_grant(&grant.client_id, issued, Some(grant))))
+            .with("resource", grant.source.resource.as_str());
+        let issued = self.request(&grant.source, form, &auth).await?;
+        Ok(Some(grant.source.clone().into_stored_grant(&grant.client_id, issued, Some(grant))))
     }
 
     /// Obtains a token with client credentials or through the identity provider.
@@ -150,31 +131,28 @@ impl TokenRequester<'_> {
         source: GrantSource,
     ) -> Result<StoredGrant, TokenError> {
         let Some(registered) = &self.settings.pre_registered else {
-            return Err(TokenError::Other(refused("no client is configured")));
+            return Err(refused("no client is configured").into());
         };
         let client = Client::pre_registered(registered);
         let (form, auth) = match &self.settings.grant {
             Grant::AuthorizationCode => {
-                return Err(TokenError::Other(refused("this grant needs an interactive login")));
+                return Err(refused("this grant needs an interactive login").into());
             }
             Grant::ClientCredentials { auth } => {
                 let form = Form::default()
                     .with("grant_type", "client_credentials")
-                    .with("resource", source.resource.as_str())
-                    .with_option("scope", scope_param(&source.scopes));
-                (form, program_auth(&source, &client, auth).map_err(TokenError::Other)?)
+                    .with("resource", source.resource.as_str());
+                (form, program_auth(&source, &client, auth)?)
             }
             Grant::EnterpriseManaged(identity_provider) => {
                 let assertion = self.exchange_id_token(&source, identity_provider).await?;
-                let form = Form::default()
-                    .with("grant_type", JWT_BEARER)
-                    .with("assertion", assertion)
-                    .with_option("scope", scope_param(&source.scopes));
-                (form, source.request_auth(&client).map_err(TokenError::Other)?)
+                let form =
+                    Form::default().with("grant_type", JWT_BEARER).with("assertion", assertion);
+                (form, source.request_auth(&client)?)
             }
         };
-        let issued =
-            request_token(self.http, &source.endpoint, form, &auth, TokenKind::Bearer).await?;
+        let form = form.with_option("scope", scope_param(&source.requested));
+        let issued = self.request(&source, form, &auth).await?;
         Ok(source.into_stored_grant(&client.id, issued, None))
     }
 
@@ -185,52 +163,47 @@ impl TokenRequester<'_> {
         source: &GrantSource,
         identity_provider: &IdentityProvider,
     ) -> Result<Secret, TokenError> {
-        let Some(provider) = self.provider else {
-            return Err(TokenError::Other(refused("no identity provider is configured")));
+        let Some(provider) = &self.provider else {
+            return Err(refused("no identity provider is configured").into());
         };
-        let id_token = identity_provider.id_token.id_token().await.map_err(TokenError::Other)?;
         let form = Form::default()
             .with("grant_type", TOKEN_EXCHANGE)
             .with("requested_token_type", ID_JAG)
             .with("audience", source.issuer.as_str())
             .with("resource", source.resource.as_str())
-            .with("subject_token", id_token)
+            .with("subject_token", identity_provider.id_token.id_token().await?)
             .with("subject_token_type", ID_TOKEN)
-            .with_option("scope", scope_param(&source.scopes));
+            .with_option("scope", scope_param(&source.requested));
         let secret = identity_provider.client_secret.clone();
         let client = Client { secret, ..Client::public(&identity_provider.client_id) };
-        let auth = TokenRequestAuth::Client(
-            client.clone(),
-            auth_method(&client, None).map_err(TokenError::Other)?,
-        );
+        let method = auth_method(&client, None)?;
+        let auth = TokenRequestAuth::Client(client, method);
         let endpoint = &identity_provider.token_endpoint;
         let issued = request_token(provider, endpoint, form, &auth, TokenKind::Exchange).await?;
         if issued.issued_token_type.as_deref() != Some(ID_JAG) {
-            let error = untrusted("the identity provider returned the wrong token type");
-            return Err(TokenError::Other(error));
+            return Err(untrusted("the identity provider returned the wrong token type").into());
         }
         Ok(issued.access_token)
     }
 
-    /// Client authentication for a grant.
+    /// Client authentication for a grant, as the client that it was issued to.
     pub(crate) fn request_auth(
         &self,
         credentials: &StoredCredentials,
         grant: &StoredGrant,
     ) -> Result<TokenRequestAuth, AuthError> {
-        GrantSource::from_stored(self.http, grant)?.request_auth(&self.client(credentials, grant))
-    }
-
-    /// The client that the grant was issued to.
-    fn client(&self, credentials: &StoredCredentials, grant: &StoredGrant) -> Client {
-        if let Some(registered) = &self.settings.pre_registered
-            && registered.client_id == grant.client_id
-        {
-            return Client::pre_registered(registered);
-        }
-        let registered_client =
-            credentials.clients.get(&grant.issuer).filter(|client| client.id == grant.client_id);
-        registered_client.cloned().unwrap_or_else(|| Client::public(&grant.client_id))
+        let id = &grant.client_id;
+        let configured =
+            self.settings.pre_registered.as_ref().filter(|client| client.client_id == *id);
+        let client = match configured {
+            Some(configured) => Client::pre_registered(configured),
+            None => {
+                let registered = credentials.clients.get(&grant.source.issuer);
+                let registered = registered.filter(|client| client.id == *id);
+                registered.cloned().unwrap_or_else(|| Client::public(id))
+            }
+        };
+        grant.source.request_auth(&client)
     }
 }
 
@@ -241,17 +214,17 @@ fn program_auth(
     auth: &ClientAuth,
 ) -> Result<TokenRequestAuth, AuthError> {
     let supported = source.auth_methods.as_deref();
-    let supports =
-        |name: &str| supported.is_some_and(|list| list.iter().any(|method| method == name));
     match auth {
         // If nothing is listed, the default is basic (RFC 8414 §2).
-        ClientAuth::Basic if supported.is_none() || supports("client_secret_basic") => {
+        ClientAuth::Basic if supported.is_none() || lists(supported, "client_secret_basic") => {
             Ok(TokenRequestAuth::Client(client.clone(), AuthMethod::Basic))
         }
-        ClientAuth::PrivateKeyJwt { key, algorithm, audience } if supports("private_key_jwt") => {
+        ClientAuth::PrivateKeyJwt { key, algorithm, audience }
+            if lists(supported, "private_key_jwt") =>
+        {
             let audience = match audience {
-                Audience::Issuer => source.issuer.as_str(),
-                Audience::TokenEndpoint => source.endpoint.as_str(),
+                Audience::Issuer => &source.issuer,
+                Audience::TokenEndpoint => &source.token_endpoint,
                 Audience::Other(other) => other,
             };
             let assertion = sign_assertion(key, *algorithm, &client.id, audience, now() / 1_000)?;
@@ -267,51 +240,41 @@ fn program_auth(
 /// Fails early if the server lists its grant profiles and this one is missing.
 pub(crate) fn check_profile(found: &Discovered, settings: &AuthSettings) -> Result<(), AuthError> {
     let supported = found.metadata.authorization_grant_profiles_supported.as_deref();
-    let is_unsupported =
-        supported.is_some_and(|list| !list.iter().any(|profile| profile == ID_JAG_PROFILE));
-    match settings.grant {
-        Grant::EnterpriseManaged(_) if is_unsupported => Err(refused(format_args!(
-            "{} does not support enterprise-managed authorization",
-            found.metadata.issuer
-        ))),
-        _ => Ok(()),
+    let is_unsupported = supported.is_some() && !lists(supported, ID_JAG_PROFILE);
+    if matches!(settings.grant, Grant::EnterpriseManaged(_)) && is_unsupported {
+        let issuer = &found.metadata.issuer;
+        let reason = format_args!("{issuer} does not support enterprise-managed authorization");
+        return Err(refused(reason));
     }
+    Ok(())
 }
 
 /// Scope for which some authorization servers issue refresh tokens.
 const OFFLINE_ACCESS: &str = "offline_access";
 
-/// Inputs of scope selection.
-///
-/// **Invariant:** no scope is requested unless the user, the server or an earlier grant names it, except
-/// `offline_access`, and that only if the authorization server lists it.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct ScopeInputs<'a> {
-    /// From the settings.
-    pub(crate) settings: Option<&'a [String]>,
-    /// From the server's challenge.
-    pub(crate) challenge: Option<&'a [String]>,
-    /// Listed by the protected resource metadata.
-    pub(crate) resource: Option<&'a [String]>,
-    /// Listed by the authorization server.
-    pub(crate) issuer: Option<&'a [String]>,
-    /// Requested or granted before, at the same authorization server for the same resource.
-    pub(crate) previous: &'a [String],
-}
-
-/// The scopes to request, in a stable order. Empty means: omit the parameter.
+/// The scopes to request, in a stable order. Empty means: omit the parameter. `previous` were requested or granted
+/// before, at the same authorization server for the same resource.
 ///
 /// Protocol facts §20.2 step 8: the challenge, else all that the resource lists, else none. Previous scopes are
 /// kept, because a new token replaces the old one entirely (§20.4).
-pub(crate) fn select_scopes(inputs: ScopeInputs<'_>) -> Vec<String> {
-    let first = match inputs.previous {
+///
+/// **Invariant:** no scope is requested unless the user, the server or an earlier grant names it, except
+/// `offline_access`, and that only if the authorization server lists it.
+pub(crate) fn select_scopes(
+    settings: Option<&[String]>,
+    challenge: Option<&[String]>,
+    found: &Discovered,
+    previous: &[String],
+) -> Vec<String> {
+    let issuer = found.metadata.scopes_supported.as_deref();
+    let added = match previous {
         // The resource's list is a fallback for the first login; later it would only widen the grant.
-        [] => inputs.settings.or(inputs.challenge).or(inputs.resource).unwrap_or_default(),
-        _ => inputs.challenge.unwrap_or_default(),
+        [] => settings.or(challenge).or(found.scopes.as_deref()).unwrap_or_default().to_vec(),
+        // The settings may name scopes that they did not name at the previous login.
+        _ => union_scopes(settings.unwrap_or_default(), challenge.unwrap_or_default()),
     };
-    let mut scopes = union_scopes(inputs.previous, first);
-    let has_offline_access =
-        inputs.issuer.is_some_and(|list| list.iter().any(|scope| scope == OFFLINE_ACCESS));
+    let mut scopes = union_scopes(previous, &added);
+    let has_offline_access = lists(issuer, OFFLINE_ACCESS);
     // Not alone: an omitted parameter means the default scopes of the authorization server (RFC
     // 6749 §3.3), which it would replace.
     if has_offline_access && !scopes.is_empty() {
@@ -319,7 +282,7 @@ pub(crate) fn select_scopes(inputs: ScopeInputs<'_>) -> Vec<String> {
     }
     // A server may list it although its authorization server does not know it. A configured one
     // stays.
-    if inputs.issuer.is_some() && !has_offline_access && inputs.settings.is_none() {
+    if issuer.is_some() && !has_offline_access && settings.is_none() {
         scopes.retain(|scope| scope != OFFLINE_ACCESS);
     }
     scopes
@@ -348,12 +311,9 @@ mod tests {
 
     fn source(methods: Option<&[&str]>) -> GrantSource {
         GrantSource {
-            issuer: "https://a".to_owned(),
-            resource: "https://h/mcp".to_owned(),
-            scopes: vec!["asked".to_owned()],
-            endpoint: Url::parse("https://a/token").unwrap(),
-            revocation_endpoint: None,
+            requested: vec!["asked".to_owned()],
             auth_methods: methods.map(|list| list.iter().map(|&name| name.to_owned()).collect()),
+            ..grant(0, None).source
         }
     }
 
@@ -362,7 +322,8 @@ mod tests {
             access_token: Secret::new("new"),
             refresh_token: refresh_token.map(Secret::from),
             lifetime: None,
-            scopes: scopes.map(|scope| vec![scope.to_owned()]),
+            scope: scopes.map(str::to_owned),
+            token_type: None,
             issued_token_type: None,
         }
     }
@@ -378,6 +339,7 @@ mod tests {
         };
         check(issued(None, None), Some(&old), Some("r3fresh"), "had");
         check(issued(Some("next"), Some("now")), Some(&old), Some("next"), "now");
+        check(issued(Some(""), None), Some(&old), Some("r3fresh"), "had");
         check(issued(None, None), None, None, "asked");
     }
 
@@ -407,6 +369,7 @@ mod tests {
 #[cfg(test)]
 mod scope_tests {
     use super::*;
+    use crate::discovery::ServerMetadata;
 
     fn list(text: &str) -> Vec<String> {
         text.split_ascii_whitespace().map(str::to_owned).collect()
@@ -417,13 +380,10 @@ mod scope_tests {
     fn check(inputs: [&str; 5], expected: &str) {
         let lists = inputs.map(|text| if text == "-" { None } else { Some(list(text)) });
         let [settings, challenge, resource, issuer, previous] = &lists;
-        let selected = select_scopes(ScopeInputs {
-            settings: settings.as_deref(),
-            challenge: challenge.as_deref(),
-            resource: resource.as_deref(),
-            issuer: issuer.as_deref(),
-            previous: previous.as_deref().unwrap_or_default(),
-        });
+        let metadata = ServerMetadata { scopes_supported: issuer.clone(), ..Default::default() };
+        let found = Discovered { resource: String::new(), scopes: resource.clone(), metadata };
+        let previous = previous.as_deref().unwrap_or_default();
+        let selected = select_scopes(settings.as_deref(), challenge.as_deref(), &found, previous);
         assert_eq!(selected, list(expected));
     }
 
@@ -441,6 +401,7 @@ mod scope_tests {
         check(["-", "basic", "r1", "-", "basic extra"], "basic extra");
         check(["-", "-", "r1", "-", "basic"], "basic");
         check(["s", "write", "-", "-", "s"], "s write");
+        check(["s added", "-", "r1", "-", "s"], "s added");
     }
 
     #[test]

@@ -3,21 +3,26 @@
 //! **Invariant:** no redirect is followed, no body larger than 1 MiB is read, no request takes longer than 10
 //! s, and a host from metadata is connected only at an address that the policy has checked.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use reqwest::{Client, Method, RequestBuilder, redirect};
 use rustls::{ClientConfig, crypto};
+use serde::Deserialize;
 use toolrack_platform::root_certificates;
 use toolrack_transport::AuthError;
 use url::{Url, form_urlencoded};
 
-use crate::address_policy::{AddressPolicy, ForbiddenAddress, Lookup, PolicyResolver, display_url};
+use crate::address_policy::{AddressPolicy, ForbiddenAddress, PolicyResolver, display_url};
 use crate::error::{refused, unreachable, untrusted};
 use crate::secret::Secret;
-use crate::settings::{Network, PrivateAddresses};
+use crate::settings::{AuthSettings, Network};
+use crate::www_authenticate::BearerChallenge;
 
+/// Content type of a [`Form`].
+pub(crate) const FORM: &str = "application/x-www-form-urlencoded";
 const MAX_BODY_BYTES: usize = 1024 * 1024;
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -27,7 +32,9 @@ pub(crate) struct HttpClient {
     server: Url,
     policy: AddressPolicy,
     network: Network,
-    lookup: Lookup,
+    protocol_version: String,
+    /// The address of every host name, in tests.
+    fixed_address: Option<SocketAddr>,
     /// Built on first use: many servers never need a login.
     clients: OnceLock<Clients>,
 }
@@ -44,7 +51,13 @@ struct Clients {
 pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
-    pub(crate) challenges: Vec<String>,
+}
+
+/// Error response of an authorization server (RFC 6749 §5.2, RFC 7591 §3.2.2).
+#[derive(Deserialize)]
+pub(crate) struct ErrorBody {
+    pub(crate) error: String,
+    error_description: Option<String>,
 }
 
 /// Form parameters. Every value is a secret, because most are.
@@ -53,13 +66,17 @@ pub(crate) struct Form(Vec<(&'static str, Secret)>);
 
 impl HttpClient {
     /// For `server`, the URL from the config.
-    pub(crate) fn new(server: &Url, network: Network) -> Self {
-        let policy = match network.private_addresses {
-            PrivateAddresses::Restricted => AddressPolicy::for_server(server),
-            PrivateAddresses::Allowed => AddressPolicy::for_server(server).with_private(),
-        };
-        let lookup = Lookup::system();
-        Self { server: server.clone(), policy, network, lookup, clients: OnceLock::new() }
+    pub(crate) fn new(server: &Url, settings: &AuthSettings) -> Self {
+        let policy = AddressPolicy::for_server(server);
+        let allows_private = settings.network.allow_private_addresses;
+        Self {
+            server: server.clone(),
+            policy: if allows_private { policy.with_private() } else { policy },
+            network: settings.network.clone(),
+            protocol_version: settings.protocol_version.clone(),
+            fixed_address: None,
+            clients: OnceLock::new(),
+        }
     }
 
     /// Parses and checks an endpoint from metadata.
@@ -73,66 +90,49 @@ impl HttpClient {
     }
 
     /// Fetches a document. The server's own origin is exempt from the policy.
-    pub(crate) async fn get(
-        &self,
-        url: &Url,
-        protocol_version: &str,
-    ) -> Result<HttpResponse, AuthError> {
+    pub(crate) async fn get(&self, url: &Url) -> Result<HttpResponse, AuthError> {
         if !self.is_server_origin(url) {
             self.policy.check(url)?;
         }
         let request = self.request(Method::GET, url)?;
-        self.send(url, request.header("mcp-protocol-version", protocol_version)).await
+        self.send(url, request.header("mcp-protocol-version", &self.protocol_version)).await
     }
 
-    /// Posts a form, with the value of the `Authorization` header if there is one.
-    pub(crate) async fn post_form(
+    /// Posts a document, with the value of the `Authorization` header if there is one.
+    pub(crate) async fn post(
         &self,
         url: &Url,
-        form: &Form,
+        content_type: &str,
+        body: String,
         authorization: Option<&Secret>,
     ) -> Result<HttpResponse, AuthError> {
         // Also for the origin of the server, unlike in `get`: a form contains secrets, so it needs
         // https or loopback.
         self.policy.check(url)?;
-        let mut request = self.request(Method::POST, url)?;
+        let mut request = self.request(Method::POST, url)?.header(CONTENT_TYPE, content_type);
         if let Some(secret) = authorization {
             let mut value = HeaderValue::from_str(secret.reveal())
                 .map_err(|_bytes| refused("the client secret cannot be sent"))?;
             value.set_sensitive(true);
             request = request.header(AUTHORIZATION, value);
         }
-        let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
-        self.send(url, request.body(form.encode())).await
-    }
-
-    /// Posts a JSON document.
-    pub(crate) async fn post_json(
-        &self,
-        url: &Url,
-        body: String,
-    ) -> Result<HttpResponse, AuthError> {
-        self.policy.check(url)?;
-        let request = self.request(Method::POST, url)?;
-        self.send(url, request.header(CONTENT_TYPE, "application/json").body(body)).await
+        self.send(url, request.body(body)).await
     }
 
     /// Sends `ping` to the server without credentials, to get its challenge.
-    pub(crate) async fn probe(&self, protocol_version: &str) -> Result<HttpResponse, AuthError> {
+    pub(crate) async fn probe(&self) -> Result<BearerChallenge, AuthError> {
         let request = self
             .request(Method::POST, &self.server)?
-            .header("mcp-protocol-version", protocol_version)
+            .header("mcp-protocol-version", &self.protocol_version)
             .header(ACCEPT, "application/json, text/event-stream")
-            .header(CONTENT_TYPE, "application/json");
-        let body = r#"{"jsonrpc":"2.0","id":0,"method":"ping"}"#;
-        let response = request.body(body).send().await;
-        let response = response.map_err(|error| request_error(&self.server, &error))?;
-        // The body is not needed, and may be an endless stream.
-        Ok(HttpResponse {
-            status: response.status().as_u16(),
-            body: Vec::new(),
-            challenges: challenges(&response),
-        })
+            .header(CONTENT_TYPE, "application/json")
+            .body(r#"{"jsonrpc":"2.0","id":0,"method":"ping"}"#);
+        let response = request.send().await.map_err(|error| request_error(&self.server, &error))?;
+        // The body is not read: it is not needed, and may be an endless stream.
+        let values = response.headers().get_all(WWW_AUTHENTICATE).iter();
+        let values: Vec<String> =
+            values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect();
+        Ok(BearerChallenge::from_headers(&values))
     }
 
     fn request(&self, method: Method, url: &Url) -> Result<RequestBuilder, AuthError> {
@@ -143,7 +143,7 @@ impl HttpClient {
 
     async fn send(&self, url: &Url, request: RequestBuilder) -> Result<HttpResponse, AuthError> {
         let mut response = request.send().await.map_err(|error| request_error(url, &error))?;
-        let (status, challenges) = (response.status().as_u16(), challenges(&response));
+        let status = response.status().as_u16();
         let mut body = Vec::new();
         while let Some(chunk) =
             response.chunk().await.map_err(|error| request_error(url, &error))?
@@ -156,7 +156,7 @@ impl HttpClient {
             }
             body.extend_from_slice(&chunk);
         }
-        Ok(HttpResponse { status, body, challenges })
+        Ok(HttpResponse { status, body })
     }
 
     fn is_server_origin(&self, url: &Url) -> bool {
@@ -169,11 +169,10 @@ impl HttpClient {
             return Ok(clients);
         }
         let tls = tls_config(&self.network.extra_roots)?;
-        let server = PolicyResolver::new(None, self.lookup.clone());
-        let discovered = PolicyResolver::new(Some(self.policy), self.lookup.clone());
+        let resolver = |policy| PolicyResolver { policy, fixed_address: self.fixed_address };
         let clients = Clients {
-            server: client(&self.network, tls.clone(), server)?,
-            discovered: client(&self.network, tls, discovered)?,
+            server: client(&self.network, tls.clone(), resolver(None))?,
+            discovered: client(&self.network, tls, resolver(Some(self.policy)))?,
         };
         Ok(self.clients.get_or_init(|| clients))
     }
@@ -203,11 +202,6 @@ fn client(
     builder.build().map_err(build_error)
 }
 
-fn challenges(response: &reqwest::Response) -> Vec<String> {
-    let values = response.headers().get_all(WWW_AUTHENTICATE).iter();
-    values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
-}
-
 /// Error of a failed request. Shows URLs without their queries, and no bodies.
 fn request_error(url: &Url, error: &reqwest::Error) -> AuthError {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
@@ -224,6 +218,16 @@ fn request_error(url: &Url, error: &reqwest::Error) -> AuthError {
     }
     let what = if error.is_timeout() { "timed out" } else { last.as_str() };
     unreachable(format_args!("{}: {what}", display_url(url)))
+}
+
+impl ErrorBody {
+    /// Code and description, for messages.
+    pub(crate) fn text(&self) -> String {
+        match &self.error_description {
+            Some(description) => format!("{}: {description}", self.error),
+            None => self.error.clone(),
+        }
+    }
 }
 
 impl HttpResponse {

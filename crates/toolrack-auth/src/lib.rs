@@ -7,22 +7,21 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `authorizer` | [`Authorizer`], [`StaticBearer`], [`LoginStatus`] |
-//! | `authorizer::flow` | 401 and 403 handling, login, logout |
-//! | `authorizer::refresh` | token refresh under the lock that processes share |
+//! | `authorizer::flow` | 401 and 403 handling, login, logout; token refresh under the lock that processes share |
 //! | `authorizer::token_cache` | the token that is sent with every request |
 //! | `settings` | [`AuthSettings`] and its parts |
 //! | `www_authenticate` | `WWW-Authenticate` parser |
 //! | `discovery` | resource and server metadata, resource indicator |
 //! | `client_registration` | client selection and dynamic registration |
-//! | `authorization_code`, `pkce` | authorization code flow, callback validation, PKCE |
-//! | `browser`, `browser::loopback` | [`Browser`], [`SystemBrowser`], [`PastedRedirect`] |
+//! | `authorization_code` | authorization code flow, callback validation, PKCE |
+//! | `browser` | [`Browser`], [`SystemBrowser`], [`PastedRedirect`] |
 //! | `grants`, `token_endpoint` | token requests per grant, scopes, client authentication, responses |
 //! | `attempt_limiter` | limits on repeated logins and step-ups |
 //! | `stored_credentials`, `token_store` | stored credentials; token store in files or memory |
 //! | `http_client`, `address_policy` | requests to authorization servers; SSRF protection |
 //! | `secret`, `error` | strings that cannot be printed; error constructors |
 //!
-//! Start with `authorizer`, then `authorizer::flow` and `authorizer::refresh`.
+//! Start with `authorizer`, then `authorizer::flow`.
 //!
 //! # Invariants
 //!
@@ -51,7 +50,6 @@ mod discovery;
 mod error;
 mod grants;
 mod http_client;
-mod pkce;
 mod secret;
 mod settings;
 mod stored_credentials;
@@ -61,13 +59,13 @@ mod www_authenticate;
 
 pub use authorizer::{Authorizer, LoginStatus, StaticBearer};
 pub use browser::{
-    AuthorizationResponse, Browser, LoginOutcome, LoginRequest, PastedRedirect, PreparedLogin,
+    AuthorizationResponse, Browser, LoginFuture, LoginRequest, PastedRedirect, PreparedLogin,
     SystemBrowser, UrlOpener,
 };
 pub use secret::Secret;
 pub use settings::{
     Audience, AuthSettings, ClientAuth, Grant, IdTokenSource, IdentityProvider, Network,
-    PreRegisteredClient, PrivateAddresses,
+    PreRegisteredClient,
 };
 pub use stored_credentials::StoredCredentials;
 pub use token_endpoint::SigningAlgorithm;

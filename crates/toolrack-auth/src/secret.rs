@@ -5,16 +5,18 @@
 
 use std::fmt;
 
-use zeroize::Zeroize;
+use serde::Deserialize;
+use zeroize::Zeroizing;
 
 /// A string that cannot be printed by accident.
-#[derive(Clone, PartialEq, Eq, Default)]
-pub struct Secret(String);
+#[derive(Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(from = "String")]
+pub struct Secret(Zeroizing<String>);
 
 impl Secret {
     /// Wraps a string.
     pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+        Self(Zeroizing::new(text.into()))
     }
 
     /// The string itself. Named so that every use can be found.
@@ -26,12 +28,6 @@ impl Secret {
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Secret(…)")
-    }
-}
-
-impl Drop for Secret {
-    fn drop(&mut self) {
-        self.0.zeroize();
     }
 }
 

@@ -119,18 +119,9 @@ pub struct Network {
     pub extra_roots: Vec<u8>,
     /// Proxy for all requests. It resolves host names itself, so it must enforce the address policy too.
     pub proxy: Option<Url>,
-    /// Whether metadata may lead to private addresses although the server's URL is not one.
-    pub private_addresses: PrivateAddresses,
-}
-
-/// Whether metadata may lead to private addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum PrivateAddresses {
-    /// Only if the server's URL is a private address itself.
-    #[default]
-    Restricted,
-    /// Yes: the authorization server is in a private network. Loopback stays forbidden.
-    Allowed,
+    /// Whether metadata may lead to private addresses although the server's URL is not one, because the authorization
+    /// server is in a private network. Loopback stays forbidden.
+    pub allow_private_addresses: bool,
 }
 
 impl Default for AuthSettings {
@@ -149,6 +140,13 @@ impl Default for AuthSettings {
     }
 }
 
+impl Grant {
+    /// Whether a new token may need the user.
+    pub(crate) fn needs_user(&self) -> bool {
+        matches!(self, Self::AuthorizationCode)
+    }
+}
+
 impl AuthSettings {
     /// Rejects settings that cannot work, before the first login.
     pub(crate) fn validate(&self) -> Result<(), AuthError> {
@@ -158,19 +156,14 @@ impl AuthSettings {
             return Err(refused("a client metadata URL must be https and have a path"));
         }
         let secret = self.pre_registered.as_ref().and_then(|client| client.client_secret.as_ref());
-        match &self.grant {
-            Grant::ClientCredentials { .. } | Grant::EnterpriseManaged(_)
-                if self.pre_registered.is_none() =>
-            {
-                Err(refused("this grant needs a pre-registered client"))
-            }
-            Grant::ClientCredentials { auth: ClientAuth::Basic } if secret.is_none() => {
-                Err(refused("client credentials need a client secret or a private key"))
-            }
-            Grant::AuthorizationCode
-            | Grant::ClientCredentials { .. }
-            | Grant::EnterpriseManaged(_) => Ok(()),
+        if !self.grant.needs_user() && self.pre_registered.is_none() {
+            return Err(refused("this grant needs a pre-registered client"));
         }
+        let is_basic = matches!(self.grant, Grant::ClientCredentials { auth: ClientAuth::Basic });
+        if is_basic && secret.is_none() {
+            return Err(refused("client credentials need a client secret or a private key"));
+        }
+        Ok(())
     }
 }
 

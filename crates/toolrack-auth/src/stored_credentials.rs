@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
+use toolrack_transport::Authorization;
 
 use crate::client_registration::Client;
 use crate::secret::Secret;
@@ -38,27 +39,35 @@ pub(crate) struct ClientBinding {
 /// A token, with everything needed to use and refresh it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredGrant {
-    pub(crate) issuer: String,
-    pub(crate) resource: String,
+    #[serde(flatten)]
+    pub(crate) source: GrantSource,
     pub(crate) client_id: String,
-    pub(crate) token_endpoint: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) revocation_endpoint: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) auth_methods: Option<Vec<String>>,
-    #[serde(default)]
-    pub(crate) requested: Vec<String>,
     #[serde(default)]
     pub(crate) granted: Vec<String>,
-    #[serde(with = "exposed")]
+    #[serde(serialize_with = "expose")]
     pub(crate) access_token: Secret,
-    #[serde(default, with = "exposed_option", skip_serializing_if = "Option::is_none")]
+    #[serde(default, serialize_with = "expose", skip_serializing_if = "Option::is_none")]
     pub(crate) refresh_token: Option<Secret>,
     /// In milliseconds since 1970.
     pub(crate) received_at: u64,
     /// In milliseconds since 1970, if the authorization server declared it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expires_at: Option<u64>,
+}
+
+/// What all token requests of one grant have in common.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct GrantSource {
+    pub(crate) issuer: String,
+    pub(crate) resource: String,
+    pub(crate) token_endpoint: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) revocation_endpoint: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) auth_methods: Option<Vec<String>>,
+    /// The requested scopes.
+    #[serde(default)]
+    pub(crate) requested: Vec<String>,
 }
 
 impl StoredCredentials {
@@ -90,6 +99,15 @@ impl StoredCredentials {
 }
 
 impl StoredGrant {
+    pub(crate) fn authorization(&self) -> Authorization {
+        Authorization::bearer(self.access_token.reveal())
+    }
+
+    /// Total lifetime of the token, if declared.
+    pub(crate) fn lifetime(&self) -> Option<Duration> {
+        Some(Duration::from_millis(self.expires_at?.saturating_sub(self.received_at)))
+    }
+
     /// Whether the token must not be used any more. `leeway` is capped for short lifetimes.
     pub(crate) fn is_stale(&self, now: u64, leeway: Duration) -> bool {
         let Some(end) = self.expires_at else { return false };
@@ -100,43 +118,12 @@ impl StoredGrant {
     }
 }
 
-/// Serializes a secret in plain text. Only for stores.
-pub(crate) mod exposed {
-    use serde::{Deserialize as _, Deserializer, Serializer};
-
-    use crate::secret::Secret;
-
-    pub(crate) fn serialize<S: Serializer>(
-        secret: &Secret,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(secret.reveal())
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Secret, D::Error> {
-        String::deserialize(from).map(Secret::new)
-    }
-}
-
-/// The same for an optional secret.
-pub(crate) mod exposed_option {
-    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
-
-    use crate::secret::Secret;
-
-    #[expect(clippy::ref_option, reason = "serde calls it with a reference to the field")]
-    pub(crate) fn serialize<S: Serializer>(
-        secret: &Option<Secret>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        secret.as_ref().map(Secret::reveal).serialize(serializer)
-    }
-
-    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
-        from: D,
-    ) -> Result<Option<Secret>, D::Error> {
-        Ok(Option::<String>::deserialize(from)?.map(Secret::new))
-    }
+/// Serializes a secret, optional or not, in plain text. Only for stores.
+pub(crate) fn expose<'a, S: Serializer>(
+    secret: impl Into<Option<&'a Secret>>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    secret.into().map(Secret::reveal).serialize(serializer)
 }
 
 #[cfg(test)]
@@ -145,14 +132,17 @@ pub(crate) mod tests {
 
     /// A grant that is valid from `received_at` to `expires_at`.
     pub(crate) fn grant(received_at: u64, expires_at: Option<u64>) -> StoredGrant {
-        StoredGrant {
+        let source = GrantSource {
             issuer: "https://a".to_owned(),
             resource: "https://h/mcp".to_owned(),
-            client_id: "c".to_owned(),
             token_endpoint: "https://a/token".to_owned(),
             revocation_endpoint: None,
             auth_methods: None,
             requested: Vec::new(),
+        };
+        StoredGrant {
+            source,
+            client_id: "c".to_owned(),
             granted: Vec::new(),
             access_token: Secret::new("acc3ss"),
             refresh_token: Some(Secret::new("r3fresh")),

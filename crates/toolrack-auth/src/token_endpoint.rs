@@ -1,5 +1,7 @@
 //! Token endpoint: client authentication, client assertions (RFC 7523), and the meaning of responses.
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ring::rand::SystemRandom;
@@ -9,16 +11,16 @@ use ring::signature::{
 };
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject as _;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 use toolrack_transport::AuthError;
 use url::{Url, form_urlencoded};
 
 use crate::address_policy::display_url;
+use crate::authorization_code::random_token;
 use crate::client_registration::{AuthMethod, Client};
 use crate::error::{refused, unreachable, untrusted};
-use crate::http_client::{Form, HttpClient, HttpResponse};
-use crate::pkce::random_token;
+use crate::http_client::{ErrorBody, FORM, Form, HttpClient, HttpResponse};
 use crate::secret::{Secret, redact_secrets};
 
 const JWT_BEARER_ASSERTION: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
@@ -33,14 +35,16 @@ pub(crate) enum TokenRequestAuth {
 }
 
 /// Successful token response.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct TokenResponse {
     pub(crate) access_token: Secret,
+    pub(crate) token_type: Option<String>,
     pub(crate) refresh_token: Option<Secret>,
     /// In milliseconds.
+    #[serde(default, rename = "expires_in", deserialize_with = "parse_expires_in")]
     pub(crate) lifetime: Option<u64>,
-    /// `None` if absent, which means: as requested.
-    pub(crate) scopes: Option<Vec<String>>,
+    /// Absent means: as requested.
+    pub(crate) scope: Option<String>,
     /// Type of the token, in a token exchange.
     pub(crate) issued_token_type: Option<String>,
 }
@@ -74,8 +78,7 @@ pub(crate) async fn request_token(
     kind: TokenKind,
 ) -> Result<TokenResponse, TokenError> {
     let (form, header) = authenticate_request(form, auth);
-    let response =
-        http.post_form(endpoint, &form, header.as_ref()).await.map_err(TokenError::Other)?;
+    let response = http.post(endpoint, FORM, form.encode(), header.as_ref()).await?;
     let mut secrets = form.secrets();
     if let TokenRequestAuth::Client(Client { secret: Some(secret), .. }, _) = auth {
         secrets.push(secret);
@@ -93,15 +96,15 @@ pub(crate) fn authenticate_request(form: Form, auth: &TokenRequestAuth) -> (Form
         }
         // `client_id` goes into the body too, which is allowed (RFC 6749 §4.1.3): servers built on the Python
         // SDK look for it nowhere else.
-        TokenRequestAuth::Client(client, AuthMethod::Basic) => {
-            (form.with("client_id", client.id.as_str()), Some(basic(client)))
-        }
-        TokenRequestAuth::Client(client, AuthMethod::Post) => {
+        TokenRequestAuth::Client(client, method) => {
             let form = form.with("client_id", client.id.as_str());
-            (form.with_option("client_secret", client.secret.clone()), None)
-        }
-        TokenRequestAuth::Client(client, AuthMethod::None) => {
-            (form.with("client_id", client.id.as_str()), None)
+            match method {
+                AuthMethod::Basic => (form, Some(basic(client))),
+                AuthMethod::Post => {
+                    (form.with_option("client_secret", client.secret.clone()), None)
+                }
+                AuthMethod::None => (form, None),
+            }
         }
     }
 }
@@ -112,22 +115,6 @@ fn basic(client: &Client) -> Secret {
     let secret = client.secret.as_ref().map(Secret::reveal).unwrap_or_default();
     let pair = Secret::new(format!("{}:{}", encode(&client.id), encode(secret)));
     Secret::new(format!("Basic {}", STANDARD.encode(pair.reveal())))
-}
-
-#[derive(Deserialize)]
-struct TokenResponseBody {
-    access_token: String,
-    token_type: Option<String>,
-    refresh_token: Option<String>,
-    expires_in: Option<Value>,
-    scope: Option<String>,
-    issued_token_type: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct ErrorBody {
-    error: String,
-    error_description: Option<String>,
 }
 
 /// Parses the response. Error texts contain none of `secrets`.
@@ -141,27 +128,18 @@ fn parse_response(
     if !response.is_success() {
         return Err(parse_error(response, &url, secrets));
     }
-    let body: TokenResponseBody = serde_json::from_slice(&response.body).map_err(|_json| {
-        TokenError::Other(unreachable(format_args!("{url} responded without a token")))
-    })?;
-    let token_type = body.token_type.unwrap_or_default();
+    let issued: TokenResponse = serde_json::from_slice(&response.body)
+        .map_err(|_json| unreachable(format_args!("{url} responded without a token")))?;
+    let token_type = issued.token_type.as_deref().unwrap_or_default();
     // In a token exchange the type is `N_A` (RFC 8693 §2.2.1).
     let is_expected_type = kind == TokenKind::Exchange || token_type.eq_ignore_ascii_case("bearer");
     // Only visible ASCII: a token with a line break could inject headers.
-    if !is_expected_type
-        || body.access_token.is_empty()
-        || !body.access_token.bytes().all(|byte| byte.is_ascii_graphic())
-    {
-        let error = untrusted(format_args!("{url} did not return a valid bearer token"));
-        return Err(TokenError::Other(error));
+    let token = issued.access_token.reveal();
+    let is_valid = !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+    if !is_expected_type || !is_valid {
+        return Err(untrusted(format_args!("{url} did not return a valid bearer token")).into());
     }
-    Ok(TokenResponse {
-        access_token: Secret::new(body.access_token),
-        refresh_token: body.refresh_token.filter(|token| !token.is_empty()).map(Secret::new),
-        lifetime: body.expires_in.as_ref().and_then(parse_expires_in),
-        scopes: body.scope.map(|scope| scope.split_ascii_whitespace().map(str::to_owned).collect()),
-        issued_token_type: body.issued_token_type,
-    })
+    Ok(issued)
 }
 
 fn parse_error(response: &HttpResponse, url: &str, secrets: &[&Secret]) -> TokenError {
@@ -169,34 +147,37 @@ fn parse_error(response: &HttpResponse, url: &str, secrets: &[&Secret]) -> Token
     // Before the body is read: an outage must not look like `invalid_grant`, which ends the login.
     let transient = status >= 500 || status == 429 || status == 408;
     if transient {
-        return TokenError::Other(unreachable(format_args!(
-            "{url} responded with status {status}"
-        )));
+        return unreachable(format_args!("{url} responded with status {status}")).into();
     }
-    let Ok(error_body) = serde_json::from_slice::<ErrorBody>(&response.body) else {
-        return TokenError::Other(refused(format_args!("{url} responded with status {status}")));
+    let Ok(body) = serde_json::from_slice::<ErrorBody>(&response.body) else {
+        return refused(format_args!("{url} responded with status {status}")).into();
     };
-    let description =
-        error_body.error_description.map(|text| format!(": {text}")).unwrap_or_default();
-    let text = redact_secrets(&format!("{}{description}", error_body.error), secrets);
-    match error_body.error.as_str() {
+    let text = redact_secrets(&body.text(), secrets);
+    match body.error.as_str() {
         "invalid_grant" => TokenError::InvalidGrant(text),
         "invalid_client" | "unauthorized_client" => TokenError::InvalidClient(text),
-        "temporarily_unavailable" | "server_error" => TokenError::Other(unreachable(text)),
-        _ => TokenError::Other(refused(text)),
+        "temporarily_unavailable" | "server_error" => unreachable(text).into(),
+        _ => refused(text).into(),
     }
 }
 
 /// Seconds, as a number or a string; some servers send fractions.
-fn parse_expires_in(value: &Value) -> Option<u64> {
-    let seconds = match value {
-        Value::Number(number) => number.as_f64()?,
-        Value::String(text) => text.trim().parse().ok()?,
-        _ => return None,
+fn parse_expires_in<'de, D: Deserializer<'de>>(value: D) -> Result<Option<u64>, D::Error> {
+    let seconds: Option<f64> = match Value::deserialize(value)? {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.trim().parse().ok(),
+        _ => None,
     };
     // Ten years count as forever. Without the limit, 1e300 would not fit into a `Duration`.
-    let seconds = std::time::Duration::try_from_secs_f64(seconds.clamp(0.0, 315_360_000.0)).ok()?;
-    u64::try_from(seconds.as_millis()).ok()
+    let seconds = seconds.map(|seconds| seconds.clamp(0.0, 315_360_000.0));
+    let lifetime = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    Ok(lifetime.and_then(|lifetime| u64::try_from(lifetime.as_millis()).ok()))
+}
+
+impl From<AuthError> for TokenError {
+    fn from(error: AuthError) -> Self {
+        Self::Other(error)
+    }
 }
 
 impl From<TokenError> for AuthError {
@@ -225,12 +206,7 @@ pub enum SigningAlgorithm {
 }
 
 impl SigningAlgorithm {
-    /// Parses the name used in JSON Web Tokens.
-    pub fn parse(name: &str) -> Option<Self> {
-        let all = [Self::Es256, Self::Es384, Self::Rs256, Self::EdDsa];
-        all.into_iter().find(|algorithm| algorithm.name() == name)
-    }
-
+    /// The name used in JSON Web Tokens.
     fn name(self) -> &'static str {
         match self {
             Self::Es256 => "ES256",
@@ -268,49 +244,37 @@ pub(crate) fn sign_assertion(
 fn signature(key: &Secret, algorithm: SigningAlgorithm, text: &[u8]) -> Result<Vec<u8>, AuthError> {
     let key = PrivateKeyDer::from_pem_slice(key.reveal().as_bytes())
         .map_err(|_pem| refused("the private key is not valid PEM"))?;
-    match algorithm {
-        // RFC 7518 §3.4: the fixed-length form, not ASN.1.
-        SigningAlgorithm::Es256 => ecdsa(&ECDSA_P256_SHA256_FIXED_SIGNING, &key, text),
-        SigningAlgorithm::Es384 => ecdsa(&ECDSA_P384_SHA384_FIXED_SIGNING, &key, text),
-        SigningAlgorithm::Rs256 => rsa(&key, text),
-        SigningAlgorithm::EdDsa => {
-            // Unchecked, because OpenSSL writes keys without the public part that `from_pkcs8`
-            // requires.
-            let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(pkcs8(&key)?);
-            Ok(pair.map_err(invalid_key)?.sign(text).as_ref().to_vec())
-        }
-    }
-}
-
-fn ecdsa(
-    algorithm: &'static EcdsaSigningAlgorithm,
-    key: &PrivateKeyDer<'_>,
-    text: &[u8],
-) -> Result<Vec<u8>, AuthError> {
-    let random = SystemRandom::new();
-    let pair = EcdsaKeyPair::from_pkcs8(algorithm, pkcs8(key)?, &random).map_err(invalid_key)?;
-    let signature = pair.sign(&random, text).map_err(|_unspecified| signing_failed())?;
-    Ok(signature.as_ref().to_vec())
-}
-
-fn rsa(key: &PrivateKeyDer<'_>, text: &[u8]) -> Result<Vec<u8>, AuthError> {
-    let pair = match key {
-        PrivateKeyDer::Pkcs1(key) => RsaKeyPair::from_der(key.secret_pkcs1_der()),
-        other => RsaKeyPair::from_pkcs8(pkcs8(other)?),
-    };
-    let pair = pair.map_err(invalid_key)?;
-    let mut signature = vec![0; pair.public().modulus_len()];
-    pair.sign(&RSA_PKCS1_SHA256, &SystemRandom::new(), text, &mut signature)
-        .map_err(|_unspecified| signing_failed())?;
-    Ok(signature)
-}
-
-fn pkcs8<'a>(key: &'a PrivateKeyDer<'_>) -> Result<&'a [u8], AuthError> {
-    match key {
+    let pkcs8 = || match &key {
         PrivateKeyDer::Pkcs8(key) => Ok(key.secret_pkcs8_der()),
         _ => Err(refused(
             "the private key is not PKCS#8; `openssl pkcs8 -topk8 -nocrypt` converts it",
         )),
+    };
+    let random = SystemRandom::new();
+    // RFC 7518 §3.4: the fixed-length form, not ASN.1.
+    let ecdsa = |algorithm: &'static EcdsaSigningAlgorithm| {
+        let pair = EcdsaKeyPair::from_pkcs8(algorithm, pkcs8()?, &random).map_err(invalid_key)?;
+        Ok(pair.sign(&random, text).map_err(signing_failed)?.as_ref().to_vec())
+    };
+    match algorithm {
+        SigningAlgorithm::Es256 => ecdsa(&ECDSA_P256_SHA256_FIXED_SIGNING),
+        SigningAlgorithm::Es384 => ecdsa(&ECDSA_P384_SHA384_FIXED_SIGNING),
+        SigningAlgorithm::Rs256 => {
+            let pair = match &key {
+                PrivateKeyDer::Pkcs1(key) => RsaKeyPair::from_der(key.secret_pkcs1_der()),
+                _ => RsaKeyPair::from_pkcs8(pkcs8()?),
+            };
+            let pair = pair.map_err(invalid_key)?;
+            let mut signature = vec![0; pair.public().modulus_len()];
+            pair.sign(&RSA_PKCS1_SHA256, &random, text, &mut signature).map_err(signing_failed)?;
+            Ok(signature)
+        }
+        SigningAlgorithm::EdDsa => {
+            // Unchecked, because OpenSSL writes keys without the public part that `from_pkcs8`
+            // requires.
+            let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(pkcs8()?);
+            Ok(pair.map_err(invalid_key)?.sign(text).as_ref().to_vec())
+        }
     }
 }
 
@@ -318,7 +282,7 @@ fn invalid_key(reason: ring::error::KeyRejected) -> AuthError {
     refused(format_args!("the private key does not match its algorithm: {reason}"))
 }
 
-fn signing_failed() -> AuthError {
+fn signing_failed(_unspecified: ring::error::Unspecified) -> AuthError {
     refused("signing with the private key failed")
 }
 
@@ -368,12 +332,5 @@ mod assertion_tests {
         assert!(!try_with(&pem(der.as_ref()), SigningAlgorithm::Es256));
         assert!(!try_with(&pem(der.as_ref()), SigningAlgorithm::Rs256));
         assert!(!try_with(&Secret::new("no key"), SigningAlgorithm::EdDsa));
-    }
-
-    #[test]
-    fn algorithms_are_parsed_by_jwt_name() {
-        assert_eq!(SigningAlgorithm::parse("ES256"), Some(SigningAlgorithm::Es256));
-        assert_eq!(SigningAlgorithm::parse("EdDSA"), Some(SigningAlgorithm::EdDsa));
-        assert_eq!(SigningAlgorithm::parse("none"), None);
     }
 }

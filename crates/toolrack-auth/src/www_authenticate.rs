@@ -13,35 +13,50 @@ pub(crate) struct BearerChallenge {
     pub(crate) error: Option<String>,
 }
 
-/// One challenge: a scheme and its parameters, names in lower case.
-#[derive(Debug, PartialEq, Eq)]
-struct RawChallenge {
-    scheme: String,
-    params: Vec<(String, String)>,
-}
-
 impl BearerChallenge {
     /// Parses all header values. For each parameter, the first `Bearer` challenge that has it wins.
     pub(crate) fn from_headers(values: &[String]) -> Self {
         let mut challenge = Self::default();
-        let challenges = values.iter().flat_map(|value| parse(value));
-        for raw in challenges.filter(|raw| raw.scheme == "bearer") {
-            for (name, value) in raw.params {
-                match name.as_str() {
-                    "resource_metadata" => challenge.resource_metadata.get_or_insert(value),
-                    "error" => challenge.error.get_or_insert(value),
-                    "scope" => {
-                        let scopes = value.split_ascii_whitespace().map(str::to_owned).collect();
-                        challenge.scopes.get_or_insert(scopes);
-                        continue;
-                    }
-                    _ => continue,
-                };
-            }
+        for value in values {
+            challenge.add_header(value);
         }
         // An empty list names nothing, and requesting no scope would not help.
         challenge.scopes = challenge.scopes.filter(|scopes| !scopes.is_empty());
         challenge
+    }
+
+    /// Adds the parameters of the `Bearer` challenges in a header value. Skips malformed parts.
+    fn add_header(&mut self, mut rest: &str) {
+        let mut is_bearer = false;
+        loop {
+            rest = rest.trim_start_matches([' ', '\t', ',']);
+            let (word, after) = token(rest);
+            if word.is_empty() {
+                // Neither a name nor the end: skip one character, so that the loop terminates.
+                let mut characters = rest.chars();
+                if characters.next().is_none() {
+                    return;
+                }
+                rest = characters.as_str();
+                continue;
+            }
+            // The grammar separates challenges and parameters by commas alike: only `=` tells them
+            // apart.
+            let Some((value, after)) = parameter(after) else {
+                is_bearer = word.eq_ignore_ascii_case("bearer");
+                rest = after;
+                continue;
+            };
+            rest = after;
+            let is_parameter = |name| is_bearer && word.eq_ignore_ascii_case(name);
+            if is_parameter("resource_metadata") {
+                self.resource_metadata.get_or_insert(value);
+            } else if is_parameter("error") {
+                self.error.get_or_insert(value);
+            } else if is_parameter("scope") {
+                self.scopes.get_or_insert_with(|| split_scopes(&value));
+            }
+        }
     }
 
     pub(crate) fn is_insufficient_scope(&self) -> bool {
@@ -49,38 +64,9 @@ impl BearerChallenge {
     }
 }
 
-/// Splits a header value into challenges. Skips malformed parts.
-fn parse(value: &str) -> Vec<RawChallenge> {
-    let mut challenges: Vec<RawChallenge> = Vec::new();
-    let mut rest = value;
-    loop {
-        rest = rest.trim_start_matches([' ', '\t', ',']);
-        let (word, after) = token(rest);
-        if word.is_empty() {
-            // Neither a name nor the end: skip one character, so that the loop terminates.
-            let mut characters = rest.chars();
-            if characters.next().is_none() {
-                return challenges;
-            }
-            rest = characters.as_str();
-            continue;
-        }
-        // The grammar separates challenges and parameters by commas alike: only `=` tells them
-        // apart.
-        match parameter(after) {
-            Some((content, after)) => {
-                if let Some(challenge) = challenges.last_mut() {
-                    challenge.params.push((word.to_ascii_lowercase(), content));
-                }
-                rest = after;
-            }
-            None => {
-                let scheme = word.to_ascii_lowercase();
-                challenges.push(RawChallenge { scheme, params: Vec::new() });
-                rest = after;
-            }
-        }
-    }
+/// The scopes of a parameter `scope`.
+pub(crate) fn split_scopes(scope: &str) -> Vec<String> {
+    scope.split_ascii_whitespace().map(str::to_owned).collect()
 }
 
 /// Parses `=` and a parameter value at the start of `text`.
@@ -177,6 +163,12 @@ mod tests {
         );
         check(&["Negotiate abc==, Bearer scope=a"], challenge(None, Some("a"), None));
         check(&["Basic scope=a"], BearerChallenge::default());
+    }
+
+    #[test]
+    fn scopes_are_separated_by_any_number_of_spaces() {
+        assert_eq!(split_scopes(" a  b"), ["a", "b"]);
+        assert_eq!(split_scopes(""), [""; 0]);
     }
 
     #[test]

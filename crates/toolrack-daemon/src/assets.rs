@@ -1,10 +1,9 @@
 //! Static files of the dashboard, embedded in the binary and served without a token: they contain no data.
 
-use axum::extract::State;
-use axum::response::{IntoResponse as _, Response};
-use http::{HeaderValue, Uri, header};
+use axum::Router;
+use axum::routing::get;
+use http::header;
 
-use crate::problem::Problem;
 use crate::state::App;
 
 const HTML: &str = "text/html; charset=utf-8";
@@ -60,17 +59,11 @@ pub(crate) fn is_asset(path: &str) -> bool {
     ASSETS.iter().any(|(asset_path, ..)| *asset_path == path)
 }
 
-/// The paths of all files.
-pub(crate) fn paths() -> impl Iterator<Item = &'static str> {
-    ASSETS.iter().map(|(path, ..)| *path)
-}
-
-pub(crate) async fn serve(State(_app): State<App>, uri: Uri) -> Result<Response, Problem> {
-    let asset = ASSETS.iter().find(|(path, ..)| *path == uri.path());
-    let (_, content_type, content) = asset.ok_or_else(|| Problem::not_found("file not found"))?;
-    let mut response = (*content).into_response();
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    Ok(response)
+/// The routes of all files.
+pub(crate) fn routes() -> Router<App> {
+    ASSETS.iter().fold(Router::new(), |router, (path, content_type, content)| {
+        router.route(path, get(([(header::CONTENT_TYPE, *content_type)], *content)))
+    })
 }
 
 #[cfg(test)]

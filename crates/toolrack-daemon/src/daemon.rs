@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use futures_util::future::select_all;
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
@@ -21,9 +23,9 @@ use crate::access_control::ListenerKind;
 use crate::event_log::{ApiEvent, unix_time_ms};
 use crate::event_recorder::EventRecorder;
 use crate::history::{History, HistoryOptions};
-use crate::http_server::{self, Shutdown};
+use crate::http_server;
 use crate::instance_lock::{DaemonInfo, InstanceLock};
-use crate::mcp_endpoints::{Endpoints, OpenService, ServiceSource};
+use crate::mcp_endpoints::{EndpointSet, Endpoints};
 use crate::routes;
 use crate::state::{App, AppState};
 use crate::tokens::{Token, Tokens};
@@ -68,12 +70,7 @@ impl Default for DaemonOptions {
 #[derive(Debug)]
 pub struct Daemon {
     app: App,
-    info: DaemonInfo,
     drain: Duration,
-    shutdown: Shutdown,
-    tasks: TaskTracker,
-    /// Stops the event recorder, after everything that emits events.
-    recorder_stop: CancellationToken,
     /// Released on drop, so it outlives the sockets and tasks above.
     instance: InstanceLock,
 }
@@ -112,56 +109,53 @@ impl Daemon {
         let history = History::open(&history_file, options.history).map_err(|source| {
             DaemonError::File { action: "open", path: history_file.clone(), source }
         })?;
-        let (tasks, recorder_stop) = (TaskTracker::new(), CancellationToken::new());
-        let open_service = OpenService::open(home.clone(), options.service.clone(), None).await?;
-        let agent = open_service.service.agent().map(str::to_owned);
+        let own = EndpointSet::open(home.clone(), options.service.clone(), None).await;
+        let own = own.map_err(DaemonError::Service)?;
+        let agent = own.service.agent().map(str::to_owned);
         let config = home.config_file();
         let config = std::path::absolute(config).unwrap_or_else(|_error| config.to_owned());
-        let endpoints = Endpoints::new(
-            open_service,
-            ServiceSource { home, options: options.service },
-            Arc::new(EventRecorder::new(new_run_id()?, agent.clone(), history)),
-            (tasks.clone(), recorder_stop.clone()),
-        );
-        let socket = instance.socket().to_owned();
+        let endpoints = Endpoints {
+            own,
+            source: (home, options.service),
+            recorder: Arc::new(EventRecorder::new(new_run_id()?, agent.clone(), history)),
+            tasks: TaskTracker::new(),
+            recorder_stop: CancellationToken::new(),
+            agents: Mutex::default(),
+        };
         let info = DaemonInfo {
             pid: std::process::id(),
-            socket: socket.clone(),
+            socket: instance.socket().to_owned(),
             addr,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config,
             agent,
         };
-        let app = Arc::new(AppState::new(endpoints, tokens, addr, socket));
-        let (shutdown, drain) = (Shutdown::default(), options.drain);
-        let daemon = Self { app, info, drain, shutdown, tasks, recorder_stop, instance };
+        let app = Arc::new(AppState::new(endpoints, tokens, info));
+        let daemon = Self { app, drain: options.drain, instance };
         daemon.serve(unix, tcp);
         // Last: a client that reads the lock file may connect at once.
-        daemon.instance.write_info(&daemon.info)?;
+        daemon.instance.write_info(&daemon.app.info)?;
         Ok(daemon)
     }
 
     fn serve(&self, unix: UnixListener, tcp: Option<TcpListener>) {
-        let AppState { service, recorder, .. } = &*self.app;
-        let recording = Arc::clone(recorder).run(
-            Arc::clone(service),
-            service.subscribe(),
-            self.recorder_stop.clone(),
-        );
-        self.tasks.spawn(recording);
+        let AppState { service, recorder, endpoints, shutdown, info, .. } = &*self.app;
+        let tasks = &endpoints.tasks;
+        let (events, stop) = (service.subscribe(), endpoints.recorder_stop.clone());
+        tasks.spawn(Arc::clone(recorder).run(Arc::clone(service), events, stop));
         // Kills servers of a daemon that was killed together with its guardians.
-        self.tasks.spawn_blocking(toolrack_stdio::kill_orphans);
+        tasks.spawn_blocking(toolrack_stdio::kill_orphans);
         let router = routes::router(&self.app, ListenerKind::Unix);
-        self.tasks.spawn(http_server::serve(unix, router, self.shutdown.clone()));
-        if let (Some(tcp), Some(addr)) = (tcp, self.info.addr) {
+        tasks.spawn(http_server::serve(unix, router, shutdown.clone()));
+        if let (Some(tcp), Some(addr)) = (tcp, info.addr) {
             let router = routes::router(&self.app, ListenerKind::Tcp(addr));
-            self.tasks.spawn(http_server::serve(tcp, router, self.shutdown.clone()));
+            tasks.spawn(http_server::serve(tcp, router, shutdown.clone()));
         }
     }
 
     /// The TCP address, if the daemon listens on one.
     pub fn addr(&self) -> Option<SocketAddr> {
-        self.info.addr
+        self.app.info.addr
     }
 
     /// The API token for TCP.
@@ -171,7 +165,7 @@ impl Daemon {
 
     /// The path of the Unix socket.
     pub fn socket(&self) -> &Path {
-        &self.info.socket
+        &self.app.info.socket
     }
 
     /// The service that manages the servers.
@@ -194,16 +188,17 @@ impl Daemon {
     ///
     /// When signal handlers cannot be installed.
     pub async fn run(self) -> io::Result<ShutdownKind> {
-        let mut signals = Signals::new()?;
+        let kinds = [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup()];
+        let mut signals: Vec<Signal> = kinds.into_iter().map(signal).collect::<io::Result<_>>()?;
         tokio::select! {
-            () = signals.next() => {}
+            () = next_signal(&mut signals) => {}
             () = self.stop_requested() => {}
         }
         tokio::select! {
             biased;
             // Biased: a shutdown that has just finished is not reported as forced.
             () = self.shutdown() => Ok(ShutdownKind::Graceful),
-            () = signals.next() => Ok(ShutdownKind::Forced),
+            () = next_signal(&mut signals) => Ok(ShutdownKind::Forced),
         }
     }
 
@@ -212,42 +207,38 @@ impl Daemon {
     /// The order matters: connections drain before servers stop, so that running calls can finish; the recorder stops
     /// after the servers, so that it sees their last events; the history closes after the recorder that feeds it.
     pub async fn shutdown(self) {
-        let app = &self.app;
-        // First, so that a request on an open connection is refused before the listeners close.
-        app.drain();
-        app.recorder.events.append(unix_time_ms(), ApiEvent::Stopping);
-        self.shutdown.graceful.cancel();
-        app.shutdown.cancel();
-        app.endpoints.drain();
-        self.shutdown.connections.close();
-        if timeout(self.drain, self.shutdown.connections.wait()).await.is_err() {
+        let AppState { recorder, endpoints, shutdown, .. } = &*self.app;
+        // First, because event streams end with the next line.
+        recorder.events.append(unix_time_ms(), ApiEvent::Stopping);
+        shutdown.graceful.cancel();
+        endpoints.drain();
+        shutdown.connections.close();
+        if timeout(self.drain, shutdown.connections.wait()).await.is_err() {
             tracing::warn!("aborting calls that did not finish in time");
         }
-        self.shutdown.force.cancel();
-        self.wait_for("connections", ABORT_TIMEOUT, self.shutdown.connections.wait()).await;
-        app.tasks.close();
-        self.wait_for("servers", SERVER_SHUTDOWN_TIMEOUT, app.endpoints.close()).await;
-        self.recorder_stop.cancel();
-        self.tasks.close();
-        self.wait_for("tasks", ABORT_TIMEOUT, self.tasks.wait()).await;
-        let history = Arc::clone(&app.recorder.history);
-        let closed = self.tasks.spawn_blocking(move || history.close()).map(drop);
-        self.wait_for("history", HISTORY_FLUSH_TIMEOUT, closed).await;
+        shutdown.force.cancel();
+        wait_for("connections", ABORT_TIMEOUT, shutdown.connections.wait()).await;
+        wait_for("servers", SERVER_SHUTDOWN_TIMEOUT, endpoints.close()).await;
+        endpoints.recorder_stop.cancel();
+        endpoints.tasks.close();
+        wait_for("tasks", ABORT_TIMEOUT, endpoints.tasks.wait()).await;
+        let history = Arc::clone(&recorder.history);
+        let closed = endpoints.tasks.spawn_blocking(move || history.close()).map(drop);
+        wait_for("history", HISTORY_FLUSH_TIMEOUT, closed).await;
     }
+}
 
-    async fn wait_for(&self, what: &str, limit: Duration, end: impl Future<Output = ()>) {
-        if timeout(limit, end).await.is_err() {
-            tracing::warn!("shutdown timed out waiting for {what}");
-        }
+async fn wait_for(what: &str, limit: Duration, end: impl Future<Output = ()>) {
+    if timeout(limit, end).await.is_err() {
+        tracing::warn!("shutdown timed out waiting for {what}");
     }
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        self.shutdown.graceful.cancel();
-        self.shutdown.force.cancel();
-        self.app.shutdown.cancel();
-        self.recorder_stop.cancel();
+        self.app.shutdown.graceful.cancel();
+        self.app.shutdown.force.cancel();
+        self.app.endpoints.recorder_stop.cancel();
     }
 }
 
@@ -281,29 +272,9 @@ fn new_run_id() -> Result<String, DaemonError> {
     Ok(Token::random()?.reveal().chars().take(8).collect())
 }
 
-/// The signals that stop the daemon.
-struct Signals {
-    terminate: Signal,
-    interrupt: Signal,
-    hangup: Signal,
-}
-
-impl Signals {
-    fn new() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
-        })
-    }
-
-    async fn next(&mut self) {
-        tokio::select! {
-            _received = self.terminate.recv() => {}
-            _received = self.interrupt.recv() => {}
-            _received = self.hangup.recv() => {}
-        }
-    }
+/// Waits for one of the signals.
+async fn next_signal(signals: &mut [Signal]) {
+    select_all(signals.iter_mut().map(|signal| Box::pin(signal.recv()))).await;
 }
 
 /// Why a daemon cannot start.
@@ -311,7 +282,7 @@ impl Signals {
 #[non_exhaustive]
 pub enum DaemonError {
     /// Another daemon runs for this home.
-    #[error("a daemon is already running for this home{}", pid_suffix(*.pid))]
+    #[error("a daemon is already running for this home{}", .pid.map(|pid| format!(" (process {pid})")).unwrap_or_default())]
     AlreadyRunning {
         /// Its process id, if it has written one.
         pid: Option<u32>,
@@ -367,10 +338,6 @@ impl DaemonError {
             Self::File { .. } | Self::Listen { .. } | Self::NoRandomness => None,
         }
     }
-}
-
-fn pid_suffix(pid: Option<u32>) -> String {
-    pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }
 
 #[cfg(test)]

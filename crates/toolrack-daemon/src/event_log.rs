@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::watch;
 use toolrack_manager::{CallOutcome, ManagerEvent};
@@ -38,7 +38,6 @@ pub(crate) struct TimedEvent {
 pub(crate) enum ApiEvent {
     /// The state of a server changed.
     State {
-        #[schema(value_type = String)]
         server: Arc<str>,
         /// `disabled`, `disconnected`, `connecting`, `connected`, `needs-auth`, `failed` or `backing-off`.
         state: &'static str,
@@ -47,43 +46,20 @@ pub(crate) enum ApiEvent {
     },
     /// A connecting server entered its next phase.
     Phase {
-        #[schema(value_type = String)]
         server: Arc<str>,
         /// `installing`, `starting`, `connecting` or `listing`.
         phase: &'static str,
     },
     /// The installer of a server's package printed a line.
-    Install {
-        #[schema(value_type = String)]
-        server: Arc<str>,
-        #[schema(value_type = String)]
-        line: Arc<str>,
-    },
+    Install { server: Arc<str>, line: Arc<str> },
     /// The tool list of a server changed.
-    Tools {
-        #[schema(value_type = String)]
-        server: Arc<str>,
-        #[schema(value_type = Vec<String>)]
-        added: Vec<Arc<str>>,
-        #[schema(value_type = Vec<String>)]
-        removed: Vec<Arc<str>>,
-        #[schema(value_type = Vec<String>)]
-        changed: Vec<Arc<str>>,
-    },
+    Tools { server: Arc<str>, added: Vec<Arc<str>>, removed: Vec<Arc<str>>, changed: Vec<Arc<str>> },
     /// A call started.
-    CallStarted {
-        id: String,
-        #[schema(value_type = String)]
-        server: Arc<str>,
-        #[schema(value_type = String)]
-        tool: Arc<str>,
-    },
+    CallStarted { id: String, server: Arc<str>, tool: Arc<str> },
     /// A call finished.
     CallFinished {
         id: String,
-        #[schema(value_type = String)]
         server: Arc<str>,
-        #[schema(value_type = String)]
         tool: Arc<str>,
         /// `done`, `tool_error`, `failed` or `abandoned`.
         outcome: &'static str,
@@ -92,18 +68,9 @@ pub(crate) enum ApiEvent {
         duration_us: u64,
     },
     /// A server wrote a line to stderr.
-    Stderr {
-        #[schema(value_type = String)]
-        server: Arc<str>,
-        #[schema(value_type = String)]
-        line: Arc<str>,
-    },
+    Stderr { server: Arc<str>, line: Arc<str> },
     /// A problem that does not stop anything from working.
-    Warning {
-        #[schema(value_type = Option<String>)]
-        server: Option<Arc<str>>,
-        message: String,
-    },
+    Warning { server: Option<Arc<str>>, message: String },
     /// The config file is invalid; the servers keep their previous config.
     ConfigRejected { message: String },
     /// A changed config was applied.
@@ -189,8 +156,8 @@ impl ApiEvent {
 /// Ring buffer of the latest events.
 #[derive(Debug)]
 pub(crate) struct EventLog {
-    /// Distinguishes the event ids of this run from those of earlier ones.
-    run_id: Arc<str>,
+    /// Distinguishes the event and call ids of this run from those of earlier ones.
+    pub(crate) run_id: String,
     ring: Mutex<Ring>,
     /// The number of the next event. Wakes up readers.
     next: watch::Sender<u64>,
@@ -223,12 +190,12 @@ pub(crate) enum StreamItem {
 }
 
 impl EventLog {
-    pub(crate) fn new(run_id: &str) -> Self {
-        Self { run_id: run_id.into(), ring: Mutex::default(), next: watch::Sender::new(0) }
+    pub(crate) fn new(run_id: String) -> Self {
+        Self { run_id, ring: Mutex::default(), next: watch::Sender::new(0) }
     }
 
     pub(crate) fn append(&self, time_ms: u64, event: ApiEvent) {
-        let mut ring = self.ring();
+        let mut ring = self.ring.lock();
         ring.events.push_back(Arc::new(TimedEvent { time_ms, event }));
         if ring.events.len() > CAPACITY {
             ring.events.pop_front();
@@ -241,9 +208,14 @@ impl EventLog {
         self.next.send_replace(next);
     }
 
-    /// The id of an event on the wire.
-    pub(crate) fn event_id(&self, number: u64) -> String {
+    /// The id of an event or call on the wire.
+    pub(crate) fn id(&self, number: u64) -> String {
         format!("{}-{number}", self.run_id)
+    }
+
+    /// The number of an event or call of this run.
+    pub(crate) fn parse_id(&self, id: &str) -> Option<u64> {
+        id.strip_prefix(&self.run_id)?.strip_prefix('-')?.parse().ok()
     }
 
     /// A reader that resumes after the event `last_id`, or starts with the next event.
@@ -251,7 +223,7 @@ impl EventLog {
         // Subscribed before the number is read, so that an event in between wakes the reader.
         let changes = self.next.subscribe();
         let now = *changes.borrow();
-        let (next, is_from_other_run) = match last_id.map(|id| parse_event_id(&self.run_id, id)) {
+        let (next, is_from_other_run) = match last_id.map(|id| self.parse_id(id)) {
             None => (now, false),
             // The event may have left the ring already; `try_next` then reports the gap.
             Some(Some(last)) if last < now => (last + 1, false),
@@ -260,15 +232,6 @@ impl EventLog {
         };
         Reader { log: Arc::clone(self), next, changes, is_from_other_run }
     }
-
-    fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.ring.lock()
-    }
-}
-
-/// The event number of an id of this run.
-fn parse_event_id(run_id: &str, id: &str) -> Option<u64> {
-    id.strip_prefix(run_id)?.strip_prefix('-')?.parse().ok()
 }
 
 impl Reader {
@@ -289,7 +252,7 @@ impl Reader {
     }
 
     fn try_next(&mut self) -> Option<StreamItem> {
-        let ring = self.log.ring();
+        let ring = self.log.ring.lock();
         if std::mem::take(&mut self.is_from_other_run) {
             self.next = ring.first;
             // The number before the first event: a client that resumes with this id gets
@@ -361,20 +324,20 @@ mod tests {
 
     #[test]
     fn reader_resumes_after_its_last_event() {
-        let log = Arc::new(EventLog::new("run"));
+        let log = Arc::new(EventLog::new("run".to_owned()));
         append(&log, 10);
         let mut reader = log.reader(None);
         assert_eq!(all(&mut reader), Vec::<String>::new());
         append(&log, 11);
         append(&log, 12);
         assert_eq!(all(&mut reader), ["1@11", "2@12"]);
-        assert_eq!(all(&mut log.reader(Some(&log.event_id(1)))), ["2@12"]);
-        assert_eq!(all(&mut log.reader(Some(&log.event_id(2)))), Vec::<String>::new());
+        assert_eq!(all(&mut log.reader(Some(&log.id(1)))), ["2@12"]);
+        assert_eq!(all(&mut log.reader(Some(&log.id(2)))), Vec::<String>::new());
     }
 
     #[test]
     fn reader_with_a_foreign_id_gets_a_gap_and_all_events() {
-        let log = Arc::new(EventLog::new("run"));
+        let log = Arc::new(EventLog::new("run".to_owned()));
         append(&log, 10);
         for last in ["", "old-0", "run-1", "run-x", "run-99999999999999999999", "run"] {
             assert_eq!(all(&mut log.reader(Some(last))), ["missed some to 0", "0@10"], "{last}");
@@ -383,7 +346,7 @@ mod tests {
 
     #[test]
     fn slow_reader_learns_how_many_events_it_missed() {
-        let log = Arc::new(EventLog::new("run"));
+        let log = Arc::new(EventLog::new("run".to_owned()));
         let mut reader = log.reader(None);
         for number in 0..CAPACITY as u64 + 3 {
             append(&log, number);
@@ -395,7 +358,7 @@ mod tests {
 
     #[tokio::test]
     async fn reader_waits_for_the_next_event() {
-        let log = Arc::new(EventLog::new("run"));
+        let log = Arc::new(EventLog::new("run".to_owned()));
         let mut reader = log.reader(None);
         let appended = async { append(&log, 5) };
         let (item, ()) = tokio::join!(reader.next(), appended);

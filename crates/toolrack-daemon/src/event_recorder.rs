@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use toolrack_manager::{ManagerEvent, ManagerEvents};
@@ -19,7 +19,7 @@ use crate::event_log::{
     ApiEvent, EventLog, as_micros, delivery_name, outcome_name, truncate_line, unix_time_ms,
 };
 use crate::history::{CallRecord, History};
-use crate::metrics::{Gauges, Metrics};
+use crate::metrics::Metrics;
 
 /// Maximum number of running calls that are listed. Further calls run, but are not listed.
 const MAX_RUNNING: usize = 4096;
@@ -31,18 +31,17 @@ const MAX_SERVERS: usize = 256;
 /// Records manager events, and answers questions about running calls, logs and metrics.
 #[derive(Debug)]
 pub(crate) struct EventRecorder {
-    run_id: String,
     agent: Option<String>,
     pub(crate) events: Arc<EventLog>,
     pub(crate) history: Arc<History>,
-    live: Mutex<LiveState>,
+    pub(crate) live: Mutex<LiveState>,
 }
 
 #[derive(Debug, Default)]
-struct LiveState {
-    running: BTreeMap<u64, RunningCall>,
+pub(crate) struct LiveState {
+    pub(crate) running: BTreeMap<u64, RunningCall>,
     metrics: Metrics,
-    stderr: StderrBuffer,
+    pub(crate) stderr: StderrBuffer,
 }
 
 /// A call that has not finished.
@@ -53,42 +52,26 @@ pub(crate) struct RunningCall {
     /// Start time, Unix time in milliseconds.
     pub(crate) time_ms: u64,
     /// The server.
-    #[schema(value_type = String)]
     pub(crate) server: Arc<str>,
     /// The tool, by the server's name for it.
-    #[schema(value_type = String)]
     pub(crate) tool: Arc<str>,
 }
 
 impl EventRecorder {
     /// `run_id` distinguishes the call and event ids of this run from those of earlier ones.
     pub(crate) fn new(run_id: String, agent: Option<String>, history: History) -> Self {
-        let events = Arc::new(EventLog::new(&run_id));
-        Self { run_id, agent, events, history: Arc::new(history), live: Mutex::default() }
+        let (events, history) = (Arc::new(EventLog::new(run_id)), Arc::new(history));
+        Self { agent, events, history, live: Mutex::default() }
     }
 
     /// Records the events of the daemon's own servers until `stop`.
     pub(crate) async fn run(
         self: Arc<Self>,
         service: Arc<LocalService>,
-        mut events: ManagerEvents,
+        events: ManagerEvents,
         stop: CancellationToken,
     ) {
-        loop {
-            let event = tokio::select! {
-                biased;
-                () = stop.cancelled() => break,
-                event = events.next() => event,
-            };
-            match event {
-                Some(event) => self.handle(&service, event),
-                None => return,
-            }
-        }
-        // Events emitted before the stop are still in the channel, such as the ends of the last calls.
-        while let Some(Some(event)) = events.next().now_or_never() {
-            self.handle(&service, event);
-        }
+        for_each_event(events, stop, |event| self.handle(&service, event)).await;
     }
 
     fn handle(&self, service: &LocalService, event: ManagerEvent) {
@@ -97,26 +80,31 @@ impl EventRecorder {
             ManagerEvent::StateChanged { server, .. } => {
                 let launch =
                     service.manager().server(server).ok().and_then(|server| server.launch());
-                self.live().metrics.record_launch(server, launch.unwrap_or_default());
+                self.live.lock().metrics.record_launch(server, launch.unwrap_or_default());
             }
             ManagerEvent::CallStarted { id, server, tool } => {
-                self.add_running(*id, time_ms, server, tool);
+                let mut live = self.live.lock();
+                if live.running.len() < MAX_RUNNING {
+                    let (server, tool) = (Arc::clone(server), Arc::clone(tool));
+                    let call = RunningCall { id: self.events.id(*id), time_ms, server, tool };
+                    live.running.insert(*id, call);
+                }
             }
             ManagerEvent::CallFinished { id, outcome, duration, .. } => {
-                let mut live = self.live();
+                let mut live = self.live.lock();
                 live.running.remove(id);
                 live.metrics.record_call(*outcome, *duration);
             }
             ManagerEvent::Stderr { server, line }
             | ManagerEvent::InstallerOutput { server, line } => {
-                self.live().stderr.push(server, time_ms, truncate_line(Arc::clone(line)));
+                self.live.lock().stderr.push(server, time_ms, truncate_line(Arc::clone(line)));
             }
             ManagerEvent::ConfigApplied { .. } => {
                 let is_configured = |name: &str| service.manager().server(name).is_ok();
-                self.live().stderr.retain_servers(is_configured);
+                self.live.lock().stderr.retain_servers(is_configured);
             }
             ManagerEvent::Lagged(n) => {
-                let mut live = self.live();
+                let mut live = self.live.lock();
                 live.metrics.n_missed += n;
                 // The missed events may include the end of any of these calls, which would then be listed for ever.
                 live.running.clear();
@@ -125,18 +113,10 @@ impl EventRecorder {
         }
         // After the running call is removed: a client that sees it in the history must not see it
         // as running too.
-        self.record_call(time_ms, &event, (self.agent.as_deref(), |number| self.call_id(number)));
-        if let Some(event) = ApiEvent::from_manager_event(event, |number| self.call_id(number)) {
+        let call_id = |number| self.events.id(number);
+        self.record_call(time_ms, &event, self.agent.as_deref(), call_id);
+        if let Some(event) = ApiEvent::from_manager_event(event, call_id) {
             self.events.append(time_ms, event);
-        }
-    }
-
-    fn add_running(&self, number: u64, time_ms: u64, server: &Arc<str>, tool: &Arc<str>) {
-        let mut live = self.live();
-        if live.running.len() < MAX_RUNNING {
-            let (server, tool) = (Arc::clone(server), Arc::clone(tool));
-            let call = RunningCall { id: self.call_id(number), time_ms, server, tool };
-            live.running.insert(number, call);
         }
     }
 
@@ -144,20 +124,13 @@ impl EventRecorder {
     pub(crate) async fn run_for_agent(
         self: Arc<Self>,
         agent: String,
-        mut events: ManagerEvents,
+        events: ManagerEvents,
         stop: CancellationToken,
     ) {
         // Call numbers are unique within a manager only, so the id names the agent.
-        let id = |number| format!("{}-{agent}-{number}", self.run_id);
-        loop {
-            let event = tokio::select! {
-                biased;
-                event = events.next() => event,
-                () = stop.cancelled() => return,
-            };
-            let Some(event) = event else { return };
-            self.record_call(unix_time_ms(), &event, (Some(&agent), id));
-        }
+        let id = |number| format!("{}-{agent}-{number}", self.events.run_id);
+        let record = |event| self.record_call(unix_time_ms(), &event, Some(&agent), id);
+        for_each_event(events, stop, record).await;
     }
 
     /// Writes a finished call to the history.
@@ -165,7 +138,8 @@ impl EventRecorder {
         &self,
         time_ms: u64,
         event: &ManagerEvent,
-        (agent, call_id): (Option<&str>, impl Fn(u64) -> String),
+        agent: Option<&str>,
+        call_id: impl Fn(u64) -> String,
     ) {
         let ManagerEvent::CallFinished {
             id,
@@ -194,47 +168,33 @@ impl EventRecorder {
         });
     }
 
-    /// The API's id of a call.
-    pub(crate) fn call_id(&self, number: u64) -> String {
-        format!("{}-{number}", self.run_id)
-    }
-
-    /// The number of a call of this run.
-    pub(crate) fn call_number(&self, id: &str) -> Option<u64> {
-        id.strip_prefix(&self.run_id)?.strip_prefix('-')?.parse().ok()
-    }
-
-    /// Running calls, oldest first.
-    pub(crate) fn running(&self) -> Vec<RunningCall> {
-        self.live().running.values().cloned().collect()
-    }
-
     pub(crate) fn running_call(&self, id: &str) -> Option<RunningCall> {
-        let number = self.call_number(id)?;
-        self.live().running.get(&number).cloned()
+        let number = self.events.parse_id(id)?;
+        self.live.lock().running.get(&number).cloned()
     }
 
-    pub(crate) fn n_running(&self) -> usize {
-        self.live().running.len()
-    }
-
-    pub(crate) fn stderr_lines(
-        &self,
-        server: &str,
-        after: Option<u64>,
-        limit: usize,
-    ) -> Vec<LogLine> {
-        self.live().stderr.tail(server, after, limit)
-    }
-
-    pub(crate) fn render_metrics(&self, gauges: &Gauges) -> String {
+    pub(crate) fn render_metrics(&self, servers_by_state: &BTreeMap<&str, u64>) -> String {
         // A copy, so that rendering the text does not hold the lock that each event takes.
-        self.live().metrics.clone().render(gauges)
+        let (metrics, n_running) = {
+            let live = self.live.lock();
+            (live.metrics.clone(), live.running.len())
+        };
+        metrics.render(servers_by_state, n_running, &self.history.stats)
     }
+}
 
-    // A poisoned lock is safe to use: the state is consistent after every statement.
-    fn live(&self) -> MutexGuard<'_, LiveState> {
-        self.live.lock()
+/// Handles events until `stop`.
+async fn for_each_event(
+    mut events: ManagerEvents,
+    stop: CancellationToken,
+    handle: impl Fn(ManagerEvent),
+) {
+    while let Some(Some(event)) = stop.run_until_cancelled(events.next()).await {
+        handle(event);
+    }
+    // Events emitted before the stop are still in the channel, such as the ends of the last calls.
+    while let Some(Some(event)) = events.next().now_or_never() {
+        handle(event);
     }
 }
 
@@ -246,20 +206,13 @@ pub(crate) struct LogLine {
     /// Unix time in milliseconds.
     pub(crate) time_ms: u64,
     /// The line, without terminal escape sequences.
-    #[schema(value_type = String)]
     pub(crate) line: Arc<str>,
 }
 
 /// The last stderr lines of each server.
 #[derive(Debug, Default)]
 pub(crate) struct StderrBuffer {
-    servers: BTreeMap<Arc<str>, ServerLines>,
-}
-
-#[derive(Debug, Default)]
-struct ServerLines {
-    next_number: u64,
-    lines: VecDeque<LogLine>,
+    servers: BTreeMap<Arc<str>, VecDeque<LogLine>>,
 }
 
 impl StderrBuffer {
@@ -267,22 +220,20 @@ impl StderrBuffer {
         if !self.servers.contains_key(server) && self.servers.len() >= MAX_SERVERS {
             return;
         }
-        let buffer = self.servers.entry(Arc::clone(server)).or_default();
-        buffer.lines.push_back(LogLine { number: buffer.next_number, time_ms, line });
-        buffer.next_number += 1;
-        if buffer.lines.len() > MAX_LINES {
-            buffer.lines.pop_front();
+        let lines = self.servers.entry(Arc::clone(server)).or_default();
+        let number = lines.back().map_or(0, |last| last.number + 1);
+        lines.push_back(LogLine { number, time_ms, line });
+        if lines.len() > MAX_LINES {
+            lines.pop_front();
         }
     }
 
     /// The last `limit` lines of a server after line `after`, oldest first.
     pub(crate) fn tail(&self, server: &str, after: Option<u64>, limit: usize) -> Vec<LogLine> {
-        let Some(buffer) = self.servers.get(server) else { return Vec::new() };
+        let Some(lines) = self.servers.get(server) else { return Vec::new() };
         let is_newer = |line: &&LogLine| after.is_none_or(|after| line.number > after);
-        let mut lines: Vec<LogLine> =
-            buffer.lines.iter().rev().filter(is_newer).take(limit).cloned().collect();
-        lines.reverse();
-        lines
+        let newer = lines.iter().filter(is_newer);
+        newer.clone().skip(newer.count().saturating_sub(limit)).cloned().collect()
     }
 
     /// Drops the lines of servers that are no longer configured.

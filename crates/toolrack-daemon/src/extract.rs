@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use axum::extract::rejection::QueryRejection;
-use axum::extract::{FromRequest, Request};
+use axum::extract::{FromRequest, FromRequestParts, Query, Request};
 use bytes::Bytes;
+use http::request::Parts;
 use http::{HeaderMap, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError};
 use serde::de::{DeserializeOwned, Error as _};
@@ -100,10 +101,17 @@ fn body_error(error: &axum::Error) -> Problem {
     Problem::malformed(StatusCode::BAD_REQUEST, "the body is incomplete")
 }
 
-/// The response to a query string that cannot be parsed.
-pub(crate) fn invalid_query(rejection: QueryRejection) -> Problem {
-    let message = rejection.body_text();
-    Problem::malformed(StatusCode::BAD_REQUEST, message)
+/// The parameters of the query string.
+pub(crate) struct QueryParams<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryParams<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        let malformed =
+            |error: QueryRejection| Problem::malformed(StatusCode::BAD_REQUEST, error.body_text());
+        Query::try_from_uri(&parts.uri).map(|Query(params)| Self(params)).map_err(malformed)
+    }
 }
 
 /// Checks that a number fits into `i64`, which `SQLite` and many clients use.

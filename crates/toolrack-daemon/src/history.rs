@@ -15,7 +15,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -95,10 +95,8 @@ pub struct CallRecord {
     /// The tool, by the server's name for it.
     pub tool: String,
     /// `done`, `tool_error`, `failed` or `abandoned`.
-    #[schema(value_type = String)]
     pub outcome: Cow<'static, str>,
     /// Whether the server may have acted on the call: `not_sent`, `unknown` or `answered`.
-    #[schema(value_type = String)]
     pub delivery: Cow<'static, str>,
     /// Time from request to outcome, in microseconds.
     pub duration_us: u64,
@@ -158,16 +156,16 @@ pub(crate) struct Latency {
 }
 
 impl Latency {
-    pub(crate) fn from_durations(
+    fn from_durations(
         server: String,
         tool: Option<String>,
         mut durations: Vec<u64>,
         n_failed: u64,
     ) -> Self {
         durations.sort_unstable();
-        let rank = |percent: usize| percentile(&durations, percent);
         let n_calls = durations.len() as u64;
-        let (p50_us, p90_us, p99_us, max_us) = (rank(50), rank(90), rank(99), rank(100));
+        let [p50_us, p90_us, p99_us, max_us] =
+            [50, 90, 99, 100].map(|percent| percentile(&durations, percent));
         Self { server, tool, n_calls, n_failed, p50_us, p90_us, p99_us, max_us }
     }
 }
@@ -201,9 +199,7 @@ fn read<T: Default>(
     query: impl FnOnce(&Db) -> Result<T, rusqlite::Error>,
 ) -> Result<T, DaemonError> {
     let path = home.history_file();
-    let result =
-        Db::open_read_only(&path).and_then(|db| db.map_or(Ok(T::default()), |db| query(&db)));
-    result.map_err(|error| DaemonError::File {
+    Db::read(&path, query).map_err(|error| DaemonError::File {
         action: "read",
         path,
         source: std::io::Error::other(error),
@@ -214,10 +210,9 @@ fn read<T: Default>(
 #[derive(Debug)]
 pub(crate) struct History {
     path: PathBuf,
-    /// `None` once the history is closed.
-    queue: Mutex<Option<SyncSender<CallRecord>>>,
-    stats: Arc<HistoryStats>,
-    writer: Mutex<Option<JoinHandle<()>>>,
+    /// Queue and thread of the writer. `None` once the history is closed.
+    writer: Mutex<Option<(SyncSender<CallRecord>, JoinHandle<()>)>>,
+    pub(crate) stats: Arc<HistoryStats>,
 }
 
 /// Counters of the writer.
@@ -235,66 +230,55 @@ impl History {
     pub(crate) fn open(path: &Path, options: HistoryOptions) -> std::io::Result<Self> {
         let (queue, records) = sync_channel(QUEUE_CAPACITY);
         let stats = Arc::new(HistoryStats::default());
+        let (path, shared_stats) = (path.to_owned(), Arc::clone(&stats));
         let writer = Writer {
-            path: path.to_owned(),
+            path: path.clone(),
             options,
             db: None,
             batch: Vec::new(),
-            stats: Arc::clone(&stats),
+            stats: shared_stats,
         };
         let name = "toolrack-history".to_owned();
-        let writer = thread::Builder::new().name(name).spawn(move || writer.run(&records))?;
-        Ok(Self {
-            path: path.to_owned(),
-            queue: Mutex::new(Some(queue)),
-            stats,
-            writer: Mutex::new(Some(writer)),
-        })
+        let thread = thread::Builder::new().name(name).spawn(move || writer.run(&records))?;
+        Ok(Self { path, writer: Mutex::new(Some((queue, thread))), stats })
     }
 
     /// Queues a call for writing. Never waits.
     pub(crate) fn record(&self, record: CallRecord) {
-        let queue = self.queue.lock();
+        let writer = self.writer.lock();
         // `try_send`, so that a slow disk never holds up the recorder, which serves all calls.
-        let is_queued = queue.as_ref().is_some_and(|queue| queue.try_send(record).is_ok());
+        let is_queued = writer.as_ref().is_some_and(|(queue, _)| queue.try_send(record).is_ok());
         if !is_queued {
             self.stats.n_dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    pub(crate) fn stats(&self) -> &HistoryStats {
-        &self.stats
-    }
-
-    /// Queries calls. Blocking.
-    pub(crate) fn query(&self, query: &HistoryQuery) -> Result<HistoryPage, rusqlite::Error> {
-        match Db::open_read_only(&self.path)? {
-            Some(db) => db.query(query),
-            None => Ok(HistoryPage::default()),
-        }
-    }
-
-    /// Reads one call. Blocking.
-    pub(crate) fn get(&self, id: &str) -> Result<Option<CallRecord>, rusqlite::Error> {
-        Db::open_read_only(&self.path)?.map_or(Ok(None), |db| db.get(id))
-    }
-
-    /// Latencies of recent calls by server and by tool. Blocking.
-    pub(crate) fn latencies(&self) -> Result<Vec<Latency>, rusqlite::Error> {
-        Db::open_read_only(&self.path)?.map_or(Ok(Vec::new()), |db| db.latencies())
+    /// Runs one query. Blocking.
+    pub(crate) fn read<T: Default>(
+        &self,
+        query: impl FnOnce(&Db) -> Result<T, rusqlite::Error>,
+    ) -> Result<T, rusqlite::Error> {
+        Db::read(&self.path, query)
     }
 
     /// Writes the queue and joins the writer thread. Blocking.
     pub(crate) fn close(&self) {
         // Set first, so that a writer that is retrying gives up.
         self.stats.is_closing.store(true, Ordering::Release);
+        let Some((queue, thread)) = self.writer.lock().take() else { return };
         // Dropping the sender disconnects the channel, which ends the writer after
         // the queued records.
-        drop(self.queue.lock().take());
-        let writer = self.writer.lock().take();
-        if writer.is_some_and(|writer| writer.join().is_err()) {
+        drop(queue);
+        if thread.join().is_err() {
             tracing::error!("the history writer panicked");
         }
+    }
+}
+
+impl Drop for History {
+    fn drop(&mut self) {
+        // A writer that is retrying gives up.
+        self.stats.is_closing.store(true, Ordering::Release);
     }
 }
 
@@ -310,50 +294,27 @@ struct Writer {
 impl Writer {
     fn run(mut self, records: &Receiver<CallRecord>) {
         loop {
-            let is_last = self.fill_batch(records);
-            let is_written = self.write_batch();
-            let is_closing = self.stats.is_closing.load(Ordering::Acquire);
-            if is_last || (is_closing && !is_written) {
+            if self.batch.is_empty() {
+                let Ok(record) = records.recv() else { return };
+                self.batch.push(record);
+            }
+            self.batch.extend(records.try_iter().take(BATCH_SIZE - self.batch.len()));
+            if self.write_batch() {
+                continue;
+            }
+            if self.stats.is_closing.load(Ordering::Acquire) {
                 // A database that fails now must not delay the shutdown.
                 let n_lost = self.batch.len() as u64 + records.try_iter().count() as u64;
                 self.stats.n_dropped.fetch_add(n_lost, Ordering::Relaxed);
                 return;
             }
-            if !is_written {
-                thread::sleep(RETRY_DELAY);
-            }
+            thread::sleep(RETRY_DELAY);
         }
-    }
-
-    /// Waits for a record and takes all that are queued, up to a full batch. `true` if the queue is closed and empty.
-    fn fill_batch(&mut self, records: &Receiver<CallRecord>) -> bool {
-        if self.batch.is_empty() {
-            match records.recv_timeout(Duration::from_hours(1)) {
-                Ok(record) => self.batch.push(record),
-                Err(RecvTimeoutError::Timeout) => return false,
-                Err(RecvTimeoutError::Disconnected) => return true,
-            }
-        }
-        while self.batch.len() < BATCH_SIZE {
-            match records.try_recv() {
-                Ok(record) => self.batch.push(record),
-                Err(TryRecvError::Empty) => return false,
-                Err(TryRecvError::Disconnected) => return true,
-            }
-        }
-        false
     }
 
     /// Writes the batch. `false` if it must be retried.
     fn write_batch(&mut self) -> bool {
-        if self.batch.is_empty() {
-            return true;
-        }
-        let result = self.db().and_then(|(db, batch, options)| {
-            db.insert(batch)?;
-            db.delete_oldest(options)
-        });
-        match result {
+        match self.try_write_batch() {
             Ok(()) => {
                 let n = self.batch.len() as u64;
                 self.stats.n_written.fetch_add(n, Ordering::Relaxed);
@@ -372,18 +333,19 @@ impl Writer {
         }
     }
 
-    fn db(&mut self) -> Result<(&mut Db, &[CallRecord], &HistoryOptions), rusqlite::Error> {
+    fn try_write_batch(&mut self) -> Result<(), rusqlite::Error> {
         let db = match self.db.take() {
-            Some(db) => db,
-            None => Db::open(&self.path)?,
+            Some(db) => self.db.insert(db),
+            None => self.db.insert(Db::open(&self.path)?),
         };
-        Ok((self.db.insert(db), &self.batch, &self.options))
+        db.insert(&self.batch)?;
+        db.delete_oldest(&self.options)
     }
 }
 
 /// The `SQLite` database.
 #[derive(Debug)]
-struct Db {
+pub(crate) struct Db {
     connection: Connection,
 }
 
@@ -418,19 +380,23 @@ impl Db {
         Ok(Self { connection })
     }
 
-    /// Opens the database for reading. `None` if it does not exist yet.
-    fn open_read_only(path: &Path) -> Result<Option<Self>, rusqlite::Error> {
+    /// Opens the database for one query. If it does not exist yet, the result is empty.
+    fn read<T: Default>(
+        path: &Path,
+        query: impl FnOnce(&Self) -> Result<T, rusqlite::Error>,
+    ) -> Result<T, rusqlite::Error> {
         // A read-only open of a missing file is an error, but a home without calls is not.
         if !path.exists() {
-            return Ok(None);
+            return Ok(T::default());
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;
         connection.busy_timeout(READ_BUSY_TIMEOUT)?;
         // The writer creates the file before the table.
-        let query = "select count(*) from sqlite_schema where name = 'calls'";
-        let n: i64 = connection.query_row(query, [], |row| row.get(0))?;
-        Ok((n > 0).then_some(Self { connection }))
+        if !connection.table_exists(None, "calls")? {
+            return Ok(T::default());
+        }
+        query(&Self { connection })
     }
 
     /// Inserts calls in one transaction. Ignores ids that exist, so a retried batch is not stored twice.
@@ -444,15 +410,15 @@ impl Db {
             for record in records {
                 insert.execute(params![
                     record.id,
-                    to_i64(record.time_ms),
+                    record.time_ms,
                     record.agent,
                     record.server,
                     record.tool,
                     record.outcome,
                     record.delivery,
-                    to_i64(record.duration_us),
-                    to_i64(record.argument_bytes),
-                    to_i64(record.result_bytes),
+                    record.duration_us,
+                    record.argument_bytes,
+                    record.result_bytes,
                 ])?;
             }
         }
@@ -469,12 +435,12 @@ impl Db {
         }
         let delete =
             "delete from calls where place in (select place from calls order by place limit ?)";
-        self.connection.execute(delete, [to_i64(n)])?;
+        self.connection.execute(delete, [n])?;
         // Deleted rows leave free pages in the file; this gives them back to the disk.
         self.connection.execute_batch("pragma incremental_vacuum;")
     }
 
-    fn query(&self, query: &HistoryQuery) -> Result<HistoryPage, rusqlite::Error> {
+    pub(crate) fn query(&self, query: &HistoryQuery) -> Result<HistoryPage, rusqlite::Error> {
         let sql = format!(
             "select {COLUMNS} from calls where place < ?1 and (?2 is null or server = ?2) \
              and (?3 is null or tool = ?3) and (?4 is null or outcome = ?4) and time_ms >= ?5 \
@@ -487,7 +453,7 @@ impl Db {
                 query.server,
                 query.tool,
                 query.outcome,
-                to_i64(query.since_ms.unwrap_or_default()),
+                query.since_ms.unwrap_or_default(),
                 // One more row shows whether there is another page.
                 i64::from(query.limit) + 1,
                 query.unsuccessful_only,
@@ -502,12 +468,13 @@ impl Db {
         Ok(HistoryPage { calls: found.into_iter().map(|(_, record)| record).collect(), next })
     }
 
-    fn get(&self, id: &str) -> Result<Option<CallRecord>, rusqlite::Error> {
+    pub(crate) fn get(&self, id: &str) -> Result<Option<CallRecord>, rusqlite::Error> {
         let query = format!("select {COLUMNS} from calls where id = ?");
         self.connection.query_row(&query, [id], record_from_row).optional()
     }
 
-    fn latencies(&self) -> Result<Vec<Latency>, rusqlite::Error> {
+    /// Latencies of recent calls by server and by tool.
+    pub(crate) fn latencies(&self) -> Result<Vec<Latency>, rusqlite::Error> {
         let query =
             "select server, tool, outcome, duration_us from calls order by place desc limit ?";
         let mut statement = self.connection.prepare(query)?;
@@ -516,7 +483,7 @@ impl Db {
         while let Some(row) = rows.next()? {
             let (server, tool): (String, String) = (row.get(0)?, row.get(1)?);
             let failed = u64::from(row.get_ref(2)?.as_str()? != "done");
-            let duration = to_u64(row.get(3)?);
+            let duration: u64 = row.get(3)?;
             for key in [(server.clone(), Some(tool)), (server, None)] {
                 let (durations, n_failed) = groups.entry(key).or_default();
                 durations.push(duration);
@@ -532,29 +499,29 @@ impl Db {
     fn n_calls(&self) -> Result<u64, rusqlite::Error> {
         // `place` only grows and only the oldest rows are deleted, so the difference is the count, without a scan.
         let query = "select coalesce(max(place) - min(place) + 1, 0) from calls";
-        self.connection.query_row(query, [], |row| row.get(0)).map(to_u64)
+        self.connection.query_row(query, [], |row| row.get(0))
     }
 
     fn n_bytes(&self) -> Result<u64, rusqlite::Error> {
         // Without free pages, or each full file would lose another batch until the vacuum has run.
         let query = "select (page_count - freelist_count) * page_size \
                      from pragma_page_count, pragma_freelist_count, pragma_page_size";
-        self.connection.query_row(query, [], |row| row.get(0)).map(to_u64)
+        self.connection.query_row(query, [], |row| row.get(0))
     }
 }
 
 fn record_from_row(row: &Row<'_>) -> Result<CallRecord, rusqlite::Error> {
     Ok(CallRecord {
         id: row.get(1)?,
-        time_ms: to_u64(row.get(2)?),
+        time_ms: row.get(2)?,
         agent: row.get(3)?,
         server: row.get(4)?,
         tool: row.get(5)?,
         outcome: row.get::<_, String>(6)?.into(),
         delivery: row.get::<_, String>(7)?.into(),
-        duration_us: to_u64(row.get(8)?),
-        argument_bytes: to_u64(row.get(9)?),
-        result_bytes: to_u64(row.get(10)?),
+        duration_us: row.get(8)?,
+        argument_bytes: row.get(9)?,
+        result_bytes: row.get(10)?,
     })
 }
 
@@ -571,14 +538,6 @@ fn make_private(path: &Path) {
         // Opening the database fails in the same way and reports the error.
         tracing::debug!(%error, "cannot make the call history private");
     }
-}
-
-fn to_i64(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-fn to_u64(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -2,11 +2,9 @@
 //!
 //! **Invariant:** an idle connection is closed, and every connection has ended once the tracker reports so.
 
-use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
@@ -34,7 +32,8 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 /// Shutdown signals for connections.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shutdown {
-    /// Stops accepting; open connections end after their current request.
+    /// Stops accepting; open connections end after their current request, and endless responses such as event
+    /// streams end.
     pub(crate) graceful: CancellationToken,
     /// Aborts open connections.
     pub(crate) force: CancellationToken,
@@ -47,54 +46,40 @@ pub(crate) trait Listener: Send + Sync + 'static {
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
 
     /// Accepts the next connection. `None` if its peer was rejected.
-    fn poll_accept_allowed(
-        &self,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<Option<Self::Stream>>>;
+    fn accept_allowed(&self) -> impl Future<Output = io::Result<Option<Self::Stream>>> + Send;
 }
 
 impl Listener for TcpListener {
     type Stream = TcpStream;
 
-    fn poll_accept_allowed(
-        &self,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<Option<TcpStream>>> {
-        self.poll_accept(context).map_ok(|(stream, _)| {
-            // Responses are small; Nagle's algorithm would delay them.
-            if let Err(error) = stream.set_nodelay(true) {
-                tracing::debug!(%error, "cannot set TCP_NODELAY");
-            }
-            Some(stream)
-        })
+    async fn accept_allowed(&self) -> io::Result<Option<TcpStream>> {
+        let (stream, _) = self.accept().await?;
+        // Responses are small; Nagle's algorithm would delay them.
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "cannot set TCP_NODELAY");
+        }
+        Ok(Some(stream))
     }
 }
 
 impl Listener for UnixListener {
     type Stream = UnixStream;
 
-    fn poll_accept_allowed(
-        &self,
-        context: &mut Context<'_>,
-    ) -> Poll<io::Result<Option<UnixStream>>> {
-        self.poll_accept(context).map_ok(|(stream, _)| Some(stream).filter(is_same_user))
+    async fn accept_allowed(&self) -> io::Result<Option<UnixStream>> {
+        let (stream, _) = self.accept().await?;
+        Ok(Some(stream).filter(is_same_user))
     }
 }
 
 /// Whether the peer runs as the same user, according to the kernel.
 fn is_same_user(stream: &UnixStream) -> bool {
     let own = rustix::process::geteuid().as_raw();
-    match stream.peer_cred() {
-        Ok(peer) if peer.uid() == own => true,
-        Ok(peer) => {
-            tracing::warn!(uid = peer.uid(), "rejected a connection from another user");
-            false
-        }
-        Err(error) => {
-            tracing::warn!(%error, "rejected a connection without peer credentials");
-            false
-        }
+    let peer = stream.peer_cred();
+    let is_same_user = peer.as_ref().is_ok_and(|peer| peer.uid() == own);
+    if !is_same_user {
+        tracing::warn!(?peer, "rejected a connection that is not known to be from the same user");
     }
+    is_same_user
 }
 
 /// Accepts and serves connections until shutdown.
@@ -104,7 +89,7 @@ pub(crate) async fn serve(listener: impl Listener, router: Router, shutdown: Shu
         let next = async {
             // The slot comes first, so that at the limit no connection is accepted and left unserved.
             let slot = Arc::clone(&slots).acquire_owned().await;
-            (slot, poll_fn(|context| listener.poll_accept_allowed(context)).await)
+            (slot, listener.accept_allowed().await)
         };
         let (slot, accepted) = tokio::select! {
             biased;
@@ -144,22 +129,19 @@ async fn serve_connection(
     let connection =
         builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     let mut connection = pin!(connection);
-    let result = tokio::select! {
-        biased;
-        () = shutdown.force.cancelled() => return,
-        result = connection.as_mut() => result,
-        () = shutdown.graceful.cancelled() => {
-            // Ends the connection after the current response; keep-alive would hold
-            // it open otherwise.
-            connection.as_mut().graceful_shutdown();
-            tokio::select! {
-                biased;
-                () = shutdown.force.cancelled() => return,
-                result = connection => result,
+    let served = async {
+        tokio::select! {
+            biased;
+            result = connection.as_mut() => result,
+            () = shutdown.graceful.cancelled() => {
+                // Ends the connection after the current response; keep-alive would hold
+                // it open otherwise.
+                connection.as_mut().graceful_shutdown();
+                connection.await
             }
         }
     };
-    if let Err(error) = result {
+    if let Some(Err(error)) = shutdown.force.run_until_cancelled(served).await {
         // Debug level: clients that disconnect in the middle of a request are normal.
         tracing::debug!(%error, "connection error");
     }

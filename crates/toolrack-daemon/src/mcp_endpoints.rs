@@ -13,17 +13,17 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use axum::routing::any;
 use futures_util::future::join_all;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
+use serde::Deserialize;
 use tokio::sync::OnceCell;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_gateway::{Gateway, HttpGateway, Scope, ServerRequestRouter};
-use toolrack_service::{Autostart, Home, LocalService, ServiceOptions, WatchConfig};
+use toolrack_service::{Autostart, Home, LocalService, ServiceError, ServiceOptions, WatchConfig};
 
-use crate::daemon::DaemonError;
 use crate::event_recorder::EventRecorder;
 use crate::problem::Problem;
 use crate::state::App;
@@ -31,24 +31,11 @@ use crate::state::App;
 /// Maximum number of agents whose servers run beside the daemon's own.
 const MAX_AGENTS: usize = 16;
 
-/// Home and options from which services are opened.
+/// The endpoints of one service. Its server requests are routed to the clients of its gateways.
 #[derive(Debug)]
-pub(crate) struct ServiceSource {
-    pub(crate) home: Home,
-    pub(crate) options: ServiceOptions,
-}
-
-/// A service whose server requests are routed to the clients of its gateways.
-#[derive(Debug)]
-pub(crate) struct OpenService {
+pub(crate) struct EndpointSet {
     pub(crate) service: Arc<LocalService>,
     request_router: Arc<ServerRequestRouter>,
-}
-
-/// The endpoints of one service.
-#[derive(Debug)]
-struct EndpointSet {
-    open_service: OpenService,
     all: HttpGateway,
     servers: Mutex<HashMap<String, HttpGateway>>,
 }
@@ -56,22 +43,25 @@ struct EndpointSet {
 /// All MCP endpoints of the daemon.
 #[derive(Debug)]
 pub(crate) struct Endpoints {
-    own: EndpointSet,
-    source: ServiceSource,
+    pub(crate) own: EndpointSet,
+    /// Home and options from which the services of other agents are opened.
+    pub(crate) source: (Home, ServiceOptions),
+    pub(crate) recorder: Arc<EventRecorder>,
+    /// All tasks of the daemon but its connections.
+    pub(crate) tasks: TaskTracker,
+    /// Stops the event recorder, after everything that emits events.
+    pub(crate) recorder_stop: CancellationToken,
     /// A cell per agent, so that concurrent first requests open its service once.
-    agents: Mutex<HashMap<String, Arc<OnceCell<EndpointSet>>>>,
-    recorder: Arc<EventRecorder>,
-    tasks: TaskTracker,
-    recorder_stop: CancellationToken,
+    pub(crate) agents: Mutex<HashMap<String, Arc<OnceCell<EndpointSet>>>>,
 }
 
-impl OpenService {
+impl EndpointSet {
     /// Opens the service of a home, for `agent` or else for the agent of the options.
     pub(crate) async fn open(
         home: Home,
         options: ServiceOptions,
         agent: Option<&str>,
-    ) -> Result<Self, DaemonError> {
+    ) -> Result<Self, ServiceError> {
         let request_router = match options.handler {
             Some(fallback) => ServerRequestRouter::with_fallback(fallback),
             None => ServerRequestRouter::new(),
@@ -86,81 +76,52 @@ impl OpenService {
             ready_wait: Duration::ZERO,
             ..options
         };
-        let service = LocalService::open(home, options).await.map_err(DaemonError::Service)?;
-        Ok(Self { service: Arc::new(service), request_router })
+        let service = Arc::new(LocalService::open(home, options).await?);
+        let all = gateway(&service, &request_router, Scope::All);
+        Ok(Self { service, request_router, all, servers: Mutex::default() })
     }
 
-    fn endpoint(&self, scope: Scope) -> HttpGateway {
-        let manager = Arc::clone(self.service.manager());
-        HttpGateway::new(Gateway::new(manager, Arc::clone(&self.request_router), scope))
-    }
-}
-
-impl EndpointSet {
-    fn new(open_service: OpenService) -> Self {
-        let all = open_service.endpoint(Scope::All);
-        Self { open_service, all, servers: Mutex::default() }
-    }
-
-    /// The endpoint of one server. Drops those of removed servers, which ends their sessions.
-    fn server(&self, name: &str) -> Option<HttpGateway> {
-        let is_configured = |name: &str| self.open_service.service.id_for_name(name).is_some();
-        let mut servers = lock(&self.servers);
+    /// The endpoint of one server, with its tools under their own names. Drops those of removed servers, which ends
+    /// their sessions.
+    fn server(&self, name: &str) -> Result<HttpGateway, Problem> {
+        let is_configured = |name: &str| self.service.id_for_name(name).is_some();
+        let mut servers = self.servers.lock();
         servers.retain(|name, _| is_configured(name));
         if !is_configured(name) {
-            return None;
+            return Err(Problem::not_found(format!("no server named `{name}`")));
         }
-        let create = || self.open_service.endpoint(Scope::Server(name.to_owned()));
-        Some(servers.entry(name.to_owned()).or_insert_with(create).clone())
+        let scope = || Scope::Server(name.to_owned());
+        let create = || gateway(&self.service, &self.request_router, scope());
+        Ok(servers.entry(name.to_owned()).or_insert_with(create).clone())
     }
 
     fn endpoints(&self) -> Vec<HttpGateway> {
-        let mut endpoints: Vec<HttpGateway> = lock(&self.servers).values().cloned().collect();
-        endpoints.push(self.all.clone());
-        endpoints
+        let servers = self.servers.lock();
+        servers.values().chain([&self.all]).cloned().collect()
     }
 
     async fn close(&self) {
         join_all(self.endpoints().iter().map(|endpoint| endpoint.gateway().close())).await;
-        self.open_service.service.close().await;
+        self.service.close().await;
     }
 }
 
+fn gateway(
+    service: &LocalService,
+    request_router: &Arc<ServerRequestRouter>,
+    scope: Scope,
+) -> HttpGateway {
+    let gateway = Gateway::new(Arc::clone(service.manager()), Arc::clone(request_router), scope);
+    // The access control of the daemon has checked the request already.
+    let access = Access::Custom(Arc::new(|_request| Ok(())));
+    HttpGateway::with_options(gateway, HttpGatewayOptions { access, ..Default::default() })
+}
+
 impl Endpoints {
-    /// Creates the endpoints of `open_service`. Recorder tasks of other agents end with `recorder_stop`.
-    pub(crate) fn new(
-        open_service: OpenService,
-        source: ServiceSource,
-        recorder: Arc<EventRecorder>,
-        (tasks, recorder_stop): (TaskTracker, CancellationToken),
-    ) -> Self {
-        let own = EndpointSet::new(open_service);
-        Self { own, source, agents: Mutex::default(), recorder, tasks, recorder_stop }
-    }
-
-    pub(crate) fn service(&self) -> &Arc<LocalService> {
-        &self.own.open_service.service
-    }
-
-    pub(crate) fn recorder(&self) -> &Arc<EventRecorder> {
-        &self.recorder
-    }
-
-    /// The endpoint of all servers of the daemon.
-    pub(crate) fn all(&self) -> HttpGateway {
-        self.own.all.clone()
-    }
-
-    /// The endpoint of one server, with its tools under their own names.
-    pub(crate) fn server(&self, name: &str) -> Result<HttpGateway, Problem> {
-        let unknown = || Problem::not_found(format!("no server named `{name}`"));
-        self.own.server(name).ok_or_else(unknown)
-    }
-
     /// The endpoint of an agent. Starts its servers on first use.
-    pub(crate) async fn agent(&self, id: &str) -> Result<HttpGateway, Problem> {
-        if self.service().agent() == Some(id) {
-            return Ok(self.all());
+    async fn agent(&self, id: &str) -> Result<HttpGateway, Problem> {
+        if self.own.service.agent() == Some(id) {
+            return Ok(self.own.all.clone());
         }
         let cell = self.agent_cell(id)?;
         // A failed open leaves the cell empty, so the next request tries again.
@@ -170,12 +131,9 @@ impl Endpoints {
 
     /// The cell of an agent's endpoints. Closes those of removed agents.
     fn agent_cell(&self, id: &str) -> Result<Arc<OnceCell<EndpointSet>>, Problem> {
-        let configured = self.service().agents();
-        let mut agents = lock(&self.agents);
-        let is_removed = |agent: &String| !configured.contains(agent);
-        let removed: Vec<String> =
-            agents.keys().filter(|agent| is_removed(agent)).cloned().collect();
-        for cell in removed.iter().filter_map(|agent| agents.remove(agent)) {
+        let configured = self.own.service.agents();
+        let mut agents = self.agents.lock();
+        for (_, cell) in agents.extract_if(|agent, _| !configured.contains(agent)) {
             // In a task: the request of another agent must not wait for these servers to exit.
             self.tasks.spawn(async move { close_cell(&cell).await });
         }
@@ -191,24 +149,16 @@ impl Endpoints {
     }
 
     async fn open_agent(&self, id: &str) -> Result<EndpointSet, Problem> {
-        let ServiceSource { home, options } = &self.source;
-        let open_service = OpenService::open(home.clone(), options.clone(), Some(id)).await;
-        let open_service = open_service.map_err(|error| match error {
-            DaemonError::Service(error) => Problem::from(error),
-            error => Problem::internal(error.to_string()),
-        })?;
-        let events = open_service.service.subscribe();
-        let recording = Arc::clone(&self.recorder).run_for_agent(
-            id.to_owned(),
-            events,
-            self.recorder_stop.clone(),
-        );
-        self.tasks.spawn(recording);
-        Ok(EndpointSet::new(open_service))
+        let (home, options) = self.source.clone();
+        let endpoints = EndpointSet::open(home, options, Some(id)).await?;
+        let (events, stop) = (endpoints.service.subscribe(), self.recorder_stop.clone());
+        let recorder = Arc::clone(&self.recorder);
+        self.tasks.spawn(recorder.run_for_agent(id.to_owned(), events, stop));
+        Ok(endpoints)
     }
 
     fn agent_cells(&self) -> Vec<Arc<OnceCell<EndpointSet>>> {
-        lock(&self.agents).values().cloned().collect()
+        self.agents.lock().values().cloned().collect()
     }
 
     /// Ends long-lived streams, so that connections can finish.
@@ -231,46 +181,32 @@ async fn close_cell(cell: &OnceCell<EndpointSet>) {
     }
 }
 
-// A poisoned lock is safe to use: each critical section changes the map by single inserts and removes.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
-}
-
 /// The routes of the MCP endpoints.
 pub(crate) fn routes() -> Router<App> {
     Router::new()
-        .route("/mcp", any(handle_all))
-        .route("/mcp/{agent}", any(handle_agent))
-        .route("/mcp/server/{name}", any(handle_server))
+        .route("/mcp", any(handle))
+        .route("/mcp/{agent}", any(handle))
+        .route("/mcp/server/{server}", any(handle))
 }
 
-async fn handle_all(State(app): State<App>, request: Request) -> Response {
-    handle(&app, Ok(app.endpoints.all()), request).await
+/// The endpoint that a path names: of an agent, of a server, or of all servers.
+#[derive(Debug, Deserialize)]
+struct EndpointPath {
+    agent: Option<String>,
+    server: Option<String>,
 }
 
-async fn handle_agent(
+async fn handle(
     State(app): State<App>,
-    Path(id): Path<String>,
+    Path(path): Path<EndpointPath>,
     request: Request,
-) -> Response {
-    handle(&app, app.endpoints.agent(&id).await, request).await
-}
-
-async fn handle_server(
-    State(app): State<App>,
-    Path(name): Path<String>,
-    request: Request,
-) -> Response {
-    handle(&app, app.endpoints.server(&name), request).await
-}
-
-async fn handle(app: &App, endpoint: Result<HttpGateway, Problem>, request: Request) -> Response {
-    if app.is_draining() {
-        return Problem::unavailable("the daemon is shutting down").into_response();
-    }
-    match endpoint {
-        // The access control of the daemon has checked the request.
-        Ok(endpoint) => endpoint.handle_checked(request).await.map(Body::new),
-        Err(problem) => problem.into_response(),
-    }
+) -> Result<Response, Problem> {
+    app.check_running()?;
+    let endpoint = match (&path.agent, &path.server) {
+        (Some(agent), _) => app.endpoints.agent(agent).await?,
+        (None, Some(server)) => app.endpoints.own.server(server)?,
+        (None, None) => app.endpoints.own.all.clone(),
+    };
+    // The access control of the daemon has checked the request.
+    Ok(endpoint.handle_checked(request).await.map(Body::new))
 }

@@ -4,30 +4,19 @@
 //! format.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use toolrack_manager::CallOutcome;
 
 use crate::event_log::outcome_name;
+use crate::history::HistoryStats;
 
-/// Upper bounds of the histogram buckets, in microseconds.
-const BUCKETS_US: [u64; 14] = [
-    100,
-    250,
-    500,
-    1_000,
-    2_500,
-    5_000,
-    10_000,
-    25_000,
-    100_000,
-    500_000,
-    1_000_000,
-    5_000_000,
-    30_000_000,
-    120_000_000,
-];
+/// Upper bounds of the histogram buckets, in seconds.
+const BUCKETS: [f64; 14] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1.0, 5.0, 30.0, 120.0];
+const DURATION_HELP: &str = "Duration of calls from request to outcome";
 /// Maximum number of servers with a restart counter, to bound the label cardinality.
 const MAX_SERVERS: usize = 1000;
 
@@ -35,7 +24,7 @@ const MAX_SERVERS: usize = 1000;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Metrics {
     outcomes: BTreeMap<&'static str, u64>,
-    buckets: [u64; BUCKETS_US.len()],
+    buckets: [u64; BUCKETS.len()],
     n_calls: u64,
     sum: Duration,
     /// The latest launch of each server, counted from one.
@@ -43,21 +32,10 @@ pub(crate) struct Metrics {
     pub(crate) n_missed: u64,
 }
 
-/// Values that are read at the time of a scrape.
-#[derive(Debug, Default)]
-pub(crate) struct Gauges {
-    /// Number of servers by state.
-    pub(crate) states: BTreeMap<&'static str, u64>,
-    pub(crate) n_running_calls: u64,
-    pub(crate) n_history_written: u64,
-    pub(crate) n_history_dropped: u64,
-}
-
 impl Metrics {
     pub(crate) fn record_call(&mut self, outcome: CallOutcome, duration: Duration) {
         *self.outcomes.entry(outcome_name(outcome)).or_default() += 1;
-        let micros = duration.as_micros();
-        let index = BUCKETS_US.iter().position(|bound| micros <= u128::from(*bound));
+        let index = BUCKETS.iter().position(|bound| duration.as_secs_f64() <= *bound);
         if let Some(bucket) = index.and_then(|index| self.buckets.get_mut(index)) {
             *bucket += 1;
         }
@@ -75,65 +53,66 @@ impl Metrics {
         }
     }
 
-    /// Renders the Prometheus text format.
-    pub(crate) fn render(&self, gauges: &Gauges) -> String {
-        let mut text = PrometheusText::default();
-        text.header("toolrack_servers", "gauge", "Configured servers by state");
-        for (state, n) in &gauges.states {
-            text.sample("toolrack_servers", &format!("state=\"{state}\""), n);
+    /// Renders the Prometheus text format, with values that are read at the time of a scrape.
+    pub(crate) fn render(
+        &self,
+        servers_by_state: &BTreeMap<&str, u64>,
+        n_running: usize,
+        history: &HistoryStats,
+    ) -> String {
+        let states = labelled("state", servers_by_state);
+        let restarts = self.launches.iter().map(|(server, n)| (server, n.saturating_sub(1)));
+        let restarts = labelled("server", restarts);
+        let outcomes = labelled("outcome", &self.outcomes);
+        let total = |n: u64| vec![(String::new(), n.to_string())];
+        let [written, dropped] = [&history.n_written, &history.n_dropped]
+            .map(|counter| total(counter.load(Ordering::Relaxed)));
+        let families = [
+            ("servers", "gauge", "Configured servers by state", states),
+            ("server_restarts_total", "counter", "Restarts by server", restarts),
+            ("calls_total", "counter", "Finished calls by outcome", outcomes),
+            ("calls_running", "gauge", "Running calls", total(n_running as u64)),
+            ("call_duration_seconds", "histogram", DURATION_HELP, self.duration_samples()),
+            ("history_written_total", "counter", "Calls written to the history", written),
+            ("history_dropped_total", "counter", "Calls dropped by the history", dropped),
+            ("events_missed_total", "counter", "Events missed by the daemon", total(self.n_missed)),
+        ];
+        let mut text = String::new();
+        for (name, kind, help, samples) in families {
+            // Writing to a string cannot fail.
+            writeln!(text, "# HELP toolrack_{name} {help}\n# TYPE toolrack_{name} {kind}")
+                .unwrap_or_default();
+            for (suffix, value) in samples {
+                writeln!(text, "toolrack_{name}{suffix} {value}").unwrap_or_default();
+            }
         }
-        text.header("toolrack_server_restarts_total", "counter", "Restarts by server");
-        for (server, launch) in &self.launches {
-            let label = format!("server=\"{}\"", escape_label(server));
-            text.sample("toolrack_server_restarts_total", &label, launch.saturating_sub(1));
-        }
-        text.header("toolrack_calls_total", "counter", "Finished calls by outcome");
-        for (outcome, n) in &self.outcomes {
-            text.sample("toolrack_calls_total", &format!("outcome=\"{outcome}\""), n);
-        }
-        text.header("toolrack_calls_running", "gauge", "Running calls");
-        text.sample("toolrack_calls_running", "", gauges.n_running_calls);
-        self.render_histogram(&mut text);
-        text.header("toolrack_history_written_total", "counter", "Calls written to the history");
-        text.sample("toolrack_history_written_total", "", gauges.n_history_written);
-        text.header("toolrack_history_dropped_total", "counter", "Calls dropped by the history");
-        text.sample("toolrack_history_dropped_total", "", gauges.n_history_dropped);
-        text.header("toolrack_events_missed_total", "counter", "Events missed by the daemon");
-        text.sample("toolrack_events_missed_total", "", self.n_missed);
-        text.0
+        text
     }
 
-    fn render_histogram(&self, text: &mut PrometheusText) {
-        let name = "toolrack_call_duration_seconds";
-        text.header(name, "histogram", "Duration of calls from request to outcome");
+    fn duration_samples(&self) -> Vec<Sample> {
         let mut n_below = 0;
-        for (bound, n) in BUCKETS_US.iter().zip(self.buckets) {
+        let buckets = BUCKETS.iter().zip(self.buckets).map(|(bound, n)| {
             n_below += n;
-            let bound = Duration::from_micros(*bound).as_secs_f64();
-            text.sample(&format!("{name}_bucket"), &format!("le=\"{bound}\""), n_below);
-        }
-        text.sample(&format!("{name}_bucket"), "le=\"+Inf\"", self.n_calls);
-        text.sample(&format!("{name}_sum"), "", self.sum.as_secs_f64());
-        text.sample(&format!("{name}_count"), "", self.n_calls);
+            (format!("_bucket{{le=\"{bound}\"}}"), n_below.to_string())
+        });
+        let mut samples: Vec<Sample> = buckets.collect();
+        samples.push(("_bucket{le=\"+Inf\"}".to_owned(), self.n_calls.to_string()));
+        samples.push(("_sum".to_owned(), self.sum.as_secs_f64().to_string()));
+        samples.push(("_count".to_owned(), self.n_calls.to_string()));
+        samples
     }
 }
 
-#[derive(Default)]
-struct PrometheusText(String);
+/// A sample: what follows the name of its metric, and the value.
+type Sample = (String, String);
 
-impl PrometheusText {
-    fn header(&mut self, name: &str, kind: &str, help: &str) {
-        // Writing to a string cannot fail.
-        writeln!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}").unwrap_or_default();
-    }
-
-    fn sample(&mut self, name: &str, label: &str, value: impl std::fmt::Display) {
-        let written = match label {
-            "" => writeln!(self.0, "{name} {value}"),
-            label => writeln!(self.0, "{name}{{{label}}} {value}"),
-        };
-        written.unwrap_or_default();
-    }
+/// One sample per value of a label.
+fn labelled<L: AsRef<str>, N: Display>(
+    label: &str,
+    values: impl IntoIterator<Item = (L, N)>,
+) -> Vec<Sample> {
+    let suffix = |value: L| format!("{{{label}=\"{}\"}}", escape_label(value.as_ref()));
+    values.into_iter().map(|(value, n)| (suffix(value), n.to_string())).collect()
 }
 
 fn escape_label(label: &str) -> String {
@@ -152,8 +131,7 @@ mod tests {
         metrics.record_call(CallOutcome::Failed, Duration::from_mins(15));
         metrics.record_launch("a\"b", 2);
         metrics.record_launch("a\"b", 0);
-        let gauges = Gauges { states: [("connected", 2)].into(), ..Gauges::default() };
-        let text = metrics.render(&gauges);
+        let text = metrics.render(&[("connected", 2)].into(), 0, &HistoryStats::default());
         let has = |line: &str| assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         has("toolrack_servers{state=\"connected\"} 2");
         has("toolrack_server_restarts_total{server=\"a\\\"b\"} 1");

@@ -4,24 +4,24 @@
 //!
 //! **Invariant:** the document lists every status that a route can respond with.
 
-use std::borrow::Cow;
-
 use serde_json::{Value, json};
-use utoipa::openapi::path::{Operation, ParameterIn, PathItem};
+use utoipa::openapi::path::{Operation, ParameterIn};
 use utoipa::openapi::schema::SchemaType;
 use utoipa::openapi::{
     ContentBuilder, ObjectBuilder, OpenApi, Ref, RefOr, Response, ResponseBuilder, Schema,
 };
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::problem::Problem;
+
 /// Schema of a server's configuration.
-pub(crate) enum ServerSchema {}
+pub(crate) enum Server {}
 
 /// Schema of a server's status.
-pub(crate) enum StatusSchema {}
+pub(crate) enum Status {}
 
 /// Schema of a call's outcome.
-pub(crate) enum OutcomeSchema {}
+pub(crate) enum Outcome {}
 
 /// The outcomes of a call.
 pub(crate) const OUTCOMES: [&str; 4] = ["done", "tool_error", "failed", "abandoned"];
@@ -60,7 +60,7 @@ fn from_json(schema: Value) -> RefOr<Schema> {
     serde_json::from_value(schema).unwrap_or_else(|_error| RefOr::T(Schema::default()))
 }
 
-impl PartialSchema for ServerSchema {
+impl PartialSchema for Server {
     fn schema() -> RefOr<Schema> {
         // Many clients write `null` for a member that is absent.
         let optional_string = json!({ "type": ["string", "null"] });
@@ -139,8 +139,7 @@ fn source_schema() -> Value {
             }
             json!({ "type": ["string", "null"] })
         };
-        let all_required: Vec<&str> =
-            std::iter::once("type").chain(required.iter().copied()).collect();
+        let all_required = [&["type"], required].concat();
         json!({
             "type": "object",
             "required": all_required,
@@ -162,13 +161,13 @@ fn source_schema() -> Value {
     ] })
 }
 
-impl PartialSchema for OutcomeSchema {
+impl PartialSchema for Outcome {
     fn schema() -> RefOr<Schema> {
         from_json(json!({ "type": "string", "enum": OUTCOMES }))
     }
 }
 
-impl PartialSchema for StatusSchema {
+impl PartialSchema for Status {
     fn schema() -> RefOr<Schema> {
         from_json(json!({
             "type": "object",
@@ -188,36 +187,29 @@ impl PartialSchema for AnyJson {
     }
 }
 
-impl ToSchema for ServerSchema {
-    fn name() -> Cow<'static, str> {
-        "Server".into()
-    }
-}
+impl ToSchema for Server {}
+impl ToSchema for Status {}
+impl ToSchema for AnyJson {}
+impl ToSchema for Outcome {}
 
-impl ToSchema for StatusSchema {
-    fn name() -> Cow<'static, str> {
-        "Status".into()
-    }
-}
-
-impl ToSchema for AnyJson {
-    fn name() -> Cow<'static, str> {
-        "AnyJson".into()
-    }
-}
-
-impl ToSchema for OutcomeSchema {
-    fn name() -> Cow<'static, str> {
-        "Outcome".into()
-    }
-}
-
-/// Replaces the `default` response of every operation by its possible errors.
+/// Adds the possible errors of every operation.
 pub(crate) fn add_error_responses(document: &mut OpenApi) {
+    let mut schemas = vec![(Problem::name().into_owned(), Problem::schema())];
+    Problem::schemas(&mut schemas);
+    document.components.get_or_insert_default().schemas.extend(schemas);
     for (path, item) in &mut document.paths.paths {
-        for (kind, operation) in operations(item) {
-            operation.responses.responses.remove("default");
-            for status in error_statuses(path, kind, operation) {
+        let writes = [&mut item.put, &mut item.post, &mut item.patch, &mut item.delete];
+        let writes = writes.into_iter().flatten().map(|operation| (true, operation));
+        let reads = item.get.iter_mut().map(|operation| (false, operation));
+        for (is_write, operation) in reads.chain(writes) {
+            let mut statuses = error_statuses(path, operation);
+            if is_write {
+                statuses.extend([409, 422]);
+            }
+            if is_write && SERVER_OPERATIONS.contains(&path.as_str()) {
+                statuses.extend([404, 424, 502]);
+            }
+            for status in statuses {
                 let response = RefOr::T(error_response(status));
                 // A status that the route describes itself keeps its description.
                 operation.responses.responses.entry(status.to_string()).or_insert(response);
@@ -226,20 +218,8 @@ pub(crate) fn add_error_responses(document: &mut OpenApi) {
     }
 }
 
-/// Whether an operation changes something.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum OperationKind {
-    Read,
-    Write,
-}
-
-fn operations(item: &mut PathItem) -> impl Iterator<Item = (OperationKind, &mut Operation)> {
-    let writes = [&mut item.put, &mut item.post, &mut item.patch, &mut item.delete];
-    let writes = writes.into_iter().flatten().map(|operation| (OperationKind::Write, operation));
-    item.get.iter_mut().map(|operation| (OperationKind::Read, operation)).chain(writes)
-}
-
-fn error_statuses(path: &str, kind: OperationKind, operation: &Operation) -> Vec<u16> {
+/// The errors of reads and writes.
+fn error_statuses(path: &str, operation: &Operation) -> Vec<u16> {
     // Any request can be refused by the access control or by a limit.
     let mut statuses = vec![403, 500, 503];
     if path != "/healthz" {
@@ -255,12 +235,6 @@ fn error_statuses(path: &str, kind: OperationKind, operation: &Operation) -> Vec
             ParameterIn::Path => statuses.extend([400, 404]),
             ParameterIn::Query | ParameterIn::QueryString => statuses.extend([400, 422]),
             ParameterIn::Header | ParameterIn::Cookie => {}
-        }
-    }
-    if kind == OperationKind::Write {
-        statuses.extend([409, 422]);
-        if SERVER_OPERATIONS.contains(&path) {
-            statuses.extend([404, 424, 502]);
         }
     }
     statuses
@@ -285,9 +259,9 @@ mod tests {
             let schema = serde_json::to_value(schema).unwrap();
             assert!(schema.get(member).is_some(), "{schema}");
         };
-        check(ServerSchema::schema(), "properties");
-        check(StatusSchema::schema(), "properties");
-        check(OutcomeSchema::schema(), "enum");
+        check(Server::schema(), "properties");
+        check(Status::schema(), "properties");
+        check(Outcome::schema(), "enum");
         assert_eq!(serde_json::to_value(AnyJson::schema()).unwrap(), json!({}));
     }
 }

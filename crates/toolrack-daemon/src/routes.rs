@@ -5,17 +5,14 @@ mod config;
 mod daemon;
 mod events;
 mod servers;
-mod tools;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Extension;
-use axum::Router;
 use axum::extract::{Request, State};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::get;
+use axum::{Extension, Json, Router};
 use http::header::{self, HeaderName};
 use http::{HeaderValue, StatusCode};
 use tokio::time::timeout;
@@ -43,6 +40,9 @@ const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 const CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                    font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
                    frame-ancestors 'none'; require-trusted-types-for 'script'";
+
+/// The response of a route with a JSON body.
+type ApiResult<T> = Result<Json<T>, Problem>;
 
 /// Headers of every response.
 const RESPONSE_HEADERS: [(HeaderName, &str); 7] = [
@@ -74,7 +74,7 @@ fn api() -> (Router<App>, OpenApi) {
         .routes(routes!(servers::enable))
         .routes(routes!(servers::disable))
         .routes(routes!(servers::logs))
-        .routes(routes!(tools::list))
+        .routes(routes!(calls::list_tools))
         .routes(routes!(calls::list, calls::create))
         .routes(routes!(calls::get))
         .routes(routes!(calls::cancel))
@@ -110,20 +110,22 @@ pub(crate) fn openapi_document() -> OpenApi {
 
 /// The router of a listener: API, dashboard and MCP endpoints behind the access control.
 pub(crate) fn router(app: &App, listener: ListenerKind) -> Router {
-    let (mut router, _) = api();
-    for path in assets::paths() {
-        router = router.route(path, get(assets::serve));
-    }
+    let (router, _) = api();
     router
+        .merge(assets::routes())
         .layer(RequestBodyLimitLayer::new(MAX_BODY_BYTES))
         .layer(RequestBodyTimeoutLayer::new(BODY_IDLE_TIMEOUT))
         // Merged after the layers: the gateway has its own, larger body limit.
         .merge(mcp_endpoints::routes())
-        .fallback(not_found)
-        .method_not_allowed_fallback(method_not_allowed)
+        .fallback(async || Problem::not_found("no such route"))
+        .method_not_allowed_fallback(async || {
+            Problem::malformed(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
+        })
         .with_state(Arc::clone(app))
         // Inside the guard, so that the response to a panic also gets the security headers.
-        .layer(CatchPanicLayer::custom(panic_response))
+        .layer(CatchPanicLayer::custom(|_panic| {
+            Problem::internal("internal error; see the daemon log").into_response()
+        }))
         .layer(from_fn_with_state(Arc::clone(app), guard))
         .layer(Extension(listener))
 }
@@ -136,20 +138,19 @@ async fn guard(
     next: Next,
 ) -> Response {
     let (head, body) = request.into_parts();
-    let is_api = head.uri.path().starts_with("/api/");
-    let mut response = match access_control::check(listener, &head, &app.tokens) {
-        Ok(()) => {
-            let request = Request::from_parts(head, body);
-            if has_own_timeout(request.uri().path()) {
-                next.run(request).await
-            } else {
-                let timed_out = || Problem::unavailable("the request timed out").into_response();
-                timeout(REQUEST_TIMEOUT, next.run(request))
-                    .await
-                    .unwrap_or_else(|_elapsed| timed_out())
-            }
-        }
+    let path = head.uri.path();
+    let is_api = path.starts_with("/api/");
+    // Calls end by the timeout of their server, and the gateway has timeouts of its own.
+    let has_own_timeout = path == "/api/calls" || path == "/mcp" || path.starts_with("/mcp/");
+    let access = access_control::check(listener, &head, &app.tokens);
+    // Nothing runs before the access is granted: a future starts when it is awaited.
+    let response = next.run(Request::from_parts(head, body));
+    let mut response = match access {
         Err(denied) => Problem::from(denied).into_response(),
+        Ok(()) if has_own_timeout => response.await,
+        Ok(()) => timeout(REQUEST_TIMEOUT, response).await.unwrap_or_else(|_elapsed| {
+            Problem::unavailable("the request timed out").into_response()
+        }),
     };
     if is_api && response.status() == StatusCode::PAYLOAD_TOO_LARGE {
         // The body limit layer responds with plain text.
@@ -160,21 +161,4 @@ async fn guard(
         response.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     response
-}
-
-/// Calls end by the timeout of their server, and the gateway has timeouts of its own.
-fn has_own_timeout(path: &str) -> bool {
-    path == "/api/calls" || path == "/mcp" || path.starts_with("/mcp/")
-}
-
-async fn not_found() -> Problem {
-    Problem::not_found("no such route")
-}
-
-async fn method_not_allowed() -> Problem {
-    Problem::malformed(StatusCode::METHOD_NOT_ALLOWED, "method not allowed")
-}
-
-fn panic_response(_panic: Box<dyn std::any::Any + Send + 'static>) -> Response {
-    Problem::internal("internal error; see the daemon log").into_response()
 }

@@ -1,19 +1,17 @@
 //! Shared state of all routes (`AppState`).
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
-use toolrack_service::{LocalService, ServiceError};
+use toolrack_service::LocalService;
 use uuid::Uuid;
 
 use crate::event_recorder::EventRecorder;
+use crate::http_server::Shutdown;
+use crate::instance_lock::DaemonInfo;
 use crate::mcp_endpoints::Endpoints;
 use crate::problem::Problem;
 use crate::tokens::Tokens;
@@ -31,8 +29,7 @@ pub(crate) struct AppState {
     pub(crate) recorder: Arc<EventRecorder>,
     pub(crate) endpoints: Endpoints,
     pub(crate) tokens: Tokens,
-    pub(crate) addr: Option<SocketAddr>,
-    pub(crate) socket: PathBuf,
+    pub(crate) info: DaemonInfo,
     pub(crate) started_ms: u64,
     pub(crate) event_streams: Arc<Semaphore>,
     /// Cancellation tokens of the calls made through this API.
@@ -41,11 +38,7 @@ pub(crate) struct AppState {
     pub(crate) config_edit_lock: Mutex<()>,
     /// Cancelled when a client requests a stop.
     pub(crate) stop_requested: CancellationToken,
-    /// Cancelled at shutdown. Ends endless responses such as event streams.
-    pub(crate) shutdown: CancellationToken,
-    /// Work that continues after its client disconnects.
-    pub(crate) tasks: TaskTracker,
-    is_draining: AtomicBool,
+    pub(crate) shutdown: Shutdown,
 }
 
 /// A call made through this API. Unregistered on drop.
@@ -57,81 +50,68 @@ pub(crate) struct CancellableCall {
 }
 
 impl AppState {
-    pub(crate) fn new(
-        endpoints: Endpoints,
-        tokens: Tokens,
-        addr: Option<SocketAddr>,
-        socket: PathBuf,
-    ) -> Self {
+    pub(crate) fn new(endpoints: Endpoints, tokens: Tokens, info: DaemonInfo) -> Self {
         Self {
-            service: Arc::clone(endpoints.service()),
-            recorder: Arc::clone(endpoints.recorder()),
+            service: Arc::clone(&endpoints.own.service),
+            recorder: Arc::clone(&endpoints.recorder),
             endpoints,
             tokens,
-            addr,
-            socket,
+            info,
             started_ms: crate::event_log::unix_time_ms(),
             event_streams: Arc::new(Semaphore::new(MAX_EVENT_STREAMS)),
             calls: Mutex::default(),
             config_edit_lock: Mutex::default(),
             stop_requested: CancellationToken::new(),
-            shutdown: CancellationToken::new(),
-            tasks: TaskTracker::new(),
-            is_draining: AtomicBool::new(false),
+            shutdown: Shutdown::default(),
         }
     }
 
-    /// Whether new calls are refused because the daemon is shutting down.
-    pub(crate) fn is_draining(&self) -> bool {
-        self.is_draining.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn drain(&self) {
-        self.is_draining.store(true, Ordering::Release);
+    /// Refuses new work once the daemon is shutting down.
+    pub(crate) fn check_running(&self) -> Result<(), Problem> {
+        if self.shutdown.graceful.is_cancelled() {
+            return Err(Problem::unavailable("the daemon is shutting down"));
+        }
+        Ok(())
     }
 
     /// Resolves a server by id or name.
     pub(crate) fn resolve_server(&self, id_or_name: &str) -> Result<Uuid, Problem> {
         let id = id_or_name.parse().ok().or_else(|| self.service.id_for_name(id_or_name));
-        id.ok_or_else(|| Problem::not_found("no server with this id or name"))
+        id.ok_or_else(unknown_server)
     }
 
     /// Registers a call, so that `cancel_call` can find it.
     pub(crate) fn register_call(self: &Arc<Self>, number: u64) -> CancellableCall {
         let cancel = CancellationToken::new();
-        self.calls().insert(number, cancel.clone());
+        self.calls.lock().insert(number, cancel.clone());
         CancellableCall { app: Arc::clone(self), number, cancel }
     }
 
     /// Cancels a call. Returns `false` if it was not made through this API or has finished.
     pub(crate) fn cancel_call(&self, number: u64) -> bool {
-        let cancel = self.calls().get(&number).cloned();
-        cancel.is_some_and(|cancel| {
-            cancel.cancel();
-            true
-        })
-    }
-
-    // A poisoned lock is safe to use: each critical section is a single insert, get or remove.
-    fn calls(&self) -> MutexGuard<'_, HashMap<u64, CancellationToken>> {
-        self.calls.lock()
+        let cancel = self.calls.lock().get(&number).cloned();
+        cancel.inspect(CancellationToken::cancel).is_some()
     }
 }
 
 impl Drop for CancellableCall {
     fn drop(&mut self) {
-        self.app.calls().remove(&self.number);
+        self.app.calls.lock().remove(&self.number);
     }
 }
 
 /// Runs disk work on a blocking thread.
-pub(crate) async fn run_blocking<T: Send + 'static>(
+pub(crate) async fn run_blocking<T: Send + 'static, E: Into<Problem> + Send + 'static>(
     app: &App,
-    work: impl FnOnce(&AppState) -> Result<T, ServiceError> + Send + 'static,
+    work: impl FnOnce(&AppState) -> Result<T, E> + Send + 'static,
 ) -> Result<T, Problem> {
     let app = Arc::clone(app);
     match tokio::task::spawn_blocking(move || work(&app)).await {
-        Ok(result) => result.map_err(Problem::from),
+        Ok(result) => result.map_err(E::into),
         Err(_panicked) => Err(Problem::internal("the operation did not complete")),
     }
+}
+
+pub(crate) fn unknown_server() -> Problem {
+    Problem::not_found("no server with this id or name")
 }

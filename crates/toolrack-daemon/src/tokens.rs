@@ -18,7 +18,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use ring::rand::{SecureRandom as _, SystemRandom};
 use subtle::ConstantTimeEq as _;
 use tokio::time::Instant;
@@ -46,12 +46,8 @@ impl Token {
     pub(crate) fn random() -> Result<Self, DaemonError> {
         let mut bytes = [0_u8; TOKEN_BYTES];
         SystemRandom::new().fill(&mut bytes).map_err(|_unspecified| DaemonError::NoRandomness)?;
-        let mut text = String::with_capacity(2 * TOKEN_BYTES);
-        for byte in bytes {
-            text.push(char::from_digit(u32::from(byte >> 4), 16).unwrap_or_default());
-            text.push(char::from_digit(u32::from(byte & 15), 16).unwrap_or_default());
-        }
-        Ok(Self(text))
+        let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        Ok(Self(digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()))
     }
 
     /// Parses the content of a token file. `None` if it is not exactly one token.
@@ -82,13 +78,8 @@ impl fmt::Debug for Token {
 #[derive(Debug)]
 pub(crate) struct Tokens {
     primary: Token,
-    browsers: Mutex<BrowserTokens>,
-}
-
-#[derive(Debug, Default)]
-struct BrowserTokens {
-    codes: VecDeque<LoginCode>,
-    tokens: VecDeque<Token>,
+    codes: Mutex<VecDeque<LoginCode>>,
+    browsers: Mutex<VecDeque<Token>>,
 }
 
 #[derive(Debug)]
@@ -101,7 +92,7 @@ struct LoginCode {
 
 impl Tokens {
     pub(crate) fn new(primary: Token) -> Self {
-        Self { primary, browsers: Mutex::default() }
+        Self { primary, codes: Mutex::default(), browsers: Mutex::default() }
     }
 
     #[cfg(test)]
@@ -117,34 +108,33 @@ impl Tokens {
     /// Whether a token grants access to the API.
     pub(crate) fn is_valid(&self, candidate: &str) -> bool {
         self.primary.matches(candidate)
-            || self.browsers().tokens.iter().any(|token| token.matches(candidate))
+            || self.browsers.lock().iter().any(|token| token.matches(candidate))
     }
 
     /// Issues a login code.
     pub(crate) fn new_code(&self, now: Instant) -> Result<Token, DaemonError> {
         let code = Token::random()?;
-        let mut browsers = self.browsers();
+        let mut codes = self.codes.lock();
         let expires_at = now + CODE_TTL;
-        browsers.codes.push_back(LoginCode { code: code.clone(), expires_at, login_file: None });
+        codes.push_back(LoginCode { code: code.clone(), expires_at, login_file: None });
         // The oldest goes: only its own browser tab loses its login.
-        if browsers.codes.len() > MAX_CODES {
-            browsers.codes.pop_front();
+        if codes.len() > MAX_CODES {
+            codes.pop_front();
         }
         Ok(code)
     }
 
     /// Ties a login file to its code. If the code is gone already, the file is removed at once.
     pub(crate) fn attach_login_file(&self, code: &Token, login_file: LoginFile) {
-        let mut browsers = self.browsers();
-        let entry = browsers.codes.iter_mut().find(|entry| entry.code.matches(code.reveal()));
-        if let Some(entry) = entry {
+        let mut codes = self.codes.lock();
+        if let Some(entry) = codes.iter_mut().find(|entry| entry.code.matches(code.reveal())) {
             entry.login_file = Some(login_file);
         }
     }
 
     /// Removes expired codes and their login files.
     pub(crate) fn remove_expired(&self, now: Instant) {
-        self.browsers().codes.retain(|entry| entry.expires_at > now);
+        self.codes.lock().retain(|entry| entry.expires_at > now);
     }
 
     /// Exchanges a code for a browser token. `None` if the code is unknown, used or expired.
@@ -152,30 +142,26 @@ impl Tokens {
         // Before the lock and before the code is consumed: a failed random generator must not use
         // up the code.
         let token = Token::random()?;
-        let mut browsers = self.browsers();
-        browsers.codes.retain(|entry| entry.expires_at > now);
-        let Some(index) = browsers.codes.iter().position(|entry| entry.code.matches(code)) else {
+        let mut codes = self.codes.lock();
+        codes.retain(|entry| entry.expires_at > now);
+        let Some(index) = codes.iter().position(|entry| entry.code.matches(code)) else {
             return Ok(None);
         };
         // Removed before the token is handed out: a code works once, even for two requests at
         // the same time.
-        browsers.codes.remove(index);
-        browsers.tokens.push_back(token.clone());
-        if browsers.tokens.len() > MAX_BROWSER_TOKENS {
-            browsers.tokens.pop_front();
+        codes.remove(index);
+        let mut browsers = self.browsers.lock();
+        browsers.push_back(token.clone());
+        if browsers.len() > MAX_BROWSER_TOKENS {
+            browsers.pop_front();
         }
         Ok(Some(token))
-    }
-
-    // A poisoned lock is safe to use: the lists are consistent after every statement.
-    fn browsers(&self) -> MutexGuard<'_, BrowserTokens> {
-        self.browsers.lock()
     }
 }
 
 /// A private HTML file that redirects a browser to the dashboard with a login code. Removed on drop.
 #[derive(Debug)]
-pub(crate) struct LoginFile(PathBuf);
+pub(crate) struct LoginFile(pub(crate) PathBuf);
 
 impl LoginFile {
     /// Writes a file that redirects to `url`, in a directory with mode 0700.
@@ -187,10 +173,6 @@ impl LoginFile {
         let login_file = Self(path);
         file.write_all(redirect_html(url).as_bytes())?;
         Ok(login_file)
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
     }
 }
 
@@ -259,7 +241,7 @@ mod tests {
         let create = || {
             let code = tokens.new_code(now).unwrap();
             let login_file = LoginFile::create(dir.path(), code.reveal()).unwrap();
-            let path = login_file.path().to_owned();
+            let path = login_file.0.clone();
             tokens.attach_login_file(&code, login_file);
             (code, path)
         };
@@ -297,7 +279,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let url = "http://127.0.0.1:1/#code=ab";
         let login_file = LoginFile::create(dir.path(), url).unwrap();
-        let path = login_file.path().to_owned();
+        let path = login_file.0.clone();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(fs::read_to_string(&path).unwrap().matches(url).count(), 3);
         drop(login_file);

@@ -23,6 +23,8 @@ fn address_ranges_are_classified() {
     );
     check_class(AddressClass::Forbidden, &["::ffff:169.254.169.254", "192.0.2.1", "2001:db8::1"]);
     check_class(AddressClass::Forbidden, &["fec0::1", "198.18.0.1"]);
+    // Teredo: 10.0.0.1 is the embedded address.
+    check_class(AddressClass::Forbidden, &["2001::1", "2001:0:102:304::f5ff:fffe"]);
     check_class(AddressClass::Public, &["1.1.1.1", "172.32.0.1", "2606:4700::1", "100.128.0.1"]);
     check_class(AddressClass::Public, &["::ffff:1.1.1.1", "192.169.0.1", "9.255.255.255"]);
 }
@@ -63,6 +65,7 @@ fn public_server_cannot_name_private_addresses() {
         "https://[::7f00:1]/",
         "https://[64:ff9b::a9fe:a9fe]/",
         "https://[2002:7f00:1::]/",
+        "https://[2001:0:102:304::80ff:fffe]/",
         "https://[fd00::1]/",
         "https://[fe80::1]/",
         "https://[::]/",

@@ -1,8 +1,17 @@
-//! OAuth state of one server: 401 and 403 handling, login, logout, and obtaining a first token.
+//! OAuth state of one server: 401 and 403 handling, login, logout, and token refresh, which all tasks and all
+//! processes of a user share.
+//!
+//! Authorization servers may rotate refresh tokens: each one works once. Two processes that refresh with the same
+//! one would invalidate the login. `grants` has the token request itself.
+//!
+//! **Invariant:** a refresh happens under the store lock, after the stored credentials were read under that
+//! lock: a process that finds a newer token uses it, and no process overwrites or removes a token that it has
+//! not read.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -12,37 +21,33 @@ use url::Url;
 use super::LoginStatus;
 use super::token_cache::TokenCache;
 use crate::attempt_limiter::{AttemptLimiter, Operation};
-use crate::authorization_code::AuthorizationCodeFlow;
+use crate::authorization_code::log_in;
 use crate::browser::Browser;
 use crate::client_registration::check_binding;
-use crate::discovery::{Discovered, canonical_resource, discover};
+use crate::discovery::{Discovered, canonical_resource, discover, resource_covers};
 use crate::error::{forbidden, login_needed, unreachable};
-use crate::grants::{
-    GrantSource, ScopeInputs, TokenRequester, check_profile, now, select_scopes, union_scopes,
-};
-use crate::http_client::HttpClient;
-use crate::settings::{AuthSettings, Grant};
-use crate::stored_credentials::{ClientBinding, StoredCredentials, StoredGrant};
-use crate::token_store::TokenStore;
+use crate::grants::{TokenRequester, check_profile, now, select_scopes, union_scopes};
+use crate::http_client::{FORM, Form};
+use crate::settings::AuthSettings;
+use crate::stored_credentials::{ClientBinding, GrantSource, StoredCredentials, StoredGrant};
+use crate::token_endpoint::{TokenError, authenticate_request};
+use crate::token_store::{StoreLock, TokenStore};
 use crate::www_authenticate::BearerChallenge;
 
 /// State behind an [`Authorizer`](super::Authorizer).
 #[derive(Debug)]
 pub(super) struct AuthFlow {
-    pub(super) server: Url,
+    server: Url,
     /// Key of the server in the store.
-    pub(super) key: String,
-    pub(super) settings: AuthSettings,
-    pub(super) http: HttpClient,
-    pub(super) provider: Option<HttpClient>,
-    pub(super) store: Arc<dyn TokenStore>,
-    pub(super) browser: Option<Arc<dyn Browser>>,
-    pub(super) cancel: CancellationToken,
-    pub(super) token_cache: TokenCache,
-    pub(super) attempts: Mutex<AttemptLimiter>,
+    key: String,
+    requester: TokenRequester,
+    store: Arc<dyn TokenStore>,
+    browser: Option<Arc<dyn Browser>>,
+    token_cache: TokenCache,
+    attempts: Mutex<AttemptLimiter>,
     /// Single permit. Every operation that may change the token holds it, so that many concurrent 401 responses
     /// cause one request.
-    pub(super) permit: Semaphore,
+    permit: Semaphore,
 }
 
 /// What caused a login: a challenge from the server, or the user.
@@ -60,39 +65,30 @@ impl AuthFlow {
         browser: Option<Arc<dyn Browser>>,
         cancel: CancellationToken,
     ) -> Self {
-        let provider = match &settings.grant {
-            Grant::EnterpriseManaged(identity_provider) => {
-                Some(HttpClient::new(&identity_provider.token_endpoint, settings.network.clone()))
-            }
-            Grant::AuthorizationCode | Grant::ClientCredentials { .. } => None,
-        };
         Self {
             server: server.clone(),
             key: canonical_resource(server),
-            http: HttpClient::new(server, settings.network.clone()),
-            settings,
-            provider,
+            requester: TokenRequester::new(server, settings, cancel),
             store,
             browser,
-            cancel,
             token_cache: TokenCache::default(),
             attempts: Mutex::default(),
             permit: Semaphore::new(1),
         }
     }
 
-    pub(super) fn at_hand(&self) -> CachedCredential {
-        self.token_cache.credential(self.settings.leeway)
+    pub(super) fn cached(&self) -> CachedCredential {
+        self.token_cache.credential(self.settings().leeway)
     }
 
     pub(super) async fn obtain(&self) -> Result<Option<Authorization>, AuthError> {
         let _guard = self.lock_flow().await?;
         // Read after the permit: another task may have obtained the token during the wait.
-        let mut credential = self.at_hand();
+        let mut credential = self.cached();
         if credential == CachedCredential::Obtain {
-            let credentials = self.store.load(&self.key).await?.unwrap_or_default();
+            let credentials = self.load().await?;
             match self.usable_grant(&credentials) {
-                Some(grant) if grant.is_stale(now(), self.settings.leeway) => {
+                Some(grant) if grant.is_stale(now(), self.settings().leeway) => {
                     self.refresh(None).await?;
                 }
                 Some(grant) => self.token_cache.set(grant),
@@ -100,7 +96,7 @@ impl AuthFlow {
                 // login.
                 None => self.token_cache.clear(),
             }
-            credential = self.at_hand();
+            credential = self.cached();
         }
         match credential {
             CachedCredential::Ready(token) => Ok(Some(token)),
@@ -110,85 +106,100 @@ impl AuthFlow {
         }
     }
 
-    /// 401: uses a token that has changed meanwhile, else refreshes it, else logs in.
-    pub(super) async fn handle_unauthorized(
+    /// Handles a 401 or 403 response. `Ok` if the request should be sent again.
+    pub(super) async fn handle_challenge(
         &self,
+        status: u16,
         sent: Option<Authorization>,
         challenge: BearerChallenge,
         operation: Operation,
     ) -> Result<(), AuthError> {
+        let is_step_up = status == 403 && challenge.is_insufficient_scope();
+        if status != 401 && !is_step_up {
+            return Err(forbidden(format_args!("the server responded with status {status}")));
+        }
         let _guard = self.lock_flow().await?;
-        // Of many concurrent 401 responses, only the first finds the token that it sent.
+        // Of many concurrent responses, only the first finds the token that it sent.
         if self.token_changed(sent.as_ref()).await? {
             return Ok(());
         }
-        let now_and_lifetime = (Instant::now(), self.token_cache.lifetime());
+        if is_step_up {
+            return self.step_up(&challenge, &operation).await;
+        }
+        self.replace_token(sent.as_ref(), &challenge, &operation).await
+    }
+
+    /// 401: refreshes the token, else logs in.
+    async fn replace_token(
+        &self,
+        sent: Option<&Authorization>,
+        challenge: &BearerChallenge,
+        operation: &Operation,
+    ) -> Result<(), AuthError> {
+        let lifetime = self.token_cache.grant().and_then(|grant| grant.lifetime());
+        let now_and_lifetime = (Instant::now(), lifetime);
         // First in the condition, because the rejection must be counted in any case.
         if self.token_cache.record_rejection()
-            && self.attempts().is_exhausted(&operation, sent.as_ref(), now_and_lifetime)
+            && self.attempts.lock().is_exhausted(operation, sent, now_and_lifetime)
         {
             return Err(forbidden("the server rejects a token that was just issued"));
         }
-        let found = self.discover(&challenge).await?;
+        let found = self.discover(challenge).await?;
         // The server may now name another authorization server, which must not see the refresh
         // token.
-        if self.grant_matches(&found).await? {
-            self.refresh(sent.as_ref()).await?;
+        if self.grant_from(&found, &self.load().await?).is_some() {
+            self.refresh(sent).await?;
         } else {
             self.token_cache.clear();
         }
         // The refresh brought no other token, so only a login can help.
-        if self.token_cache.token().is_none_or(|token| Some(&token) == sent.as_ref()) {
-            self.authorize(&found, &challenge, LoginTrigger::Challenge).await?;
+        if self.token_cache.token().is_none_or(|token| Some(&token) == sent) {
+            self.authorize(&found, challenge, LoginTrigger::Challenge).await?;
         }
-        self.record_token(&operation);
+        if let Some(token) = self.token_cache.token() {
+            self.attempts.lock().record_token(operation, token, Instant::now());
+        }
         Ok(())
     }
 
     /// 403 with `insufficient_scope`: requests the previous scopes and the missing ones together.
-    pub(super) async fn step_up(
+    async fn step_up(
         &self,
-        sent: Option<Authorization>,
-        challenge: BearerChallenge,
-        operation: Operation,
+        challenge: &BearerChallenge,
+        operation: &Operation,
     ) -> Result<(), AuthError> {
-        let _guard = self.lock_flow().await?;
-        if self.token_changed(sent.as_ref()).await? {
-            return Ok(());
-        }
-        let missing = challenge.scopes.clone().unwrap_or_default();
+        let missing = challenge.scopes.as_deref().unwrap_or_default();
         let scope_list = missing.join(" ");
-        if !self.attempts().allow_step_up(&operation) {
+        if !self.attempts.lock().allow_step_up(operation) {
             return Err(forbidden(format_args!(
                 "the server keeps requesting more scopes: {scope_list}"
             )));
         }
+        let granted = self.token_cache.grant().map(|grant| grant.granted).unwrap_or_default();
         // Another login would bring the same scopes again.
-        if !missing.is_empty()
-            && self
-                .token_cache
-                .granted_scopes()
-                .is_some_and(|granted| missing.iter().all(|scope| granted.contains(scope)))
-        {
+        if !missing.is_empty() && missing.iter().all(|scope| granted.contains(scope)) {
             return Err(forbidden(format_args!(
                 "the server requests scopes that are already granted: {scope_list}"
             )));
         }
-        if self.lacks_browser() {
-            self.save_pending_scopes(&missing).await?;
+        if self.settings().grant.needs_user() && self.browser.is_none() {
+            // The next login requests them: no user is there to grant them now.
+            let mut lock = self.store.lock(&self.key).await?;
+            let mut credentials = lock.load().await?.unwrap_or_default();
+            credentials.pending_scopes = union_scopes(&credentials.pending_scopes, missing);
+            lock.save(Some(&credentials)).await?;
             return Err(self.login_needed_error(format_args!(
                 "the server requests more scopes ({scope_list})"
             )));
         }
-        let found = self.discover(&challenge).await?;
-        self.authorize(&found, &challenge, LoginTrigger::Challenge).await
+        let found = self.discover(challenge).await?;
+        self.authorize(&found, challenge, LoginTrigger::Challenge).await
     }
 
     pub(super) async fn login(&self) -> Result<LoginStatus, AuthError> {
         let _guard = self.lock_flow().await?;
-        self.attempts().reset();
-        let response = self.http.probe(&self.settings.protocol_version).await?;
-        let challenge = BearerChallenge::from_headers(&response.challenges);
+        *self.attempts.lock() = AttemptLimiter::default();
+        let challenge = self.requester.http.probe().await?;
         let found = self.discover(&challenge).await?;
         self.authorize(&found, &challenge, LoginTrigger::User).await?;
         self.status().await
@@ -202,57 +213,41 @@ impl AuthFlow {
         // Revocation is a network request; it does not need the lock.
         drop(lock);
         self.token_cache.clear();
-        self.attempts().reset();
+        *self.attempts.lock() = AttemptLimiter::default();
         self.revoke(&credentials).await;
         Ok(())
     }
 
     pub(super) async fn status(&self) -> Result<LoginStatus, AuthError> {
-        let credentials = self.store.load(&self.key).await?.unwrap_or_default();
+        let credentials = self.load().await?;
         let Some(grant) = self.usable_grant(&credentials) else {
             return Ok(LoginStatus::LoggedOut);
         };
-        let is_interactive = matches!(self.settings.grant, Grant::AuthorizationCode);
         Ok(LoginStatus::LoggedIn {
-            issuer: grant.issuer.clone(),
+            issuer: grant.source.issuer.clone(),
             client_id: grant.client_id.clone(),
             scopes: grant.granted.clone(),
             expires_at: grant.expires_at,
-            renewable: !is_interactive || grant.refresh_token.is_some(),
+            renewable: !self.settings().grant.needs_user() || grant.refresh_token.is_some(),
         })
     }
 
+    fn settings(&self) -> &AuthSettings {
+        &self.requester.settings
+    }
+
     fn login_needed_error(&self, reason: impl std::fmt::Display) -> AuthError {
-        let name = self.settings.server_name.as_deref().unwrap_or(&self.key);
+        let name = self.settings().server_name.as_deref().unwrap_or(&self.key);
         login_needed(format_args!("{reason}; run `toolrack login {name}`"))
-    }
-
-    /// Whether a login needs a browser and there is none.
-    fn lacks_browser(&self) -> bool {
-        matches!(self.settings.grant, Grant::AuthorizationCode) && self.browser.is_none()
-    }
-
-    pub(super) fn requester(&self) -> TokenRequester<'_> {
-        TokenRequester {
-            http: &self.http,
-            settings: &self.settings,
-            provider: self.provider.as_ref(),
-        }
-    }
-
-    fn record_token(&self, operation: &Operation) {
-        if let Some(token) = self.token_cache.token() {
-            self.attempts().record_token(operation, token, Instant::now());
-        }
     }
 
     async fn lock_flow(&self) -> Result<SemaphorePermit<'_>, AuthError> {
         self.permit.acquire().await.map_err(|_closed| unreachable("the program is shutting down"))
     }
 
-    // No statement leaves it inconsistent, so a poisoned lock is safe to use.
-    fn attempts(&self) -> MutexGuard<'_, AttemptLimiter> {
-        self.attempts.lock()
+    /// The stored credentials, read without the lock.
+    async fn load(&self) -> Result<StoredCredentials, AuthError> {
+        Ok(self.store.load(&self.key).await?.unwrap_or_default())
     }
 
     /// Obtains a token with the configured grant from the discovered authorization server.
@@ -262,53 +257,34 @@ impl AuthFlow {
         challenge: &BearerChallenge,
         trigger: LoginTrigger,
     ) -> Result<(), AuthError> {
-        check_profile(found, &self.settings)?;
-        let credentials = self.store.load(&self.key).await?.unwrap_or_default();
-        let source = GrantSource::from_discovery(
-            &self.http,
-            found,
-            self.scopes(found, challenge, &credentials),
-        )?;
+        let (requester, settings) = (&self.requester, self.settings());
+        check_profile(found, settings)?;
+        let credentials = self.load().await?;
+        let scopes = self.scopes(found, challenge, &credentials);
+        let source = GrantSource::from_discovery(&requester.http, found, scopes)?;
         let issuer = source.issuer.clone();
-        let (client, grant) = match &self.settings.grant {
-            Grant::AuthorizationCode => {
-                let Some(browser) = self.browser.as_deref() else {
-                    return Err(self.login_needed_error("not logged in"));
-                };
-                if trigger == LoginTrigger::Challenge
-                    && !self.attempts().allow_login(Instant::now())
-                {
-                    return Err(self.login_needed_error("the server keeps requesting a login"));
-                }
-                let (requester, cancel) = (self.requester(), &self.cancel);
-                let login = AuthorizationCodeFlow {
-                    requester,
-                    browser,
-                    found,
-                    source,
-                    credentials: &credentials,
-                    cancel,
-                };
-                let logged_in = login.run().await?;
-                (Some(logged_in.client), logged_in.grant)
+        let (client, grant) = if settings.grant.needs_user() {
+            let Some(browser) = self.browser.as_deref() else {
+                return Err(self.login_needed_error("not logged in"));
+            };
+            if trigger == LoginTrigger::Challenge
+                && !self.attempts.lock().allow_login(Instant::now())
+            {
+                return Err(self.login_needed_error("the server keeps requesting a login"));
             }
-            Grant::ClientCredentials { .. } | Grant::EnterpriseManaged(_) => {
-                if let Some(registered) = &self.settings.pre_registered {
-                    let binding = credentials
-                        .client_binding
-                        .as_ref()
-                        .filter(|binding| binding.client_id == registered.client_id);
-                    let binding = binding.map(|binding| binding.issuer.as_str());
-                    check_binding(registered, binding, &issuer)?;
-                }
-                (None, self.requester().request_unattended(source).await?)
+            let (client, grant) = log_in(requester, browser, found, source, &credentials).await?;
+            (Some(client), grant)
+        } else {
+            if let Some(registered) = &settings.pre_registered {
+                check_binding(registered, &credentials, &issuer)?;
             }
+            (None, requester.request_unattended(source).await?)
         };
         // The lock is taken only now: a user may take minutes to log in, and other processes must not wait for
         // that. So the credentials are read again.
         let mut lock = self.store.lock(&self.key).await?;
         let mut credentials = lock.load().await?.unwrap_or_default();
-        if self.settings.pre_registered.is_some() {
+        if settings.pre_registered.is_some() {
             credentials.client_binding =
                 Some(ClientBinding { client_id: grant.client_id.clone(), issuer });
         } else if let Some(client) = client.filter(|client| client.redirect_uri.is_some()) {
@@ -328,30 +304,196 @@ impl AuthFlow {
         credentials: &StoredCredentials,
     ) -> Vec<String> {
         // Scopes granted by another authorization server mean nothing to this one.
-        let is_same_issuer = |grant: &&StoredGrant| {
-            grant.issuer == found.metadata.issuer && grant.resource == found.resource
-        };
-        let granted = self.usable_grant(credentials).filter(is_same_issuer);
-        let granted =
-            granted.map(|grant| union_scopes(&grant.requested, &grant.granted)).unwrap_or_default();
-        let previous = union_scopes(&granted, &credentials.pending_scopes);
-        select_scopes(ScopeInputs {
-            settings: self.settings.scopes.as_deref(),
-            challenge: challenge.scopes.as_deref(),
-            resource: found.scopes.as_deref(),
-            issuer: found.metadata.scopes_supported.as_deref(),
-            previous: &previous,
-        })
+        let granted = self.grant_from(found, credentials);
+        let granted = granted.map(|grant| union_scopes(&grant.source.requested, &grant.granted));
+        let previous = union_scopes(&granted.unwrap_or_default(), &credentials.pending_scopes);
+        let settings = self.settings().scopes.as_deref();
+        select_scopes(settings, challenge.scopes.as_deref(), found, &previous)
     }
 
     async fn discover(&self, challenge: &BearerChallenge) -> Result<Discovered, AuthError> {
-        let credentials = self.store.load(&self.key).await?.unwrap_or_default();
+        let credentials = self.load().await?;
         // Known authorization servers first: a new one would need a registration and a login.
         let mut preferred: Vec<String> = credentials.clients.into_keys().collect();
-        preferred.extend(credentials.grant.map(|grant| grant.issuer));
-        preferred
-            .extend(self.settings.pre_registered.as_ref().and_then(|client| client.issuer.clone()));
-        discover(&self.http, &self.server, challenge, &self.settings.protocol_version, &preferred)
-            .await
+        preferred.extend(credentials.grant.map(|grant| grant.source.issuer));
+        let configured = self.settings().pre_registered.as_ref();
+        preferred.extend(configured.and_then(|client| client.issuer.clone()));
+        discover(&self.requester.http, &self.server, challenge, &preferred).await
+    }
+
+    /// Whether there is a token other than the rejected one, in the cache or in the store.
+    async fn token_changed(&self, rejected: Option<&Authorization>) -> Result<bool, AuthError> {
+        if self.token_cache.token().is_some_and(|token| Some(&token) != rejected) {
+            return Ok(true);
+        }
+        // Without the lock: reading is safe, and a newer token saves the wait for it.
+        let credentials = self.load().await?;
+        match self.token_action(&credentials, rejected) {
+            TokenAction::Use(grant) => {
+                self.token_cache.set(grant);
+                Ok(true)
+            }
+            TokenAction::None | TokenAction::Refresh(_) => Ok(false),
+        }
+    }
+
+    /// Refreshes the token under the lock, or takes the newer one of another process.
+    /// Afterwards the cache has a token, or is empty if the user must log in again.
+    async fn refresh(&self, rejected: Option<&Authorization>) -> Result<(), AuthError> {
+        // Held during the token request: other processes wait here, and then find the new token.
+        let mut lock = self.store.lock(&self.key).await?;
+        // Read again under the lock: another process may have used up the refresh token meanwhile.
+        let mut credentials = lock.load().await?.unwrap_or_default();
+        let grant = match self.token_action(&credentials, rejected) {
+            TokenAction::Refresh(grant) => grant.clone(),
+            TokenAction::Use(grant) => {
+                self.token_cache.set(grant);
+                return Ok(());
+            }
+            TokenAction::None => {
+                self.token_cache.clear();
+                return Ok(());
+            }
+        };
+        match self.requester.refresh(&credentials, &grant).await {
+            Ok(Some(next)) => {
+                // Before saving: if that fails, this process can still use the token.
+                self.token_cache.set(&next);
+                credentials.grant = Some(next);
+                lock.save(Some(&credentials)).await?;
+            }
+            Ok(None) => self.token_cache.clear(),
+            // May be temporary, so the stored grant stays.
+            Err(TokenError::Other(error)) => return Err(error),
+            Err(error) => {
+                self.token_cache.clear();
+                self.discard_grant(lock, &grant, &error).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes an expired grant, if it is still the stored one.
+    async fn discard_grant(
+        &self,
+        mut lock: Box<dyn StoreLock>,
+        expired: &StoredGrant,
+        error: &TokenError,
+    ) -> Result<(), AuthError> {
+        let mut credentials = lock.load().await?.unwrap_or_default();
+        let stored = credentials.grant.as_ref();
+        if stored.is_none_or(|stored| stored.refresh_token != expired.refresh_token) {
+            // A program that ignores the lock has stored a newer grant.
+            if let Some(grant) = self.usable_grant(&credentials) {
+                self.token_cache.set(grant);
+            }
+            return Ok(());
+        }
+        tracing::info!(server = %self.key, "the login has expired");
+        credentials.grant = None;
+        // The registration goes too, so that the next login registers anew.
+        if matches!(error, TokenError::InvalidClient(_)) {
+            credentials.clients.remove(&expired.source.issuer);
+        }
+        // The next login requests the scopes of the lost grant again.
+        credentials.pending_scopes =
+            union_scopes(&credentials.pending_scopes, &expired.source.requested);
+        Ok(lock.save(Some(&credentials)).await?)
+    }
+
+    /// The stored grant, if it is from the discovered authorization server and for the same resource.
+    fn grant_from<'a>(
+        &self,
+        found: &Discovered,
+        credentials: &'a StoredCredentials,
+    ) -> Option<&'a StoredGrant> {
+        self.usable_grant(credentials).filter(|grant| {
+            grant.source.issuer == found.metadata.issuer && grant.source.resource == found.resource
+        })
+    }
+
+    /// The stored grant, if it is for this server and for the configured client.
+    fn usable_grant<'a>(&self, credentials: &'a StoredCredentials) -> Option<&'a StoredGrant> {
+        let grant = credentials.grant.as_ref()?;
+        // After a change of the configured client, the token of the old client must not be sent.
+        let is_same_client = self.settings().pre_registered.as_ref().is_none_or(|client| {
+            client.client_id == grant.client_id
+                && client.issuer.as_ref().is_none_or(|issuer| *issuer == grant.source.issuer)
+        });
+        (is_same_client && resource_covers(&grant.source.resource, &self.server)).then_some(grant)
+    }
+
+    fn token_action<'a>(
+        &self,
+        credentials: &'a StoredCredentials,
+        rejected: Option<&Authorization>,
+    ) -> TokenAction<'a> {
+        let grant = self.usable_grant(credentials);
+        TokenAction::for_grant(grant, rejected, now(), self.settings().leeway)
+    }
+
+    /// Revokes the token at the authorization server. Best effort: the local copy is already gone.
+    async fn revoke(&self, credentials: &StoredCredentials) {
+        let (Some(grant), http) = (&credentials.grant, &self.requester.http) else { return };
+        let endpoint = grant.source.revocation_endpoint.as_deref();
+        let Ok(url) = http.endpoint(endpoint, "revocation") else { return };
+        let Ok(auth) = self.requester.request_auth(credentials, grant) else { return };
+        // RFC 7009 §2.1: with the refresh token, the server should also revoke its access tokens.
+        let secret = grant.refresh_token.as_ref().unwrap_or(&grant.access_token);
+        let (form, header) =
+            authenticate_request(Form::default().with("token", secret.clone()), &auth);
+        if let Err(error) = http.post(&url, FORM, form.encode(), header.as_ref()).await {
+            tracing::debug!(%error, "could not revoke the token");
+        }
+    }
+}
+
+/// What to do with the stored token.
+#[derive(Debug, PartialEq, Eq)]
+enum TokenAction<'a> {
+    /// There is none.
+    None,
+    /// Use it: it is fresh and was not rejected.
+    Use(&'a StoredGrant),
+    /// Obtain the next one.
+    Refresh(&'a StoredGrant),
+}
+
+impl<'a> TokenAction<'a> {
+    /// Decides what to do. A stored token other than `rejected` was obtained by another process meanwhile.
+    fn for_grant(
+        stored: Option<&'a StoredGrant>,
+        rejected: Option<&Authorization>,
+        now: u64,
+        leeway: Duration,
+    ) -> Self {
+        let Some(grant) = stored else { return Self::None };
+        if Some(&grant.authorization()) == rejected || grant.is_stale(now, leeway) {
+            return Self::Refresh(grant);
+        }
+        Self::Use(grant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stored_credentials::tests::grant;
+
+    #[test]
+    fn newer_stored_token_is_used() {
+        let stored = grant(1_000, Some(2_000));
+        let (same, older) = (Authorization::bearer("acc3ss"), Authorization::bearer("older"));
+        let check =
+            |stored: Option<&StoredGrant>, rejected: Option<&Authorization>, now, expected| {
+                let action = TokenAction::for_grant(stored, rejected, now, Duration::ZERO);
+                assert_eq!(action, expected);
+            };
+        check(None, None, 1_500, TokenAction::None);
+        check(Some(&stored), None, 1_500, TokenAction::Use(&stored));
+        check(Some(&stored), None, 2_001, TokenAction::Refresh(&stored));
+        check(Some(&stored), Some(&older), 1_500, TokenAction::Use(&stored));
+        check(Some(&stored), Some(&older), 2_001, TokenAction::Refresh(&stored));
+        check(Some(&stored), Some(&same), 1_500, TokenAction::Refresh(&stored));
     }
 }

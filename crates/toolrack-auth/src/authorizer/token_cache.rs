@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use toolrack_transport::{Authorization, CachedCredential};
 
 use crate::grants::now;
@@ -33,7 +33,7 @@ struct CachedToken {
 impl TokenCache {
     /// The credential to send now. A stale token is not sent.
     pub(super) fn credential(&self, leeway: Duration) -> CachedCredential {
-        match &mut *self.state() {
+        match &mut *self.0.lock() {
             State::NotLoaded => CachedCredential::Obtain,
             State::Empty => CachedCredential::None,
             State::Token(cached) if cached.grant.is_stale(now(), leeway) => {
@@ -47,8 +47,8 @@ impl TokenCache {
     }
 
     pub(super) fn set(&self, grant: &StoredGrant) {
-        let token = Authorization::bearer(grant.access_token.reveal());
-        let mut state = self.state();
+        let token = grant.authorization();
+        let mut state = self.0.lock();
         // The same token keeps its counters; reset ones would hide that it never worked.
         if !matches!(&*state, State::Token(cached) if cached.token == token) {
             let cached = CachedToken { token, grant: grant.clone(), n_sent: 0, n_rejected: 0 };
@@ -57,12 +57,12 @@ impl TokenCache {
     }
 
     pub(super) fn clear(&self) {
-        *self.state() = State::Empty;
+        *self.0.lock() = State::Empty;
     }
 
     /// Counts a rejection of the token. True if it never worked.
     pub(super) fn record_rejection(&self) -> bool {
-        match &mut *self.state() {
+        match &mut *self.0.lock() {
             State::Token(cached) => {
                 cached.n_rejected += 1;
                 cached.n_rejected >= cached.n_sent
@@ -72,30 +72,15 @@ impl TokenCache {
     }
 
     pub(super) fn token(&self) -> Option<Authorization> {
-        self.with_token(|cached| cached.token.clone())
+        self.grant().map(|grant| grant.authorization())
     }
 
-    pub(super) fn granted_scopes(&self) -> Option<Vec<String>> {
-        self.with_token(|cached| cached.grant.granted.clone())
-    }
-
-    /// Total lifetime of the token, if declared.
-    pub(super) fn lifetime(&self) -> Option<Duration> {
-        let (from, to) =
-            self.with_token(|cached| (cached.grant.received_at, cached.grant.expires_at))?;
-        Some(Duration::from_millis(to?.saturating_sub(from)))
-    }
-
-    fn with_token<T>(&self, read: impl FnOnce(&CachedToken) -> T) -> Option<T> {
-        match &*self.state() {
-            State::Token(cached) => Some(read(cached)),
+    /// The grant of the token.
+    pub(super) fn grant(&self) -> Option<StoredGrant> {
+        match &*self.0.lock() {
+            State::Token(cached) => Some(cached.grant.clone()),
             State::NotLoaded | State::Empty => None,
         }
-    }
-
-    // No statement leaves it inconsistent, so a poisoned lock is safe to use.
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock()
     }
 }
 
@@ -127,7 +112,7 @@ mod tests {
         let cache = TokenCache::default();
         cache.set(&grant(0, Some(1_000)));
         assert_eq!(cache.credential(Duration::ZERO), CachedCredential::Obtain);
-        assert_eq!(cache.lifetime(), Some(Duration::from_secs(1)));
+        assert_eq!(cache.grant().and_then(|grant| grant.lifetime()), Some(Duration::from_secs(1)));
         assert!(cache.token().is_some());
     }
 }

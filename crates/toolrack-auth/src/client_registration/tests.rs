@@ -3,6 +3,7 @@
 use url::Url;
 
 use super::*;
+use crate::stored_credentials::ClientBinding;
 
 const ISSUER: &str = "https://a";
 const REDIRECT: &str = "http://127.0.0.1:1/callback";
@@ -45,7 +46,14 @@ fn check(
     expected: &str,
 ) {
     let (bound, known) = memory;
-    let found = match choose_client(settings, &metadata(offers), bound, known, (REDIRECT, 100)) {
+    let bind =
+        |issuer: &str| ClientBinding { client_id: "pre".to_owned(), issuer: issuer.to_owned() };
+    let credentials = StoredCredentials {
+        client_binding: bound.map(bind),
+        clients: known.map(|client| (ISSUER.to_owned(), client.clone())).into_iter().collect(),
+        ..Default::default()
+    };
+    let found = match choose_client(settings, &metadata(offers), &credentials, REDIRECT, 100) {
         Ok(ClientChoice::Use(client)) => client.id,
         Ok(ClientChoice::Register(_)) => "register".to_owned(),
         Err(AuthError::Untrusted { .. }) => "untrusted".to_owned(),

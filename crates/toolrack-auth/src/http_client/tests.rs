@@ -1,18 +1,14 @@
 //! Address policy and limits of the HTTP client.
 
-use std::net::SocketAddr;
-
 use super::*;
 
 fn http(server: &str) -> HttpClient {
-    HttpClient::new(&Url::parse(server).unwrap(), Network::default())
+    HttpClient::new(&Url::parse(server).unwrap(), &AuthSettings::default())
 }
 
 /// A client for which every host name resolves to `address`.
 fn http_where_names_are(server: &str, address: &str) -> HttpClient {
-    let address: SocketAddr = address.parse().unwrap();
-    let lookup = Lookup::new(move |_name| Box::pin(async move { Ok(vec![address]) }));
-    HttpClient { lookup, ..http(server) }
+    HttpClient { fixed_address: Some(address.parse().unwrap()), ..http(server) }
 }
 
 #[test]
@@ -33,11 +29,11 @@ async fn public_name_with_private_address_is_not_connected() {
     let address = listener.local_addr().unwrap().to_string();
     let http = http_where_names_are("https://mcp.example/mcp", &address);
     let url = Url::parse("https://rebind.example/.well-known/x").unwrap();
-    let error = http.get(&url, "2025-11-25").await.unwrap_err();
+    let error = http.get(&url).await.unwrap_err();
     assert!(matches!(error, AuthError::Untrusted { .. }), "{error}");
-    let error = http.post_form(&url, &Form::default(), None).await.unwrap_err();
+    let error = http.post(&url, FORM, String::new(), None).await.unwrap_err();
     assert!(matches!(error, AuthError::Untrusted { .. }), "{error}");
-    let error = http.post_json(&url, String::new()).await.unwrap_err();
+    let error = http.post(&url, "application/json", String::new(), None).await.unwrap_err();
     assert!(matches!(error, AuthError::Untrusted { .. }), "{error}");
     let idle = tokio::time::timeout(Duration::from_millis(50), listener.accept()).await;
     assert!(idle.is_err(), "a connection was made");
@@ -50,9 +46,9 @@ async fn nothing_is_sent_to_a_forbidden_address() {
     let http = http("https://mcp.example/mcp");
     let url = Url::parse(&format!("https://{address}/token")).unwrap();
     let answers = [
-        http.get(&url, "2025-11-25").await,
-        http.post_form(&url, &Form::default(), None).await,
-        http.post_json(&url, String::new()).await,
+        http.get(&url).await,
+        http.post(&url, FORM, String::new(), None).await,
+        http.post(&url, "application/json", String::new(), None).await,
     ];
     for answer in answers {
         assert!(matches!(answer, Err(AuthError::Untrusted { .. })), "{answer:?}");
@@ -68,7 +64,7 @@ async fn configured_server_may_have_any_address() {
     let http = http_where_names_are("https://mcp.corp/mcp", &address.to_string());
     let url = Url::parse("https://mcp.corp/.well-known/x").unwrap();
     // The connection is made; the TLS handshake then fails.
-    let (answer, connection) = tokio::join!(http.get(&url, "2025-11-25"), async {
+    let (answer, connection) = tokio::join!(http.get(&url), async {
         drop(listener.accept().await.unwrap());
     });
     let () = connection;
@@ -86,7 +82,7 @@ fn form_debug_hides_values_and_lists_secrets() {
 #[test]
 fn not_found_statuses() {
     let check = |status, expected| {
-        let response = HttpResponse { status, body: Vec::new(), challenges: Vec::new() };
+        let response = HttpResponse { status, body: Vec::new() };
         assert_eq!(response.is_not_found(), expected, "{status}");
     };
     check(200, false);

@@ -32,7 +32,7 @@ fn open(dir: &TempDir, options: HistoryOptions) -> History {
 
 fn wait_until_written(history: &History, n: u64) {
     eventually(LONG, "the calls are written", || {
-        history.stats().n_written.load(Ordering::Relaxed) >= n
+        history.stats.n_written.load(Ordering::Relaxed) >= n
     });
 }
 
@@ -44,16 +44,21 @@ fn ids(page: &HistoryPage) -> Vec<&str> {
 fn queries_filter_and_page() {
     let dir = tempfile::tempdir().unwrap();
     let history = open(&dir, HistoryOptions::default());
-    assert_eq!(history.query(&HistoryQuery::default()).unwrap(), HistoryPage::default());
+    assert_eq!(
+        history.read(|db| db.query(&HistoryQuery::default())).unwrap(),
+        HistoryPage::default()
+    );
     (0..6).for_each(|number| history.record(call(number)));
     wait_until_written(&history, 6);
     let all = HistoryQuery { limit: 4, ..HistoryQuery::default() };
-    let page = history.query(&all).unwrap();
+    let page = history.read(|db| db.query(&all)).unwrap();
     assert_eq!(ids(&page), ["run-5", "run-4", "run-3", "run-2"]);
-    let page = history.query(&HistoryQuery { before: page.next, ..all.clone() }).unwrap();
+    let page =
+        history.read(|db| db.query(&HistoryQuery { before: page.next, ..all.clone() })).unwrap();
     assert_eq!((ids(&page), page.next), (vec!["run-1", "run-0"], None));
     let check = |query: HistoryQuery, expected: &[&str]| {
-        let page = history.query(&HistoryQuery { limit: 9, ..query.clone() }).unwrap();
+        let page =
+            history.read(|db| db.query(&HistoryQuery { limit: 9, ..query.clone() })).unwrap();
         assert_eq!(ids(&page), expected, "{query:?}");
     };
     let none = HistoryQuery::default;
@@ -62,10 +67,14 @@ fn queries_filter_and_page() {
     check(HistoryQuery { unsuccessful_only: true, ..none() }, &["run-3"]);
     check(HistoryQuery { tool: Some("other".to_owned()), ..none() }, &[]);
     check(HistoryQuery { since_ms: Some(1004), ..none() }, &["run-5", "run-4"]);
-    assert_eq!(history.get("run-2").unwrap(), Some(call(2)));
-    assert_eq!(history.get("run-9").unwrap(), None);
-    let odd =
-        history.latencies().unwrap().into_iter().find(|latency| latency.server == "odd").unwrap();
+    assert_eq!(history.read(|db| db.get("run-2")).unwrap(), Some(call(2)));
+    assert_eq!(history.read(|db| db.get("run-9")).unwrap(), None);
+    let odd = history
+        .read(Db::latencies)
+        .unwrap()
+        .into_iter()
+        .find(|latency| latency.server == "odd")
+        .unwrap();
     assert_eq!((odd.n_calls, odd.n_failed, odd.p50_us, odd.max_us), (3, 1, 3, 5));
     history.close();
 }
@@ -77,7 +86,9 @@ fn queued_calls_are_written_on_close_and_survive_a_restart() {
     (0..1000).for_each(|number| history.record(call(number)));
     history.close();
     let history = open(&dir, HistoryOptions::default());
-    let page = history.query(&HistoryQuery { limit: 2000, ..HistoryQuery::default() }).unwrap();
+    let page = history
+        .read(|db| db.query(&HistoryQuery { limit: 2000, ..HistoryQuery::default() }))
+        .unwrap();
     assert_eq!(page.calls.len(), 1000);
     history.close();
 }
@@ -88,7 +99,9 @@ fn oldest_calls_are_deleted_at_the_limit() {
     let history = open(&dir, HistoryOptions { max_calls: 100, ..HistoryOptions::default() });
     (0..1000).for_each(|number| history.record(call(number)));
     history.close();
-    let page = history.query(&HistoryQuery { limit: 2000, ..HistoryQuery::default() }).unwrap();
+    let page = history
+        .read(|db| db.query(&HistoryQuery { limit: 2000, ..HistoryQuery::default() }))
+        .unwrap();
     assert!(page.calls.len() <= 100, "{}", page.calls.len());
     assert_eq!(page.calls[0].id, "run-999");
 }
@@ -119,10 +132,10 @@ fn locked_database_is_retried_without_loss() {
     let other = Connection::open(dir.path().join("history.db")).unwrap();
     other.execute_batch("begin exclusive").unwrap();
     (1..100).for_each(|number| history.record(call(number)));
-    eventually(LONG, "a write failed", || history.stats().n_failures.load(Ordering::Relaxed) > 0);
+    eventually(LONG, "a write failed", || history.stats.n_failures.load(Ordering::Relaxed) > 0);
     other.execute_batch("commit").unwrap();
     wait_until_written(&history, 100);
-    assert_eq!(history.stats().n_dropped.load(Ordering::Relaxed), 0);
+    assert_eq!(history.stats.n_dropped.load(Ordering::Relaxed), 0);
     history.close();
 }
 
@@ -135,11 +148,10 @@ fn records_beyond_the_queue_are_dropped_and_counted() {
     let n = 2 * QUEUE_CAPACITY as u64;
     (0..n).for_each(|number| history.record(call(number)));
     assert!(
-        history.stats().n_dropped.load(Ordering::Relaxed)
-            >= n - (QUEUE_CAPACITY + BATCH_SIZE) as u64
+        history.stats.n_dropped.load(Ordering::Relaxed) >= n - (QUEUE_CAPACITY + BATCH_SIZE) as u64
     );
     history.close();
-    assert_eq!(history.stats().n_dropped.load(Ordering::Relaxed), n);
+    assert_eq!(history.stats.n_dropped.load(Ordering::Relaxed), n);
 }
 
 #[test]
@@ -152,7 +164,7 @@ fn damaged_database_is_moved_aside() {
     wait_until_written(&history, 1);
     history.close();
     assert!(dir.path().join("history.db.damaged").exists());
-    assert_eq!(history.get("run-0").unwrap(), Some(call(0)));
+    assert_eq!(history.read(|db| db.get("run-0")).unwrap(), Some(call(0)));
 }
 
 #[test]

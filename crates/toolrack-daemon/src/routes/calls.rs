@@ -1,24 +1,24 @@
-//! `/api/calls`: tool calls, their cancellation, the call history and latencies.
+//! `/api/tools` and `/api/calls`: tools of all servers, their calls, the call history and latencies.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, State};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use toolrack_client::CallOptions;
-use toolrack_manager::{CallTarget, render_tool_result};
+use toolrack_manager::{CallTarget, ToolWithServer, render_tool_result};
 use toolrack_service::ToolCall;
-use toolrack_transport::Delivery;
+use toolrack_transport::{Delivery, sanitize_text};
 use utoipa::ToSchema;
 
+use super::ApiResult;
 use crate::event_recorder::RunningCall;
-use crate::extract::JsonBody;
-use crate::history::{CallRecord, HistoryQuery, Latency};
-use crate::openapi::{AnyJson, OUTCOMES, OutcomeSchema};
+use crate::extract::{JsonBody, QueryParams, check_integer, check_limit};
+use crate::history::{CallRecord, Db, HistoryQuery, Latency};
+use crate::openapi::{AnyJson, OUTCOMES, Outcome};
 use crate::problem::Problem;
-use crate::state::App;
+use crate::state::{App, run_blocking};
 
 /// Maximum size of `text` in a response. `result` is complete.
 const MAX_TEXT_BYTES: usize = 64 << 10;
@@ -70,7 +70,7 @@ pub(super) struct CallQuery {
     /// Only calls of this tool, by the server's name for it.
     tool: Option<String>,
     /// Only calls with this outcome.
-    #[param(value_type = Option<OutcomeSchema>, inline)]
+    #[param(value_type = Option<Outcome>, inline)]
     outcome: Option<String>,
     /// Only calls that ended at or after this Unix time in milliseconds.
     since_ms: Option<u64>,
@@ -112,22 +112,21 @@ pub(super) struct Latencies {
 ///
 /// Closing the connection cancels the call.
 #[utoipa::path(post, path = "/api/calls", tag = "calls", operation_id = "make", request_body = CallRequest,
-    responses((status = 200, body = CallResponse), (status = "default", body = Problem)))]
+    responses((status = 200, body = CallResponse)))]
 pub(super) async fn create(
     State(app): State<App>,
     JsonBody(call): JsonBody<CallRequest>,
-) -> Result<Json<CallResponse>, Problem> {
-    if app.is_draining() {
-        return Err(Problem::unavailable("the daemon is shutting down"));
-    }
-    let arguments = match &call.arguments {
-        // Looks at the first byte only: the arguments are forwarded as they are, without a parse.
-        Some(arguments) if arguments.get().starts_with('{') => Some(&**arguments),
-        Some(arguments) if arguments.get() != "null" => {
-            return Err(Problem::invalid("arguments", "must be an object"));
-        }
-        _ => None,
+) -> ApiResult<CallResponse> {
+    app.check_running()?;
+    let arguments = match call.arguments {
+        Some(arguments) => arguments,
+        None => RawValue::from_string("{}".to_owned())
+            .map_err(|_never| Problem::internal("cannot build empty arguments"))?,
     };
+    // Looks at the first byte only: the arguments are forwarded as they are, without a parse.
+    if !arguments.get().starts_with('{') {
+        return Err(Problem::invalid("arguments", "must be an object"));
+    }
     let number = app.service.manager().reserve_call_id();
     // Before the call starts, so that a cancel request that follows at once finds it.
     let registered = app.register_call(number);
@@ -135,12 +134,10 @@ pub(super) async fn create(
         Some(server) => CallTarget::OnServer { server, tool: &call.tool },
         None => CallTarget::PublicName(&call.tool),
     };
-    let empty = RawValue::from_string("{}".to_owned());
-    let empty = empty.map_err(|_never| Problem::internal("cannot build empty arguments"))?;
     let call = app.service.call(ToolCall {
         number,
         tool: target,
-        arguments: arguments.unwrap_or(&empty),
+        arguments: &arguments,
         options: call_options(call.timeout_ms)?,
     });
     let raw = tokio::select! {
@@ -153,7 +150,7 @@ pub(super) async fn create(
     let parsed = render_tool_result(&raw, MAX_TEXT_BYTES).map_err(invalid)?;
     let result = raw.as_raw_value().map(ToOwned::to_owned);
     Ok(Json(CallResponse {
-        id: app.recorder.call_id(number),
+        id: app.recorder.events.id(number),
         is_error: parsed.is_error,
         text: parsed.content,
         result: result.map_err(|_error| Problem::unavailable("the result is not valid JSON"))?,
@@ -176,63 +173,55 @@ fn call_options(timeout_ms: Option<u64>) -> Result<CallOptions, Problem> {
 
 /// List calls
 #[utoipa::path(get, path = "/api/calls", tag = "calls", params(CallQuery),
-    responses((status = 200, body = CallList), (status = "default", body = Problem)))]
+    responses((status = 200, body = CallList)))]
 pub(super) async fn list(
     State(app): State<App>,
-    query: Result<Query<CallQuery>, axum::extract::rejection::QueryRejection>,
-) -> Result<Json<CallList>, Problem> {
-    let Query(query) = query.map_err(crate::extract::invalid_query)?;
+    QueryParams(query): QueryParams<CallQuery>,
+) -> ApiResult<CallList> {
     if query.outcome.as_deref().is_some_and(|outcome| !OUTCOMES.contains(&outcome)) {
         let message = "must be `done`, `tool_error`, `failed` or `abandoned`";
         return Err(Problem::invalid("outcome", message));
     }
-    let limit = crate::extract::check_limit(query.limit, 50, 500)?;
-    let since_ms = crate::extract::check_integer("since_ms", query.since_ms)?;
+    let limit = check_limit(query.limit, 50, 500)?;
+    let since_ms = check_integer("since_ms", query.since_ms)?;
     let CallQuery { server, tool, outcome, before, .. } = query;
     let limit = u32::try_from(limit).unwrap_or(u32::MAX);
     let query =
         HistoryQuery { server, tool, outcome, since_ms, before, limit, ..HistoryQuery::default() };
-    let history = Arc::clone(&app.recorder.history);
-    let page = read_history(move || history.query(&query)).await?;
-    let running = app.recorder.running();
+    let page =
+        run_blocking(&app, move |app| app.recorder.history.read(|db| db.query(&query))).await?;
+    let running = app.recorder.live.lock().running.values().cloned().collect();
     Ok(Json(CallList { running, calls: page.calls, next: page.next }))
 }
 
 /// Get a call
 #[utoipa::path(get, path = "/api/calls/{id}", tag = "calls",
-    params(("id" = String, Path, description = "Id of the call")),
-    responses((status = 200, body = CallView), (status = "default", body = Problem)))]
-pub(super) async fn get(
-    State(app): State<App>,
-    Path(id): Path<String>,
-) -> Result<Json<CallView>, Problem> {
+    params(("id" = String, Path, description = "Id of the call")), responses((status = 200, body = CallView)))]
+pub(super) async fn get(State(app): State<App>, Path(id): Path<String>) -> ApiResult<CallView> {
     // In the other order, a call that ends between the two lookups would be missed.
     if let Some(running) = app.recorder.running_call(&id) {
         return Ok(Json(CallView::Running(running)));
     }
-    let history = Arc::clone(&app.recorder.history);
-    let record = read_history(move || history.get(&id)).await?;
+    let record = run_blocking(&app, move |app| app.recorder.history.read(|db| db.get(&id))).await?;
     let record = record.ok_or_else(|| Problem::not_found("no call with this id"))?;
     Ok(Json(CallView::Finished(record)))
 }
 
 /// Cancel a call that was made through this API
 #[utoipa::path(post, path = "/api/calls/{id}/cancel", tag = "calls",
-    params(("id" = String, Path, description = "Id of the call")),
-    responses((status = 202, description = "The call is being cancelled"), (status = "default", body = Problem)))]
+    params(("id" = String, Path, description = "Id of the call")), responses((status = 202, description = "The call is being cancelled")))]
 pub(super) async fn cancel(
     State(app): State<App>,
     Path(id): Path<String>,
 ) -> Result<http::StatusCode, Problem> {
-    let number = app.recorder.call_number(&id);
+    let number = app.recorder.events.parse_id(&id);
     if number.is_some_and(|number| app.cancel_call(number)) {
         return Ok(http::StatusCode::ACCEPTED);
     }
     if app.recorder.running_call(&id).is_some() {
         return Err(Problem::conflict("only the client that started this call can cancel it"));
     }
-    let history = Arc::clone(&app.recorder.history);
-    match read_history(move || history.get(&id)).await? {
+    match run_blocking(&app, move |app| app.recorder.history.read(|db| db.get(&id))).await? {
         Some(_) => Err(Problem::conflict("the call has finished")),
         None => Err(Problem::not_found("no call with this id")),
     }
@@ -240,19 +229,79 @@ pub(super) async fn cancel(
 
 /// Get latencies of recent calls by server and tool
 #[utoipa::path(get, path = "/api/latencies", tag = "calls",
-    responses((status = 200, body = Latencies), (status = "default", body = Problem)))]
-pub(super) async fn latencies(State(app): State<App>) -> Result<Json<Latencies>, Problem> {
-    let history = Arc::clone(&app.recorder.history);
-    let latencies = read_history(move || history.latencies()).await?;
+    responses((status = 200, body = Latencies)))]
+pub(super) async fn latencies(State(app): State<App>) -> ApiResult<Latencies> {
+    let latencies = run_blocking(&app, |app| app.recorder.history.read(Db::latencies)).await?;
     Ok(Json(Latencies { latencies }))
 }
 
-/// Runs a history query on a blocking thread.
-async fn read_history<T: Send + 'static>(
-    query: impl FnOnce() -> Result<T, rusqlite::Error> + Send + 'static,
-) -> Result<T, Problem> {
-    match tokio::task::spawn_blocking(query).await {
-        Ok(result) => result.map_err(Problem::from),
-        Err(_panicked) => Err(Problem::internal("the history query did not complete")),
+/// A tool.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ToolView {
+    /// The public name, by which the tool is called.
+    name: String,
+    /// The server that provides it.
+    server: String,
+    /// The server's name for it.
+    raw_name: String,
+    /// The display name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<String>,
+    /// The description.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+    /// JSON Schema of the arguments, as the server sent it.
+    #[schema(value_type = AnyJson)]
+    input_schema: Box<RawValue>,
+    /// JSON Schema of the structured result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<AnyJson>)]
+    output_schema: Option<Box<RawValue>>,
+    /// Whether its server is connected.
+    is_connected: bool,
+}
+
+/// A list of tools.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct ToolList {
+    tools: Vec<ToolView>,
+}
+
+/// Filter for tools.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ToolQuery {
+    /// Only tools of this server, by name.
+    server: Option<String>,
+}
+
+/// List tools with their schemas
+#[utoipa::path(get, path = "/api/tools", tag = "tools", operation_id = "list", params(ToolQuery),
+    responses((status = 200, body = ToolList)))]
+pub(super) async fn list_tools(
+    State(app): State<App>,
+    QueryParams(query): QueryParams<ToolQuery>,
+) -> Json<ToolList> {
+    let tools = app.service.manager().all_tools();
+    let matches = |tool: &&ToolWithServer| {
+        query.server.as_deref().is_none_or(|name| **tool.server() == *name)
+    };
+    let tools = tools.iter().filter(matches).map(|tool| tool_view(&app, tool)).collect();
+    Json(ToolList { tools })
+}
+
+fn tool_view(app: &App, tool: &ToolWithServer) -> ToolView {
+    let definition = tool.tool();
+    let sanitize = |text: &String| sanitize_text(text).into_owned();
+    let server = app.service.manager().server(tool.server());
+    ToolView {
+        name: tool.name().as_ref().to_owned(),
+        server: tool.server().as_ref().to_owned(),
+        raw_name: definition.name.clone(),
+        title: definition.title.as_ref().map(sanitize),
+        description: definition.description.as_ref().map(sanitize),
+        input_schema: definition.input_schema.clone(),
+        output_schema: definition.output_schema.clone(),
+        is_connected: server.is_ok_and(|server| server.is_connected()),
     }
 }

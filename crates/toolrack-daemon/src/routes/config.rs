@@ -2,14 +2,14 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
-use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use toolrack_config::{Diagnostic, Dialect, Severity, read_as};
-use toolrack_service::{ETag, Secret};
+use toolrack_service::{ETag, InvalidETag, Secret, ServiceError};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::ApiResult;
 use crate::extract::JsonBody;
 use crate::problem::Problem;
 use crate::state::{App, run_blocking};
@@ -112,9 +112,9 @@ impl From<Diagnostic> for ConfigDiagnostic {
 
 /// Get the config file
 #[utoipa::path(get, path = "/api/config", tag = "config",
-    responses((status = 200, body = ConfigText), (status = "default", body = Problem)))]
-pub(super) async fn get(State(app): State<App>) -> Result<Json<ConfigText>, Problem> {
-    let config = run_blocking(&app, |app| {
+    responses((status = 200, body = ConfigText)))]
+pub(super) async fn get(State(app): State<App>) -> ApiResult<ConfigText> {
+    let config = run_blocking::<_, ServiceError>(&app, |app| {
         let store = app.service.config_store();
         let (text, generation) = store.read_text()?;
         let (path, diagnostics) = (store.path().display().to_string(), diagnose(&text));
@@ -125,7 +125,7 @@ pub(super) async fn get(State(app): State<App>) -> Result<Json<ConfigText>, Prob
 
 /// Check a config text without saving it
 #[utoipa::path(post, path = "/api/config/check", tag = "config", request_body = CheckRequest,
-    responses((status = 200, body = CheckResult), (status = "default", body = Problem)))]
+    responses((status = 200, body = CheckResult)))]
 pub(super) async fn check(JsonBody(request): JsonBody<CheckRequest>) -> Json<CheckResult> {
     let diagnostics = diagnose(&request.text);
     let is_valid = diagnostics.iter().all(|diagnostic| diagnostic.severity != "error");
@@ -136,15 +136,13 @@ pub(super) async fn check(JsonBody(request): JsonBody<CheckRequest>) -> Json<Che
 ///
 /// Fails with 409 if the file has changed since it was read.
 #[utoipa::path(put, path = "/api/config", tag = "config", request_body = SaveRequest,
-    responses((status = 200, body = SaveResult), (status = "default", body = Problem)))]
+    responses((status = 200, body = SaveResult)))]
 pub(super) async fn save(
     State(app): State<App>,
     JsonBody(request): JsonBody<SaveRequest>,
-) -> Result<Json<SaveResult>, Problem> {
-    let generation: ETag =
-        request.generation.parse().map_err(|error: toolrack_service::InvalidETag| {
-            Problem::invalid("generation", error.to_string())
-        })?;
+) -> ApiResult<SaveResult> {
+    let invalid = |error: InvalidETag| Problem::invalid("generation", error.to_string());
+    let generation: ETag = request.generation.parse().map_err(invalid)?;
     let stored = run_blocking(&app, move |app| {
         app.service.config_store().replace_text(Some(generation), &request.text)
     });
@@ -169,6 +167,15 @@ pub(super) struct NewSecret {
     value: String,
 }
 
+/// The secret that the path names.
+#[derive(Deserialize, utoipa::IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(super) struct SecretName {
+    /// Letters, digits, `.`, `_` and `-`
+    #[param(pattern = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$")]
+    name: String,
+}
+
 /// The result of a change to a secret.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct SecretChange {
@@ -178,8 +185,8 @@ pub(super) struct SecretChange {
 
 /// List the names of all secrets
 #[utoipa::path(get, path = "/api/secrets", tag = "secrets", operation_id = "list",
-    responses((status = 200, body = SecretList), (status = "default", body = Problem)))]
-pub(super) async fn list_secrets(State(app): State<App>) -> Result<Json<SecretList>, Problem> {
+    responses((status = 200, body = SecretList)))]
+pub(super) async fn list_secrets(State(app): State<App>) -> ApiResult<SecretList> {
     let names = run_blocking(&app, |app| app.service.secrets().list()).await?;
     Ok(Json(SecretList { names }))
 }
@@ -188,14 +195,12 @@ pub(super) async fn list_secrets(State(app): State<App>) -> Result<Json<SecretLi
 ///
 /// Restarts the servers that use it, unless the value is unchanged.
 #[utoipa::path(put, path = "/api/secrets/{name}", tag = "secrets", operation_id = "set", request_body = NewSecret,
-    params(("name" = String, Path, description = "Letters, digits, `.`, `_` and `-`",
-        pattern = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$")),
-    responses((status = 200, body = SecretChange), (status = "default", body = Problem)))]
+    params(SecretName), responses((status = 200, body = SecretChange)))]
 pub(super) async fn set_secret(
     State(app): State<App>,
-    Path(name): Path<String>,
+    Path(SecretName { name }): Path<SecretName>,
     JsonBody(mut body): JsonBody<Value>,
-) -> Result<Json<SecretChange>, Problem> {
+) -> ApiResult<SecretChange> {
     // Parsed by hand: the message of a serde error could contain the value.
     let value = match body.get_mut("value").map(Value::take) {
         Some(Value::String(value)) => Secret::from(value),
@@ -207,18 +212,16 @@ pub(super) async fn set_secret(
 
 /// Delete a secret
 #[utoipa::path(delete, path = "/api/secrets/{name}", tag = "secrets", operation_id = "delete",
-    params(("name" = String, Path, description = "Letters, digits, `.`, `_` and `-`",
-        pattern = "^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$")),
-    responses((status = 200, body = SecretChange), (status = "default", body = Problem)))]
+    params(SecretName), responses((status = 200, body = SecretChange)))]
 pub(super) async fn delete_secret(
     State(app): State<App>,
-    Path(name): Path<String>,
-) -> Result<(StatusCode, Json<SecretChange>), Problem> {
+    Path(SecretName { name }): Path<SecretName>,
+) -> ApiResult<SecretChange> {
     let wanted = name.clone();
     let secret = run_blocking(&app, move |app| app.service.secrets().get(&wanted)).await?;
     if secret.is_none() {
         return Err(Problem::not_found("no secret with this name"));
     }
     let restarted = app.service.remove_secret(&name).await?;
-    Ok((StatusCode::OK, Json(SecretChange { restarted })))
+    Ok(Json(SecretChange { restarted }))
 }

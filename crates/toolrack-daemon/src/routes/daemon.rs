@@ -1,7 +1,6 @@
 //! `/api/daemon`, login, health checks and metrics.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 
 use axum::Json;
 use axum::extract::State;
@@ -11,11 +10,11 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
+use super::ApiResult;
 use crate::access_control::AccessDenied;
 use crate::extract::JsonBody;
-use crate::metrics::Gauges;
 use crate::problem::Problem;
-use crate::state::App;
+use crate::state::{App, AppState, run_blocking};
 use crate::tokens::{CODE_TTL, LoginFile, Token};
 
 /// Status of the daemon.
@@ -83,21 +82,21 @@ pub(super) struct Readiness {
 
 /// Get the status of the daemon
 #[utoipa::path(get, path = "/api/daemon", tag = "daemon", operation_id = "about",
-    responses((status = 200, body = DaemonStatus), (status = "default", body = Problem)))]
+    responses((status = 200, body = DaemonStatus)))]
 pub(super) async fn status(State(app): State<App>) -> Json<DaemonStatus> {
     Json(DaemonStatus {
         version: env!("CARGO_PKG_VERSION"),
         pid: std::process::id(),
-        addr: app.addr.map(|addr| addr.to_string()),
-        socket: app.socket.display().to_string(),
+        addr: app.info.addr.map(|addr| addr.to_string()),
+        socket: app.info.socket.display().to_string(),
         started_ms: app.started_ms,
-        n_running_calls: app.recorder.n_running(),
+        n_running_calls: app.recorder.live.lock().running.len(),
     })
 }
 
 /// Stop the daemon, after running calls have had a few seconds to finish
 #[utoipa::path(post, path = "/api/daemon/stop", tag = "daemon",
-    responses((status = 202, description = "The daemon is stopping"), (status = "default", body = Problem)))]
+    responses((status = 202, description = "The daemon is stopping")))]
 pub(super) async fn stop(State(app): State<App>) -> StatusCode {
     // Only a request: the shutdown waits for open connections, and this response is one of them.
     app.stop_requested.cancel();
@@ -106,7 +105,7 @@ pub(super) async fn stop(State(app): State<App>) -> StatusCode {
 
 /// Create a single-use login link for the dashboard
 #[utoipa::path(post, path = "/api/daemon/link", tag = "daemon", operation_id = "link",
-    responses((status = 201, body = LoginLink), (status = "default", body = Problem)))]
+    responses((status = 201, body = LoginLink)))]
 pub(super) async fn create_login_link(
     State(app): State<App>,
 ) -> Result<(StatusCode, Json<LoginLink>), Problem> {
@@ -117,23 +116,24 @@ pub(super) async fn create_login_link(
 
 /// Create a private HTML file that opens the dashboard, so that the login code is not on a command line
 #[utoipa::path(post, path = "/api/daemon/page", tag = "daemon", operation_id = "page",
-    responses((status = 201, body = LoginFileView), (status = "default", body = Problem)))]
+    responses((status = 201, body = LoginFileView)))]
 pub(super) async fn create_login_file(
     State(app): State<App>,
 ) -> Result<(StatusCode, Json<LoginFileView>), Problem> {
     let (url, code) = new_login_code(&app)?;
     let target = format!("{url}#code={}", code.reveal());
-    let dir = app.socket.parent().unwrap_or(&app.socket).to_owned();
-    let login_file = tokio::task::spawn_blocking(move || LoginFile::create(&dir, &target)).await;
-    let login_file = login_file.map_err(std::io::Error::from).flatten();
-    let login_file = login_file.map_err(|error| Problem::internal(error.to_string()))?;
-    let file = login_file.path().display().to_string();
+    let create = move |app: &AppState| {
+        let dir = app.info.socket.parent().unwrap_or(&app.info.socket);
+        LoginFile::create(dir, &target).map_err(|error| Problem::internal(error.to_string()))
+    };
+    let login_file = run_blocking(&app, create).await?;
+    let file = login_file.0.display().to_string();
     // The file goes with its code: when the code is used or expires, the drop removes it.
     app.tokens.attach_login_file(&code, login_file);
     let cleanup = App::clone(&app);
-    app.tasks.spawn(async move {
+    app.endpoints.tasks.spawn(async move {
         tokio::select! {
-            () = cleanup.shutdown.cancelled() => {}
+            () = cleanup.shutdown.graceful.cancelled() => {}
             () = tokio::time::sleep(CODE_TTL) => {}
         }
         cleanup.tokens.remove_expired(Instant::now());
@@ -143,7 +143,8 @@ pub(super) async fn create_login_file(
 
 /// The URL of the dashboard, and a new login code.
 fn new_login_code(app: &App) -> Result<(String, Token), Problem> {
-    let addr = app.addr.ok_or_else(|| Problem::conflict("the daemon does not listen on TCP"))?;
+    let addr =
+        app.info.addr.ok_or_else(|| Problem::conflict("the daemon does not listen on TCP"))?;
     let code = app.tokens.new_code(Instant::now());
     let code = code.map_err(|error| Problem::internal(error.to_string()))?;
     Ok((format!("http://{addr}/"), code))
@@ -151,11 +152,11 @@ fn new_login_code(app: &App) -> Result<(String, Token), Problem> {
 
 /// Exchange a login code for a browser token
 #[utoipa::path(post, path = "/api/login", tag = "daemon", request_body = LoginRequest, security(()),
-    responses((status = 200, body = LoginResponse), (status = "default", body = Problem)))]
+    responses((status = 200, body = LoginResponse)))]
 pub(super) async fn login(
     State(app): State<App>,
     JsonBody(request): JsonBody<LoginRequest>,
-) -> Result<Json<LoginResponse>, Problem> {
+) -> ApiResult<LoginResponse> {
     let token = app.tokens.exchange(&request.code, Instant::now());
     let token = token.map_err(|error| Problem::internal(error.to_string()))?;
     let token = token.ok_or(AccessDenied::InvalidToken)?;
@@ -164,7 +165,7 @@ pub(super) async fn login(
 
 /// Get this document
 #[utoipa::path(get, path = "/api/openapi.json", tag = "daemon",
-    responses((status = 200, body = Object), (status = "default", body = Problem)))]
+    responses((status = 200, body = Object)))]
 pub(super) async fn openapi() -> Json<utoipa::openapi::OpenApi> {
     Json(super::openapi_document())
 }
@@ -180,27 +181,18 @@ pub(super) async fn healthz() -> &'static str {
 ///
 /// The daemon is ready from its start until its shutdown, regardless of the state of its servers.
 #[utoipa::path(get, path = "/readyz", tag = "health", operation_id = "ready",
-    responses((status = 200, body = Readiness), (status = "default", body = Problem)))]
-pub(super) async fn readyz(State(app): State<App>) -> Result<Json<Readiness>, Problem> {
-    if app.is_draining() {
-        return Err(Problem::unavailable("the daemon is shutting down"));
-    }
+    responses((status = 200, body = Readiness)))]
+pub(super) async fn readyz(State(app): State<App>) -> ApiResult<Readiness> {
+    app.check_running()?;
     Ok(Json(Readiness { servers: servers_by_state(&app) }))
 }
 
 /// Get metrics in the Prometheus text format
 #[utoipa::path(get, path = "/metrics", tag = "health",
-    responses((status = 200, content_type = "text/plain", body = String), (status = "default", body = Problem)))]
+    responses((status = 200, content_type = "text/plain", body = String)))]
 pub(super) async fn metrics(State(app): State<App>) -> Response {
-    let stats = app.recorder.history.stats();
-    let gauges = Gauges {
-        states: servers_by_state(&app),
-        n_running_calls: app.recorder.n_running() as u64,
-        n_history_written: stats.n_written.load(Ordering::Relaxed),
-        n_history_dropped: stats.n_dropped.load(Ordering::Relaxed),
-    };
     let content_type = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
-    (content_type, app.recorder.render_metrics(&gauges)).into_response()
+    (content_type, app.recorder.render_metrics(&servers_by_state(&app))).into_response()
 }
 
 fn servers_by_state(app: &App) -> BTreeMap<&'static str, u64> {

@@ -4,24 +4,27 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::{Path, Query, State};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{FromRequestParts, Path, State};
 use axum::response::{IntoResponse as _, Response};
+use http::request::Parts;
 use http::{StatusCode, header};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 use toolrack_service::{
-    Enabled, ErrorCode, ErrorDetail, LocalService, McpConfig, McpService as _, McpStatus,
-    ServiceError, StatusDetail,
+    Enabled, ErrorCode, ErrorDetail, McpConfig, McpService as _, McpStatus, ServiceError,
+    StatusDetail,
 };
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::ApiResult;
 use crate::event_recorder::{LogLine, MAX_LINES};
-use crate::extract::JsonBody;
-use crate::openapi::{ServerSchema, StatusSchema};
+use crate::extract::{JsonBody, QueryParams, check_integer, check_limit};
+use crate::openapi;
 use crate::problem::Problem;
-use crate::state::{App, run_blocking};
+use crate::state::{App, run_blocking, unknown_server};
 use toolrack_platform::ProcessTable;
 
 /// How long a response waits for a starting server. The server keeps starting after that.
@@ -30,7 +33,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(45);
 /// Configuration and status of a server.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct ServerView {
-    #[schema(value_type = ServerSchema)]
+    #[schema(value_type = openapi::Server)]
     config: McpConfig,
     status: StatusView,
 }
@@ -47,7 +50,7 @@ pub(super) struct ServerList {
 pub(crate) struct StatusView {
     id: Uuid,
     name: String,
-    #[schema(value_type = StatusSchema)]
+    #[schema(value_type = openapi::Status)]
     pub(crate) status: McpStatus,
     /// The current phase of its lifecycle.
     phase: String,
@@ -70,10 +73,12 @@ pub(crate) struct StatusView {
     memory_bytes: Option<u64>,
 }
 
-impl From<StatusDetail> for StatusView {
-    fn from(detail: StatusDetail) -> Self {
+impl StatusView {
+    /// The memory is shown if `processes` is given.
+    fn new(detail: StatusDetail, processes: Option<&ProcessTable>) -> Self {
         let as_millis =
             |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+        let process = detail.process.zip(processes);
         Self {
             id: detail.id,
             name: detail.name,
@@ -86,15 +91,8 @@ impl From<StatusDetail> for StatusView {
             is_crash_looping: detail.is_crash_looping,
             launch: detail.launch,
             process: detail.process,
-            memory_bytes: None,
+            memory_bytes: process.and_then(|(pid, processes)| processes.tree_bytes(pid)),
         }
-    }
-}
-
-impl StatusView {
-    fn with_memory(detail: StatusDetail, processes: &ProcessTable) -> Self {
-        let memory_bytes = detail.process.and_then(|pid| processes.tree_bytes(pid));
-        Self { memory_bytes, ..Self::from(detail) }
     }
 }
 
@@ -103,6 +101,26 @@ impl StatusView {
 pub(super) struct Logs {
     /// Oldest first.
     lines: Vec<LogLine>,
+}
+
+/// The server that the path names.
+#[derive(Debug, Clone, Copy, utoipa::IntoParams)]
+#[into_params(parameter_in = Path)]
+pub(super) struct ServerId {
+    /// Id or name
+    #[param(value_type = String)]
+    id: Uuid,
+}
+
+impl FromRequestParts<App> for ServerId {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let malformed =
+            |error: PathRejection| Problem::malformed(error.status(), error.body_text());
+        let Path(name) = Path::<String>::from_request_parts(parts, app).await.map_err(malformed)?;
+        Ok(Self { id: app.resolve_server(&name)? })
+    }
 }
 
 /// Filter for log lines.
@@ -135,41 +153,32 @@ pub(super) struct ReconnectRequest {
     name: String,
 }
 
-fn server_view(
-    service: &LocalService,
-    config: McpConfig,
-    processes: &ProcessTable,
-) -> Option<ServerView> {
-    let status = StatusView::with_memory(service.status_detail(config.id)?, processes);
-    Some(ServerView { config, status })
+async fn server_views(app: &App, configs: Vec<McpConfig>) -> Result<Vec<ServerView>, Problem> {
+    let processes = run_blocking(app, |_app| Ok::<_, Problem>(ProcessTable::scan())).await?;
+    let view = |config: McpConfig| {
+        let detail = app.service.status_detail(config.id)?;
+        Some(ServerView { config, status: StatusView::new(detail, Some(&processes)) })
+    };
+    Ok(configs.into_iter().filter_map(view).collect())
 }
 
 async fn load_server(app: &App, id: Uuid) -> Result<ServerView, Problem> {
-    let processes = run_blocking(app, |_app| Ok(ProcessTable::scan())).await?;
-    let config = app.service.get(id);
-    let view = config.and_then(|config| server_view(&app.service, config, &processes));
-    view.ok_or_else(unknown_server)
-}
-
-fn unknown_server() -> Problem {
-    Problem::not_found("no server with this id or name")
+    let views = server_views(app, app.service.get(id).into_iter().collect()).await?;
+    views.into_iter().next().ok_or_else(unknown_server)
 }
 
 /// List servers
 #[utoipa::path(get, path = "/api/servers", tag = "servers",
-    responses((status = 200, body = ServerList), (status = "default", body = Problem)))]
-pub(super) async fn list(State(app): State<App>) -> Result<Json<ServerList>, Problem> {
-    let processes = run_blocking(&app, |_app| Ok(ProcessTable::scan())).await?;
-    let configs = app.service.list();
-    let view = |config| server_view(&app.service, config, &processes);
-    Ok(Json(ServerList { servers: configs.into_iter().filter_map(view).collect() }))
+    responses((status = 200, body = ServerList)))]
+pub(super) async fn list(State(app): State<App>) -> ApiResult<ServerList> {
+    Ok(Json(ServerList { servers: server_views(&app, app.service.list()).await? }))
 }
 
 /// Add a server
 ///
 /// An enabled server starts at once; its status shows the progress.
-#[utoipa::path(post, path = "/api/servers", tag = "servers", request_body = ServerSchema,
-    responses((status = 201, body = ServerView), (status = "default", body = Problem)))]
+#[utoipa::path(post, path = "/api/servers", tag = "servers", request_body = openapi::Server,
+    responses((status = 201, body = ServerView)))]
 pub(super) async fn create(
     State(app): State<App>,
     JsonBody(document): JsonBody<Value>,
@@ -183,8 +192,8 @@ pub(super) async fn create(
 /// Check a server configuration without saving it
 ///
 /// With an `id`, it is checked as a change of that server, otherwise as a new server.
-#[utoipa::path(post, path = "/api/servers/check", tag = "servers", request_body = ServerSchema,
-    responses((status = 204, description = "The configuration is valid"), (status = "default", body = Problem)))]
+#[utoipa::path(post, path = "/api/servers/check", tag = "servers", request_body = openapi::Server,
+    responses((status = 204, description = "The configuration is valid")))]
 pub(super) async fn check(
     State(app): State<App>,
     JsonBody(document): JsonBody<Value>,
@@ -200,26 +209,20 @@ pub(super) async fn check(
 
 /// Get a server
 #[utoipa::path(get, path = "/api/servers/{id}", tag = "servers",
-    params(("id" = String, Path, description = "Id or name")),
-    responses((status = 200, body = ServerView), (status = "default", body = Problem)))]
-pub(super) async fn get(
-    State(app): State<App>,
-    Path(id): Path<String>,
-) -> Result<Json<ServerView>, Problem> {
-    load_server(&app, app.resolve_server(&id)?).await.map(Json)
+    params(ServerId), responses((status = 200, body = ServerView)))]
+pub(super) async fn get(State(app): State<App>, server: ServerId) -> ApiResult<ServerView> {
+    load_server(&app, server.id).await.map(Json)
 }
 
 /// Replace the configuration of a server
-#[utoipa::path(put, path = "/api/servers/{id}", tag = "servers", request_body = ServerSchema,
-    params(("id" = String, Path, description = "Id or name")),
-    responses((status = 200, body = ServerView), (status = "default", body = Problem)))]
+#[utoipa::path(put, path = "/api/servers/{id}", tag = "servers", request_body = openapi::Server,
+    params(ServerId), responses((status = 200, body = ServerView)))]
 pub(super) async fn replace(
     State(app): State<App>,
-    Path(id): Path<String>,
+    server: ServerId,
     JsonBody(document): JsonBody<Value>,
-) -> Result<Json<ServerView>, Problem> {
-    let id = app.resolve_server(&id)?;
-    edit_config(&app, id, move |_current| Ok(document)).await
+) -> ApiResult<ServerView> {
+    edit_config(&app, server.id, |_current| document).await
 }
 
 /// Change parts of the configuration of a server
@@ -227,43 +230,37 @@ pub(super) async fn replace(
 /// The body is a JSON Merge Patch (RFC 7396): members replace those of the same name, `null` removes a member.
 #[utoipa::path(patch, path = "/api/servers/{id}", tag = "servers",
     request_body(content = Object, content_type = "application/merge-patch+json"),
-    params(("id" = String, Path, description = "Id or name")),
-    responses((status = 200, body = ServerView), (status = "default", body = Problem)))]
+    params(ServerId), responses((status = 200, body = ServerView)))]
 pub(super) async fn patch(
     State(app): State<App>,
-    Path(id): Path<String>,
+    server: ServerId,
     JsonBody(patch): JsonBody<Value>,
-) -> Result<Json<ServerView>, Problem> {
+) -> ApiResult<ServerView> {
     if !patch.is_object() {
         return Err(Problem::malformed(
             StatusCode::UNPROCESSABLE_ENTITY,
             "the patch must be an object",
         ));
     }
-    let id = app.resolve_server(&id)?;
-    edit_config(&app, id, move |current| Ok(merge_patch(current, patch))).await
+    edit_config(&app, server.id, |current| merge_patch(current, patch)).await
 }
 
 /// Replaces a config by the result of `edit`. The lock makes read, edit and write one step.
 async fn edit_config(
     app: &App,
     id: Uuid,
-    edit: impl FnOnce(Value) -> Result<Value, ServiceError> + Send + 'static,
-) -> Result<Json<ServerView>, Problem> {
+    edit: impl FnOnce(Value) -> Value + Send + 'static,
+) -> ApiResult<ServerView> {
     run_blocking(app, move |app| {
-        // A poisoned lock still excludes others, and that is all it is for.
         let _guard = app.config_edit_lock.lock();
-        let not_found = || ServiceError::new(ErrorCode::NotFound, "no server with this id or name");
-        let current = app.service.get(id).ok_or_else(not_found)?;
-        let not_serializable =
-            |_error| ServiceError::new(ErrorCode::Internal, "cannot serialize the config");
-        let document = edit(serde_json::to_value(&current).map_err(not_serializable)?)?;
+        let current = app.service.get(id).ok_or_else(unknown_server)?;
+        let not_serializable = |_error| Problem::internal("cannot serialize the config");
+        let document = edit(serde_json::to_value(&current).map_err(not_serializable)?);
         let config = McpConfig::from_json(&document)?;
         if !config.id.is_nil() && config.id != id {
-            let message = "the id of a server cannot be changed";
-            return Err(ServiceError::new(ErrorCode::ValidationError, message).with_field("id"));
+            return Err(Problem::invalid("id", "the id of a server cannot be changed"));
         }
-        app.service.update(McpConfig { id, ..config })
+        Ok(app.service.update(McpConfig { id, ..config })?)
     })
     .await?;
     load_server(app, id).await.map(Json)
@@ -272,10 +269,7 @@ async fn edit_config(
 /// Applies a JSON Merge Patch (RFC 7396).
 fn merge_patch(target: Value, patch: Value) -> Value {
     let Value::Object(changes) = patch else { return patch };
-    let mut members = match target {
-        Value::Object(members) => members,
-        _ => Map::new(),
-    };
+    let mut members = if let Value::Object(members) = target { members } else { Map::new() };
     for (name, change) in changes {
         if change.is_null() {
             members.remove(&name);
@@ -289,14 +283,12 @@ fn merge_patch(target: Value, patch: Value) -> Value {
 
 /// Remove a server and stop it
 #[utoipa::path(delete, path = "/api/servers/{id}", tag = "servers",
-    params(("id" = String, Path, description = "Id or name")),
-    responses((status = 204, description = "The server was removed"), (status = "default", body = Problem)))]
+    params(ServerId), responses((status = 204, description = "The server was removed")))]
 pub(super) async fn delete(
     State(app): State<App>,
-    Path(id): Path<String>,
+    server: ServerId,
 ) -> Result<StatusCode, Problem> {
-    let id = app.resolve_server(&id)?;
-    run_blocking(&app, move |app| app.service.delete(id)).await?;
+    run_blocking(&app, move |app| app.service.delete(server.id)).await?;
     // The server is removed already; the reload waits until its processes have ended.
     if let Err(error) = app.service.reload().await {
         tracing::debug!(%error, "a removed server may still be running");
@@ -306,146 +298,107 @@ pub(super) async fn delete(
 
 /// Start a server and wait until it is ready
 #[utoipa::path(post, path = "/api/servers/{id}/start", tag = "servers",
-    params(("id" = String, Path, description = "Id or name")),
-    responses((status = 200, body = StatusView), (status = 202, description = "The server is still starting", body = StatusView),
-        (status = "default", body = Problem)))]
-pub(super) async fn start(
-    State(app): State<App>,
-    Path(id): Path<String>,
-) -> Result<Response, Problem> {
-    let id = app.resolve_server(&id)?;
-    wait_for_status(&app, id, app.service.start(id)).await
+    params(ServerId), responses((status = 200, body = StatusView), (status = 202, description = "The server is still starting", body = StatusView)))]
+pub(super) async fn start(State(app): State<App>, server: ServerId) -> StatusResult {
+    wait_for_status(&app, server.id, app.service.start(server.id)).await
 }
 
 /// Stop a server and wait until its processes have ended
 #[utoipa::path(post, path = "/api/servers/{id}/stop", tag = "servers",
-    params(("id" = String, Path, description = "Id or name")),
-    responses((status = 200, body = StatusView), (status = "default", body = Problem)))]
-pub(super) async fn stop(
-    State(app): State<App>,
-    Path(id): Path<String>,
-) -> Result<Response, Problem> {
-    let id = app.resolve_server(&id)?;
-    wait_for_status(&app, id, app.service.stop(id)).await
+    params(ServerId), responses((status = 200, body = StatusView)))]
+pub(super) async fn stop(State(app): State<App>, server: ServerId) -> StatusResult {
+    wait_for_status(&app, server.id, app.service.stop(server.id)).await
 }
 
 /// Restart a server
 #[utoipa::path(post, path = "/api/servers/{id}/restart", tag = "servers",
-    params(("id" = String, Path, description = "Id or name")),
-    responses((status = 200, body = StatusView), (status = 202, description = "The server is still starting", body = StatusView),
-        (status = "default", body = Problem)))]
-pub(super) async fn restart(
-    State(app): State<App>,
-    Path(id): Path<String>,
-) -> Result<Response, Problem> {
-    let id = app.resolve_server(&id)?;
-    wait_for_status(&app, id, app.service.restart(id)).await
+    params(ServerId), responses((status = 200, body = StatusView), (status = 202, description = "The server is still starting", body = StatusView)))]
+pub(super) async fn restart(State(app): State<App>, server: ServerId) -> StatusResult {
+    wait_for_status(&app, server.id, app.service.restart(server.id)).await
 }
 
 /// Enable a server and start it
 ///
 /// If it does not start, it is disabled again.
 #[utoipa::path(post, path = "/api/servers/{id}/enable", tag = "servers",
-    params(("id" = String, Path, description = "Id or name")),
-    responses((status = 200, body = StatusView), (status = 202, description = "The server is still starting", body = StatusView),
-        (status = "default", body = Problem)))]
-pub(super) async fn enable(
-    State(app): State<App>,
-    Path(id): Path<String>,
-) -> Result<Response, Problem> {
-    set_enabled(app, id, Enabled::Yes).await
+    params(ServerId), responses((status = 200, body = StatusView), (status = 202, description = "The server is still starting", body = StatusView)))]
+pub(super) async fn enable(State(app): State<App>, server: ServerId) -> StatusResult {
+    set_enabled(&app, server.id, Enabled::Yes).await
 }
 
 /// Disable a server and stop it
 #[utoipa::path(post, path = "/api/servers/{id}/disable", tag = "servers",
-    params(("id" = String, Path, description = "Id or name")),
-    responses((status = 200, body = StatusView), (status = "default", body = Problem)))]
-pub(super) async fn disable(
-    State(app): State<App>,
-    Path(id): Path<String>,
-) -> Result<Response, Problem> {
-    set_enabled(app, id, Enabled::No).await
+    params(ServerId), responses((status = 200, body = StatusView)))]
+pub(super) async fn disable(State(app): State<App>, server: ServerId) -> StatusResult {
+    set_enabled(&app, server.id, Enabled::No).await
 }
 
-async fn set_enabled(app: App, id: String, enabled: Enabled) -> Result<Response, Problem> {
-    let id = app.resolve_server(&id)?;
+async fn set_enabled(app: &App, id: Uuid, enabled: Enabled) -> StatusResult {
+    let service = Arc::clone(&app.service);
     // In a task of its own: the roll-back after a failed start must happen even if the client disconnects.
-    let task = app.tasks.spawn({
-        let service = Arc::clone(&app.service);
-        async move { service.set_enabled(id, enabled).await }
-    });
-    let work = async move {
-        let panicked =
-            |_panicked| ServiceError::new(ErrorCode::Internal, "the operation did not complete");
-        task.await.map_err(panicked)?
-    };
-    wait_for_status(&app, id, work).await
+    let task = app.endpoints.tasks.spawn(async move { service.set_enabled(id, enabled).await });
+    let panicked =
+        |_panicked| ServiceError::new(ErrorCode::Internal, "the operation did not complete");
+    wait_for_status(app, id, async { task.await.map_err(panicked)? }).await
 }
+
+/// A response with the status of a server: 200, or 202 if it is still starting.
+type StatusResult = Result<(StatusCode, Json<StatusView>), Problem>;
 
 /// Waits for an operation up to [`START_TIMEOUT`], and responds with the status: 200, or 202 if it is still starting.
 async fn wait_for_status(
     app: &App,
     id: Uuid,
     work: impl Future<Output = Result<(), ServiceError>>,
-) -> Result<Response, Problem> {
-    let status = match timeout(START_TIMEOUT, work).await {
-        Ok(result) => {
-            result.map(|()| StatusCode::OK).map_err(|error| start_problem(app, id, error))?
+) -> StatusResult {
+    let finished = timeout(START_TIMEOUT, work).await;
+    let has_timed_out = finished.is_err();
+    if let Ok(Err(error)) = finished {
+        let mut problem = Problem::from(error);
+        // A program that is not found: 404 would mean an unknown server.
+        if problem.status == StatusCode::NOT_FOUND && app.service.get(id).is_some() {
+            problem.status = StatusCode::FAILED_DEPENDENCY;
         }
-        Err(_elapsed) => StatusCode::ACCEPTED,
-    };
-    let detail = app.service.status_detail(id).ok_or_else(unknown_server)?;
-    let view = StatusView::from(detail);
-    // The server may have become ready between the timeout and the status.
-    let is_starting =
-        status == StatusCode::ACCEPTED && !matches!(view.status, McpStatus::Running { .. });
-    let status = if is_starting { status } else { StatusCode::OK };
-    Ok((status, Json(view)).into_response())
-}
-
-/// The error response of a failed start. A program that is not found is 424, since 404 would mean an unknown server.
-fn start_problem(app: &App, id: Uuid, error: ServiceError) -> Problem {
-    let mut problem = Problem::from(error);
-    if problem.status == StatusCode::NOT_FOUND && app.service.get(id).is_some() {
-        problem.status = StatusCode::FAILED_DEPENDENCY;
+        return Err(problem);
     }
-    problem
+    let detail = app.service.status_detail(id).ok_or_else(unknown_server)?;
+    // The server may have become ready between the timeout and the status.
+    let is_starting = has_timed_out && !matches!(detail.status, McpStatus::Running { .. });
+    let status = if is_starting { StatusCode::ACCEPTED } else { StatusCode::OK };
+    Ok((status, Json(StatusView::new(detail, None))))
 }
 
 /// Get the last stderr lines of a server
 #[utoipa::path(get, path = "/api/servers/{id}/logs", tag = "servers",
-    params(("id" = String, Path, description = "Id or name"), LogQuery),
-    responses((status = 200, body = Logs), (status = "default", body = Problem)))]
+    params(ServerId, LogQuery), responses((status = 200, body = Logs)))]
 pub(super) async fn logs(
     State(app): State<App>,
-    Path(id): Path<String>,
-    query: Result<Query<LogQuery>, axum::extract::rejection::QueryRejection>,
-) -> Result<Json<Logs>, Problem> {
-    let Query(query) = query.map_err(crate::extract::invalid_query)?;
-    let config = app.service.get(app.resolve_server(&id)?).ok_or_else(unknown_server)?;
-    let limit = crate::extract::check_limit(query.limit, 200, MAX_LINES)?;
-    let after = crate::extract::check_integer("after", query.after)?;
-    Ok(Json(Logs { lines: app.recorder.stderr_lines(&config.name, after, limit) }))
+    server: ServerId,
+    QueryParams(query): QueryParams<LogQuery>,
+) -> ApiResult<Logs> {
+    let config = app.service.get(server.id).ok_or_else(unknown_server)?;
+    let limit = check_limit(query.limit, 200, MAX_LINES)?;
+    let after = check_integer("after", query.after)?;
+    Ok(Json(Logs { lines: app.recorder.live.lock().stderr.tail(&config.name, after, limit) }))
 }
 
 /// List servers with the status of their connections
 #[utoipa::path(get, path = "/api/agents/mcp", tag = "agents", operation_id = "list",
-    responses((status = 200, body = AgentServers), (status = "default", body = Problem)))]
+    responses((status = 200, body = AgentServers)))]
 pub(super) async fn list_for_agent(State(app): State<App>) -> Json<AgentServers> {
     let configs = app.service.list();
     let details = configs.iter().filter_map(|config| app.service.status_detail(config.id));
-    let servers = details.map(StatusView::from).collect();
+    let servers = details.map(|detail| StatusView::new(detail, None)).collect();
     Json(AgentServers { agent: app.service.agent().map(str::to_owned), servers })
 }
 
 /// Reconnect a server
 #[utoipa::path(post, path = "/api/agents/mcp/reconnect", tag = "agents", request_body = ReconnectRequest,
-    responses((status = 200, body = StatusView), (status = 202, description = "The server is still starting", body = StatusView),
-        (status = "default", body = Problem)))]
+    responses((status = 200, body = StatusView), (status = 202, description = "The server is still starting", body = StatusView)))]
 pub(super) async fn reconnect(
     State(app): State<App>,
     JsonBody(request): JsonBody<ReconnectRequest>,
-) -> Result<Response, Problem> {
+) -> StatusResult {
     let id = app.resolve_server(&request.name)?;
     wait_for_status(&app, id, app.service.restart(id)).await
 }

@@ -1,12 +1,11 @@
 //! The loopback port, with real sockets.
 
-use std::sync::Arc;
-
 use super::*;
 
 fn request() -> LoginRequest {
     let url = Url::parse("https://a/authorize").unwrap();
-    LoginRequest::new(url, "https://a", &[], Secret::new("s1"))
+    let (issuer, state) = ("https://a".to_owned(), Secret::new("s1"));
+    LoginRequest { url, issuer, scopes: Vec::new(), state }
 }
 
 fn browser() -> SystemBrowser {
@@ -22,15 +21,15 @@ async fn send_request(port: u16, head: &str) -> String {
     answer
 }
 
-fn port_of(login: &dyn PreparedLogin) -> u16 {
-    Url::parse(login.redirect_uri()).unwrap().port().unwrap()
+fn port_of(login: &PreparedLogin) -> u16 {
+    Url::parse(&login.redirect_uri).unwrap().port().unwrap()
 }
 
 #[tokio::test]
 async fn only_the_matching_redirect_ends_the_login() {
     let login = browser().prepare(None).await.unwrap();
-    let port = port_of(login.as_ref());
-    assert_eq!(login.redirect_uri(), format!("http://127.0.0.1:{port}/callback"));
+    let port = port_of(&login);
+    assert_eq!(login.redirect_uri, format!("http://127.0.0.1:{port}/callback"));
     let outside = async {
         // A silent connection must not block the others.
         let silent = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
@@ -49,9 +48,9 @@ async fn only_the_matching_redirect_ends_the_login() {
         (first, last)
     };
     let inside = async {
-        let response = login.run(request()).await.unwrap();
-        assert_eq!(response.query().reveal(), "code=c&state=s1");
-        response.finish(LoginOutcome::Success).await;
+        let response = (login.run)(request()).await.unwrap();
+        assert_eq!(response.query.reveal(), "code=c&state=s1");
+        (response.finish)(Ok(())).await;
     };
     let ((), (first, last)) = tokio::join!(inside, outside);
     assert_eq!(first, ["404", "400", "400", "405"]);
@@ -62,10 +61,10 @@ async fn only_the_matching_redirect_ends_the_login() {
 #[tokio::test]
 async fn failed_login_is_shown_in_the_browser() {
     let login = browser().prepare(None).await.unwrap();
-    let port = port_of(login.as_ref());
+    let port = port_of(&login);
     let inside = async {
-        let response = login.run(request()).await.unwrap();
-        response.finish(LoginOutcome::Failed("no <token>".to_owned())).await;
+        let response = (login.run)(request()).await.unwrap();
+        (response.finish)(Err(login_needed("no <token>"))).await;
     };
     let ((), page) = tokio::join!(inside, send_request(port, "GET /callback?state=s1 HTTP/1.1"));
     assert!(page.contains("Not logged in") && page.contains("no &lt;token&gt;"), "{page}");
@@ -74,9 +73,9 @@ async fn failed_login_is_shown_in_the_browser() {
 #[tokio::test]
 async fn oversize_callback_request_is_closed() {
     let login = browser().with_timeout(Duration::from_millis(300)).prepare(None).await.unwrap();
-    let port = port_of(login.as_ref());
+    let port = port_of(&login);
     let long = format!("GET /callback?state=s1&x={} HTTP/1.1", "x".repeat(MAX_REQUEST_BYTES));
-    let (outcome, answer) = tokio::join!(login.run(request()), send_request(port, &long));
+    let (outcome, answer) = tokio::join!((login.run)(request()), send_request(port, &long));
     assert!(matches!(outcome.err(), Some(AuthError::LoginRequired { .. })));
     assert_eq!(answer, "");
 }
@@ -84,7 +83,7 @@ async fn oversize_callback_request_is_closed() {
 #[tokio::test(start_paused = true)]
 async fn loopback_login_times_out() {
     let login = browser().prepare(None).await.unwrap();
-    let error = login.run(request()).await.err().unwrap().to_string();
+    let error = (login.run)(request()).await.err().unwrap().to_string();
     assert!(error.contains("timed out"), "{error}");
 }
 
@@ -92,17 +91,17 @@ async fn loopback_login_times_out() {
 async fn browser_open_error_is_reported() {
     let broken = SystemBrowser::new(Arc::new(|_url| Err(io::Error::other("no display"))));
     let login = broken.prepare(None).await.unwrap();
-    let error = login.run(request()).await.err().unwrap().to_string();
+    let error = (login.run)(request()).await.err().unwrap().to_string();
     assert!(error.contains("no display"), "{error}");
 }
 
 #[tokio::test]
 async fn earlier_callback_port_is_reused_if_free() {
     let first = browser().prepare(None).await.unwrap();
-    let preferred = first.redirect_uri().to_owned();
+    let preferred = first.redirect_uri.clone();
     let taken = browser().prepare(Some(&preferred)).await.unwrap();
-    assert_ne!(taken.redirect_uri(), preferred);
+    assert_ne!(taken.redirect_uri, preferred);
     drop(first);
     let again = browser().prepare(Some(&preferred)).await.unwrap();
-    assert_eq!(again.redirect_uri(), preferred);
+    assert_eq!(again.redirect_uri, preferred);
 }
