@@ -113,7 +113,7 @@ impl<P: Request + Sync> Params for RequestWithMeta<'_, P> {
         let start = out.len();
         self.write_meta(id, out)?;
         let body = out.len();
-        self.params.write(out)?;
+        serde_json::to_writer(&mut *out, self.params)?;
         splice(out, start, body);
         Ok(())
     }

@@ -22,10 +22,10 @@ pub struct ServerCapabilities {
     #[serde(default, deserialize_with = "offered")]
     pub prompts: Option<ListCapability>,
     /// Log messages.
-    #[serde(default, deserialize_with = "flag")]
+    #[serde(default, deserialize_with = "flag::deserialize")]
     pub logging: bool,
     /// Completion. The first revision does not declare it.
-    #[serde(default, deserialize_with = "flag")]
+    #[serde(default, deserialize_with = "flag::deserialize")]
     pub completions: bool,
     /// Tasks in 2025-11-25, as written.
     pub tasks: Option<Box<RawValue>>,
@@ -71,7 +71,7 @@ impl ServerCapabilities {
     pub fn tasks(&self) -> TasksCapability {
         #[derive(Default, Deserialize)]
         struct Tasks {
-            #[serde(default, deserialize_with = "flag")]
+            #[serde(default, deserialize_with = "flag::deserialize")]
             cancel: bool,
             #[serde(default, deserialize_with = "or_default")]
             requests: Requests,
@@ -83,7 +83,7 @@ impl ServerCapabilities {
         }
         #[derive(Default, Deserialize)]
         struct Tools {
-            #[serde(default, deserialize_with = "flag")]
+            #[serde(default, deserialize_with = "flag::deserialize")]
             call: bool,
         }
         let read = self.tasks.as_ref().and_then(|tasks| serde_json::from_str(tasks.get()).ok());
