@@ -20,10 +20,11 @@ use decoder::{BodyFraming, COPY_BYTES, Decoded, Parsed, parse_head};
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::time::Instant;
 use tokio_util::io::poll_read_buf;
+use toolrack_transport::{RequestError, TransportError};
 
 use crate::connect::NetStream;
 use crate::proxy::Proxy;
-use crate::request_sender::{RequestParts, ScratchBuffer};
+use crate::request_sender::RequestParts;
 
 /// The server sent something that is not valid HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub(crate) struct Malformed(pub(crate) &'static str);
 /// Read size, at first and after a read that filled the buffer.
 const READ_BYTES: usize = 8 << 10;
 const MAX_READ_BYTES: usize = 64 << 10;
+/// Memory reserved for the head of a request and a small body.
+const HEAD_BYTES: usize = 1 << 10;
 /// With less free space than this, the buffer grows before the next system call.
 const MIN_READ_BYTES: usize = 1 << 10;
 /// Cap on the memory reserved for a declared length. A server can declare any length.
@@ -93,6 +96,11 @@ impl SentFlag {
     pub(crate) fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+
+    /// Error of a message that has no response.
+    pub(crate) fn failure(&self, error: TransportError) -> RequestError {
+        if self.get() { RequestError::unknown(error) } else { RequestError::not_sent(error) }
+    }
 }
 
 impl Http1Connection {
@@ -141,7 +149,7 @@ impl Http1Connection {
         parts: &RequestParts<'_>,
         proxy: Option<&Proxy>,
     ) -> Result<ResponseHead, AttemptError> {
-        let mut buffer = ScratchBuffer::new();
+        let mut buffer = Vec::with_capacity(HEAD_BYTES);
         parts.write_head(&mut buffer, proxy);
         let mut body = parts.body;
         if body.len() <= INLINE_BODY_BYTES {

@@ -15,23 +15,16 @@ use toolrack_transport::{
 
 use crate::endpoint_url::EndpointUrl;
 use crate::request_headers::RequestHeaders;
-use crate::response::HttpResponse;
-use crate::response_headers::BodyKind;
-use crate::rpc_call::{Matched, stream_ended};
-use crate::session::{Flavor, SessionFailure, session_failure};
+use crate::request_sender::MessageContext;
+use crate::response::{BodyKind, HttpResponse};
+use crate::rpc_call::stream_ended;
+use crate::session::{Flavor, SessionFailure, SseStream, session_failure};
 use crate::sse::{SseEvent, SseParser};
 use crate::status_mapping::{error_from_response, missing_message};
-use crate::transport::{Inner, MAX_ERROR_BODY_BYTES, MessageContext};
+use crate::transport::{Inner, MAX_ERROR_BODY_BYTES};
 
 /// How long a server may take to send the `endpoint` event.
 const ENDPOINT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Open SSE stream of a session.
-struct LegacyStream {
-    response: HttpResponse,
-    parser: SseParser,
-    closed: CancellationToken,
-}
 
 impl Inner {
     /// Starts an HTTP+SSE session.
@@ -41,24 +34,20 @@ impl Inner {
         id: u64,
         context: &MessageContext<'_>,
     ) -> Result<RawJson, RequestError> {
-        let flavor = self.open_sse().await?;
-        let Flavor::Sse2024 { endpoint, stream_closed } = flavor.clone() else {
-            return Err(stream_ended());
-        };
+        let stream = self.open_sse().await?;
         // Before the POST: the response may arrive on the stream before the POST returns.
-        self.session.open(flavor);
-        let mut response = self.post(context, &endpoint, &RequestHeaders::default(), body).await?;
-        self.wait_for_sse_response(&mut response, id, &stream_closed).await
+        self.session.open(Flavor::Sse2024(stream.clone()));
+        self.post_to_sse(context, &stream, &RequestHeaders::default(), body, id).await
     }
 
     /// Opens the stream and waits for the `endpoint` event.
-    pub(crate) async fn open_sse(self: &Arc<Self>) -> Result<Flavor, RequestError> {
+    pub(crate) async fn open_sse(self: &Arc<Self>) -> Result<SseStream, RequestError> {
         let timed_out =
             |_elapsed| RequestError::not_sent(TransportError::timed_out(ENDPOINT_TIMEOUT));
         timeout(ENDPOINT_TIMEOUT, self.open_sse_now()).await.map_err(timed_out)?
     }
 
-    async fn open_sse_now(self: &Arc<Self>) -> Result<Flavor, RequestError> {
+    async fn open_sse_now(self: &Arc<Self>) -> Result<SseStream, RequestError> {
         let mut response = self.get(&RequestHeaders::default()).await?;
         if !response.status.is_success() {
             let body = response.read_prefix(MAX_ERROR_BODY_BYTES).await;
@@ -80,23 +69,17 @@ impl Inner {
             // Nothing was sent before the `endpoint` event, so an earlier event answers no request.
             events.clear();
         };
-        let stream_closed = CancellationToken::new();
-        let flavor =
-            Flavor::Sse2024 { endpoint: Arc::new(endpoint), stream_closed: stream_closed.clone() };
+        let closed = CancellationToken::new();
+        let stream = SseStream { endpoint: Arc::new(endpoint), closed: closed.clone() };
         // Events of the same chunk that came with the endpoint.
         for event in &events {
             self.route_event(event);
         }
-        let stream = LegacyStream { response, parser, closed: stream_closed };
         let inner = Arc::clone(self);
-        self.tasks.spawn(async move {
-            let stop = inner.tasks.stop.clone();
-            tokio::select! {
-                () = inner.serve_stream(stream) => {}
-                () = stop.cancelled() => {}
-            }
+        self.tasks.spawn_until_stopped(async move {
+            inner.serve_stream(response, parser, closed).await;
         });
-        Ok(flavor)
+        Ok(stream)
     }
 
     /// Resolves the endpoint. Spec 2024-11-05, transports §HTTP with SSE, does not restrict its origin; without
@@ -104,19 +87,22 @@ impl Inner {
     fn parse_endpoint(&self, reference: &[u8]) -> Result<EndpointUrl, RequestError> {
         let text = String::from_utf8_lossy(reference);
         self.sender.url.join(text.trim()).map_err(|error| {
-            let reason =
-                format!("the `endpoint` event: {}", sanitize_line(&error.to_string(), 200));
+            let reason = format!("the `endpoint` event: {}", sanitize_line(&error, 200));
             RequestError::not_sent(io::Error::new(io::ErrorKind::InvalidData, reason))
         })
     }
 
-    /// Waits until the stream closes. The response itself reaches the caller through the pending requests.
-    pub(crate) async fn wait_for_sse_response(
+    /// Posts a request and waits until the stream closes. The response itself reaches the caller through the
+    /// pending requests.
+    pub(crate) async fn post_to_sse(
         &self,
-        response: &mut HttpResponse,
+        context: &MessageContext<'_>,
+        stream: &SseStream,
+        headers: &RequestHeaders<'_>,
+        body: &[u8],
         id: u64,
-        stream_closed: &CancellationToken,
     ) -> Result<RawJson, RequestError> {
+        let mut response = self.post(context, &stream.endpoint, headers, body).await?;
         if !response.status.is_success() {
             let body = response.read_prefix(MAX_ERROR_BODY_BYTES).await;
             return Err(error_from_response(response.status, &body));
@@ -124,12 +110,12 @@ impl Inner {
         // Some servers respond in the POST itself.
         if response.kind() == BodyKind::Json
             && let Ok(body) = response.read_all(self.max_message_bytes).await
-            && let Matched::Response(outcome) = self.match_message(&body, id)
+            && let Some(outcome) = self.match_message(&body, id)
         {
             return outcome;
         }
         response.release(&self.tasks);
-        stream_closed.cancelled().await;
+        stream.closed.cancelled().await;
         Err(stream_ended())
     }
 
@@ -166,33 +152,33 @@ impl Inner {
     }
 
     /// Reads a stream and starts a new session when it ends.
-    async fn serve_stream(self: &Arc<Self>, mut stream: LegacyStream) {
+    async fn serve_stream(
+        self: &Arc<Self>,
+        mut response: HttpResponse,
+        mut parser: SseParser,
+        closed: CancellationToken,
+    ) {
         tokio::select! {
-            () = self.read_until_closed(&mut stream.response, &mut stream.parser) => {}
+            () = self.read_until_closed(&mut response, &mut parser) => {}
             // `Session::open` cancels the token of the session that it replaces.
-            () = stream.closed.cancelled() => return,
+            () = closed.cancelled() => return,
         }
         // Fails the requests that wait for a response on this stream.
-        stream.closed.cancel();
+        closed.cancel();
         let state = self.session.state();
         // This stream is that of the current session only if the token in the state is now cancelled too: a
         // session that has replaced it has a token of its own.
         let is_current = match &state.flavor {
-            Flavor::Sse2024 { stream_closed, .. } => stream_closed.is_cancelled(),
+            Flavor::Sse2024(stream) => stream.closed.is_cancelled(),
             Flavor::StreamableHttp { .. } => false,
         };
-        drop(stream);
+        // Before the new session is started, which may take long.
+        drop(response);
         if !is_current || !self.session.try_start_renewal(state.epoch) {
             return;
         }
         let inner = Arc::clone(self);
-        self.tasks.spawn(async move {
-            let stop = inner.tasks.stop.clone();
-            tokio::select! {
-                () = reconnect(&inner) => {}
-                () = stop.cancelled() => {}
-            }
-        });
+        self.tasks.spawn_until_stopped(async move { reconnect(&inner).await });
     }
 }
 

@@ -14,7 +14,7 @@
 //! | `sse` | SSE parser |
 //! | `request_sender` | sends a request through challenges, redirects and `Retry-After` |
 //! | `request_headers` | MCP request headers and their encoding |
-//! | `response`, `response_headers` | HTTP response, its body, gzip, the headers that are kept |
+//! | `response` | HTTP response, its body, gzip, the headers that are kept |
 //! | `status_mapping` | HTTP status to error; idempotent methods |
 //! | `connection_pool` | connection pool, and when a request may be sent again |
 //! | `http1` | HTTP/1.1 connection and response parser (HTTP/2 is hyper's) |
@@ -49,7 +49,6 @@ mod proxy;
 mod request_headers;
 mod request_sender;
 mod response;
-mod response_headers;
 mod rpc_call;
 mod session;
 mod sse;

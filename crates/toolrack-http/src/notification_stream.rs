@@ -9,7 +9,6 @@ use http::StatusCode;
 use tokio::time::{Instant, sleep};
 use toolrack_transport::{Backoff, IncomingHandler as _, TransportError};
 
-use crate::response_headers::BodyKind;
 use crate::session::{Flavor, Phase, SHORT_SESSION_PENALTY, SessionState, add_failures};
 use crate::sse::SseParser;
 use crate::transport::Inner;
@@ -41,13 +40,9 @@ impl Inner {
         let inner = Arc::clone(self);
         // Dropped with the task, so `notifications/initialized` stops waiting even if the task ends early.
         let answered = inner.stream_answered.clone().drop_guard();
-        self.tasks.spawn(async move {
+        self.tasks.spawn_until_stopped(async move {
             let _answered = answered;
-            let stop = inner.tasks.stop.clone();
-            tokio::select! {
-                () = run(&inner) => {}
-                () = stop.cancelled() => {}
-            }
+            run(&inner).await;
         });
     }
 }
@@ -64,7 +59,7 @@ async fn run(inner: &Arc<Inner>) {
         let Ok(state) = changes.wait_for(is_open).await.map(|state| state.clone()) else {
             return;
         };
-        if matches!(state.flavor, Flavor::Sse2024 { .. }) {
+        if matches!(state.flavor, Flavor::Sse2024(_)) {
             // HTTP+SSE has its own stream.
             return;
         }
@@ -124,7 +119,7 @@ async fn open_once(
             };
         }
     };
-    if response.status.is_success() && response.kind() == BodyKind::EventStream {
+    if response.is_event_stream() {
         backoff.record_success(Instant::now());
         // Notifications may have been lost before the stream opened: the handler refreshes as after a new session.
         if inner.stream_is_late.swap(false, Ordering::AcqRel) {

@@ -16,27 +16,15 @@ use toolrack_transport::{
     RequestTimeout, TransportError, TruncatedMessage, split_batch, write_request,
 };
 
-use crate::request_headers::{HTTP_SESSION_ID, RequestHeaders, parse_session_id};
-use crate::request_sender::ScratchBuffer;
-use crate::response::{BodyError, HttpResponse};
-use crate::response_headers::BodyKind;
+use crate::request_headers::RequestHeaders;
+use crate::request_sender::MessageContext;
+use crate::response::{BodyError, BodyKind, HttpResponse};
 use crate::session::Flavor;
 use crate::sse::{SseEvent, SseParser};
 use crate::status_mapping::{error_from_response, mentions_session, missing_message};
-use crate::transport::{Inner, MAX_ERROR_BODY_BYTES, MessageContext};
+use crate::transport::{Inner, MAX_ERROR_BODY_BYTES};
 
 pub(crate) const INITIALIZE: &str = "initialize";
-
-/// Whether a message is the response to the waiting request.
-pub(crate) enum Matched {
-    /// The response.
-    Response(Result<RawJson, RequestError>),
-    /// Another message, which has been routed.
-    Other,
-}
-
-/// Headers of the session, with which a stream is resumed.
-pub(crate) struct ResumeHeaders<'a>(pub(crate) &'a RequestHeaders<'static>);
 
 impl Inner {
     /// Sends a request and returns its response, if that comes on the same exchange.
@@ -75,15 +63,11 @@ impl Inner {
             // vanished without closing the connection.
             response.idle = Some(self.stream_idle);
         }
-        let unwanted = response.headers.get(&HTTP_SESSION_ID).and_then(parse_session_id);
+        let unwanted = response.session_id();
         let outcome = self.read_response(&mut response, id, None).await;
         // A server of an older protocol may have created a session before it rejected the request.
         if let (Err(_), Some(unwanted)) = (&outcome, unwanted) {
-            let inner = Arc::clone(self);
-            // `Initialize`, because no version was negotiated for that session.
-            self.tasks.spawn(async move {
-                inner.delete_session(unwanted, ProtocolMode::Initialize).await;
-            });
+            self.discard_session(unwanted);
         }
         outcome
     }
@@ -99,9 +83,8 @@ impl Inner {
         loop {
             let state = self.ready_session().await?;
             let headers = self.session_headers(&state);
-            if let Flavor::Sse2024 { endpoint, stream_closed } = &state.flavor {
-                let mut response = self.post(context, endpoint, &headers, &body).await?;
-                return self.wait_for_sse_response(&mut response, id, stream_closed).await;
+            if let Flavor::Sse2024(stream) = &state.flavor {
+                return self.post_to_sse(context, stream, &headers, &body, id).await;
             }
             let mut response = self.post(context, &self.sender.url, &headers, &body).await?;
             let may_be_expired =
@@ -109,7 +92,7 @@ impl Inner {
             let expired =
                 if may_be_expired { expired_session_error(&mut response).await } else { None };
             let Some(expired) = expired else {
-                return self.read_response(&mut response, id, Some(&ResumeHeaders(&headers))).await;
+                return self.read_response(&mut response, id, Some(&headers)).await;
             };
             // The server did not know the session, so it did not process the request: sending it again is safe.
             context.sent.clear();
@@ -128,7 +111,7 @@ impl Inner {
         self: &Arc<Self>,
         response: &mut HttpResponse,
         id: u64,
-        resume: Option<&ResumeHeaders<'_>>,
+        resume: Option<&RequestHeaders<'static>>,
     ) -> Result<RawJson, RequestError> {
         if !response.status.is_success() {
             let body = match response.peeked_body.take() {
@@ -179,31 +162,28 @@ impl Inner {
         if let Some(messages) = split_batch(body) {
             let mut found = None;
             for message in messages {
-                if let Matched::Response(response) =
-                    self.match_message(&body.slice_ref(message), id)
-                {
-                    // The first response counts. The loop goes on, because the other messages must
-                    // be routed.
-                    found.get_or_insert(response);
-                }
+                // The first response counts. The loop goes on, because the other messages must be routed.
+                let response = self.match_message(&body.slice_ref(message), id);
+                found = found.or(response);
             }
             return found;
         }
-        match self.match_message(body, id) {
-            Matched::Response(found) => Some(found),
-            Matched::Other => None,
-        }
+        self.match_message(body, id)
     }
 
     /// Returns the message if it is the response to request `id`; routes it otherwise.
-    pub(crate) fn match_message(&self, message: &Bytes, id: u64) -> Matched {
+    pub(crate) fn match_message(
+        &self,
+        message: &Bytes,
+        id: u64,
+    ) -> Option<Result<RawJson, RequestError>> {
         let stats = self.router.counters();
         match Message::parse(message.trim_ascii()) {
             Ok(Message::Success { id: message_id, result })
                 if message_id.as_local_id() == Some(id) =>
             {
                 stats.count_message();
-                Matched::Response(Ok(RawJson::new(message.slice_ref(result))))
+                Some(Ok(RawJson::new(message.slice_ref(result))))
             }
             // An error without an id can only belong to the request of this exchange.
             Ok(Message::Failure { id: message_id, error })
@@ -212,23 +192,21 @@ impl Inner {
                     .is_none_or(|message_id| message_id.as_local_id() == Some(id)) =>
             {
                 stats.count_message();
-                Matched::Response(Err(RequestError::answered(error)))
+                Some(Err(RequestError::answered(error)))
             }
             // A response with our id but without a valid outcome: without this arm its caller would
             // wait until the timeout.
             Err(MessageError::Shape { id: Some(message_id) })
                 if message_id.as_local_id() == Some(id) =>
             {
-                let error = MessageError::Shape { id: None };
-                Matched::Response(Err(RequestError::answered(TransportError::Parse(
-                    error.to_string(),
-                ))))
+                let reason = MessageError::Shape { id: None }.to_string();
+                Some(Err(RequestError::answered(TransportError::Parse(reason))))
             }
             _ => {
                 // A server request on this stream belongs to this call, so it is routed together
                 // with its id.
                 self.router.route_related(id, message);
-                Matched::Other
+                None
             }
         }
     }
@@ -250,7 +228,7 @@ impl Inner {
         self: &Arc<Self>,
         response: &mut HttpResponse,
         id: u64,
-        resume: Option<&ResumeHeaders<'_>>,
+        resume: Option<&RequestHeaders<'static>>,
     ) -> Result<RawJson, RequestError> {
         let mut parser = SseParser::new(self.max_message_bytes);
         let mut backoff = Backoff::default();
@@ -291,11 +269,9 @@ impl Inner {
             let mut found = None;
             // The whole chunk is parsed even after the response, so that its other messages are
             // routed.
-            parser.feed(&chunk, &mut |event| match self.match_event(&event, id) {
-                Matched::Response(response) => {
-                    found.get_or_insert(response);
-                }
-                Matched::Other => {}
+            parser.feed(&chunk, &mut |event| {
+                let response = self.match_event(&event, id);
+                found = found.take().or(response);
             });
             if let Some(found) = found {
                 return Ok(found);
@@ -303,12 +279,12 @@ impl Inner {
         }
     }
 
-    fn match_event(&self, event: &SseEvent, id: u64) -> Matched {
+    fn match_event(&self, event: &SseEvent, id: u64) -> Option<Result<RawJson, RequestError>> {
         match event {
             SseEvent::Message(message) => self.match_message(message, id),
             SseEvent::Other(name, _) => {
                 tracing::trace!(name, "ignoring an SSE event");
-                Matched::Other
+                None
             }
             // An oversize notification is dropped alone; only an oversize response fails the
             // request.
@@ -316,9 +292,9 @@ impl Inner {
                 if TruncatedMessage::identify(head, b"") == TruncatedMessage::Unsolicited =>
             {
                 self.router.route_oversize(head, b"", self.max_message_bytes);
-                Matched::Other
+                None
             }
-            SseEvent::TooLarge(_) => Matched::Response(Err(self.body_error(BodyError::TooLarge))),
+            SseEvent::TooLarge(_) => Some(Err(self.body_error(BodyError::TooLarge))),
         }
     }
 
@@ -326,7 +302,7 @@ impl Inner {
     async fn reopen_stream(
         &self,
         parser: &mut SseParser,
-        resume: &ResumeHeaders<'_>,
+        resume: &RequestHeaders<'static>,
         backoff: &mut Backoff,
     ) -> Result<HttpResponse, RequestError> {
         loop {
@@ -335,15 +311,13 @@ impl Inner {
             // caller ends the loop.
             let wait = backoff.record_failure(Instant::now(), fastrand::f64());
             sleep(wait.max(parser.retry().unwrap_or_default())).await;
-            let headers = resume.0.clone().with_last_event_id(parser.last_id());
+            let headers = resume.clone().with_last_event_id(parser.last_id());
             // GET without the id opens a notification stream, which never brings the response.
             if !headers.has_last_event_id() {
                 return Err(stream_ended());
             }
             match self.get(&headers).await {
-                Ok(response)
-                    if response.status.is_success() && response.kind() == BodyKind::EventStream =>
-                {
+                Ok(response) if response.is_event_stream() => {
                     parser.restart();
                     return Ok(response);
                 }
@@ -380,8 +354,8 @@ async fn expired_session_error(response: &mut HttpResponse) -> Option<RequestErr
 pub(crate) fn encode_request(
     request: &OutgoingRequest<'_>,
     id: u64,
-) -> Result<ScratchBuffer, RequestError> {
-    let mut body = ScratchBuffer::new();
+) -> Result<Vec<u8>, RequestError> {
+    let mut body = Vec::new();
     write_request(&mut body, id, request.method, request.params)
         .map_err(|error| RequestError::not_sent(TransportError::Serialize(error)))?;
     Ok(body)

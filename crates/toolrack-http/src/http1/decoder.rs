@@ -6,11 +6,11 @@ use std::mem::MaybeUninit;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode, Version};
 
 use super::Malformed;
 use crate::request_headers::HTTP_SESSION_ID;
-use crate::response_headers::{BodyKind, ContentEncoding, ContentInfo, ResponseHeaders};
+use crate::response::{BodyKind, ContentEncoding, ContentInfo, ResponseHeaders};
 
 const MAX_HEADERS: usize = 100;
 const MAX_HEAD_BYTES: usize = 64 << 10;
@@ -86,12 +86,6 @@ enum ConnectionOption {
     KeepAlive,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Version {
-    Http10,
-    Http11,
-}
-
 /// Parses the response head at the start of `bytes`.
 pub(crate) fn parse_head(bytes: &[u8]) -> Result<Parsed, Malformed> {
     // Uninitialized, so that a small response does not pay for zeroing a hundred entries.
@@ -123,11 +117,13 @@ pub(crate) fn parse_head(bytes: &[u8]) -> Result<Parsed, Malformed> {
     for field in &*response.headers {
         fields.read(field)?;
     }
-    let version = if response.version == Some(1) { Version::Http11 } else { Version::Http10 };
+    let is_http11 = response.version == Some(1);
+    let version = if is_http11 { Version::HTTP_11 } else { Version::HTTP_10 };
     let framing = fields.framing(status, version);
-    let is_keep_alive = match version {
-        Version::Http11 => fields.connection != Some(ConnectionOption::Close),
-        Version::Http10 => fields.connection == Some(ConnectionOption::KeepAlive),
+    let is_keep_alive = if is_http11 {
+        fields.connection != Some(ConnectionOption::Close)
+    } else {
+        fields.connection == Some(ConnectionOption::KeepAlive)
     };
     // RFC 9112 §6.3: both `Content-Length` and `Transfer-Encoding` may be a smuggling attempt. The body is
     // read, and the connection is not reused.
@@ -207,7 +203,7 @@ impl HeaderFields {
         match (self.transfer_coding, self.length) {
             // RFC 9112 §6.1: in an HTTP/1.0 message the coding is faulty framing, so it does not
             // count.
-            (Some(TransferCoding::Chunked), _) if version == Version::Http11 => {
+            (Some(TransferCoding::Chunked), _) if version == Version::HTTP_11 => {
                 BodyFraming::chunked()
             }
             (Some(_), _) | (None, None) => BodyFraming::UntilClose,
