@@ -18,8 +18,8 @@ use tokio::time::{Instant, sleep_until};
 use toolrack_transport::{RequestError, TransportError};
 
 use crate::connect::{Connector, HttpVersion, NetStream};
-use crate::http1::{AttemptError, Http1Connection, SentFlag};
-use crate::request_sender::RequestParts;
+use crate::http1::{AttemptError, Http1Connection};
+use crate::request_sender::{HttpRequest, RequestParts};
 use crate::response::HttpResponse;
 use crate::transport::TaskGroup;
 
@@ -36,7 +36,9 @@ type RequestBody = Full<Bytes>;
 /// Connections to one origin.
 pub(crate) struct ConnectionPool {
     connector: Connector,
-    tasks: TaskGroup,
+    /// Tasks of the connections. They outlive those of the transport, because the DELETE of the session still
+    /// needs a connection.
+    pub(crate) tasks: TaskGroup,
     idle_connections: Mutex<IdleConnections>,
     /// Exchanges that wait for their response head.
     n_in_flight: AtomicUsize,
@@ -79,9 +81,9 @@ impl ConnectionPool {
     pub(crate) async fn exchange(
         self: &Arc<Self>,
         parts: &RequestParts<'_>,
-        is_idempotent: bool,
-        sent: &SentFlag,
+        request: &HttpRequest<'_>,
     ) -> Result<HttpResponse, RequestError> {
+        let sent = &request.message.sent;
         let n_before = self.n_in_flight.fetch_add(1, Ordering::Relaxed);
         let _in_flight = InFlight(&self.n_in_flight);
         if n_before > 0 {
@@ -113,7 +115,7 @@ impl ConnectionPool {
             }
             // A server may close an idle connection at any time, so a failure on a reused connection says
             // nothing about the server: try once more, on a new connection.
-            if !was_reused || !(failure.is_unsent || is_idempotent) {
+            if !was_reused || !(failure.is_unsent || request.is_idempotent()) {
                 return Err(sent.failure(TransportError::Io(failure.error)));
             }
             may_reuse = false;
@@ -152,8 +154,9 @@ impl ConnectionPool {
         }
     }
 
-    /// Closes all idle connections.
+    /// Closes all connections.
     pub(crate) fn close(&self) {
+        self.tasks.stop.cancel();
         *self.idle_connections.lock() = IdleConnections::default();
     }
 

@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use http::uri::{Authority, PathAndQuery};
-use url::{Host, Url};
+use url::{Host, Position, Url};
 
 /// Parsed URL that requests go to.
 #[derive(Clone)]
@@ -101,16 +101,10 @@ impl EndpointUrl {
     }
 
     fn from_url(origin: Origin, url: Url) -> Result<Self, String> {
-        let path = match url.query() {
-            Some(query) => format!("{}?{query}", url.path()),
-            None => url.path().to_owned(),
-        };
-        let host = match url.port() {
-            Some(port) => format!("{}:{port}", url.host_str().unwrap_or_default()),
-            None => url.host_str().unwrap_or_default().to_owned(),
-        };
+        let path = &url[Position::BeforePath..Position::AfterQuery];
         let path = PathAndQuery::try_from(path).map_err(|error| error.to_string())?;
-        let authority = Authority::try_from(host).map_err(|error| error.to_string())?;
+        let authority = &url[Position::BeforeHost..Position::AfterPort];
+        let authority = Authority::try_from(authority).map_err(|error| error.to_string())?;
         let request_line = format!("{path} HTTP/1.1\r\nhost: {authority}\r\n").into_bytes();
         Ok(Self { origin, path, authority, request_line: request_line.into(), base: url })
     }

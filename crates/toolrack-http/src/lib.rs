@@ -9,8 +9,7 @@
 //! | `options` | [`HttpServerDef`], [`HttpOptions`] |
 //! | `rpc_call` | one JSON-RPC request over one HTTP request; SSE responses and their resumption |
 //! | `session` | session state, `initialize`, renewal of a lost session |
-//! | `notification_stream` | the standing GET stream of a session |
-//! | `legacy_sse` | the HTTP+SSE transport of 2024-11-05 |
+//! | `server_streams` | the standing GET stream of a session; the HTTP+SSE transport of 2024-11-05 |
 //! | `sse` | SSE parser |
 //! | `request_sender` | sends a request through challenges, redirects and `Retry-After` |
 //! | `request_headers` | MCP request headers and their encoding |
@@ -42,14 +41,13 @@ mod connect;
 mod connection_pool;
 mod endpoint_url;
 mod http1;
-mod legacy_sse;
-mod notification_stream;
 mod options;
 mod proxy;
 mod request_headers;
 mod request_sender;
 mod response;
 mod rpc_call;
+mod server_streams;
 mod session;
 mod sse;
 mod status_mapping;

@@ -28,7 +28,6 @@ use crate::proxy::Proxy;
 use crate::request_headers::{HTTP_SESSION_ID, RequestHeaders};
 use crate::response::HttpResponse;
 use crate::status_mapping::{is_idempotent, retry_after};
-use crate::transport::TaskGroup;
 
 const MAX_SENDS: u32 = 4;
 const MAX_REDIRECTS: u32 = 5;
@@ -41,17 +40,20 @@ pub(crate) struct RequestSender {
     pub(crate) pool: Arc<ConnectionPool>,
     /// URL of the server, as configured.
     pub(crate) url: EndpointUrl,
-    pub(crate) tasks: TaskGroup,
     credentials: Option<Arc<dyn Credentials>>,
     post: CommonHeaders,
     get: CommonHeaders,
 }
 
-/// JSON-RPC method and `Mcp-Name` of a message, its deadline, and whether it has been sent.
+/// JSON-RPC message, or an empty one for a GET or DELETE.
 #[derive(Default)]
-pub(crate) struct MessageContext<'a> {
+pub(crate) struct OutgoingMessage<'a> {
     pub(crate) method: &'a str,
+    /// `Mcp-Name`.
     pub(crate) name: Option<&'a str>,
+    /// Id of a request.
+    pub(crate) id: u64,
+    pub(crate) body: Bytes,
     /// Latest time until which a `Retry-After` delay is acceptable. `None` without a waiting caller.
     pub(crate) deadline: Option<Instant>,
     pub(crate) sent: SentFlag,
@@ -62,14 +64,13 @@ pub(crate) struct HttpRequest<'a> {
     pub(crate) http_method: Method,
     pub(crate) url: &'a EndpointUrl,
     pub(crate) headers: &'a RequestHeaders<'a>,
-    pub(crate) body: &'a [u8],
-    pub(crate) context: &'a MessageContext<'a>,
+    pub(crate) message: &'a OutgoingMessage<'a>,
 }
 
 impl HttpRequest<'_> {
     /// Whether sending the request twice is safe.
-    fn is_idempotent(&self) -> bool {
-        self.http_method == Method::GET || is_idempotent(self.context.method)
+    pub(crate) fn is_idempotent(&self) -> bool {
+        self.http_method == Method::GET || is_idempotent(self.message.method)
     }
 }
 
@@ -77,7 +78,6 @@ impl RequestSender {
     pub(crate) fn new(
         pool: Arc<ConnectionPool>,
         url: EndpointUrl,
-        tasks: TaskGroup,
         credentials: Option<Arc<dyn Credentials>>,
         mut headers: HeaderMap,
     ) -> Self {
@@ -88,7 +88,7 @@ impl RequestSender {
         let both = "application/json, text/event-stream";
         headers.insert(ACCEPT, HeaderValue::from_static(both));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        Self { pool, url, tasks, credentials, post: CommonHeaders::new(headers), get }
+        Self { pool, url, credentials, post: CommonHeaders::new(headers), get }
     }
 
     /// Sends a request until the response is neither a challenge nor a redirect, and not a retryable
@@ -105,8 +105,8 @@ impl RequestSender {
             let authorization = self.current_authorization().await?;
             let parts = self.parts(request, url, authorization.as_ref())?;
             n_sends += 1;
-            let sent = &request.context.sent;
-            let mut response = self.pool.exchange(&parts, request.is_idempotent(), sent).await?;
+            let sent = &request.message.sent;
+            let mut response = self.pool.exchange(&parts, request).await?;
             let status = response.status;
             // 403 too: with `insufficient_scope` it asks for a token with more scopes.
             if matches!(status.as_u16(), 401 | 403) {
@@ -138,7 +138,7 @@ impl RequestSender {
             match retry_delay(&response, request).filter(|_| !has_waited && n_sends < MAX_SENDS) {
                 Some(wait) => {
                     // Before the wait, so that other requests can use the connection meanwhile.
-                    response.release(&self.tasks);
+                    response.release(&self.pool.tasks);
                     Box::pin(sleep(wait)).await;
                     has_waited = true;
                 }
@@ -153,7 +153,8 @@ impl RequestSender {
         url: &'a EndpointUrl,
         authorization: Option<&Authorization>,
     ) -> Result<RequestParts<'a>, RequestError> {
-        let HttpRequest { http_method, headers, body, .. } = request;
+        let HttpRequest { http_method, headers, message, .. } = request;
+        let body = &*message.body;
         let common_headers = if *http_method == Method::POST { &self.post } else { &self.get };
         let mut parts =
             RequestParts { http_method, url, common_headers, headers, authorization: None, body };
@@ -196,9 +197,9 @@ impl RequestSender {
         // Before the credentials act: a login can take minutes, and the connection must not wait
         // for it.
         let body = response.read_prefix(MAX_CHALLENGE_BYTES).await;
-        response.release(&self.tasks);
+        response.release(&self.pool.tasks);
         if let Some(credentials) = self.credentials.as_ref().filter(|_| n_sends < MAX_SENDS) {
-            let operation = (request.context.method, request.context.name);
+            let operation = (request.message.method, request.message.name);
             let challenges = &challenges;
             let challenge = AuthChallenge { status: status.as_u16(), challenges, sent, operation };
             return credentials.on_challenge(challenge).await.map_err(RequestError::answered);
@@ -228,7 +229,7 @@ impl RequestSender {
         };
         let location = response.headers.get(&LOCATION).and_then(|value| value.to_str().ok());
         let location = location.unwrap_or_default().to_owned();
-        response.release(&self.tasks);
+        response.release(&self.pool.tasks);
         // 301, 302 and 303 turn a POST into a GET, which would lose the message.
         let keeps_method = matches!(status.as_u16(), 307 | 308);
         if location.is_empty() || !(keeps_method || request.http_method == Method::GET) {
@@ -247,7 +248,7 @@ fn retry_delay(response: &HttpResponse, request: &HttpRequest<'_>) -> Option<Dur
     let wait = retry_after(response.status, response.headers.get(&RETRY_AFTER), SystemTime::now())?;
     // A 503 may come from a proxy after the server has acted, so only idempotent requests are
     // repeated.
-    let deadline = request.context.deadline.filter(|_| request.is_idempotent())?;
+    let deadline = request.message.deadline.filter(|_| request.is_idempotent())?;
     // Jitter: clients that were rejected together do not come back together.
     let wait = wait + Duration::from_millis(fastrand::u64(0..250));
     (Instant::now() + wait < deadline).then_some(wait)

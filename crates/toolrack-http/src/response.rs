@@ -16,16 +16,16 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
 use tokio::time::timeout;
+use toolrack_transport::RequestError;
 
 use crate::connection_pool::{ConnectionPool, to_io_error};
-use crate::http1::{Http1Connection, ResponseHead};
+use crate::http1::{COPY_BYTES, Http1Connection, MAX_PREALLOC_BYTES, ResponseHead};
 use crate::request_headers::{HTTP_SESSION_ID, parse_session_id};
+use crate::status_mapping::error_from_response;
 use crate::transport::TaskGroup;
 
-/// A body up to this size is copied, so that it does not keep a large buffer alive.
-const COPY_BYTES: usize = 4 << 10;
-/// Cap on the memory reserved for a declared length. A server can declare any length.
-const MAX_PREALLOC_BYTES: u64 = 4 << 20;
+/// Bytes read from the body of an error response.
+pub(crate) const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 /// How long the rest of a body may take for its connection to be kept.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -45,8 +45,6 @@ pub(crate) struct HttpResponse {
     gzip: Option<Box<GzipDecoder>>,
     /// Idle timeout of the body.
     pub(crate) idle: Option<Duration>,
-    /// Body read in advance to classify an error.
-    pub(crate) peeked_body: Option<Bytes>,
 }
 
 /// Why a body could not be read.
@@ -79,7 +77,7 @@ impl HttpResponse {
     ) -> Self {
         let gzip = (content.encoding == ContentEncoding::Gzip)
             .then(|| Box::new(GzDecoder::new(Vec::new())));
-        Self { status, headers, source: Some(source), content, gzip, idle: None, peeked_body: None }
+        Self { status, headers, source: Some(source), content, gzip, idle: None }
     }
 
     pub(crate) fn kind(&self) -> BodyKind {
@@ -105,19 +103,6 @@ impl HttpResponse {
                 let value = self.headers.get(&CONTENT_TYPE).and_then(|value| value.to_str().ok());
                 value.unwrap_or_default()
             }
-        }
-    }
-
-    /// Returns the whole body if it is small and has already arrived. Call
-    /// [`HttpResponse::consume_buffered_body`] after using it.
-    pub(crate) fn buffered_body(&self) -> Option<&[u8]> {
-        match &self.source {
-            Some(BodySource::Http1(connection, _))
-                if self.content.encoding == ContentEncoding::Identity =>
-            {
-                connection.buffered_body()
-            }
-            _ => None,
         }
     }
 
@@ -185,6 +170,11 @@ impl HttpResponse {
         Ok(buffer.freeze())
     }
 
+    /// Error of a response with an error status.
+    pub(crate) async fn read_error(&mut self) -> RequestError {
+        error_from_response(self.status, &self.read_prefix(MAX_ERROR_BODY_BYTES).await)
+    }
+
     /// Reads the start of the body, for error messages. Ignores errors: the status has already failed the
     /// request.
     pub(crate) async fn read_prefix(&mut self, limit_bytes: usize) -> Bytes {
@@ -204,14 +194,6 @@ impl HttpResponse {
         match self.source.as_ref()? {
             BodySource::Http1(connection, _) => connection.remaining_length(),
             BodySource::Http2(body) => body.size_hint().upper(),
-        }
-    }
-
-    /// Marks the buffered body as used and returns the connection.
-    pub(crate) fn consume_buffered_body(&mut self) {
-        if let Some(BodySource::Http1(mut connection, pool)) = self.source.take() {
-            connection.consume_buffered_body();
-            pool.return_connection(connection);
         }
     }
 

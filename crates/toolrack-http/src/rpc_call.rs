@@ -13,16 +13,16 @@ use http::StatusCode;
 use tokio::time::{Instant, sleep};
 use toolrack_transport::{
     Backoff, Message, MessageError, OutgoingRequest, ProtocolMode, RawJson, RequestError,
-    RequestTimeout, TransportError, TruncatedMessage, split_batch, write_request,
+    RequestTimeout, TransportError, TruncatedMessage, split_batch,
 };
 
 use crate::request_headers::RequestHeaders;
-use crate::request_sender::MessageContext;
-use crate::response::{BodyError, BodyKind, HttpResponse};
+use crate::request_sender::OutgoingMessage;
+use crate::response::{BodyError, BodyKind, HttpResponse, MAX_ERROR_BODY_BYTES};
 use crate::session::Flavor;
 use crate::sse::{SseEvent, SseParser};
 use crate::status_mapping::{error_from_response, mentions_session, missing_message};
-use crate::transport::{Inner, MAX_ERROR_BODY_BYTES};
+use crate::transport::Inner;
 
 pub(crate) const INITIALIZE: &str = "initialize";
 
@@ -31,18 +31,17 @@ impl Inner {
     pub(crate) async fn exchange_request(
         self: &Arc<Self>,
         request: &OutgoingRequest<'_>,
-        id: u64,
-        context: &MessageContext<'_>,
+        message: &OutgoingMessage<'_>,
     ) -> Result<RawJson, RequestError> {
         match self.mode() {
             ProtocolMode::Stateless(version) => {
-                self.send_stateless(request, id, version, context).await
+                self.send_stateless(request, version, message).await
             }
             ProtocolMode::Initialize if request.method == INITIALIZE => {
-                Box::pin(self.initialize(request, id, context)).await
+                Box::pin(self.initialize(request.params, message)).await
             }
             ProtocolMode::Initialize | ProtocolMode::Session(_) => {
-                self.send_in_session(request, id, context).await
+                self.send_in_session(message).await
             }
         }
     }
@@ -50,21 +49,19 @@ impl Inner {
     async fn send_stateless(
         self: &Arc<Self>,
         request: &OutgoingRequest<'_>,
-        id: u64,
         version: &'static str,
-        context: &MessageContext<'_>,
+        message: &OutgoingMessage<'_>,
     ) -> Result<RawJson, RequestError> {
-        let mut headers = RequestHeaders::for_stateless(version, request.method, context.name);
+        let mut headers = RequestHeaders::for_stateless(version, request.method, message.name);
         headers.add_param_headers(request.params);
-        let body = encode_request(request, id)?;
-        let mut response = self.post(context, &self.sender.url, &headers, &body).await?;
+        let mut response = self.post(message, &self.sender.url, &headers).await?;
         if request.timeout == RequestTimeout::unlimited() {
             // A request without a timeout (a subscription) would otherwise wait forever for a server that
             // vanished without closing the connection.
             response.idle = Some(self.stream_idle);
         }
         let unwanted = response.session_id();
-        let outcome = self.read_response(&mut response, id, None).await;
+        let outcome = self.read_response(&mut response, message.id, None).await;
         // A server of an older protocol may have created a session before it rejected the request.
         if let (Err(_), Some(unwanted)) = (&outcome, unwanted) {
             self.discard_session(unwanted);
@@ -74,32 +71,31 @@ impl Inner {
 
     async fn send_in_session(
         self: &Arc<Self>,
-        request: &OutgoingRequest<'_>,
-        id: u64,
-        context: &MessageContext<'_>,
+        message: &OutgoingMessage<'_>,
     ) -> Result<RawJson, RequestError> {
-        let body = encode_request(request, id)?;
         let mut has_retried = false;
         loop {
             let state = self.ready_session().await?;
             let headers = self.session_headers(&state);
             if let Flavor::Sse2024(stream) = &state.flavor {
-                return self.post_to_sse(context, stream, &headers, &body, id).await;
+                return self.post_to_sse(message, stream, &headers).await;
             }
-            let mut response = self.post(context, &self.sender.url, &headers, &body).await?;
-            let may_be_expired =
-                headers.has_session_id() && matches!(response.status.as_u16(), 400 | 404);
-            let expired =
-                if may_be_expired { expired_session_error(&mut response).await } else { None };
-            let Some(expired) = expired else {
-                return self.read_response(&mut response, id, Some(&headers)).await;
-            };
+            let mut response = self.post(message, &self.sender.url, &headers).await?;
+            let status = response.status;
+            if !headers.has_session_id() || !matches!(status.as_u16(), 400 | 404) {
+                return self.read_response(&mut response, message.id, Some(&headers)).await;
+            }
+            let text = response.read_prefix(MAX_ERROR_BODY_BYTES).await;
+            let rejected = error_from_response(status, &text);
+            if status != StatusCode::NOT_FOUND && !mentions_session(&text) {
+                return Err(rejected);
+            }
             // The server did not know the session, so it did not process the request: sending it again is safe.
-            context.sent.clear();
+            message.sent.clear();
             // Has no effect if another request has already renewed the session of this epoch.
             self.renew(state.epoch);
             if has_retried {
-                tracing::debug!(error = %expired, "the server rejects the new session too");
+                tracing::debug!(error = %rejected, "the server rejects the new session too");
                 return Err(RequestError::not_sent(TransportError::SessionLost));
             }
             has_retried = true;
@@ -114,21 +110,11 @@ impl Inner {
         resume: Option<&RequestHeaders<'static>>,
     ) -> Result<RawJson, RequestError> {
         if !response.status.is_success() {
-            let body = match response.peeked_body.take() {
-                Some(body) => body,
-                None => response.read_prefix(MAX_ERROR_BODY_BYTES).await,
-            };
-            return Err(error_from_response(response.status, &body));
+            return Err(response.read_error().await);
         }
         match response.kind() {
             BodyKind::EventStream => self.read_sse_response(response, id, resume).await,
             BodyKind::Json => {
-                let buffered =
-                    response.buffered_body().filter(|body| body.len() <= self.max_message_bytes);
-                if let Some(found) = buffered.and_then(|body| self.parse_buffered_body(body, id)) {
-                    response.consume_buffered_body();
-                    return Ok(found);
-                }
                 let body = response.read_all(self.max_message_bytes).await;
                 let body = body.map_err(|error| self.body_error(error))?;
                 self.find_response(&body, id)
@@ -139,21 +125,6 @@ impl Inner {
                 Err(missing_response(response, &body))
             }
         }
-    }
-
-    /// Fast path: a successful response in a body that arrived together with its head. `None` for every other
-    /// case.
-    fn parse_buffered_body(&self, body: &[u8], id: u64) -> Option<RawJson> {
-        let Ok(Message::Success { id: message_id, result }) = Message::parse(body.trim_ascii())
-        else {
-            return None;
-        };
-        if message_id.as_local_id() != Some(id) {
-            return None;
-        }
-        self.router.counters().count_message();
-        // Copied, so that the read buffer can be recycled with its connection.
-        Some(RawJson::new(Bytes::copy_from_slice(result)))
     }
 
     /// Finds the response in a body with one message or a batch.
@@ -338,27 +309,6 @@ impl Inner {
             }
         }
     }
-}
-
-/// Returns the error if the server says that it does not know the session.
-async fn expired_session_error(response: &mut HttpResponse) -> Option<RequestError> {
-    let body = response.read_prefix(MAX_ERROR_BODY_BYTES).await;
-    if response.status == StatusCode::NOT_FOUND || mentions_session(&body) {
-        return Some(error_from_response(response.status, &body));
-    }
-    response.peeked_body = Some(body);
-    None
-}
-
-/// Serializes the request.
-pub(crate) fn encode_request(
-    request: &OutgoingRequest<'_>,
-    id: u64,
-) -> Result<Vec<u8>, RequestError> {
-    let mut body = Vec::new();
-    write_request(&mut body, id, request.method, request.params)
-        .map_err(|error| RequestError::not_sent(TransportError::Serialize(error)))?;
-    Ok(body)
 }
 
 fn missing_response(response: &HttpResponse, body: &[u8]) -> RequestError {

@@ -15,16 +15,16 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use toolrack_transport::{
-    AuthError, Backoff, BoxFuture, IncomingHandler as _, OnCancel, OutgoingRequest, Params,
-    ProtocolMode, RawJson, RequestError, RequestTimeout, TransportError, await_response,
+    AuthError, Backoff, BoxFuture, IncomingHandler as _, Params, ProtocolMode, RawJson,
+    RequestError, RequestTimeout, TransportError, await_response, write_request,
 };
 
 use crate::endpoint_url::EndpointUrl;
 use crate::request_headers::RequestHeaders;
-use crate::request_sender::MessageContext;
-use crate::rpc_call::{INITIALIZE, encode_request};
+use crate::request_sender::OutgoingMessage;
+use crate::rpc_call::INITIALIZE;
 use crate::status_mapping::{error_from_response, is_stateless_error, may_be_legacy_sse};
-use crate::transport::{INITIALIZED, Inner, MAX_ERROR_BODY_BYTES};
+use crate::transport::{INITIALIZED, Inner, encode};
 
 /// Extra failures counted for a session that was open and then lost: it costs an `initialize` and a
 /// notification, not one request.
@@ -61,6 +61,15 @@ pub(crate) enum SessionFailure {
     Unauthorized(AuthError),
 }
 
+/// How often a task tries to start a new session.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attempts {
+    /// Once, for a request that waits.
+    One,
+    /// Until it succeeds or a login is needed.
+    UntilOpen,
+}
+
 /// HTTP transport of the specification that the server speaks.
 #[derive(Clone)]
 pub(crate) enum Flavor {
@@ -80,7 +89,7 @@ pub(crate) struct SseStream {
 
 /// Session with the data needed to start it again.
 pub(crate) struct Session {
-    state: watch::Sender<SessionState>,
+    pub(crate) state: watch::Sender<SessionState>,
     pub(crate) handshake: Mutex<HandshakeRecord>,
     /// Notified when a caller waits for the next attempt.
     retry_now: Notify,
@@ -128,10 +137,6 @@ impl Session {
         self.state.borrow().clone()
     }
 
-    pub(crate) fn subscribe(&self) -> watch::Receiver<SessionState> {
-        self.state.subscribe()
-    }
-
     /// Records that a session has started.
     pub(crate) fn open(&self, flavor: Flavor) {
         self.handshake.lock().was_open = true;
@@ -172,7 +177,7 @@ impl Session {
         })
     }
 
-    pub(crate) fn fail(&self, failure: SessionFailure) {
+    fn fail(&self, failure: SessionFailure) {
         self.state.send_modify(|state| {
             state.phase = Phase::Lost(failure);
             state.n_failures += 1;
@@ -193,7 +198,7 @@ impl Session {
     }
 
     /// Waits for the next attempt. A waiting caller shortens the delay to [`MIN_RETRY_DELAY`].
-    pub(crate) async fn wait_for_retry(&self) {
+    async fn wait_for_retry(&self) {
         let wait = self.next_delay();
         sleep(wait.min(MIN_RETRY_DELAY)).await;
         tokio::select! {
@@ -219,7 +224,7 @@ impl Inner {
         }
         // `wait_for` checks the current value first, so a renewal that ends before this line is
         // seen.
-        let mut changes = self.session.subscribe();
+        let mut changes = self.session.state.subscribe();
         let is_settled = |now: &SessionState| {
             !matches!(now.phase, Phase::Renewing) || now.n_failures != state.n_failures
         };
@@ -241,57 +246,77 @@ impl Inner {
     pub(crate) fn renew(self: &Arc<Self>, epoch: u64) {
         if self.session.try_start_renewal(epoch) {
             let inner = Arc::clone(self);
-            self.tasks.spawn_until_stopped(async move { renew_once(&inner).await });
+            self.tasks.spawn_until_stopped(async move { inner.start_session(Attempts::One).await });
+        }
+    }
+
+    /// Starts a new session in place of the lost one. The caller has claimed the renewal.
+    pub(crate) async fn start_session(self: &Arc<Self>, attempts: Attempts) {
+        loop {
+            match attempts {
+                Attempts::One => sleep(self.session.next_delay()).await,
+                Attempts::UntilOpen => self.session.wait_for_retry().await,
+            }
+            let error = match self.reinitialize().await {
+                Ok(()) => return self.handler.on_session_renewed(),
+                Err(error) => error,
+            };
+            tracing::debug!(%error, "could not start a new session");
+            let failure = match error.error {
+                TransportError::Unauthorized(error) => SessionFailure::Unauthorized(error),
+                _ => SessionFailure::Expired,
+            };
+            // Retrying does not help until the user logs in; the next request starts another attempt.
+            let is_hopeless = matches!(failure, SessionFailure::Unauthorized(_));
+            let is_last = is_hopeless || attempts == Attempts::One;
+            // Gives up the claim. The task takes it again, unless a request has taken it in between.
+            self.session.fail(failure);
+            if is_last || !self.session.try_start_renewal(self.session.state().epoch) {
+                return;
+            }
         }
     }
 
     /// Sends `initialize` and detects whether the server speaks Streamable HTTP or HTTP+SSE.
     pub(crate) async fn initialize(
         self: &Arc<Self>,
-        request: &OutgoingRequest<'_>,
-        id: u64,
-        context: &MessageContext<'_>,
+        params: &dyn Params,
+        message: &OutgoingMessage<'_>,
     ) -> Result<RawJson, RequestError> {
-        let mut params = Vec::new();
-        request
-            .params
-            .write(id, &mut params)
-            .map_err(|error| RequestError::not_sent(TransportError::Serialize(error)))?;
-        self.session.handshake.lock().initialize_params = Bytes::from(params);
+        let params = encode(|out| params.write(message.id, out))?;
+        self.session.handshake.lock().initialize_params = params;
         // A second `initialize` replaces the session. The server would keep the old one until it
         // expires.
         if let Some(previous_id) = self.session.take_session_id() {
             self.discard_session(previous_id);
         }
-        let body = encode_request(request, id)?;
         // By convention `/sse` is the stream URL of an HTTP+SSE server. Trying GET first saves a failing POST.
         let is_sse_url = self.sender.url.path.path().ends_with("/sse");
         if is_sse_url {
-            match self.initialize_sse(&body, id, context).await {
+            match self.initialize_sse(message).await {
                 Err(error) if has_no_stream(&error.error) => {}
                 outcome => return outcome,
             }
         }
-        let mut response =
-            self.post(context, &self.sender.url, &RequestHeaders::default(), &body).await?;
+        let headers = RequestHeaders::default();
+        let mut response = self.post(message, &self.sender.url, &headers).await?;
         let http_session_id = response.session_id();
         if is_sse_url || !may_be_legacy_sse(response.status) {
-            let outcome = self.read_response(&mut response, id, None).await;
+            let outcome = self.read_response(&mut response, message.id, None).await;
             if outcome.is_ok() {
                 self.session.open(Flavor::StreamableHttp { http_session_id });
             }
             return outcome;
         }
-        let rejected =
-            error_from_response(response.status, &response.read_prefix(MAX_ERROR_BODY_BYTES).await);
+        let rejected = response.read_error().await;
         response.release(&self.tasks);
         // A stateless server also rejects `initialize` with 400, and it has no SSE stream to try.
         if is_stateless_error(&rejected.error) {
             return Err(rejected);
         }
         // The server rejected the POST, so it is safe to send `initialize` again.
-        context.sent.clear();
-        match self.initialize_sse(&body, id, context).await {
+        message.sent.clear();
+        match self.initialize_sse(message).await {
             Ok(outcome) => Ok(outcome),
             // The error of the first attempt is the more telling one.
             Err(error) => {
@@ -313,33 +338,26 @@ impl Inner {
             return Err(RequestError::not_sent(TransportError::SessionLost));
         };
         let params = self.session.handshake.lock().initialize_params.clone();
-        let request = OutgoingRequest {
-            method: INITIALIZE,
-            params: &PrewrittenParams(&params),
-            timeout: RequestTimeout::fixed(INITIALIZE_TIMEOUT),
-            on_cancel: OnCancel::Silent,
-        };
-        let deadline = request.timeout.start();
+        let deadline = RequestTimeout::fixed(INITIALIZE_TIMEOUT).start();
         let mut pending = self
             .router
             .register(deadline)
             .map_err(|reason| RequestError::not_sent(reason.to_error()))?;
         let id = pending.id();
-        let context = MessageContext { method: INITIALIZE, ..MessageContext::default() };
-        let body = encode_request(&request, id)?;
+        let body = encode(|out| write_request(out, id, INITIALIZE, &PrewrittenParams(&params)))?;
+        let method = INITIALIZE;
+        let message = OutgoingMessage { method, id, body, ..OutgoingMessage::default() };
+        let headers = RequestHeaders::default();
         let (flavor, result) = match self.session.state().flavor {
             Flavor::StreamableHttp { .. } => {
-                let mut response = self
-                    // Spec 2025-11-25, transports §Session Management: without the old session id.
-                    .post(&context, &self.sender.url, &RequestHeaders::default(), &body)
-                    .await?;
+                // Spec 2025-11-25, transports §Session Management: without the old session id.
+                let mut response = self.post(&message, &self.sender.url, &headers).await?;
                 let http_session_id = response.session_id();
                 let result = self.read_response(&mut response, id, None).await?;
                 (Flavor::StreamableHttp { http_session_id }, result)
             }
             Flavor::Sse2024(_) => {
                 let stream = self.open_sse().await?;
-                let headers = RequestHeaders::default();
                 let result = tokio::select! {
                     biased;
                     response = await_response(&mut pending, deadline) => match response {
@@ -347,7 +365,7 @@ impl Inner {
                         Ok(Err(reason)) => return Err(RequestError::unknown(reason.to_error())),
                         Err(elapsed) => return Err(RequestError::unknown(TransportError::timed_out(elapsed))),
                     },
-                    outcome = self.post_to_sse(&context, &stream, &headers, &body, id) => outcome?,
+                    outcome = self.post_to_sse(&message, &stream, &headers) => outcome?,
                 };
                 (Flavor::Sse2024(stream), result)
             }
@@ -373,10 +391,10 @@ impl Inner {
         }
         // Not published yet: waiting requests must not overtake `notifications/initialized`.
         let state = SessionState { flavor, ..self.session.state() };
-        let context = MessageContext { method: INITIALIZED, ..MessageContext::default() };
-        let headers = self.session_headers(&state);
         let body = self.session.handshake.lock().initialized.clone();
-        let mut response = self.post(&context, self.destination(&state), &headers, &body).await?;
+        let message = OutgoingMessage { method: INITIALIZED, body, ..OutgoingMessage::default() };
+        let headers = self.session_headers(&state);
+        let mut response = self.post(&message, self.destination(&state), &headers).await?;
         if !response.status.is_success() {
             return Err(error_from_response(response.status, b""));
         }
@@ -387,28 +405,10 @@ impl Inner {
     }
 }
 
-async fn renew_once(inner: &Arc<Inner>) {
-    sleep(inner.session.next_delay()).await;
-    match inner.reinitialize().await {
-        Ok(()) => inner.handler.on_session_renewed(),
-        Err(error) => {
-            tracing::debug!(%error, "could not start a new session");
-            inner.session.fail(session_failure(error.error));
-        }
-    }
-}
-
 /// Counts extra failures, for attempts that cost more than one request.
 pub(crate) fn add_failures(backoff: &mut Backoff, n_more: u32) {
     for _ in 0..n_more {
         backoff.record_failure(Instant::now(), 0.0);
-    }
-}
-
-pub(crate) fn session_failure(error: TransportError) -> SessionFailure {
-    match error {
-        TransportError::Unauthorized(error) => SessionFailure::Unauthorized(error),
-        _ => SessionFailure::Expired,
     }
 }
 

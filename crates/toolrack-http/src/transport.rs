@@ -22,7 +22,7 @@ use toolrack_transport::{
     BoxFuture, CANCELLED, CancelledParams, CloseReason, IncomingHandler, JsonRpcError,
     MessageRouter, OnCancel, OutgoingRequest, Params, ProtocolMode, RawJson, RequestError,
     RequestId, Transport, TransportError, TransportKind, TransportStats, await_response,
-    write_notification, write_response,
+    write_notification, write_request, write_response,
 };
 
 use crate::connect::{Connector, check_roots};
@@ -31,7 +31,7 @@ use crate::endpoint_url::{EndpointUrl, redact_url};
 use crate::http1::SentFlag;
 use crate::options::{HttpOptions, HttpServerDef};
 use crate::request_headers::RequestHeaders;
-use crate::request_sender::{HttpRequest, MessageContext, RequestSender};
+use crate::request_sender::{HttpRequest, OutgoingMessage, RequestSender};
 use crate::response::HttpResponse;
 use crate::session::{Flavor, Session, SessionState};
 use crate::status_mapping::{error_from_response, is_server_absent};
@@ -49,8 +49,6 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// How long a server may take over a message without a waiting caller.
 const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes read from the body of an error response.
-pub(crate) const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 
 /// Open transport to a server over HTTP.
 ///
@@ -86,24 +84,17 @@ impl HttpTransport {
         let (tasks, connection_tasks) = TaskGroup::pair();
         let connector =
             Connector::new(url.origin.clone(), proxy, options.extra_roots, options.connect_timeout);
-        let pool = Arc::new(ConnectionPool::new(connector, connection_tasks.clone()));
+        let pool = Arc::new(ConnectionPool::new(connector, connection_tasks));
         let handler = Arc::new(HandlerGuard {
             target: handler,
             is_closed: Mutex::new(false),
             requests_forbidden: AtomicBool::new(false),
         });
         let inner = Arc::new(Inner {
-            sender: RequestSender::new(
-                pool,
-                url,
-                connection_tasks.clone(),
-                options.credentials,
-                headers,
-            ),
+            sender: RequestSender::new(pool, url, options.credentials, headers),
             router: MessageRouter::new(Arc::clone(&handler) as Arc<dyn IncomingHandler>),
             handler,
             tasks,
-            connection_tasks,
             session: Session::new(),
             mode: Mutex::new(ProtocolMode::Initialize),
             max_message_bytes: options.max_message_bytes,
@@ -125,13 +116,15 @@ impl HttpTransport {
             .register(deadline)
             .map_err(|reason| RequestError::not_sent(reason.to_error()))?;
         let id = pending.id();
-        let context = MessageContext {
+        let message = OutgoingMessage {
             method: request.method,
             name: request.params.target_name(),
+            id,
+            body: encode(|out| write_request(out, id, request.method, request.params))?,
             deadline: Some(Instant::from_std(deadline.expires_at)),
             sent: SentFlag::default(),
         };
-        let sent = &context.sent;
+        let sent = &message.sent;
         let mut cancel_guard = CancelGuard { inner, id, on_cancel: request.on_cancel, sent };
         let outcome = tokio::select! {
             // Biased: a response that arrived on another stream wins over the end of this exchange.
@@ -142,7 +135,7 @@ impl HttpTransport {
                 // `cancel_guard` sends the cancellation when it is dropped.
                 Err(elapsed) => return Err(sent.failure(TransportError::timed_out(elapsed))),
             },
-            outcome = inner.exchange_request(&request, id, &context) => outcome,
+            outcome = inner.exchange_request(&request, &message) => outcome,
         };
         // The server has answered, or the exchange has ended: nothing is left to cancel.
         cancel_guard.on_cancel = OnCancel::Silent;
@@ -270,9 +263,6 @@ pub(crate) struct Inner {
     pub(crate) router: MessageRouter,
     pub(crate) handler: Arc<HandlerGuard>,
     pub(crate) tasks: TaskGroup,
-    /// Tasks of the connections. They outlive `tasks`, because the DELETE of the session still needs a
-    /// connection.
-    pub(crate) connection_tasks: TaskGroup,
     pub(crate) session: Session,
     pub(crate) mode: Mutex<ProtocolMode>,
     pub(crate) max_message_bytes: usize,
@@ -293,13 +283,11 @@ impl Inner {
 
     pub(crate) async fn post(
         &self,
-        context: &MessageContext<'_>,
+        message: &OutgoingMessage<'_>,
         url: &EndpointUrl,
         headers: &RequestHeaders<'_>,
-        body: &[u8],
     ) -> Result<HttpResponse, RequestError> {
-        let request = HttpRequest { http_method: Method::POST, url, headers, body, context };
-        self.send(&request).await
+        self.send(&HttpRequest { http_method: Method::POST, url, headers, message }).await
     }
 
     /// Opens an SSE stream.
@@ -307,9 +295,9 @@ impl Inner {
         &self,
         headers: &RequestHeaders<'_>,
     ) -> Result<HttpResponse, RequestError> {
-        let context = &MessageContext { method: "GET", ..MessageContext::default() };
+        let message = &OutgoingMessage { method: "GET", ..OutgoingMessage::default() };
         let (http_method, url) = (Method::GET, &self.sender.url);
-        self.send(&HttpRequest { http_method, url, headers, body: &[], context }).await
+        self.send(&HttpRequest { http_method, url, headers, message }).await
     }
 
     /// Sends a request and tells the handler if the server could not be reached.
@@ -328,14 +316,13 @@ impl Inner {
         name: Option<&str>,
         body: Bytes,
     ) -> Result<(), RequestError> {
-        let context = MessageContext { method, name, ..MessageContext::default() };
-        let response =
-            timeout(BACKGROUND_TIMEOUT, self.post_notification_now(&context, body)).await;
+        let message = OutgoingMessage { method, name, body, ..OutgoingMessage::default() };
+        let response = timeout(BACKGROUND_TIMEOUT, self.post_notification_now(&message)).await;
         let Ok(response) = response else {
             // Some servers hold such a request open. The message was written, so it counts as delivered.
             tracing::debug!(method, "the server accepted a message without responding");
             let timed_out = TransportError::timed_out(BACKGROUND_TIMEOUT);
-            return if context.sent.get() {
+            return if message.sent.get() {
                 Ok(())
             } else {
                 Err(RequestError::not_sent(timed_out))
@@ -346,26 +333,23 @@ impl Inner {
             response.release(&self.tasks);
             return Ok(());
         }
-        let body = timeout(BACKGROUND_TIMEOUT, response.read_prefix(MAX_ERROR_BODY_BYTES))
-            .await
-            .unwrap_or_default();
-        Err(error_from_response(response.status, &body))
+        let error = timeout(BACKGROUND_TIMEOUT, response.read_error()).await;
+        Err(error.unwrap_or_else(|_elapsed| error_from_response(response.status, b"")))
     }
 
     async fn post_notification_now(
         self: &Arc<Self>,
-        context: &MessageContext<'_>,
-        body: Bytes,
+        message: &OutgoingMessage<'_>,
     ) -> Result<HttpResponse, RequestError> {
         match self.mode() {
             ProtocolMode::Stateless(version) => {
-                let headers = RequestHeaders::for_stateless(version, context.method, context.name);
-                self.post(context, &self.sender.url, &headers, &body).await
+                let headers = RequestHeaders::for_stateless(version, message.method, message.name);
+                self.post(message, &self.sender.url, &headers).await
             }
             ProtocolMode::Initialize | ProtocolMode::Session(_) => {
                 let state = self.ready_session().await?;
                 let headers = self.session_headers(&state);
-                self.post(context, self.destination(&state), &headers, &body).await
+                self.post(message, self.destination(&state), &headers).await
             }
         }
     }
@@ -397,13 +381,13 @@ impl Inner {
     /// Deletes a session on the server, best effort.
     pub(crate) async fn delete_session(&self, http_session_id: HeaderValue, mode: ProtocolMode) {
         let headers = RequestHeaders::for_session(mode, Some(http_session_id));
-        let context = &MessageContext { method: "DELETE", ..MessageContext::default() };
+        let message = &OutgoingMessage { method: "DELETE", ..OutgoingMessage::default() };
         let (http_method, url) = (Method::DELETE, &self.sender.url);
-        let request = HttpRequest { http_method, url, headers: &headers, body: &[], context };
+        let request = HttpRequest { http_method, url, headers: &headers, message };
         // Half, so that the DELETE ends within `CLOSE_TIMEOUT`.
         match timeout(BACKGROUND_TIMEOUT / 2, self.sender.send(&request)).await {
             // Not `tasks`, which has already stopped if the transport is closing.
-            Ok(Ok(mut response)) => response.release(&self.connection_tasks),
+            Ok(Ok(mut response)) => response.release(&self.sender.pool.tasks),
             Ok(Err(error)) => tracing::debug!(%error, "could not delete the session on the server"),
             Err(_elapsed) => tracing::debug!("deleting the session on the server timed out"),
         }
@@ -419,13 +403,11 @@ impl Inner {
         self.tasks.stop.cancel();
         // The connections stay open until the DELETE has been sent.
         let Some(http_session_id) = self.session.take_session_id() else {
-            self.connection_tasks.stop.cancel();
             return self.sender.pool.close();
         };
         let inner = Arc::clone(self);
         self.tasks.spawn(async move {
             inner.delete_session(http_session_id, inner.mode()).await;
-            inner.connection_tasks.stop.cancel();
             inner.sender.pool.close();
         });
     }
@@ -439,7 +421,6 @@ impl Inner {
         }
         self.router.close(&CloseReason::runtime_dropped());
         self.tasks.stop.cancel();
-        self.connection_tasks.stop.cancel();
         self.sender.pool.close();
     }
 
@@ -502,7 +483,7 @@ impl Drop for CancelGuard<'_> {
     }
 }
 
-fn encode(
+pub(crate) fn encode(
     write: impl FnOnce(&mut Vec<u8>) -> Result<(), serde_json::Error>,
 ) -> Result<Bytes, RequestError> {
     let mut out = Vec::new();

@@ -140,12 +140,6 @@ impl From<i64> for ProgressToken {
     }
 }
 
-impl From<String> for ProgressToken {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
 impl From<&str> for ProgressToken {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())

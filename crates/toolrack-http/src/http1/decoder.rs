@@ -289,22 +289,20 @@ impl BodyFraming {
         loop {
             match self {
                 BodyFraming::Empty => return Ok(Decoded::End),
-                BodyFraming::UntilClose => return Ok(take_chunk(input, u64::MAX).into()),
+                BodyFraming::UntilClose => return Ok(take_chunk(input, &mut { u64::MAX })),
                 BodyFraming::Length { n_bytes } => {
-                    let chunk = take_chunk(input, *n_bytes);
-                    *n_bytes -= chunk_length(chunk.as_ref());
+                    let chunk = take_chunk(input, n_bytes);
                     if *n_bytes == 0 {
                         *self = BodyFraming::Empty;
                     }
-                    return Ok(chunk.into());
+                    return Ok(chunk);
                 }
                 BodyFraming::Chunked(ChunkState::Data { n_bytes }) => {
-                    let chunk = take_chunk(input, *n_bytes);
-                    *n_bytes -= chunk_length(chunk.as_ref());
+                    let chunk = take_chunk(input, n_bytes);
                     if *n_bytes == 0 {
                         *self = BodyFraming::Chunked(ChunkState::Crlf);
                     }
-                    return Ok(chunk.into());
+                    return Ok(chunk);
                 }
                 BodyFraming::Chunked(ChunkState::Size) => {
                     let Some(line) = take_line(input)? else { return Ok(Decoded::NeedMore) };
@@ -337,28 +335,19 @@ impl BodyFraming {
     }
 }
 
-impl From<Option<Bytes>> for Decoded {
-    fn from(chunk: Option<Bytes>) -> Self {
-        chunk.map_or(Decoded::NeedMore, Decoded::Data)
-    }
-}
-
-/// Takes at most `limit_bytes` from the input.
-fn take_chunk(input: &mut BytesMut, limit_bytes: u64) -> Option<Bytes> {
-    let n_bytes = usize::try_from(limit_bytes).map_or(input.len(), |limit| limit.min(input.len()));
+/// Takes at most `n_left` bytes from the input, and subtracts what it took.
+fn take_chunk(input: &mut BytesMut, n_left: &mut u64) -> Decoded {
+    let n_bytes = usize::try_from(*n_left).map_or(input.len(), |limit| limit.min(input.len()));
+    *n_left -= n_bytes as u64;
     if n_bytes == 0 {
-        return None;
+        return Decoded::NeedMore;
     }
     if n_bytes > COPY_BYTES {
-        return Some(input.split_to(n_bytes).freeze());
+        return Decoded::Data(input.split_to(n_bytes).freeze());
     }
     let chunk = input.get(..n_bytes).map(Bytes::copy_from_slice);
     input.advance(n_bytes);
-    chunk
-}
-
-fn chunk_length(chunk: Option<&Bytes>) -> u64 {
-    chunk.map_or(0, |chunk| u64::try_from(chunk.len()).unwrap_or(u64::MAX))
+    Decoded::Data(chunk.unwrap_or_default())
 }
 
 /// Takes the next line, without its line break.
