@@ -111,10 +111,8 @@ fn gateway(
     request_router: &Arc<ServerRequestRouter>,
     scope: Scope,
 ) -> HttpGateway {
-    let gateway = Gateway::new(Arc::clone(service.manager()), Arc::clone(request_router), scope);
-    // The access control of the daemon has checked the request already.
-    let access = Access::Custom(Arc::new(|_request| Ok(())));
-    HttpGateway::with_options(gateway, HttpGatewayOptions { access, ..Default::default() })
+    let (manager, request_router) = (Arc::clone(service.manager()), Arc::clone(request_router));
+    HttpGateway::new(Gateway::new(manager, request_router, scope))
 }
 
 impl Endpoints {

@@ -2,23 +2,20 @@
 //!
 //! **Invariant:** connecting never takes longer than the connect timeout.
 
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 #[cfg(unix)]
 use tokio::net::UnixStream;
 use tokio::net::{TcpStream, lookup_host};
 use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use toolrack_platform::{certificates_from_pem, root_certificates};
 use toolrack_transport::deadline_after;
 use url::Host;
@@ -85,7 +82,7 @@ impl Connector {
         stream.set_nodelay(true)?;
         // HTTP/2 is chosen by ALPN, which needs TLS.
         if security == Security::Plain {
-            return Ok((NetStream::Tcp(stream), HttpVersion::Http1));
+            return Ok((Box::new(stream), HttpVersion::Http1));
         }
         let stream = match &self.proxy {
             Some(proxy) => open_tunnel(stream, proxy, host, port).await?,
@@ -99,7 +96,7 @@ impl Connector {
             Some(b"h2") => HttpVersion::Http2,
             _ => HttpVersion::Http1,
         };
-        Ok((NetStream::Tls(Box::new(stream)), version))
+        Ok((Box::new(stream), version))
     }
 
     /// Tries every address of a host. An unresponsive address gets only its share of the time.
@@ -122,7 +119,7 @@ impl Connector {
 
 #[cfg(unix)]
 pub(crate) async fn connect_unix(path: &std::path::Path) -> io::Result<NetStream> {
-    Ok(NetStream::Unix(UnixStream::connect(path).await?))
+    Ok(Box::new(UnixStream::connect(path).await?))
 }
 
 #[cfg(not(unix))]
@@ -175,71 +172,12 @@ fn parse_connect_status(head: &[u8]) -> Option<u16> {
     std::str::from_utf8(line.get(2..5)?).ok()?.parse().ok()
 }
 
-/// Byte stream to a server.
-#[derive(Debug)]
-pub(crate) enum NetStream {
-    Tcp(TcpStream),
-    #[cfg(unix)]
-    Unix(UnixStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
+/// Byte stream to a server: TCP, a Unix socket, or TLS.
+pub(crate) type NetStream = Box<dyn Duplex>;
 
-/// Calls the same method on the inner stream.
-macro_rules! delegate {
-    ($self:ident, $stream:ident => $action:expr) => {
-        match $self.get_mut() {
-            NetStream::Tcp($stream) => $action,
-            #[cfg(unix)]
-            NetStream::Unix($stream) => $action,
-            NetStream::Tls($stream) => $action,
-        }
-    };
-}
+pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl AsyncRead for NetStream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        delegate!(self, stream => Pin::new(stream).poll_read(context, buffer))
-    }
-}
-
-impl AsyncWrite for NetStream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        delegate!(self, stream => Pin::new(stream).poll_write(context, bytes))
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        delegate!(self, stream => Pin::new(stream).poll_write_vectored(context, slices))
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        match self {
-            NetStream::Tcp(stream) => stream.is_write_vectored(),
-            #[cfg(unix)]
-            NetStream::Unix(stream) => stream.is_write_vectored(),
-            NetStream::Tls(stream) => stream.is_write_vectored(),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        delegate!(self, stream => Pin::new(stream).poll_flush(context))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        delegate!(self, stream => Pin::new(stream).poll_shutdown(context))
-    }
-}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 
 /// TLS connector that trusts the platform and `extra_roots`. Offers HTTP/2 and HTTP/1.1.
 pub(crate) async fn tls_connector(extra_roots: &[u8]) -> io::Result<TlsConnector> {

@@ -12,15 +12,14 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
+use toolrack_transport::{RequestError, TransportError};
 
-use crate::connect::NetStream;
-use crate::connect::{Connector, HttpVersion};
-use crate::http1::{AttemptError, Http1Connection, SentFlag};
-use crate::request_sender::RequestParts;
+use crate::connect::{Connector, HttpVersion, NetStream};
+use crate::http1::{AttemptError, Http1Connection};
+use crate::request_sender::{HttpRequest, RequestParts};
 use crate::response::HttpResponse;
 use crate::transport::TaskGroup;
 
@@ -37,7 +36,9 @@ type RequestBody = Full<Bytes>;
 /// Connections to one origin.
 pub(crate) struct ConnectionPool {
     connector: Connector,
-    tasks: TaskGroup,
+    /// Tasks of the connections. They outlive those of the transport, because the DELETE of the session still
+    /// needs a connection.
+    pub(crate) tasks: TaskGroup,
     idle_connections: Mutex<IdleConnections>,
     /// Exchanges that wait for their response head.
     n_in_flight: AtomicUsize,
@@ -66,22 +67,6 @@ enum Connection {
     Http2(http2::SendRequest<RequestBody>),
 }
 
-/// Whether sending a request twice is safe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Idempotency {
-    Idempotent,
-    NotIdempotent,
-}
-
-/// Why an exchange has no response.
-#[derive(Debug)]
-pub(crate) enum ExchangeError {
-    /// No connection could be made.
-    Unreachable(io::Error),
-    /// The connection failed before a response.
-    NoResponse(io::Error),
-}
-
 impl ConnectionPool {
     pub(crate) fn new(connector: Connector, tasks: TaskGroup) -> Self {
         Self {
@@ -96,9 +81,9 @@ impl ConnectionPool {
     pub(crate) async fn exchange(
         self: &Arc<Self>,
         parts: &RequestParts<'_>,
-        idempotency: Idempotency,
-        sent: &SentFlag,
-    ) -> Result<HttpResponse, ExchangeError> {
+        request: &HttpRequest<'_>,
+    ) -> Result<HttpResponse, RequestError> {
+        let sent = &request.message.sent;
         let n_before = self.n_in_flight.fetch_add(1, Ordering::Relaxed);
         let _in_flight = InFlight(&self.n_in_flight);
         if n_before > 0 {
@@ -112,7 +97,11 @@ impl ConnectionPool {
             let connection = match reused {
                 Some(connection) => connection,
                 // Boxed: connecting is rare, and its state would enlarge the future of every call.
-                None => Box::pin(self.connect()).await.map_err(ExchangeError::Unreachable)?,
+                None => Box::pin(self.connect()).await.map_err(|error| {
+                    let address = parts.url.to_string();
+                    // Not always unsent: an idempotent request may have been written to a reused connection.
+                    sent.failure(TransportError::Unreachable { address, error })
+                })?,
             };
             // Before the first byte is written: a caller that drops this future in the middle of the write
             // cannot know how much was sent.
@@ -126,8 +115,8 @@ impl ConnectionPool {
             }
             // A server may close an idle connection at any time, so a failure on a reused connection says
             // nothing about the server: try once more, on a new connection.
-            if !was_reused || !(failure.is_unsent || idempotency == Idempotency::Idempotent) {
-                return Err(ExchangeError::NoResponse(failure.error));
+            if !was_reused || !(failure.is_unsent || request.is_idempotent()) {
+                return Err(sent.failure(TransportError::Io(failure.error)));
             }
             may_reuse = false;
         }
@@ -154,7 +143,7 @@ impl ConnectionPool {
             return;
         }
         connection.release_buffers();
-        let mut idle_connections = self.idle_connections();
+        let mut idle_connections = self.idle_connections.lock();
         if idle_connections.http1.len() >= MAX_IDLE_CONNECTIONS {
             return;
         }
@@ -165,14 +154,15 @@ impl ConnectionPool {
         }
     }
 
-    /// Closes all idle connections.
+    /// Closes all connections.
     pub(crate) fn close(&self) {
-        *self.idle_connections() = IdleConnections::default();
+        self.tasks.stop.cancel();
+        *self.idle_connections.lock() = IdleConnections::default();
     }
 
     /// Takes the most recently used connection that is still open.
     fn take_idle(&self) -> Option<Connection> {
-        let mut idle_connections = self.idle_connections();
+        let mut idle_connections = self.idle_connections.lock();
         if let Some(sender) = &idle_connections.http2 {
             if !sender.is_closed() {
                 // Not taken out: an HTTP/2 connection carries many requests at once.
@@ -210,8 +200,12 @@ impl ConnectionPool {
             .keep_alive_timeout(PING_TIMEOUT)
             .handshake(TokioIo::new(stream))
             .await?;
-        self.tasks.spawn(drive_http2(driver, self.tasks.stop.clone()));
-        let mut idle_connections = self.idle_connections();
+        self.tasks.spawn_until_stopped(async move {
+            if let Err(error) = driver.await {
+                tracing::trace!(%error, "an HTTP/2 connection failed");
+            }
+        });
+        let mut idle_connections = self.idle_connections.lock();
         match &idle_connections.http2 {
             // Dropping the new sender closes the second connection.
             Some(sender) if !sender.is_closed() => Ok(Connection::Http2(sender.clone())),
@@ -220,10 +214,6 @@ impl ConnectionPool {
                 Ok(Connection::Http2(sender))
             }
         }
-    }
-
-    fn idle_connections(&self) -> MutexGuard<'_, IdleConnections> {
-        self.idle_connections.lock()
     }
 }
 
@@ -243,13 +233,14 @@ async fn send_http2(
 async fn reap_idle(pool: Arc<ConnectionPool>) {
     loop {
         // Connections are pushed and popped at the end, so the first one is the oldest.
-        let oldest = pool.idle_connections().http1.first().map(|connection| connection.idle_since);
+        let oldest =
+            pool.idle_connections.lock().http1.first().map(|connection| connection.idle_since);
         let next = oldest.unwrap_or_else(Instant::now) + MAX_IDLE;
         tokio::select! {
             () = pool.tasks.stop.cancelled() => return pool.close(),
             () = sleep_until(next) => {}
         }
-        let mut idle_connections = pool.idle_connections();
+        let mut idle_connections = pool.idle_connections.lock();
         idle_connections.http1.retain(|connection| connection.idle_since.elapsed() < MAX_IDLE);
         if idle_connections.http1.is_empty() {
             // An idle transport holds no buffer.
@@ -258,16 +249,6 @@ async fn reap_idle(pool: Arc<ConnectionPool>) {
             idle_connections.has_reaper = false;
             return;
         }
-    }
-}
-
-async fn drive_http2(
-    driver: http2::Connection<TokioIo<NetStream>, RequestBody, TaskGroup>,
-    stop: CancellationToken,
-) {
-    tokio::select! {
-        end = driver => end.unwrap_or_else(|error| tracing::trace!(%error, "an HTTP/2 connection failed")),
-        () = stop.cancelled() => {}
     }
 }
 

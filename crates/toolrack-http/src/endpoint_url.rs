@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use http::uri::{Authority, PathAndQuery};
-use url::{Host, Url};
+use url::{Host, Position, Url};
 
 /// Parsed URL that requests go to.
 #[derive(Clone)]
@@ -37,29 +37,21 @@ pub(crate) enum Security {
     Tls,
 }
 
-/// Why a URL cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum UrlError {
-    /// It cannot be parsed.
-    Invalid(String),
-    /// It has this other origin.
-    CrossOrigin(String),
-}
-
 impl EndpointUrl {
-    pub(crate) fn parse(text: &str) -> Result<Self, UrlError> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         match text.strip_prefix("unix:") {
             Some(rest) => Self::parse_unix(rest),
-            None => Self::parse_tcp(Url::parse(text).map_err(invalid)?),
+            None => Self::parse_tcp(Url::parse(text).map_err(|error| error.to_string())?),
         }
     }
 
     /// Resolves a reference from the server.
-    pub(crate) fn join(&self, reference: &str) -> Result<Self, UrlError> {
-        let url = self.base.join(reference).map_err(invalid)?;
+    pub(crate) fn join(&self, reference: &str) -> Result<Self, String> {
+        let url = self.base.join(reference).map_err(|error| error.to_string())?;
         // `origin()` leaves out user name and password, so they are checked as well.
         if url.origin() != self.base.origin() || has_userinfo(&url) {
-            return Err(UrlError::CrossOrigin(url.origin().ascii_serialization()));
+            let origin = url.origin().ascii_serialization();
+            return Err(format!("it leads to another origin: {origin}"));
         }
         Self::from_url(self.origin.clone(), url)
     }
@@ -76,58 +68,45 @@ impl EndpointUrl {
         matches!(self.origin, Origin::Tcp { security: Security::Tls, .. })
     }
 
-    fn parse_unix(rest: &str) -> Result<Self, UrlError> {
+    fn parse_unix(rest: &str) -> Result<Self, String> {
         let (socket, path) = match rest.split_once(":/") {
             Some((socket, path)) => (socket, format!("/{path}")),
             None => (rest, "/".to_owned()),
         };
         if !socket.starts_with('/') {
             let reason = "a Unix socket needs an absolute path, as in `unix:/run/server.sock:/mcp`";
-            return Err(UrlError::Invalid(reason.to_owned()));
+            return Err(reason.to_owned());
         }
         let url = Url::parse("http://localhost/").and_then(|base| base.join(&path));
-        Self::from_url(Origin::Unix(PathBuf::from(socket)), url.map_err(invalid)?)
+        Self::from_url(Origin::Unix(PathBuf::from(socket)), url.map_err(|error| error.to_string())?)
     }
 
-    fn parse_tcp(url: Url) -> Result<Self, UrlError> {
+    fn parse_tcp(url: Url) -> Result<Self, String> {
         let security = match url.scheme() {
             "http" => Security::Plain,
             "https" => Security::Tls,
             other => {
-                let reason = format!("unsupported scheme `{other}`; use http, https or unix");
-                return Err(UrlError::Invalid(reason));
+                return Err(format!("unsupported scheme `{other}`; use http, https or unix"));
             }
         };
         if has_userinfo(&url) {
             let reason = "the URL must not contain a user name or password; use a header";
-            return Err(UrlError::Invalid(reason.to_owned()));
+            return Err(reason.to_owned());
         }
         let (Some(host), Some(port)) = (url.host(), url.port_or_known_default()) else {
-            return Err(UrlError::Invalid("the URL has no host".to_owned()));
+            return Err("the URL has no host".to_owned());
         };
         let origin = Origin::Tcp { security, host: host.to_owned(), port };
         Self::from_url(origin, url)
     }
 
-    fn from_url(origin: Origin, url: Url) -> Result<Self, UrlError> {
-        let path = match url.query() {
-            Some(query) => format!("{}?{query}", url.path()),
-            None => url.path().to_owned(),
-        };
-        let host = match url.port() {
-            Some(port) => format!("{}:{port}", url.host_str().unwrap_or_default()),
-            None => url.host_str().unwrap_or_default().to_owned(),
-        };
-        let path = PathAndQuery::try_from(path).map_err(invalid)?;
-        let authority = Authority::try_from(host).map_err(invalid)?;
+    fn from_url(origin: Origin, url: Url) -> Result<Self, String> {
+        let path = &url[Position::BeforePath..Position::AfterQuery];
+        let path = PathAndQuery::try_from(path).map_err(|error| error.to_string())?;
+        let authority = &url[Position::BeforeHost..Position::AfterPort];
+        let authority = Authority::try_from(authority).map_err(|error| error.to_string())?;
         let request_line = format!("{path} HTTP/1.1\r\nhost: {authority}\r\n").into_bytes();
-        Ok(Self {
-            origin,
-            path,
-            authority,
-            request_line: request_line.into_boxed_slice(),
-            base: url,
-        })
+        Ok(Self { origin, path, authority, request_line: request_line.into(), base: url })
     }
 }
 
@@ -146,15 +125,6 @@ impl fmt::Display for EndpointUrl {
 impl fmt::Debug for EndpointUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "EndpointUrl({self})")
-    }
-}
-
-impl fmt::Display for UrlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            UrlError::Invalid(reason) => f.write_str(reason),
-            UrlError::CrossOrigin(origin) => write!(f, "it leads to another origin: {origin}"),
-        }
     }
 }
 
@@ -183,10 +153,6 @@ pub(crate) fn redact_url(url: &str) -> String {
 
 fn has_userinfo(url: &Url) -> bool {
     !url.username().is_empty() || url.password().is_some()
-}
-
-fn invalid(error: impl fmt::Display) -> UrlError {
-    UrlError::Invalid(error.to_string())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 mod decoder;
 
-pub(crate) use decoder::ResponseHead;
+pub(crate) use decoder::{COPY_BYTES, ResponseHead};
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -16,14 +16,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf as _, Bytes, BytesMut};
-use decoder::{BodyFraming, COPY_BYTES, Decoded, Parsed, parse_head};
+use decoder::{BodyFraming, Decoded, Parsed, parse_head};
 use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 use tokio::time::Instant;
 use tokio_util::io::poll_read_buf;
+use toolrack_transport::{RequestError, TransportError};
 
 use crate::connect::NetStream;
 use crate::proxy::Proxy;
-use crate::request_sender::{RequestParts, ScratchBuffer};
+use crate::request_sender::RequestParts;
 
 /// The server sent something that is not valid HTTP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,11 +33,13 @@ pub(crate) struct Malformed(pub(crate) &'static str);
 /// Read size, at first and after a read that filled the buffer.
 const READ_BYTES: usize = 8 << 10;
 const MAX_READ_BYTES: usize = 64 << 10;
+/// Memory reserved for the head of a request and a small body.
+const HEAD_BYTES: usize = 1 << 10;
 /// With less free space than this, the buffer grows before the next system call.
 const MIN_READ_BYTES: usize = 1 << 10;
 /// Cap on the memory reserved for a declared length. A server can declare any length.
-const MAX_PREALLOC_BYTES: u64 = 4 << 20;
-/// A body up to this size is written together with its head, and parsed in place if it arrives with its head.
+pub(crate) const MAX_PREALLOC_BYTES: u64 = 4 << 20;
+/// A body up to this size is written together with its head.
 const INLINE_BODY_BYTES: usize = 4 << 10;
 /// A larger buffer is not kept for the next response.
 const MAX_SPARE_BYTES: usize = 16 << 10;
@@ -93,6 +96,11 @@ impl SentFlag {
     pub(crate) fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
+
+    /// Error of a message that has no response.
+    pub(crate) fn failure(&self, error: TransportError) -> RequestError {
+        if self.get() { RequestError::unknown(error) } else { RequestError::not_sent(error) }
+    }
 }
 
 impl Http1Connection {
@@ -141,7 +149,7 @@ impl Http1Connection {
         parts: &RequestParts<'_>,
         proxy: Option<&Proxy>,
     ) -> Result<ResponseHead, AttemptError> {
-        let mut buffer = ScratchBuffer::new();
+        let mut buffer = Vec::with_capacity(HEAD_BYTES);
         parts.write_head(&mut buffer, proxy);
         let mut body = parts.body;
         if body.len() <= INLINE_BODY_BYTES {
@@ -209,25 +217,6 @@ impl Http1Connection {
                 let reason = "the connection was closed before a response came";
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::UnexpectedEof, reason)));
             }
-        }
-    }
-
-    /// Returns the whole body if it is small and has already arrived.
-    pub(crate) fn buffered_body(&self) -> Option<&[u8]> {
-        match self.framing {
-            BodyFraming::Length { n_bytes } if n_bytes <= INLINE_BODY_BYTES as u64 => {
-                self.input.get(..usize::try_from(n_bytes).ok()?)
-            }
-            _ => None,
-        }
-    }
-
-    /// Marks the buffered body as used.
-    pub(crate) fn consume_buffered_body(&mut self) {
-        let n_bytes = self.buffered_body().map_or(0, <[u8]>::len);
-        if n_bytes > 0 {
-            self.input.advance(n_bytes);
-            self.framing = BodyFraming::Empty;
         }
     }
 

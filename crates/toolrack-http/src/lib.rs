@@ -9,12 +9,11 @@
 //! | `options` | [`HttpServerDef`], [`HttpOptions`] |
 //! | `rpc_call` | one JSON-RPC request over one HTTP request; SSE responses and their resumption |
 //! | `session` | session state, `initialize`, renewal of a lost session |
-//! | `notification_stream` | the standing GET stream of a session |
-//! | `legacy_sse` | the HTTP+SSE transport of 2024-11-05 |
+//! | `server_streams` | the standing GET stream of a session; the HTTP+SSE transport of 2024-11-05 |
 //! | `sse` | SSE parser |
 //! | `request_sender` | sends a request through challenges, redirects and `Retry-After` |
 //! | `request_headers` | MCP request headers and their encoding |
-//! | `response`, `response_headers` | HTTP response, its body, gzip, the headers that are kept |
+//! | `response` | HTTP response, its body, gzip, the headers that are kept |
 //! | `status_mapping` | HTTP status to error; idempotent methods |
 //! | `connection_pool` | connection pool, and when a request may be sent again |
 //! | `http1` | HTTP/1.1 connection and response parser (HTTP/2 is hyper's) |
@@ -42,15 +41,13 @@ mod connect;
 mod connection_pool;
 mod endpoint_url;
 mod http1;
-mod legacy_sse;
-mod notification_stream;
 mod options;
 mod proxy;
 mod request_headers;
 mod request_sender;
 mod response;
-mod response_headers;
 mod rpc_call;
+mod server_streams;
 mod session;
 mod sse;
 mod status_mapping;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use toolrack_transport::Credentials;
 
@@ -60,7 +60,7 @@ impl HttpServerDef {
         Self { url: url.into(), headers: Vec::new() }
     }
 
-    /// Parsed headers, or an error that names the invalid one.
+    /// Parsed headers with the user agent, or an error that names the invalid one.
     pub(crate) fn checked_headers(&self, options: &HttpOptions) -> Result<HeaderMap, String> {
         let mut headers = HeaderMap::new();
         for (name, value) in &self.headers {
@@ -76,6 +76,11 @@ impl HttpServerDef {
                 .map_err(|_invalid| format!("the value of the header `{name}` is not valid"))?;
             value.set_sensitive(true);
             headers.append(parsed, value);
+        }
+        if !headers.contains_key(USER_AGENT) && !options.user_agent.is_empty() {
+            let value = HeaderValue::from_str(&options.user_agent)
+                .map_err(|_invalid| "the user agent is not a valid header value".to_owned())?;
+            headers.insert(USER_AGENT, value);
         }
         Ok(headers)
     }

@@ -3,16 +3,14 @@
 //! **Invariant:** nothing is sent to another origin, and no message is sent more than four times,
 //! redirects aside.
 
-use std::cell::RefCell;
 use std::io::Write as _;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, LOCATION, PROXY_AUTHORIZATION,
-    RETRY_AFTER, USER_AGENT, WWW_AUTHENTICATE,
+    RETRY_AFTER, WWW_AUTHENTICATE,
 };
 use http::uri::{Parts, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
@@ -23,14 +21,13 @@ use toolrack_transport::{
     TransportError, sanitize_line,
 };
 
-use crate::connection_pool::{ConnectionPool, ExchangeError, Idempotency};
+use crate::connection_pool::ConnectionPool;
 use crate::endpoint_url::EndpointUrl;
 use crate::http1::SentFlag;
 use crate::proxy::Proxy;
 use crate::request_headers::{HTTP_SESSION_ID, RequestHeaders};
 use crate::response::HttpResponse;
-use crate::status_mapping::retry_after;
-use crate::transport::TaskGroup;
+use crate::status_mapping::{is_idempotent, retry_after};
 
 const MAX_SENDS: u32 = 4;
 const MAX_REDIRECTS: u32 = 5;
@@ -43,10 +40,23 @@ pub(crate) struct RequestSender {
     pub(crate) pool: Arc<ConnectionPool>,
     /// URL of the server, as configured.
     pub(crate) url: EndpointUrl,
-    pub(crate) tasks: TaskGroup,
     credentials: Option<Arc<dyn Credentials>>,
     post: CommonHeaders,
     get: CommonHeaders,
+}
+
+/// JSON-RPC message, or an empty one for a GET or DELETE.
+#[derive(Default)]
+pub(crate) struct OutgoingMessage<'a> {
+    pub(crate) method: &'a str,
+    /// `Mcp-Name`.
+    pub(crate) name: Option<&'a str>,
+    /// Id of a request.
+    pub(crate) id: u64,
+    pub(crate) body: Bytes,
+    /// Latest time until which a `Retry-After` delay is acceptable. `None` without a waiting caller.
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) sent: SentFlag,
 }
 
 /// One request to send.
@@ -54,20 +64,20 @@ pub(crate) struct HttpRequest<'a> {
     pub(crate) http_method: Method,
     pub(crate) url: &'a EndpointUrl,
     pub(crate) headers: &'a RequestHeaders<'a>,
-    pub(crate) body: &'a [u8],
-    pub(crate) idempotency: Idempotency,
-    /// Latest time until which a `Retry-After` delay is acceptable.
-    pub(crate) deadline: Option<Instant>,
-    /// JSON-RPC method and `Mcp-Name`.
-    pub(crate) operation: (&'a str, Option<&'a str>),
-    pub(crate) sent: &'a SentFlag,
+    pub(crate) message: &'a OutgoingMessage<'a>,
+}
+
+impl HttpRequest<'_> {
+    /// Whether sending the request twice is safe.
+    pub(crate) fn is_idempotent(&self) -> bool {
+        self.http_method == Method::GET || is_idempotent(self.message.method)
+    }
 }
 
 impl RequestSender {
     pub(crate) fn new(
         pool: Arc<ConnectionPool>,
         url: EndpointUrl,
-        tasks: TaskGroup,
         credentials: Option<Arc<dyn Credentials>>,
         mut headers: HeaderMap,
     ) -> Self {
@@ -78,7 +88,7 @@ impl RequestSender {
         let both = "application/json, text/event-stream";
         headers.insert(ACCEPT, HeaderValue::from_static(both));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        Self { pool, url, tasks, credentials, post: CommonHeaders::new(headers), get }
+        Self { pool, url, credentials, post: CommonHeaders::new(headers), get }
     }
 
     /// Sends a request until the response is neither a challenge nor a redirect, and not a retryable
@@ -92,15 +102,11 @@ impl RequestSender {
         loop {
             let url = redirected.as_deref().unwrap_or(request.url);
             // In the loop: a challenge may have brought a new token.
-            let authorization = match &self.credentials {
-                Some(credentials) => current_authorization(&**credentials).await?,
-                None => None,
-            };
-            let parts = self.parts(request, url, authorization.as_ref());
+            let authorization = self.current_authorization().await?;
+            let parts = self.parts(request, url, authorization.as_ref())?;
             n_sends += 1;
-            let exchange = self.pool.exchange(&parts, request.idempotency, request.sent);
-            let mut response =
-                exchange.await.map_err(|error| exchange_error(error, url, request.sent))?;
+            let sent = &request.message.sent;
+            let mut response = self.pool.exchange(&parts, request).await?;
             let status = response.status;
             // 403 too: with `insufficient_scope` it asks for a token with more scopes.
             if matches!(status.as_u16(), 401 | 403) {
@@ -112,6 +118,8 @@ impl RequestSender {
                     n_sends,
                 );
                 Box::pin(challenge).await?;
+                // The server has rejected it, so it counts as sent only when it is sent again.
+                sent.clear();
                 continue;
             }
             if status.is_redirection() {
@@ -122,6 +130,7 @@ impl RequestSender {
                     url,
                     n_redirects,
                 )?));
+                sent.clear();
                 // Not counted as a send: `MAX_REDIRECTS` limits redirects.
                 n_sends -= 1;
                 continue;
@@ -129,7 +138,7 @@ impl RequestSender {
             match retry_delay(&response, request).filter(|_| !has_waited && n_sends < MAX_SENDS) {
                 Some(wait) => {
                     // Before the wait, so that other requests can use the connection meanwhile.
-                    response.release(&self.tasks);
+                    response.release(&self.pool.tasks);
                     Box::pin(sleep(wait)).await;
                     has_waited = true;
                 }
@@ -138,48 +147,36 @@ impl RequestSender {
         }
     }
 
-    /// A request without a waiting caller.
-    pub(crate) fn background_request<'a>(
-        &'a self,
-        http_method: Method,
-        headers: &'a RequestHeaders<'a>,
-        operation: &'a str,
-        sent: &'a SentFlag,
-    ) -> HttpRequest<'a> {
-        HttpRequest {
-            http_method,
-            url: &self.url,
-            headers,
-            body: &[],
-            idempotency: Idempotency::Idempotent,
-            deadline: None,
-            operation: (operation, None),
-            sent,
-        }
-    }
-
     fn parts<'a>(
         &'a self,
         request: &'a HttpRequest<'_>,
         url: &'a EndpointUrl,
         authorization: Option<&Authorization>,
-    ) -> RequestParts<'a> {
-        let authorization = authorization.and_then(|authorization| {
-            let mut value = HeaderValue::from_str(authorization.reveal()).ok()?;
+    ) -> Result<RequestParts<'a>, RequestError> {
+        let HttpRequest { http_method, headers, message, .. } = request;
+        let body = &*message.body;
+        let common_headers = if *http_method == Method::POST { &self.post } else { &self.get };
+        let mut parts =
+            RequestParts { http_method, url, common_headers, headers, authorization: None, body };
+        if let Some(authorization) = authorization {
+            // The error must not quote the value, which is a secret.
+            let mut value = HeaderValue::from_str(authorization.reveal()).map_err(|_invalid| {
+                let reason = "the value of the header `Authorization` is not valid".to_owned();
+                RequestError::not_sent(AuthError::LoginRequired { reason })
+            })?;
             value.set_sensitive(true);
-            Some(value)
-        });
-        RequestParts {
-            http_method: &request.http_method,
-            url,
-            common_headers: if request.http_method == Method::POST {
-                &self.post
-            } else {
-                &self.get
-            },
-            headers: request.headers,
-            authorization,
-            body: request.body,
+            parts.authorization = Some(value);
+        }
+        Ok(parts)
+    }
+
+    async fn current_authorization(&self) -> Result<Option<Authorization>, RequestError> {
+        let Some(credentials) = &self.credentials else { return Ok(None) };
+        // The common case is synchronous; `obtain` allocates a boxed future.
+        match credentials.cached() {
+            CachedCredential::None => Ok(None),
+            CachedCredential::Ready(authorization) => Ok(Some(authorization)),
+            CachedCredential::Obtain => credentials.obtain().await.map_err(RequestError::not_sent),
         }
     }
 
@@ -200,18 +197,20 @@ impl RequestSender {
         // Before the credentials act: a login can take minutes, and the connection must not wait
         // for it.
         let body = response.read_prefix(MAX_CHALLENGE_BYTES).await;
-        response.release(&self.tasks);
-        let text = sanitize_line(String::from_utf8_lossy(&body).trim(), MAX_CHALLENGE_CHARS);
-        match &self.credentials {
-            Some(credentials) if n_sends < MAX_SENDS => {
-                let challenges = &challenges;
-                let operation = request.operation;
-                let challenge =
-                    AuthChallenge { status: status.as_u16(), challenges, sent, operation };
-                credentials.on_challenge(challenge).await.map_err(RequestError::answered)
-            }
-            _ => Err(RequestError::answered(auth_error(status, text))),
+        response.release(&self.pool.tasks);
+        if let Some(credentials) = self.credentials.as_ref().filter(|_| n_sends < MAX_SENDS) {
+            let operation = (request.message.method, request.message.name);
+            let challenges = &challenges;
+            let challenge = AuthChallenge { status: status.as_u16(), challenges, sent, operation };
+            return credentials.on_challenge(challenge).await.map_err(RequestError::answered);
         }
+        let text = sanitize_line(String::from_utf8_lossy(&body).trim(), MAX_CHALLENGE_CHARS);
+        let or = |default: &str| if text.is_empty() { default.to_owned() } else { text.clone() };
+        Err(RequestError::answered(if status == StatusCode::UNAUTHORIZED {
+            AuthError::LoginRequired { reason: or("the server requires authentication") }
+        } else {
+            AuthError::Forbidden { reason: or("the server responded with HTTP status 403") }
+        }))
     }
 
     /// URL to follow. The specification is silent; like the official clients: same origin only, and the HTTP
@@ -230,7 +229,7 @@ impl RequestSender {
         };
         let location = response.headers.get(&LOCATION).and_then(|value| value.to_str().ok());
         let location = location.unwrap_or_default().to_owned();
-        response.release(&self.tasks);
+        response.release(&self.pool.tasks);
         // 301, 302 and 303 turn a POST into a GET, which would lose the message.
         let keeps_method = matches!(status.as_u16(), 307 | 308);
         if location.is_empty() || !(keeps_method || request.http_method == Method::GET) {
@@ -239,20 +238,8 @@ impl RequestSender {
         if n_redirects > MAX_REDIRECTS {
             return Err(fail("too many redirects".to_owned()));
         }
-        from.join(&location).map_err(|error| {
-            fail(format!("redirect not followed: {}", sanitize_line(&error.to_string(), 200)))
-        })
-    }
-}
-
-async fn current_authorization(
-    credentials: &dyn Credentials,
-) -> Result<Option<Authorization>, RequestError> {
-    // The common case is synchronous; `obtain` allocates a boxed future.
-    match credentials.cached() {
-        CachedCredential::None => Ok(None),
-        CachedCredential::Ready(authorization) => Ok(Some(authorization)),
-        CachedCredential::Obtain => credentials.obtain().await.map_err(RequestError::not_sent),
+        from.join(&location)
+            .map_err(|error| fail(format!("redirect not followed: {}", sanitize_line(&error, 200))))
     }
 }
 
@@ -261,46 +248,10 @@ fn retry_delay(response: &HttpResponse, request: &HttpRequest<'_>) -> Option<Dur
     let wait = retry_after(response.status, response.headers.get(&RETRY_AFTER), SystemTime::now())?;
     // A 503 may come from a proxy after the server has acted, so only idempotent requests are
     // repeated.
-    let deadline = request.deadline.filter(|_| request.idempotency == Idempotency::Idempotent)?;
+    let deadline = request.message.deadline.filter(|_| request.is_idempotent())?;
     // Jitter: clients that were rejected together do not come back together.
     let wait = wait + Duration::from_millis(fastrand::u64(0..250));
     (Instant::now() + wait < deadline).then_some(wait)
-}
-
-/// Adds the user agent, unless the config sets one.
-pub(crate) fn set_user_agent(headers: &mut HeaderMap, user_agent: &str) -> Result<(), String> {
-    if headers.contains_key(USER_AGENT) || user_agent.is_empty() {
-        return Ok(());
-    }
-    let value = HeaderValue::from_str(user_agent)
-        .map_err(|_invalid| "the user agent is not a valid header value".to_owned())?;
-    headers.insert(USER_AGENT, value);
-    Ok(())
-}
-
-fn auth_error(status: StatusCode, text: String) -> AuthError {
-    let or = |default: &str| {
-        if text.is_empty() { default.to_owned() } else { text.clone() }
-    };
-    match status {
-        StatusCode::UNAUTHORIZED => {
-            AuthError::LoginRequired { reason: or("the server requires authentication") }
-        }
-        _ => AuthError::Forbidden { reason: or("the server responded with HTTP status 403") },
-    }
-}
-
-fn exchange_error(error: ExchangeError, url: &EndpointUrl, sent: &SentFlag) -> RequestError {
-    match error {
-        ExchangeError::Unreachable(error) => {
-            // An earlier attempt was rejected by the server, or its method is idempotent.
-            sent.clear();
-            let address = url.to_string();
-            RequestError::not_sent(TransportError::Unreachable { address, error })
-        }
-        ExchangeError::NoResponse(error) if sent.get() => RequestError::unknown(error),
-        ExchangeError::NoResponse(error) => RequestError::not_sent(error),
-    }
 }
 
 /// Everything about a request that does not depend on the connection. Borrowed, so that a retry builds nothing
@@ -392,56 +343,6 @@ fn write_field(out: &mut Vec<u8>, name: &HeaderName, value: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Spare buffers kept per thread.
-const MAX_SPARES: usize = 16;
-const SPARE_BYTES: usize = 8 << 10;
-
-thread_local! {
-    static SPARES: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Thread-local scratch buffer for a request. Its allocation is reused by the next request on the same thread.
-pub(crate) struct ScratchBuffer(Vec<u8>);
-
-impl ScratchBuffer {
-    pub(crate) fn new() -> Self {
-        let spare = SPARES.try_with(|spares| spares.borrow_mut().pop()).ok().flatten();
-        Self(spare.unwrap_or_default())
-    }
-}
-
-impl Deref for ScratchBuffer {
-    type Target = Vec<u8>;
-
-    fn deref(&self) -> &Vec<u8> {
-        &self.0
-    }
-}
-
-impl DerefMut for ScratchBuffer {
-    fn deref_mut(&mut self) -> &mut Vec<u8> {
-        &mut self.0
-    }
-}
-
-impl Drop for ScratchBuffer {
-    fn drop(&mut self) {
-        // One large request must not pin its memory on the thread.
-        if self.0.capacity() > SPARE_BYTES {
-            return;
-        }
-        self.0.clear();
-        let bytes = std::mem::take(&mut self.0);
-        // Fails only while the thread is being torn down; then the buffer is freed.
-        let _is_kept = SPARES.try_with(|spares| {
-            let mut spares = spares.borrow_mut();
-            if spares.len() < MAX_SPARES {
-                spares.push(bytes);
-            }
-        });
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use toolrack_transport::ProtocolMode;
@@ -506,32 +407,5 @@ mod tests {
         check(&parts, None, "GET /mcp HTTP/1.1\nhost: localhost\n\n");
         parts.http_method = &Method::POST;
         check(&parts, None, "POST /mcp HTTP/1.1\nhost: localhost\ncontent-length: 0\n\n");
-    }
-}
-
-#[cfg(test)]
-mod scratch_buffer_tests {
-    use super::*;
-
-    fn filled(n_bytes: usize) -> ScratchBuffer {
-        let mut draft = ScratchBuffer::new();
-        draft.resize(n_bytes, b'x');
-        draft
-    }
-
-    #[test]
-    fn scratch_buffer_is_reused_on_the_same_thread() {
-        drop(filled(1_000));
-        let next = ScratchBuffer::new();
-        assert!(next.is_empty() && next.capacity() >= 1_000);
-    }
-
-    #[test]
-    fn large_scratch_buffers_are_freed() {
-        drop(filled(SPARE_BYTES + 1));
-        assert!(SPARES.with_borrow(Vec::is_empty), "a large one is let go");
-        let many: Vec<ScratchBuffer> = (0..MAX_SPARES + 5).map(|_| filled(10)).collect();
-        drop(many);
-        assert_eq!(SPARES.with_borrow(Vec::len), MAX_SPARES);
     }
 }

@@ -12,20 +12,20 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use flate2::write::GzDecoder;
-use http::header::CONTENT_TYPE;
-use http::{Response, StatusCode};
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
 use tokio::time::timeout;
+use toolrack_transport::RequestError;
 
 use crate::connection_pool::{ConnectionPool, to_io_error};
-use crate::http1::{Http1Connection, ResponseHead};
-use crate::response_headers::{BodyKind, ContentEncoding, ContentInfo, ResponseHeaders};
+use crate::http1::{COPY_BYTES, Http1Connection, MAX_PREALLOC_BYTES, ResponseHead};
+use crate::request_headers::{HTTP_SESSION_ID, parse_session_id};
+use crate::status_mapping::error_from_response;
 use crate::transport::TaskGroup;
 
-/// A body up to this size is copied, so that it does not keep a large buffer alive.
-const COPY_BYTES: usize = 4 << 10;
-/// Cap on the memory reserved for a declared length. A server can declare any length.
-const MAX_PREALLOC_BYTES: u64 = 4 << 20;
+/// Bytes read from the body of an error response.
+pub(crate) const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 /// How long the rest of a body may take for its connection to be kept.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -45,8 +45,6 @@ pub(crate) struct HttpResponse {
     gzip: Option<Box<GzipDecoder>>,
     /// Idle timeout of the body.
     pub(crate) idle: Option<Duration>,
-    /// Body read in advance to classify an error.
-    pub(crate) peeked_body: Option<Bytes>,
 }
 
 /// Why a body could not be read.
@@ -77,12 +75,23 @@ impl HttpResponse {
         content: ContentInfo,
         source: BodySource,
     ) -> Self {
-        let gzip = (content.encoding == ContentEncoding::Gzip).then(Box::default);
-        Self { status, headers, source: Some(source), content, gzip, idle: None, peeked_body: None }
+        let gzip = (content.encoding == ContentEncoding::Gzip)
+            .then(|| Box::new(GzDecoder::new(Vec::new())));
+        Self { status, headers, source: Some(source), content, gzip, idle: None }
     }
 
     pub(crate) fn kind(&self) -> BodyKind {
         self.content.kind
+    }
+
+    /// Whether the response is an SSE stream.
+    pub(crate) fn is_event_stream(&self) -> bool {
+        self.status.is_success() && self.content.kind == BodyKind::EventStream
+    }
+
+    /// Id of the session that the server has started.
+    pub(crate) fn session_id(&self) -> Option<HeaderValue> {
+        self.headers.get(&HTTP_SESSION_ID).and_then(parse_session_id)
     }
 
     /// Content type, for error messages.
@@ -97,19 +106,6 @@ impl HttpResponse {
         }
     }
 
-    /// Returns the whole body if it is small and has already arrived. Call
-    /// [`HttpResponse::consume_buffered_body`] after using it.
-    pub(crate) fn buffered_body(&self) -> Option<&[u8]> {
-        match &self.source {
-            Some(BodySource::Http1(connection, _))
-                if self.content.encoding == ContentEncoding::Identity =>
-            {
-                connection.buffered_body()
-            }
-            _ => None,
-        }
-    }
-
     /// Returns the next decompressed chunk; `None` at the end.
     pub(crate) async fn next_chunk(
         &mut self,
@@ -118,7 +114,7 @@ impl HttpResponse {
         loop {
             let Some(encoded) = self.next_encoded_chunk().await? else { return Ok(None) };
             let chunk = match (&mut self.gzip, self.content.encoding) {
-                (Some(gzip), _) => gzip.decode(&encoded, limit_bytes)?,
+                (Some(gzip), _) => decode_gzip(gzip, &encoded, limit_bytes)?,
                 (None, ContentEncoding::Identity) => encoded,
                 (None, _) => {
                     let reason = io::Error::other("unsupported content encoding");
@@ -174,6 +170,11 @@ impl HttpResponse {
         Ok(buffer.freeze())
     }
 
+    /// Error of a response with an error status.
+    pub(crate) async fn read_error(&mut self) -> RequestError {
+        error_from_response(self.status, &self.read_prefix(MAX_ERROR_BODY_BYTES).await)
+    }
+
     /// Reads the start of the body, for error messages. Ignores errors: the status has already failed the
     /// request.
     pub(crate) async fn read_prefix(&mut self, limit_bytes: usize) -> Bytes {
@@ -196,21 +197,13 @@ impl HttpResponse {
         }
     }
 
-    /// Marks the buffered body as used and returns the connection.
-    pub(crate) fn consume_buffered_body(&mut self) {
-        if let Some(BodySource::Http1(mut connection, pool)) = self.source.take() {
-            connection.consume_buffered_body();
-            pool.return_connection(connection);
-        }
-    }
-
     /// Drops the connection in the middle of the body.
     pub(crate) fn abort(&mut self) {
         self.source = None;
     }
 
     /// Returns the connection if the body has ended. Never waits.
-    pub(crate) fn try_finish(&mut self) {
+    fn try_finish(&mut self) {
         // The no-op waker loses no wake-up: each later poll brings the waker of its own task.
         let mut context = Context::from_waker(std::task::Waker::noop());
         // A few chunks may already be buffered; an endless body is not followed.
@@ -230,13 +223,10 @@ impl HttpResponse {
         // The rest is discarded, so it is not decompressed.
         let mut rest =
             Self::new(self.status, ResponseHeaders::default(), ContentInfo::default(), source);
-        let stop = tasks.stop.clone();
-        tasks.spawn(async move {
+        tasks.spawn_until_stopped(async move {
             let rest = async { while let Ok(Some(_)) = rest.next_chunk(COPY_BYTES).await {} };
-            tokio::select! {
-                _done = timeout(DRAIN_TIMEOUT, rest) => {}
-                () = stop.cancelled() => {}
-            }
+            // Late or not, the connection is closed or back in the pool.
+            let _is_complete = timeout(DRAIN_TIMEOUT, rest).await;
         });
     }
 
@@ -280,42 +270,116 @@ fn poll_http2(body: &mut Incoming, context: &mut Context<'_>) -> Poll<io::Result
 /// megabyte at most.
 const DECODE_STEP_BYTES: usize = 512;
 
-/// Gzip decoder for one body, chunk by chunk.
-#[derive(Debug)]
-pub(crate) struct GzipDecoder {
-    decoder: GzDecoder<Vec<u8>>,
-}
+/// Gzip decoder for one body.
+type GzipDecoder = GzDecoder<Vec<u8>>;
 
-impl Default for GzipDecoder {
-    fn default() -> Self {
-        Self { decoder: GzDecoder::new(Vec::new()) }
-    }
-}
-
-impl GzipDecoder {
-    /// Decompresses the next chunk. The result may be empty.
-    pub(crate) fn decode(
-        &mut self,
-        encoded: &[u8],
-        limit_bytes: usize,
-    ) -> Result<Bytes, BodyError> {
-        for step in encoded.chunks(DECODE_STEP_BYTES) {
-            self.decoder.write_all(step).map_err(io_error)?;
-            if self.decoder.get_ref().len() > limit_bytes {
-                return Err(BodyError::TooLarge);
-            }
-        }
-        // Without a flush the decoder could hold back the end of an SSE event.
-        self.decoder.flush().map_err(io_error)?;
-        if self.decoder.get_ref().len() > limit_bytes {
+/// Decompresses the next chunk. The result may be empty.
+fn decode_gzip(
+    decoder: &mut GzipDecoder,
+    encoded: &[u8],
+    limit_bytes: usize,
+) -> Result<Bytes, BodyError> {
+    for step in encoded.chunks(DECODE_STEP_BYTES) {
+        decoder.write_all(step).map_err(BodyError::Io)?;
+        if decoder.get_ref().len() > limit_bytes {
             return Err(BodyError::TooLarge);
         }
-        Ok(Bytes::from(std::mem::take(self.decoder.get_mut())))
+    }
+    // Without a flush the decoder could hold back the end of an SSE event.
+    decoder.flush().map_err(BodyError::Io)?;
+    if decoder.get_ref().len() > limit_bytes {
+        return Err(BodyError::TooLarge);
+    }
+    Ok(Bytes::from(std::mem::take(decoder.get_mut())))
+}
+
+/// Type and encoding of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct ContentInfo {
+    pub(crate) kind: BodyKind,
+    pub(crate) encoding: ContentEncoding,
+}
+
+/// Headers that are kept. Most responses have none of them and allocate nothing.
+#[derive(Debug, Default)]
+pub(crate) struct ResponseHeaders(Option<Box<HeaderMap>>);
+
+/// Media type of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum BodyKind {
+    Json,
+    EventStream,
+    #[default]
+    Other,
+}
+
+/// Content encoding of a body.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum ContentEncoding {
+    #[default]
+    Identity,
+    Gzip,
+    /// Not requested in `Accept-Encoding`.
+    Unsupported,
+}
+
+impl ContentInfo {
+    pub(crate) fn from_headers(headers: &HeaderMap) -> Self {
+        let value = |name| headers.get(name).map(HeaderValue::as_bytes);
+        Self {
+            kind: value(CONTENT_TYPE).map(BodyKind::from_content_type).unwrap_or_default(),
+            encoding: value(CONTENT_ENCODING).map(ContentEncoding::from_header).unwrap_or_default(),
+        }
     }
 }
 
-fn io_error(error: io::Error) -> BodyError {
-    BodyError::Io(error)
+impl ResponseHeaders {
+    pub(crate) fn add(&mut self, name: &HeaderName, value: HeaderValue) {
+        self.0.get_or_insert_default().append(name, value);
+    }
+
+    /// First value of `name`.
+    pub(crate) fn get(&self, name: &HeaderName) -> Option<&HeaderValue> {
+        self.0.as_ref()?.get(name)
+    }
+
+    /// All values of `name`.
+    pub(crate) fn all(&self, name: &HeaderName) -> impl Iterator<Item = &HeaderValue> {
+        self.0.iter().flat_map(move |headers| headers.get_all(name))
+    }
+}
+
+impl From<HeaderMap> for ResponseHeaders {
+    fn from(headers: HeaderMap) -> Self {
+        Self(Some(Box::new(headers)))
+    }
+}
+
+impl BodyKind {
+    /// Parses `Content-Type`.
+    pub(crate) fn from_content_type(value: &[u8]) -> Self {
+        let end = value.iter().position(|byte| *byte == b';').unwrap_or(value.len());
+        let essence = value.get(..end).unwrap_or_default().trim_ascii();
+        if essence.eq_ignore_ascii_case(b"application/json") {
+            return BodyKind::Json;
+        }
+        let is_stream = essence.eq_ignore_ascii_case(b"text/event-stream");
+        if is_stream { BodyKind::EventStream } else { BodyKind::Other }
+    }
+}
+
+impl ContentEncoding {
+    /// Parses `Content-Encoding`.
+    pub(crate) fn from_header(value: &[u8]) -> Self {
+        if value.eq_ignore_ascii_case(b"identity") {
+            return ContentEncoding::Identity;
+        }
+        if value.eq_ignore_ascii_case(b"gzip") {
+            ContentEncoding::Gzip
+        } else {
+            ContentEncoding::Unsupported
+        }
+    }
 }
 
 #[cfg(test)]
@@ -336,10 +400,10 @@ mod tests {
         let text = b"{\"jsonrpc\":\"2.0\"} and more, and more, and more".repeat(20);
         let encoded = encoded(&text);
         for size in [1, 7, 64, encoded.len()] {
-            let mut gzip = GzipDecoder::default();
+            let mut gzip = GzDecoder::new(Vec::new());
             let mut found = Vec::new();
             for chunk in encoded.chunks(size) {
-                found.extend_from_slice(&gzip.decode(chunk, 1 << 20).unwrap());
+                found.extend_from_slice(&decode_gzip(&mut gzip, chunk, 1 << 20).unwrap());
             }
             assert_eq!(found, text, "{size}");
         }
@@ -349,14 +413,54 @@ mod tests {
     fn gzip_bomb_stops_at_the_limit() {
         let encoded = encoded(&vec![0; 64 << 20]);
         assert!(encoded.len() < 100 << 10);
-        let mut gzip = GzipDecoder::default();
-        assert!(matches!(gzip.decode(&encoded, 1 << 20), Err(BodyError::TooLarge)));
-        assert!(gzip.decoder.get_ref().len() < 3 << 20);
+        let mut gzip = GzDecoder::new(Vec::new());
+        assert!(matches!(decode_gzip(&mut gzip, &encoded, 1 << 20), Err(BodyError::TooLarge)));
+        assert!(gzip.get_ref().len() < 3 << 20);
     }
 
     #[test]
     fn invalid_gzip_is_an_error() {
-        let unpacked = GzipDecoder::default().decode(b"{\"jsonrpc\":\"2.0\"}", 1 << 20);
+        let mut gzip = GzDecoder::new(Vec::new());
+        let unpacked = decode_gzip(&mut gzip, b"{\"jsonrpc\":\"2.0\"}", 1 << 20);
         assert!(matches!(unpacked, Err(BodyError::Io(_))));
+    }
+}
+
+#[cfg(test)]
+mod header_tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(content_type: &str, expected: BodyKind) {
+        assert_eq!(
+            BodyKind::from_content_type(content_type.as_bytes()),
+            expected,
+            "{content_type}"
+        );
+    }
+
+    #[test]
+    fn content_type_parameters_are_ignored() {
+        check("application/json", BodyKind::Json);
+        check("Application/JSON; charset=utf-8", BodyKind::Json);
+        check(" application/json ;x", BodyKind::Json);
+        check("text/event-stream;charset=utf-8", BodyKind::EventStream);
+        check("application/json-seq", BodyKind::Other);
+        check("text/html", BodyKind::Other);
+        check("", BodyKind::Other);
+    }
+
+    #[test]
+    fn only_gzip_and_identity_are_supported() {
+        for (value, expected) in [
+            ("identity", ContentEncoding::Identity),
+            ("GZIP", ContentEncoding::Gzip),
+            ("br", ContentEncoding::Unsupported),
+            ("gzip, br", ContentEncoding::Unsupported),
+            ("", ContentEncoding::Unsupported),
+        ] {
+            assert_eq!(ContentEncoding::from_header(value.as_bytes()), expected, "{value}");
+        }
+        assert_eq!(ContentInfo::from_headers(&HeaderMap::new()), ContentInfo::default());
     }
 }

@@ -13,48 +13,35 @@ use http::StatusCode;
 use tokio::time::{Instant, sleep};
 use toolrack_transport::{
     Backoff, Message, MessageError, OutgoingRequest, ProtocolMode, RawJson, RequestError,
-    RequestTimeout, TransportError, TruncatedMessage, split_batch, write_request,
+    RequestTimeout, TransportError, TruncatedMessage, split_batch,
 };
 
-use crate::request_headers::{HTTP_SESSION_ID, RequestHeaders, parse_session_id};
-use crate::request_sender::ScratchBuffer;
-use crate::response::{BodyError, HttpResponse};
-use crate::response_headers::BodyKind;
+use crate::request_headers::RequestHeaders;
+use crate::request_sender::OutgoingMessage;
+use crate::response::{BodyError, BodyKind, HttpResponse, MAX_ERROR_BODY_BYTES};
 use crate::session::Flavor;
 use crate::sse::{SseEvent, SseParser};
 use crate::status_mapping::{error_from_response, mentions_session, missing_message};
-use crate::transport::{Inner, MAX_ERROR_BODY_BYTES, MessageContext};
+use crate::transport::Inner;
 
 pub(crate) const INITIALIZE: &str = "initialize";
-
-/// Whether a message is the response to the waiting request.
-pub(crate) enum Matched {
-    /// The response.
-    Response(Result<RawJson, RequestError>),
-    /// Another message, which has been routed.
-    Other,
-}
-
-/// Headers of the session, with which a stream is resumed.
-pub(crate) struct ResumeHeaders<'a>(pub(crate) &'a RequestHeaders<'static>);
 
 impl Inner {
     /// Sends a request and returns its response, if that comes on the same exchange.
     pub(crate) async fn exchange_request(
         self: &Arc<Self>,
         request: &OutgoingRequest<'_>,
-        id: u64,
-        context: &MessageContext<'_>,
+        message: &OutgoingMessage<'_>,
     ) -> Result<RawJson, RequestError> {
         match self.mode() {
             ProtocolMode::Stateless(version) => {
-                self.send_stateless(request, id, version, context).await
+                self.send_stateless(request, version, message).await
             }
             ProtocolMode::Initialize if request.method == INITIALIZE => {
-                Box::pin(self.initialize(request, id, context)).await
+                Box::pin(self.initialize(request.params, message)).await
             }
             ProtocolMode::Initialize | ProtocolMode::Session(_) => {
-                self.send_in_session(request, id, context).await
+                self.send_in_session(message).await
             }
         }
     }
@@ -62,61 +49,53 @@ impl Inner {
     async fn send_stateless(
         self: &Arc<Self>,
         request: &OutgoingRequest<'_>,
-        id: u64,
         version: &'static str,
-        context: &MessageContext<'_>,
+        message: &OutgoingMessage<'_>,
     ) -> Result<RawJson, RequestError> {
-        let mut headers = RequestHeaders::for_stateless(version, request.method, context.name);
+        let mut headers = RequestHeaders::for_stateless(version, request.method, message.name);
         headers.add_param_headers(request.params);
-        let body = encode_request(request, id)?;
-        let mut response = self.post(context, &self.sender.url, &headers, &body).await?;
+        let mut response = self.post(message, &self.sender.url, &headers).await?;
         if request.timeout == RequestTimeout::unlimited() {
             // A request without a timeout (a subscription) would otherwise wait forever for a server that
             // vanished without closing the connection.
             response.idle = Some(self.stream_idle);
         }
-        let unwanted = response.headers.get(&HTTP_SESSION_ID).and_then(parse_session_id);
-        let outcome = self.read_response(&mut response, id, None).await;
+        let unwanted = response.session_id();
+        let outcome = self.read_response(&mut response, message.id, None).await;
         // A server of an older protocol may have created a session before it rejected the request.
         if let (Err(_), Some(unwanted)) = (&outcome, unwanted) {
-            let inner = Arc::clone(self);
-            // `Initialize`, because no version was negotiated for that session.
-            self.tasks.spawn(async move {
-                inner.delete_session(unwanted, ProtocolMode::Initialize).await;
-            });
+            self.discard_session(unwanted);
         }
         outcome
     }
 
     async fn send_in_session(
         self: &Arc<Self>,
-        request: &OutgoingRequest<'_>,
-        id: u64,
-        context: &MessageContext<'_>,
+        message: &OutgoingMessage<'_>,
     ) -> Result<RawJson, RequestError> {
-        let body = encode_request(request, id)?;
         let mut has_retried = false;
         loop {
             let state = self.ready_session().await?;
             let headers = self.session_headers(&state);
-            if let Flavor::Sse2024 { endpoint, stream_closed } = &state.flavor {
-                let mut response = self.post(context, endpoint, &headers, &body).await?;
-                return self.wait_for_sse_response(&mut response, id, stream_closed).await;
+            if let Flavor::Sse2024(stream) = &state.flavor {
+                return self.post_to_sse(message, stream, &headers).await;
             }
-            let mut response = self.post(context, &self.sender.url, &headers, &body).await?;
-            let may_be_expired =
-                headers.has_session_id() && matches!(response.status.as_u16(), 400 | 404);
-            let expired =
-                if may_be_expired { expired_session_error(&mut response).await } else { None };
-            let Some(expired) = expired else {
-                return self.read_response(&mut response, id, Some(&ResumeHeaders(&headers))).await;
-            };
+            let mut response = self.post(message, &self.sender.url, &headers).await?;
+            let status = response.status;
+            if !headers.has_session_id() || !matches!(status.as_u16(), 400 | 404) {
+                return self.read_response(&mut response, message.id, Some(&headers)).await;
+            }
+            let text = response.read_prefix(MAX_ERROR_BODY_BYTES).await;
+            let rejected = error_from_response(status, &text);
+            if status != StatusCode::NOT_FOUND && !mentions_session(&text) {
+                return Err(rejected);
+            }
             // The server did not know the session, so it did not process the request: sending it again is safe.
-            context.sent.clear();
+            message.sent.clear();
             // Has no effect if another request has already renewed the session of this epoch.
             self.renew(state.epoch);
             if has_retried {
-                tracing::debug!(error = %expired, "the server rejects the new session too");
+                tracing::debug!(error = %rejected, "the server rejects the new session too");
                 return Err(RequestError::not_sent(TransportError::SessionLost));
             }
             has_retried = true;
@@ -128,24 +107,14 @@ impl Inner {
         self: &Arc<Self>,
         response: &mut HttpResponse,
         id: u64,
-        resume: Option<&ResumeHeaders<'_>>,
+        resume: Option<&RequestHeaders<'static>>,
     ) -> Result<RawJson, RequestError> {
         if !response.status.is_success() {
-            let body = match response.peeked_body.take() {
-                Some(body) => body,
-                None => response.read_prefix(MAX_ERROR_BODY_BYTES).await,
-            };
-            return Err(error_from_response(response.status, &body));
+            return Err(response.read_error().await);
         }
         match response.kind() {
             BodyKind::EventStream => self.read_sse_response(response, id, resume).await,
             BodyKind::Json => {
-                let buffered =
-                    response.buffered_body().filter(|body| body.len() <= self.max_message_bytes);
-                if let Some(found) = buffered.and_then(|body| self.parse_buffered_body(body, id)) {
-                    response.consume_buffered_body();
-                    return Ok(found);
-                }
                 let body = response.read_all(self.max_message_bytes).await;
                 let body = body.map_err(|error| self.body_error(error))?;
                 self.find_response(&body, id)
@@ -158,52 +127,34 @@ impl Inner {
         }
     }
 
-    /// Fast path: a successful response in a body that arrived together with its head. `None` for every other
-    /// case.
-    fn parse_buffered_body(&self, body: &[u8], id: u64) -> Option<RawJson> {
-        let Ok(Message::Success { id: message_id, result }) = Message::parse(body.trim_ascii())
-        else {
-            return None;
-        };
-        if message_id.as_local_id() != Some(id) {
-            return None;
-        }
-        self.router.counters().count_message();
-        // Copied, so that the read buffer can be recycled with its connection.
-        Some(RawJson::new(Bytes::copy_from_slice(result)))
-    }
-
     /// Finds the response in a body with one message or a batch.
     fn find_response(&self, body: &Bytes, id: u64) -> Option<Result<RawJson, RequestError>> {
         // Batches exist only in 2025-03-26, but the parser does not depend on the version.
         if let Some(messages) = split_batch(body) {
             let mut found = None;
             for message in messages {
-                if let Matched::Response(response) =
-                    self.match_message(&body.slice_ref(message), id)
-                {
-                    // The first response counts. The loop goes on, because the other messages must
-                    // be routed.
-                    found.get_or_insert(response);
-                }
+                // The first response counts. The loop goes on, because the other messages must be routed.
+                let response = self.match_message(&body.slice_ref(message), id);
+                found = found.or(response);
             }
             return found;
         }
-        match self.match_message(body, id) {
-            Matched::Response(found) => Some(found),
-            Matched::Other => None,
-        }
+        self.match_message(body, id)
     }
 
     /// Returns the message if it is the response to request `id`; routes it otherwise.
-    pub(crate) fn match_message(&self, message: &Bytes, id: u64) -> Matched {
+    pub(crate) fn match_message(
+        &self,
+        message: &Bytes,
+        id: u64,
+    ) -> Option<Result<RawJson, RequestError>> {
         let stats = self.router.counters();
         match Message::parse(message.trim_ascii()) {
             Ok(Message::Success { id: message_id, result })
                 if message_id.as_local_id() == Some(id) =>
             {
                 stats.count_message();
-                Matched::Response(Ok(RawJson::new(message.slice_ref(result))))
+                Some(Ok(RawJson::new(message.slice_ref(result))))
             }
             // An error without an id can only belong to the request of this exchange.
             Ok(Message::Failure { id: message_id, error })
@@ -212,23 +163,21 @@ impl Inner {
                     .is_none_or(|message_id| message_id.as_local_id() == Some(id)) =>
             {
                 stats.count_message();
-                Matched::Response(Err(RequestError::answered(error)))
+                Some(Err(RequestError::answered(error)))
             }
             // A response with our id but without a valid outcome: without this arm its caller would
             // wait until the timeout.
             Err(MessageError::Shape { id: Some(message_id) })
                 if message_id.as_local_id() == Some(id) =>
             {
-                let error = MessageError::Shape { id: None };
-                Matched::Response(Err(RequestError::answered(TransportError::Parse(
-                    error.to_string(),
-                ))))
+                let reason = MessageError::Shape { id: None }.to_string();
+                Some(Err(RequestError::answered(TransportError::Parse(reason))))
             }
             _ => {
                 // A server request on this stream belongs to this call, so it is routed together
                 // with its id.
                 self.router.route_related(id, message);
-                Matched::Other
+                None
             }
         }
     }
@@ -250,7 +199,7 @@ impl Inner {
         self: &Arc<Self>,
         response: &mut HttpResponse,
         id: u64,
-        resume: Option<&ResumeHeaders<'_>>,
+        resume: Option<&RequestHeaders<'static>>,
     ) -> Result<RawJson, RequestError> {
         let mut parser = SseParser::new(self.max_message_bytes);
         let mut backoff = Backoff::default();
@@ -291,11 +240,9 @@ impl Inner {
             let mut found = None;
             // The whole chunk is parsed even after the response, so that its other messages are
             // routed.
-            parser.feed(&chunk, &mut |event| match self.match_event(&event, id) {
-                Matched::Response(response) => {
-                    found.get_or_insert(response);
-                }
-                Matched::Other => {}
+            parser.feed(&chunk, &mut |event| {
+                let response = self.match_event(&event, id);
+                found = found.take().or(response);
             });
             if let Some(found) = found {
                 return Ok(found);
@@ -303,12 +250,12 @@ impl Inner {
         }
     }
 
-    fn match_event(&self, event: &SseEvent, id: u64) -> Matched {
+    fn match_event(&self, event: &SseEvent, id: u64) -> Option<Result<RawJson, RequestError>> {
         match event {
             SseEvent::Message(message) => self.match_message(message, id),
             SseEvent::Other(name, _) => {
                 tracing::trace!(name, "ignoring an SSE event");
-                Matched::Other
+                None
             }
             // An oversize notification is dropped alone; only an oversize response fails the
             // request.
@@ -316,9 +263,9 @@ impl Inner {
                 if TruncatedMessage::identify(head, b"") == TruncatedMessage::Unsolicited =>
             {
                 self.router.route_oversize(head, b"", self.max_message_bytes);
-                Matched::Other
+                None
             }
-            SseEvent::TooLarge(_) => Matched::Response(Err(self.body_error(BodyError::TooLarge))),
+            SseEvent::TooLarge(_) => Some(Err(self.body_error(BodyError::TooLarge))),
         }
     }
 
@@ -326,7 +273,7 @@ impl Inner {
     async fn reopen_stream(
         &self,
         parser: &mut SseParser,
-        resume: &ResumeHeaders<'_>,
+        resume: &RequestHeaders<'static>,
         backoff: &mut Backoff,
     ) -> Result<HttpResponse, RequestError> {
         loop {
@@ -335,15 +282,13 @@ impl Inner {
             // caller ends the loop.
             let wait = backoff.record_failure(Instant::now(), fastrand::f64());
             sleep(wait.max(parser.retry().unwrap_or_default())).await;
-            let headers = resume.0.clone().with_last_event_id(parser.last_id());
+            let headers = resume.clone().with_last_event_id(parser.last_id());
             // GET without the id opens a notification stream, which never brings the response.
             if !headers.has_last_event_id() {
                 return Err(stream_ended());
             }
             match self.get(&headers).await {
-                Ok(response)
-                    if response.status.is_success() && response.kind() == BodyKind::EventStream =>
-                {
+                Ok(response) if response.is_event_stream() => {
                     parser.restart();
                     return Ok(response);
                 }
@@ -364,27 +309,6 @@ impl Inner {
             }
         }
     }
-}
-
-/// Returns the error if the server says that it does not know the session.
-async fn expired_session_error(response: &mut HttpResponse) -> Option<RequestError> {
-    let body = response.read_prefix(MAX_ERROR_BODY_BYTES).await;
-    if response.status == StatusCode::NOT_FOUND || mentions_session(&body) {
-        return Some(error_from_response(response.status, &body));
-    }
-    response.peeked_body = Some(body);
-    None
-}
-
-/// Serializes the request.
-pub(crate) fn encode_request(
-    request: &OutgoingRequest<'_>,
-    id: u64,
-) -> Result<ScratchBuffer, RequestError> {
-    let mut body = ScratchBuffer::new();
-    write_request(&mut body, id, request.method, request.params)
-        .map_err(|error| RequestError::not_sent(TransportError::Serialize(error)))?;
-    Ok(body)
 }
 
 fn missing_response(response: &HttpResponse, body: &[u8]) -> RequestError {

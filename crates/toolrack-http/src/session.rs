@@ -15,16 +15,16 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use toolrack_transport::{
-    AuthError, Backoff, BoxFuture, CloseReason, IncomingHandler as _, OnCancel, OutgoingRequest,
-    Params, ProtocolMode, RawJson, RequestError, RequestTimeout, TransportError, await_response,
+    AuthError, Backoff, BoxFuture, IncomingHandler as _, Params, ProtocolMode, RawJson,
+    RequestError, RequestTimeout, TransportError, await_response, write_request,
 };
 
 use crate::endpoint_url::EndpointUrl;
-use crate::http1::SentFlag;
-use crate::request_headers::{HTTP_SESSION_ID, RequestHeaders, parse_session_id};
-use crate::rpc_call::{INITIALIZE, encode_request};
+use crate::request_headers::RequestHeaders;
+use crate::request_sender::OutgoingMessage;
+use crate::rpc_call::INITIALIZE;
 use crate::status_mapping::{error_from_response, is_stateless_error, may_be_legacy_sse};
-use crate::transport::{INITIALIZED, Inner, MAX_ERROR_BODY_BYTES, MessageContext};
+use crate::transport::{INITIALIZED, Inner, encode};
 
 /// Extra failures counted for a session that was open and then lost: it costs an `initialize` and a
 /// notification, not one request.
@@ -40,6 +40,8 @@ pub(crate) struct SessionState {
     /// Counts sessions, so that an event of an old session has no effect on a new one.
     pub(crate) epoch: u64,
     pub(crate) phase: Phase,
+    /// Counts failed attempts. A waiting caller sees only the latest state, which may be that of the next attempt.
+    n_failures: u64,
     pub(crate) flavor: Flavor,
 }
 
@@ -59,30 +61,47 @@ pub(crate) enum SessionFailure {
     Unauthorized(AuthError),
 }
 
+/// How often a task tries to start a new session.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Attempts {
+    /// Once, for a request that waits.
+    One,
+    /// Until it succeeds or a login is needed.
+    UntilOpen,
+}
+
 /// HTTP transport of the specification that the server speaks.
 #[derive(Clone)]
 pub(crate) enum Flavor {
     /// One URL for everything, since 2025-03-26.
     StreamableHttp { http_session_id: Option<HeaderValue> },
-    /// HTTP+SSE of 2024-11-05: POST to `endpoint`, responses on a separate SSE stream.
-    Sse2024 { endpoint: Arc<EndpointUrl>, stream_closed: CancellationToken },
+    /// HTTP+SSE of 2024-11-05: POST to one URL, responses on a separate SSE stream.
+    Sse2024(SseStream),
+}
+
+/// Open SSE stream of an HTTP+SSE server.
+#[derive(Clone)]
+pub(crate) struct SseStream {
+    /// URL to POST to.
+    pub(crate) endpoint: Arc<EndpointUrl>,
+    pub(crate) closed: CancellationToken,
 }
 
 /// Session with the data needed to start it again.
 pub(crate) struct Session {
-    state: watch::Sender<SessionState>,
-    handshake: Mutex<HandshakeRecord>,
+    pub(crate) state: watch::Sender<SessionState>,
+    pub(crate) handshake: Mutex<HandshakeRecord>,
     /// Notified when a caller waits for the next attempt.
     retry_now: Notify,
 }
 
 /// Messages of the first handshake, repeated for a new session.
 #[derive(Default)]
-struct HandshakeRecord {
+pub(crate) struct HandshakeRecord {
     /// Parameters of `initialize`.
     initialize_params: Bytes,
     /// The whole `notifications/initialized` message.
-    initialized: Bytes,
+    pub(crate) initialized: Bytes,
     backoff: Backoff,
     /// Whether a session was open since the last attempt.
     was_open: bool,
@@ -109,7 +128,7 @@ struct InitializeResult<'a> {
 impl Session {
     pub(crate) fn new() -> Self {
         let flavor = Flavor::StreamableHttp { http_session_id: None };
-        let state = SessionState { epoch: 0, phase: Phase::Open, flavor };
+        let state = SessionState { epoch: 0, phase: Phase::Open, n_failures: 0, flavor };
         let state = watch::Sender::new(state);
         Self { state, handshake: Mutex::default(), retry_now: Notify::new() }
     }
@@ -118,17 +137,13 @@ impl Session {
         self.state.borrow().clone()
     }
 
-    pub(crate) fn subscribe(&self) -> watch::Receiver<SessionState> {
-        self.state.subscribe()
-    }
-
     /// Records that a session has started.
     pub(crate) fn open(&self, flavor: Flavor) {
-        self.handshake().was_open = true;
+        self.handshake.lock().was_open = true;
         self.state.send_modify(|state| {
-            if let Flavor::Sse2024 { stream_closed, .. } = &state.flavor {
+            if let Flavor::Sse2024(stream) = &state.flavor {
                 // Requests that still wait on the old stream fail now instead of timing out.
-                stream_closed.cancel();
+                stream.closed.cancel();
             }
             state.epoch += 1;
             state.phase = Phase::Open;
@@ -149,22 +164,6 @@ impl Session {
         taken
     }
 
-    pub(crate) fn save_initialize_params(&self, params: Bytes) {
-        self.handshake().initialize_params = params;
-    }
-
-    pub(crate) fn save_initialized(&self, message: Bytes) {
-        self.handshake().initialized = message;
-    }
-
-    pub(crate) fn initialize_params(&self) -> Bytes {
-        self.handshake().initialize_params.clone()
-    }
-
-    pub(crate) fn initialized(&self) -> Bytes {
-        self.handshake().initialized.clone()
-    }
-
     /// Claims the renewal. `false` if another task has it, or the session is no longer that of `epoch`.
     pub(crate) fn try_start_renewal(&self, epoch: u64) -> bool {
         // Check and claim are one step under the lock of the channel, so two tasks cannot both win.
@@ -178,13 +177,16 @@ impl Session {
         })
     }
 
-    pub(crate) fn fail(&self, failure: SessionFailure) {
-        self.state.send_modify(|state| state.phase = Phase::Lost(failure));
+    fn fail(&self, failure: SessionFailure) {
+        self.state.send_modify(|state| {
+            state.phase = Phase::Lost(failure);
+            state.n_failures += 1;
+        });
     }
 
     /// Delay before the next attempt. The first attempt after a long time has none.
     fn next_delay(&self) -> Duration {
-        let mut handshake = self.handshake();
+        let mut handshake = self.handshake.lock();
         let now = Instant::now();
         let wait = handshake.backoff.record_failure(now, fastrand::f64());
         // Read before the penalty, which would delay the first attempt after a long session.
@@ -196,7 +198,7 @@ impl Session {
     }
 
     /// Waits for the next attempt. A waiting caller shortens the delay to [`MIN_RETRY_DELAY`].
-    pub(crate) async fn wait_for_retry(&self) {
+    async fn wait_for_retry(&self) {
         let wait = self.next_delay();
         sleep(wait.min(MIN_RETRY_DELAY)).await;
         tokio::select! {
@@ -206,11 +208,7 @@ impl Session {
     }
 
     pub(crate) fn record_success(&self) {
-        self.handshake().backoff.record_success(Instant::now());
-    }
-
-    fn handshake(&self) -> parking_lot::MutexGuard<'_, HandshakeRecord> {
-        self.handshake.lock()
+        self.handshake.lock().backoff.record_success(Instant::now());
     }
 }
 
@@ -226,17 +224,21 @@ impl Inner {
         }
         // `wait_for` checks the current value first, so a renewal that ends before this line is
         // seen.
-        let mut changes = self.session.subscribe();
-        let settled = changes.wait_for(|state| !matches!(state.phase, Phase::Renewing)).await;
+        let mut changes = self.session.state.subscribe();
+        let is_settled = |now: &SessionState| {
+            !matches!(now.phase, Phase::Renewing) || now.n_failures != state.n_failures
+        };
+        let settled = changes.wait_for(is_settled).await;
         let state = settled.map_err(|_closed| RequestError::not_sent(TransportError::Shutdown))?;
         match &state.phase {
             Phase::Lost(SessionFailure::Unauthorized(error)) => {
                 Err(RequestError::not_sent(error.clone()))
             }
-            Phase::Lost(SessionFailure::Expired) => {
+            // `Renewing` after a failed attempt.
+            Phase::Lost(SessionFailure::Expired) | Phase::Renewing => {
                 Err(RequestError::not_sent(TransportError::SessionLost))
             }
-            Phase::Open | Phase::Renewing => Ok(state.clone()),
+            Phase::Open => Ok(state.clone()),
         }
     }
 
@@ -244,66 +246,77 @@ impl Inner {
     pub(crate) fn renew(self: &Arc<Self>, epoch: u64) {
         if self.session.try_start_renewal(epoch) {
             let inner = Arc::clone(self);
-            self.tasks.spawn(async move {
-                let stop = inner.tasks.stop.clone();
-                tokio::select! {
-                    () = renew_once(&inner) => {}
-                    () = stop.cancelled() => {}
-                }
-            });
+            self.tasks.spawn_until_stopped(async move { inner.start_session(Attempts::One).await });
+        }
+    }
+
+    /// Starts a new session in place of the lost one. The caller has claimed the renewal.
+    pub(crate) async fn start_session(self: &Arc<Self>, attempts: Attempts) {
+        loop {
+            match attempts {
+                Attempts::One => sleep(self.session.next_delay()).await,
+                Attempts::UntilOpen => self.session.wait_for_retry().await,
+            }
+            let error = match self.reinitialize().await {
+                Ok(()) => return self.handler.on_session_renewed(),
+                Err(error) => error,
+            };
+            tracing::debug!(%error, "could not start a new session");
+            let failure = match error.error {
+                TransportError::Unauthorized(error) => SessionFailure::Unauthorized(error),
+                _ => SessionFailure::Expired,
+            };
+            // Retrying does not help until the user logs in; the next request starts another attempt.
+            let is_hopeless = matches!(failure, SessionFailure::Unauthorized(_));
+            let is_last = is_hopeless || attempts == Attempts::One;
+            // Gives up the claim. The task takes it again, unless a request has taken it in between.
+            self.session.fail(failure);
+            if is_last || !self.session.try_start_renewal(self.session.state().epoch) {
+                return;
+            }
         }
     }
 
     /// Sends `initialize` and detects whether the server speaks Streamable HTTP or HTTP+SSE.
     pub(crate) async fn initialize(
         self: &Arc<Self>,
-        request: &OutgoingRequest<'_>,
-        id: u64,
-        context: &MessageContext<'_>,
+        params: &dyn Params,
+        message: &OutgoingMessage<'_>,
     ) -> Result<RawJson, RequestError> {
-        let mut params = Vec::new();
-        request
-            .params
-            .write(id, &mut params)
-            .map_err(|error| RequestError::not_sent(TransportError::Serialize(error)))?;
-        self.session.save_initialize_params(Bytes::from(params));
+        let params = encode(|out| params.write(message.id, out))?;
+        self.session.handshake.lock().initialize_params = params;
         // A second `initialize` replaces the session. The server would keep the old one until it
         // expires.
         if let Some(previous_id) = self.session.take_session_id() {
-            let inner = Arc::clone(self);
-            self.tasks.spawn(async move {
-                inner.delete_session(previous_id, ProtocolMode::Initialize).await;
-            });
+            self.discard_session(previous_id);
         }
-        let body = encode_request(request, id)?;
         // By convention `/sse` is the stream URL of an HTTP+SSE server. Trying GET first saves a failing POST.
         let is_sse_url = self.sender.url.path.path().ends_with("/sse");
         if is_sse_url {
-            match self.initialize_sse(&body, id, context).await {
+            match self.initialize_sse(message).await {
                 Err(error) if has_no_stream(&error.error) => {}
                 outcome => return outcome,
             }
         }
-        let mut response =
-            self.post(context, &self.sender.url, &RequestHeaders::default(), &body).await?;
-        let http_session_id = response.headers.get(&HTTP_SESSION_ID).and_then(parse_session_id);
+        let headers = RequestHeaders::default();
+        let mut response = self.post(message, &self.sender.url, &headers).await?;
+        let http_session_id = response.session_id();
         if is_sse_url || !may_be_legacy_sse(response.status) {
-            let outcome = self.read_response(&mut response, id, None).await;
+            let outcome = self.read_response(&mut response, message.id, None).await;
             if outcome.is_ok() {
                 self.session.open(Flavor::StreamableHttp { http_session_id });
             }
             return outcome;
         }
-        let rejected =
-            error_from_response(response.status, &response.read_prefix(MAX_ERROR_BODY_BYTES).await);
+        let rejected = response.read_error().await;
         response.release(&self.tasks);
         // A stateless server also rejects `initialize` with 400, and it has no SSE stream to try.
         if is_stateless_error(&rejected.error) {
             return Err(rejected);
         }
         // The server rejected the POST, so it is safe to send `initialize` again.
-        context.sent.clear();
-        match self.initialize_sse(&body, id, context).await {
+        message.sent.clear();
+        match self.initialize_sse(message).await {
             Ok(outcome) => Ok(outcome),
             // The error of the first attempt is the more telling one.
             Err(error) => {
@@ -324,47 +337,38 @@ impl Inner {
         let ProtocolMode::Session(version) = self.mode() else {
             return Err(RequestError::not_sent(TransportError::SessionLost));
         };
-        let params = self.session.initialize_params();
-        let request = OutgoingRequest {
-            method: INITIALIZE,
-            params: &PrewrittenParams(&params),
-            timeout: RequestTimeout::fixed(INITIALIZE_TIMEOUT),
-            on_cancel: OnCancel::Silent,
-        };
-        let deadline = request.timeout.start();
+        let params = self.session.handshake.lock().initialize_params.clone();
+        let deadline = RequestTimeout::fixed(INITIALIZE_TIMEOUT).start();
         let mut pending = self
             .router
             .pending
             .register(deadline)
             .map_err(|reason| RequestError::not_sent(reason.to_error()))?;
-        let (id, sent) = (pending.id(), SentFlag::default());
-        let context =
-            MessageContext { method: INITIALIZE, name: None, deadline: None, sent: &sent };
-        let body = encode_request(&request, id)?;
+        let id = pending.id();
+        let body = encode(|out| write_request(out, id, INITIALIZE, &PrewrittenParams(&params)))?;
+        let method = INITIALIZE;
+        let message = OutgoingMessage { method, id, body, ..OutgoingMessage::default() };
+        let headers = RequestHeaders::default();
         let (flavor, result) = match self.session.state().flavor {
             Flavor::StreamableHttp { .. } => {
-                let mut response = self
-                    // Spec 2025-11-25, transports §Session Management: without the old session id.
-                    .post(&context, &self.sender.url, &RequestHeaders::default(), &body)
-                    .await?;
-                let http_session_id =
-                    response.headers.get(&HTTP_SESSION_ID).and_then(parse_session_id);
+                // Spec 2025-11-25, transports §Session Management: without the old session id.
+                let mut response = self.post(&message, &self.sender.url, &headers).await?;
+                let http_session_id = response.session_id();
                 let result = self.read_response(&mut response, id, None).await?;
                 (Flavor::StreamableHttp { http_session_id }, result)
             }
-            Flavor::Sse2024 { .. } => {
-                let flavor = self.open_sse().await?;
-                let Flavor::Sse2024 { endpoint, stream_closed } = &flavor else {
-                    return Err(RequestError::not_sent(TransportError::SessionLost));
-                };
-                let mut response =
-                    self.post(&context, endpoint, &RequestHeaders::default(), &body).await?;
+            Flavor::Sse2024(_) => {
+                let stream = self.open_sse().await?;
                 let result = tokio::select! {
                     biased;
-                    response = await_response(&mut pending, deadline) => response_or_error(response)?,
-                    outcome = self.wait_for_sse_response(&mut response, id, stream_closed) => outcome?,
+                    response = await_response(&mut pending, deadline) => match response {
+                        Ok(Ok(outcome)) => outcome.map_err(RequestError::answered)?,
+                        Ok(Err(reason)) => return Err(RequestError::unknown(reason.to_error())),
+                        Err(elapsed) => return Err(RequestError::unknown(TransportError::timed_out(elapsed))),
+                    },
+                    outcome = self.post_to_sse(&message, &stream, &headers) => outcome?,
                 };
-                (flavor, result)
+                (Flavor::Sse2024(stream), result)
             }
         };
         self.finish_handshake(flavor, &result, version).await
@@ -388,11 +392,10 @@ impl Inner {
         }
         // Not published yet: waiting requests must not overtake `notifications/initialized`.
         let state = SessionState { flavor, ..self.session.state() };
-        let sent = SentFlag::default();
-        let context =
-            MessageContext { method: INITIALIZED, name: None, deadline: None, sent: &sent };
-        let (headers, body) = (self.session_headers(&state), self.session.initialized());
-        let mut response = self.post(&context, self.destination(&state), &headers, &body).await?;
+        let body = self.session.handshake.lock().initialized.clone();
+        let message = OutgoingMessage { method: INITIALIZED, body, ..OutgoingMessage::default() };
+        let headers = self.session_headers(&state);
+        let mut response = self.post(&message, self.destination(&state), &headers).await?;
         if !response.status.is_success() {
             return Err(error_from_response(response.status, b""));
         }
@@ -403,28 +406,10 @@ impl Inner {
     }
 }
 
-async fn renew_once(inner: &Arc<Inner>) {
-    sleep(inner.session.next_delay()).await;
-    match inner.reinitialize().await {
-        Ok(()) => inner.handler.on_session_renewed(),
-        Err(error) => {
-            tracing::debug!(%error, "could not start a new session");
-            inner.session.fail(session_failure(error.error));
-        }
-    }
-}
-
 /// Counts extra failures, for attempts that cost more than one request.
 pub(crate) fn add_failures(backoff: &mut Backoff, n_more: u32) {
     for _ in 0..n_more {
         backoff.record_failure(Instant::now(), 0.0);
-    }
-}
-
-pub(crate) fn session_failure(error: TransportError) -> SessionFailure {
-    match error {
-        TransportError::Unauthorized(error) => SessionFailure::Unauthorized(error),
-        _ => SessionFailure::Expired,
     }
 }
 
@@ -435,19 +420,8 @@ impl fmt::Debug for Flavor {
             Flavor::StreamableHttp { http_session_id } => {
                 write!(f, "StreamableHttp(has session id: {})", http_session_id.is_some())
             }
-            Flavor::Sse2024 { endpoint, .. } => write!(f, "Sse2024({endpoint})"),
+            Flavor::Sse2024(stream) => write!(f, "Sse2024({})", stream.endpoint),
         }
-    }
-}
-
-/// Outcome of a wait for a response, as a result.
-pub(crate) fn response_or_error(
-    response: Result<Result<Result<RawJson, TransportError>, CloseReason>, Duration>,
-) -> Result<RawJson, RequestError> {
-    match response {
-        Ok(Ok(outcome)) => outcome.map_err(RequestError::answered),
-        Ok(Err(reason)) => Err(RequestError::unknown(reason.to_error())),
-        Err(elapsed) => Err(RequestError::unknown(TransportError::timed_out(elapsed))),
     }
 }
 

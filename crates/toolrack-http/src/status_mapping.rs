@@ -5,10 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderValue, StatusCode};
 use httpdate::parse_http_date;
-use toolrack_transport::{JsonRpcError, Message};
-use toolrack_transport::{RequestError, TransportError, sanitize_line};
-
-use crate::connection_pool::Idempotency;
+use toolrack_transport::{Message, RequestError, TransportError, sanitize_line};
 
 /// Length of the server's text in an error.
 const MAX_TEXT_CHARS: usize = 200;
@@ -32,26 +29,15 @@ const IDEMPOTENT_METHODS: [&str; 10] = [
 /// `EMFILE` and `ENFILE`: the process or the system is out of file descriptors. The same numbers on every Unix.
 const NO_FILE_DESCRIPTOR: [i32; 2] = [24, 23];
 
-pub(crate) fn idempotency_of(method: &str) -> Idempotency {
-    if IDEMPOTENT_METHODS.contains(&method) {
-        Idempotency::Idempotent
-    } else {
-        Idempotency::NotIdempotent
-    }
-}
-
-/// JSON-RPC error in an error response. Its id is ignored: the exchange identifies the request.
-pub(crate) fn json_rpc_error_in(body: &[u8]) -> Option<JsonRpcError> {
-    match Message::parse(body.trim_ascii()) {
-        Ok(Message::Failure { error, .. }) => Some(error),
-        _ => None,
-    }
+pub(crate) fn is_idempotent(method: &str) -> bool {
+    IDEMPOTENT_METHODS.contains(&method)
 }
 
 /// Error for a response with an error `status`.
 pub(crate) fn error_from_response(status: StatusCode, body: &[u8]) -> RequestError {
-    // An error status may carry a JSON-RPC error, which says more than the status.
-    if let Some(error) = json_rpc_error_in(body) {
+    // An error status may carry a JSON-RPC error, which says more than the status. Its id is ignored: the
+    // exchange identifies the request.
+    if let Ok(Message::Failure { error, .. }) = Message::parse(body.trim_ascii()) {
         return RequestError::answered(error);
     }
     let text = sanitize_line(String::from_utf8_lossy(body).trim(), MAX_TEXT_CHARS);
@@ -130,7 +116,7 @@ pub(crate) fn retry_after(
 mod tests {
     use std::io;
 
-    use toolrack_transport::Delivery;
+    use toolrack_transport::{Delivery, JsonRpcError};
 
     use super::*;
 
@@ -208,9 +194,9 @@ mod tests {
 
     #[test]
     fn idempotent_methods_are_listed() {
-        assert_eq!(idempotency_of("tools/list"), Idempotency::Idempotent);
-        assert_eq!(idempotency_of("tools/call"), Idempotency::NotIdempotent);
-        assert_eq!(idempotency_of("initialize"), Idempotency::NotIdempotent);
+        assert!(is_idempotent("tools/list"));
+        assert!(!is_idempotent("tools/call"));
+        assert!(!is_idempotent("initialize"));
     }
 
     #[test]

@@ -3,11 +3,11 @@
 //! The caller's task drives its own HTTP exchange. Tasks of the transport serve only work without a caller:
 //! server streams, session renewal, cancellations and session deletion.
 
-use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use std::{fmt, io};
 
 use bytes::Bytes;
 use http::{HeaderValue, Method};
@@ -22,19 +22,19 @@ use toolrack_transport::{
     BoxFuture, CANCELLED, CancelledParams, CloseReason, IncomingHandler, JsonRpcError,
     MessageRouter, OnCancel, OutgoingRequest, Params, ProtocolMode, RawJson, RequestError,
     RequestId, ResponseFuture, Transport, TransportError, TransportKind, TransportStats,
-    await_response, write_notification, write_response,
+    await_response, write_notification, write_request, write_response,
 };
 
 use crate::connect::{Connector, check_roots};
-use crate::connection_pool::{ConnectionPool, Idempotency};
+use crate::connection_pool::ConnectionPool;
 use crate::endpoint_url::{EndpointUrl, redact_url};
 use crate::http1::SentFlag;
 use crate::options::{HttpOptions, HttpServerDef};
 use crate::request_headers::RequestHeaders;
-use crate::request_sender::{HttpRequest, RequestSender, set_user_agent};
+use crate::request_sender::{HttpRequest, OutgoingMessage, RequestSender};
 use crate::response::HttpResponse;
 use crate::session::{Flavor, Session, SessionState};
-use crate::status_mapping::{error_from_response, idempotency_of, is_server_absent};
+use crate::status_mapping::{error_from_response, is_server_absent};
 
 /// How long `notifications/initialized` waits for the notification stream to open. Some servers send the
 /// response head only with the first event, so waiting longer would stall every connect to them.
@@ -49,8 +49,6 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// How long a server may take over a message without a waiting caller.
 const BACKGROUND_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes read from the body of an error response.
-pub(crate) const MAX_ERROR_BODY_BYTES: usize = 64 << 10;
 
 /// Open transport to a server over HTTP.
 ///
@@ -72,11 +70,12 @@ impl HttpTransport {
         options: HttpOptions,
         handler: Arc<dyn IncomingHandler>,
     ) -> Result<Self, TransportError> {
-        let invalid = |reason: String| invalid_definition(redact_url(&definition.url), reason);
-        let url =
-            EndpointUrl::parse(&definition.url).map_err(|error| invalid(error.to_string()))?;
-        let mut headers = definition.checked_headers(&options).map_err(invalid)?;
-        set_user_agent(&mut headers, &options.user_agent).map_err(invalid)?;
+        let invalid = |reason: String| {
+            let error = io::Error::new(io::ErrorKind::InvalidInput, reason);
+            TransportError::Unreachable { address: redact_url(&definition.url), error }
+        };
+        let url = EndpointUrl::parse(&definition.url).map_err(invalid)?;
+        let headers = definition.checked_headers(&options).map_err(invalid)?;
         check_roots(&options.extra_roots).map_err(invalid)?;
         let proxy = options.proxy.proxy_for(&url.origin).map_err(invalid)?;
         if !url.is_encrypted() && !url.is_local() {
@@ -85,20 +84,17 @@ impl HttpTransport {
         let (tasks, connection_tasks) = TaskGroup::pair();
         let connector =
             Connector::new(url.origin.clone(), proxy, options.extra_roots, options.connect_timeout);
-        let pool = Arc::new(ConnectionPool::new(connector, connection_tasks.clone()));
-        let handler = Arc::new(HandlerGuard::new(handler));
+        let pool = Arc::new(ConnectionPool::new(connector, connection_tasks));
+        let handler = Arc::new(HandlerGuard {
+            target: handler,
+            is_closed: Mutex::new(false),
+            requests_forbidden: AtomicBool::new(false),
+        });
         let inner = Arc::new(Inner {
-            sender: RequestSender::new(
-                pool,
-                url,
-                connection_tasks.clone(),
-                options.credentials,
-                headers,
-            ),
+            sender: RequestSender::new(pool, url, options.credentials, headers),
             router: MessageRouter::new(Arc::clone(&handler) as Arc<dyn IncomingHandler>),
             handler,
             tasks,
-            connection_tasks,
             session: Session::new(),
             mode: Mutex::new(ProtocolMode::Initialize),
             max_message_bytes: options.max_message_bytes,
@@ -112,11 +108,6 @@ impl HttpTransport {
         Ok(Self { inner })
     }
 
-    /// Number of requests that the server sent although the stateless protocol forbids them.
-    pub fn n_dropped_requests(&self) -> u64 {
-        self.inner.handler.n_dropped()
-    }
-
     async fn send_request(&self, request: OutgoingRequest<'_>) -> Result<RawJson, RequestError> {
         let inner = &self.inner;
         let deadline = request.timeout.start();
@@ -126,27 +117,26 @@ impl HttpTransport {
             .register(deadline)
             .map_err(|reason| RequestError::not_sent(reason.to_error()))?;
         let id = pending.id();
-        let sent = SentFlag::default();
-        let context = MessageContext {
+        let message = OutgoingMessage {
             method: request.method,
             name: request.params.target_name(),
+            id,
+            body: encode(|out| write_request(out, id, request.method, request.params))?,
             deadline: Some(Instant::from_std(deadline.expires_at)),
-            sent: &sent,
+            sent: SentFlag::default(),
         };
-        let mut cancel_guard = CancelGuard { inner, id, on_cancel: request.on_cancel, sent: &sent };
-        let failure = |error| {
-            if sent.get() { RequestError::unknown(error) } else { RequestError::not_sent(error) }
-        };
+        let sent = &message.sent;
+        let mut cancel_guard = CancelGuard { inner, id, on_cancel: request.on_cancel, sent };
         let outcome = tokio::select! {
             // Biased: a response that arrived on another stream wins over the end of this exchange.
             biased;
             response = await_response(&mut pending, deadline) => match response {
                 Ok(Ok(outcome)) => outcome.map_err(RequestError::answered),
-                Ok(Err(reason)) => Err(failure(reason.to_error())),
+                Ok(Err(reason)) => Err(sent.failure(reason.to_error())),
                 // `cancel_guard` sends the cancellation when it is dropped.
-                Err(elapsed) => return Err(failure(TransportError::timed_out(elapsed))),
+                Err(elapsed) => return Err(sent.failure(TransportError::timed_out(elapsed))),
             },
-            outcome = inner.exchange_request(&request, id, &context) => outcome,
+            outcome = inner.exchange_request(&request, &message) => outcome,
         };
         // The server has answered, or the exchange has ended: nothing is left to cancel.
         cancel_guard.on_cancel = OnCancel::Silent;
@@ -169,7 +159,7 @@ impl HttpTransport {
         }
         let body = encode(|out| write_notification(out, method, params))?;
         if method == INITIALIZED {
-            inner.session.save_initialized(body.clone());
+            inner.session.handshake.lock().initialized = body.clone();
         }
         inner.post_notification(method, params.target_name(), body).await?;
         let is_streamable = matches!(inner.session.state().flavor, Flavor::StreamableHttp { .. });
@@ -230,12 +220,8 @@ impl Transport for HttpTransport {
     }
 
     fn set_protocol_mode(&self, mode: ProtocolMode) {
-        match mode {
-            ProtocolMode::Stateless(_) => self.inner.handler.forbid_requests(),
-            ProtocolMode::Initialize | ProtocolMode::Session(_) => {
-                self.inner.handler.allow_requests();
-            }
-        }
+        let is_stateless = matches!(mode, ProtocolMode::Stateless(_));
+        self.inner.handler.requests_forbidden.store(is_stateless, Ordering::Release);
         *self.inner.mode.lock() = mode;
     }
 
@@ -275,9 +261,6 @@ pub(crate) struct Inner {
     pub(crate) router: MessageRouter,
     pub(crate) handler: Arc<HandlerGuard>,
     pub(crate) tasks: TaskGroup,
-    /// Tasks of the connections. They outlive `tasks`, because the DELETE of the session still needs a
-    /// connection.
-    pub(crate) connection_tasks: TaskGroup,
     pub(crate) session: Session,
     pub(crate) mode: Mutex<ProtocolMode>,
     pub(crate) max_message_bytes: usize,
@@ -291,14 +274,6 @@ pub(crate) struct Inner {
     pub(crate) response_slots: Arc<Semaphore>,
 }
 
-/// JSON-RPC method and `Mcp-Name` of a message, its deadline, and whether it has been sent.
-pub(crate) struct MessageContext<'a> {
-    pub(crate) method: &'a str,
-    pub(crate) name: Option<&'a str>,
-    pub(crate) deadline: Option<Instant>,
-    pub(crate) sent: &'a SentFlag,
-}
-
 impl Inner {
     pub(crate) fn mode(&self) -> ProtocolMode {
         *self.mode.lock()
@@ -306,22 +281,11 @@ impl Inner {
 
     pub(crate) async fn post(
         &self,
-        context: &MessageContext<'_>,
+        message: &OutgoingMessage<'_>,
         url: &EndpointUrl,
         headers: &RequestHeaders<'_>,
-        body: &[u8],
     ) -> Result<HttpResponse, RequestError> {
-        let request = HttpRequest {
-            http_method: Method::POST,
-            url,
-            headers,
-            body,
-            idempotency: idempotency_of(context.method),
-            deadline: context.deadline,
-            operation: (context.method, context.name),
-            sent: context.sent,
-        };
-        self.sender.send(&request).await.inspect_err(|failure| self.report_absence(failure))
+        self.send(&HttpRequest { http_method: Method::POST, url, headers, message }).await
     }
 
     /// Opens an SSE stream.
@@ -329,16 +293,18 @@ impl Inner {
         &self,
         headers: &RequestHeaders<'_>,
     ) -> Result<HttpResponse, RequestError> {
-        let sent = SentFlag::default();
-        let request = self.sender.background_request(Method::GET, headers, "GET", &sent);
-        self.sender.send(&request).await.inspect_err(|failure| self.report_absence(failure))
+        let message = &OutgoingMessage { method: "GET", ..OutgoingMessage::default() };
+        let (http_method, url) = (Method::GET, &self.sender.url);
+        self.send(&HttpRequest { http_method, url, headers, message }).await
     }
 
-    /// Tells the handler if the server could not be reached.
-    fn report_absence(&self, failure: &RequestError) {
-        if is_server_absent(&failure.error) {
-            self.handler.on_unreachable(&failure.error);
-        }
+    /// Sends a request and tells the handler if the server could not be reached.
+    async fn send(&self, request: &HttpRequest<'_>) -> Result<HttpResponse, RequestError> {
+        self.sender.send(request).await.inspect_err(|failure| {
+            if is_server_absent(&failure.error) {
+                self.handler.on_unreachable(&failure.error);
+            }
+        })
     }
 
     /// Posts a message that has no JSON-RPC response and waits briefly for the HTTP response.
@@ -348,41 +314,40 @@ impl Inner {
         name: Option<&str>,
         body: Bytes,
     ) -> Result<(), RequestError> {
-        let sent = SentFlag::default();
-        let context = MessageContext { method, name, deadline: None, sent: &sent };
-        let response =
-            timeout(BACKGROUND_TIMEOUT, self.post_notification_now(&context, body)).await;
+        let message = OutgoingMessage { method, name, body, ..OutgoingMessage::default() };
+        let response = timeout(BACKGROUND_TIMEOUT, self.post_notification_now(&message)).await;
         let Ok(response) = response else {
             // Some servers hold such a request open. The message was written, so it counts as delivered.
             tracing::debug!(method, "the server accepted a message without responding");
             let timed_out = TransportError::timed_out(BACKGROUND_TIMEOUT);
-            return if sent.get() { Ok(()) } else { Err(RequestError::not_sent(timed_out)) };
+            return if message.sent.get() {
+                Ok(())
+            } else {
+                Err(RequestError::not_sent(timed_out))
+            };
         };
         let mut response = response?;
         if response.status.is_success() {
             response.release(&self.tasks);
             return Ok(());
         }
-        let body = timeout(BACKGROUND_TIMEOUT, response.read_prefix(MAX_ERROR_BODY_BYTES))
-            .await
-            .unwrap_or_default();
-        Err(error_from_response(response.status, &body))
+        let error = timeout(BACKGROUND_TIMEOUT, response.read_error()).await;
+        Err(error.unwrap_or_else(|_elapsed| error_from_response(response.status, b"")))
     }
 
     async fn post_notification_now(
         self: &Arc<Self>,
-        context: &MessageContext<'_>,
-        body: Bytes,
+        message: &OutgoingMessage<'_>,
     ) -> Result<HttpResponse, RequestError> {
         match self.mode() {
             ProtocolMode::Stateless(version) => {
-                let headers = RequestHeaders::for_stateless(version, context.method, context.name);
-                self.post(context, &self.sender.url, &headers, &body).await
+                let headers = RequestHeaders::for_stateless(version, message.method, message.name);
+                self.post(message, &self.sender.url, &headers).await
             }
             ProtocolMode::Initialize | ProtocolMode::Session(_) => {
                 let state = self.ready_session().await?;
                 let headers = self.session_headers(&state);
-                self.post(context, self.destination(&state), &headers, &body).await
+                self.post(message, self.destination(&state), &headers).await
             }
         }
     }
@@ -391,28 +356,36 @@ impl Inner {
     pub(crate) fn destination<'a>(&'a self, state: &'a SessionState) -> &'a EndpointUrl {
         match &state.flavor {
             Flavor::StreamableHttp { .. } => &self.sender.url,
-            Flavor::Sse2024 { endpoint, .. } => endpoint,
+            Flavor::Sse2024(stream) => &stream.endpoint,
         }
     }
 
     pub(crate) fn session_headers(&self, state: &SessionState) -> RequestHeaders<'static> {
         let http_session_id = match &state.flavor {
             Flavor::StreamableHttp { http_session_id } => http_session_id.clone(),
-            Flavor::Sse2024 { .. } => None,
+            Flavor::Sse2024(_) => None,
         };
         RequestHeaders::for_session(self.mode(), http_session_id)
+    }
+
+    /// Deletes, in the background, a session that no version was negotiated for.
+    pub(crate) fn discard_session(self: &Arc<Self>, http_session_id: HeaderValue) {
+        let inner = Arc::clone(self);
+        self.tasks.spawn(async move {
+            inner.delete_session(http_session_id, ProtocolMode::Initialize).await;
+        });
     }
 
     /// Deletes a session on the server, best effort.
     pub(crate) async fn delete_session(&self, http_session_id: HeaderValue, mode: ProtocolMode) {
         let headers = RequestHeaders::for_session(mode, Some(http_session_id));
-        let sent = SentFlag::default();
-        let mut request = self.sender.background_request(Method::DELETE, &headers, "DELETE", &sent);
-        request.idempotency = Idempotency::NotIdempotent;
+        let message = &OutgoingMessage { method: "DELETE", ..OutgoingMessage::default() };
+        let (http_method, url) = (Method::DELETE, &self.sender.url);
+        let request = HttpRequest { http_method, url, headers: &headers, message };
         // Half, so that the DELETE ends within `CLOSE_TIMEOUT`.
         match timeout(BACKGROUND_TIMEOUT / 2, self.sender.send(&request)).await {
             // Not `tasks`, which has already stopped if the transport is closing.
-            Ok(Ok(mut response)) => response.release(&self.connection_tasks),
+            Ok(Ok(mut response)) => response.release(&self.sender.pool.tasks),
             Ok(Err(error)) => tracing::debug!(%error, "could not delete the session on the server"),
             Err(_elapsed) => tracing::debug!("deleting the session on the server timed out"),
         }
@@ -428,13 +401,11 @@ impl Inner {
         self.tasks.stop.cancel();
         // The connections stay open until the DELETE has been sent.
         let Some(http_session_id) = self.session.take_session_id() else {
-            self.connection_tasks.stop.cancel();
             return self.sender.pool.close();
         };
         let inner = Arc::clone(self);
         self.tasks.spawn(async move {
             inner.delete_session(http_session_id, inner.mode()).await;
-            inner.connection_tasks.stop.cancel();
             inner.sender.pool.close();
         });
     }
@@ -448,7 +419,6 @@ impl Inner {
         }
         self.router.close(&CloseReason::runtime_dropped());
         self.tasks.stop.cancel();
-        self.connection_tasks.stop.cancel();
         self.sender.pool.close();
     }
 
@@ -460,15 +430,11 @@ impl Inner {
         slot: Option<tokio::sync::OwnedSemaphorePermit>,
     ) {
         let inner = Arc::clone(self);
-        self.tasks.spawn(async move {
-            let stop = inner.tasks.stop.clone();
-            tokio::select! {
-                posted = inner.post_notification(method, None, body) => posted.unwrap_or_else(|error| {
-                    tracing::debug!(%error, method, "could not send a background message");
-                }),
-                () = stop.cancelled() => {}
+        self.tasks.spawn_until_stopped(async move {
+            let _slot = slot;
+            if let Err(error) = inner.post_notification(method, None, body).await {
+                tracing::debug!(%error, method, "could not send a background message");
             }
-            drop(slot);
         });
     }
 }
@@ -515,17 +481,12 @@ impl Drop for CancelGuard<'_> {
     }
 }
 
-fn encode(
+pub(crate) fn encode(
     write: impl FnOnce(&mut Vec<u8>) -> Result<(), serde_json::Error>,
 ) -> Result<Bytes, RequestError> {
     let mut out = Vec::new();
     write(&mut out).map_err(|error| RequestError::not_sent(TransportError::Serialize(error)))?;
     Ok(Bytes::from(out))
-}
-
-fn invalid_definition(address: String, reason: String) -> TransportError {
-    let error = std::io::Error::new(std::io::ErrorKind::InvalidInput, reason);
-    TransportError::Unreachable { address, error }
 }
 
 /// Task tracker and stop token. Spawns from inside and outside of the runtime.
@@ -550,6 +511,17 @@ impl TaskGroup {
         (first, second)
     }
 
+    /// Spawns a task that is dropped when the group stops.
+    pub(crate) fn spawn_until_stopped(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.spawn(async move {
+            tokio::select! {
+                () = task => {}
+                () = stop.cancelled() => {}
+            }
+        });
+    }
+
     /// Spawns a task, which must end soon after `stop`.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         // Not `tokio::spawn`, because `Drop` may run on a thread outside of the runtime.
@@ -569,12 +541,8 @@ where
     F::Output: Send + 'static,
 {
     fn execute(&self, task: F) {
-        let stop = self.stop.clone();
-        self.spawn(async move {
-            tokio::select! {
-                _output = task => {}
-                () = stop.cancelled() => {}
-            }
+        self.spawn_until_stopped(async move {
+            let _output = task.await;
         });
     }
 }
@@ -585,39 +553,13 @@ pub(crate) struct HandlerGuard {
     is_closed: Mutex<bool>,
     /// Set in the stateless protocol, in which servers must not send requests.
     requests_forbidden: AtomicBool,
-    n_dropped: AtomicU64,
 }
 
 impl HandlerGuard {
-    pub(crate) fn new(handler: Arc<dyn IncomingHandler>) -> Self {
-        Self {
-            target: handler,
-            is_closed: Mutex::new(false),
-            requests_forbidden: AtomicBool::new(false),
-            n_dropped: AtomicU64::new(0),
-        }
-    }
-
-    /// From now on, requests from the server are dropped.
-    pub(crate) fn forbid_requests(&self) {
-        self.requests_forbidden.store(true, Ordering::Release);
-    }
-
-    /// From now on, requests from the server are delivered.
-    pub(crate) fn allow_requests(&self) {
-        self.requests_forbidden.store(false, Ordering::Release);
-    }
-
-    /// Number of dropped requests.
-    pub(crate) fn n_dropped(&self) -> u64 {
-        self.n_dropped.load(Ordering::Relaxed)
-    }
-
     /// Spec 2026-07-28, transports: servers must not send requests, and clients do not answer them.
     fn allows_request(&self, method: &str) -> bool {
         let is_forbidden = self.requests_forbidden.load(Ordering::Acquire);
         if is_forbidden {
-            self.n_dropped.fetch_add(1, Ordering::Relaxed);
             tracing::debug!(method, "dropped a request from the server");
         }
         !is_forbidden

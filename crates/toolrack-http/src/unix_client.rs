@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** a response arrives within the timeout or not at all, and is never larger than the limit.
 
+use std::future::poll_fn;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use http::{Method, StatusCode};
 use tokio::time::timeout;
 
 use crate::connect::connect_unix;
-use crate::endpoint_url::{EndpointUrl, UrlError};
+use crate::endpoint_url::EndpointUrl;
 use crate::http1::Http1Connection;
 use crate::request_headers::RequestHeaders;
 use crate::request_sender::{CommonHeaders, RequestParts};
@@ -75,12 +76,8 @@ impl UnixClient {
         target: &str,
         body: Option<Bytes>,
     ) -> io::Result<UnixResponse> {
-        let url = EndpointUrl::parse(&format!("unix:{}:{target}", self.path.display()));
-        let url = url.map_err(|error| match error {
-            UrlError::Invalid(reason) | UrlError::CrossOrigin(reason) => {
-                io::Error::new(io::ErrorKind::InvalidInput, reason)
-            }
-        })?;
+        let url = EndpointUrl::parse(&format!("unix:{}:{target}", self.path.display()))
+            .map_err(|reason| io::Error::new(io::ErrorKind::InvalidInput, reason))?;
         let mut common_headers = HeaderMap::new();
         if body.is_some() {
             common_headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -96,14 +93,10 @@ impl UnixClient {
         let mut connection = Http1Connection::new(connect_unix(&self.path).await?);
         let head = connection.send(&parts, None).await.map_err(|failure| failure.error)?;
         let mut received = BytesMut::new();
-        while let Some(chunk) =
-            std::future::poll_fn(|context| connection.poll_chunk(context)).await?
-        {
+        while let Some(chunk) = poll_fn(|context| connection.poll_chunk(context)).await? {
             if received.len() + chunk.len() > MAX_BODY_BYTES {
-                return Err(io::Error::new(
-                    io::ErrorKind::FileTooLarge,
-                    "the response is too large",
-                ));
+                let reason = "the response is too large";
+                return Err(io::Error::new(io::ErrorKind::FileTooLarge, reason));
             }
             received.extend_from_slice(&chunk);
         }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::content::{Content, Extra, Plain};
+use crate::content::{Content, Plain, owned};
 use crate::error::DecodeError;
 use crate::input_required::InputResponses;
 use crate::method::Method;
@@ -59,29 +59,6 @@ impl Request for CallToolParams<'_> {
     const METHOD: Method = Method::CallTool;
     type Result = ToolCallResult<'static>;
 
-    /// The first request of a call is by far the most frequent message, so its names skip the
-    /// escape check per character.
-    fn write(&self, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
-        let is_bare = self.input_responses.is_none() && self.request_state.is_none();
-        let is_first = is_bare && self.task.is_none();
-        let is_plain = |byte: &u8| !matches!(byte, b'"' | b'\\' | ..=0x1f);
-        if !is_first || !self.name.as_bytes().iter().all(is_plain) {
-            return serde_json::to_writer(out, self);
-        }
-        out.extend_from_slice(br#"{"name":""#);
-        out.extend_from_slice(self.name.as_bytes());
-        out.push(b'"');
-        if let Some(arguments) = self.arguments {
-            out.extend_from_slice(br#","arguments":"#);
-            match arguments {
-                Arguments::Raw(raw) => out.extend_from_slice(raw.get().as_bytes()),
-                Arguments::Value(value) => serde_json::to_writer(&mut *out, value)?,
-            }
-        }
-        out.push(b'}');
-        Ok(())
-    }
-
     fn subject(&self) -> Option<&str> {
         Some(self.name)
     }
@@ -110,101 +87,73 @@ impl<'a> ToolCallResult<'a> {
         if let Some(only) = SingleText::find(raw)
             && let Some(Ok(text)) = raw.get(only.text).map(std::str::from_utf8)
         {
-            let block = Content::Text { text: Cow::Borrowed(text), extra: Extra::default() };
-            let is_error = only.is_error;
-            return Ok(Self { content: vec![block], is_error, ..Self::default() });
+            let content = vec![Content::from_text(text)];
+            return Ok(Self { content, is_error: only.is_error, ..Self::default() });
         }
         // Most results are sound, so the slow pass over every block runs only after a failure.
-        match decode::<Sound<'a>>(raw) {
-            Ok(sound) => Ok(sound.finish()),
-            Err(_unsound) => decode::<Members<'a>>(raw).map(Members::read_lenient),
+        match decode::<Members<'a, Vec<Plain<'a>>, bool>>(raw) {
+            Ok(sound) => Ok(sound.finish(Plain::into_blocks, |flag| flag)),
+            Err(_unsound) => decode::<Members<'a, &'a RawValue, &'a RawValue>>(raw)
+                .map(|members| members.finish(read_lenient, |flag| flag.get() == "true")),
         }
     }
 
     /// Text blocks joined with newlines. Does not copy a single block.
     pub fn text(&self) -> Cow<'_, str> {
-        join(self.content.iter().filter_map(Content::as_text).map(Cow::Borrowed))
+        let mut texts = self.content.iter().filter_map(Content::as_text);
+        let mut joined = Cow::Borrowed(texts.next().unwrap_or_default());
+        for text in texts {
+            let joined = joined.to_mut();
+            joined.push('\n');
+            joined.push_str(text);
+        }
+        joined
     }
 
     /// Copies borrowed parts.
     pub fn into_owned(self) -> ToolCallResult<'static> {
         ToolCallResult {
             content: self.content.into_iter().map(Content::into_owned).collect(),
-            structured_content: self
-                .structured_content
-                .map(|content| Cow::Owned(content.into_owned())),
+            structured_content: self.structured_content.map(owned),
             is_error: self.is_error,
-            meta: self.meta.map(|meta| Cow::Owned(meta.into_owned())),
+            meta: self.meta.map(owned),
         }
     }
 }
 
-fn join<'a>(mut lines: impl Iterator<Item = Cow<'a, str>>) -> Cow<'a, str> {
-    let mut joined = lines.next().unwrap_or_default();
-    for line in lines {
-        let joined = joined.to_mut();
-        joined.push('\n');
-        joined.push_str(&line);
-    }
-    joined
-}
-
-/// Result without malformed parts, read in one pass.
+/// Members of a result. Content and flag are typed in a sound result, raw otherwise.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Sound<'a> {
-    #[serde(borrow)]
-    content: Option<Vec<Plain<'a>>>,
+struct Members<'a, Blocks, Flag> {
+    content: Option<Blocks>,
     #[serde(borrow, default, deserialize_with = "present")]
     structured_content: Option<&'a RawValue>,
-    is_error: Option<bool>,
+    is_error: Option<Flag>,
     #[serde(borrow, rename = "_meta")]
     meta: Option<&'a RawValue>,
 }
 
-impl<'a> Sound<'a> {
-    fn finish(self) -> ToolCallResult<'a> {
-        // The schema requires `content`, but legacy servers may omit it.
-        let content = self.content.unwrap_or_default();
+impl<'a, Blocks, Flag> Members<'a, Blocks, Flag> {
+    fn finish(
+        self,
+        content: impl FnOnce(Blocks) -> Vec<Content<'a>>,
+        is_error: impl FnOnce(Flag) -> bool,
+    ) -> ToolCallResult<'a> {
         ToolCallResult {
-            content: content.into_iter().map(|block| block.0).collect(),
+            // The schema requires `content`, but legacy servers may omit it.
+            content: self.content.map(content).unwrap_or_default(),
             structured_content: self.structured_content.map(Cow::Borrowed),
-            is_error: self.is_error.unwrap_or_default(),
+            is_error: self.is_error.is_some_and(is_error),
             meta: self.meta.map(Cow::Borrowed),
         }
     }
 }
 
-/// Any result, read member by member.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Members<'a> {
-    #[serde(borrow)]
-    content: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    structured_content: Option<&'a RawValue>,
-    #[serde(borrow)]
-    is_error: Option<&'a RawValue>,
-    #[serde(borrow, rename = "_meta")]
-    meta: Option<&'a RawValue>,
-}
-
-impl<'a> Members<'a> {
-    fn read_lenient(self) -> ToolCallResult<'a> {
-        let content = match self.content {
-            None => Vec::new(),
-            Some(raw) => match serde_json::from_str::<Vec<&RawValue>>(raw.get()) {
-                Ok(blocks) => blocks.into_iter().map(Content::parse).collect(),
-                // A single block in place of a list.
-                Err(_no_list) => vec![Content::parse(raw)],
-            },
-        };
-        ToolCallResult {
-            content,
-            structured_content: self.structured_content.map(Cow::Borrowed),
-            is_error: self.is_error.is_some_and(|flag| flag.get() == "true"),
-            meta: self.meta.map(Cow::Borrowed),
-        }
+fn read_lenient(content: &RawValue) -> Vec<Content<'_>> {
+    match serde_json::from_str::<Vec<&RawValue>>(content.get()) {
+        Ok(blocks) => blocks.into_iter().map(Content::parse).collect(),
+        // A single block in place of a list.
+        Err(_no_list) => vec![Content::parse(content)],
     }
 }
 
@@ -260,30 +209,6 @@ mod tests {
         let content = serde_json::to_string(&read.content).unwrap();
         let structured = read.structured_content.as_deref().map(RawValue::get);
         assert_eq!((&*content, structured, read.is_error), expected, "{json}");
-    }
-
-    #[test]
-    fn call_params_match_their_serialization() {
-        let value = serde_json::json!({"a": ["b"]});
-        let raw = RawValue::from_string(r#"{ "a" : 1 }"#.to_owned()).unwrap();
-        let state = CallToolParams { request_state: Some("s"), ..CallToolParams::new("x", None) };
-        let task = TaskParams { ttl: 5 };
-        let named = |name| CallToolParams::new(name, Some(Arguments::Value(&value)));
-        let calls = [
-            CallToolParams { task: Some(task), ..named("echo") },
-            CallToolParams::new("echo", None),
-            CallToolParams::new("echo", Some(Arguments::Raw(&raw))),
-            state,
-            named("echo"),
-            named("a\"b"),
-            named("a\nb"),
-            named("漢字"),
-        ];
-        for call in calls {
-            let mut out = Vec::new();
-            call.write(&mut out).unwrap();
-            assert_eq!(out, serde_json::to_vec(&call).unwrap(), "{call:?}");
-        }
     }
 
     #[test]

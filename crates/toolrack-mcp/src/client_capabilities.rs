@@ -4,68 +4,69 @@
 
 use std::collections::BTreeMap;
 
-use serde::ser::SerializeMap;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::revision::{Era, Revision};
-use crate::serde_lenient::{flag, or_absent, or_default};
+use crate::serde_lenient::{flag, is_off, or_absent, or_default};
 
 /// Client capabilities. Servers use the same shape to name missing ones.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ClientCapabilities {
+    /// Experimental features by name, each an object.
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
+    pub experimental: BTreeMap<String, Box<RawValue>>,
     /// The client lists its roots.
-    #[serde(default, deserialize_with = "or_absent")]
+    #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub roots: Option<RootsCapability>,
     /// The client forwards sampling requests to a model.
-    #[serde(default, deserialize_with = "or_absent")]
+    #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub sampling: Option<SamplingCapability>,
     /// The client forwards elicitation to the user.
-    #[serde(default, deserialize_with = "or_absent")]
+    #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub elicitation: Option<ElicitationCapability>,
-    /// Experimental features by name, each an object.
-    #[serde(default, deserialize_with = "or_default")]
-    pub experimental: BTreeMap<String, Box<RawValue>>,
     /// Extensions by identifier, each an object; `{}` means support without settings.
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "BTreeMap::is_empty")]
     pub extensions: BTreeMap<String, Box<RawValue>>,
 }
 
 /// Settings of the roots capability.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RootsCapability {
     /// The client announces changes. Legacy era only.
-    #[serde(default, deserialize_with = "or_default")]
+    #[serde(default, deserialize_with = "or_default", skip_serializing_if = "is_off")]
     pub list_changed: bool,
 }
 
 /// Settings of the sampling capability.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SamplingCapability {
     /// Sampling requests may have tools, since 2025-11-25.
-    #[serde(default, deserialize_with = "flag")]
+    #[serde(default, with = "flag", skip_serializing_if = "is_off")]
     pub tools: bool,
     /// Sampling requests may include the context of other servers, since 2025-11-25.
-    #[serde(default, deserialize_with = "flag")]
+    #[serde(default, with = "flag", skip_serializing_if = "is_off")]
     pub context: bool,
 }
 
 /// Supported modes of elicitation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "ElicitationModes")]
 pub struct ElicitationCapability {
     /// Form mode.
+    #[serde(with = "flag", skip_serializing_if = "is_off")]
     pub form: bool,
     /// URL mode, since 2025-11-25.
+    #[serde(with = "flag", skip_serializing_if = "is_off")]
     pub url: bool,
 }
 
 #[derive(Deserialize)]
 struct ElicitationModes {
-    #[serde(default, deserialize_with = "flag")]
+    #[serde(default, with = "flag")]
     form: bool,
-    #[serde(default, deserialize_with = "flag")]
+    #[serde(default, with = "flag")]
     url: bool,
 }
 
@@ -76,10 +77,35 @@ impl From<ElicitationModes> for ElicitationCapability {
     }
 }
 
+impl ElicitationCapability {
+    /// `None` if the revision has none of the offered modes: then elicitation must not be declared.
+    fn wire(self, revision: Revision) -> Option<Self> {
+        let has_url = revision.has_url_elicitation();
+        let (form, url) = (self.form && revision.has_elicitation(), self.url && has_url);
+        // Before URL mode existed, the object was empty and meant form mode.
+        (form || url).then_some(Self { form: form && has_url, url })
+    }
+}
+
 impl ClientCapabilities {
-    /// The capabilities that `revision` defines, ready for serialization.
-    pub fn wire(&self, revision: Revision) -> ClientCapabilitiesWire<'_> {
-        ClientCapabilitiesWire { capabilities: self, revision }
+    /// The capabilities that `revision` defines, to be serialized.
+    #[must_use]
+    pub fn wire(&self, revision: Revision) -> Self {
+        let is_modern = revision.era() == Era::Modern;
+        let has_settings = revision.has_sampling_tools();
+        Self {
+            experimental: self.experimental.clone(),
+            roots: self
+                .roots
+                .map(|roots| RootsCapability { list_changed: roots.list_changed && !is_modern }),
+            sampling: self.sampling.map(|sampling| SamplingCapability {
+                tools: sampling.tools && has_settings,
+                context: sampling.context && has_settings,
+            }),
+            elicitation: self.elicitation.and_then(|offered| offered.wire(revision)),
+            // The legacy schemas do not have this member.
+            extensions: if is_modern { self.extensions.clone() } else { BTreeMap::new() },
+        }
     }
 
     /// Whether all capabilities of `required` are present.
@@ -98,81 +124,6 @@ impl ClientCapabilities {
             required.experimental.keys().all(|name| self.experimental.contains_key(name));
         let extensions = required.extensions.keys().all(|name| self.extensions.contains_key(name));
         roots && sampling && elicitation && experimental && extensions
-    }
-}
-
-/// [`ClientCapabilities`] in the format of one revision.
-#[derive(Debug, Clone, Copy)]
-pub struct ClientCapabilitiesWire<'a> {
-    capabilities: &'a ClientCapabilities,
-    revision: Revision,
-}
-
-impl Serialize for ClientCapabilitiesWire<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let ClientCapabilities { roots, sampling, elicitation, experimental, extensions } =
-            self.capabilities;
-        let mut map = serializer.serialize_map(None)?;
-        if !experimental.is_empty() {
-            map.serialize_entry("experimental", experimental)?;
-        }
-        if let Some(roots) = roots {
-            let told = roots.list_changed && self.revision.era() == Era::Legacy;
-            map.serialize_entry("roots", &Flags([("listChanged", told.then_some(Flag::True))]))?;
-        }
-        if let Some(sampling) = sampling {
-            let known = self.revision.has_sampling_tools();
-            let tools = (sampling.tools && known).then_some(Flag::Object);
-            let context = (sampling.context && known).then_some(Flag::Object);
-            map.serialize_entry("sampling", &Flags([("tools", tools), ("context", context)]))?;
-        }
-        if let Some(modes) = elicitation.and_then(|elicitation| self.modes(elicitation)) {
-            map.serialize_entry("elicitation", &modes)?;
-        }
-        // The legacy schemas do not have this member.
-        if !extensions.is_empty() && self.revision.era() == Era::Modern {
-            map.serialize_entry("extensions", extensions)?;
-        }
-        map.end()
-    }
-}
-
-impl ClientCapabilitiesWire<'_> {
-    /// `None` if the revision has none of the offered modes: then elicitation must not be declared.
-    fn modes(&self, offered: ElicitationCapability) -> Option<Flags<2>> {
-        let form = offered.form && self.revision.has_elicitation();
-        let url = offered.url && self.revision.has_url_elicitation();
-        if !form && !url {
-            return None;
-        }
-        // Before URL mode existed, the object was empty and meant form mode.
-        let named = self.revision.has_url_elicitation();
-        let form = (form && named).then_some(Flag::Object);
-        Some(Flags([("form", form), ("url", url.then_some(Flag::Object))]))
-    }
-}
-
-/// An object with the members that are set.
-struct Flags<const N: usize>([(&'static str, Option<Flag>); N]);
-
-#[derive(Clone, Copy)]
-enum Flag {
-    True,
-    Object,
-}
-
-impl<const N: usize> Serialize for Flags<N> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().filter_map(|&(key, flag)| Some((key, flag?))))
-    }
-}
-
-impl Serialize for Flag {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::True => serializer.serialize_bool(true),
-            Self::Object => serializer.serialize_map(Some(0))?.end(),
-        }
     }
 }
 

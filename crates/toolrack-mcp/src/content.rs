@@ -5,20 +5,22 @@
 use std::borrow::Cow;
 
 use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::resource::{Resource, ResourceContents};
 use crate::serde_lenient::{Text, present};
 
 /// One content block, borrowing from the result where possible.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub enum Content<'a> {
     /// Text.
     Text {
         /// The text itself.
         text: Cow<'a, str>,
         /// Annotations and `_meta`.
+        #[serde(flatten)]
         extra: Extra<'a>,
     },
     /// An image.
@@ -28,6 +30,7 @@ pub enum Content<'a> {
         /// Media type.
         mime_type: Cow<'a, str>,
         /// Annotations and `_meta`.
+        #[serde(flatten)]
         extra: Extra<'a>,
     },
     /// Audio, since 2025-03-26.
@@ -37,6 +40,7 @@ pub enum Content<'a> {
         /// Media type.
         mime_type: Cow<'a, str>,
         /// Annotations and `_meta`.
+        #[serde(flatten)]
         extra: Extra<'a>,
     },
     /// An embedded resource.
@@ -44,6 +48,7 @@ pub enum Content<'a> {
         /// The resource.
         resource: ResourceContents<'a>,
         /// Annotations and `_meta`.
+        #[serde(flatten)]
         extra: Extra<'a>,
     },
     /// A link to a resource, since 2025-06-18. The resource need not be in the server's list.
@@ -57,6 +62,7 @@ pub enum Content<'a> {
         /// Arguments, as written.
         input: Cow<'a, RawValue>,
         /// Annotations and `_meta`.
+        #[serde(flatten)]
         extra: Extra<'a>,
     },
     /// Tool result for a model. Only in sampling, since 2025-11-25.
@@ -66,29 +72,34 @@ pub enum Content<'a> {
         /// Content for the model, without nested tool calls or results.
         content: Vec<Content<'a>>,
         /// Structured content, as written.
+        #[serde(skip_serializing_if = "Option::is_none")]
         structured_content: Option<Cow<'a, RawValue>>,
         /// The tool failed.
         is_error: bool,
         /// Annotations and `_meta`.
+        #[serde(flatten)]
         extra: Extra<'a>,
     },
     /// Unknown type, or a malformed block, as written.
+    #[serde(untagged)]
     Unknown(Cow<'a, RawValue>),
 }
 
 /// Annotations and `_meta` of a block.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct Extra<'a> {
     /// Audience and priority, as written.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub annotations: Option<Cow<'a, RawValue>>,
     /// `_meta`, as written.
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
     pub meta: Option<Cow<'a, RawValue>>,
 }
 
 impl<'a> Content<'a> {
     /// Reads one block.
     pub fn parse(raw: &'a RawValue) -> Self {
-        read_block(raw)
+        read_block(raw, Nesting::Outer)
     }
 
     /// A block of plain text.
@@ -185,7 +196,7 @@ where
     Ok(Content::parse(&raw).into_owned())
 }
 
-fn owned<T: ToOwned + ?Sized>(value: Cow<'_, T>) -> Cow<'static, T> {
+pub(crate) fn owned<T: ToOwned + ?Sized>(value: Cow<'_, T>) -> Cow<'static, T> {
     Cow::Owned(value.into_owned())
 }
 
@@ -198,6 +209,12 @@ fn decoded_bytes(base64: &str) -> usize {
 /// each block separately.
 pub(crate) struct Plain<'a>(pub(crate) Content<'a>);
 
+impl<'a> Plain<'a> {
+    pub(crate) fn into_blocks(blocks: Vec<Self>) -> Vec<Content<'a>> {
+        blocks.into_iter().map(|block| block.0).collect()
+    }
+}
+
 impl<'de: 'a, 'a> Deserialize<'de> for Plain<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let block = Block::deserialize(deserializer)?;
@@ -205,32 +222,25 @@ impl<'de: 'a, 'a> Deserialize<'de> for Plain<'a> {
     }
 }
 
-/// Reads any block.
-fn read_block(raw: &RawValue) -> Content<'_> {
-    // One malformed block must not lose the other blocks of its result.
-    let Ok(block) = serde_json::from_str::<Block<'_>>(raw.get()) else {
-        return unknown(raw);
-    };
-    let read = match &*block.kind.0 {
-        "tool_use" => tool_use(raw),
-        "tool_result" => tool_result(raw),
-        _ => return read_outside_tools(raw, block),
-    };
-    read.unwrap_or_else(|_malformed| unknown(raw))
+/// Whether a block is part of a tool result.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Nesting {
+    Outer,
+    InToolResult,
 }
 
-fn read_outside_tools<'a>(raw: &'a RawValue, block: Block<'a>) -> Content<'a> {
-    let read = match &*block.kind.0 {
-        "resource_link" => serde_json::from_str::<Resource>(raw.get())
-            .ok()
-            .map(|resource| Content::ResourceLink(Box::new(resource))),
+/// Reads any block. One malformed block must not lose the other blocks of its result.
+fn read_block(raw: &RawValue, nesting: Nesting) -> Content<'_> {
+    let block = serde_json::from_str::<Block<'_>>(raw.get()).ok();
+    let read = block.and_then(|block| match &*block.kind.0 {
+        // The protocol has no nested tool results. Rejecting them also bounds the recursion.
+        "tool_use" | "tool_result" if nesting == Nesting::InToolResult => None,
+        "tool_use" => tool_use(raw).ok(),
+        "tool_result" => tool_result(raw).ok(),
+        "resource_link" => serde_json::from_str(raw.get()).ok().map(Content::ResourceLink),
         _ => block.plain(),
-    };
-    read.unwrap_or_else(|| unknown(raw))
-}
-
-fn unknown(raw: &RawValue) -> Content<'_> {
-    Content::Unknown(Cow::Borrowed(raw))
+    });
+    read.unwrap_or(Content::Unknown(Cow::Borrowed(raw)))
 }
 
 /// Members of all simple block types.
@@ -307,116 +317,14 @@ fn tool_result(raw: &RawValue) -> Result<Content<'_>, serde_json::Error> {
         meta: Option<&'a RawValue>,
     }
     let members: Members<'_> = serde_json::from_str(raw.get())?;
+    let content = members.content.into_iter();
     Ok(Content::ToolResult {
         tool_use_id: members.tool_use_id.0,
-        content: members.content.into_iter().map(read_inner).collect(),
+        content: content.map(|raw| read_block(raw, Nesting::InToolResult)).collect(),
         structured_content: members.structured_content.map(Cow::Borrowed),
         is_error: members.is_error.unwrap_or_default(),
         extra: extra(members.annotations, members.meta),
     })
-}
-
-/// The protocol has no nested tool results. Rejecting them also bounds the recursion.
-fn read_inner(raw: &RawValue) -> Content<'_> {
-    match serde_json::from_str::<Block<'_>>(raw.get()) {
-        Ok(block) => read_outside_tools(raw, block),
-        Err(_malformed) => unknown(raw),
-    }
-}
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
-enum BlockWire<'a> {
-    Text {
-        text: &'a str,
-        #[serde(flatten)]
-        extra: Members<'a>,
-    },
-    Image {
-        data: &'a str,
-        mime_type: &'a str,
-        #[serde(flatten)]
-        extra: Members<'a>,
-    },
-    Audio {
-        data: &'a str,
-        mime_type: &'a str,
-        #[serde(flatten)]
-        extra: Members<'a>,
-    },
-    Resource {
-        resource: &'a ResourceContents<'a>,
-        #[serde(flatten)]
-        extra: Members<'a>,
-    },
-    ResourceLink(&'a Resource),
-    ToolUse {
-        id: &'a str,
-        name: &'a str,
-        input: &'a RawValue,
-        #[serde(flatten)]
-        extra: Members<'a>,
-    },
-    ToolResult {
-        tool_use_id: &'a str,
-        content: &'a [Content<'a>],
-        #[serde(skip_serializing_if = "Option::is_none")]
-        structured_content: Option<&'a RawValue>,
-        is_error: bool,
-        #[serde(flatten)]
-        extra: Members<'a>,
-    },
-}
-
-#[derive(Serialize)]
-struct Members<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    annotations: Option<&'a RawValue>,
-    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
-    meta: Option<&'a RawValue>,
-}
-
-impl Serialize for Content<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let block = match self {
-            Self::Text { text, extra } => BlockWire::Text { text, extra: members(extra) },
-            Self::Image { data, mime_type, extra } => {
-                BlockWire::Image { data, mime_type, extra: members(extra) }
-            }
-            Self::Audio { data, mime_type, extra } => {
-                BlockWire::Audio { data, mime_type, extra: members(extra) }
-            }
-            Self::Resource { resource, extra } => {
-                BlockWire::Resource { resource, extra: members(extra) }
-            }
-            Self::ResourceLink(link) => BlockWire::ResourceLink(link),
-            Self::ToolUse { id, name, input, extra } => {
-                BlockWire::ToolUse { id, name, input, extra: members(extra) }
-            }
-            Self::ToolResult { tool_use_id, content, structured_content, is_error, extra } => {
-                BlockWire::ToolResult {
-                    tool_use_id,
-                    content,
-                    structured_content: as_written(structured_content.as_ref()),
-                    is_error: *is_error,
-                    extra: members(extra),
-                }
-            }
-            Self::Unknown(raw) => return raw.serialize(serializer),
-        };
-        block.serialize(serializer)
-    }
-}
-
-fn members<'a>(extra: &'a Extra<'_>) -> Members<'a> {
-    Members {
-        annotations: as_written(extra.annotations.as_ref()),
-        meta: as_written(extra.meta.as_ref()),
-    }
-}
-
-fn as_written<'a>(value: Option<&'a Cow<'_, RawValue>>) -> Option<&'a RawValue> {
-    value.map(|value| &**value)
 }
 
 /// Role of a prompt or sampling message, and audience of a content block.

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::DecodeError;
 use crate::initialize::Implementation;
+use crate::meta::Meta;
 use crate::result_type::{CacheHint, Hints};
-use crate::revision::{Era, Revision};
 use crate::serde_lenient::{decode, or_absent, or_default};
 use crate::server_capabilities::ServerCapabilities;
 
@@ -42,16 +42,6 @@ struct Members {
     meta: Meta,
 }
 
-#[derive(Default, Deserialize)]
-struct Meta {
-    #[serde(
-        default,
-        rename = "io.modelcontextprotocol/serverInfo",
-        deserialize_with = "or_absent"
-    )]
-    server: Option<Implementation>,
-}
-
 impl DiscoverResult {
     /// Reads the result. A failure means that the server is not modern: versions and capabilities
     /// distinguish it from a server that accepts any method.
@@ -61,23 +51,19 @@ impl DiscoverResult {
         let server = meta.server.or(server);
         Ok(Self { supported_versions, capabilities, server, instructions, cache: hints.read() })
     }
-
-    /// The newest revision of `era` that both sides support.
-    pub fn newest_revision(&self, era: Era) -> Option<Revision> {
-        Revision::newest_of(&self.supported_versions, era)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::revision::{Era, Revision};
 
     #[track_caller]
     fn check(json: &str, expected: Option<(Option<Revision>, Option<&str>)>) {
         let read = DiscoverResult::parse(json.as_bytes()).ok();
         let actual = read.as_ref().map(|result| {
             (
-                result.newest_revision(Era::Modern),
+                Revision::newest_of(&result.supported_versions, Era::Modern),
                 result.server.as_ref().map(|info| info.name.as_str()),
             )
         });

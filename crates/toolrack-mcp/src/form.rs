@@ -57,7 +57,20 @@ impl FormSchema {
 
     /// All violations of the schema in `content`.
     pub fn validate(&self, content: &FormContent) -> Result<(), Vec<FieldError>> {
-        check(&self.fields, content)
+        let mut errors = Vec::new();
+        for field in &self.fields {
+            let kind = match content.get(&field.name) {
+                None => field.required.then_some(FieldErrorKind::Missing),
+                Some(value) => field.kind.error(value),
+            };
+            errors.extend(kind.map(|kind| FieldError { field: field.name.clone(), kind }));
+        }
+        let listed: BTreeSet<&str> = self.fields.iter().map(|field| &*field.name).collect();
+        for name in content.keys().filter(|name| !listed.contains(name.as_str())) {
+            let kind = FieldErrorKind::UnknownField;
+            errors.push(FieldError { field: name.clone(), kind });
+        }
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
     }
 }
 
@@ -125,39 +138,26 @@ pub enum FieldErrorKind {
     TooMany,
 }
 
-pub(super) fn check(fields: &[Field], content: &FormContent) -> Result<(), Vec<FieldError>> {
-    let mut errors = Vec::new();
-    for field in fields {
-        let kind = match content.get(&field.name) {
-            None => field.required.then_some(FieldErrorKind::Missing),
-            Some(value) => field.kind.error(value),
-        };
-        errors.extend(kind.map(|kind| FieldError { field: field.name.clone(), kind }));
-    }
-    let listed: BTreeSet<&str> = fields.iter().map(|field| field.name.as_str()).collect();
-    let unlisted = content.keys().filter(|name| !listed.contains(name.as_str()));
-    errors.extend(
-        unlisted.map(|name| FieldError { field: name.clone(), kind: FieldErrorKind::UnknownField }),
-    );
-    if errors.is_empty() { Ok(()) } else { Err(errors) }
-}
-
 impl FieldKind {
     /// The first violation of a value.
     fn error(&self, value: &FieldValue) -> Option<FieldErrorKind> {
         match (self, value) {
             (Self::Text { min_length, max_length, format, .. }, FieldValue::Text(text)) => {
-                text_fault(text, *min_length, *max_length, *format)
+                // JSON Schema counts characters, not bytes.
+                let errors = (FieldErrorKind::TooShort, FieldErrorKind::TooLong);
+                let wrong_format = || format.filter(|format| !format.matches(text));
+                range_error(text.chars().count() as u64, *min_length, *max_length, errors)
+                    .or_else(|| wrong_format().map(FieldErrorKind::Format))
             }
-            (Self::Number { minimum, maximum, .. }, FieldValue::Number(number)) => {
-                range_fault(number, *minimum, *maximum)
+            (Self::Integer { .. }, FieldValue::Number(number)) if !is_whole(number) => {
+                Some(FieldErrorKind::WrongType)
             }
-            (Self::Integer { minimum, maximum, .. }, FieldValue::Number(number)) => {
-                if is_whole(number) {
-                    range_fault(number, *minimum, *maximum)
-                } else {
-                    Some(FieldErrorKind::WrongType)
-                }
+            (
+                Self::Number { minimum, maximum, .. } | Self::Integer { minimum, maximum, .. },
+                FieldValue::Number(number),
+            ) => {
+                let errors = (FieldErrorKind::TooSmall, FieldErrorKind::TooLarge);
+                range_error(number.as_f64()?, *minimum, *maximum, errors)
             }
             (Self::Choice { options, .. }, FieldValue::Text(text)) => {
                 (!is_option(options, text)).then_some(FieldErrorKind::NotAnOption)
@@ -166,9 +166,8 @@ impl FieldKind {
                 if list.iter().any(|value| !is_option(options, value)) {
                     return Some(FieldErrorKind::NotAnOption);
                 }
-                let limits = (*min_items, *max_items);
                 let errors = (FieldErrorKind::TooFew, FieldErrorKind::TooMany);
-                count_fault(list.len(), limits, errors)
+                range_error(list.len() as u64, *min_items, *max_items, errors)
             }
             (Self::Boolean { .. }, FieldValue::Boolean(_)) | (Self::Other(_), _) => None,
             _ => Some(FieldErrorKind::WrongType),
@@ -176,42 +175,16 @@ impl FieldKind {
     }
 }
 
-fn text_fault(
-    text: &str,
-    min_length: Option<u64>,
-    max_length: Option<u64>,
-    format: Option<StringFormat>,
+fn range_error<T: PartialOrd>(
+    value: T,
+    least: Option<T>,
+    most: Option<T>,
+    (below, above): (FieldErrorKind, FieldErrorKind),
 ) -> Option<FieldErrorKind> {
-    // JSON Schema counts characters, not bytes.
-    let errors = (FieldErrorKind::TooShort, FieldErrorKind::TooLong);
-    count_fault(text.chars().count(), (min_length, max_length), errors).or_else(|| {
-        let format = format.filter(|format| !format.matches(text))?;
-        Some(FieldErrorKind::Format(format))
-    })
-}
-
-fn count_fault(
-    count: usize,
-    (least, most): (Option<u64>, Option<u64>),
-    (too_few, too_many): (FieldErrorKind, FieldErrorKind),
-) -> Option<FieldErrorKind> {
-    let count = u64::try_from(count).unwrap_or(u64::MAX);
-    if least.is_some_and(|least| count < least) {
-        return Some(too_few);
+    if least.is_some_and(|least| value < least) {
+        return Some(below);
     }
-    most.is_some_and(|most| count > most).then_some(too_many)
-}
-
-fn range_fault(
-    number: &Number,
-    minimum: Option<f64>,
-    maximum: Option<f64>,
-) -> Option<FieldErrorKind> {
-    let number = number.as_f64()?;
-    if minimum.is_some_and(|least| number < least) {
-        return Some(FieldErrorKind::TooSmall);
-    }
-    maximum.is_some_and(|most| number > most).then_some(FieldErrorKind::TooLarge)
+    most.is_some_and(|most| value > most).then_some(above)
 }
 
 /// JSON Schema treats `1.0` as an integer.

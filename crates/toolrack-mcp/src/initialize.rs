@@ -1,6 +1,6 @@
 //! `initialize`: legacy handshake, and `Implementation` (client and server info).
 
-use serde::ser::{SerializeMap, SerializeStruct};
+use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -59,7 +59,7 @@ impl InitializeResult {
 }
 
 /// Client or server info.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Implementation {
     /// The programmatic name.
@@ -68,59 +68,31 @@ pub struct Implementation {
     #[serde(default)]
     pub version: String,
     /// Display name, since 2025-06-18.
-    #[serde(default, deserialize_with = "or_absent")]
+    #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
     /// Description, since 2025-11-25.
-    #[serde(default, deserialize_with = "or_absent")]
+    #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Website, since 2025-11-25.
-    #[serde(default, deserialize_with = "or_absent")]
+    #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub website_url: Option<String>,
     /// Icons as written, since 2025-11-25.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub icons: Option<Box<RawValue>>,
 }
 
 impl Implementation {
-    /// The members that `revision` defines, ready for serialization.
-    pub fn wire(&self, revision: Revision) -> ImplementationWire<'_> {
-        ImplementationWire { implementation: self, revision }
-    }
-}
-
-/// An [`Implementation`] in the format of one revision.
-#[derive(Debug, Clone, Copy)]
-pub struct ImplementationWire<'a> {
-    implementation: &'a Implementation,
-    revision: Revision,
-}
-
-impl Serialize for ImplementationWire<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Implementation { name, version, title, description, website_url, icons } =
-            self.implementation;
-        let mut map = serializer.serialize_map(None)?;
-        map.serialize_entry("name", name)?;
-        map.serialize_entry("version", version)?;
-        if self.revision.has_titles() {
-            entry(&mut map, "title", title.as_ref())?;
+    /// The members that `revision` defines, to be serialized.
+    #[must_use]
+    pub fn wire(&self, revision: Revision) -> Self {
+        let mut wire = self.clone();
+        if !revision.has_titles() {
+            wire.title = None;
         }
-        if self.revision.has_icons() {
-            entry(&mut map, "description", description.as_ref())?;
-            entry(&mut map, "websiteUrl", website_url.as_ref())?;
-            entry(&mut map, "icons", icons.as_ref())?;
+        if !revision.has_icons() {
+            (wire.description, wire.website_url, wire.icons) = (None, None, None);
         }
-        map.end()
-    }
-}
-
-fn entry<M, T>(map: &mut M, key: &str, value: Option<&T>) -> Result<(), M::Error>
-where
-    M: SerializeMap,
-    T: Serialize,
-{
-    match value {
-        Some(value) => map.serialize_entry(key, value),
-        None => Ok(()),
+        wire
     }
 }
 

@@ -3,7 +3,8 @@
 //! In the modern era the server returns input requests in a result and gets the responses with the
 //! repeated request; in the legacy era each input request is a JSON-RPC request of the server.
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::elicitation::{Elicitation, ElicitationResult};
@@ -11,7 +12,7 @@ use crate::error::DecodeError;
 use crate::method::Method;
 use crate::roots::RootsResult;
 use crate::sampling::{SamplingParams, SamplingResult};
-use crate::serde_lenient::{Ordered, Text, decode};
+use crate::serde_lenient::{Ordered, decode};
 
 /// An `input_required` result.
 #[derive(Debug, Clone)]
@@ -38,26 +39,16 @@ pub enum InputRequest {
     },
 }
 
-/// Input requests as written, by the server's keys.
-#[derive(Debug, Deserialize)]
-#[serde(transparent)]
-pub(crate) struct RawInputRequests<'a>(#[serde(borrow)] Ordered<RawInputRequest<'a>>);
-
-#[derive(Debug, Deserialize)]
-struct RawInputRequest<'a> {
-    #[serde(borrow)]
-    method: Text<'a>,
-    #[serde(borrow)]
-    params: Option<&'a RawValue>,
-}
-
-impl RawInputRequests<'_> {
-    pub(crate) fn read(self) -> Result<Vec<(String, InputRequest)>, DecodeError> {
-        let read = |(key, request): (String, RawInputRequest<'_>)| {
-            let params = request.params.map_or(&b""[..], |params| params.get().as_bytes());
-            InputRequest::parse(&request.method.0, params).map(|input| (key, input))
-        };
-        self.0.0.into_iter().map(read).collect()
+impl<'de> Deserialize<'de> for InputRequest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Members {
+            method: String,
+            params: Option<Box<RawValue>>,
+        }
+        let Members { method, params } = Members::deserialize(deserializer)?;
+        let params = params.as_ref().map_or(&b""[..], |params| params.get().as_bytes());
+        Self::parse(&method, params).map_err(D::Error::custom)
     }
 }
 
@@ -66,9 +57,8 @@ impl InputRequired {
     pub fn parse(raw: &[u8]) -> Result<Self, DecodeError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Members<'a> {
-            #[serde(borrow)]
-            input_requests: Option<RawInputRequests<'a>>,
+        struct Members {
+            input_requests: Option<Ordered<InputRequest>>,
             request_state: Option<String>,
         }
         let Members { input_requests, request_state } = decode(raw)?;
@@ -76,8 +66,7 @@ impl InputRequired {
         if input_requests.is_none() && request_state.is_none() {
             return Err(DecodeError::Missing { member: "inputRequests" });
         }
-        let input_requests =
-            input_requests.map(RawInputRequests::read).transpose()?.unwrap_or_default();
+        let input_requests = input_requests.map(|Ordered(listed)| listed).unwrap_or_default();
         Ok(Self { input_requests, request_state })
     }
 }

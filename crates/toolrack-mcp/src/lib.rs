@@ -60,60 +60,48 @@ mod task;
 mod tool;
 mod tool_schema;
 
-pub use call::SingleText;
-pub use call::{Arguments, CallToolParams, ToolCallResult};
+pub use call::{Arguments, CallToolParams, SingleText, ToolCallResult};
 pub use client_capabilities::{
-    ClientCapabilities, ClientCapabilitiesWire, ElicitationCapability, RootsCapability,
-    SamplingCapability,
+    ClientCapabilities, ElicitationCapability, RootsCapability, SamplingCapability,
 };
 pub use completion::{
     CompleteParams, CompleteResult, Completion, CompletionArgument, CompletionContext,
     CompletionRef,
 };
-pub use content::Role;
-pub use content::{Content, Extra};
+pub use content::{Content, Extra, Role};
 pub use discover::{DiscoverParams, DiscoverResult};
 pub use elicitation::{
     Elicitation, ElicitationComplete, ElicitationResult, FormElicitation, UrlElicitation,
 };
-pub use error::DecodeError;
-pub use error::ErrorCode;
-pub use error::{ErrorData, MissingCapability, UnsupportedVersion};
-pub use form::field::StringFormat;
-pub use form::field::{Choice, Field, FieldKind};
+pub use error::{DecodeError, ErrorCode, ErrorData, MissingCapability, UnsupportedVersion};
+pub use form::field::{Choice, Field, FieldKind, StringFormat};
 pub use form::{FieldError, FieldErrorKind, FieldValue, FormContent, FormSchema};
-pub use initialize::{Implementation, ImplementationWire};
-pub use initialize::{InitializeParams, InitializeResult, Initialized};
+pub use initialize::{Implementation, InitializeParams, InitializeResult, Initialized};
 pub use input_required::{InputRequest, InputRequired, InputResponse, InputResponses};
-pub use list_page::{ListEntry, ListPage, SkippedEntry};
 pub use list_page::{
-    ListPromptsParams, ListResourceTemplatesParams, ListResourcesParams, ListToolsParams,
+    ListEntry, ListPage, ListPromptsParams, ListResourceTemplatesParams, ListResourcesParams,
+    ListToolsParams, SkippedEntry,
 };
 pub use logging::{LogLevel, LogMessage, SetLevelParams};
 pub use meta::{MetaKey, RequestMeta, related_task, subscription_id};
 pub use method::{Method, MethodKind, Sender};
-pub use notification::Cancelled;
-pub use notification::Progress;
-pub use notification::ProgressToken;
-pub use notification::{ListKind, ResourceUpdated, ServerNotification};
+pub use notification::{
+    Cancelled, ListKind, Progress, ProgressToken, ResourceUpdated, ServerNotification,
+};
 pub use param_headers::{ParamHeaders, ParamHeadersError};
 pub use prompt::{GetPromptParams, GetPromptResult, Prompt, PromptArgument, PromptMessage};
-pub use request::EmptyResult;
-pub use request::PingParams;
-pub use request::{Notification, Request, RequestResult};
-pub use resource::{ReadResourceParams, ReadResourceResult};
-pub use resource::{Resource, ResourceTemplate};
-pub use resource::{ResourceBody, ResourceContents};
-pub use resource::{SubscribeParams, UnsubscribeParams};
-pub use result_type::ResultType;
-pub use result_type::{CacheHint, CacheScope};
+pub use request::{EmptyResult, Notification, PingParams, Request, RequestResult};
+pub use resource::{
+    ReadResourceParams, ReadResourceResult, Resource, ResourceBody, ResourceContents,
+    ResourceTemplate, SubscribeParams, UnsubscribeParams,
+};
+pub use result_type::{CacheHint, CacheScope, ResultType};
 pub use revision::{Era, Revision};
 pub use roots::{Root, RootError, RootsListChanged, RootsResult};
 pub use sampling::{
-    IncludeContext, ModelHint, ModelPreferences, SamplingMessage, SamplingParams, SamplingResult,
-    ToolChoice, ToolChoiceMode,
+    IncludeContext, ModelHint, ModelPreferences, SamplingError, SamplingMessage, SamplingParams,
+    SamplingResult, ToolChoice, ToolChoiceMode, check_sampling,
 };
-pub use sampling::{SamplingError, check_sampling};
 pub use server_capabilities::{
     ListCapability, ResourcesCapability, ServerCapabilities, TasksCapability,
 };

@@ -185,19 +185,17 @@ pub(crate) const DEEPEST: usize = 120;
 /// Maximum number of open brackets. One pass without recursion, because a server can nest to any depth.
 pub(crate) fn depth(json: &[u8]) -> usize {
     let (mut open, mut most) = (0_usize, 0);
-    let (mut is_within, mut is_escaped) = (false, false);
-    for byte in json {
-        if is_within {
-            match byte {
-                _ if is_escaped => is_escaped = false,
-                b'\\' => is_escaped = true,
-                b'"' => is_within = false,
-                _ => {}
-            }
-            continue;
-        }
+    let mut bytes = json.iter();
+    while let Some(byte) = bytes.next() {
         match byte {
-            b'"' => is_within = true,
+            // An inner loop over the string, which is most of a message, has the fewest branches per byte.
+            b'"' => {
+                while let Some(byte) = bytes.next().filter(|byte| **byte != b'"') {
+                    if *byte == b'\\' {
+                        bytes.next();
+                    }
+                }
+            }
             b'{' | b'[' => {
                 open += 1;
                 most = most.max(open);

@@ -77,40 +77,40 @@ impl Serialize for RequestMeta<'_> {
     }
 }
 
-/// The subscription id in `_meta` of notification parameters or a result.
-pub fn subscription_id(payload: &[u8]) -> Option<ProgressToken> {
+/// The members of `_meta` that the client reads, in a result or in parameters.
+#[derive(Default, Deserialize)]
+pub(crate) struct Meta {
+    // An attribute takes only a literal, so these repeat the constants of `MetaKey`.
+    #[serde(
+        default,
+        rename = "io.modelcontextprotocol/serverInfo",
+        deserialize_with = "or_absent"
+    )]
+    pub(crate) server: Option<Implementation>,
+    #[serde(rename = "io.modelcontextprotocol/subscriptionId")]
+    #[serde(default, deserialize_with = "or_absent")]
+    subscription: Option<ProgressToken>,
+    #[serde(rename = "io.modelcontextprotocol/related-task")]
+    task: Option<Box<RawValue>>,
+}
+
+fn meta_of(payload: &[u8]) -> Meta {
     #[derive(Deserialize)]
     struct Payload {
         #[serde(default, rename = "_meta", deserialize_with = "or_default")]
         meta: Meta,
     }
-    #[derive(Default, Deserialize)]
-    struct Meta {
-        // An attribute takes only a literal, so it repeats `MetaKey::SUBSCRIPTION_ID`.
-        #[serde(
-            default,
-            rename = "io.modelcontextprotocol/subscriptionId",
-            deserialize_with = "or_absent"
-        )]
-        id: Option<ProgressToken>,
-    }
-    decode(payload).ok().and_then(|payload: Payload| payload.meta.id)
+    decode(payload).map(|Payload { meta }| meta).unwrap_or_default()
+}
+
+/// The subscription id in `_meta` of notification parameters or a result.
+pub fn subscription_id(payload: &[u8]) -> Option<ProgressToken> {
+    meta_of(payload).subscription
 }
 
 /// The related task in `_meta` of request parameters, as written.
 pub fn related_task(params: &[u8]) -> Option<Box<RawValue>> {
-    #[derive(Deserialize)]
-    struct Params {
-        #[serde(default, rename = "_meta", deserialize_with = "or_default")]
-        meta: Meta,
-    }
-    #[derive(Default, Deserialize)]
-    struct Meta {
-        // An attribute takes only a literal, so it repeats `MetaKey::RELATED_TASK`.
-        #[serde(rename = "io.modelcontextprotocol/related-task")]
-        task: Option<Box<RawValue>>,
-    }
-    decode(params).ok().and_then(|params: Params| params.meta.task)
+    meta_of(params).task
 }
 
 #[cfg(test)]

@@ -2,14 +2,13 @@
 
 use std::fmt;
 
-use serde::de::{Error, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use crate::elicitation::ElicitationComplete;
 use crate::error::DecodeError;
 use crate::logging::LogMessage;
 use crate::method::Method;
-use crate::serde_lenient::{decode_params, or_absent};
+use crate::serde_lenient::{as_integer, decode_params, or_absent};
 use crate::subscriptions_listen::SubscriptionAcknowledged;
 
 /// A notification from a server.
@@ -104,7 +103,8 @@ pub struct Progress {
 }
 
 /// Progress token, or a request id in a notification: both are a string or an integer.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(untagged, try_from = "TokenMember")]
 pub enum ProgressToken {
     /// A JSON integer.
     Integer(i64),
@@ -112,15 +112,31 @@ pub enum ProgressToken {
     Text(String),
 }
 
-impl From<i64> for ProgressToken {
-    fn from(number: i64) -> Self {
-        Self::Integer(number)
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a string or an integer")]
+enum TokenMember {
+    Integer(i64),
+    Float(f64),
+    Text(String),
+}
+
+impl TryFrom<TokenMember> for ProgressToken {
+    type Error = &'static str;
+
+    fn try_from(member: TokenMember) -> Result<Self, Self::Error> {
+        match member {
+            TokenMember::Integer(number) => Ok(Self::Integer(number)),
+            TokenMember::Float(number) => {
+                as_integer(number).map(Self::Integer).ok_or("not an integer")
+            }
+            TokenMember::Text(text) => Ok(Self::Text(text)),
+        }
     }
 }
 
-impl From<String> for ProgressToken {
-    fn from(text: String) -> Self {
-        Self::Text(text)
+impl From<i64> for ProgressToken {
+    fn from(number: i64) -> Self {
+        Self::Integer(number)
     }
 }
 
@@ -137,57 +153,6 @@ impl fmt::Display for ProgressToken {
             Self::Text(text) => text.fmt(f),
         }
     }
-}
-
-impl Serialize for ProgressToken {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Integer(number) => serializer.serialize_i64(*number),
-            Self::Text(text) => serializer.serialize_str(text),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for ProgressToken {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TokenVisitor;
-        impl Visitor<'_> for TokenVisitor {
-            type Value = ProgressToken;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or an integer")
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<ProgressToken, E> {
-                Ok(ProgressToken::Integer(number))
-            }
-
-            fn visit_u64<E: Error>(self, number: u64) -> Result<ProgressToken, E> {
-                i64::try_from(number).map(ProgressToken::Integer).map_err(E::custom)
-            }
-
-            fn visit_f64<E: Error>(self, number: f64) -> Result<ProgressToken, E> {
-                as_integer(number)
-                    .map(ProgressToken::Integer)
-                    .ok_or_else(|| E::custom("not an integer"))
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<ProgressToken, E> {
-                Ok(ProgressToken::Text(text.to_owned()))
-            }
-        }
-        deserializer.deserialize_any(TokenVisitor)
-    }
-}
-
-/// Some peers write an integer as `1.0`. Above 2^53 a float is no longer exact.
-fn as_integer(number: f64) -> Option<i64> {
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    if number.fract() != 0.0 || number.abs() > EXACT {
-        return None;
-    }
-    #[expect(clippy::cast_possible_truncation, reason = "whole and within 2^53, checked above")]
-    Some(number as i64)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::call::Arguments;
+use crate::serde_lenient::as_integer;
 
 const KEYWORD: &str = "x-mcp-header";
 
@@ -94,18 +95,12 @@ fn header_text(value: &Value) -> Option<String> {
         Value::String(text) => Some(text.clone()),
         Value::Bool(flag) => Some(flag.to_string()),
         Value::Number(number) => {
+            // `1.0` is an integer in JSON Schema.
             let whole = number.as_i64().or_else(|| as_integer(number.as_f64()?))?;
             (whole.unsigned_abs() <= MAX_INTEGER).then(|| whole.to_string())
         }
         Value::Null | Value::Array(_) | Value::Object(_) => None,
     }
-}
-
-/// `1.0` is an integer in JSON Schema.
-fn as_integer(number: f64) -> Option<i64> {
-    let text = format!("{number:.0}");
-    let back: f64 = text.parse().ok()?;
-    (back.to_bits() == number.to_bits()).then(|| text.parse().ok())?
 }
 
 #[derive(Default)]

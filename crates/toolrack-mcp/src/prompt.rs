@@ -6,12 +6,10 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::content::Role;
-use crate::content::{Content, owned_content};
+use crate::content::{Content, Role, owned_content};
 use crate::input_required::InputResponses;
 use crate::list_page::ListEntry;
-use crate::serde_lenient::or_absent;
-use crate::serde_lenient::{Icons, Object, fitting};
+use crate::serde_lenient::{Icons, Object, fitting, or_absent};
 
 /// A prompt of a list.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -28,19 +26,12 @@ pub struct Prompt {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Vec<PromptArgument>>,
     /// Icons as written, since 2025-11-25.
-    #[serde(
-        default,
-        deserialize_with = "fitting::<_, Icons>",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "fitting::<_, Icons>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub icons: Option<Box<RawValue>>,
     /// `_meta` as written, since 2025-06-18.
-    #[serde(
-        rename = "_meta",
-        default,
-        deserialize_with = "fitting::<_, Object<IgnoredAny>>",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "_meta", default, deserialize_with = "fitting::<_, Object<IgnoredAny>>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub meta: Option<Box<RawValue>>,
 }
 

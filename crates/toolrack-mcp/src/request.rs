@@ -3,6 +3,7 @@
 //! The type of the parameters identifies the request. `_meta` is not part of it: the sender
 //! inserts it.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::call::{Arguments, ToolCallResult};
@@ -10,17 +11,18 @@ use crate::completion::{CompleteParams, CompleteResult};
 use crate::discover::{DiscoverParams, DiscoverResult};
 use crate::error::DecodeError;
 use crate::initialize::{InitializeParams, InitializeResult, Initialized};
-use crate::list_page::{ListEntry, ListPage};
 use crate::list_page::{
-    ListPromptsParams, ListResourceTemplatesParams, ListResourcesParams, ListToolsParams,
+    ListEntry, ListPage, ListPromptsParams, ListResourceTemplatesParams, ListResourcesParams,
+    ListToolsParams,
 };
 use crate::logging::SetLevelParams;
 use crate::method::Method;
 use crate::notification::{Cancelled, Progress};
 use crate::prompt::{GetPromptParams, GetPromptResult, Prompt};
-use crate::resource::{ReadResourceParams, ReadResourceResult};
-use crate::resource::{Resource, ResourceTemplate};
-use crate::resource::{SubscribeParams, UnsubscribeParams};
+use crate::resource::{
+    ReadResourceParams, ReadResourceResult, Resource, ResourceTemplate, SubscribeParams,
+    UnsubscribeParams,
+};
 use crate::roots::RootsListChanged;
 use crate::serde_lenient::decode;
 use crate::subscriptions_listen::ListenParams;
@@ -32,14 +34,6 @@ pub trait Request: Serialize {
     const METHOD: Method;
     /// Complete result.
     type Result: RequestResult;
-
-    /// Appends the parameters as JSON, byte-identical to their serialization.
-    fn write(&self, out: &mut Vec<u8>) -> Result<(), serde_json::Error>
-    where
-        Self: Sized,
-    {
-        serde_json::to_writer(out, self)
-    }
 
     /// Name of the tool or prompt, or URI of the resource.
     ///
@@ -86,16 +80,6 @@ macro_rules! notifications {
     };
 }
 
-macro_rules! plain_answers {
-    ($($answer:ty;)*) => {
-        $(impl RequestResult for $answer {
-            fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
-                decode(raw)
-            }
-        })*
-    };
-}
-
 requests! {
     InitializeParams<'_>, Initialize => InitializeResult;
     DiscoverParams, Discover => DiscoverResult;
@@ -120,11 +104,10 @@ notifications! {
     RootsListChanged, RootsListChanged;
 }
 
-plain_answers! {
-    InitializeResult;
-    CompleteResult;
-    EmptyResult;
-    GetPromptResult;
+impl<T: DeserializeOwned> RequestResult for T {
+    fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
+        decode(raw)
+    }
 }
 
 impl RequestResult for DiscoverResult {

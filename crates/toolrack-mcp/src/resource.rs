@@ -6,6 +6,7 @@ use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
+use crate::content::owned;
 use crate::error::DecodeError;
 use crate::input_required::InputResponses;
 use crate::list_page::{ListEntry, SkippedEntry, read_lenient};
@@ -30,33 +31,20 @@ pub struct Resource {
     #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
     /// Size in bytes as written: some servers write a float.
-    #[serde(
-        default,
-        deserialize_with = "fitting::<_, f64>",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "fitting::<_, f64>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<Box<RawValue>>,
     /// Audience and priority, as written.
-    #[serde(
-        default,
-        deserialize_with = "fitting::<_, Object<Annotations>>",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "fitting::<_, Object<Annotations>>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub annotations: Option<Box<RawValue>>,
     /// Icons as written, since 2025-11-25.
-    #[serde(
-        default,
-        deserialize_with = "fitting::<_, Icons>",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "fitting::<_, Icons>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub icons: Option<Box<RawValue>>,
     /// `_meta` as written, since 2025-06-18.
-    #[serde(
-        rename = "_meta",
-        default,
-        deserialize_with = "fitting::<_, Object<IgnoredAny>>",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "_meta", default, deserialize_with = "fitting::<_, Object<IgnoredAny>>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub meta: Option<Box<RawValue>>,
 }
 
@@ -78,26 +66,16 @@ pub struct ResourceTemplate {
     #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub mime_type: Option<String>,
     /// Audience and priority, as written.
-    #[serde(
-        default,
-        deserialize_with = "fitting::<_, Object<Annotations>>",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "fitting::<_, Object<Annotations>>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub annotations: Option<Box<RawValue>>,
     /// Icons as written, since 2025-11-25.
-    #[serde(
-        default,
-        deserialize_with = "fitting::<_, Icons>",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "fitting::<_, Icons>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub icons: Option<Box<RawValue>>,
     /// `_meta` as written, since 2025-06-18.
-    #[serde(
-        rename = "_meta",
-        default,
-        deserialize_with = "fitting::<_, Object<IgnoredAny>>",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "_meta", default, deserialize_with = "fitting::<_, Object<IgnoredAny>>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub meta: Option<Box<RawValue>>,
 }
 
@@ -107,13 +85,6 @@ impl ListEntry for Resource {
 
 impl ListEntry for ResourceTemplate {
     const MEMBER: &'static str = "resourceTemplates";
-}
-
-impl Resource {
-    /// Size in bytes, if the server sent an integer.
-    pub fn size_bytes(&self) -> Option<u64> {
-        self.size.as_ref().and_then(|size| size.get().parse().ok())
-    }
 }
 
 /// Contents of a resource, borrowing from the result where possible.
@@ -174,13 +145,13 @@ impl ResourceContents<'_> {
     /// Copies borrowed parts.
     pub fn into_owned(self) -> ResourceContents<'static> {
         ResourceContents {
-            uri: Cow::Owned(self.uri.into_owned()),
-            mime_type: self.mime_type.map(|text| Cow::Owned(text.into_owned())),
+            uri: owned(self.uri),
+            mime_type: self.mime_type.map(owned),
             body: match self.body {
-                ResourceBody::Text(text) => ResourceBody::Text(Cow::Owned(text.into_owned())),
-                ResourceBody::Blob(blob) => ResourceBody::Blob(Cow::Owned(blob.into_owned())),
+                ResourceBody::Text(text) => ResourceBody::Text(owned(text)),
+                ResourceBody::Blob(blob) => ResourceBody::Blob(owned(blob)),
             },
-            meta: self.meta.map(|meta| Cow::Owned(meta.into_owned())),
+            meta: self.meta.map(owned),
         }
     }
 }
@@ -256,7 +227,7 @@ impl<'a> ReadResourceResult<'a> {
             contents: self.contents.into_iter().map(ResourceContents::into_owned).collect(),
             skipped: self.skipped,
             cache: self.cache,
-            meta: self.meta.map(|meta| Cow::Owned(meta.into_owned())),
+            meta: self.meta.map(owned),
         }
     }
 }
@@ -285,9 +256,12 @@ mod tests {
         let json = br#"{"resources":[{"uri":"file:///a%20b?c=%2F","name":"a","size":12.0},
             {"uri":"x:","name":"b","size":7,"mimeType":null},{"name":"no uri"}]}"#;
         let page: ListPage<Resource> = ListPage::parse(json).unwrap();
-        let read: Vec<_> =
-            page.items.iter().map(|resource| (&*resource.uri, resource.size_bytes())).collect();
-        assert_eq!(read, [("file:///a%20b?c=%2F", None), ("x:", Some(7))]);
+        let read: Vec<_> = page
+            .items
+            .iter()
+            .map(|item| (&*item.uri, item.size.as_deref().map(RawValue::get)))
+            .collect();
+        assert_eq!(read, [("file:///a%20b?c=%2F", Some("12.0")), ("x:", Some("7"))]);
         assert_eq!(page.skipped.len(), 1);
     }
 

@@ -111,11 +111,6 @@ impl Revision {
         self >= Self::R2025_06_18
     }
 
-    /// Whether HTTP requests after the handshake must name the revision in a header.
-    pub fn has_version_header(self) -> bool {
-        self >= Self::R2025_06_18
-    }
-
     /// Whether form elicitation exists.
     pub fn has_elicitation(self) -> bool {
         self >= Self::R2025_06_18

@@ -109,10 +109,36 @@ where
     or_absent(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Reads a capability flag: an object, or anything but `null` and `false`.
-pub(crate) fn flag<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
-    let raw: Box<RawValue> = Deserialize::deserialize(deserializer)?;
-    Ok(!matches!(raw.get(), "null" | "false"))
+/// A capability flag: an empty object. On input, anything but `null` and `false` counts.
+pub(crate) mod flag {
+    use serde::ser::{SerializeMap as _, Serializer};
+    use serde::{Deserialize as _, Deserializer};
+    use serde_json::value::RawValue;
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<bool, D::Error> {
+        let raw: Box<RawValue> = Box::deserialize(input)?;
+        Ok(!matches!(raw.get(), "null" | "false"))
+    }
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field by reference")]
+    pub(crate) fn serialize<S: Serializer>(_is_on: &bool, output: S) -> Result<S::Ok, S::Error> {
+        output.serialize_map(Some(0))?.end()
+    }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field by reference")]
+pub(crate) fn is_off(switch: &bool) -> bool {
+    !switch
+}
+
+/// The integer that a float stands for: some peers write `1` as `1.0`. Above 2^53 a float is no longer exact.
+pub(crate) fn as_integer(number: f64) -> Option<i64> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if number.fract() != 0.0 || number.abs() > EXACT {
+        return None;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "whole and within 2^53, checked above")]
+    Some(number as i64)
 }
 
 /// Keeps an object as written. Fails on anything else.
@@ -175,14 +201,13 @@ pub(crate) struct Icon {
 /// `execution` of a tool, in 2025-11-25.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-#[expect(dead_code, reason = "parsed only to validate it")]
 pub(crate) struct Execution {
-    task_support: Option<TaskSupport>,
+    pub(crate) task_support: Option<TaskSupport>,
 }
 
-#[derive(Deserialize)]
+#[derive(PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum TaskSupport {
+pub(crate) enum TaskSupport {
     Forbidden,
     Optional,
     Required,

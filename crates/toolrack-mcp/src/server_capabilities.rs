@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::serde_lenient::{flag, or_default};
@@ -22,10 +23,10 @@ pub struct ServerCapabilities {
     #[serde(default, deserialize_with = "offered")]
     pub prompts: Option<ListCapability>,
     /// Log messages.
-    #[serde(default, deserialize_with = "flag")]
+    #[serde(default, deserialize_with = "flag::deserialize")]
     pub logging: bool,
     /// Completion. The first revision does not declare it.
-    #[serde(default, deserialize_with = "flag")]
+    #[serde(default, deserialize_with = "flag::deserialize")]
     pub completions: bool,
     /// Tasks in 2025-11-25, as written.
     pub tasks: Option<Box<RawValue>>,
@@ -69,26 +70,11 @@ pub struct ResourcesCapability {
 impl ServerCapabilities {
     /// Task support in 2025-11-25.
     pub fn tasks(&self) -> TasksCapability {
-        #[derive(Default, Deserialize)]
-        struct Tasks {
-            #[serde(default, deserialize_with = "flag")]
-            cancel: bool,
-            #[serde(default, deserialize_with = "or_default")]
-            requests: Requests,
-        }
-        #[derive(Default, Deserialize)]
-        struct Requests {
-            #[serde(default, deserialize_with = "or_default")]
-            tools: Tools,
-        }
-        #[derive(Default, Deserialize)]
-        struct Tools {
-            #[serde(default, deserialize_with = "flag")]
-            call: bool,
-        }
-        let read = self.tasks.as_ref().and_then(|tasks| serde_json::from_str(tasks.get()).ok());
-        let Tasks { cancel, requests } = read.unwrap_or_default();
-        TasksCapability { calls: requests.tools.call, cancel }
+        let tasks = self.tasks.as_ref().and_then(|tasks| serde_json::from_str(tasks.get()).ok());
+        let tasks: Value = tasks.unwrap_or_default();
+        let has =
+            |path| !matches!(tasks.pointer(path), None | Some(Value::Null | Value::Bool(false)));
+        TasksCapability { calls: has("/requests/tools/call"), cancel: has("/cancel") }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::serde_lenient::or_default;
+use crate::serde_lenient::{is_off, or_default};
 
 /// Parameters of `subscriptions/listen`. The filter cannot change later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -31,11 +31,6 @@ pub struct SubscriptionFilter {
     /// One of these resources changed.
     #[serde(default, deserialize_with = "or_default", skip_serializing_if = "Vec::is_empty")]
     pub resource_subscriptions: Vec<String>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes the field by reference")]
-fn is_off(switch: &bool) -> bool {
-    !switch
 }
 
 impl SubscriptionFilter {

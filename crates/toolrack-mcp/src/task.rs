@@ -5,29 +5,33 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::error::DecodeError;
-use crate::input_required::{InputRequest, InputResponses, RawInputRequests};
+use crate::input_required::{InputRequest, InputResponses};
 use crate::method::Method;
-use crate::request::EmptyResult;
-use crate::request::{Request, RequestResult};
-use crate::serde_lenient::{decode, or_absent, or_default};
+use crate::request::{EmptyResult, Request, RequestResult};
+use crate::serde_lenient::{Ordered, decode, or_absent, or_default};
 
 /// Identifier of the tasks extension of the modern era.
 pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 /// A task.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Task {
     /// Task id.
+    #[serde(rename = "taskId")]
     pub id: String,
     /// Status.
+    #[serde(default, deserialize_with = "or_default")]
     pub status: TaskStatus,
     /// Status message, for display.
+    #[serde(rename = "statusMessage", default, deserialize_with = "or_absent")]
     pub message: Option<String>,
     /// Poll interval that the server requests.
+    #[serde(rename = "pollInterval", alias = "pollIntervalMs")]
+    #[serde(default, deserialize_with = "millis_or_absent")]
     pub poll_interval: Option<Duration>,
 }
 
@@ -81,19 +85,12 @@ impl Task {
     }
 }
 
-impl RequestResult for Task {
-    fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
-        decode(raw).map(Members::task)
-    }
-}
-
 impl RequestResult for TaskReport {
     fn decode(raw: &[u8]) -> Result<Self, DecodeError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Outcome<'a> {
-            #[serde(borrow)]
-            input_requests: Option<RawInputRequests<'a>>,
+        struct Outcome {
+            input_requests: Option<Ordered<InputRequest>>,
             result: Option<Box<RawValue>>,
             error: Option<Box<RawValue>>,
         }
@@ -107,34 +104,13 @@ impl RequestResult for TaskReport {
         if let Some(member) = missing {
             return Err(DecodeError::Missing { member });
         }
-        let input_requests =
-            input_requests.map(RawInputRequests::read).transpose()?.unwrap_or_default();
+        let input_requests = input_requests.map(|Ordered(listed)| listed).unwrap_or_default();
         Ok(Self { task, result, error, input_requests })
     }
 }
 
-/// Members of both variants, under either name.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Members {
-    task_id: String,
-    #[serde(default, deserialize_with = "or_default")]
-    status: TaskStatus,
-    #[serde(default, deserialize_with = "or_absent")]
-    status_message: Option<String>,
-    #[serde(default, deserialize_with = "or_absent", alias = "pollIntervalMs")]
-    poll_interval: Option<u64>,
-}
-
-impl Members {
-    fn task(self) -> Task {
-        Task {
-            id: self.task_id,
-            status: self.status,
-            message: self.status_message,
-            poll_interval: self.poll_interval.map(Duration::from_millis),
-        }
-    }
+fn millis_or_absent<'de, D: Deserializer<'de>>(input: D) -> Result<Option<Duration>, D::Error> {
+    or_absent(input).map(|millis| millis.map(Duration::from_millis))
 }
 
 /// `task` parameter of a 2025-11-25 call.

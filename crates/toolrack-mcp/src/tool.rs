@@ -7,8 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::list_page::ListEntry;
-use crate::serde_lenient::or_absent;
-use crate::serde_lenient::{Execution, Icons, Object, fitting};
+use crate::serde_lenient::{Execution, Icons, Object, TaskSupport, fitting, or_absent};
 use crate::tool_schema::{input_schema, output_schema};
 
 /// A tool of a list.
@@ -33,26 +32,16 @@ pub struct Tool {
     #[serde(default, deserialize_with = "or_absent", skip_serializing_if = "Option::is_none")]
     pub annotations: Option<ToolAnnotations>,
     /// Icons as written, since 2025-11-25.
-    #[serde(
-        default,
-        deserialize_with = "fitting::<_, Icons>",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "fitting::<_, Icons>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub icons: Option<Box<RawValue>>,
     /// `execution` as written, in 2025-11-25.
-    #[serde(
-        default,
-        deserialize_with = "fitting::<_, Object<Execution>>",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(default, deserialize_with = "fitting::<_, Object<Execution>>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub execution: Option<Box<RawValue>>,
     /// `_meta` as written, since 2025-06-18.
-    #[serde(
-        rename = "_meta",
-        default,
-        deserialize_with = "fitting::<_, Object<IgnoredAny>>",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(rename = "_meta", default, deserialize_with = "fitting::<_, Object<IgnoredAny>>")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub meta: Option<Box<RawValue>>,
 }
 
@@ -82,50 +71,12 @@ impl ListEntry for Tool {
 }
 
 impl Tool {
-    /// Display name, or the tool name.
-    pub fn display_name(&self) -> &str {
-        let annotated =
-            || self.annotations.as_ref().and_then(|annotations| annotations.title.as_deref());
-        self.title.as_deref().or_else(annotated).unwrap_or(&self.name)
-    }
-
     /// Whether the tool can only be called as a task.
     pub fn needs_task(&self) -> bool {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Execution {
-            #[serde(default, deserialize_with = "or_absent")]
-            task_support: Option<String>,
-        }
-        let execution = self
-            .execution
-            .as_ref()
-            .and_then(|execution| serde_json::from_str(execution.get()).ok());
-        execution.is_some_and(|execution: Execution| {
-            execution.task_support.as_deref() == Some("required")
-        })
-    }
-}
-
-impl ToolAnnotations {
-    /// Whether it claims to be read-only. Default: no.
-    pub fn is_read_only(&self) -> bool {
-        self.read_only_hint.unwrap_or(false)
-    }
-
-    /// Whether it may be destructive. Default: yes.
-    pub fn is_destructive(&self) -> bool {
-        self.destructive_hint.unwrap_or(true)
-    }
-
-    /// Whether it claims to be idempotent. Default: no.
-    pub fn is_idempotent(&self) -> bool {
-        self.idempotent_hint.unwrap_or(false)
-    }
-
-    /// Whether it may interact with external entities. Default: yes.
-    pub fn is_open_world(&self) -> bool {
-        self.open_world_hint.unwrap_or(true)
+        let execution = self.execution.as_ref();
+        execution
+            .and_then(|execution| serde_json::from_str::<Execution>(execution.get()).ok())
+            .is_some_and(|execution| execution.task_support == Some(TaskSupport::Required))
     }
 }
 
@@ -178,30 +129,5 @@ mod tests {
             r#"{"name":"a","inputSchema":{},"annotations":"safe"}"#,
             r#"{"name":"a","inputSchema":{}}"#,
         );
-    }
-
-    #[test]
-    fn display_name_prefers_the_title() {
-        let shown = |more: &str| {
-            let json = format!(r#"{{"name":"n","inputSchema":{{}}{more}}}"#);
-            let tool: Tool = serde_json::from_str(&json).unwrap();
-            tool.display_name().to_owned()
-        };
-        assert_eq!(shown(r#","title":"t","annotations":{"title":"a"}"#), "t");
-        assert_eq!(shown(r#","annotations":{"title":"a"}"#), "a");
-        assert_eq!(shown(""), "n");
-    }
-
-    /// Protocol facts §8.1.
-    #[test]
-    fn tool_without_annotations_counts_as_destructive() {
-        let silent = ToolAnnotations::default();
-        let actual = [
-            silent.is_read_only(),
-            silent.is_destructive(),
-            silent.is_idempotent(),
-            silent.is_open_world(),
-        ];
-        assert_eq!(actual, [false, true, false, true]);
     }
 }

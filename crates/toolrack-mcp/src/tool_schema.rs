@@ -5,16 +5,16 @@
 //! **Invariant:** only the outermost members are inspected. Nested content is kept byte for byte.
 
 use std::borrow::Cow;
+use std::fmt;
 
-use serde::de::Error as _;
-use serde::{Deserialize as _, Deserializer};
+use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::serde_lenient::{Ordered, object};
+use crate::serde_lenient::{Ordered, Text, object};
 
 const TYPE: &str = "type";
-const PROPERTIES: &str = "properties";
-const REQUIRED: &str = "required";
+const OBJECT: &str = r#""object""#;
 
 /// Reads an input schema. Fails if no client could use it.
 pub(crate) fn input_schema<'de, D>(deserializer: D) -> Result<Box<RawValue>, D::Error>
@@ -37,54 +37,88 @@ where
     Ok(raw.get().starts_with('{').then_some(raw))
 }
 
+/// The members that clients depend on. `null` counts as absent: servers in languages with nil lists write an
+/// empty list as `null`, and it is omitted for clients.
+#[derive(Deserialize)]
+struct Outline<'a, P, R> {
+    #[serde(borrow, rename = "type")]
+    kind: Option<&'a RawValue>,
+    properties: Option<P>,
+    required: Option<R>,
+}
+
 fn flaw(schema: &RawValue) -> Option<&'static str> {
-    let members = outline(schema)?;
-    // Servers in languages with nil lists write an empty list as `null`. It is omitted for clients.
-    let given = |name: &str| member(&members, name).filter(|value| value.get() != "null");
     // A missing type is repaired by `strict_schema`; another type cannot be.
-    if given(TYPE).is_some_and(|value| value.get() != r#""object""#) {
-        return Some("is not of the type `object`");
+    let is_other_type = |kind: &RawValue| kind.get() != OBJECT;
+    // Runs for every tool of a list: a sound schema is recognized in one pass.
+    let sound = serde_json::from_str::<Outline<'_, Properties, Vec<Text<'_>>>>(schema.get());
+    if let Ok(Outline { kind, properties, .. }) = sound
+        && !kind.is_some_and(is_other_type)
+        && properties.is_none_or(|properties| properties.are_schemas)
+    {
+        return None;
     }
-    if let Some(properties) = given(PROPERTIES) {
-        let Some(each) = outline(properties) else {
-            return Some("has properties that are no object");
-        };
-        if !each.iter().all(|(_, schema)| is_schema(schema)) {
-            return Some("has a property that is no schema");
+    let Outline { kind, properties, required } =
+        serde_json::from_str::<Outline<'_, &RawValue, &RawValue>>(schema.get()).ok()?;
+    let properties = properties.map(|raw| serde_json::from_str::<Properties>(raw.get()));
+    let names = required.map(|raw| serde_json::from_str::<Vec<Text<'_>>>(raw.get()));
+    match (properties, names) {
+        _ if kind.is_some_and(is_other_type) => Some("is not of the type `object`"),
+        (Some(Err(_)), _) => Some("has properties that are no object"),
+        (Some(Ok(properties)), _) if !properties.are_schemas => {
+            Some("has a property that is no schema")
         }
+        (_, Some(Err(_))) => Some("has a `required` that is no list of names"),
+        _ => None,
     }
-    let is_unsound = |value: &RawValue| serde_json::from_str::<Vec<String>>(value.get()).is_err();
-    given(REQUIRED).is_some_and(is_unsound).then_some("has a `required` that is no list of names")
+}
+
+struct Properties {
+    are_schemas: bool,
+}
+
+impl<'de> Deserialize<'de> for Properties {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct PropertiesVisitor;
+        impl<'de> Visitor<'de> for PropertiesVisitor {
+            type Value = Properties;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Properties, A::Error> {
+                let mut are_schemas = true;
+                while let Some((IgnoredAny, schema)) = map.next_entry::<_, &RawValue>()? {
+                    // `true` and `false` are schemas too.
+                    are_schemas &= schema.get().starts_with(['{', 't', 'f']);
+                }
+                Ok(Properties { are_schemas })
+            }
+        }
+        deserializer.deserialize_map(PropertiesVisitor)
+    }
 }
 
 /// Members of an object, as written.
-fn outline(raw: &RawValue) -> Option<Vec<(String, &RawValue)>> {
+fn members(raw: &RawValue) -> Option<Vec<(String, &RawValue)>> {
     serde_json::from_str(raw.get()).ok().map(|Ordered(members)| members)
-}
-
-fn member<'a>(members: &[(String, &'a RawValue)], name: &str) -> Option<&'a RawValue> {
-    members.iter().find(|(key, _)| key == name).map(|(_, value)| *value)
-}
-
-fn is_schema(raw: &RawValue) -> bool {
-    // `true` and `false` are schemas too.
-    matches!(raw.get().as_bytes().first(), Some(b'{' | b't' | b'f'))
 }
 
 /// Whether the schema is an object schema, as output schemas had to be before 2026-07-28.
 pub fn is_object_schema(schema: &RawValue) -> bool {
-    let members = outline(schema).unwrap_or_default();
-    member(&members, TYPE).is_some_and(|value| value.get() == r#""object""#)
+    let outline = serde_json::from_str::<Outline<'_, IgnoredAny, IgnoredAny>>(schema.get());
+    outline.is_ok_and(|outline| outline.kind.is_some_and(|kind| kind.get() == OBJECT))
 }
 
 /// The input schema for strict clients: `type` is `object`, and no member
 /// is `null`.
 pub fn strict_schema(schema: &RawValue) -> Cow<'_, RawValue> {
-    let Some(members) = outline(schema) else { return Cow::Borrowed(schema) };
+    let Some(members) = members(schema) else { return Cow::Borrowed(schema) };
     let is_void = |(key, value): &(String, &RawValue)| {
-        value.get() == "null" && [TYPE, PROPERTIES, REQUIRED].contains(&key.as_str())
+        value.get() == "null" && [TYPE, "properties", "required"].contains(&key.as_str())
     };
-    if member(&members, TYPE).is_some() && !members.iter().any(is_void) {
+    if members.iter().any(|(key, _)| key == TYPE) && !members.iter().any(is_void) {
         return Cow::Borrowed(schema);
     }
     let rest = members.iter().filter(|member| member.0 != TYPE && !is_void(member));

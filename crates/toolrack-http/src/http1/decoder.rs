@@ -6,11 +6,11 @@ use std::mem::MaybeUninit;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderName, HeaderValue, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode, Version};
 
 use super::Malformed;
 use crate::request_headers::HTTP_SESSION_ID;
-use crate::response_headers::{BodyKind, ContentEncoding, ContentInfo, ResponseHeaders};
+use crate::response::{BodyKind, ContentEncoding, ContentInfo, ResponseHeaders};
 
 const MAX_HEADERS: usize = 100;
 const MAX_HEAD_BYTES: usize = 64 << 10;
@@ -86,12 +86,6 @@ enum ConnectionOption {
     KeepAlive,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Version {
-    Http10,
-    Http11,
-}
-
 /// Parses the response head at the start of `bytes`.
 pub(crate) fn parse_head(bytes: &[u8]) -> Result<Parsed, Malformed> {
     // Uninitialized, so that a small response does not pay for zeroing a hundred entries.
@@ -123,11 +117,13 @@ pub(crate) fn parse_head(bytes: &[u8]) -> Result<Parsed, Malformed> {
     for field in &*response.headers {
         fields.read(field)?;
     }
-    let version = if response.version == Some(1) { Version::Http11 } else { Version::Http10 };
+    let is_http11 = response.version == Some(1);
+    let version = if is_http11 { Version::HTTP_11 } else { Version::HTTP_10 };
     let framing = fields.framing(status, version);
-    let is_keep_alive = match version {
-        Version::Http11 => fields.connection != Some(ConnectionOption::Close),
-        Version::Http10 => fields.connection == Some(ConnectionOption::KeepAlive),
+    let is_keep_alive = if is_http11 {
+        fields.connection != Some(ConnectionOption::Close)
+    } else {
+        fields.connection == Some(ConnectionOption::KeepAlive)
     };
     // RFC 9112 §6.3: both `Content-Length` and `Transfer-Encoding` may be a smuggling attempt. The body is
     // read, and the connection is not reused.
@@ -207,7 +203,7 @@ impl HeaderFields {
         match (self.transfer_coding, self.length) {
             // RFC 9112 §6.1: in an HTTP/1.0 message the coding is faulty framing, so it does not
             // count.
-            (Some(TransferCoding::Chunked), _) if version == Version::Http11 => {
+            (Some(TransferCoding::Chunked), _) if version == Version::HTTP_11 => {
                 BodyFraming::chunked()
             }
             (Some(_), _) | (None, None) => BodyFraming::UntilClose,
@@ -293,22 +289,20 @@ impl BodyFraming {
         loop {
             match self {
                 BodyFraming::Empty => return Ok(Decoded::End),
-                BodyFraming::UntilClose => return Ok(take_chunk(input, u64::MAX).into()),
+                BodyFraming::UntilClose => return Ok(take_chunk(input, &mut { u64::MAX })),
                 BodyFraming::Length { n_bytes } => {
-                    let chunk = take_chunk(input, *n_bytes);
-                    *n_bytes -= chunk_length(chunk.as_ref());
+                    let chunk = take_chunk(input, n_bytes);
                     if *n_bytes == 0 {
                         *self = BodyFraming::Empty;
                     }
-                    return Ok(chunk.into());
+                    return Ok(chunk);
                 }
                 BodyFraming::Chunked(ChunkState::Data { n_bytes }) => {
-                    let chunk = take_chunk(input, *n_bytes);
-                    *n_bytes -= chunk_length(chunk.as_ref());
+                    let chunk = take_chunk(input, n_bytes);
                     if *n_bytes == 0 {
                         *self = BodyFraming::Chunked(ChunkState::Crlf);
                     }
-                    return Ok(chunk.into());
+                    return Ok(chunk);
                 }
                 BodyFraming::Chunked(ChunkState::Size) => {
                     let Some(line) = take_line(input)? else { return Ok(Decoded::NeedMore) };
@@ -341,28 +335,19 @@ impl BodyFraming {
     }
 }
 
-impl From<Option<Bytes>> for Decoded {
-    fn from(chunk: Option<Bytes>) -> Self {
-        chunk.map_or(Decoded::NeedMore, Decoded::Data)
-    }
-}
-
-/// Takes at most `limit_bytes` from the input.
-fn take_chunk(input: &mut BytesMut, limit_bytes: u64) -> Option<Bytes> {
-    let n_bytes = usize::try_from(limit_bytes).map_or(input.len(), |limit| limit.min(input.len()));
+/// Takes at most `n_left` bytes from the input, and subtracts what it took.
+fn take_chunk(input: &mut BytesMut, n_left: &mut u64) -> Decoded {
+    let n_bytes = usize::try_from(*n_left).map_or(input.len(), |limit| limit.min(input.len()));
+    *n_left -= n_bytes as u64;
     if n_bytes == 0 {
-        return None;
+        return Decoded::NeedMore;
     }
     if n_bytes > COPY_BYTES {
-        return Some(input.split_to(n_bytes).freeze());
+        return Decoded::Data(input.split_to(n_bytes).freeze());
     }
     let chunk = input.get(..n_bytes).map(Bytes::copy_from_slice);
     input.advance(n_bytes);
-    chunk
-}
-
-fn chunk_length(chunk: Option<&Bytes>) -> u64 {
-    chunk.map_or(0, |chunk| u64::try_from(chunk.len()).unwrap_or(u64::MAX))
+    Decoded::Data(chunk.unwrap_or_default())
 }
 
 /// Takes the next line, without its line break.

@@ -85,6 +85,35 @@ async fn auth_challenge_reaches_credentials_and_request_is_retried() {
     assert_eq!(*credentials.request_log.lock().unwrap(), expected);
 }
 
+#[derive(Debug)]
+struct InvalidToken;
+
+impl Credentials for InvalidToken {
+    fn cached(&self) -> CachedCredential {
+        CachedCredential::Ready(Authorization::bearer("s3cret\n"))
+    }
+
+    fn obtain(&self) -> BoxFuture<'_, Result<Option<Authorization>, AuthError>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn on_challenge<'a>(
+        &'a self,
+        _challenge: AuthChallenge<'a>,
+    ) -> BoxFuture<'a, Result<(), AuthError>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+#[tokio::test]
+async fn invalid_token_is_an_error_without_its_value() {
+    let server = Server::start(|seen| Reply::result(seen, json!({}))).await;
+    let fixture = open(&server, Some(Arc::new(InvalidToken))).await;
+    let (text, delivery) = Fixture::failure(fixture.request("tools/call").await);
+    assert_eq!(text, "login required: the value of the header `Authorization` is not valid");
+    assert_eq!((delivery, server.seen().len()), (Delivery::NotSent, 0));
+}
+
 #[tokio::test]
 async fn rejected_request_is_sent_four_times_at_most() {
     for status in [401, 403] {

@@ -12,8 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::TaskTracker;
 use toolrack_http::{HttpOptions, ProxySettings};
-use toolrack_transport::NoParams;
-use toolrack_transport::{Delivery, Transport};
+use toolrack_transport::{Delivery, NoParams, Transport, TransportError};
 
 use crate::fixture::{Fixture, STATELESS, wait_until};
 use crate::server::{Reply, SeenRequest, Server, Step};
@@ -235,6 +234,29 @@ async fn non_idempotent_request_is_not_sent_twice() {
         assert_eq!(outcome.err().map(|failure| failure.delivery), expected, "{method}");
         assert_eq!(n_second.load(Ordering::SeqCst), 1);
     }
+}
+
+/// A server that vanishes after it got an idempotent request: the request may have arrived.
+#[tokio::test]
+async fn failed_reconnect_does_not_count_as_unsent() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/mcp", listener.local_addr().unwrap());
+    let tasks = TaskTracker::new();
+    tasks.spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        message(&mut stream).await;
+        let body = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
+        let answer = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
+        stream.write_all(answer.as_bytes()).await.unwrap();
+        drop(listener);
+        message(&mut stream).await;
+    });
+    let fixture = stateless(&url, HttpOptions::default()).await;
+    fixture.request("tools/list").await.unwrap();
+    let failure = fixture.request("tools/list").await.unwrap_err();
+    assert!(matches!(failure.error, TransportError::Unreachable { .. }), "{failure}");
+    assert_eq!(failure.delivery, Delivery::Unknown);
 }
 
 /// Reads one request to its end.

@@ -1,13 +1,13 @@
 //! HTTP+SSE servers of 2024-11-05.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use toolrack_http::HttpOptions;
-use toolrack_transport::{Delivery, ProtocolMode, Transport};
+use toolrack_transport::{Delivery, ProtocolMode, Transport, TransportError};
 
 use crate::fixture::{Fixture, VERSION, wait_until};
 use crate::server::{Reply, SeenRequest, Server, Step};
@@ -183,4 +183,23 @@ async fn lost_sse_stream_fails_requests_and_reconnects() {
     assert_eq!(server.count("POST notifications/initialized"), 2);
     let last = server.seen().pop().unwrap();
     assert_eq!(last.path, "/messages?session=1");
+}
+
+#[tokio::test]
+async fn failed_reconnect_fails_waiting_requests() {
+    let is_down = Arc::new(AtomicBool::new(false));
+    let down = Arc::clone(&is_down);
+    let server = legacy_server("/mcp", move |seen| {
+        (seen.http_method == "GET" && down.load(Ordering::SeqCst)).then(|| Reply::status(500))
+    })
+    .await;
+    let fixture = Fixture::with_session(&server).await;
+    is_down.store(true, Ordering::SeqCst);
+    server.close_live_streams();
+    wait_until("the first attempt has failed", || server.count("GET") >= 2).await;
+    let patience = Duration::from_mins(1);
+    let outcome = fixture.request_with("tools/call", &toolrack_transport::NoParams, patience).await;
+    let failure = outcome.unwrap_err();
+    assert!(matches!(failure.error, TransportError::SessionLost), "{failure}");
+    assert_eq!(failure.delivery, Delivery::NotSent);
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Number;
 use serde_json::value::RawValue;
 
@@ -156,8 +157,7 @@ struct Members {
     min_items: Option<u64>,
     #[serde(default, deserialize_with = "or_absent")]
     max_items: Option<u64>,
-    #[serde(default, deserialize_with = "or_absent")]
-    default: Option<FieldValue>,
+    default: Option<Box<RawValue>>,
     #[serde(flatten)]
     options: Options,
     items: Option<Options>,
@@ -188,39 +188,31 @@ impl Members {
     fn kind(self) -> Option<FieldKind> {
         let kind = match self.kind.as_str() {
             "string" => match self.options.list() {
-                Some(options) => FieldKind::Choice { options, default: text(self.default) },
+                Some(options) => FieldKind::Choice { options, default: typed(self.default) },
                 None => FieldKind::Text {
                     min_length: self.min_length,
                     max_length: self.max_length,
                     format: self.format,
                     pattern: self.pattern,
-                    default: text(self.default),
+                    default: typed(self.default),
                 },
             },
             "number" => FieldKind::Number {
                 minimum: self.minimum,
                 maximum: self.maximum,
-                default: number(self.default),
+                default: typed(self.default),
             },
             "integer" => FieldKind::Integer {
                 minimum: self.minimum,
                 maximum: self.maximum,
-                default: number(self.default),
+                default: typed(self.default),
             },
-            "boolean" => FieldKind::Boolean {
-                default: match self.default {
-                    Some(FieldValue::Boolean(default)) => Some(default),
-                    _ => None,
-                },
-            },
+            "boolean" => FieldKind::Boolean { default: typed(self.default) },
             "array" => FieldKind::MultiChoice {
                 options: self.items?.list()?,
                 min_items: self.min_items,
                 max_items: self.max_items,
-                default: match self.default {
-                    Some(FieldValue::List(default)) => Some(default),
-                    _ => None,
-                },
+                default: typed(self.default),
             },
             _ => return None,
         };
@@ -246,18 +238,9 @@ impl Options {
     }
 }
 
-fn text(default: Option<FieldValue>) -> Option<String> {
-    match default {
-        Some(FieldValue::Text(text)) => Some(text),
-        _ => None,
-    }
-}
-
-fn number(default: Option<FieldValue>) -> Option<Number> {
-    match default {
-        Some(FieldValue::Number(number)) => Some(number),
-        _ => None,
-    }
+/// A default value of the wrong type counts as absent.
+fn typed<T: DeserializeOwned>(default: Option<Box<RawValue>>) -> Option<T> {
+    serde_json::from_str(default?.get()).ok()
 }
 
 /// Format of a string field.
