@@ -13,16 +13,11 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
-use self::daemon::{DaemonOptions, DashboardOptions, HistoryOptions, ServeOptions};
+use self::daemon::{DaemonAction, HistoryOptions, ServeOptions};
 use self::servers::{
-    AddJsonOptions, AddOptions, ConfigOptions, DoctorOptions, EditOptions, EnableOptions,
-    GetOptions, ImportOptions, LoginOptions, LogsOptions, NameOptions, SecretOptions,
-    StatusOptions,
+    AddJsonOptions, AddOptions, ConfigAction, ImportOptions, LogsOptions, NameOptions, SecretAction,
 };
-use self::tools::{
-    CallOptions, PromptOptions, PromptsOptions, ReadOptions, ResourcesOptions, SearchOptions,
-    ToolsOptions,
-};
+use self::tools::{CallOptions, ListOptions, PromptOptions, ReadOptions, ToolsOptions};
 use crate::exit_code::ExitCode;
 use crate::output::Output;
 use crate::settings::Variable;
@@ -70,13 +65,21 @@ pub(crate) enum Command {
     /// Call a tool
     Call(CallOptions),
     /// Search tools by keyword
-    Search(SearchOptions),
+    #[command(after_help = "Searches the cached tool lists; `--live` queries the servers.")]
+    Search {
+        /// Keywords; all of them must occur in the name or the description
+        #[arg(required = true, value_name = "KEYWORD")]
+        words: Vec<String>,
+        /// Start all servers and search their current tools
+        #[arg(long)]
+        live: bool,
+    },
     /// List resources
-    Resources(ResourcesOptions),
+    Resources(ListOptions),
     /// Read a resource
     Read(ReadOptions),
     /// List prompts
-    Prompts(PromptsOptions),
+    Prompts(ListOptions),
     /// Get a prompt
     Prompt(PromptOptions),
     /// Add a server
@@ -87,14 +90,29 @@ pub(crate) enum Command {
     #[command(visible_alias = "ls")]
     List,
     /// Show a server's configuration
-    Get(GetOptions),
+    Get {
+        /// Name of the server
+        server: String,
+        /// Also show the values of environment variables and headers in the config file
+        #[arg(long)]
+        show_values: bool,
+    },
     /// Edit and validate the config file
-    Edit(EditOptions),
+    Edit {
+        /// Open the file at this server
+        server: Option<String>,
+    },
     /// Remove a server
     #[command(visible_alias = "rm")]
     Remove(NameOptions),
     /// Enable a server
-    Enable(EnableOptions),
+    Enable {
+        /// Name of the server
+        server: String,
+        /// Don't check that the server starts
+        #[arg(long)]
+        no_check: bool,
+    },
     /// Disable a server
     Disable(NameOptions),
     /// Start a server
@@ -105,56 +123,88 @@ pub(crate) enum Command {
     Restart(NameOptions),
     /// Show server status
     #[command(visible_alias = "ps")]
-    Status(StatusOptions),
+    Status {
+        /// Show only this server
+        server: Option<String>,
+        /// Start each server, check it, and stop it again
+        #[arg(long)]
+        check: bool,
+    },
     /// Show a server's logs
     Logs(LogsOptions),
     /// Log in to a server over HTTP
-    Login(LoginOptions),
+    Login {
+        /// Name of the server
+        server: String,
+        /// Don't open a browser; print the login URL and ask for the redirect URL
+        #[arg(long)]
+        no_browser: bool,
+    },
     /// Log out of a server
     Logout(NameOptions),
     /// Manage secrets
-    Secret(SecretOptions),
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  toolrack secret set github-token                prompt for the value
+  pass show github | toolrack secret set github-token
+  toolrack secret list"
+    )]
+    Secret(SecretAction),
     /// Import servers from other tools
     Import(ImportOptions),
     /// Validate or locate the config file
-    Config(ConfigOptions),
+    #[command(subcommand)]
+    Config(ConfigAction),
     /// Diagnose problems and suggest fixes
-    Doctor(DoctorOptions),
+    Doctor {
+        /// Check only this server
+        server: Option<String>,
+    },
     /// Manage the background daemon
-    Daemon(DaemonOptions),
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  toolrack daemon start                           keep servers running between commands
+  toolrack daemon status
+  toolrack daemon unit > ~/.config/systemd/user/toolrack.service"
+    )]
+    Daemon(DaemonAction),
     /// Run as an MCP server over stdio
     Serve(ServeOptions),
     /// Open the dashboard
-    Dashboard(DashboardOptions),
+    Dashboard {
+        /// Don't open a browser; print a single-use link, valid for 60 s
+        #[arg(long)]
+        no_browser: bool,
+    },
     /// List calls made through the daemon
     History(HistoryOptions),
     /// Run a demo with a built-in server
-    Demo(DemoOptions),
+    Demo {
+        /// Use the legacy protocol, with the `initialize` handshake
+        #[arg(long)]
+        legacy: bool,
+    },
     /// Generate a completion script
-    Completion(CompletionOptions),
-    /// Print completion candidates
-    #[command(name = "__complete", hide = true)]
-    Complete(CompleteOptions),
-}
-
-/// Options of `demo`.
-#[derive(Debug, Args)]
-pub(crate) struct DemoOptions {
-    /// Use the legacy protocol, with the `initialize` handshake
-    #[arg(long)]
-    pub(crate) legacy: bool,
-}
-
-/// Options of `completion`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
+    #[command(after_help = "\
 Examples:
   source <(toolrack completion bash)              current shell; add it to ~/.bashrc
   source <(toolrack completion zsh)               current shell; add it to ~/.zshrc
   toolrack completion fish > ~/.config/fish/completions/toolrack.fish")]
-pub(crate) struct CompletionOptions {
-    /// Shell to generate the script for
-    pub(crate) shell: Shell,
+    Completion {
+        /// Shell to generate the script for
+        shell: Shell,
+    },
+    /// Print completion candidates
+    #[command(name = "__complete", hide = true)]
+    Complete {
+        /// Words typed after the program name; the last one is being completed
+        #[arg(last = true)]
+        words: Vec<String>,
+    },
 }
 
 /// Supported shells.
@@ -163,14 +213,6 @@ pub(crate) enum Shell {
     Bash,
     Zsh,
     Fish,
-}
-
-/// Options of `__complete`, which the completion scripts call.
-#[derive(Debug, Args)]
-pub(crate) struct CompleteOptions {
-    /// Words typed after the program name; the last one is being completed
-    #[arg(last = true)]
-    pub(crate) words: Vec<String>,
 }
 
 /// Parses a duration in the syntax of the config file.
@@ -283,7 +325,7 @@ fn help_tables() -> String {
             .unwrap_or_default();
     }
     text.push_str("\nEnvironment:\n");
-    for variable in Variable::ALL {
+    for variable in Variable::value_variants() {
         writeln!(text, "  {:<21} {}", variable.name(), variable.description()).unwrap_or_default();
     }
     text

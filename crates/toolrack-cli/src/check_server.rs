@@ -13,8 +13,6 @@ use tokio::time::Instant;
 use crate::args::tools::RequestOptions;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::Output;
-use crate::printer::Printer;
 use crate::server_selection::Servers;
 use crate::server_session::{ServerSession, with_session};
 
@@ -58,14 +56,11 @@ impl ServerCheck {
 /// Starts or connects to a configured server, checks it, and stops it.
 pub(crate) async fn check_server(name: &str, context: &Context) -> Result<ServerCheck, CliError> {
     // Warnings about the config file have been printed by the command.
-    let quiet_printer = Printer::plain(Output::Table).quiet();
-    let servers = Servers::configured(&context.settings, &quiet_printer)?;
-    servers.server(name)?;
-    let one = servers.filter(|server| server == name);
+    let servers = Servers::read(&context.settings).0?.only(name)?;
     let started = Instant::now();
     // Checked separately from the instance that the daemon may run.
     let context = &context.without_daemon();
-    with_session(one, &RequestOptions::default(), context, async |session: &ServerSession| {
+    with_session(servers, &RequestOptions::default(), context, async |session: &ServerSession| {
         let connection = session.connect(name).await?;
         let revision = connection.client().map(|client| client.revision().to_string());
         Ok(ServerCheck {

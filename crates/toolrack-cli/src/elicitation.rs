@@ -225,7 +225,7 @@ impl ClientHandler for ElicitationHandler {
     fn log(&self, message: &LogMessage) {
         if self.printer.verbosity() == Verbosity::Verbose {
             let data = sanitize_line(message.data.get(), MAX_CHARS);
-            self.printer.relay(format_args!("log: {data}"));
+            self.printer.note(format_args!("log: {data}"));
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::exit_code::ExitCode;
 use crate::output::{List, Output};
 use crate::printer::Printer;
 use crate::server_session::ServerSession;
-use crate::suggested_command::shell_quote;
+use crate::suggested_command::{command, shell_quote};
 
 /// Results of a query to several servers.
 pub(crate) struct FanOut<T> {
@@ -30,13 +30,13 @@ pub(crate) async fn query_all<T>(
 ) -> FanOut<T> {
     let query = &query;
     // A single named server is queried even if disabled, to get the error.
-    let is_queried = |config: &&McpServerConfig| config.enabled || session.configs().len() == 1;
-    let names = session.configs().iter().filter(is_queried).map(|config| config.name.as_str());
+    let is_queried = |config: &&McpServerConfig| config.enabled || session.configs.len() == 1;
+    let names = session.configs.iter().filter(is_queried).map(|config| config.name.as_str());
     // In parallel: a hanging server delays the list by its own timeout only once.
     let queries = names.map(|name| async move {
         let connection =
             session.connect(name).await.map_err(|failure| (name.to_owned(), failure))?;
-        match session.run_relaying(name, query(&connection)).await {
+        match session.run(name, None, query(&connection)).await {
             Ok(answer) => Ok((connection, answer)),
             Err(failure) => Err((name.to_owned(), failure)),
         }
@@ -78,10 +78,10 @@ impl<T> FanOut<T> {
         }
         let n_queried = self.failures.len() + self.responses.len();
         match (n_queried, self.failures.pop()) {
-            (0, _) => Err(CliError::config(
-                "all configured servers are disabled",
-                "enable one with `toolrack enable NAME`",
-            )),
+            (0, _) => {
+                let hint = format!("enable one with {}", command("enable NAME"));
+                Err(CliError::config("all configured servers are disabled", hint))
+            }
             (_, None) => Ok(()),
             (1, Some((_, failure))) => Err(failure),
             (_, Some(last)) => {
@@ -186,8 +186,12 @@ impl UnlistedReason {
         };
         match self {
             Self::NotQueried => None,
-            Self::Stopped => Some(format!("start it with `toolrack start {typed}`")),
-            Self::Failed => Some(format!("see why with `toolrack doctor {typed}`")),
+            Self::Stopped => {
+                Some(format!("start it with {}", command(format_args!("start {typed}"))))
+            }
+            Self::Failed => {
+                Some(format!("see why with {}", command(format_args!("doctor {typed}"))))
+            }
         }
     }
 }

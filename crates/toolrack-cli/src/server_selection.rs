@@ -11,16 +11,15 @@ use toolrack_config::{
     Severity, ToolNaming, read,
 };
 use toolrack_manager::read_at_most;
-use toolrack_service::{ErrorCode, ErrorDetail};
 
 use crate::args::TargetOptions;
+use crate::commands::config::invalid_config;
+use crate::context::Context;
 use crate::error::CliError;
-use crate::exit_code::ExitCode;
 use crate::import_sources::dialect_name;
-use crate::printer::Printer;
 use crate::settings::Settings;
 use crate::suggest::{did_you_mean, similar_names};
-use crate::suggested_command::shell_quote;
+use crate::suggested_command::{command, flags, server_command, shell_quote};
 
 /// Maximum size of the config file.
 const FILE_LIMIT_BYTES: u64 = 16 << 20;
@@ -51,21 +50,13 @@ pub(crate) enum ServerSource {
 
 impl Servers {
     /// The ad-hoc server, or the configured ones.
-    pub(crate) fn find(
-        target: &TargetOptions,
-        settings: &Settings,
-        printer: &Printer,
-    ) -> Result<Self, CliError> {
+    pub(crate) fn select(target: &TargetOptions, context: &Context) -> Result<Self, CliError> {
         let mut servers = if target.is_given() {
             let configs = vec![ad_hoc(target)?];
-            Self {
-                configs,
-                names: ToolNaming::default(),
-                dir: PathBuf::new(),
-                source: ServerSource::AdHoc,
-            }
+            let (names, dir) = (ToolNaming::default(), PathBuf::new());
+            Self { configs, names, dir, source: ServerSource::AdHoc }
         } else {
-            Self::configured(settings, printer)?
+            Self::configured(context)?
         };
         for config in &mut servers.configs {
             config.startup_timeout = target.startup_timeout.unwrap_or(config.startup_timeout);
@@ -75,46 +66,32 @@ impl Servers {
 
     /// The configured servers. Prints warnings about the file, except about secrets in arguments,
     /// which not every command needs to repeat.
-    pub(crate) fn configured(settings: &Settings, printer: &Printer) -> Result<Self, CliError> {
-        Self::load_with_warnings(settings, printer, |diagnostic| {
-            diagnostic.kind != DiagnosticKind::Exposed
-        })
+    pub(crate) fn configured(context: &Context) -> Result<Self, CliError> {
+        let is_printed = |diagnostic: &Diagnostic| diagnostic.kind != DiagnosticKind::Exposed;
+        Self::configured_with_warnings(context, is_printed)
     }
 
-    /// The configured servers. Prints all warnings.
-    pub(crate) fn configured_with_all_warnings(
-        settings: &Settings,
-        printer: &Printer,
-    ) -> Result<Self, CliError> {
-        Self::load_with_warnings(settings, printer, |_| true)
-    }
-
-    fn load_with_warnings(
-        settings: &Settings,
-        printer: &Printer,
+    /// The configured servers. Prints the warnings that are selected.
+    pub(crate) fn configured_with_warnings(
+        context: &Context,
         is_printed: fn(&Diagnostic) -> bool,
     ) -> Result<Self, CliError> {
         if Path::new(PROJECT_FILE).exists() {
-            printer.note(format_args!(
-                "note: `{PROJECT_FILE}` is ignored: project configs are \
-                 not trusted"
-            ));
+            let reason = "project configs are not trusted";
+            context.printer.note(format_args!("note: `{PROJECT_FILE}` is ignored: {reason}"));
         }
-        let (servers, warnings) = Self::from_file(settings);
+        let (servers, warnings) = Self::read(&context.settings);
         for warning in warnings.iter().filter(|warning| is_printed(warning)) {
-            printer.note(format_args!("warning: {warning}"));
+            context.printer.note(format_args!("warning: {warning}"));
         }
         servers
     }
 
-    /// Checks that the config file is valid, without printing warnings.
-    pub(crate) fn validate(settings: &Settings) -> Result<(), CliError> {
-        Self::from_file(settings).0.map(drop)
-    }
-
-    fn from_file(settings: &Settings) -> (Result<Self, CliError>, Vec<Diagnostic>) {
+    /// The configured servers, and the warnings about the file. A missing file counts as empty,
+    /// unless it was named explicitly.
+    pub(crate) fn read(settings: &Settings) -> (Result<Self, CliError>, Vec<Diagnostic>) {
         match load(settings) {
-            Ok(Loaded { file, warnings }) => (Self::for_agent(&file, settings), warnings),
+            Ok((file, warnings)) => (Self::for_agent(&file, settings), warnings),
             Err((failure, warnings)) => (Err(failure), warnings),
         }
     }
@@ -128,15 +105,11 @@ impl Servers {
                 file.resolve(agent)
             }
             Some(agent) => {
-                let suggestion = did_you_mean(&similar_names(
-                    agent,
-                    file.agents.iter().map(|agent| agent.id.as_str()),
-                ));
+                let known = file.agents.iter().map(|agent| agent.id.as_str());
+                let suggestion = did_you_mean(&similar_names(agent, known));
                 let message = format!("agent `{agent}` not found in the config file{suggestion}");
-                return Err(CliError::unknown(
-                    message,
-                    "agents are defined by `id` in `[[agents]]`",
-                ));
+                let hint = "agents are defined by `id` in `[[agents]]`";
+                return Err(CliError::unknown(message, hint));
             }
         };
         Ok(Self { configs, names: file.names(), dir, source: ServerSource::Configured })
@@ -165,18 +138,29 @@ impl Servers {
         enabled.next().filter(|_| enabled.next().is_none())
     }
 
+    /// How to add a server.
+    pub(crate) fn how_to_add() -> String {
+        let (add, import) = (command("add"), command("import"));
+        format!("add one with {add}, or import servers from other tools with {import}")
+    }
+
     /// Error: no servers are configured.
     pub(crate) fn no_servers() -> CliError {
-        let hint = "add one with `toolrack add`, or import servers from other tools with `toolrack \
-                 import`";
-        CliError::config("no servers configured", hint)
+        CliError::config("no servers configured", Self::how_to_add())
     }
 
     /// The same, where an ad-hoc server is possible.
     pub(crate) fn no_server_given() -> CliError {
-        let hint = "add one with `toolrack add`, or use an ad-hoc server: `-- COMMAND…` or \
-             `--url URL`";
-        Self::no_servers().with_hint(hint)
+        Self::no_servers().with_hint(format!(
+            "add one with {}, or use an ad-hoc server: `-- COMMAND…` or `--url URL`",
+            command("add")
+        ))
+    }
+
+    /// Only the named server, so that no other one is started.
+    pub(crate) fn only(self, name: &str) -> Result<Self, CliError> {
+        self.server(name)?;
+        Ok(self.filter(|server| server == name))
     }
 
     /// Keeps only some servers, so that no other one is started.
@@ -187,95 +171,72 @@ impl Servers {
     }
 }
 
-/// A valid config file and its warnings.
-#[derive(Default)]
-struct Loaded {
-    file: ConfigFile,
-    warnings: Vec<Diagnostic>,
-}
-
-/// Loads the config file. A missing file counts as empty, unless it was named explicitly.
-fn load(settings: &Settings) -> Result<Loaded, (CliError, Vec<Diagnostic>)> {
+/// Loads the config file, with its warnings. A missing file counts as empty, unless it was named
+/// explicitly.
+fn load(settings: &Settings) -> Result<(ConfigFile, Vec<Diagnostic>), (CliError, Vec<Diagnostic>)> {
     let without_warnings = |failure: CliError| (failure, Vec::new());
     let path = settings.home().map_err(without_warnings)?.config_file();
     let text = match read_at_most(path, FILE_LIMIT_BYTES) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound && !settings.has_explicit_config => {
-            return Ok(Loaded::default());
+            return Ok(Default::default());
         }
         Err(error) => return Err(without_warnings(unreadable(path, &error))),
     };
     let path_text = path.display().to_string();
     let reading = read(&path_text, &text);
     if reading.value.dialect != Dialect::Toolrack {
-        return Err(without_warnings(foreign_config(&path_text, reading.value.dialect)));
+        let failure = foreign_config(&path_text, reading.value.dialect, settings);
+        return Err(without_warnings(failure));
     }
     let (errors, warnings): (Vec<Diagnostic>, Vec<Diagnostic>) = reading
         .diagnostics
         .into_iter()
         .partition(|diagnostic| diagnostic.severity == Severity::Error);
     if errors.is_empty() {
-        return Ok(Loaded { file: reading.value, warnings });
+        return Ok((reading.value, warnings));
     }
-    Err((config_error(&errors), warnings))
+    let hint = format!("fix these lines with {}; nothing was started", command("edit"));
+    Err((invalid_config(&errors, &hint), warnings))
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> CliError {
     let message = format!("cannot read the config file {}: {error}", path.display());
     let hint = match error.kind() {
-        io::ErrorKind::NotFound => "check the path; `toolrack add` creates the file",
-        _ => "check the path and its permissions",
+        io::ErrorKind::NotFound => format!("check the path; {} creates the file", command("add")),
+        _ => "check the path and its permissions".to_owned(),
     };
     CliError::config(message, hint)
 }
 
 /// Configs of other tools are imported, not used, because toolrack must not write to them.
-fn foreign_config(path_text: &str, dialect: Dialect) -> CliError {
+fn foreign_config(path_text: &str, dialect: Dialect, settings: &Settings) -> CliError {
     let message =
         format!("{path_text} is not a toolrack config; its format is {}", dialect_name(dialect));
+    // Without `--config`: a file that is imported must not also become the config file.
+    let flags = flags(None, settings.agent.as_deref());
     let file = shell_quote(path_text);
-    CliError::config(message, format!("import its servers with `toolrack import {file}`"))
-}
-
-/// All errors of a config file.
-fn config_error(diagnostics: &[Diagnostic]) -> CliError {
-    let to_error_detail = |diagnostic: &Diagnostic| {
-        let error_detail = ErrorDetail::new(ErrorCode::ValidationError, diagnostic.to_string())
-            .with_hint("fix these lines with `toolrack edit`; nothing was started");
-        if diagnostic.field.is_empty() {
-            error_detail
-        } else {
-            error_detail.with_field(diagnostic.field.clone())
-        }
-    };
-    CliError::from_details(ExitCode::Config, diagnostics.iter().map(to_error_detail).collect())
+    CliError::config(message, format!("import its servers with `toolrack {flags}import {file}`"))
 }
 
 /// The config of the ad-hoc server.
 fn ad_hoc(target: &TargetOptions) -> Result<McpServerConfig, CliError> {
     if let Some(url) = &target.url {
-        let mut headers = Vec::new();
-        for header in &target.header {
-            headers.push(parse_header(header)?);
-        }
-        let transport =
-            McpTransport::Http { url: url.clone(), headers: headers.into_iter().collect() };
+        let headers: Result<_, CliError> =
+            target.header.iter().map(|header| parse_header(header)).collect();
+        let transport = McpTransport::Http { url: url.clone(), headers: headers? };
         return Ok(McpServerConfig::new(host(url), transport));
     }
-    let mut words = target.command.iter();
-    let command = words.next().cloned().unwrap_or_default();
-    let mut env = Vec::new();
-    for variable in &target.env {
-        env.push(parse_variable(variable)?);
-    }
-    let name = server_name(&target.command);
+    let mut words = target.command.iter().map(|word| escape_references(word));
+    let env: Result<_, CliError> =
+        target.env.iter().map(|variable| parse_variable(variable)).collect();
     let transport = McpTransport::Stdio {
-        command: escape_references(&command),
-        args: words.map(|word| escape_references(word)).collect(),
-        env: env.into_iter().collect(),
+        command: words.next().unwrap_or_default(),
+        args: words.collect(),
+        env: env?,
         cwd: target.cwd.as_ref().map(|dir| escape_references(&dir.to_string_lossy())),
     };
-    Ok(McpServerConfig::new(name, transport))
+    Ok(McpServerConfig::new(server_name(&target.command), transport))
 }
 
 /// Name of the ad-hoc server: its program, or the package that a launcher runs.
@@ -400,34 +361,33 @@ pub(crate) fn check_bare_name(
                 owners.iter().map(|server| format!("{server}.{typed}")).collect();
             let message =
                 format!("several servers have a tool `{typed}`: `{}`", spellings.join("`, `"));
-            let first = shell_quote(&format!("{first}.{typed}"));
-            let hint = format!("specify the server, e.g. `toolrack call {first}`");
+            let call = server_command("call", &format!("{first}.{typed}"));
+            let hint = format!("specify the server, e.g. {call}");
             Err(CliError::usage(message, hint))
         }
     }
 }
 
 /// Error: unknown name. `spellings` are the known names.
-pub(crate) fn unknown_name<'a>(
+pub(crate) fn unknown_name(
     what: &str,
     typed: &str,
-    servers: &Servers,
-    spellings: impl Iterator<Item = &'a str>,
+    configs: &[McpServerConfig],
+    spellings: &[String],
 ) -> CliError {
-    if servers.configs.is_empty() {
+    if configs.is_empty() {
         return Servers::no_server_given();
     }
-    let suggestion = did_you_mean(&similar_names(typed, spellings));
-    let start =
-        SEPARATORS.iter().find_map(|separator| typed.split_once(separator)).map(|(start, _)| start);
-    let server = start.map(|start| similar_names(start, servers.names())).unwrap_or_default();
-    let message = match (suggestion.is_empty(), start) {
-        (true, Some(start)) => {
-            format!("server `{start}` not found{}", did_you_mean(&server))
+    let names: Vec<&str> = configs.iter().map(|config| config.name.as_str()).collect();
+    let suggestion = did_you_mean(&similar_names(typed, spellings.iter().map(String::as_str)));
+    let start = SEPARATORS.iter().find_map(|separator| typed.split_once(separator));
+    let message = match start.filter(|_| suggestion.is_empty()) {
+        Some((start, _)) => {
+            let similar = similar_names(start, names.iter().copied());
+            format!("server `{start}` not found{}", did_you_mean(&similar))
         }
-        _ => format!("{what} `{typed}` not found{suggestion}"),
+        None => format!("{what} `{typed}` not found{suggestion}"),
     };
-    let names: Vec<&str> = servers.names().collect();
     let hint = format!("use `server.{what}`; configured servers: {}", names.join(", "));
     CliError::unknown(message, hint)
 }
@@ -547,9 +507,9 @@ mod tests {
 
     #[track_caller]
     fn check_unknown(typed: &str, expected: &str) {
-        let known = ["git.log", "git_log", "git.show"];
+        let known = strings(&["git.log", "git_log", "git.show"]);
         let servers = servers(ServerSource::Configured, &["git", "mail"]);
-        let failure = unknown_name("tool", typed, &servers, known.into_iter());
+        let failure = unknown_name("tool", typed, &servers.configs, &known);
         assert_eq!(failure.error_details()[0].message, expected);
     }
 

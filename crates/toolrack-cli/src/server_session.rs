@@ -15,8 +15,8 @@ use toolrack_client::{CallOptions, ClientHandler};
 use toolrack_config::{McpServerConfig, McpTransport, StartMode, without_secrets};
 use toolrack_http::HttpOptions;
 use toolrack_manager::{
-    ConnectPhase, ConnectionState, FailureKind, ManagerError, ManagerEvent, ManagerEvents,
-    McpConnection, McpManager, ToolWithServer,
+    ConnectPhase, ConnectionState, FailureKind, ManagerError, ManagerEvent, McpConnection,
+    McpManager,
 };
 use toolrack_mcp::Tool;
 use toolrack_service::{Home, LocalService, LogKind, McpStatus, ServiceOptions};
@@ -31,10 +31,10 @@ use crate::elicitation::ElicitationHandler;
 use crate::error::{self, CliError};
 use crate::exit_code::ExitCode;
 use crate::fan_out::{UnlistedReason, UnlistedServer, last_outcome};
-use crate::printer::{Printer, Spinner};
-use crate::server_selection::{ServerSource, Servers};
+use crate::printer::Spinner;
+use crate::server_selection::{ResolvedName, ServerSource, Servers};
 use crate::settings::{self, Verbosity};
-use crate::suggested_command::shell_quote;
+use crate::suggested_command::{command, server_command};
 
 /// Shorter than the daemon's, because the user waits for the shell prompt.
 const SHUTDOWN_TIMEOUTS: ShutdownTimeouts =
@@ -45,7 +45,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(2500);
 /// Servers that start on demand.
 pub(crate) struct ServerSession {
     service: LocalService,
-    configs: Vec<McpServerConfig>,
+    pub(crate) configs: Vec<McpServerConfig>,
     source: ServerSource,
     /// The daemon that runs the servers, if it is not this process.
     daemon: Option<Daemon>,
@@ -106,12 +106,8 @@ impl ServerSession {
         Ok(Self { service, configs, source, daemon, context })
     }
 
-    fn manager(&self) -> &McpManager {
+    pub(crate) fn manager(&self) -> &McpManager {
         self.service.manager()
-    }
-
-    pub(crate) fn configs(&self) -> &[McpServerConfig] {
-        &self.configs
     }
 
     /// Lists cached tools without starting servers. Returns the servers whose tools are unknown.
@@ -171,7 +167,7 @@ impl ServerSession {
         name: &str,
         status: Option<&Status>,
     ) -> Option<UnlistedReason> {
-        let has_tools = self.tools().iter().any(|tool| **tool.server() == *name);
+        let has_tools = self.manager().all_tools().iter().any(|tool| **tool.server() == *name);
         match status.map(|status| (&status.state, status.n_tools)) {
             _ if has_tools => None,
             // Idle servers keep their tools; stopped ones do not.
@@ -189,158 +185,144 @@ impl ServerSession {
         let Some(config) = self.configs.iter().find(|config| config.name == name) else {
             return Err(self.manager().server(name).err().unwrap_or(ManagerError::Closed).into());
         };
-        if !config.enabled {
-            return Err(self.not_connected(name, &ConnectionState::Disabled));
-        }
         let spinner = Spinner::new(&self.context.printer);
         spinner.phase(&format!("{name}: {}", ConnectPhase::default().as_str()));
         let connecting = async {
             if let Some(daemon) = &self.daemon {
                 // The daemon starts it first: its own error says more than a failed connection
                 // to the gateway.
-                daemon.start_server(name).await?;
-                if self.has_no_tools(name) {
+                daemon.act_and_wait(name, "start").await?;
+                let known = self.manager().server(name).ok();
+                let tools = known.as_ref().and_then(|connection| connection.tool_list());
+                if tools.is_some_and(|listing| listing.items.is_empty()) {
                     // Its empty list dates from when it was not running.
                     return Ok(self.manager().reconnect(name).await?);
                 }
             }
             Ok(self.manager().connect(name, config.clone()).await?)
         };
-        let connection =
-            spinner.during(self.run_with_spinner(Some(&spinner), name, connecting)).await?;
+        let connection = self.run(name, Some(&spinner), connecting).await?;
         match connection.state() {
             ConnectionState::Connected => Ok(connection),
-            state => Err(self.not_connected(name, state)),
+            state => Err(self.not_connected(config, state)),
         }
     }
 
     /// The error of a server that is not connected.
-    fn not_connected(&self, name: &str, state: &ConnectionState) -> CliError {
-        let general = CliError::from(ManagerError::NotConnected {
-            server: name.to_owned(),
-            state: state.clone(),
-        });
+    fn not_connected(&self, config: &McpServerConfig, state: &ConnectionState) -> CliError {
+        let (server, state) = (config.name.clone(), state.clone());
+        let name = &config.name;
+        let general = CliError::from(ManagerError::NotConnected { server, state: state.clone() });
         let Some(failure) = state.failure() else {
             return general.with_message(format!("`{name}` is {state}"));
         };
-        let unauthorized = self.configs.iter().find(|config| config.name == name);
-        let unauthorized = unauthorized.filter(|_| failure.kind() == FailureKind::NeedsLogin);
-        if let (ServerSource::AdHoc, Some(hint)) = (self.source, unauthorized.and_then(login_hint))
-        {
-            return general.with_message(format!("`{name}` requires a login")).with_hint(hint);
-        }
         let general = general.with_message(format!("`{name}` is not connected: {failure}"));
-        if let (ServerSource::Configured, Some(config)) =
-            (self.source, unauthorized.filter(|config| config.has_authorization()))
-        {
-            return general.with_hint(token_hint(config));
-        }
-        if !matches!(failure.kind(), FailureKind::BadConfig | FailureKind::MissingCredentials) {
-            return general;
-        }
         // The failure's own hint is more specific.
         let hint = |fallback: &str| failure.hint().unwrap_or(fallback).to_owned();
-        match self.source {
-            ServerSource::AdHoc => {
+        match (failure.kind(), self.source) {
+            (FailureKind::NeedsLogin, ServerSource::AdHoc)
+                if let Some(hint) = login_hint(config) =>
+            {
+                general.with_message(format!("`{name}` requires a login")).with_hint(hint)
+            }
+            (FailureKind::NeedsLogin, ServerSource::Configured) if config.has_authorization() => {
+                general.with_hint(token_hint(config))
+            }
+            (FailureKind::BadConfig | FailureKind::MissingCredentials, ServerSource::AdHoc) => {
                 general.with_exit_code(ExitCode::Usage).with_hint(hint("check the command line"))
             }
-            ServerSource::Configured => {
+            (FailureKind::BadConfig | FailureKind::MissingCredentials, _) => {
                 general.with_hint(hint("fix this in the config, or set the missing value"))
             }
+            _ => general,
         }
     }
 
     /// Calls a tool, and returns the raw result.
     pub(crate) async fn call(
         &self,
-        (server, tool): (&str, &str),
+        ResolvedName { server, item }: &ResolvedName,
         arguments: &RawValue,
         options: &CallOptions,
+        spinner: Option<&Spinner>,
     ) -> Result<RawJson, CliError> {
         let call =
-            async { Ok(self.manager().call_tool_raw(server, tool, arguments, options).await?) };
-        self.run_relaying(server, call).await
-    }
-
-    /// All known tools that are not denied.
-    pub(crate) fn tools(&self) -> Arc<[ToolWithServer]> {
-        self.manager().all_tools()
-    }
-
-    /// Finds a tool by any of its names.
-    pub(crate) fn find(&self, typed: &str) -> Option<ToolWithServer> {
-        self.manager().find_tool(typed)
-    }
-
-    /// Checks that a name does not match tools of several servers.
-    pub(crate) fn ensure_unambiguous(&self, typed: &str) -> Result<(), CliError> {
-        Ok(self.manager().ensure_unambiguous(typed)?)
+            async { Ok(self.manager().call_tool_raw(server, item, arguments, options).await?) };
+        self.run(server, spinner, call).await
     }
 
     /// A tool from its server's list, denied or not.
-    pub(crate) fn tool(&self, server: &str, tool: &str) -> Option<Tool> {
-        let connection = self.manager().server(server).ok()?;
-        connection.tool_list()?.items.iter().find(|listed| listed.name == tool).cloned()
+    pub(crate) fn tool(&self, tool: &ResolvedName) -> Option<Tool> {
+        let connection = self.manager().server(&tool.server).ok()?;
+        connection.tool_list()?.items.iter().find(|listed| listed.name == tool.item).cloned()
     }
 
     /// The error for a tool that is denied. The daemon does not list denied tools.
-    pub(crate) fn denied_error(&self, server: &str, tool: &str) -> Option<CliError> {
-        let daemon = self.daemon.as_ref();
-        let rule = daemon.and_then(|_| self.manager().server(server).ok()?.denied_by(tool))?;
-        let (server, tool) = (server.to_owned(), tool.to_owned());
+    pub(crate) fn denied_error(&self, tool: &ResolvedName) -> Option<CliError> {
+        self.daemon.as_ref()?;
+        let rule = self.manager().server(&tool.server).ok()?.denied_by(&tool.item)?;
+        let (server, tool) = (tool.server.clone(), tool.item.clone());
         Some(ManagerError::Denied { server, tool, rule }.into())
     }
 
     /// Whether a tool is known and not denied.
-    pub(crate) fn has_tool(&self, server: &str, tool: &str) -> bool {
-        self.tools().iter().any(|known| **known.server() == *server && known.tool().name == tool)
+    pub(crate) fn has_tool(&self, ResolvedName { server, item }: &ResolvedName) -> bool {
+        let tools = self.manager().all_tools();
+        tools.iter().any(|known| **known.server() == **server && known.tool().name == *item)
     }
 
     /// Whether the tools of a server are known.
-    pub(crate) fn is_known(&self, server: &str) -> bool {
+    fn is_known(&self, server: &str) -> bool {
         self.manager().server(server).is_ok_and(|connection| connection.tool_list().is_some())
     }
 
-    /// Whether a server's tool list is known and empty.
-    fn has_no_tools(&self, server: &str) -> bool {
-        let known = self.manager().server(server).ok();
-        known.is_some_and(|connection| {
-            connection.tool_list().is_some_and(|listing| listing.items.is_empty())
-        })
-    }
-
-    /// Awaits `work` until Ctrl-C, and relays the server's output meanwhile.
-    pub(crate) async fn run_relaying<T>(
+    /// Awaits `work` until Ctrl-C. Meanwhile shows the spinner, and relays the server's output.
+    pub(crate) async fn run<T>(
         &self,
         server: &str,
-        work: impl Future<Output = Result<T, CliError>>,
-    ) -> Result<T, CliError> {
-        self.run_with_spinner(None, server, work).await
-    }
-
-    /// The same, with a spinner that shows the connection phase.
-    async fn run_with_spinner<T>(
-        &self,
         spinner: Option<&Spinner>,
-        server: &str,
         work: impl Future<Output = Result<T, CliError>>,
     ) -> Result<T, CliError> {
-        let printer = &self.context.printer;
-        let mut work = std::pin::pin!(self.context.run_cancellable(work));
-        if spinner.is_none() && printer.verbosity() != Verbosity::Verbose {
+        let work = self.context.run_cancellable(work);
+        let mut work = std::pin::pin!(async {
+            match spinner {
+                Some(spinner) => spinner.during(work).await,
+                None => work.await,
+            }
+        });
+        if spinner.is_none() && self.context.printer.verbosity() != Verbosity::Verbose {
             return work.await;
         }
-        let listener = Listener { printer, server, spinner };
         let mut events = self.manager().subscribe();
         loop {
             tokio::select! {
                 outcome = &mut work => {
                     // The last output of the server belongs before the result or the error.
-                    listener.drain(&mut events).await;
+                    while let Ok(Some(event)) = timeout(Duration::ZERO, events.next()).await {
+                        self.relay(server, spinner, &event);
+                    }
                     return outcome;
                 }
-                Some(event) = events.next() => listener.on_event(&event),
+                Some(event) = events.next() => self.relay(server, spinner, &event),
             }
+        }
+    }
+
+    /// Shows the phase of a server, and with `--verbose` its output.
+    fn relay(&self, target: &str, spinner: Option<&Spinner>, event: &ManagerEvent) {
+        let (server, text): (&str, &dyn fmt::Display) = match event {
+            ManagerEvent::PhaseChanged { server, phase } if **server == *target => {
+                let phase = format!("{server}: {}", phase.as_str());
+                return spinner.into_iter().for_each(|spinner| spinner.phase(&phase));
+            }
+            ManagerEvent::Stderr { server, line }
+            | ManagerEvent::InstallerOutput { server, line } => (server, line),
+            ManagerEvent::StateChanged { server, state } => (server, state),
+            ManagerEvent::Warning { server: Some(server), message } => (server, message),
+            _ => return,
+        };
+        if server == target && self.context.printer.verbosity() == Verbosity::Verbose {
+            self.context.printer.note(format_args!("{server}: {text}"));
         }
     }
 
@@ -366,49 +348,6 @@ fn is_stdio(config: &McpServerConfig) -> bool {
     matches!(config.transport, McpTransport::Stdio { .. })
 }
 
-/// Relays the events of one server.
-struct Listener<'a> {
-    printer: &'a Printer,
-    server: &'a str,
-    spinner: Option<&'a Spinner>,
-}
-
-impl Listener<'_> {
-    /// Relays events that happened before the work completed, ahead of its result.
-    async fn drain(&self, events: &mut ManagerEvents) {
-        while let Ok(Some(event)) = timeout(Duration::ZERO, events.next()).await {
-            self.on_event(&event);
-        }
-    }
-
-    fn on_event(&self, event: &ManagerEvent) {
-        match event {
-            ManagerEvent::PhaseChanged { server, phase } if self.is_target(server) => {
-                if let Some(spinner) = self.spinner {
-                    spinner.phase(&format!("{server}: {}", phase.as_str()));
-                }
-            }
-            ManagerEvent::Stderr { server, line }
-            | ManagerEvent::InstallerOutput { server, line } => {
-                self.relay(server, line);
-            }
-            ManagerEvent::StateChanged { server, state } => self.relay(server, state),
-            ManagerEvent::Warning { server: Some(server), message } => self.relay(server, message),
-            _ => {}
-        }
-    }
-
-    fn is_target(&self, server: &str) -> bool {
-        self.server == server
-    }
-
-    fn relay(&self, server: &str, text: impl fmt::Display) {
-        if self.is_target(server) && self.printer.verbosity() == Verbosity::Verbose {
-            self.printer.relay(format_args!("{server}: {text}"));
-        }
-    }
-}
-
 /// Opens a session, runs `work`, and closes the session in any case.
 pub(crate) async fn with_session<T>(
     servers: Servers,
@@ -432,15 +371,16 @@ pub(crate) fn login_hint(server: &McpServerConfig) -> Option<String> {
     if server.has_authorization() {
         return None;
     }
-    let url = without_secrets(url);
+    let add = command(format_args!("add NAME {}", without_secrets(url)));
+    let login = command("login NAME");
     Some(format!(
-        "add it with `toolrack add NAME {url}`, then run `toolrack login NAME`; or pass a token: \
-         `--header 'Authorization: Bearer ${{TOKEN}}'`"
+        "add it with {add}, then run {login}; or pass a token: `--header 'Authorization: Bearer \
+         ${{TOKEN}}'`"
     ))
 }
 
 /// Hint for a configured server that rejects the token in its headers, where `login` does not
 /// apply.
 pub(crate) fn token_hint(server: &McpServerConfig) -> String {
-    format!("change the token in its headers with `toolrack edit {}`", shell_quote(&server.name))
+    format!("change the token in its headers with {}", server_command("edit", &server.name))
 }

@@ -4,18 +4,6 @@ use clap::{Args, Subcommand};
 
 use crate::settings::Listen;
 
-/// Options of `daemon`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  toolrack daemon start                           keep servers running between commands
-  toolrack daemon status
-  toolrack daemon unit > ~/.config/systemd/user/toolrack.service")]
-pub(crate) struct DaemonOptions {
-    #[command(subcommand)]
-    pub(crate) action: DaemonAction,
-}
-
 /// Subcommands of `daemon`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DaemonAction {
@@ -27,7 +15,11 @@ pub(crate) enum DaemonAction {
     Status,
     /// Show the end of the daemon log
     #[command(visible_alias = "log")]
-    Logs(DaemonLogsOptions),
+    Logs {
+        /// Follow log output, until Ctrl-C
+        #[arg(short, long)]
+        follow: bool,
+    },
     /// Print a systemd user unit for the daemon
     Unit,
 }
@@ -44,14 +36,6 @@ pub(crate) struct DaemonStartOptions {
     /// Set by the parent process: this process is already detached and logs to a file
     #[arg(long, hide = true, requires = "foreground")]
     pub(crate) detached: bool,
-}
-
-/// Options of `daemon logs`.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct DaemonLogsOptions {
-    /// Follow log output, until Ctrl-C
-    #[arg(short, long)]
-    pub(crate) follow: bool,
 }
 
 /// Options of `serve`.
@@ -71,14 +55,6 @@ pub(crate) struct ServeOptions {
     // Accepted only to point to `daemon start --listen`.
     #[arg(long, hide = true, value_name = "ADDR", num_args = 0..=1)]
     pub(crate) http: Option<Option<String>>,
-}
-
-/// Options of `dashboard`.
-#[derive(Debug, Args)]
-pub(crate) struct DashboardOptions {
-    /// Don't open a browser; print a single-use link, valid for 60 s
-    #[arg(long)]
-    pub(crate) no_browser: bool,
 }
 
 /// Options of `history`.

@@ -12,10 +12,11 @@ use toolrack_config::{
 use toolrack_service::{ErrorDetail, McpConfig};
 
 use crate::args::servers::AddJsonOptions;
-use crate::commands::add::{Check, create};
+use crate::commands::add::create;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::exit_code::ExitCode;
+use crate::suggested_command::command;
 
 /// Maximum size of the JSON.
 const MAX_INPUT_BYTES: u64 = 1 << 20;
@@ -30,8 +31,7 @@ pub(crate) async fn add_json(options: AddJsonOptions, context: &Context) -> Resu
     for warning in &pasted.warnings {
         context.printer.note(format_args!("note: {warning}"));
     }
-    let check = if options.no_check { Check::No } else { Check::Yes };
-    create(pasted.config, check, context).await
+    create(pasted.config, !options.no_check, context).await
 }
 
 fn read_stdin() -> Result<String, CliError> {
@@ -132,8 +132,8 @@ fn single_server(name: &str, reading: Parsed<ConfigFile>) -> Result<PastedServer
             None => {
                 let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
                 let message = format!("several servers in this JSON: {}", names.join(", "));
-                let hint = "give the name of one of them, or import all with `toolrack import \
-                     FILE`";
+                let import = command("import FILE");
+                let hint = format!("give the name of one of them, or import all with {import}");
                 return Err(CliError::usage(message, hint).with_field("NAME"));
             }
         },

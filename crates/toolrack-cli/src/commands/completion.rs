@@ -13,23 +13,23 @@ use toolrack_manager::ToolWithServer;
 use toolrack_transport::sanitize_line;
 
 use crate::args::servers::SourceTool;
-use crate::args::{Cli, CompleteOptions, Shell};
+use crate::args::{Cli, Shell};
 use crate::commands::tools;
 use crate::context::Context;
-use crate::output::Output;
-use crate::printer::Printer;
+use crate::error::CliError;
 use crate::server_selection::{ServerSource, Servers};
 use crate::server_session::ServerSession;
 use crate::tool_args::schema::Schema;
 
 /// Prints the script for a shell.
-pub(crate) fn completion(shell: Shell, printer: &Printer) {
+pub(crate) fn completion(shell: Shell, context: &Context) -> Result<(), CliError> {
     let script = match shell {
         Shell::Bash => BASH,
         Shell::Zsh => ZSH,
         Shell::Fish => FISH,
     };
-    printer.data(script.as_bytes());
+    context.printer.data(script.as_bytes());
+    Ok(())
 }
 
 const BASH: &str = r#"_toolrack() {
@@ -65,22 +65,22 @@ complete -c toolrack -f -a \\
 ";
 
 /// Prints one candidate per line, followed by a tab and a description.
-pub(crate) async fn complete(options: &CompleteOptions, context: &Context) {
+pub(crate) async fn complete(words: Vec<String>, context: &Context) -> Result<(), CliError> {
     let known = load_known(context).await.unwrap_or_default();
-    for candidate in candidates(&Cli::command(), &options.words, &known) {
+    for candidate in candidates(&Cli::command(), &words, &known) {
         let about = sanitize_line(&candidate.about, 80);
         context.printer.line(format_args!("{}\t{about}", candidate.text));
     }
+    Ok(())
 }
 
 async fn load_known(context: &Context) -> Option<KnownNames> {
-    // Config warnings would end up in the middle of the line being typed.
-    let quiet_printer = Printer::plain(Output::Table).quiet();
-    let servers = Servers::configured(&context.settings, &quiet_printer).ok()?;
+    // Without the warnings, which would end up in the middle of the line being typed.
+    let servers = Servers::read(&context.settings).0.ok()?;
     let names = servers.names().map(str::to_owned).collect();
     let session = ServerSession::open(servers, None, None, context).await.ok()?;
     session.list_cached().await.ok()?;
-    let tools = session.tools().iter().map(known_tool).collect();
+    let tools = session.manager().all_tools().iter().map(known_tool).collect();
     // Without `close`: no server was started, and the user waits for the completion.
     drop(session);
     Some(KnownNames { servers: names, tools })

@@ -20,6 +20,7 @@ use crate::import_sources::{SearchDirs, dialect_name};
 use crate::output::{List, Output};
 use crate::settings::{Variable, env_var};
 use crate::suggest::{did_you_mean, similar_names};
+use crate::suggested_command::command;
 use crate::working_dir;
 
 /// Imports servers from other tools.
@@ -44,9 +45,8 @@ pub(crate) async fn import(options: ImportOptions, context: &Context) -> Result<
             if let Some(note) = &import.note {
                 printer.note(note);
             }
-            for secret in
-                make_missing_secrets_optional(&mut import.config, &service.secrets().list()?)
-            {
+            let stored = service.secrets().list()?;
+            for secret in make_missing_secrets_optional(&mut import.config, &stored) {
                 let name = &import.config.name;
                 printer.note(format_args!(
                     "note: `{name}` needs a secret that is not stored; store it with `toolrack \
@@ -182,15 +182,15 @@ fn nothing_found(tool: Option<SourceTool>, dirs: &SearchDirs) -> CliError {
     let (message, hint) = match tool {
         None => (
             "no config of another tool found".to_owned(),
-            "give a file, e.g. `toolrack import path/to/mcp.json`".to_owned(),
+            format!("give a file, e.g. {}", command("import path/to/mcp.json")),
         ),
         Some(tool) => {
             let files = tool.files(dirs);
             let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-            let word = tool.name();
+            let import = command(format_args!("import {} FILE", tool.name()));
             (
                 format!("{} config not found: {}", dialect_name(tool.dialect()), files.join(", ")),
-                format!("give a file, e.g. `toolrack import {word} FILE`"),
+                format!("give a file, e.g. {import}"),
             )
         }
     };
@@ -201,7 +201,8 @@ fn dirs() -> Result<SearchDirs, CliError> {
     let absolute =
         |variable: Variable| env_var(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     let Some(home) = absolute(Variable::UserHome) else {
-        let hint = "set `HOME`, or give a file, e.g. `toolrack import path/to/mcp.json`";
+        let import = command("import path/to/mcp.json");
+        let hint = format!("set `HOME`, or give a file, e.g. {import}");
         return Err(CliError::usage("cannot locate the configs of other tools", hint));
     };
     let config = absolute(Variable::XdgConfigHome).unwrap_or_else(|| home.join(".config"));
@@ -263,8 +264,9 @@ fn report(imports: &[Import], options: &ImportOptions, file: &str, context: &Con
             (0, _) => printer.note("nothing was imported"),
             (n, true) => printer.note(format_args!("would import {} to {file}", count_servers(n))),
             (n, false) => printer.note(format_args!(
-                "imported {} to {file}; check with `toolrack status --check`",
-                count_servers(n)
+                "imported {} to {file}; check with {}",
+                count_servers(n),
+                command("status --check")
             )),
         }
     }
@@ -360,7 +362,8 @@ fn other_project(owner: &str) -> String {
     let is_project = Path::new(owner).is_absolute();
     let owner = display_line(owner);
     if is_project {
-        format!("belongs to the project {owner}; run `toolrack import` there to import it")
+        let import = command("import");
+        format!("belongs to the project {owner}; run {import} there to import it")
     } else {
         format!("belongs to the agent `{owner}`")
     }

@@ -10,18 +10,17 @@ use toolrack_service::{
     StatusDetail,
 };
 
-use crate::args::servers::{GetOptions, StatusOptions};
 use crate::check_server::{self, Process, ProcessTable, ServerCheck, check_server};
 use crate::config_secrets::{self, Values};
-use crate::config_service::{config_path, ensure_exists, find_config, with_service};
+use crate::config_service::{config_path, with_server, with_service};
 use crate::context::Context;
 use crate::daemon_client::{self, Daemon, Status};
 use crate::error::CliError;
 use crate::exit_code::ExitCode;
 use crate::fan_out::last_outcome;
-use crate::output::{self, List, Output};
+use crate::output::{self, List};
 use crate::server_selection::Servers;
-use crate::suggested_command::{EchoedFlags, shell_quote};
+use crate::suggested_command::{command, command_line, shell_quote};
 
 /// A server with its known state.
 #[derive(Debug)]
@@ -47,12 +46,16 @@ struct ServerState {
 }
 
 /// Prints the status of one or all servers.
-pub(crate) async fn status(options: &StatusOptions, context: &Context) -> Result<(), CliError> {
-    let servers = Servers::configured(&context.settings, &context.printer)?;
-    if let Some(name) = &options.server {
+pub(crate) async fn status(
+    wanted: Option<String>,
+    check: bool,
+    context: &Context,
+) -> Result<(), CliError> {
+    let servers = Servers::configured(context)?;
+    if let Some(name) = &wanted {
         servers.server(name)?;
     }
-    let is_wanted = |name: &str| options.server.as_deref().is_none_or(|server| server == name);
+    let is_wanted = |name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
     let mut rows = with_service(context, None, async |service: &LocalService| {
         let configs = service.list().into_iter().filter(|config| is_wanted(&config.name));
         Ok(configs.map(|config| last_known(service, config)).collect::<Vec<_>>())
@@ -62,7 +65,7 @@ pub(crate) async fn status(options: &StatusOptions, context: &Context) -> Result
         let server = servers.server(&row.config.name);
         row.has_token = server.is_ok_and(McpServerConfig::has_authorization);
     }
-    if options.check {
+    if check {
         // One at a time, so that the processes can be attributed to their server.
         for row in rows.iter_mut().filter(|row| row.config.enabled) {
             row.checked = Some(check_server(&row.config.name, context).await);
@@ -78,11 +81,11 @@ pub(crate) async fn status(options: &StatusOptions, context: &Context) -> Result
              check them",
         );
     }
-    let (now, echoed_flags) = (output::now_ms(), &context.settings.echoed_flags);
+    let now = output::now_ms();
     context.printer.list(&List {
         columns: &["NAME", "STATE", "TRANSPORT", "TOOLS", "PROCESSES", "DETAIL", "NEXT"],
-        rows: rows.iter().map(|row| status_row(row, now, echoed_flags)).collect(),
-        items: rows.iter().map(|row| status_json(row, now, echoed_flags).to_string()).collect(),
+        rows: rows.iter().map(|row| status_row(row, now)).collect(),
+        items: rows.iter().map(|row| status_json(row, now).to_string()).collect(),
     });
     match rows.iter().find_map(|row| row.checked.as_ref()?.as_ref().err()) {
         None => Ok(()),
@@ -90,7 +93,7 @@ pub(crate) async fn status(options: &StatusOptions, context: &Context) -> Result
             first.exit_code(),
             first.summary().code,
             "some servers failed the check",
-            "run `toolrack doctor` for details",
+            format!("run {} for details", command("doctor")),
         )),
     }
 }
@@ -127,7 +130,7 @@ fn last_known(service: &LocalService, config: McpConfig) -> ServerRow {
 
 fn state_of(row: &ServerRow, now: u64) -> ServerState {
     let name = shell_quote(&row.config.name);
-    let run = |verb: &str| format!("toolrack {verb} {name}");
+    let run = |verb: &str| command_line(format_args!("{verb} {name}"));
     let tell = |state, detail: String, next| ServerState { state, detail, next };
     let unauthorized =
         if row.has_token { ("needs token", "edit") } else { ("needs login", "login") };
@@ -195,31 +198,21 @@ fn tool_count(row: &ServerRow) -> String {
     total.map_or_else(|| "?".to_owned(), |total| format!("{offered}/{total}"))
 }
 
-fn status_row(row: &ServerRow, now: u64, echoed_flags: &EchoedFlags) -> Vec<String> {
+fn status_row(row: &ServerRow, now: u64) -> Vec<String> {
     let ServerState { state, detail, next } = state_of(row, now);
-    let processes = match &row.checked {
-        Some(Ok(checked)) => check_server::summarize_processes(&checked.processes),
-        _ => match &row.daemon {
-            Some((_, processes)) if !processes.is_empty() => {
-                check_server::summarize_processes(processes)
-            }
-            _ => "-".to_owned(),
-        },
+    let processes = match (&row.checked, &row.daemon) {
+        (Some(Ok(checked)), _) => check_server::summarize_processes(&checked.processes),
+        (_, Some((_, processes))) if !processes.is_empty() => {
+            check_server::summarize_processes(processes)
+        }
+        _ => "-".to_owned(),
     };
     let transport = config_secrets::transport_name(&row.config).to_owned();
     let name = config_secrets::display_line(&row.config.name);
-    vec![
-        name,
-        state.to_owned(),
-        transport,
-        tool_count(row),
-        processes,
-        detail,
-        echoed_flags.apply_to_command(&next),
-    ]
+    vec![name, state.to_owned(), transport, tool_count(row), processes, detail, next]
 }
 
-fn status_json(row: &ServerRow, now: u64, echoed_flags: &EchoedFlags) -> Value {
+fn status_json(row: &ServerRow, now: u64) -> Value {
     let ServerState { state, detail, next } = state_of(row, now);
     let (check, problem) = match &row.checked {
         None => {
@@ -240,7 +233,7 @@ fn status_json(row: &ServerRow, now: u64, echoed_flags: &EchoedFlags) -> Value {
         "n_tools": row.n_tools,
         "n_tools_total": row.n_tools_total,
         "detail": detail,
-        "next": echoed_flags.apply_to_command(&next),
+        "next": next,
         "last_at": row.last.as_ref().map(|line| output::format_utc(line.at)),
         "check": check,
         "problem": problem,
@@ -252,14 +245,11 @@ fn status_json(row: &ServerRow, now: u64, echoed_flags: &EchoedFlags) -> Value {
 pub(crate) async fn list(context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
     // Prints warnings about the file, and rejects an unknown agent.
-    Servers::configured(&context.settings, printer)?;
+    Servers::configured(context)?;
     let configs =
         with_service(context, None, async |service: &LocalService| Ok(service.list())).await?;
     if configs.is_empty() {
-        printer.note(
-            "note: no servers configured; add one with `toolrack add`, or import servers from \
-             other tools with `toolrack import`",
-        );
+        printer.note(format_args!("note: no servers configured; {}", Servers::how_to_add()));
     }
     printer.list(&List {
         columns: &["NAME", "ENABLED", "TRANSPORT", "TARGET"],
@@ -273,30 +263,24 @@ pub(crate) async fn list(context: &Context) -> Result<(), CliError> {
 }
 
 fn list_row(config: &McpConfig) -> Vec<String> {
+    let name = config_secrets::display_line(&config.name);
     let enabled = if config.enabled { "yes" } else { "no" };
-    let (transport, target) =
-        (config_secrets::transport_name(config), config_secrets::target(config));
-    vec![
-        config_secrets::display_line(&config.name),
-        enabled.to_owned(),
-        transport.to_owned(),
-        target,
-    ]
+    let transport = config_secrets::transport_name(config);
+    vec![name, enabled.to_owned(), transport.to_owned(), config_secrets::target(config)]
 }
 
 /// Prints a server's configuration. Values that may be secret are redacted, unless requested.
-pub(crate) async fn get(options: &GetOptions, context: &Context) -> Result<(), CliError> {
-    ensure_exists(&options.server, context)?;
-    let (config, file) = with_service(context, None, async |service: &LocalService| {
-        Ok((find_config(service, &options.server)?, config_path(service)))
-    })
-    .await?;
-    let values = if options.show_values { Values::Shown } else { Values::Hidden };
+pub(crate) async fn get(
+    name: String,
+    show_values: bool,
+    context: &Context,
+) -> Result<(), CliError> {
+    let found =
+        async |service: &LocalService, config: McpConfig| Ok((config, config_path(service)));
+    let (config, file) = with_server(&name, None, context, found).await?;
+    let values = if show_values { Values::Shown } else { Values::Hidden };
     let document = config_secrets::to_document(&config, values);
-    match context.printer.output() {
-        Output::Table => context.printer.line(render_config(&config, &document, &file)),
-        _ => context.printer.document(&document.to_string()),
-    }
+    context.printer.show(render_config(&config, &document, &file), &document);
     Ok(())
 }
 
