@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use toolrack::Environment;
 use toolrack_auth::Browser;
 use toolrack_http::HttpOptions;
-use toolrack_service::{ConfigScope, LocalService, McpConfig, McpService as _, ServiceOptions};
+use toolrack_service::{
+    ConfigInput, ConfigScope, LocalService, McpConfig, McpService as _, ServiceOptions,
+};
 
 use crate::context::Context;
 use crate::error::CliError;
@@ -18,12 +20,13 @@ use crate::suggested_command::command;
 
 /// Opens the service of this home, runs `work`, and closes the service in any case.
 pub(crate) async fn with_service<T>(
-    context: &Context,
+    config: ConfigInput,
     browser: Option<Arc<dyn Browser>>,
+    context: &Context,
     work: impl AsyncFnOnce(&LocalService) -> Result<T, CliError>,
 ) -> Result<T, CliError> {
     let home = context.settings.home()?;
-    let options = ServiceOptions { browser, ..service_options(&context.settings)? };
+    let options = ServiceOptions { config, browser, ..service_options(&context.settings)? };
     let service = LocalService::open(home.clone(), options).await.map_err(|error| {
         let hint = format!("fix the config file with {}; nothing was changed", command("edit"));
         CliError::from_service(error, &hint)
@@ -40,8 +43,9 @@ pub(crate) async fn with_server<T>(
     context: &Context,
     work: impl AsyncFnOnce(&LocalService, McpConfig) -> Result<T, CliError>,
 ) -> Result<T, CliError> {
-    Servers::configured(context)?.server(name)?;
-    with_service(context, browser, async |service: &LocalService| {
+    let servers = Servers::configured(context)?;
+    servers.server(name)?;
+    with_service(servers.into_input(), browser, context, async |service: &LocalService| {
         work(service, find_config(service, name)?).await
     })
     .await

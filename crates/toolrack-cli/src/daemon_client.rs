@@ -24,7 +24,6 @@ use crate::context::Context;
 use crate::daemon_process;
 use crate::error::CliError;
 use crate::exit_code::ExitCode;
-use crate::server_selection::Servers;
 use crate::settings::{DaemonUse, Settings};
 use crate::suggested_command::command;
 
@@ -213,33 +212,31 @@ impl Daemon {
 
     /// The same servers, connected through the daemon, which is told the request timeout if there
     /// is one.
-    pub(crate) fn via_daemon(&self, servers: Servers, timeout: Option<Duration>) -> Servers {
-        let configs = servers.configs.iter().map(|config| self.daemon_endpoint(config, timeout));
-        Servers { configs: configs.collect(), ..servers }
-    }
-
-    fn daemon_endpoint(
+    pub(crate) fn endpoints(
         &self,
-        config: &McpServerConfig,
+        configs: &[McpServerConfig],
         timeout: Option<Duration>,
-    ) -> McpServerConfig {
-        let target = path(&["mcp", "server", &config.name]);
+    ) -> Vec<McpServerConfig> {
         let header =
             timeout.map(|timeout| (TIMEOUT_HEADER.to_owned(), timeout.as_millis().to_string()));
         let headers: HashMap<String, String> = header.into_iter().collect();
-        let transport = McpTransport::Http { url: self.url(&target), headers };
-        McpServerConfig {
-            enabled: config.enabled,
-            timeout: config.timeout,
-            max_timeout: config.max_timeout,
-            startup_timeout: config.startup_timeout,
-            max_output_bytes: config.max_output_bytes,
-            max_message_bytes: config.max_message_bytes,
-            allow: config.allow.clone(),
-            deny: config.deny.clone(),
-            // The rest of the config applies in the daemon, which runs the real server.
-            ..McpServerConfig::new(config.name.as_str(), transport)
-        }
+        let endpoint = |config: &McpServerConfig| {
+            let url = self.url(&path(&["mcp", "server", &config.name]));
+            let transport = McpTransport::Http { url, headers: headers.clone() };
+            McpServerConfig {
+                enabled: config.enabled,
+                timeout: config.timeout,
+                max_timeout: config.max_timeout,
+                startup_timeout: config.startup_timeout,
+                max_output_bytes: config.max_output_bytes,
+                max_message_bytes: config.max_message_bytes,
+                allow: config.allow.clone(),
+                deny: config.deny.clone(),
+                // The rest of the config applies in the daemon, which runs the real server.
+                ..McpServerConfig::new(config.name.as_str(), transport)
+            }
+        };
+        configs.iter().map(endpoint).collect()
     }
 
     /// URL of a path in the daemon's API. `${` is escaped, because configs expand it.

@@ -7,10 +7,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use toolrack_config::{
-    ConfigFile, Diagnostic, DiagnosticKind, Dialect, EnvValue, McpServerConfig, McpTransport,
-    Severity, ToolNaming, read,
+    Diagnostic, DiagnosticKind, EnvValue, McpServerConfig, McpTransport, Severity, ToolNaming,
 };
-use toolrack_manager::read_at_most;
+use toolrack_service::{ConfigInput, ConfigStore, LoadError, StoredConfig};
 
 use crate::args::TargetOptions;
 use crate::commands::config::invalid_config;
@@ -21,8 +20,6 @@ use crate::settings::Settings;
 use crate::suggest::{did_you_mean, similar_names};
 use crate::suggested_command::{command, flags, server_command, shell_quote};
 
-/// Maximum size of the config file.
-const FILE_LIMIT_BYTES: u64 = 16 << 20;
 /// A project's config file. It is ignored, because a cloned repository must not be able to start
 /// programs.
 const PROJECT_FILE: &str = ".toolrack.toml";
@@ -34,6 +31,8 @@ const PACKAGE_LAUNCHERS: &[&str] = &["npx", "bunx", "pnpx", "uvx"];
 #[derive(Debug)]
 pub(crate) struct Servers {
     pub(crate) configs: Vec<McpServerConfig>,
+    /// The config file that has these servers.
+    pub(crate) stored: Option<StoredConfig>,
     pub(crate) names: ToolNaming,
     /// Base directory of relative `${file:…}` references.
     pub(crate) dir: PathBuf,
@@ -54,7 +53,7 @@ impl Servers {
         let mut servers = if target.is_given() {
             let configs = vec![ad_hoc(target)?];
             let (names, dir) = (ToolNaming::default(), PathBuf::new());
-            Self { configs, names, dir, source: ServerSource::AdHoc }
+            Self { configs, stored: None, names, dir, source: ServerSource::AdHoc }
         } else {
             Self::configured(context)?
         };
@@ -90,15 +89,23 @@ impl Servers {
     /// The configured servers, and the warnings about the file. A missing file counts as empty,
     /// unless it was named explicitly.
     pub(crate) fn read(settings: &Settings) -> (Result<Self, CliError>, Vec<Diagnostic>) {
-        match load(settings) {
-            Ok((file, warnings)) => (Self::for_agent(&file, settings), warnings),
-            Err((failure, warnings)) => (Err(failure), warnings),
-        }
+        let home = match settings.home() {
+            Ok(home) => home,
+            Err(failure) => return (Err(failure), Vec::new()),
+        };
+        let mut stored = match ConfigStore::new(home.config_file()).load() {
+            Ok(stored) => stored,
+            Err(error) if is_missing(&error) && !settings.has_explicit_config => {
+                StoredConfig::default()
+            }
+            Err(error) => return load_error(error, home.config_file(), settings),
+        };
+        let warnings = std::mem::take(&mut stored.warnings);
+        (Self::for_agent(stored, settings, home.config_file()), warnings)
     }
 
-    fn for_agent(file: &ConfigFile, settings: &Settings) -> Result<Self, CliError> {
-        let path = settings.home()?.config_file();
-        let dir = path.parent().unwrap_or(Path::new("")).to_owned();
+    fn for_agent(stored: StoredConfig, settings: &Settings, path: &Path) -> Result<Self, CliError> {
+        let file = &stored.file;
         let configs = match &settings.agent {
             None => file.resolve_defaults(),
             Some(agent) if file.agents.iter().any(|known| known.id == *agent) => {
@@ -112,11 +119,17 @@ impl Servers {
                 return Err(CliError::unknown(message, hint));
             }
         };
-        Ok(Self { configs, names: file.names(), dir, source: ServerSource::Configured })
+        let (names, dir) = (file.names(), path.parent().unwrap_or(Path::new("")).to_owned());
+        Ok(Self { configs, stored: Some(stored), names, dir, source: ServerSource::Configured })
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.configs.iter().map(|config| config.name.as_str())
+    }
+
+    /// The config file, as the service takes it.
+    pub(crate) fn into_input(self) -> ConfigInput {
+        self.stored.map_or(ConfigInput::File, ConfigInput::Stored)
     }
 
     /// A server by name.
@@ -167,56 +180,55 @@ impl Servers {
     #[must_use]
     pub(crate) fn filter(mut self, is_wanted: impl Fn(&str) -> bool) -> Self {
         self.configs.retain(|config| is_wanted(&config.name));
+        if let Some(StoredConfig { file, .. }) = &mut self.stored {
+            file.defaults.retain(|entry| is_wanted(&entry.name));
+            for agent in &mut file.agents {
+                agent.mcp.retain(|entry| is_wanted(&entry.name));
+            }
+        }
         self
     }
 }
 
-/// Loads the config file, with its warnings. A missing file counts as empty, unless it was named
-/// explicitly.
-fn load(settings: &Settings) -> Result<(ConfigFile, Vec<Diagnostic>), (CliError, Vec<Diagnostic>)> {
-    let without_warnings = |failure: CliError| (failure, Vec::new());
-    let path = settings.home().map_err(without_warnings)?.config_file();
-    let text = match read_at_most(path, FILE_LIMIT_BYTES) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !settings.has_explicit_config => {
-            return Ok(Default::default());
+fn is_missing(error: &LoadError) -> bool {
+    matches!(error, LoadError::Unreadable(error) if error.kind() == io::ErrorKind::NotFound)
+}
+
+/// The error of a config file that cannot be used, and the warnings about it.
+fn load_error(
+    error: LoadError,
+    path: &Path,
+    settings: &Settings,
+) -> (Result<Servers, CliError>, Vec<Diagnostic>) {
+    let is_missing = is_missing(&error);
+    let path = path.display().to_string();
+    let failure = match error {
+        LoadError::Unreadable(error) => {
+            let message = format!("cannot read the config file {path}: {error}");
+            let hint = if is_missing {
+                format!("check the path; {} creates the file", command("add"))
+            } else {
+                "check the path and its permissions".to_owned()
+            };
+            CliError::config(message, hint)
         }
-        Err(error) => return Err(without_warnings(unreadable(path, &error))),
+        // Imported, not used, because toolrack must not write to configs of other tools.
+        LoadError::Foreign(dialect) => {
+            let format = dialect_name(dialect);
+            let message = format!("{path} is not a toolrack config; its format is {format}");
+            // Without `--config`: a file that is imported must not also become the config file.
+            let flags = flags(None, settings.agent.as_deref());
+            let import = format!("`toolrack {flags}import {}`", shell_quote(&path));
+            CliError::config(message, format!("import its servers with {import}"))
+        }
+        LoadError::Invalid(diagnostics) => {
+            let is_error = |diagnostic: &Diagnostic| diagnostic.severity == Severity::Error;
+            let (errors, warnings): (Vec<_>, Vec<_>) = diagnostics.into_iter().partition(is_error);
+            let hint = format!("fix these lines with {}; nothing was started", command("edit"));
+            return (Err(invalid_config(&errors, &hint)), warnings);
+        }
     };
-    let path_text = path.display().to_string();
-    let reading = read(&path_text, &text);
-    if reading.value.dialect != Dialect::Toolrack {
-        let failure = foreign_config(&path_text, reading.value.dialect, settings);
-        return Err(without_warnings(failure));
-    }
-    let (errors, warnings): (Vec<Diagnostic>, Vec<Diagnostic>) = reading
-        .diagnostics
-        .into_iter()
-        .partition(|diagnostic| diagnostic.severity == Severity::Error);
-    if errors.is_empty() {
-        return Ok((reading.value, warnings));
-    }
-    let hint = format!("fix these lines with {}; nothing was started", command("edit"));
-    Err((invalid_config(&errors, &hint), warnings))
-}
-
-fn unreadable(path: &Path, error: &io::Error) -> CliError {
-    let message = format!("cannot read the config file {}: {error}", path.display());
-    let hint = match error.kind() {
-        io::ErrorKind::NotFound => format!("check the path; {} creates the file", command("add")),
-        _ => "check the path and its permissions".to_owned(),
-    };
-    CliError::config(message, hint)
-}
-
-/// Configs of other tools are imported, not used, because toolrack must not write to them.
-fn foreign_config(path_text: &str, dialect: Dialect, settings: &Settings) -> CliError {
-    let message =
-        format!("{path_text} is not a toolrack config; its format is {}", dialect_name(dialect));
-    // Without `--config`: a file that is imported must not also become the config file.
-    let flags = flags(None, settings.agent.as_deref());
-    let file = shell_quote(path_text);
-    CliError::config(message, format!("import its servers with `toolrack {flags}import {file}`"))
+    (Err(failure), Vec::new())
 }
 
 /// The config of the ad-hoc server.
@@ -457,7 +469,8 @@ mod tests {
 
     fn servers(source: ServerSource, names: &[&str]) -> Servers {
         let configs = names.iter().map(|name| McpServerConfig::stdio(*name, "x", &[])).collect();
-        Servers { configs, names: ToolNaming::default(), dir: PathBuf::new(), source }
+        let (names, dir) = (ToolNaming::default(), PathBuf::new());
+        Servers { configs, stored: None, names, dir, source }
     }
 
     #[track_caller]

@@ -19,7 +19,7 @@ use toolrack_manager::{
     McpManager,
 };
 use toolrack_mcp::Tool;
-use toolrack_service::{Home, LocalService, LogKind, McpStatus, ServiceOptions};
+use toolrack_service::{ConfigInput, LocalService, LogKind, McpStatus, ServiceOptions};
 use toolrack_stdio::{ShutdownTimeouts, StdioOptions};
 use toolrack_transport::RawJson;
 use uuid::Uuid;
@@ -61,53 +61,52 @@ impl ServerSession {
         context: &Context,
     ) -> Result<Self, CliError> {
         let settings = &context.settings;
-        let home = settings.home()?;
-        let source = servers.source;
+        let (source, names) = (servers.source, Some(servers.names));
         let daemon = match source {
             ServerSource::Configured => daemon_client::find(settings)?,
             // The daemon runs configured servers only.
             ServerSource::AdHoc => None,
         };
-        let servers = match &daemon {
-            Some(daemon) => {
+        let (configs, config) = match (&daemon, servers.stored) {
+            (None, Some(stored)) => (servers.configs, ConfigInput::Stored(stored)),
+            (None, None) => (servers.configs, ConfigInput::Servers(Vec::new())),
+            (Some(daemon), _) => {
                 // Before any request: from here on, all responses come through the gateway.
                 error::expect_relay();
-                daemon.via_daemon(servers, timeout)
+                (daemon.endpoints(&servers.configs, timeout), ConfigInput::Servers(Vec::new()))
             }
-            None => servers,
         };
-        let has_own_config = source == ServerSource::AdHoc || daemon.is_some();
-        // Ad-hoc servers and those behind the daemon keep logs and caches, too, under a separate
-        // config file.
-        let home = if has_own_config {
-            Home::new(home.dir().join("typed"), home.dir())
-        } else {
-            home.clone()
-        };
+        let is_added = matches!(config, ConfigInput::Servers(_));
         let mut http = HttpOptions::default();
-        if !servers.configs.iter().all(is_stdio) {
+        if !configs.iter().all(|config| matches!(config.transport, McpTransport::Stdio { .. })) {
             http.proxy = settings::proxies();
         }
         let options = ServiceOptions {
+            config,
             agent: settings.agent.clone(),
             lookup: Some(Arc::new(Environment::from_process().with_base_dir(servers.dir))),
             handler: elicitation.map(|handler| Arc::new(handler) as Arc<dyn ClientHandler>),
-            names: Some(servers.names),
+            names,
             stdio: StdioOptions { shutdown: SHUTDOWN_TIMEOUTS, ..StdioOptions::default() },
             http,
             ..ServiceOptions::default()
         };
-        let service = LocalService::open(home, options).await?;
-        // The file of this home does not describe these servers, so they are added by hand.
-        if has_own_config {
-            service.manager().upsert_servers(&servers.configs).await?;
+        let service = LocalService::open(settings.home()?.clone(), options).await?;
+        if is_added {
+            // To the manager only: the logs of the service are those of configured servers that
+            // run in this process.
+            service.manager().upsert_servers(&configs).await?;
         }
-        let (configs, context) = (servers.configs, context.clone());
-        Ok(Self { service, configs, source, daemon, context })
+        Ok(Self { service, configs, source, daemon, context: context.clone() })
     }
 
     pub(crate) fn manager(&self) -> &McpManager {
         self.service.manager()
+    }
+
+    /// Whether the servers run in the daemon.
+    pub(crate) fn uses_daemon(&self) -> bool {
+        self.daemon.is_some()
     }
 
     /// Lists cached tools without starting servers. Returns the servers whose tools are unknown.
@@ -185,6 +184,9 @@ impl ServerSession {
         let Some(config) = self.configs.iter().find(|config| config.name == name) else {
             return Err(self.manager().server(name).err().unwrap_or(ManagerError::Closed).into());
         };
+        if !config.enabled {
+            return Err(self.not_connected(config, &ConnectionState::Disabled));
+        }
         let spinner = Spinner::new(&self.context.printer);
         spinner.phase(&format!("{name}: {}", ConnectPhase::default().as_str()));
         let connecting = async {
@@ -243,12 +245,16 @@ impl ServerSession {
         &self,
         ResolvedName { server, item }: &ResolvedName,
         arguments: &RawValue,
-        options: &CallOptions,
-        spinner: Option<&Spinner>,
+        options: CallOptions,
     ) -> Result<RawJson, CliError> {
+        let spinner = Arc::new(Spinner::new(&self.context.printer));
+        spinner.phase(&format!("{item}: waiting for the response"));
+        let (reporter, name) = (Arc::clone(&spinner), item.clone());
+        let on_progress = Some(Arc::new(move |progress: &_| reporter.report(&name, progress)) as _);
+        let options = CallOptions { on_progress, ..options };
         let call =
-            async { Ok(self.manager().call_tool_raw(server, item, arguments, options).await?) };
-        self.run(server, spinner, call).await
+            async { Ok(self.manager().call_tool_raw(server, item, arguments, &options).await?) };
+        self.run(server, Some(&spinner), call).await
     }
 
     /// A tool from its server's list, denied or not.
@@ -342,10 +348,6 @@ impl ServerSession {
             tracing::debug!("a server is slow to stop; its guardian continues");
         }
     }
-}
-
-fn is_stdio(config: &McpServerConfig) -> bool {
-    matches!(config.transport, McpTransport::Stdio { .. })
 }
 
 /// Opens a session, runs `work`, and closes the session in any case.

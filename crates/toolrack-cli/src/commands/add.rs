@@ -8,7 +8,7 @@ use toolrack_config::{
     EnvValue, McpTransport, Package, PackageKind, ServerEntry, Settings as ServerSettings,
 };
 use toolrack_service::{
-    ErrorCode, ErrorDetail, LocalService, McpConfig, McpService as _, ServiceError,
+    ConfigInput, ErrorCode, ErrorDetail, LocalService, McpConfig, McpService as _, ServiceError,
 };
 
 use crate::args::servers::{AddOptions, TransportKind};
@@ -45,19 +45,21 @@ pub(crate) async fn create(
     let dir_note = cwd_path.ok().and_then(|dir| working_dir::set_if_relative(&mut config, &dir));
     // Only the names, for a warning: the config is stored as typed.
     let secret_names = extract_secrets(config.clone()).names;
-    let (file, mut json) = with_service(context, None, async |service: &LocalService| {
-        prompt_missing_secrets(service, &config, context).await?;
-        let id =
-            service.create(config.clone()).map_err(|error| create_error(&config.name, error))?;
-        let config = McpConfig { id, ..config };
-        let file = config_path(service);
-        let file = match &context.settings.agent {
-            Some(agent) => format!("{file} for agent `{agent}`"),
-            None => file,
-        };
-        Ok((file, change_json(service, &config)))
-    })
-    .await?;
+    let (file, mut json) =
+        with_service(ConfigInput::File, None, context, async |service: &LocalService| {
+            prompt_missing_secrets(service, &config, context).await?;
+            let id = service
+                .create(config.clone())
+                .map_err(|error| create_error(&config.name, error))?;
+            let config = McpConfig { id, ..config };
+            let file = config_path(service);
+            let file = match &context.settings.agent {
+                Some(agent) => format!("{file} for agent `{agent}`"),
+                None => file,
+            };
+            Ok((file, change_json(service, &config)))
+        })
+        .await?;
     if let Some(note) = dir_note {
         printer.note(note);
     }

@@ -2,7 +2,6 @@
 
 use std::io::{self, Read as _};
 use std::path::Path;
-use std::sync::Arc;
 
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
@@ -18,7 +17,7 @@ use crate::error::CliError;
 use crate::exit_code::ExitCode;
 use crate::fan_out;
 use crate::output::Output;
-use crate::printer::{Printer, Spinner};
+use crate::printer::Printer;
 use crate::render_content::{self, Files};
 use crate::server_selection::{self, ResolvedName, Servers};
 use crate::server_session::{ServerSession, with_session};
@@ -65,8 +64,9 @@ pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), 
     };
     with_session(servers, &options.request, context, async |session: &ServerSession| {
         let mut target = match named {
-            // The name says which server it is, so its cached tools are needed only without it.
-            Some(named) if !options.dry_run => named,
+            // The name says which server it is, so its tools are listed when it is connected. Behind
+            // the daemon it may be connected already.
+            Some(named) if !options.dry_run && !session.uses_daemon() => named,
             named => find_target(session, name, named.or(guessed), context).await?,
         };
         if !options.dry_run || !session.has_tool(&target) {
@@ -88,15 +88,8 @@ pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), 
             return Ok(());
         }
         let arguments = to_raw_value(&arguments).map_err(io::Error::from)?;
-        let spinner = Arc::new(Spinner::new(&context.printer));
-        spinner.phase(&format!("{}: waiting for the response", target.item));
-        let (reporter, name) = (Arc::clone(&spinner), target.item.clone());
-        let client_options = ClientCallOptions {
-            on_progress: Some(Arc::new(move |progress| reporter.report(&name, progress))),
-            ..call_options(&options.request, context)
-        };
-        let result = session.call(&target, &arguments, &client_options, Some(&spinner)).await?;
-        drop(spinner);
+        let call_options = call_options(&options.request, context);
+        let result = session.call(&target, &arguments, call_options).await?;
         print_result(&result, &target.item, options.save.as_deref(), &context.printer)
     })
     .await
@@ -217,7 +210,7 @@ async fn coerce_arguments(
     };
     if !session.has_tool(target) {
         // The tool is listed but denied: the manager returns the error that names the rule.
-        session.call(target, RawValue::NULL, &ClientCallOptions::default(), None).await?;
+        session.call(target, RawValue::NULL, ClientCallOptions::default()).await?;
     }
     let schema: Value = serde_json::from_str(tool.input_schema.get()).unwrap_or_default();
     build_arguments(typed.object, typed.arguments, Schema::new(&schema), check)

@@ -3,9 +3,9 @@
 //! **Invariant:** `edit` replaces the config file only with valid text, and only if the file has
 //! not changed since it was read. Text that cannot be saved is kept in a separate file.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder};
 use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
@@ -24,6 +24,7 @@ use crate::external_program;
 use crate::import_sources::dialect_name;
 use crate::output::Output;
 use crate::printer::Printer;
+use crate::render_content::create_numbered;
 use crate::server_selection::Servers;
 use crate::suggested_command::command;
 
@@ -106,9 +107,6 @@ pub(crate) fn read_config(file: &Path) -> Result<String, CliError> {
     })
 }
 
-/// Maximum number of kept drafts.
-const MAX_DRAFTS: usize = 10_000;
-
 /// Opens the config file in the user's editor.
 pub(crate) async fn edit(server: Option<String>, context: &Context) -> Result<(), CliError> {
     let home = context.settings.home()?;
@@ -190,19 +188,9 @@ impl Draft {
             let message = format!("cannot create {}: {error}", dir.display());
             CliError::from(std::io::Error::new(error.kind(), message))
         })?;
-        for number in 1..=MAX_DRAFTS {
-            let path = dir.join(format!("toolrack-{number}.toml"));
-            match File::options().write(true).create_new(true).mode(0o600).open(&path) {
-                Ok(mut file) => {
-                    file.write_all(text.as_bytes())?;
-                    return Ok(Self { path });
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let message = format!("too many drafts in {}", dir.display());
-        Err(CliError::config(message, "remove the ones you no longer need"))
+        let (mut file, path) = create_numbered(dir, "toolrack", "toml", 0o600)?;
+        file.write_all(text.as_bytes())?;
+        Ok(Self { path })
     }
 
     /// Prints where the unsaved text is.

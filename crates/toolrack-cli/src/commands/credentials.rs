@@ -11,7 +11,7 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 use serde_json::json;
 use toolrack_auth::{Browser, LoginRequest, LoginStatus, PastedRedirect, SystemBrowser};
 use toolrack_manager::error_chain;
-use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _, Secret};
+use toolrack_service::{ConfigInput, ErrorCode, LocalService, McpConfig, McpService as _, Secret};
 use toolrack_transport::{AuthError, BoxFuture, sanitize_line};
 
 use crate::args::servers::SecretAction;
@@ -158,7 +158,7 @@ async fn set_secret(name: &str, value: Option<String>, context: &Context) -> Res
              value just typed exposed",
         ));
     }
-    with_service(context, None, async |service: &LocalService| {
+    with_service(ConfigInput::File, None, context, async |service: &LocalService| {
         // Rejects an invalid name before the user types the value.
         let present = service.secrets().get(name);
         let is_new = present
@@ -182,7 +182,7 @@ async fn set_secret(name: &str, value: Option<String>, context: &Context) -> Res
 }
 
 async fn list_secrets(context: &Context) -> Result<(), CliError> {
-    with_service(context, None, async |service: &LocalService| {
+    with_service(ConfigInput::File, None, context, async |service: &LocalService| {
         let names = service.secrets().list()?;
         let configs = service.list();
         if names.is_empty() {
@@ -206,7 +206,7 @@ async fn list_secrets(context: &Context) -> Result<(), CliError> {
 }
 
 async fn remove_secret(name: &str, context: &Context) -> Result<(), CliError> {
-    with_service(context, None, async |service: &LocalService| {
+    with_service(ConfigInput::File, None, context, async |service: &LocalService| {
         let names = service.secrets().list()?;
         if !names.iter().any(|stored| stored == name) {
             let suggestion = did_you_mean(&similar_names(name, names.iter().map(String::as_str)));

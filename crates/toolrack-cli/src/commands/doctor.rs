@@ -121,15 +121,16 @@ pub(crate) async fn doctor(wanted: Option<String>, context: &Context) -> Result<
         servers.server(name)?;
     }
     findings.push(check_config_file(home.config_file(), servers.configs.len()));
+    let configs = servers.configs.clone();
     let is_wanted =
         |server: &&McpServerConfig| wanted.as_ref().is_none_or(|name| *name == server.name);
-    let wanted = servers.configs.iter().filter(is_wanted);
+    let wanted = configs.iter().filter(is_wanted);
     let environment = Environment::from_process().with_base_dir(&servers.dir);
-    let server_findings = with_service(context, None, async |service: &LocalService| {
+    let check_all = async |service: &LocalService| {
         let each = join_all(wanted.map(|server| check_server(service, server, &environment)));
         context.run_cancellable(async { Ok(each.await) }).await
-    })
-    .await?;
+    };
+    let server_findings = with_service(servers.into_input(), None, context, check_all).await?;
     let server_findings: Vec<Finding> = server_findings.into_iter().flatten().collect();
     let daemon_findings = check_daemon(&server_findings, context).await?;
     findings.extend(server_findings);

@@ -4,9 +4,12 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum as _;
 use serde_json::json;
 use toolrack_config::{ConfigFile, Diagnostic, Dialect, detect, read_as};
-use toolrack_service::{ErrorCode, ErrorDetail, LocalService, McpConfig, McpService as _, Secret};
+use toolrack_service::{
+    ConfigInput, ErrorCode, ErrorDetail, LocalService, McpConfig, McpService as _, Secret,
+};
 use toolrack_transport::sanitize_line;
 
 use crate::args::servers::{ImportOptions, SourceTool};
@@ -36,7 +39,7 @@ pub(crate) async fn import(options: ImportOptions, context: &Context) -> Result<
             printer.note(format_args!("warning: {warning}"));
         }
     }
-    with_service(context, None, async |service: &LocalService| {
+    with_service(ConfigInput::File, None, context, async |service: &LocalService| {
         let mut imports = plan(&found, &service.list(), &cwd);
         let mut n_plain = 0;
         let mut first_error = None;
@@ -154,7 +157,7 @@ fn find_files(options: &ImportOptions) -> Result<Vec<SourceFile>, CliError> {
     }
     let dirs = dirs()?;
     let mut found = Vec::new();
-    let tools = tool.as_ref().map_or(SourceTool::ALL, std::slice::from_ref);
+    let tools = tool.as_ref().map_or(SourceTool::value_variants(), std::slice::from_ref);
     for tool in tools {
         for path in tool.existing_files(&dirs) {
             found.push(read_found(&path, Some(tool.dialect()))?);
@@ -171,7 +174,8 @@ fn looks_like_file(word: &str) -> bool {
 }
 
 fn unknown_tool(word: &str) -> CliError {
-    let mut words: Vec<String> = SourceTool::ALL.iter().map(|tool| tool.name()).collect();
+    let mut words: Vec<String> =
+        SourceTool::value_variants().iter().map(|tool| tool.name()).collect();
     words.push("all".to_owned());
     let suggestion = did_you_mean(&similar_names(word, words.iter().map(String::as_str)));
     let hint = format!("give a file, or one of: {}", words.join(", "));

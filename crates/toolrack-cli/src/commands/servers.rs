@@ -4,7 +4,6 @@
 //! (`status --check`).
 
 use serde_json::{Value, json};
-use toolrack_config::McpServerConfig;
 use toolrack_service::{
     ErrorCode, ErrorDetail, LocalService, LogKind, LogLine, McpConfig, McpService as _, McpStatus,
     StatusDetail,
@@ -56,15 +55,13 @@ pub(crate) async fn status(
         servers.server(name)?;
     }
     let is_wanted = |name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
-    let mut rows = with_service(context, None, async |service: &LocalService| {
+    let with_token = servers.configs.iter().filter(|config| config.has_authorization());
+    let with_token: Vec<String> = with_token.map(|config| config.name.clone()).collect();
+    let find_rows = async |service: &LocalService| {
         let configs = service.list().into_iter().filter(|config| is_wanted(&config.name));
-        Ok(configs.map(|config| last_known(service, config)).collect::<Vec<_>>())
-    })
-    .await?;
-    for row in &mut rows {
-        let server = servers.server(&row.config.name);
-        row.has_token = server.is_ok_and(McpServerConfig::has_authorization);
-    }
+        Ok(configs.map(|config| last_known(service, config, &with_token)).collect::<Vec<_>>())
+    };
+    let mut rows = with_service(servers.into_input(), None, context, find_rows).await?;
     if check {
         // One at a time, so that the processes can be attributed to their server.
         for row in rows.iter_mut().filter(|row| row.config.enabled) {
@@ -114,11 +111,11 @@ async fn add_daemon_status(daemon: &Daemon, rows: &mut [ServerRow]) -> Result<()
     Ok(())
 }
 
-fn last_known(service: &LocalService, config: McpConfig) -> ServerRow {
+fn last_known(service: &LocalService, config: McpConfig, with_token: &[String]) -> ServerRow {
     let detail: Option<StatusDetail> = service.status_detail(config.id);
     let log = service.logs().read(config.id).unwrap_or_default();
     ServerRow {
-        has_token: false,
+        has_token: with_token.contains(&config.name),
         n_tools: detail.as_ref().map_or(0, |detail| detail.n_tools),
         n_tools_total: detail.and_then(|detail| detail.n_tools_total),
         last: last_outcome(log),
@@ -245,9 +242,9 @@ fn status_json(row: &ServerRow, now: u64) -> Value {
 pub(crate) async fn list(context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
     // Prints warnings about the file, and rejects an unknown agent.
-    Servers::configured(context)?;
-    let configs =
-        with_service(context, None, async |service: &LocalService| Ok(service.list())).await?;
+    let servers = Servers::configured(context)?;
+    let list = async |service: &LocalService| Ok(service.list());
+    let configs = with_service(servers.into_input(), None, context, list).await?;
     if configs.is_empty() {
         printer.note(format_args!("note: no servers configured; {}", Servers::how_to_add()));
     }
