@@ -21,7 +21,7 @@ pub(crate) mod servers;
 pub(crate) mod tools;
 
 use std::future::ready;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
@@ -40,38 +40,12 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<(), CliError> {
     if let Command::Daemon(DaemonAction::Start(options)) = &command
         && options.foreground
     {
-        return daemon::run(options, &context.settings);
+        return daemon::run(options, context);
     }
     // Ctrl-C belongs to the editor.
     let is_cancellable = !matches!(command, Command::Edit { .. });
-    let work = async {
-        // Also for `edit`: with a handler installed, Ctrl-C does not end this process.
-        let mut signals = signal(SignalKind::interrupt())?;
-        let mut work = pin!(dispatch(command, context));
-        tokio::select! {
-            outcome = &mut work => return outcome,
-            _ = signals.recv(), if is_cancellable => context.cancellation.cancel(),
-        }
-        context.printer.note("stopping; press Ctrl-C again to exit immediately");
-        tokio::select! {
-            outcome = &mut work => outcome,
-            _ = signals.recv() => Err(CliError::interrupted().with_message("interrupted twice".to_owned())),
-        }
-    };
-    // A single thread suffices: servers are separate processes, and calls mostly wait.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let outcome = runtime.block_on(work);
-    // Not a plain drop, which would wait for a blocking read of stdin until the user presses Enter.
-    runtime.shutdown_timeout(EXIT_WAIT);
-    outcome
-}
-
-/// The work of a command, boxed because the futures of the commands are large.
-fn dispatch<'c>(
-    command: Command,
-    context: &'c Context,
-) -> Pin<Box<dyn Future<Output = Result<(), CliError>> + 'c>> {
-    match command {
+    // Boxed, because the futures of the commands are large.
+    let mut work: Pin<Box<dyn Future<Output = Result<(), CliError>>>> = match command {
         Command::Tools(options) => Box::pin(tools::tools(options, context)),
         Command::Call(options) => Box::pin(call::call(options, context)),
         Command::Search { words, live } => Box::pin(tools::search(words, live, context)),
@@ -111,5 +85,24 @@ fn dispatch<'c>(
         Command::Demo { legacy } => Box::pin(demo::demo(legacy, context)),
         Command::Completion { shell } => Box::pin(ready(completion::completion(shell, context))),
         Command::Complete { words } => Box::pin(completion::complete(words, context)),
-    }
+    };
+    let work = async {
+        // Also for `edit`: with a handler installed, Ctrl-C does not end this process.
+        let mut signals = signal(SignalKind::interrupt())?;
+        tokio::select! {
+            outcome = &mut work => return outcome,
+            _ = signals.recv(), if is_cancellable => context.cancellation.cancel(),
+        }
+        context.printer.note("stopping; press Ctrl-C again to exit immediately");
+        tokio::select! {
+            outcome = &mut work => outcome,
+            _ = signals.recv() => Err(CliError::interrupted().with_message("interrupted twice".to_owned())),
+        }
+    };
+    // A single thread suffices: servers are separate processes, and calls mostly wait.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = runtime.block_on(work);
+    // Not a plain drop, which would wait for a blocking read of stdin until the user presses Enter.
+    runtime.shutdown_timeout(EXIT_WAIT);
+    outcome
 }

@@ -17,12 +17,13 @@ use toolrack_daemon::DaemonInfo;
 use toolrack_service::{ErrorCode, ErrorDetail, Home, SharedLookup};
 use tracing::Level;
 
+use crate::args::TargetOptions;
 use crate::args::daemon::DaemonStartOptions;
 use crate::context::Context;
 use crate::daemon_client::log_file;
 use crate::error::CliError;
 use crate::exit_code::ExitCode;
-use crate::server_selection::Servers;
+use crate::server_selection::{Servers, Warnings};
 use crate::settings::{Settings, Variable, env_var};
 use crate::suggested_command::flags;
 
@@ -43,7 +44,7 @@ pub(crate) async fn start(
     let settings = &context.settings;
     let home = settings.home()?;
     // Report config errors before creating anything.
-    Servers::read(settings).0?;
+    Servers::select(&TargetOptions::default(), Warnings::None, context)?;
     let log = log_file(home);
     make_home(home)?;
     let mut file = open_log(&log).map_err(|error| cannot_open(&log, &error))?;

@@ -47,66 +47,64 @@ pub(crate) enum ServerSource {
     Configured,
 }
 
+/// Which warnings about the config file are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Warnings {
+    All,
+    /// Except about secrets in arguments, which not every command needs to repeat.
+    Usual,
+    None,
+}
+
+impl Warnings {
+    fn includes(self, diagnostic: &Diagnostic) -> bool {
+        let is_selected = match self {
+            Self::All => true,
+            Self::Usual => diagnostic.kind != DiagnosticKind::Exposed,
+            Self::None => false,
+        };
+        is_selected && diagnostic.severity != Severity::Error
+    }
+}
+
 impl Servers {
-    /// The ad-hoc server, or the configured ones.
-    pub(crate) fn select(target: &TargetOptions, context: &Context) -> Result<Self, CliError> {
-        let mut servers = if target.is_given() {
-            let configs = vec![ad_hoc(target)?];
-            let (names, dir) = (ToolNaming::default(), PathBuf::new());
-            Self { configs, stored: None, names, dir, source: ServerSource::AdHoc }
-        } else {
-            Self::configured(context)?
-        };
-        for config in &mut servers.configs {
-            config.startup_timeout = target.startup_timeout.unwrap_or(config.startup_timeout);
-        }
-        Ok(servers)
-    }
-
-    /// The configured servers. Prints warnings about the file, except about secrets in arguments,
-    /// which not every command needs to repeat.
-    pub(crate) fn configured(context: &Context) -> Result<Self, CliError> {
-        let is_printed = |diagnostic: &Diagnostic| diagnostic.kind != DiagnosticKind::Exposed;
-        Self::configured_with_warnings(context, is_printed)
-    }
-
-    /// The configured servers. Prints the warnings that are selected.
-    pub(crate) fn configured_with_warnings(
+    /// The ad-hoc server, or the configured ones. A missing config file counts as empty, unless it
+    /// was named explicitly.
+    pub(crate) fn select(
+        target: &TargetOptions,
+        warnings: Warnings,
         context: &Context,
-        is_printed: fn(&Diagnostic) -> bool,
     ) -> Result<Self, CliError> {
-        if Path::new(PROJECT_FILE).exists() {
+        if target.is_given() {
+            let mut config = ad_hoc(target)?;
+            config.startup_timeout = target.startup_timeout.unwrap_or(config.startup_timeout);
+            let (names, dir) = (ToolNaming::default(), PathBuf::new());
+            let (configs, source) = (vec![config], ServerSource::AdHoc);
+            return Ok(Self { configs, stored: None, names, dir, source });
+        }
+        let Context { settings, printer, .. } = context;
+        if warnings != Warnings::None && Path::new(PROJECT_FILE).exists() {
             let reason = "project configs are not trusted";
-            context.printer.note(format_args!("note: `{PROJECT_FILE}` is ignored: {reason}"));
+            printer.note(format_args!("note: `{PROJECT_FILE}` is ignored: {reason}"));
         }
-        let (servers, warnings) = Self::read(&context.settings);
-        for warning in warnings.iter().filter(|warning| is_printed(warning)) {
-            context.printer.note(format_args!("warning: {warning}"));
-        }
-        servers
-    }
-
-    /// The configured servers, and the warnings about the file. A missing file counts as empty,
-    /// unless it was named explicitly.
-    pub(crate) fn read(settings: &Settings) -> (Result<Self, CliError>, Vec<Diagnostic>) {
-        let home = match settings.home() {
-            Ok(home) => home,
-            Err(failure) => return (Err(failure), Vec::new()),
-        };
-        let mut stored = match ConfigStore::new(home.config_file()).load() {
-            Ok(stored) => stored,
+        let path = settings.home()?.config_file();
+        let loaded = match ConfigStore::new(path).load() {
             Err(error) if is_missing(&error) && !settings.has_explicit_config => {
-                StoredConfig::default()
+                Ok(StoredConfig::default())
             }
-            Err(error) => return load_error(error, home.config_file(), settings),
+            loaded => loaded,
         };
-        let warnings = std::mem::take(&mut stored.warnings);
-        (Self::for_agent(stored, settings, home.config_file()), warnings)
-    }
-
-    fn for_agent(stored: StoredConfig, settings: &Settings, path: &Path) -> Result<Self, CliError> {
+        let diagnostics: &[Diagnostic] = match &loaded {
+            Ok(stored) => &stored.warnings,
+            Err(LoadError::Invalid(diagnostics)) => diagnostics,
+            Err(_) => &[],
+        };
+        for warning in diagnostics.iter().filter(|diagnostic| warnings.includes(diagnostic)) {
+            printer.note(format_args!("warning: {warning}"));
+        }
+        let stored = loaded.map_err(|error| load_error(error, path, settings))?;
         let file = &stored.file;
-        let configs = match &settings.agent {
+        let mut configs = match &settings.agent {
             None => file.resolve_defaults(),
             Some(agent) if file.agents.iter().any(|known| known.id == *agent) => {
                 file.resolve(agent)
@@ -119,8 +117,16 @@ impl Servers {
                 return Err(CliError::unknown(message, hint));
             }
         };
+        for config in &mut configs {
+            config.startup_timeout = target.startup_timeout.unwrap_or(config.startup_timeout);
+        }
         let (names, dir) = (file.names(), path.parent().unwrap_or(Path::new("")).to_owned());
         Ok(Self { configs, stored: Some(stored), names, dir, source: ServerSource::Configured })
+    }
+
+    /// The configured servers.
+    pub(crate) fn configured(context: &Context) -> Result<Self, CliError> {
+        Self::select(&TargetOptions::default(), Warnings::Usual, context)
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
@@ -194,15 +200,11 @@ fn is_missing(error: &LoadError) -> bool {
     matches!(error, LoadError::Unreadable(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
-/// The error of a config file that cannot be used, and the warnings about it.
-fn load_error(
-    error: LoadError,
-    path: &Path,
-    settings: &Settings,
-) -> (Result<Servers, CliError>, Vec<Diagnostic>) {
+/// The error of a config file that cannot be used.
+fn load_error(error: LoadError, path: &Path, settings: &Settings) -> CliError {
     let is_missing = is_missing(&error);
     let path = path.display().to_string();
-    let failure = match error {
+    match error {
         LoadError::Unreadable(error) => {
             let message = format!("cannot read the config file {path}: {error}");
             let hint = if is_missing {
@@ -221,14 +223,12 @@ fn load_error(
             let import = format!("`toolrack {flags}import {}`", shell_quote(&path));
             CliError::config(message, format!("import its servers with {import}"))
         }
-        LoadError::Invalid(diagnostics) => {
-            let is_error = |diagnostic: &Diagnostic| diagnostic.severity == Severity::Error;
-            let (errors, warnings): (Vec<_>, Vec<_>) = diagnostics.into_iter().partition(is_error);
+        LoadError::Invalid(mut diagnostics) => {
+            diagnostics.retain(|diagnostic| diagnostic.severity == Severity::Error);
             let hint = format!("fix these lines with {}; nothing was started", command("edit"));
-            return (Err(invalid_config(&errors, &hint)), warnings);
+            invalid_config(&diagnostics, &hint)
         }
-    };
-    (Err(failure), Vec::new())
+    }
 }
 
 /// The config of the ad-hoc server.

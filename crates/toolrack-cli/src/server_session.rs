@@ -3,6 +3,7 @@
 //! **Invariant:** a server starts only when it is needed. When [`ServerSession::close`] returns,
 //! every server started here has ended or is left to its guardian.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use futures_util::future::join_all;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 use toolrack::Environment;
-use toolrack_client::{CallOptions, ClientHandler};
+use toolrack_client::CallOptions;
 use toolrack_config::{McpServerConfig, McpTransport, StartMode, without_secrets};
 use toolrack_http::HttpOptions;
 use toolrack_manager::{
@@ -22,7 +23,6 @@ use toolrack_mcp::Tool;
 use toolrack_service::{ConfigInput, LocalService, LogKind, McpStatus, ServiceOptions};
 use toolrack_stdio::{ShutdownTimeouts, StdioOptions};
 use toolrack_transport::RawJson;
-use uuid::Uuid;
 
 use crate::args::tools::RequestOptions;
 use crate::context::Context;
@@ -50,56 +50,11 @@ pub(crate) struct ServerSession {
     /// The daemon that runs the servers, if it is not this process.
     daemon: Option<Daemon>,
     context: Context,
+    /// Whether a server was started in this process.
+    has_started: Cell<bool>,
 }
 
 impl ServerSession {
-    /// Prepares the servers. The daemon is told the request timeout, if there is one.
-    pub(crate) async fn open(
-        servers: Servers,
-        elicitation: Option<ElicitationHandler>,
-        timeout: Option<Duration>,
-        context: &Context,
-    ) -> Result<Self, CliError> {
-        let settings = &context.settings;
-        let (source, names) = (servers.source, Some(servers.names));
-        let daemon = match source {
-            ServerSource::Configured => daemon_client::find(settings)?,
-            // The daemon runs configured servers only.
-            ServerSource::AdHoc => None,
-        };
-        let (configs, config) = match (&daemon, servers.stored) {
-            (None, Some(stored)) => (servers.configs, ConfigInput::Stored(stored)),
-            (None, None) => (servers.configs, ConfigInput::Servers(Vec::new())),
-            (Some(daemon), _) => {
-                // Before any request: from here on, all responses come through the gateway.
-                error::expect_relay();
-                (daemon.endpoints(&servers.configs, timeout), ConfigInput::Servers(Vec::new()))
-            }
-        };
-        let is_added = matches!(config, ConfigInput::Servers(_));
-        let mut http = HttpOptions::default();
-        if !configs.iter().all(|config| matches!(config.transport, McpTransport::Stdio { .. })) {
-            http.proxy = settings::proxies();
-        }
-        let options = ServiceOptions {
-            config,
-            agent: settings.agent.clone(),
-            lookup: Some(Arc::new(Environment::from_process().with_base_dir(servers.dir))),
-            handler: elicitation.map(|handler| Arc::new(handler) as Arc<dyn ClientHandler>),
-            names,
-            stdio: StdioOptions { shutdown: SHUTDOWN_TIMEOUTS, ..StdioOptions::default() },
-            http,
-            ..ServiceOptions::default()
-        };
-        let service = LocalService::open(settings.home()?.clone(), options).await?;
-        if is_added {
-            // To the manager only: the logs of the service are those of configured servers that
-            // run in this process.
-            service.manager().upsert_servers(&configs).await?;
-        }
-        Ok(Self { service, configs, source, daemon, context: context.clone() })
-    }
-
     pub(crate) fn manager(&self) -> &McpManager {
         self.service.manager()
     }
@@ -111,71 +66,53 @@ impl ServerSession {
 
     /// Lists cached tools without starting servers. Returns the servers whose tools are unknown.
     pub(crate) async fn list_cached(&self) -> Result<Vec<UnlistedServer>, CliError> {
+        let enabled: Vec<&McpServerConfig> =
+            self.configs.iter().filter(|config| config.enabled).collect();
+        let mut statuses = Vec::new();
         if let Some(daemon) = &self.daemon {
-            return self.list_cached_from(daemon).await;
+            statuses = daemon.statuses().await?;
+            // The daemon knows the tools of all servers that have run.
+            let is_known = |config: &&&McpServerConfig| {
+                statuses.iter().any(|one| one.name == config.name && one.n_tools_total.is_some())
+            };
+            let known = enabled.iter().filter(is_known);
+            let queries =
+                known.map(|config| self.manager().connect(&config.name, (*config).clone()));
+            for outcome in join_all(queries).await {
+                outcome?;
+            }
+        } else {
+            let known = enabled.iter().filter(|config| self.is_known(&config.name));
+            // Lazy, so that connecting reads the cache and starts nothing.
+            let lazy =
+                known.map(|config| McpServerConfig { start: StartMode::Lazy, ..(*config).clone() });
+            self.manager().reconcile(&[], &lazy.collect::<Vec<_>>()).await?;
         }
-        let known =
-            self.configs.iter().filter(|config| config.enabled && self.is_known(&config.name));
-        // Lazy servers with cached tools are listed without being started.
-        let lazy = known.map(|config| McpServerConfig { start: StartMode::Lazy, ..config.clone() });
-        // Lazy, so that connecting reads the cache and starts nothing.
-        self.manager().reconcile(&[], &lazy.collect::<Vec<_>>()).await?;
-        let enabled =
-            self.configs.iter().filter(|config| config.enabled).map(|config| config.name.as_str());
-        let unlisted = enabled.filter(|name| !self.is_known(name));
-        let reason = |name: &str| self.unlisted_reason(self.service.id_for_name(name));
-        Ok(unlisted
-            .map(|name| UnlistedServer { server: name.to_owned(), reason: reason(name) })
-            .collect())
-    }
-
-    /// Why a server's tools are unknown.
-    fn unlisted_reason(&self, id: Option<Uuid>) -> UnlistedReason {
-        let log = id.and_then(|id| self.service.logs().read(id).ok());
-        match log.and_then(last_outcome) {
-            Some(last) if last.kind == LogKind::Failure => UnlistedReason::Failed,
-            _ => UnlistedReason::NotQueried,
-        }
-    }
-
-    /// The same with the daemon, which knows the tools of all servers that have run.
-    async fn list_cached_from(&self, daemon: &Daemon) -> Result<Vec<UnlistedServer>, CliError> {
-        let statuses = daemon.statuses().await?;
-        let is_known = |name: &str| {
-            statuses.iter().any(|status| status.name == name && status.n_tools_total.is_some())
-        };
-        let known = self.configs.iter().filter(|config| config.enabled && is_known(&config.name));
-        let queries = known.map(|config| self.manager().connect(&config.name, config.clone()));
-        for outcome in join_all(queries).await {
-            outcome?;
-        }
-        let enabled = self.configs.iter().filter(|config| config.enabled);
-        let unlisted = enabled.filter_map(|config| {
-            let reason = self.daemon_unlisted_reason(
-                &config.name,
-                statuses.iter().find(|one| one.name == config.name),
-            )?;
+        let unlisted = enabled.iter().filter_map(|config| {
+            let status = statuses.iter().find(|one| one.name == config.name);
+            let reason = self.unlisted_reason(&config.name, status)?;
             Some(UnlistedServer { server: config.name.clone(), reason })
         });
         Ok(unlisted.collect())
     }
 
-    /// Why the daemon does not list a server's tools, if so.
-    fn daemon_unlisted_reason(
-        &self,
-        name: &str,
-        status: Option<&Status>,
-    ) -> Option<UnlistedReason> {
+    /// Why a server's tools are not listed, if so. `status` is its status in the daemon.
+    fn unlisted_reason(&self, name: &str, status: Option<&Status>) -> Option<UnlistedReason> {
         let has_tools = self.manager().all_tools().iter().any(|tool| **tool.server() == *name);
         match status.map(|status| (&status.state, status.n_tools)) {
-            _ if has_tools => None,
+            _ if has_tools => return None,
             // Idle servers keep their tools; stopped ones do not.
-            Some((McpStatus::Stopped, 1..)) => Some(UnlistedReason::Stopped),
-            Some((McpStatus::Error { .. }, _)) => Some(UnlistedReason::Failed),
+            Some((McpStatus::Stopped, 1..)) => return Some(UnlistedReason::Stopped),
+            Some((McpStatus::Error { .. }, _)) => return Some(UnlistedReason::Failed),
             // The daemon may be retrying at this moment.
-            _ => {
-                (!self.is_known(name)).then(|| self.unlisted_reason(status.map(|status| status.id)))
-            }
+            _ if self.is_known(name) => return None,
+            _ => {}
+        }
+        let id = status.map(|status| status.id).or_else(|| self.service.id_for_name(name));
+        let log = id.and_then(|id| self.service.logs().read(id).ok());
+        match log.and_then(last_outcome) {
+            Some(last) if last.kind == LogKind::Failure => Some(UnlistedReason::Failed),
+            _ => Some(UnlistedReason::NotQueried),
         }
     }
 
@@ -187,6 +124,7 @@ impl ServerSession {
         if !config.enabled {
             return Err(self.not_connected(config, &ConnectionState::Disabled));
         }
+        self.has_started.set(self.daemon.is_none());
         let spinner = Spinner::new(&self.context.printer);
         spinner.phase(&format!("{name}: {}", ConnectPhase::default().as_str()));
         let connecting = async {
@@ -333,10 +271,10 @@ impl ServerSession {
     }
 
     /// Stops all servers, and cleans up orphans of crashed runs at the same time.
-    pub(crate) async fn close(self) {
+    async fn close(self) {
         let closing = async {
-            if self.daemon.is_some() {
-                // No server was started here.
+            if !self.has_started.get() {
+                // The next start cleans up.
                 return self.service.close().await;
             }
             let cleanup = tokio::task::spawn_blocking(toolrack_stdio::kill_orphans);
@@ -350,16 +288,54 @@ impl ServerSession {
     }
 }
 
-/// Opens a session, runs `work`, and closes the session in any case.
+/// Opens a session, runs `work`, and closes the session in any case. The daemon is told the request
+/// timeout, if there is one.
 pub(crate) async fn with_session<T>(
     servers: Servers,
     request: &RequestOptions,
     context: &Context,
     work: impl AsyncFnOnce(&ServerSession) -> Result<T, CliError>,
 ) -> Result<T, CliError> {
-    let elicitation = ElicitationHandler::new(context, request);
-    let timeout = request.timeout(&context.settings);
-    let session = ServerSession::open(servers, Some(elicitation), timeout, context).await?;
+    let settings = &context.settings;
+    let (source, names) = (servers.source, Some(servers.names));
+    let daemon = match source {
+        ServerSource::Configured => daemon_client::find(settings)?,
+        // The daemon runs configured servers only.
+        ServerSource::AdHoc => None,
+    };
+    let (configs, config) = match (&daemon, servers.stored) {
+        (None, Some(stored)) => (servers.configs, ConfigInput::Stored(stored)),
+        (None, None) => (servers.configs, ConfigInput::Servers(Vec::new())),
+        (Some(daemon), _) => {
+            // Before any request: from here on, all responses come through the gateway.
+            error::expect_relay();
+            let configs = daemon.endpoints(&servers.configs, request.timeout(settings));
+            (configs, ConfigInput::Servers(Vec::new()))
+        }
+    };
+    let is_added = matches!(config, ConfigInput::Servers(_));
+    let mut http = HttpOptions::default();
+    if !configs.iter().all(|config| matches!(config.transport, McpTransport::Stdio { .. })) {
+        http.proxy = settings::proxies();
+    }
+    let options = ServiceOptions {
+        config,
+        agent: settings.agent.clone(),
+        lookup: Some(Arc::new(Environment::from_process().with_base_dir(servers.dir))),
+        handler: Some(Arc::new(ElicitationHandler::new(context, request))),
+        names,
+        stdio: StdioOptions { shutdown: SHUTDOWN_TIMEOUTS, ..StdioOptions::default() },
+        http,
+        ..ServiceOptions::default()
+    };
+    let service = LocalService::open(settings.home()?.clone(), options).await?;
+    if is_added {
+        // To the manager only: the logs of the service are those of configured servers that run in
+        // this process.
+        service.manager().upsert_servers(&configs).await?;
+    }
+    let (context, has_started) = (context.clone(), Cell::new(false));
+    let session = ServerSession { service, configs, source, daemon, context, has_started };
     let outcome = work(&session).await;
     // Also after an error, or servers would be left to their guardians.
     session.close().await;

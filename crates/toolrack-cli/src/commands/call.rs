@@ -19,7 +19,7 @@ use crate::fan_out;
 use crate::output::Output;
 use crate::printer::Printer;
 use crate::render_content::{self, Files};
-use crate::server_selection::{self, ResolvedName, Servers};
+use crate::server_selection::{self, ResolvedName, Servers, Warnings};
 use crate::server_session::{ServerSession, with_session};
 use crate::settings::StreamKind;
 use crate::suggest::{did_you_mean, similar_names};
@@ -53,7 +53,7 @@ pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), 
     // Before any server starts: a missing file or invalid JSON should not cost a start.
     let typed =
         context.blocking(move || collect_arguments(args.as_deref(), &words, members)).await?;
-    let servers = Servers::select(&options.target, context)?;
+    let servers = Servers::select(&options.target, Warnings::Usual, context)?;
     let named = server_selection::resolve_typed(name, &servers);
     let guessed = server_selection::resolve_public(name, &servers)
         .or_else(|| server_selection::resolve_single(name, &servers));

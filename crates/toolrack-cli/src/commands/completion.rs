@@ -17,12 +17,13 @@ use toolrack_manager::ToolWithServer;
 use toolrack_transport::sanitize_line;
 
 use crate::args::servers::SourceTool;
-use crate::args::{Cli, Shell};
+use crate::args::tools::RequestOptions;
+use crate::args::{Cli, Shell, TargetOptions};
 use crate::commands::tools;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::server_selection::{ServerSource, Servers};
-use crate::server_session::ServerSession;
+use crate::server_selection::{ServerSource, Servers, Warnings};
+use crate::server_session::{ServerSession, with_session};
 use crate::tool_args::schema::Schema;
 
 /// Prints the script for a shell.
@@ -80,13 +81,14 @@ pub(crate) async fn complete(words: Vec<String>, context: &Context) -> Result<()
 
 async fn load_known(context: &Context) -> Option<KnownNames> {
     // Without the warnings, which would end up in the middle of the line being typed.
-    let servers = Servers::read(&context.settings).0.ok()?;
+    let servers = Servers::select(&TargetOptions::default(), Warnings::None, context).ok()?;
     let names = servers.names().map(str::to_owned).collect();
-    let session = ServerSession::open(servers, None, None, context).await.ok()?;
-    session.list_cached().await.ok()?;
-    let tools = session.manager().all_tools().iter().map(known_tool).collect();
-    // Without `close`: no server was started, and the user waits for the completion.
-    drop(session);
+    let list_tools = async |session: &ServerSession| {
+        session.list_cached().await?;
+        Ok(session.manager().all_tools().iter().map(known_tool).collect())
+    };
+    let tools =
+        with_session(servers, &RequestOptions::default(), context, list_tools).await.ok()?;
     Some(KnownNames { servers: names, tools })
 }
 

@@ -122,7 +122,7 @@ pub(crate) async fn edit(server: Option<String>, context: &Context) -> Result<()
     let draft = Draft::new(&home.dir().join("edit"), &text)?;
     let written = loop {
         let edited = external_program::edit(&draft.path, line);
-        let written = draft.text()?;
+        let written = read_at_most(&draft.path, LIMIT_BYTES)?;
         // Even if the editor failed: there is no text to keep.
         if written == text {
             draft.remove();
@@ -132,19 +132,17 @@ pub(crate) async fn edit(server: Option<String>, context: &Context) -> Result<()
             return Ok(());
         }
         if let Err(failure) = edited {
-            draft.note_kept(context);
-            return Err(draft.add_path(failure, &context.printer));
+            return Err(draft.keep(failure, &context.printer));
         }
         // With the version that was read: another program may have saved the file meanwhile.
         match store.replace_text(Some(generation), &written) {
             Ok(stored) => break stored,
             Err(error) if wants_to_retry(&error, context).await => {}
             Err(error) => {
-                draft.note_kept(context);
                 let again = command("edit");
                 let hint = format!("fix that text and save it yourself, or run {again} again");
                 let failure = CliError::from(error).with_hint(hint);
-                return Err(draft.add_path(failure, &context.printer));
+                return Err(draft.keep(failure, &context.printer));
             }
         }
     };
@@ -193,26 +191,16 @@ impl Draft {
         Ok(Self { path })
     }
 
-    /// Prints where the unsaved text is.
-    fn note_kept(&self, context: &Context) {
-        context.printer.note(format_args!(
-            "the config file is unchanged; your text is kept in {}",
-            self.path.display()
-        ));
-    }
-
-    /// Adds the path of the unsaved text to the hint, for `-o json`.
-    fn add_path(&self, failure: CliError, printer: &Printer) -> CliError {
+    /// Says where the unsaved text is: in a note, or with `-o json` in the hint.
+    fn keep(&self, failure: CliError, printer: &Printer) -> CliError {
+        let path = self.path.display();
+        printer.note(format_args!("the config file is unchanged; your text is kept in {path}"));
         if printer.output() != Output::Json {
             return failure;
         }
         let hint = failure.hint().unwrap_or_default();
-        let hint = format!("{hint}; your text is kept in {}", self.path.display());
+        let hint = format!("{hint}; your text is kept in {path}");
         failure.with_hint(hint)
-    }
-
-    fn text(&self) -> Result<String, CliError> {
-        Ok(read_at_most(&self.path, LIMIT_BYTES)?)
     }
 
     fn remove(&self) {

@@ -17,6 +17,7 @@ use toolrack_daemon::{
 };
 use toolrack_service::{ErrorCode, McpStatus, SharedLookup};
 
+use crate::args::TargetOptions;
 use crate::args::daemon::{DaemonAction, DaemonStartOptions};
 use crate::commands::logs;
 use crate::config_service::service_options;
@@ -27,7 +28,7 @@ use crate::error::CliError;
 use crate::exit_code::ExitCode;
 use crate::external_program::open_page;
 use crate::output::{self, Output};
-use crate::server_selection::Servers;
+use crate::server_selection::{Servers, Warnings};
 use crate::settings::{Listen, Settings, Variable, env_var};
 use crate::suggested_command::command;
 
@@ -89,9 +90,10 @@ fn listens_on(running: &DaemonInfo, listen: Listen) -> bool {
 }
 
 /// Runs the daemon in this process, until a signal or a stop request.
-pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(), CliError> {
+pub(crate) fn run(options: &DaemonStartOptions, context: &Context) -> Result<(), CliError> {
+    let settings = &context.settings;
     let home = settings.home()?;
-    Servers::read(settings).0?;
+    Servers::select(&TargetOptions::default(), Warnings::None, context)?;
     if options.detached {
         // A new session: the terminal's signals and hangup must not reach the daemon.
         rustix::process::setsid().map_err(std::io::Error::from)?;

@@ -54,7 +54,10 @@ async fn run(is_legacy: bool, printer: &Printer) -> Result<(), CliError> {
     client.shutdown().await;
     outcome?;
     output.print("Server stopped");
-    output.print_next_steps();
+    output.heading("Next steps");
+    output.print("  toolrack --help           all commands");
+    output.print("  cargo xtask test          all tests, against real servers");
+    output.print("  README.md                 the library, for your own program");
     if printer.output() != Output::Table {
         let json = json!({ "revision": revision, "tools": tools, "calls": output.calls });
         printer.document(&json.to_string());
@@ -113,13 +116,6 @@ impl DemoOutput<'_> {
 
     fn is_text(&self) -> bool {
         self.printer.output() == Output::Table && self.printer.verbosity() != Verbosity::Quiet
-    }
-
-    fn print_next_steps(&self) {
-        self.heading("Next steps");
-        self.print("  toolrack --help           all commands");
-        self.print("  cargo xtask test          all tests, against real servers");
-        self.print("  README.md                 the library, for your own program");
     }
 }
 

@@ -21,13 +21,14 @@ use toolrack_stdio::find_program;
 use toolrack_transport::sanitize_line;
 use uuid::Uuid;
 
+use crate::args::TargetOptions;
 use crate::config_service::{count_servers, find_config, with_service};
 use crate::context::Context;
 use crate::daemon_client::{self, Status};
 use crate::error::CliError;
 use crate::exit_code::ExitCode;
 use crate::output::{List, Output};
-use crate::server_selection::Servers;
+use crate::server_selection::{Servers, Warnings};
 use crate::server_session::token_hint;
 use crate::suggested_command::{command, server_command};
 
@@ -107,7 +108,7 @@ impl Finding {
 pub(crate) async fn doctor(wanted: Option<String>, context: &Context) -> Result<(), CliError> {
     let home = context.settings.home()?;
     let mut findings = vec![check_home(home.dir()), check_secrets(&home.secrets_dir())];
-    let servers = match Servers::configured_with_warnings(context, |_| true) {
+    let servers = match Servers::select(&TargetOptions::default(), Warnings::All, context) {
         Ok(servers) => servers,
         Err(failure) => {
             findings.extend(failure.error_details().iter().map(|error_detail| {

@@ -20,7 +20,7 @@ use crate::fan_out;
 use crate::output::{List, Output};
 use crate::printer::{Printer, Spinner};
 use crate::render_content::{self, Files};
-use crate::server_selection::{self, ServerSource, Servers};
+use crate::server_selection::{self, ServerSource, Servers, Warnings};
 use crate::server_session::{ServerSession, with_session};
 use crate::suggest::{did_you_mean, similar_names};
 use crate::suggested_command::command;
@@ -92,7 +92,7 @@ fn resource_row(server: &str, names: [&String; 2], about: [&Option<String>; 2]) 
 /// Reads a resource and prints its contents.
 pub(crate) async fn read(options: ReadOptions, context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
-    let servers = Servers::select(&options.target, context)?;
+    let servers = Servers::select(&options.target, Warnings::Usual, context)?;
     let (server, uri) = server_and_uri(&options.words, &servers)?;
     let servers = servers.filter(|candidate| candidate == server);
     with_session(servers, &options.request, context, async |session: &ServerSession| {
@@ -204,7 +204,7 @@ pub(crate) async fn prompt(options: PromptOptions, context: &Context) -> Result<
     let words = options.arguments.clone();
     // Arguments may come from stdin, so the read must be interruptible.
     let arguments = context.blocking(move || parse_prompt_args(&words)).await?;
-    let servers = Servers::select(&options.target, context)?;
+    let servers = Servers::select(&options.target, Warnings::Usual, context)?;
     let target = server_selection::resolve_typed(&options.prompt, &servers)
         .or_else(|| server_selection::resolve_single(&options.prompt, &servers))
         .ok_or_else(|| {

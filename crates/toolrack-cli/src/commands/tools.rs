@@ -13,7 +13,7 @@ use crate::error::CliError;
 use crate::fan_out;
 use crate::output::{List, Output};
 use crate::printer::Printer;
-use crate::server_selection::{ServerSource, Servers};
+use crate::server_selection::{ServerSource, Servers, Warnings};
 use crate::server_session::{ServerSession, with_session};
 use crate::tool_args::coerce::signature;
 use crate::tool_args::schema::Schema;
@@ -60,7 +60,7 @@ pub(crate) fn select_servers(
     server: Option<&str>,
     context: &Context,
 ) -> Result<Servers, CliError> {
-    let servers = Servers::select(target, context)?;
+    let servers = Servers::select(target, Warnings::Usual, context)?;
     match (server, servers.source) {
         (Some(name), ServerSource::AdHoc) => Err(CliError::usage(
             format!("`{name}` is a configured server, but an ad-hoc server is given as well"),
