@@ -1,7 +1,6 @@
 //! Token requests per grant type, refresh included, and scope selection.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
+pub(crate) use toolrack_platform::unix_time_ms as now;
 use toolrack_transport::AuthError;
 use url::Url;
 
@@ -40,12 +39,6 @@ pub(crate) struct TokenRequester<'a> {
     pub(crate) settings: &'a AuthSettings,
     /// HTTP client for the identity provider, if the grant needs one.
     pub(crate) provider: Option<&'a HttpClient>,
-}
-
-/// Milliseconds since 1970. Wall-clock time, because expiry is stored in files.
-pub(crate) fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl GrantSource {

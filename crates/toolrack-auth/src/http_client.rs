@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use reqwest::{Client, Method, RequestBuilder, redirect};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject as _;
-use rustls::{ClientConfig, RootCertStore, crypto};
+use rustls::{ClientConfig, crypto};
+use toolrack_platform::root_certificates;
 use toolrack_transport::AuthError;
 use url::{Url, form_urlencoded};
 
@@ -267,32 +266,13 @@ impl Form {
 
 /// TLS config that trusts the system's certificates and `extra_roots` (PEM).
 pub(crate) fn tls_config(extra_roots: &[u8]) -> Result<ClientConfig, AuthError> {
-    let mut roots = system_roots().clone();
-    for certificate in CertificateDer::pem_slice_iter(extra_roots) {
-        let added = certificate
-            .map_err(|error| error.to_string())
-            .and_then(|certificate| roots.add(certificate).map_err(|error| error.to_string()));
-        added.map_err(|error| unreachable(format_args!("invalid certificate: {error}")))?;
-    }
+    let roots = root_certificates(extra_roots)
+        .map_err(|error| unreachable(format_args!("invalid certificate: {error}")))?;
     let provider = Arc::new(crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| unreachable(format_args!("no TLS: {error}")))?;
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
-}
-
-/// Loaded once: there are hundreds of them.
-fn system_roots() -> &'static RootCertStore {
-    static ROOTS: OnceLock<RootCertStore> = OnceLock::new();
-    ROOTS.get_or_init(|| {
-        let loaded = rustls_native_certs::load_native_certs();
-        for error in &loaded.errors {
-            tracing::warn!(%error, "could not read some system certificates");
-        }
-        let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(loaded.certs);
-        roots
-    })
 }
 
 #[cfg(test)]

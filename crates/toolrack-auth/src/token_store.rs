@@ -5,20 +5,17 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::fs::{self, File, TryLockError};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use ring::digest::{SHA256, digest};
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
+use toolrack_platform::{create_private_dir, make_private, private_options, remove, replace};
 use toolrack_transport::{AuthError, BoxFuture, Redactor};
 use url::Url;
 
@@ -114,18 +111,23 @@ impl FileTokenStore {
     }
 
     async fn acquire_lock(&self, path: &Path) -> Result<File, StoreError> {
-        make_private_dir(&self.dir)?;
+        create_private_dir(&self.dir)?;
+        make_private(&self.dir);
         // Opened anew for every lock: `flock` belongs to the open file, so it excludes the tasks of this process too.
         // Never removed: a process that still has the removed file open would hold a lock on another file than
         // the rest.
-        let file = private_file().create(true).truncate(false).open(path.with_extension("lock"))?;
+        let file = private_options()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path.with_extension("lock"))?;
         let deadline = Instant::now() + self.lock_timeout;
         let (mut pause, longest) = LOCK_POLL;
         loop {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            match file.try_lock() {
                 Ok(()) => return Ok(file),
-                Err(Errno::WOULDBLOCK | Errno::INTR) => {}
-                Err(other) => return Err(io::Error::from(other).into()),
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(error.into()),
             }
             if Instant::now() >= deadline {
                 return Err(StoreError::Busy);
@@ -169,8 +171,8 @@ impl StoreLock for FileLock {
         Box::pin(async move {
             // `fsync` blocks, so it must not run on a thread of the runtime.
             let saving = tokio::task::spawn_blocking(move || match text {
-                Some(text) => replace(&path, &text),
-                None => remove(&path),
+                Some(text) => replace(&path, text.reveal().as_bytes()),
+                None => remove(&path).map(drop),
             });
             Ok(saving.await.map_err(io::Error::other)??)
         })
@@ -189,58 +191,6 @@ fn read(path: &Path) -> io::Result<Option<StoredCredentials>> {
         tracing::warn!(path = %path.display(), "ignoring an unreadable stored login");
     }
     Ok(credentials)
-}
-
-/// Writes a temporary file, syncs it, and renames it over the old one.
-fn replace(path: &Path, text: &Secret) -> io::Result<()> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let unique = format!("{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    let temp_path = path.with_extension(format!("{unique}.tmp"));
-    let written = write_temp(&temp_path, text).and_then(|()| fs::rename(&temp_path, path));
-    // A file with tokens must not stay behind.
-    if written.is_err() {
-        fs::remove_file(&temp_path).unwrap_or_default();
-    }
-    written?;
-    // The rename survives a power failure only after its directory is synced.
-    sync_dir(path)
-}
-
-fn write_temp(path: &Path, text: &Secret) -> io::Result<()> {
-    let mut file = private_file().create_new(true).open(path)?;
-    file.write_all(text.reveal().as_bytes())?;
-    // Before the rename: otherwise a power failure could leave an empty file under the final name.
-    file.sync_all()
-}
-
-fn remove(path: &Path) -> io::Result<()> {
-    match fs::remove_file(path) {
-        // Otherwise a power failure could bring a deleted login back.
-        Ok(()) => sync_dir(path),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-fn sync_dir(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
-}
-
-fn private_file() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    // The mode is set at creation, so the file is never readable by others.
-    options.write(true).mode(0o600);
-    options
-}
-
-fn make_private_dir(dir: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    // `create` leaves an existing directory as it is.
-    let mode = fs::metadata(dir)?.permissions().mode();
-    if mode & 0o077 != 0 {
-        fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
-    }
-    Ok(())
 }
 
 /// Short hash for file names.

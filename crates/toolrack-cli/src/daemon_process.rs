@@ -20,7 +20,7 @@ use tracing::Level;
 use crate::args::TargetOptions;
 use crate::args::daemon::DaemonStartOptions;
 use crate::context::Context;
-use crate::daemon_client::log_file;
+use crate::daemon_client::{log_file, unavailable};
 use crate::error::CliError;
 use crate::exit_code::ExitCode;
 use crate::server_selection::{Servers, Warnings};
@@ -91,12 +91,8 @@ fn exit_error(code: Option<i32>, log: &Path, begin: u64) -> CliError {
         (Some(error_detail), Some(exit_code)) => {
             CliError::from_details(exit_code, vec![error_detail])
         }
-        _ => CliError::new(
-            ExitCode::Unreachable,
-            ErrorCode::ServiceUnavailable,
-            "the daemon exited before it was ready",
-            format!("see its log: {}", log.display()),
-        ),
+        _ => unavailable("the daemon exited before it was ready")
+            .with_hint(format!("see its log: {}", log.display())),
     }
 }
 
@@ -107,8 +103,7 @@ fn startup_timeout(child: &mut Child, log: &Path) -> CliError {
         Ok(_) => "the daemon was not ready in time and was stopped".to_owned(),
         Err(error) => format!("the daemon was not ready in time and cannot be stopped: {error}"),
     };
-    let hint = format!("see its log: {}", log.display());
-    CliError::new(ExitCode::Unreachable, ErrorCode::ServiceUnavailable, message, hint)
+    unavailable(&message).with_hint(format!("see its log: {}", log.display()))
 }
 
 /// Arguments of the daemon process. Its errors are requested as JSON, to be parsed here.

@@ -263,18 +263,20 @@ pub(super) type Answer = Option<FieldValue>;
 pub(super) fn field_prompt(field: &Field) -> String {
     let mut text = format!("  {}", sanitize_line(field.display_name(), MAX_FIELD_CHARS));
     if let Some(description) = &field.description {
-        append(&mut text, format_args!(" ({})", sanitize_line(description, MAX_FIELD_CHARS)));
+        // Writing to a string cannot fail.
+        let about = sanitize_line(description, MAX_FIELD_CHARS);
+        write!(text, " ({about})").unwrap_or_default();
     }
     if let FieldKind::Choice { options, .. } | FieldKind::MultiChoice { options, .. } = &field.kind
     {
         for (number, option) in (1..).zip(options) {
             let title = sanitize_line(&option.title, MAX_FIELD_CHARS);
-            append(&mut text, format_args!("\n    {number}. {title}"));
+            write!(text, "\n    {number}. {title}").unwrap_or_default();
         }
         text.push_str("\n   ");
     }
     match (field.kind.default_value(), field.required) {
-        (Some(default), _) => append(&mut text, format_args!(" [{}]", display_value(&default))),
+        (Some(default), _) => write!(text, " [{}]", display_value(&default)).unwrap_or_default(),
         (None, true) => {}
         (None, false) => text.push_str(" (optional)"),
     }
@@ -358,11 +360,6 @@ fn display_value(value: &FieldValue) -> String {
         FieldValue::Number(number) => number.to_string(),
     };
     sanitize_line(&text, MAX_FIELD_CHARS)
-}
-
-fn append(text: &mut String, more: std::fmt::Arguments<'_>) {
-    // Writing to a string cannot fail.
-    text.write_fmt(more).unwrap_or_default();
 }
 
 #[cfg(test)]

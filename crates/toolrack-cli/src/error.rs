@@ -9,13 +9,13 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use toolrack_client::{CallError, ConnectError};
-use toolrack_gateway::{GatewayErrorCause, GatewayErrorData};
+use toolrack_gateway::GatewayErrorData;
 use toolrack_manager::{ConnectionState, FailureKind, ManagerError, error_chain};
 use toolrack_service::{ErrorCode, ErrorDetail, ServiceError};
-use toolrack_transport::{Delivery, TransportError, sanitize_line};
+use toolrack_transport::{Delivery, sanitize_line};
 
 use crate::exit_code::ExitCode;
-use crate::suggested_command::shell_quote;
+use crate::suggested_command::{command, server_command};
 
 /// Maximum length of one text; servers may send more than anyone reads.
 const MAX_CHARS: usize = 2000;
@@ -35,6 +35,11 @@ impl CliError {
         hint: impl Into<String>,
     ) -> Self {
         Self::from_details(exit_code, vec![ErrorDetail::new(code, message).with_hint(hint)])
+    }
+
+    /// A failed request or connection.
+    fn from_kind(kind: FailureKind, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::new(ExitCode::from(kind), ErrorCode::from(kind), message, hint)
     }
 
     /// Several faults. The first hint counts for all.
@@ -176,34 +181,24 @@ impl From<ManagerError> for CliError {
             let message = format!("{error}: {}", failure.summary().message);
             return failure.with_message(message);
         }
-        let (exit_code, code) = classify(&error);
+        let (kind, delivery) = (error.kind(), error.delivery());
         let hint = match (&error, error.hint()) {
-            (ManagerError::Call { source, .. }, _) => call_hint(source).to_owned(),
             (ManagerError::NotConnected { server, state: ConnectionState::Disabled }, _) => {
-                format!("enable it with `toolrack enable {}`", shell_quote(server))
+                format!("enable it with {}", server_command("enable", server))
             }
+            (ManagerError::Call { .. }, _) | (_, None) => hint(kind, delivery),
             (_, Some(hint)) => hint,
-            (ManagerError::NoSuchServer { .. }, None) => {
-                "list servers with `toolrack list`".to_owned()
-            }
-            (ManagerError::NoSuchTool { .. }, None) => {
-                "list tools with `toolrack tools`".to_owned()
-            }
-            _ => "run the command again with `--verbose` to see the server's output".to_owned(),
         };
-        Self::new(exit_code, code, error_chain(&error), hint)
+        Self::from_kind(kind, error_chain(&error), hint)
     }
 }
 
 impl From<ConnectError> for CliError {
     fn from(error: ConnectError) -> Self {
-        let (exit_code, code) = match error {
-            ConnectError::NeedsAuth(_) => (ExitCode::Auth, ErrorCode::Unauthorized),
-            _ => (ExitCode::Unreachable, ErrorCode::ServiceUnavailable),
-        };
+        let kind = FailureKind::from_connect_error(&error);
         let general = "run the server in a terminal to see why";
         let hint = error.hint().unwrap_or_else(|| general.to_owned());
-        Self::new(exit_code, code, error_chain(&error), hint)
+        Self::from_kind(kind, error_chain(&error), hint)
     }
 }
 
@@ -212,102 +207,44 @@ impl From<CallError> for CliError {
         if let Some(failure) = relayed(&error) {
             return failure;
         }
-        let (exit_code, code) = classify_call(&error);
-        Self::new(exit_code, code, error_chain(&error), call_hint(&error))
+        let kind = FailureKind::from_call_error(&error);
+        Self::from_kind(kind, error_chain(&error), hint(kind, error.delivery()))
     }
 }
 
-fn classify(error: &ManagerError) -> (ExitCode, ErrorCode) {
-    match error {
-        ManagerError::NoSuchServer { .. } | ManagerError::NoSuchTool { .. } => {
-            (ExitCode::Usage, ErrorCode::NotFound)
+/// What to do about a failed request, where the error itself has no hint.
+fn hint(kind: FailureKind, delivery: Delivery) -> String {
+    let text = match (kind, delivery) {
+        (FailureKind::NoSuchServer, _) => return format!("list servers with {}", command("list")),
+        (FailureKind::NoSuchTool, _) => return format!("list tools with {}", command("tools")),
+        (FailureKind::NoSuchResource, _) => {
+            return format!("list resources with {}", command("resources"));
         }
-        ManagerError::Ambiguous { .. } => (ExitCode::Usage, ErrorCode::ValidationError),
-        ManagerError::Denied { .. } => (ExitCode::Denied, ErrorCode::Denied),
-        ManagerError::NotConnected { state, .. } | ManagerError::NotReady { state, .. } => {
-            match state {
-                ConnectionState::NeedsAuth(_) => (ExitCode::Auth, ErrorCode::Unauthorized),
-                ConnectionState::Disabled => (ExitCode::Config, ErrorCode::Conflict),
-                state => classify_start(state.failure().map(toolrack_manager::Failure::kind)),
-            }
+        (FailureKind::TooLarge, _) => {
+            let about = "the server has responded; request less data, or raise its";
+            return format!("{about} `max_message_bytes` with {}", command("edit"));
         }
-        ManagerError::Call { source, .. } => classify_call(source),
-        ManagerError::Undecodable { .. } => (ExitCode::ToolFailed, ErrorCode::ServiceUnavailable),
-        _ => (ExitCode::Unreachable, ErrorCode::Internal),
-    }
-}
-
-fn classify_start(kind: Option<FailureKind>) -> (ExitCode, ErrorCode) {
-    match kind {
-        Some(FailureKind::BadConfig | FailureKind::MissingCredentials) => {
-            (ExitCode::Config, ErrorCode::ValidationError)
+        (FailureKind::Unsupported, _) => {
+            return format!("list what the server offers with {}", command("tools"));
         }
-        Some(FailureKind::PackageNotFound) => (ExitCode::Unreachable, ErrorCode::NotFound),
-        Some(FailureKind::NeedsLogin) => (ExitCode::Auth, ErrorCode::Unauthorized),
-        Some(FailureKind::HandshakeTimedOut | FailureKind::Unreachable | FailureKind::Lost) => {
-            (ExitCode::Unreachable, ErrorCode::NetworkError)
+        (FailureKind::Rejected | FailureKind::InvalidResponse, _) => {
+            let schema = command("tools --schema");
+            return format!("compare the arguments with the tool's schema: {schema}");
         }
-        _ => (ExitCode::Unreachable, ErrorCode::ServiceUnavailable),
-    }
-}
-
-fn classify_call(error: &CallError) -> (ExitCode, ErrorCode) {
-    match error {
-        CallError::TimedOut { .. } => (ExitCode::Unreachable, ErrorCode::NetworkError),
-        CallError::Transport(failure) => match failure.error {
-            TransportError::Unauthorized(_) => (ExitCode::Auth, ErrorCode::Unauthorized),
-            _ => (ExitCode::Unreachable, ErrorCode::NetworkError),
-        },
-        // A mistyped URI, not a failed tool.
-        CallError::NoSuchResource { .. } => (ExitCode::Usage, ErrorCode::NotFound),
-        _ => (ExitCode::ToolFailed, ErrorCode::ServiceUnavailable),
-    }
-}
-
-fn call_hint(error: &CallError) -> &'static str {
-    match error {
-        CallError::TimedOut { delivery, .. } => timeout_hint(*delivery),
-        CallError::Refused(error)
-            if error.code == toolrack_mcp::ErrorCode::MISSING_CLIENT_CAPABILITY.0 =>
-        {
+        (FailureKind::MissingCapability, _) => {
             "the server requires a client feature that the command line lacks, such as sampling"
         }
-        CallError::Transport(failure)
-            if matches!(failure.error, TransportError::Oversize { .. }) =>
-        {
-            OVERSIZE_HINT
+        (FailureKind::TimedOut, Delivery::NotSent) => {
+            "the server does not read its input; allow more time with `--timeout`"
         }
-        CallError::Transport(failure) => transport_hint(failure.delivery),
-        CallError::NoSuchResource { .. } => "list resources with `toolrack resources`",
-        CallError::InputUnanswered { .. } | CallError::TooManyRounds { .. } => {
-            "the server requires a client feature that the command line lacks, such as sampling"
-        }
-        CallError::Unsupported { .. } => "list what the server offers with `toolrack tools`",
-        _ => "compare the arguments with the tool's schema: `toolrack tools --schema`",
-    }
-}
-
-/// Hint for a response above the size limit.
-pub(crate) const OVERSIZE_HINT: &str = "the server has responded; request less data, or raise \
-     its `max_message_bytes` with `toolrack edit`";
-
-/// Hint for a timeout.
-pub(crate) fn timeout_hint(delivery: Delivery) -> &'static str {
-    match delivery {
-        Delivery::NotSent => "the server does not read its input; allow more time with `--timeout`",
-        _ => {
+        (FailureKind::TimedOut, _) => {
             "the server may have acted; check before retrying, or allow more time with \
              `--timeout`"
         }
-    }
-}
-
-/// Hint for a failed transport.
-pub(crate) fn transport_hint(delivery: Delivery) -> &'static str {
-    match delivery {
-        Delivery::Unknown => "the server may have acted; check before retrying",
+        (_, Delivery::Unknown) => "the server may have acted; check before retrying",
         _ => "run the command again with `--verbose` to see the server's output",
-    }
+    };
+    text.to_owned()
 }
 
 /// Whether the servers of this run are behind the daemon, all of them or none. Servers that are
@@ -327,31 +264,15 @@ pub(crate) fn relayed(error: &CallError) -> Option<CliError> {
 fn from_relay(error: &CallError) -> Option<CliError> {
     let CallError::Refused(refusal) = error else { return None };
     let GatewayErrorData { delivery, cause, hint } = GatewayErrorData::from_error(refusal)?;
-    let (exit_code, code) = classify_relay(cause);
-    let hint = hint.unwrap_or_else(|| relay_hint(cause, delivery).to_owned());
-    Some(CliError::new(exit_code, code, refusal.message.as_str(), hint))
+    let hint = hint.unwrap_or_else(|| relay_hint(cause, delivery));
+    Some(CliError::from_kind(cause, refusal.message.as_str(), hint))
 }
 
-fn classify_relay(cause: GatewayErrorCause) -> (ExitCode, ErrorCode) {
+fn relay_hint(cause: FailureKind, delivery: Delivery) -> String {
     match cause {
-        GatewayErrorCause::TimedOut
-        | GatewayErrorCause::Transport
-        | GatewayErrorCause::TooLarge => (ExitCode::Unreachable, ErrorCode::NetworkError),
-        GatewayErrorCause::NeedsLogin => (ExitCode::Auth, ErrorCode::Unauthorized),
-        GatewayErrorCause::InvalidResponse => (ExitCode::ToolFailed, ErrorCode::ServiceUnavailable),
-        GatewayErrorCause::InvalidConfig => (ExitCode::Config, ErrorCode::ValidationError),
-        GatewayErrorCause::Disabled => (ExitCode::Config, ErrorCode::Conflict),
-        _ => (ExitCode::Unreachable, ErrorCode::ServiceUnavailable),
-    }
-}
-
-fn relay_hint(cause: GatewayErrorCause, delivery: Delivery) -> &'static str {
-    match cause {
-        GatewayErrorCause::TimedOut => timeout_hint(delivery),
-        GatewayErrorCause::InvalidResponse => "see its output with `toolrack logs NAME`",
-        GatewayErrorCause::Transport => transport_hint(delivery),
-        GatewayErrorCause::TooLarge => OVERSIZE_HINT,
-        _ => "see `toolrack status`",
+        FailureKind::TimedOut | FailureKind::Lost | FailureKind::TooLarge => hint(cause, delivery),
+        FailureKind::InvalidResponse => format!("see its output with {}", command("logs NAME")),
+        _ => format!("see {}", command("status")),
     }
 }
 
@@ -361,7 +282,7 @@ mod tests {
 
     use serde_json::{Value, json};
     use toolrack_manager::FilterRule;
-    use toolrack_transport::{JsonRpcError, RequestError};
+    use toolrack_transport::{JsonRpcError, RequestError, TransportError};
 
     use super::*;
 
@@ -433,7 +354,11 @@ mod tests {
         check_gateway_error(data("not_sent", "line"), ExitCode::Unreachable, write);
         let hinted = json!({ "delivery": "not_sent", "cause": "needs_login", "hint": "log in" });
         check_gateway_error(hinted, ExitCode::Auth, "log in");
-        check_gateway_error(data("answered", "too_large"), ExitCode::Unreachable, OVERSIZE_HINT);
+        check_gateway_error(
+            data("answered", "too_large"),
+            ExitCode::Unreachable,
+            &hint(FailureKind::TooLarge, Delivery::Answered),
+        );
         let general = "see `toolrack status`";
         check_gateway_error(data("not_sent", "bad_config"), ExitCode::Config, general);
         check_gateway_error(data("not_sent", "not_connected"), ExitCode::Unreachable, general);

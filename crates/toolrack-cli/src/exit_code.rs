@@ -2,6 +2,7 @@
 
 use std::process;
 
+use toolrack_manager::FailureKind;
 use toolrack_service::ErrorCode;
 
 /// Exit code of the program.
@@ -63,6 +64,28 @@ impl ExitCode {
             ErrorCode::ValidationError | ErrorCode::Conflict => Self::Config,
             ErrorCode::Unauthorized => Self::Auth,
             ErrorCode::Denied => Self::Denied,
+            _ => Self::Unreachable,
+        }
+    }
+}
+
+impl From<FailureKind> for ExitCode {
+    fn from(kind: FailureKind) -> Self {
+        match kind {
+            FailureKind::NoSuchServer
+            | FailureKind::NoSuchTool
+            | FailureKind::NoSuchResource
+            | FailureKind::Ambiguous
+            | FailureKind::InvalidArguments => Self::Usage,
+            FailureKind::Disabled | FailureKind::BadConfig | FailureKind::MissingCredentials => {
+                Self::Config
+            }
+            FailureKind::NeedsLogin => Self::Auth,
+            FailureKind::Rejected
+            | FailureKind::InvalidResponse
+            | FailureKind::MissingCapability
+            | FailureKind::Unsupported => Self::ToolFailed,
+            FailureKind::Denied => Self::Denied,
             _ => Self::Unreachable,
         }
     }

@@ -11,7 +11,7 @@
 //! | [`printer`], [`output`] | stdout, stderr and progress; formats, tables and times |
 //! | [`json_format`], [`yaml`], [`render_content`] | JSON and YAML text; tool results and saved files |
 //! | [`error`], [`exit_code`], [`usage_error`] | errors with hints; exit codes; invalid command lines |
-//! | [`suggest`], [`suggested_command`] | did you mean; commands in hints |
+//! | [`suggested_command`] | commands in hints |
 //! | [`server_selection`], [`server_session`] | which servers and tools are meant; their use |
 //! | [`fan_out`], [`check_server`] | queries to all servers; health checks |
 //! | [`tool_args`] | arguments of a tool: parsing, coercion, validation |
@@ -62,7 +62,6 @@ mod render_content;
 mod server_selection;
 mod server_session;
 mod settings;
-mod suggest;
 mod suggested_command;
 mod tool_args;
 mod usage_error;

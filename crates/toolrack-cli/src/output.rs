@@ -5,8 +5,6 @@
 //! **Invariant:** tables never cut what the user types again. No line exceeds the width limit,
 //! unless such a cell does.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use clap::ValueEnum;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
@@ -172,12 +170,6 @@ pub(crate) fn truncate(text: &str, width: usize) -> String {
 }
 
 const DAY: u64 = 24 * 60 * 60;
-
-/// Milliseconds since the Unix epoch.
-pub(crate) fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
 
 /// A timestamp in milliseconds as `2026-07-28T12:00:00Z`.
 pub(crate) fn format_utc(time_ms: u64) -> String {

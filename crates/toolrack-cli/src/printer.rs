@@ -300,11 +300,14 @@ pub(crate) struct Spinner {
 
 impl Spinner {
     /// A spinner that is not shown yet.
-    pub(crate) fn new(printer: &Arc<Printer>) -> Self {
+    pub(crate) fn new(printer: &Arc<Printer>, phase: &str) -> Arc<Self> {
         let style = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}")
             .unwrap_or_else(|_fixed_text| ProgressStyle::default_spinner());
         let bar = ProgressBar::hidden().with_style(style);
-        Self { printer: Arc::clone(printer), bar, last_line: Mutex::default() }
+        let (printer, last_line) = (Arc::clone(printer), Mutex::default());
+        let spinner = Self { printer, bar, last_line };
+        spinner.phase(phase);
+        Arc::new(spinner)
     }
 
     /// Sets the current phase.

@@ -17,8 +17,8 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::import_sources::dialect_name;
 use crate::settings::Settings;
-use crate::suggest::{did_you_mean, similar_names};
 use crate::suggested_command::{command, flags, server_command, shell_quote};
+use toolrack_config::{did_you_mean, similar_names};
 
 /// A project's config file. It is ignored, because a cloned repository must not be able to start
 /// programs.

@@ -125,8 +125,8 @@ impl ServerSession {
             return Err(self.not_connected(config, &ConnectionState::Disabled));
         }
         self.has_started.set(self.daemon.is_none());
-        let spinner = Spinner::new(&self.context.printer);
-        spinner.phase(&format!("{name}: {}", ConnectPhase::default().as_str()));
+        let phase = format!("{name}: {}", ConnectPhase::default().as_str());
+        let spinner = Spinner::new(&self.context.printer, &phase);
         let connecting = async {
             if let Some(daemon) = &self.daemon {
                 // The daemon starts it first: its own error says more than a failed connection
@@ -141,7 +141,7 @@ impl ServerSession {
             }
             Ok(self.manager().connect(name, config.clone()).await?)
         };
-        let connection = self.run(name, Some(&spinner), connecting).await?;
+        let connection = self.run(name, Some(spinner), connecting).await?;
         match connection.state() {
             ConnectionState::Connected => Ok(connection),
             state => Err(self.not_connected(config, state)),
@@ -185,14 +185,14 @@ impl ServerSession {
         arguments: &RawValue,
         options: CallOptions,
     ) -> Result<RawJson, CliError> {
-        let spinner = Arc::new(Spinner::new(&self.context.printer));
-        spinner.phase(&format!("{item}: waiting for the response"));
+        let phase = format!("{item}: waiting for the response");
+        let spinner = Spinner::new(&self.context.printer, &phase);
         let (reporter, name) = (Arc::clone(&spinner), item.clone());
         let on_progress = Some(Arc::new(move |progress: &_| reporter.report(&name, progress)) as _);
         let options = CallOptions { on_progress, ..options };
         let call =
             async { Ok(self.manager().call_tool_raw(server, item, arguments, &options).await?) };
-        self.run(server, Some(&spinner), call).await
+        self.run(server, Some(spinner), call).await
     }
 
     /// A tool from its server's list, denied or not.
@@ -224,9 +224,10 @@ impl ServerSession {
     pub(crate) async fn run<T>(
         &self,
         server: &str,
-        spinner: Option<&Spinner>,
+        spinner: Option<Arc<Spinner>>,
         work: impl Future<Output = Result<T, CliError>>,
     ) -> Result<T, CliError> {
+        let spinner = spinner.as_deref();
         let work = self.context.run_cancellable(work);
         let mut work = std::pin::pin!(async {
             match spinner {

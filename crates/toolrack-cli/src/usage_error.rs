@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory as _, Error};
 
 use crate::args::Cli;
-use crate::suggest::similar_names;
+use toolrack_config::similar_names;
 
 /// The message and the usage line. Clap's tips are left to [`hint`], which knows more.
 pub(crate) fn render(error: &Error) -> String {

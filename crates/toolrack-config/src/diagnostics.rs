@@ -105,25 +105,6 @@ impl<'t> Diagnostics<'t> {
     }
 }
 
-/// Did you mean: the most similar known word, if similar enough.
-pub fn suggest<'w>(word: &str, known: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
-    // The comparison costs the product of the lengths, and no key is that long.
-    if word.len() > 40 {
-        return None;
-    }
-    let word = word.to_lowercase().replace('-', "_");
-    // A third of the word may differ, at most three letters.
-    let most = (word.chars().count() / 3).clamp(1, 3);
-    known
-        .into_iter()
-        .map(|known| {
-            (strsim::damerau_levenshtein(&word, &known.to_lowercase().replace('-', "_")), known)
-        })
-        .filter(|(distance, _)| *distance <= most)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, min_by_key)| min_by_key)
-}
-
 /// An error or warning at one place of a config file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Diagnostic {
@@ -332,20 +313,5 @@ mod tests {
             [diagnostics.offset(2, 1), diagnostics.offset(2, 9), diagnostics.offset(9, 9)],
             [5, 7, 7]
         );
-    }
-
-    #[track_caller]
-    fn check(word: &str, expected: Option<&str>) {
-        assert_eq!(suggest(word, ["command", "url", "headers", "max_timeout"]), expected);
-    }
-
-    #[test]
-    fn similar_words_are_suggested() {
-        check("comand", Some("command"));
-        check("Headers", Some("headers"));
-        check("max-timeout", Some("max_timeout"));
-        check("urll", Some("url"));
-        check("routing", None);
-        check("mcp", None);
     }
 }

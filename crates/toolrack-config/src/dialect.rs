@@ -11,9 +11,10 @@ mod vscode;
 mod zed;
 
 use crate::config_file::{ConfigFile, ServerEntry};
+use crate::diagnostics::Diagnostics;
 use crate::diagnostics::{DiagnosticKind, Parsed};
-use crate::diagnostics::{Diagnostics, suggest};
 use crate::raw_server::{RawServer, TransportKind};
+use crate::suggest::suggest;
 use crate::table_reader::join;
 use crate::toolrack_toml;
 use crate::tree::{self, Format, Member, Node, Value};

@@ -7,8 +7,9 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::diagnostics::{Diagnostic, DiagnosticKind, Severity, suggest};
+use crate::diagnostics::{Diagnostic, DiagnosticKind, Severity};
 use crate::server::{EnvValue, McpServerConfig, McpTransport, PackageKind, sorted_names};
+use crate::suggest::suggest;
 use crate::table_reader::join;
 use crate::validate::{self, TextRule};
 

@@ -33,7 +33,7 @@
 //! | `config_file`, `server` | the config as data; resolution for one agent |
 //! | `interpolate` | `${VAR}`, `${secret:name}`, `${file:path}` |
 //! | `diff` | diff of two server sets, config fingerprint |
-//! | `diagnostics` | diagnostics with file, line and column; suggestions |
+//! | `diagnostics`, `suggest` | diagnostics with file, line and column; did-you-mean suggestions |
 //! | `duration` | durations such as `90s` |
 //!
 //! **Invariant:** no IO. Text and a lookup go in, data and diagnostics come out.
@@ -64,15 +64,14 @@ mod json_schema;
 mod keys;
 mod raw_server;
 mod server;
+mod suggest;
 mod table_reader;
 mod toolrack_toml;
 mod tree;
 mod validate;
 
 pub use config_file::{Agent, ConfigFile, ServerEntry, Settings, ToolNaming};
-pub use diagnostics::{
-    Diagnostic, DiagnosticKind, Parsed, Position, Severity, SourceLocation, suggest,
-};
+pub use diagnostics::{Diagnostic, DiagnosticKind, Parsed, Position, Severity, SourceLocation};
 pub use dialect::{Detection, Dialect, detect, read, read_as};
 pub use diff::{ConfigDiff, Fingerprint, diff, fingerprint};
 pub use duration::parse_duration;
@@ -82,4 +81,5 @@ pub use server::{
     EnvValue, McpServerConfig, McpTransport, Package, PackageKind, Pin, Sandbox, StartMode,
     without_secrets,
 };
+pub use suggest::{did_you_mean, similar_names, suggest};
 pub use table_reader::join;

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::diagnostics::DiagnosticKind;
-use crate::diagnostics::{Diagnostics, suggest};
+use crate::diagnostics::Diagnostics;
 use crate::duration;
 use crate::keys::{Key, KeyType, SECRET, TableKeys, UnknownKeys};
 use crate::server::EnvValue;
+use crate::suggest::suggest;
 use crate::tree::{Node, Value};
 
 /// A table with typed values.

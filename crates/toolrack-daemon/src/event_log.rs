@@ -7,12 +7,12 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use tokio::sync::watch;
 use toolrack_manager::{CallOutcome, ManagerEvent};
+pub(crate) use toolrack_platform::unix_time_ms;
 use toolrack_transport::{Delivery, sanitize_line};
 use utoipa::ToSchema;
 
@@ -328,12 +328,6 @@ pub(crate) fn delivery_name(delivery: Delivery) -> &'static str {
 
 pub(crate) fn as_micros(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// Unix time in milliseconds, for display and records. Not monotonic, so never used to measure durations.
-pub(crate) fn unix_time_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Truncates a line of server output to the maximum length.

@@ -10,8 +10,8 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs::{self, OpenOptions, Permissions};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,6 +22,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Row, params};
 use serde::Serialize;
+use toolrack_platform::private_options;
 use toolrack_service::Home;
 use utoipa::ToSchema;
 
@@ -564,8 +565,7 @@ fn is_damaged(error: &rusqlite::Error) -> bool {
 
 /// Creates the file with mode 0600. `SQLite` gives its WAL and shared-memory files the same mode.
 fn make_private(path: &Path) {
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(false).mode(0o600).open(path);
+    let file = private_options().write(true).create(true).truncate(false).open(path);
     let changed = file.and_then(|file| file.set_permissions(Permissions::from_mode(0o600)));
     if let Err(error) = changed {
         // Opening the database fails in the same way and reports the error.

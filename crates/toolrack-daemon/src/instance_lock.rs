@@ -6,12 +6,10 @@
 //! **Invariant:** the lock holder owns every other file of the run directory, so it may remove the files that a
 //! killed daemon left. Directory and files are private to their owner, regardless of the umask.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::net::SocketAddr;
-use std::os::unix::fs::{
-    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
-};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -19,6 +17,7 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use toolrack_platform::{ensure_private_dir, private_options};
 use toolrack_service::Home;
 
 use crate::daemon::DaemonError;
@@ -91,7 +90,7 @@ impl InstanceLock {
     /// Acquires the lock and removes the files that a killed daemon left.
     pub(crate) fn acquire(home: &Home) -> Result<Self, DaemonError> {
         let dir = home.run_dir();
-        create_private_dir(&dir).map_err(|source| file_error("use", &dir, source))?;
+        ensure_private_dir(&dir).map_err(|source| file_error("use", &dir, source))?;
         let (socket, token) = (dir.join(SOCKET_FILE), dir.join(TOKEN_FILE));
         // Checked here for a clear error: `bind` would fail with a bare "invalid argument".
         if socket.as_os_str().len() > MAX_SOCKET_PATH {
@@ -192,26 +191,8 @@ fn read_info(file: &File) -> Option<DaemonInfo> {
     serde_json::from_str(&text).ok()
 }
 
-/// Creates a directory that only its owner can enter. A directory of another user is an error.
-fn create_private_dir(dir: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    // Not through a link: a link of another user would lead to a directory of their choice.
-    let metadata = fs::symlink_metadata(dir)?;
-    if !metadata.is_dir() || metadata.uid() != rustix::process::geteuid().as_raw() {
-        let reason = "not a directory owned by this user";
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, reason));
-    }
-    if metadata.mode() & 0o077 != 0 {
-        fs::set_permissions(dir, Permissions::from_mode(0o700))?;
-    }
-    Ok(())
-}
-
 fn open_private(path: &Path) -> io::Result<File> {
-    let no_follow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(no_follow);
-    let file = options.open(path)?;
+    let file = private_options().read(true).write(true).create(true).truncate(false).open(path)?;
     // The mode of `open` counts only for a new file, and the umask reduces it.
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
@@ -223,6 +204,9 @@ fn file_error(action: &'static str, path: &Path, source: io::Error) -> DaemonErr
 
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+    use std::os::unix::fs::MetadataExt as _;
+
     use super::*;
 
     fn sample_info(instance: &InstanceLock) -> DaemonInfo {

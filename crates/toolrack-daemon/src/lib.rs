@@ -34,7 +34,6 @@
 //! | `event_log` | events of the API and their ring buffer |
 //! | `history` | call history in `SQLite` |
 //! | `metrics` | Prometheus metrics |
-//! | `process_memory` | memory of process trees |
 //!
 //! **Invariant:** there is one daemon per home, and nothing of it is left when it has ended or was killed.
 //!
@@ -65,7 +64,6 @@ mod mcp_endpoints;
 mod metrics;
 mod openapi;
 mod problem;
-mod process_memory;
 mod routes;
 mod state;
 mod tokens;

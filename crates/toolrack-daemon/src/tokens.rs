@@ -13,9 +13,8 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use parking_lot::{Mutex, MutexGuard};
 use ring::rand::{SecureRandom as _, SystemRandom};
 use subtle::ConstantTimeEq as _;
 use tokio::time::Instant;
+use toolrack_platform::private_options;
 use uuid::Uuid;
 
 use crate::daemon::DaemonError;
@@ -182,7 +182,7 @@ impl LoginFile {
     pub(crate) fn create(dir: &Path, url: &str) -> io::Result<Self> {
         let name = format!("{LOGIN_FILE_PREFIX}{}{LOGIN_FILE_SUFFIX}", Uuid::new_v4().simple());
         let path = dir.join(name);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        let mut file = private_options().write(true).create_new(true).open(&path)?;
         // Before the write: if that fails, the drop removes the file.
         let login_file = Self(path);
         file.write_all(redirect_html(url).as_bytes())?;

@@ -537,7 +537,6 @@ mod tests {
     use std::thread;
 
     use super::*;
-    use crate::error_mapping::GatewayErrorCause;
 
     #[test]
     fn id_is_free_again_after_the_response() {
@@ -570,7 +569,7 @@ mod tests {
         assert!(in_flight.acquire("subscriptions/listen").await.unwrap().is_none());
         let busy = in_flight.acquire("tools/call").await.unwrap_err();
         let data = GatewayErrorData::from_error(&busy).unwrap();
-        assert_eq!(data.cause, GatewayErrorCause::Busy);
+        assert_eq!(data.cause, toolrack_manager::FailureKind::Busy);
         assert_eq!(data.delivery, toolrack_transport::Delivery::NotSent);
         let (second, ()) = tokio::join!(in_flight.acquire("tools/call"), async { drop(first) });
         assert!(second.unwrap().is_some());

@@ -8,10 +8,10 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toolrack_client::CallError;
-use toolrack_manager::{ConnectionState, FailureKind, ManagerError, error_chain};
+use toolrack_manager::{FailureKind, ManagerError, error_chain};
 use toolrack_mcp::{Era, ErrorCode};
+use toolrack_transport::Delivery;
 use toolrack_transport::JsonRpcError;
-use toolrack_transport::{Delivery, TransportError};
 
 use crate::encode::invalid_params;
 use crate::gateway::Upstream;
@@ -22,43 +22,48 @@ pub struct GatewayErrorData {
     /// Whether the request may have reached the server.
     #[serde(with = "DeliveryDef")]
     pub delivery: Delivery,
-    /// The kind of failure.
-    pub cause: GatewayErrorCause,
+    /// The kind of failure, coarser than the one that the gateway knows.
+    #[serde(with = "cause_name")]
+    pub cause: FailureKind,
     /// The next step for the user, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
-/// Why a request failed at the gateway. Each cause calls for its own reaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum GatewayErrorCause {
-    /// The server did not respond in time.
-    TimedOut,
-    /// The transport to the server failed.
-    // Clients and other gateways read these values, so they keep their first names.
-    #[serde(rename = "line")]
-    Transport,
-    /// The response exceeds the configured size limit.
-    TooLarge,
-    /// The server requires a login or another token.
-    NeedsLogin,
-    /// The server sent an invalid response.
-    #[serde(rename = "bad_answer")]
-    InvalidResponse,
-    /// The server is not running.
-    NotConnected,
-    /// The server's configuration is invalid or incomplete.
-    #[serde(rename = "bad_config")]
-    InvalidConfig,
-    /// The server is disabled in the configuration.
-    Disabled,
-    /// The client has too many requests in flight.
-    Busy,
-    /// Any other cause, such as a gateway that is shutting down.
-    #[serde(other)]
-    Other,
+/// Names of causes. Clients and other gateways read them, so they keep their first spelling.
+const CAUSE_NAMES: [(FailureKind, &str); 10] = [
+    (FailureKind::TimedOut, "timed_out"),
+    (FailureKind::Lost, "line"),
+    (FailureKind::TooLarge, "too_large"),
+    (FailureKind::NeedsLogin, "needs_login"),
+    (FailureKind::InvalidResponse, "bad_answer"),
+    (FailureKind::NotRunning, "not_connected"),
+    (FailureKind::BadConfig, "bad_config"),
+    (FailureKind::Disabled, "disabled"),
+    (FailureKind::Busy, "busy"),
+    (FailureKind::Internal, "other"),
+];
+
+/// Serialized form of a cause.
+mod cause_name {
+    use super::{CAUSE_NAMES, Deserialize as _, FailureKind};
+
+    pub(super) fn serialize<S: serde::Serializer>(
+        kind: &FailureKind,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        let named = CAUSE_NAMES.iter().find(|(named, _)| named == kind);
+        serializer.serialize_str(named.map_or("other", |(_, name)| name))
+    }
+
+    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<FailureKind, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let named = CAUSE_NAMES.iter().find(|(_, name)| *name == text);
+        // A later version may know more causes.
+        Ok(named.map_or(FailureKind::Internal, |(kind, _)| *kind))
+    }
 }
 
 /// Serialized form of [`Delivery`].
@@ -80,8 +85,7 @@ impl GatewayErrorData {
     /// Error for a request that never left the gateway because its client has too many others in flight.
     pub(crate) fn busy(message: String) -> JsonRpcError {
         let hint = Some("wait for some of the open requests to finish".to_owned());
-        Self { delivery: Delivery::NotSent, cause: GatewayErrorCause::Busy, hint }
-            .into_error(message)
+        Self { delivery: Delivery::NotSent, cause: FailureKind::Busy, hint }.into_error(message)
     }
 
     fn into_error(self, message: String) -> JsonRpcError {
@@ -146,33 +150,23 @@ pub(crate) fn from_read_error(error: CallError, style: ErrorStyle, uri: &str) ->
     }
 }
 
-fn manager_cause(error: &ManagerError) -> GatewayErrorCause {
+fn manager_cause(error: &ManagerError) -> FailureKind {
     match error {
-        ManagerError::NotConnected { state, .. } | ManagerError::NotReady { state, .. } => {
-            match state {
-                ConnectionState::Disabled => GatewayErrorCause::Disabled,
-                state => match state.failure().map(toolrack_manager::Failure::kind) {
-                    Some(FailureKind::NeedsLogin) => GatewayErrorCause::NeedsLogin,
-                    Some(FailureKind::BadConfig | FailureKind::MissingCredentials) => {
-                        GatewayErrorCause::InvalidConfig
-                    }
-                    _ => GatewayErrorCause::NotConnected,
-                },
-            }
-        }
-        _ => GatewayErrorCause::Other,
+        ManagerError::NotConnected { .. } | ManagerError::NotReady { .. } => match error.kind() {
+            kind @ (FailureKind::Disabled | FailureKind::NeedsLogin) => kind,
+            FailureKind::BadConfig | FailureKind::MissingCredentials => FailureKind::BadConfig,
+            _ => FailureKind::NotRunning,
+        },
+        _ => FailureKind::Internal,
     }
 }
 
-fn call_cause(error: &CallError) -> GatewayErrorCause {
-    match error {
-        CallError::TimedOut { .. } => GatewayErrorCause::TimedOut,
-        CallError::Transport(failure) => match failure.error {
-            TransportError::Unauthorized(_) => GatewayErrorCause::NeedsLogin,
-            TransportError::Oversize { .. } => GatewayErrorCause::TooLarge,
-            _ => GatewayErrorCause::Transport,
-        },
-        _ => GatewayErrorCause::InvalidResponse,
+fn call_cause(error: &CallError) -> FailureKind {
+    match (FailureKind::from_call_error(error), error) {
+        (kind @ (FailureKind::NeedsLogin | FailureKind::TooLarge), _) => kind,
+        (_, CallError::TimedOut { .. }) => FailureKind::TimedOut,
+        (_, CallError::Transport(_)) => FailureKind::Lost,
+        _ => FailureKind::InvalidResponse,
     }
 }
 
@@ -199,8 +193,8 @@ mod tests {
     use std::time::Duration;
 
     use serde_json::Value;
-    use toolrack_manager::Failure;
-    use toolrack_transport::{AuthError, RequestError};
+    use toolrack_manager::{ConnectionState, Failure};
+    use toolrack_transport::{AuthError, RequestError, TransportError};
 
     use super::*;
 
@@ -310,17 +304,17 @@ mod tests {
 
     #[test]
     fn server_error_has_no_gateway_error_data() {
-        let check = |code, data: Option<Value>, expected: Option<GatewayErrorCause>| {
+        let check = |code, data: Option<Value>, expected: Option<FailureKind>| {
             let error = JsonRpcError { data, ..JsonRpcError::new(code, "no") };
             let cause = GatewayErrorData::from_error(&error).map(|parsed| parsed.cause);
             assert_eq!(cause, expected, "{error:?}");
         };
         let data = json!({ "delivery": "unknown", "cause": "line" });
-        check(-32603, Some(data.clone()), Some(GatewayErrorCause::Transport));
+        check(-32603, Some(data.clone()), Some(FailureKind::Lost));
         check(-32602, Some(data), None);
         check(-32603, None, None);
         check(-32603, Some(json!({ "delivery": "unknown" })), None);
         let newer = json!({ "delivery": "answered", "cause": "a_new_one" });
-        check(-32603, Some(newer), Some(GatewayErrorCause::Other));
+        check(-32603, Some(newer), Some(FailureKind::Internal));
     }
 }

@@ -88,7 +88,7 @@ mod stdio;
 mod subscriptions;
 mod suspended;
 
-pub use error_mapping::{GatewayErrorCause, GatewayErrorData};
+pub use error_mapping::GatewayErrorData;
 pub use gateway::{Gateway, GatewayOptions, Scope, Upstream};
 pub use http::request_headers::{Access, AccessCheck, TIMEOUT_HEADER};
 pub use http::response::GatewayBody;

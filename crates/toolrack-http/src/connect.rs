@@ -5,13 +5,12 @@
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 #[cfg(unix)]
 use tokio::net::UnixStream;
@@ -20,6 +19,7 @@ use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use toolrack_platform::{certificates_from_pem, root_certificates};
 use toolrack_transport::deadline_after;
 use url::Host;
 
@@ -241,26 +241,12 @@ impl AsyncWrite for NetStream {
     }
 }
 
-/// Platform certificates, loaded once per process.
-static PLATFORM_CERTS: OnceLock<Vec<CertificateDer<'static>>> = OnceLock::new();
-
 /// TLS connector that trusts the platform and `extra_roots`. Offers HTTP/2 and HTTP/1.1.
 pub(crate) async fn tls_connector(extra_roots: &[u8]) -> io::Result<TlsConnector> {
+    let extra_roots = extra_roots.to_vec();
     // Blocking: reads the certificate files of the platform.
-    let platform_certs =
-        tokio::task::spawn_blocking(|| PLATFORM_CERTS.get_or_init(load_platform_certs));
-    let platform_certs = platform_certs.await.map_err(io::Error::other)?;
-    let mut roots = RootCertStore::empty();
-    // An unreadable platform certificate is skipped, because platform stores have old ones. An
-    // unreadable extra root is an error, because the user named it.
-    let (_n_added, n_ignored) = roots.add_parsable_certificates(platform_certs.iter().cloned());
-    if n_ignored > 0 {
-        tracing::debug!(n_ignored, "could not read platform certificates");
-    }
-    for certificate in CertificateDer::pem_slice_iter(extra_roots) {
-        let certificate = certificate.map_err(io::Error::other)?;
-        roots.add(certificate).map_err(io::Error::other)?;
-    }
+    let loading = tokio::task::spawn_blocking(move || root_certificates(&extra_roots));
+    let roots = loading.await.map_err(io::Error::other)?.map_err(io::Error::other)?;
     // Named here, because the process-wide default may be missing or set by another crate.
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ClientConfig::builder_with_provider(provider)
@@ -274,18 +260,9 @@ pub(crate) async fn tls_connector(extra_roots: &[u8]) -> io::Result<TlsConnector
 
 /// Checks that every certificate of the PEM text can be parsed.
 pub(crate) fn check_roots(extra_roots: &[u8]) -> Result<(), String> {
-    for certificate in CertificateDer::pem_slice_iter(extra_roots) {
-        certificate.map_err(|error| format!("invalid extra root certificates: {error}"))?;
-    }
-    Ok(())
-}
-
-fn load_platform_certs() -> Vec<CertificateDer<'static>> {
-    let loaded = rustls_native_certs::load_native_certs();
-    for error in &loaded.errors {
-        tracing::debug!(%error, "could not read platform certificates");
-    }
-    loaded.certs
+    certificates_from_pem(extra_roots)
+        .map(drop)
+        .map_err(|error| format!("invalid extra root certificates: {error}"))
 }
 
 #[cfg(test)]

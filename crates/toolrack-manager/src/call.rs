@@ -19,11 +19,11 @@ use toolrack_mcp::{
 };
 use toolrack_transport::{RawJson, TransportError, sanitize_text};
 
-use crate::error::ManagerError;
+use crate::error::{ManagerError, suggestions};
 use crate::lifecycle::Epoch;
 use crate::manager::{McpManager, Shared};
 use crate::retry_policy::{Repeatable, should_retry};
-use crate::snapshot::{McpConnection, ResolvedTool, Snapshot, suggest};
+use crate::snapshot::{McpConnection, ResolvedTool, Snapshot};
 use crate::telemetry::{self, CallEventGuard};
 use crate::tool_filter::glob_matches;
 
@@ -359,7 +359,10 @@ impl Call<'_> {
         }
         Err(ManagerError::NoSuchTool {
             tool: format!("{}.{}", connection.name(), self.tool),
-            suggestions: suggest(self.tool, tools.allowed().map(|(_, tool)| tool.name.as_str())),
+            suggestions: suggestions(
+                self.tool,
+                tools.allowed().map(|(_, tool)| tool.name.as_str()),
+            ),
         })
     }
 

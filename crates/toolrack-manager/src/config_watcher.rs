@@ -185,6 +185,6 @@ async fn debounce(changes: &Notify) {
 }
 
 fn read_text(path: &Path) -> io::Result<String> {
-    let bytes = crate::tool_cache::read(path, MAX_FILE_BYTES)?;
+    let bytes = toolrack_platform::read_file_at_most(path, MAX_FILE_BYTES)?;
     String::from_utf8(bytes).map_err(|_invalid| io::ErrorKind::InvalidData.into())
 }

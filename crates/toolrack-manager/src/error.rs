@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use toolrack_client::{CallError, ConnectError};
-use toolrack_mcp::DecodeError;
+use toolrack_config::{did_you_mean, similar_names};
+use toolrack_mcp::{DecodeError, ErrorCode};
 use toolrack_transport::{
-    AuthError, CloseReason, Delivery, Redactor, SpawnError, TransportError, exit_cause,
-    sanitize_line,
+    AuthError, CloseReason, Delivery, JsonRpcError, Redactor, SpawnError, TransportError,
+    exit_cause, sanitize_line,
 };
 
 use crate::lifecycle::ConnectionState;
@@ -101,7 +102,58 @@ pub enum ManagerError {
     Closed,
 }
 
+/// Names that are similar to an unknown one.
+pub(crate) fn suggestions<'a>(
+    name: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Vec<String> {
+    similar_names(name, candidates).into_iter().map(str::to_owned).collect()
+}
+
 impl ManagerError {
+    pub(crate) fn no_such_server<'a>(
+        server: &str,
+        candidates: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let suggestions = suggestions(server, candidates);
+        Self::NoSuchServer { server: server.to_owned(), suggestions }
+    }
+
+    pub(crate) fn no_such_tool<'a>(
+        tool: &str,
+        candidates: impl IntoIterator<Item = &'a str>,
+    ) -> Self {
+        let suggestions = suggestions(tool, candidates);
+        Self::NoSuchTool { tool: tool.to_owned(), suggestions }
+    }
+
+    /// What went wrong. Codes, statuses and exit codes of the layers above follow from it.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            ManagerError::NoSuchServer { .. } => FailureKind::NoSuchServer,
+            ManagerError::NoSuchTool { .. } => FailureKind::NoSuchTool,
+            ManagerError::Ambiguous { .. } => FailureKind::Ambiguous,
+            ManagerError::Denied { .. } => FailureKind::Denied,
+            ManagerError::NotConnected { state, .. } | ManagerError::NotReady { state, .. } => {
+                FailureKind::from_state(state)
+            }
+            ManagerError::Call { source, .. } => FailureKind::from_call_error(source),
+            ManagerError::Undecodable { .. } => FailureKind::InvalidResponse,
+            ManagerError::Closed => FailureKind::Closed,
+        }
+    }
+
+    /// The JSON-RPC error of the server, if that is the cause.
+    pub fn json_rpc_error(&self) -> Option<&JsonRpcError> {
+        match self {
+            ManagerError::Call { source, .. } => match &**source {
+                CallError::Refused(error) => Some(error),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// Whether the server may have received the request.
     pub fn delivery(&self) -> Delivery {
         match self {
@@ -138,14 +190,6 @@ impl ManagerError {
             }
             _ => None,
         }
-    }
-}
-
-/// The suggestions as a clause that follows the message, or nothing.
-fn did_you_mean(suggestions: &[String]) -> String {
-    match suggestions {
-        [] => String::new(),
-        names => format!("; did you mean `{}`?", names.join("` or `")),
     }
 }
 
@@ -253,10 +297,29 @@ impl fmt::Display for Failure {
 
 impl Error for Failure {}
 
-/// Kind of a [`Failure`]. Each kind calls for a different reaction.
+/// What went wrong with a server ([`Failure`]) or a request ([`ManagerError`]). Each kind calls for a different
+/// reaction.
+///
+/// Errors are classified here and nowhere else: the layers above have one table each, from kinds to their codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FailureKind {
+    /// No server has this name.
+    NoSuchServer,
+    /// No tool has this name.
+    NoSuchTool,
+    /// The server has no such resource.
+    NoSuchResource,
+    /// The name matches tools of several servers.
+    Ambiguous,
+    /// A filter rule denies the tool.
+    Denied,
+    /// The server is disabled in the config.
+    Disabled,
+    /// The server is not running, and has not failed.
+    NotRunning,
+    /// The server is starting.
+    Starting,
     /// The config is invalid or asks for something unsupported.
     BadConfig,
     /// A variable or header of the config refers to a value that does not exist.
@@ -287,18 +350,77 @@ pub enum FailureKind {
     Lost,
     /// The attempt was cancelled.
     Stopped,
+    /// The server did not respond to a request in time.
+    TimedOut,
+    /// The server limits the rate of requests.
+    RateLimited,
+    /// The client has too many requests in flight.
+    Busy,
+    /// The response exceeds the configured size limit.
+    TooLarge,
+    /// The arguments cannot be sent.
+    InvalidArguments,
+    /// The server responded to a request with a JSON-RPC error.
+    Rejected,
+    /// The response is malformed, or not allowed in its place.
+    InvalidResponse,
+    /// The server needs a capability that the client lacks, such as sampling.
+    MissingCapability,
+    /// The server does not offer the feature.
+    Unsupported,
+    /// The manager is closed.
+    Closed,
     /// A bug in this program.
     Internal,
 }
 
 impl FailureKind {
-    fn from_connect_error(error: &ConnectError) -> Self {
+    /// Kind of a failed call.
+    pub fn from_call_error(error: &CallError) -> Self {
+        match error {
+            CallError::Refused(error) if error.code == ErrorCode::MISSING_CLIENT_CAPABILITY.0 => {
+                Self::MissingCapability
+            }
+            CallError::Refused(_) | CallError::NotGranted { .. } => Self::Rejected,
+            CallError::TimedOut { .. } => Self::TimedOut,
+            CallError::Transport(failure) => match &failure.error {
+                TransportError::Unauthorized(_) => Self::NeedsLogin,
+                TransportError::Oversize { .. } => Self::TooLarge,
+                TransportError::ProcessExited(_) => Self::Exited,
+                TransportError::Spawn(_) => Self::CannotStart,
+                TransportError::Parse(_) => Self::InvalidResponse,
+                TransportError::Status { code: 429, .. } => Self::RateLimited,
+                TransportError::Status { .. } => Self::Refused,
+                TransportError::Serialize(_) => Self::InvalidArguments,
+                _ => Self::Lost,
+            },
+            CallError::NoSuchResource { .. } => Self::NoSuchResource,
+            CallError::Unsupported { .. } => Self::Unsupported,
+            CallError::InputUnanswered { .. } | CallError::TooManyRounds { .. } => {
+                Self::MissingCapability
+            }
+            _ => Self::InvalidResponse,
+        }
+    }
+
+    /// Kind of a failed connection attempt.
+    pub fn from_connect_error(error: &ConnectError) -> Self {
         match error {
             ConnectError::Transport(error) => Self::from_transport_error(error),
             ConnectError::NeedsAuth(error) => Self::from_auth_error(error),
             ConnectError::Exited { .. } => Self::Exited,
             ConnectError::TimedOut { .. } => Self::HandshakeTimedOut,
             _ => Self::Refused,
+        }
+    }
+
+    /// Why a server in this state does not accept calls.
+    fn from_state(state: &ConnectionState) -> Self {
+        match (state.failure(), state) {
+            (Some(failure), _) => failure.kind(),
+            (None, ConnectionState::Disabled) => Self::Disabled,
+            (None, ConnectionState::Connecting) => Self::Starting,
+            (None, _) => Self::NotRunning,
         }
     }
 

@@ -133,5 +133,4 @@ pub use lifecycle::{ConnectPhase, ConnectionState};
 pub use manager::{CredentialsProvider, McpManager};
 pub use server_tools::ToolWithServer;
 pub use snapshot::McpConnection;
-pub use tool_cache::read_at_most;
 pub use tool_filter::FilterRule;

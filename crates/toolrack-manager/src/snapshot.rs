@@ -19,9 +19,6 @@ use crate::server_tools::{RefreshLimiter, ServerTools, ToolWithServer};
 use crate::tool_filter::{FilterRule, ToolFilter};
 use crate::tool_names::{NameGenerator, NameReservations, ToolRef, sanitize_name};
 
-/// Maximum number of suggestions for an unknown name.
-const MAX_SUGGESTIONS: usize = 3;
-
 /// Snapshot of one server.
 #[derive(Debug)]
 pub struct McpConnection {
@@ -255,9 +252,8 @@ impl Snapshot {
 
     pub(crate) fn server(&self, name: &str) -> Result<&Arc<McpConnection>, ManagerError> {
         let found = self.positions.get(name).and_then(|at| self.servers.get(*at));
-        found.ok_or_else(|| ManagerError::NoSuchServer {
-            server: name.to_owned(),
-            suggestions: suggest(name, self.servers.iter().map(|server| server.name())),
+        found.ok_or_else(|| {
+            ManagerError::no_such_server(name, self.servers.iter().map(|server| server.name()))
         })
     }
 
@@ -313,10 +309,7 @@ impl Snapshot {
             .iter()
             .find(exists)
             .or_else(|| longest.iter().find(|reading| may_exist(reading)));
-        found.copied().ok_or_else(|| ManagerError::NoSuchTool {
-            tool: name.to_owned(),
-            suggestions: suggest(name, self.public_names()),
-        })
+        found.copied().ok_or_else(|| ManagerError::no_such_tool(name, self.public_names()))
     }
 
     /// Finds a listed tool by any name that [`resolve`](Self::resolve) accepts, or by its name on the server; then the
@@ -416,16 +409,6 @@ fn is_same_server(reading: &ResolvedTool<'_>, server: &Arc<McpConnection>) -> bo
 fn may_exist(reading: &ResolvedTool<'_>) -> bool {
     let tools = &reading.connection.tools;
     tools.list().is_none() || tools.denied_by(reading.tool).is_some()
-}
-
-/// The candidates that are most similar to `name`, best first.
-pub(crate) fn suggest<'a>(name: &str, candidates: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let mut similar: Vec<(f64, &str)> = candidates
-        .map(|candidate| (strsim::normalized_damerau_levenshtein(name, candidate), candidate))
-        .filter(|(similarity, _)| *similarity > 0.7)
-        .collect();
-    similar.sort_by(|one, two| two.0.total_cmp(&one.0).then(one.1.cmp(two.1)));
-    similar.into_iter().take(MAX_SUGGESTIONS).map(|(_, candidate)| candidate.to_owned()).collect()
 }
 
 #[cfg(test)]

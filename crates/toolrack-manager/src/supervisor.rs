@@ -23,7 +23,7 @@ use crate::lifecycle::{
 use crate::manager::Shared;
 use crate::retry_policy::Availability;
 use crate::server_tools::ServerTools;
-use crate::snapshot::{ActiveClient, Index, IndexKey, McpConnection, Snapshot, suggest};
+use crate::snapshot::{ActiveClient, Index, IndexKey, McpConnection, Snapshot};
 use crate::tool_cache::{CacheWrite, CachedTools};
 use crate::tool_filter::ToolFilter;
 
@@ -190,9 +190,8 @@ impl Supervisor {
 
     fn find(&self, server: &str) -> Result<Arc<str>, ManagerError> {
         let record = self.servers.get(server).filter(|record| !record.is_removed);
-        record.map(|record| Arc::clone(&record.name)).ok_or_else(|| ManagerError::NoSuchServer {
-            server: server.to_owned(),
-            suggestions: suggest(server, self.order.iter().map(|name| &**name)),
+        record.map(|record| Arc::clone(&record.name)).ok_or_else(|| {
+            ManagerError::no_such_server(server, self.order.iter().map(|name| &**name))
         })
     }
 

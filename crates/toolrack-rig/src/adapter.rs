@@ -11,9 +11,9 @@ use rig_core::tool::{
 };
 use rig_core::wasm_compat::WasmBoxedFuture;
 use serde_json::{Value, json};
-use toolrack_client::{CallError, McpToolDef};
-use toolrack_manager::{ConnectionState, ManagerError, McpManager, ToolWithServer, error_chain};
-use toolrack_transport::{Delivery, TransportError, sanitize_text};
+use toolrack_client::McpToolDef;
+use toolrack_manager::{FailureKind, ManagerError, McpManager, ToolWithServer, error_chain};
+use toolrack_transport::{Delivery, sanitize_text};
 
 /// One tool of one server as a rig tool. Cheap to clone.
 ///
@@ -183,40 +183,24 @@ pub(crate) fn call_error(error: ManagerError) -> ToolExecutionError {
 }
 
 fn error_kind(error: &ManagerError) -> ToolErrorKind {
-    match error {
-        ManagerError::NoSuchServer { .. } | ManagerError::NoSuchTool { .. } => {
-            ToolErrorKind::NotFound
-        }
-        ManagerError::Denied { .. } => ToolErrorKind::PermissionDenied,
-        ManagerError::NotConnected { state: ConnectionState::NeedsAuth(_), .. } => {
-            ToolErrorKind::PermissionDenied
-        }
+    match error.kind() {
+        FailureKind::NoSuchServer | FailureKind::NoSuchTool => ToolErrorKind::NotFound,
+        FailureKind::Denied | FailureKind::NeedsLogin => ToolErrorKind::PermissionDenied,
+        _ if matches!(error, ManagerError::NotReady { .. }) => ToolErrorKind::Timeout,
         // Disabled or stopped by the user: a retry does not start it.
-        ManagerError::NotConnected {
-            state: ConnectionState::Disabled | ConnectionState::Disconnected,
-            ..
-        } => ToolErrorKind::Other,
-        ManagerError::NotConnected { .. } => ToolErrorKind::Network,
-        ManagerError::NotReady { .. } => ToolErrorKind::Timeout,
-        ManagerError::Undecodable { .. } => ToolErrorKind::Provider,
-        ManagerError::Closed => ToolErrorKind::Cancelled,
-        ManagerError::Call { source, .. } => call_error_kind(source),
-        _ => ToolErrorKind::Other,
-    }
-}
-
-fn call_error_kind(error: &CallError) -> ToolErrorKind {
-    match error {
+        FailureKind::Disabled | FailureKind::NotRunning | FailureKind::Ambiguous => {
+            ToolErrorKind::Other
+        }
+        FailureKind::TimedOut => ToolErrorKind::Timeout,
+        FailureKind::RateLimited => ToolErrorKind::RateLimited,
+        FailureKind::Closed => ToolErrorKind::Cancelled,
         // JSON-RPC 2.0: -32602 means invalid parameters.
-        CallError::Refused(error) if error.code == -32602 => ToolErrorKind::InvalidArgs,
-        CallError::TimedOut { .. } => ToolErrorKind::Timeout,
-        CallError::Transport(source) => match &source.error {
-            TransportError::Unauthorized(_) => ToolErrorKind::PermissionDenied,
-            TransportError::Status { code: 429, .. } => ToolErrorKind::RateLimited,
-            TransportError::Timeout(_) => ToolErrorKind::Timeout,
-            _ => ToolErrorKind::Network,
-        },
-        _ => ToolErrorKind::Provider,
+        FailureKind::Rejected if error_code(error) == Some(-32602) => ToolErrorKind::InvalidArgs,
+        FailureKind::Rejected
+        | FailureKind::InvalidResponse
+        | FailureKind::MissingCapability
+        | FailureKind::Unsupported => ToolErrorKind::Provider,
+        _ => ToolErrorKind::Network,
     }
 }
 
@@ -231,13 +215,7 @@ fn is_retryable(error: &ManagerError) -> bool {
 
 /// The server's JSON-RPC error code.
 fn error_code(error: &ManagerError) -> Option<i64> {
-    match error {
-        ManagerError::Call { source, .. } => match &**source {
-            CallError::Refused(error) => Some(error.code),
-            _ => None,
-        },
-        _ => None,
-    }
+    error.json_rpc_error().map(|error| error.code)
 }
 
 #[cfg(test)]

@@ -13,10 +13,10 @@ use std::{fmt, fs, io};
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
 use toolrack_config::{ConfigFile, Diagnostic, DiagnosticKind, Dialect, Position, Severity};
+use toolrack_platform::{Directory, FileMode, ReplaceOutcome, Replacement, read_open_file};
 
-use crate::atomic_file::{Dir, FileMode, ReplaceOutcome, Replacement, io_error, read_all};
 use crate::document::{self, Document};
-use crate::error::{ErrorCode, ErrorDetail, ServiceError};
+use crate::error::{ErrorCode, ErrorDetail, ServiceError, io_error};
 
 /// Size limit. A larger file is not a config file.
 const MAX_BYTES: usize = 4 << 20;
@@ -138,8 +138,8 @@ impl ConfigStore {
     /// The content of the file; `None` if there is no file.
     fn read_bytes(&self) -> io::Result<Option<Vec<u8>>> {
         let target = Target::resolve(&self.path)?;
-        let Some(dir) = Dir::open(&target.dir)? else { return Ok(None) };
-        dir.open_file(&target.name)?.map(|file| read_all(&file, MAX_BYTES)).transpose()
+        let Some(dir) = Directory::open(&target.dir)? else { return Ok(None) };
+        dir.open_file(&target.name)?.map(|file| read_open_file(&file, MAX_BYTES)).transpose()
     }
 
     /// Edits the file. Returns the result of `change` and the new state of the file.
@@ -198,7 +198,7 @@ impl ConfigStore {
     ) -> Result<(T, StoredConfig), ServiceError> {
         let save_error = |error| io_error("save", &self.path, error);
         let target = Target::resolve(&self.path).map_err(|error| self.load_error(error.into()))?;
-        let dir = Dir::create(&target.dir).map_err(save_error)?;
+        let dir = Directory::create(&target.dir).map_err(save_error)?;
         // Before the snapshot: between the two, another Toolrack process could save a version that
         // this edit does not contain.
         let _lock = dir.lock(&target.lock, self.lock_timeout).map_err(save_error)?;

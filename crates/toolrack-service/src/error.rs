@@ -2,12 +2,13 @@
 //!
 //! The mapping reads error kinds only, never text.
 
-use std::fmt;
+use std::path::Path;
+use std::{fmt, io};
 
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use toolrack_client::CallError;
 use toolrack_manager::{ConnectionState, Failure, FailureKind, ManagerError, error_chain};
-use toolrack_transport::{TransportError, sanitize_line};
+use toolrack_transport::sanitize_line;
 
 use crate::validate::CREDENTIALS_MISSING;
 
@@ -73,6 +74,33 @@ impl ErrorCode {
             Self::Unauthorized => "UNAUTHORIZED",
             Self::Denied => "DENIED",
             Self::Internal => "INTERNAL",
+        }
+    }
+}
+
+impl From<FailureKind> for ErrorCode {
+    fn from(kind: FailureKind) -> Self {
+        match kind {
+            FailureKind::Ambiguous
+            | FailureKind::BadConfig
+            | FailureKind::MissingCredentials
+            | FailureKind::InvalidArguments => Self::ValidationError,
+            FailureKind::NoSuchServer
+            | FailureKind::NoSuchTool
+            | FailureKind::NoSuchResource
+            | FailureKind::PackageNotFound
+            | FailureKind::Unsupported => Self::NotFound,
+            FailureKind::Disabled | FailureKind::Stopped => Self::Conflict,
+            FailureKind::NeedsLogin => Self::Unauthorized,
+            FailureKind::Denied => Self::Denied,
+            FailureKind::Starting
+            | FailureKind::HandshakeTimedOut
+            | FailureKind::InstallTimedOut
+            | FailureKind::Unreachable
+            | FailureKind::Lost
+            | FailureKind::TimedOut => Self::NetworkError,
+            FailureKind::Internal => Self::Internal,
+            _ => Self::ServiceUnavailable,
         }
     }
 }
@@ -185,8 +213,8 @@ const MESSAGE_CHARS: usize = 2000;
 impl ErrorDetail {
     /// Why a server is not connected.
     pub(crate) fn from_failure(failure: &Failure) -> Self {
-        let (code, message) = failure_code(failure.kind());
-        let Some(message) = message else {
+        let code = ErrorCode::from(failure.kind());
+        let Some(message) = contract_message(failure.kind()) else {
             let detail = ErrorDetail::new(code, failure.reason());
             return match failure.hint() {
                 Some(hint) => detail.with_hint(hint),
@@ -221,19 +249,12 @@ impl ErrorDetail {
 
     /// Why a call has no result, or a request to the manager failed.
     pub(crate) fn from_manager_error(error: &ManagerError) -> Self {
-        let code = match error {
-            ManagerError::NotConnected { server, state }
-            | ManagerError::NotReady { server, state, .. } => {
-                return Self::from_state(server, state);
-            }
-            ManagerError::NoSuchServer { .. } | ManagerError::NoSuchTool { .. } => {
-                ErrorCode::NotFound
-            }
-            ManagerError::Ambiguous { .. } => ErrorCode::ValidationError,
-            ManagerError::Denied { .. } => ErrorCode::Denied,
-            ManagerError::Call { source, .. } => call_error_code(source),
-            _ => ErrorCode::ServiceUnavailable,
-        };
+        if let ManagerError::NotConnected { server, state }
+        | ManagerError::NotReady { server, state, .. } = error
+        {
+            return Self::from_state(server, state);
+        }
+        let code = ErrorCode::from(error.kind());
         let detail = Self::new(code, sanitize_line(&error_chain(error), MESSAGE_CHARS));
         match error.hint() {
             Some(hint) => detail.with_hint(sanitize_line(&hint, MESSAGE_CHARS)),
@@ -242,41 +263,64 @@ impl ErrorDetail {
     }
 }
 
-/// The code of a failure, and its message where spec 004 dictates one.
-fn failure_code(kind: FailureKind) -> (ErrorCode, Option<&'static str>) {
+/// The message of a failure, where spec 004 dictates one.
+fn contract_message(kind: FailureKind) -> Option<&'static str> {
     match kind {
-        FailureKind::PackageNotFound => (ErrorCode::NotFound, Some("Package not found")),
-        FailureKind::DockerNotRunning => {
-            (ErrorCode::ServiceUnavailable, Some("Docker not running"))
-        }
-        FailureKind::MissingCredentials => (ErrorCode::ValidationError, Some(CREDENTIALS_MISSING)),
-        FailureKind::HandshakeTimedOut => (ErrorCode::NetworkError, Some("Handshake timed out")),
-        FailureKind::BadConfig => (ErrorCode::ValidationError, None),
-        FailureKind::NeedsLogin => (ErrorCode::Unauthorized, None),
-        FailureKind::Lost | FailureKind::Unreachable | FailureKind::InstallTimedOut => {
-            (ErrorCode::NetworkError, None)
-        }
-        FailureKind::Stopped => (ErrorCode::Conflict, None),
-        FailureKind::Internal => (ErrorCode::Internal, None),
-        _ => (ErrorCode::ServiceUnavailable, None),
+        FailureKind::PackageNotFound => Some("Package not found"),
+        FailureKind::DockerNotRunning => Some("Docker not running"),
+        FailureKind::MissingCredentials => Some(CREDENTIALS_MISSING),
+        FailureKind::HandshakeTimedOut => Some("Handshake timed out"),
+        _ => None,
     }
 }
 
-fn call_error_code(error: &CallError) -> ErrorCode {
-    match error {
-        CallError::TimedOut { .. } => ErrorCode::NetworkError,
-        CallError::Unsupported { .. } => ErrorCode::NotFound,
-        CallError::Transport(failure) => match &failure.error {
-            TransportError::Unauthorized(_) => ErrorCode::Unauthorized,
-            TransportError::ProcessExited(_)
-            | TransportError::Spawn(_)
-            | TransportError::Oversize { .. }
-            | TransportError::Parse(_)
-            | TransportError::Status { .. } => ErrorCode::ServiceUnavailable,
-            TransportError::Serialize(_) => ErrorCode::ValidationError,
-            _ => ErrorCode::NetworkError,
-        },
-        _ => ErrorCode::ServiceUnavailable,
+/// Describes a failed file operation (`read`, `save`, `remove`), with a hint where one is known.
+pub(crate) fn io_error(action: &str, path: &Path, error: io::Error) -> ServiceError {
+    let (code, reason, hint) = describe(&error);
+    let reason = reason.map_or_else(|| error.to_string(), str::to_owned);
+    let message = format!("cannot {action} `{}`: {reason}", path.display());
+    let detail = ErrorDetail::new(code, message);
+    match hint {
+        Some(hint) => detail.with_hint(hint).into(),
+        None => detail.into(),
+    }
+}
+
+type Description = (ErrorCode, Option<&'static str>, Option<&'static str>);
+
+fn describe(error: &io::Error) -> Description {
+    use io::ErrorKind as Kind;
+    let unavailable = |reason, hint| (ErrorCode::ServiceUnavailable, Some(reason), Some(hint));
+    if Errno::from_io_error(error) == Some(Errno::LOOP) {
+        let hint = "remove the link, or point it to a file";
+        return (ErrorCode::ValidationError, Some("too many levels of symbolic links"), Some(hint));
+    }
+    match error.kind() {
+        Kind::TimedOut => unavailable(
+            "another program holds its lock",
+            "check for a hanging `toolrack` process and stop it",
+        ),
+        Kind::StorageFull | Kind::QuotaExceeded => {
+            unavailable("the disk is full", "free some space and try again; nothing was changed")
+        }
+        Kind::PermissionDenied => unavailable(
+            "permission denied",
+            "check the owner and mode of the file and its directory",
+        ),
+        Kind::ReadOnlyFilesystem => unavailable(
+            "the file system is read-only",
+            "remount it read-write, or set `TOOLRACK_HOME` to another directory",
+        ),
+        Kind::FileTooLarge => {
+            (ErrorCode::ValidationError, Some("the file is too large"), Some("check its content"))
+        }
+        Kind::IsADirectory => {
+            (ErrorCode::ValidationError, Some("it is a directory"), Some("move it away"))
+        }
+        Kind::InvalidInput => {
+            (ErrorCode::ValidationError, Some("not a regular file"), Some("move it away"))
+        }
+        _ => (ErrorCode::ServiceUnavailable, None, None),
     }
 }
 
@@ -325,8 +369,9 @@ mod mapping_tests {
     use std::io;
     use std::time::Duration;
 
-    use toolrack_transport::JsonRpcError;
+    use toolrack_client::CallError;
     use toolrack_transport::{AuthError, Delivery, ExitStatus, ProcessExit, RequestError};
+    use toolrack_transport::{JsonRpcError, TransportError};
 
     use super::*;
 
@@ -412,6 +457,42 @@ mod mapping_tests {
         assert_eq!(
             (detail.code, detail.message.as_str()),
             (ErrorCode::NotFound, "no tool named `demo_great`; did you mean `demo_greet`?")
+        );
+    }
+}
+
+#[cfg(test)]
+mod io_error_tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(errno: Errno, expected: &str) {
+        let error = io_error("save", Path::new("/a/b.toml"), errno.into());
+        let hint = error.hint().unwrap_or_default();
+        assert_eq!(format!("{} {error} | {hint}", error.code()), expected);
+    }
+
+    #[test]
+    fn io_errors_have_messages_and_hints() {
+        check(
+            Errno::NOSPC,
+            "SERVICE_UNAVAILABLE cannot save `/a/b.toml`: the disk is full | free some space and try again; nothing was changed",
+        );
+        check(
+            Errno::ACCESS,
+            "SERVICE_UNAVAILABLE cannot save `/a/b.toml`: permission denied | check the owner and mode of the file and its directory",
+        );
+        check(
+            Errno::ROFS,
+            "SERVICE_UNAVAILABLE cannot save `/a/b.toml`: the file system is read-only | remount it read-write, or set `TOOLRACK_HOME` to another directory",
+        );
+        check(
+            Errno::LOOP,
+            "VALIDATION_ERROR cannot save `/a/b.toml`: too many levels of symbolic links | remove the link, or point it to a file",
+        );
+        check(
+            Errno::IO,
+            "SERVICE_UNAVAILABLE cannot save `/a/b.toml`: Input/output error (os error 5) | ",
         );
     }
 }

@@ -20,7 +20,6 @@
 //! | `secret_store` | secrets in private files; lookup of `${…}` variables |
 //! | `authorizers` | OAuth authorizers of HTTP servers |
 //! | `server_logs` | log files of servers |
-//! | `atomic_file` | private directories, file locks, atomic replacement |
 //! | `paths` | `Home`: paths from `TOOLRACK_HOME` and XDG |
 //!
 //! **Invariants**, each with the tests that check it:
@@ -38,7 +37,6 @@
 
 #![warn(missing_docs)]
 
-mod atomic_file;
 mod authorizers;
 mod config_from_json;
 mod config_snapshot;

@@ -31,11 +31,11 @@ use toolrack_manager::{
     CallTarget, FileWatch, ManagerEvents, McpManager, PackageInstaller, ToolWithServer,
 };
 use toolrack_mcp::{Implementation, Tool};
+use toolrack_platform::{create_private_dir, make_private};
 use toolrack_stdio::StdioOptions;
 use toolrack_transport::{BoxFuture, Delivery, RawJson, Redactor, sanitize_text};
 use uuid::Uuid;
 
-use crate::atomic_file::{create_private_dir, remove_other_access};
 use crate::authorizers::Authorizers;
 use crate::config_snapshot::{ConfigSnapshot, ConfiguredServer};
 use crate::config_store::{ConfigStore, ETag, StoredConfig};
@@ -227,7 +227,7 @@ impl LocalService {
     pub async fn open(home: Home, mut options: ServiceOptions) -> Result<Self, ServiceError> {
         // A directory that also holds the config file may be shared on purpose; secrets are private by themselves.
         if !home.config_file().starts_with(home.dir()) {
-            remove_other_access(home.dir());
+            make_private(home.dir());
         }
         let store = ConfigStore::new(home.config_file());
         let (snapshot, naming, etag) = match std::mem::take(&mut options.config) {

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -26,13 +26,12 @@ use toolrack_manager::{
     Failure, FailureKind, Installation, PackageInstaller, PackageRequest, PreparedServer,
     error_chain,
 };
+use toolrack_platform::{create_private_dir, replace};
 use toolrack_stdio::{
     CommandOutput, EnvInheritance, McpServerDef, RunOptions, StdioOptions, find_program,
     new_process_tag, run_command,
 };
 use toolrack_transport::{BoxFuture, SpawnError, TransportError};
-
-use crate::atomic_file::create_private_dir;
 
 /// Installs packages and returns how their servers are started.
 pub struct Installer {
@@ -322,15 +321,9 @@ impl InstallDir {
 
     /// Writes the marker file, atomically.
     pub(super) fn mark_complete(&self, program: &Path) -> Result<(), Failure> {
-        let temp_path = self.dir.join(format!("{COMPLETE_FILE}.new"));
-        let write = || {
-            let mut file = File::create(&temp_path)?;
-            file.write_all(program.as_os_str().as_encoded_bytes())?;
-            // On disk before the rename: after a crash the marker must not be empty.
-            file.sync_all()?;
-            fs::rename(&temp_path, self.dir.join(COMPLETE_FILE))
-        };
-        write().map_err(|error| self.unusable(&error))
+        let written =
+            replace(&self.dir.join(COMPLETE_FILE), program.as_os_str().as_encoded_bytes());
+        written.map_err(|error| self.unusable(&error))
     }
 
     fn unusable(&self, error: &io::Error) -> Failure {

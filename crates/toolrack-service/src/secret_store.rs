@@ -18,12 +18,12 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 use toolrack_auth::Secret;
 use toolrack_config::{Lookup, VariableSource};
+use toolrack_platform::{Directory, FileMode, ReplaceOutcome, Replacement, read_open_file};
 use toolrack_transport::Redactor;
 use uuid::Uuid;
 use zeroize::Zeroize as _;
 
-use crate::atomic_file::{Dir, FileMode, ReplaceOutcome, Replacement, io_error, read_all};
-use crate::error::{ErrorCode, ErrorDetail, ServiceError};
+use crate::error::{ErrorCode, ErrorDetail, ServiceError, io_error};
 
 /// Size limit of a secret: large enough for the keys of certificates.
 const MAX_BYTES: usize = 64 << 10;
@@ -80,7 +80,7 @@ impl SecretStore {
         // exchange in between.
         self.check_file(&file, &file_name)?;
         // Two more bytes for a trailing `\r\n`.
-        let bytes = read_all(&file, MAX_BYTES + 2).map_err(read_error)?;
+        let bytes = read_open_file(&file, MAX_BYTES + 2).map_err(read_error)?;
         let mut text = String::from_utf8(bytes).map_err(|error| {
             // The bytes are part of a secret; do not leave them in freed memory.
             error.into_bytes().zeroize();
@@ -100,7 +100,7 @@ impl SecretStore {
         let file_name = file_name(name)?;
         let text = check_value(secret)?;
         let save_error = |error| io_error("save", &self.dir.join(&file_name), error);
-        Dir::create(&self.dir).map_err(save_error)?;
+        Directory::create(&self.dir).map_err(save_error)?;
         // Opened again: `open_dir` also checks owner and mode.
         let Some(dir) = self.open_dir()? else {
             return Err(save_error(io::ErrorKind::NotFound.into()));
@@ -173,9 +173,9 @@ impl SecretStore {
     }
 
     /// Opens the directory, if it exists. Access for other users is removed first.
-    fn open_dir(&self) -> Result<Option<Dir>, ServiceError> {
+    fn open_dir(&self) -> Result<Option<Directory>, ServiceError> {
         let read_error = |error| io_error("read", &self.dir, error);
-        let Some(dir) = Dir::open(&self.dir).map_err(read_error)? else { return Ok(None) };
+        let Some(dir) = Directory::open(&self.dir).map_err(read_error)? else { return Ok(None) };
         let file = dir.as_file().map_err(read_error)?;
         ensure_private(&file, 0o700, &self.dir)?;
         Ok(Some(dir))

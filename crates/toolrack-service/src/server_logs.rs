@@ -6,14 +6,12 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use toolrack_platform::{Directory, private_options, read_open_file, replace, unix_time_ms};
 use uuid::Uuid;
-
-use crate::atomic_file::{Dir, read_all};
 
 /// A longer file is cut to its newer half.
 const MAX_BYTES: usize = 256 << 10;
@@ -22,7 +20,6 @@ const MAX_READ_BYTES: usize = 4 * MAX_BYTES;
 /// Other processes hold the lock only while they append a few lines.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 const LOCK_NAME: &str = ".lock";
-const TEMP_NAME: &str = ".tmp";
 
 /// The log files of all servers.
 #[derive(Debug, Clone)]
@@ -63,8 +60,7 @@ pub enum LogKind {
 impl LogLine {
     /// A line with the current time.
     pub(crate) fn now(kind: LogKind, text: impl Into<String>) -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { at: u64::try_from(since.as_millis()).unwrap_or_default(), kind, text: text.into() }
+        Self { at: unix_time_ms(), kind, text: text.into() }
     }
 }
 
@@ -85,9 +81,9 @@ impl LogStore {
     ///
     /// The file exists and cannot be read.
     pub fn read(&self, id: Uuid) -> io::Result<Vec<LogLine>> {
-        let Some(dir) = Dir::open(&self.dir)? else { return Ok(Vec::new()) };
+        let Some(dir) = Directory::open(&self.dir)? else { return Ok(Vec::new()) };
         let Some(file) = dir.open_file(&file_name(id))? else { return Ok(Vec::new()) };
-        Ok(lines(&read_all(&file, MAX_READ_BYTES)?))
+        Ok(lines(&read_open_file(&file, MAX_READ_BYTES)?))
     }
 
     /// Deletes the log of a server.
@@ -96,7 +92,7 @@ impl LogStore {
     ///
     /// The file cannot be removed.
     pub fn remove(&self, id: Uuid) -> io::Result<()> {
-        let Some(dir) = Dir::open(&self.dir)? else { return Ok(()) };
+        let Some(dir) = Directory::open(&self.dir)? else { return Ok(()) };
         let _lock = dir.lock(OsStr::new(LOCK_NAME), LOCK_TIMEOUT)?;
         dir.remove(&file_name(id)).map(drop)
     }
@@ -108,10 +104,10 @@ impl LogStore {
             serde_json::to_writer(&mut bytes, line)?;
             bytes.push(b'\n');
         }
-        let dir = Dir::create(&self.dir)?;
+        let dir = Directory::create(&self.dir)?;
         let _lock = dir.lock(OsStr::new(LOCK_NAME), LOCK_TIMEOUT)?;
         let path = self.path(id);
-        let mut file = private_file().append(true).open(&path)?;
+        let mut file = private_options().create(true).append(true).open(&path)?;
         // One write under the lock, so that lines of two processes do not mix.
         file.write_all(&bytes)?;
         let size = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
@@ -121,28 +117,14 @@ impl LogStore {
     /// Keeps the newer half of a file, from the first whole line on.
     fn truncate_to_tail(&self, path: &Path) -> io::Result<()> {
         let file = OpenOptions::new().read(true).open(path)?;
-        let bytes = read_all(&file, MAX_READ_BYTES)?;
+        let bytes = read_open_file(&file, MAX_READ_BYTES)?;
         // Half of it, so that the file is rewritten once per 128 KiB of output and not
         // on each line.
         let (_, tail) = bytes.split_at(bytes.len().saturating_sub(MAX_BYTES / 2));
         let start = tail.iter().position(|byte| *byte == b'\n').map_or(tail.len(), |pos| pos + 1);
-        let temp_path = self.dir.join(TEMP_NAME);
-        private_file()
-            .truncate(true)
-            .write(true)
-            .open(&temp_path)?
-            .write_all(tail.split_at(start).1)?;
         // A reader sees the old file or the new one.
-        std::fs::rename(temp_path, path)
+        replace(path, tail.split_at(start).1)
     }
-}
-
-/// Options for a file with mode 0600; a symbolic link is an error.
-fn private_file() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    let no_follow = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
-    options.create(true).mode(0o600).custom_flags(no_follow);
-    options
 }
 
 fn file_name(id: Uuid) -> OsString {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::{fmt, io};
 
 use toolrack_config::{ConfigFile, Diagnostic, Lookup, McpServerConfig, VariableSource, read};
-use toolrack_manager::read_at_most;
+use toolrack_platform::read_at_most;
 
 use crate::builder::{DiagnosticLines, OpenError};
 

@@ -10,10 +10,11 @@ use serde_json::Value;
 use super::{Finding, numbered};
 
 /// Product crates and their layers, lowest first.
-const LAYERS: [(&str, u8); 14] = [
+const LAYERS: [(&str, u8); 15] = [
     ("toolrack-transport", 0),
     ("toolrack-mcp", 0),
     ("toolrack-config", 1),
+    ("toolrack-platform", 1),
     ("toolrack-stdio", 2),
     ("toolrack-http", 2),
     ("toolrack-auth", 2),

@@ -1,5 +1,8 @@
 //! File permissions, locking and atomic replacement.
 
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
+
 use super::*;
 use crate::stored_credentials::tests::grant;
 
@@ -67,7 +70,8 @@ async fn malformed_credentials_can_be_replaced() {
     let home = tempfile::tempdir().unwrap();
     let store = FileTokenStore::new(home.path());
     let mut lock = store.lock(SERVER).await.unwrap();
-    let mut file = private_file().create(true).truncate(true).open(store.path(SERVER)).unwrap();
+    let mut file =
+        private_options().write(true).create(true).truncate(true).open(store.path(SERVER)).unwrap();
     file.write_all(b"{\"grant\": 7").unwrap();
     assert_eq!(store.load(SERVER).await.unwrap(), None);
     lock.save(Some(&credentials("new"))).await.unwrap();

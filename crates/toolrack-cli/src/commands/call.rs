@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use toolrack_client::CallOptions as ClientCallOptions;
-use toolrack_manager::read_at_most;
 use toolrack_mcp::{Tool, ToolCallResult};
+use toolrack_platform::read_at_most;
 use toolrack_service::{ErrorCode, ErrorDetail};
 use toolrack_transport::{RawJson, sanitize_line};
 
@@ -22,11 +22,11 @@ use crate::render_content::{self, Files};
 use crate::server_selection::{self, ResolvedName, Servers, Warnings};
 use crate::server_session::{ServerSession, with_session};
 use crate::settings::StreamKind;
-use crate::suggest::{did_you_mean, similar_names};
 use crate::tool_args::call_expr::{self, Members};
 use crate::tool_args::coerce::{Check, build_arguments, signature};
 use crate::tool_args::schema::Schema;
 use crate::tool_args::{self, Argument, ValueSource};
+use toolrack_config::{did_you_mean, similar_names};
 
 /// Maximum size of an argument read from a file or from stdin.
 const FILE_LIMIT_BYTES: u64 = 32 << 20;

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use toolrack_config::{Diagnostic, Severity, detect, read};
-use toolrack_manager::read_at_most;
+use toolrack_platform::read_at_most;
 use toolrack_service::{ConfigStore, ErrorCode, ErrorDetail, ServiceError};
 
 use crate::args::servers::ConfigAction;

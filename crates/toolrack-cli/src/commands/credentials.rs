@@ -24,8 +24,8 @@ use crate::external_program::open_page;
 use crate::output::{self, List};
 use crate::printer::Printer;
 use crate::settings::StreamKind;
-use crate::suggest::{did_you_mean, similar_names};
 use crate::suggested_command::server_command;
+use toolrack_config::{did_you_mean, similar_names};
 
 const MAX_URL_CHARS: usize = 4000;
 
@@ -246,14 +246,9 @@ const MAX_SECRET_BYTES: u64 = (64 << 10) + 3;
 
 /// Reads a secret: prompted for on a terminal, otherwise from stdin.
 pub(crate) async fn read_secret(name: &str, context: &Context) -> Result<Secret, CliError> {
-    if context.settings.streams.stdin == StreamKind::Terminal {
-        return prompt_secret(name, context).await;
+    if context.settings.streams.stdin != StreamKind::Terminal {
+        return context.blocking(read_piped_secret).await;
     }
-    context.blocking(read_piped_secret).await
-}
-
-/// Prompts for the value with the echo off.
-async fn prompt_secret(name: &str, context: &Context) -> Result<Secret, CliError> {
     let printer = &context.printer;
     // Before the prompt: keys that are pressed early must not be echoed.
     let echo_off = EchoOff::new()?;

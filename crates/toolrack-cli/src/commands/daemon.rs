@@ -15,6 +15,7 @@ use toolrack_daemon::{
     DEFAULT_ADDR, Daemon as Host, DaemonInfo, DaemonOptions as HostOptions, ShutdownKind,
     token_file,
 };
+use toolrack_platform::unix_time_ms;
 use toolrack_service::{ErrorCode, McpStatus, SharedLookup};
 
 use crate::args::TargetOptions;
@@ -150,8 +151,7 @@ async fn stop(context: &Context) -> Result<(), CliError> {
         if Instant::now() >= deadline {
             let message = format!("the daemon (process {pid}) did not stop");
             let hint = format!("kill it with `kill {pid}`; its servers stop with it");
-            let code = ErrorCode::ServiceUnavailable;
-            return Err(CliError::new(ExitCode::Unreachable, code, message, hint));
+            return Err(daemon_client::unavailable(&message).with_hint(hint));
         }
         context.sleep(POLL_INTERVAL).await?;
     }
@@ -181,7 +181,7 @@ async fn status(context: &Context) -> Result<(), CliError> {
         "n_running_servers": n_running, "n_running_calls": about.n_running_calls,
         "log": log_file(home),
     });
-    let started = output::format_ago(about.started_ms, output::now_ms());
+    let started = output::format_ago(about.started_ms, unix_time_ms());
     let address = match url {
         Some(url) => format!(
             "address   {url}\nendpoint  {url}/mcp (requires the token)\ntoken     {}",

@@ -22,9 +22,9 @@ use crate::exit_code::ExitCode;
 use crate::import_sources::{SearchDirs, dialect_name};
 use crate::output::{List, Output};
 use crate::settings::{Variable, env_var};
-use crate::suggest::{did_you_mean, similar_names};
 use crate::suggested_command::command;
 use crate::working_dir;
+use toolrack_config::{did_you_mean, similar_names};
 
 /// Imports servers from other tools.
 pub(crate) async fn import(options: ImportOptions, context: &Context) -> Result<(), CliError> {

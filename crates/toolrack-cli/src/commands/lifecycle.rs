@@ -41,8 +41,7 @@ pub(crate) async fn start(name: String, verb: &str, context: &Context) -> Result
             daemon
         }
     };
-    let spinner = Spinner::new(printer);
-    spinner.phase(&format!("{name}: starting"));
+    let spinner = Spinner::new(printer, &format!("{name}: starting"));
     let starting = context.run_cancellable(daemon.act_and_wait(&name, verb));
     let Status { n_tools, n_tools_total, process, .. } = spinner.during(starting).await?;
     let tools = match n_tools_total {
@@ -116,8 +115,7 @@ pub(crate) async fn enable(
             printer.done(format_args!("enabled `{name}` without checking it"), &json);
             return Ok(());
         }
-        let spinner = Spinner::new(printer);
-        spinner.phase(&format!("{name}: starting"));
+        let spinner = Spinner::new(printer, &format!("{name}: starting"));
         let starting = async {
             Ok(match daemon_client::find(&context.settings)? {
                 Some(daemon) => daemon.act_and_wait(name, "enable").await.map(drop),

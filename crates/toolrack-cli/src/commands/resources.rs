@@ -22,9 +22,9 @@ use crate::printer::{Printer, Spinner};
 use crate::render_content::{self, Files};
 use crate::server_selection::{self, ServerSource, Servers, Warnings};
 use crate::server_session::{ServerSession, with_session};
-use crate::suggest::{did_you_mean, similar_names};
 use crate::suggested_command::command;
 use crate::tool_args::{self, ValueFormat};
+use toolrack_config::{did_you_mean, similar_names};
 
 const MAX_CHARS: usize = 400;
 
@@ -57,19 +57,16 @@ pub(crate) async fn resources(options: ListOptions, context: &Context) -> Result
             let server = connection.name();
             fan_out::note_truncated(resources, "resources", server, printer);
             fan_out::note_truncated(templates, "resource templates", server, printer);
-            for Resource { uri, name, mime_type, description, .. } in &resources.items {
-                list.rows.push(resource_row(server, [uri, name], [mime_type, description]));
+            for resource in &resources.items {
+                let Resource { uri, name, mime_type, description, .. } = resource;
+                list.rows.push(resource_row(server, uri, name, [mime_type, description]));
+                list.items.push(to_item(server, resource));
             }
             for template in &templates.items {
                 let ResourceTemplate { uri_template, name, mime_type, description, .. } = template;
-                list.rows.push(resource_row(
-                    server,
-                    [uri_template, name],
-                    [mime_type, description],
-                ));
+                list.rows.push(resource_row(server, uri_template, name, [mime_type, description]));
+                list.items.push(to_item(server, template));
             }
-            list.items.extend(resources.items.iter().map(|resource| to_item(server, resource)));
-            list.items.extend(templates.items.iter().map(|template| to_item(server, template)));
         }
         results.show(&list, "resources", printer)
     })
@@ -77,15 +74,14 @@ pub(crate) async fn resources(options: ListOptions, context: &Context) -> Result
 }
 
 /// JSON of an item, with its server.
-pub(crate) fn to_item<T: Serialize>(server: &str, item: &T) -> String {
+fn to_item<T: Serialize>(server: &str, item: &T) -> String {
     // It was parsed from JSON, so it can be serialized.
     serde_json::to_string(&Item { server, item }).unwrap_or_default()
 }
 
-fn resource_row(server: &str, names: [&String; 2], about: [&Option<String>; 2]) -> Vec<String> {
-    let names = names.map(String::as_str).into_iter();
-    let about = about.into_iter().map(|text| text.as_deref().unwrap_or_default());
-    let cells = names.chain(about).map(|cell| sanitize_line(cell, MAX_CHARS));
+fn resource_row(server: &str, uri: &str, name: &str, about: [&Option<String>; 2]) -> Vec<String> {
+    let about = about.map(|text| text.as_deref().unwrap_or_default());
+    let cells = [uri, name].into_iter().chain(about).map(|cell| sanitize_line(cell, MAX_CHARS));
     std::iter::once(server.to_owned()).chain(cells).collect()
 }
 
@@ -98,12 +94,10 @@ pub(crate) async fn read(options: ReadOptions, context: &Context) -> Result<(), 
     with_session(servers, &options.request, context, async |session: &ServerSession| {
         let connection = session.connect(&server).await?;
         let Some(client) = connection.client() else { return Err(CliError::interrupted()) };
-        let spinner = Spinner::new(printer);
-        spinner.phase(&format!("{server}: reading"));
+        let spinner = Spinner::new(printer, &format!("{server}: reading"));
         let call_options = call_options(&options.request, context);
         let request = async { Ok(client.read_resource(&uri, &call_options).await?) };
-        let result = session.run(&server, Some(&spinner), request).await?;
-        drop(spinner);
+        let result = session.run(&server, Some(spinner), request).await?;
         if !result.skipped.is_empty() {
             let n = result.skipped.len();
             printer.note(format_args!("note: {n} parts could not be parsed and were skipped"));
@@ -190,7 +184,7 @@ fn prompt_row(server: &str, prompt: &Prompt) -> Vec<String> {
 }
 
 /// The arguments of a prompt on one line: `name, style?`.
-pub(crate) fn prompt_signature(prompt: &Prompt) -> String {
+fn prompt_signature(prompt: &Prompt) -> String {
     let arguments = prompt.arguments.as_deref().unwrap_or_default().iter().map(|argument| {
         let mark = if argument.required.unwrap_or_default() { "" } else { "?" };
         format!("{}{mark}", argument.name)
@@ -214,16 +208,14 @@ pub(crate) async fn prompt(options: PromptOptions, context: &Context) -> Result<
     with_session(servers, &options.request, context, async |session: &ServerSession| {
         let connection = session.connect(&target.server).await?;
         let Some(client) = connection.client() else { return Err(CliError::interrupted()) };
-        let spinner = Spinner::new(printer);
-        spinner.phase(&format!("{}: getting the prompt", target.item));
+        let spinner = Spinner::new(printer, &format!("{}: getting the prompt", target.item));
         let call_options = call_options(&options.request, context);
         let request = async {
             let known = client.list_prompts().await?;
             check_prompt(&target.item, &arguments, &known.items)?;
             Ok(client.get_prompt(&target.item, &arguments, &call_options).await?)
         };
-        let result = session.run(&target.server, Some(&spinner), request).await?;
-        drop(spinner);
+        let result = session.run(&target.server, Some(spinner), request).await?;
         print_prompt(&result, printer)
     })
     .await

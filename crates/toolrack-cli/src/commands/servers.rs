@@ -4,6 +4,7 @@
 //! (`status --check`).
 
 use serde_json::{Value, json};
+use toolrack_platform::unix_time_ms;
 use toolrack_service::{
     ErrorCode, ErrorDetail, LocalService, LogKind, LogLine, McpConfig, McpService as _, McpStatus,
     StatusDetail,
@@ -78,7 +79,7 @@ pub(crate) async fn status(
              check them",
         );
     }
-    let now = output::now_ms();
+    let now = unix_time_ms();
     context.printer.list(&List {
         columns: &["NAME", "STATE", "TRANSPORT", "TOOLS", "PROCESSES", "DETAIL", "NEXT"],
         rows: rows.iter().map(|row| status_row(row, now)).collect(),

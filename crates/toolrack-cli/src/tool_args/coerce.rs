@@ -8,7 +8,7 @@ use toolrack_service::{ErrorCode, ErrorDetail};
 
 use super::schema::{ExtraProperties, JsonType, Schema};
 use super::{ArgValue, Argument};
-use crate::suggest::{did_you_mean, similar_names};
+use toolrack_config::{did_you_mean, similar_names};
 
 /// Maximum depth of validation.
 const MAX_DEPTH: usize = 16;

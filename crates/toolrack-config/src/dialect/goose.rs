@@ -7,11 +7,12 @@ use super::mcp_servers::texts;
 use super::servers;
 use crate::config_file::ConfigFile;
 use crate::diagnostics::DiagnosticKind;
-use crate::diagnostics::{Diagnostics, suggest};
+use crate::diagnostics::Diagnostics;
 use crate::dialect::variables::{self, ReferenceSyntax};
 use crate::keys::{Key, KeyType, TableKeys, UnknownKeys};
 use crate::raw_server::{RawServer, TransportKind};
 use crate::server::EnvValue;
+use crate::suggest::suggest;
 use crate::table_reader::{self, TableReader, join};
 use crate::tree::{Member, Node, Value};
 

@@ -21,8 +21,8 @@ use crate::event_recorder::{LogLine, MAX_LINES};
 use crate::extract::JsonBody;
 use crate::openapi::{ServerSchema, StatusSchema};
 use crate::problem::Problem;
-use crate::process_memory::ProcessTable;
 use crate::state::{App, run_blocking};
+use toolrack_platform::ProcessTable;
 
 /// How long a response waits for a starting server. The server keeps starting after that.
 const START_TIMEOUT: Duration = Duration::from_secs(45);

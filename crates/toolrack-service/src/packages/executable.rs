@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use toolrack_client::ConnectError;
+use toolrack_config::similar_names;
 use toolrack_manager::{Failure, FailureKind};
 use toolrack_stdio::find_program;
 use toolrack_transport::{SpawnError, TransportError};
@@ -114,9 +115,6 @@ fn read_json(file: &Path) -> Result<Value, String> {
     serde_json::from_slice(&text).map_err(|error| format!("`{}`: {error}", file.display()))
 }
 
-/// Most suggestions for a misspelled name.
-const MAX_SUGGESTIONS: usize = 3;
-
 /// Checks that a program can be started, and suggests similar names if not. A path is relative to `cwd`.
 pub(super) fn check_binary(
     command: &str,
@@ -142,7 +140,8 @@ pub(super) fn check_binary(
         (false, _) => Vec::new(),
     };
     let name = file.file_name().and_then(OsStr::to_str).unwrap_or(command);
-    let similar = similar_names(name, dirs.iter().flat_map(|dir| names(dir)));
+    let names: Vec<String> = dirs.iter().flat_map(|dir| names(dir)).collect();
+    let similar = similar_names(name, names.iter().map(String::as_str));
     Err(match similar.as_slice() {
         [] => failure.with_hint("install it, or give its full path"),
         similar => failure.with_hint(format!("did you mean `{}`?", similar.join("`, `"))),
@@ -152,19 +151,6 @@ pub(super) fn check_binary(
 fn names(dir: &Path) -> Vec<String> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
-}
-
-/// Names within a small edit distance, closest first.
-fn similar_names(name: &str, names: impl Iterator<Item = String>) -> Vec<String> {
-    // Relative to the length: three wrong letters in `sh` would make every short name similar.
-    let max_distance = (name.chars().count() / 4).clamp(1, 3);
-    let mut similar: Vec<(usize, String)> = names
-        .map(|other| (strsim::damerau_levenshtein(name, &other), other))
-        .filter(|(distance, _)| *distance <= max_distance)
-        .collect();
-    similar.sort();
-    similar.dedup();
-    similar.into_iter().take(MAX_SUGGESTIONS).map(|(_, name)| name).collect()
 }
 
 #[cfg(test)]
@@ -210,19 +196,6 @@ mod tests {
 #[cfg(test)]
 mod binary_tests {
     use super::*;
-
-    #[track_caller]
-    fn check_similar(name: &str, expected: &[&str]) {
-        let names = ["demo-server", "demo-client", "sh", "bash", "demo-sever", "demo-server"];
-        assert_eq!(similar_names(name, names.iter().map(|name| (*name).to_owned())), expected);
-    }
-
-    #[test]
-    fn similar_names_are_closest_first() {
-        check_similar("demo-servr", &["demo-server", "demo-sever"]);
-        check_similar("bsh", &["bash", "sh"]);
-        check_similar("entirely-else", &[]);
-    }
 
     #[track_caller]
     fn check_failure(command: &str, dir: &Path, expected: (FailureKind, &str)) {

@@ -7,14 +7,14 @@ use std::fs;
 
 /// Snapshot of all processes. Empty on systems without `/proc`.
 #[derive(Debug, Default)]
-pub(crate) struct ProcessTable {
+pub struct ProcessTable {
     children: HashMap<u32, Vec<u32>>,
     bytes: HashMap<u32, u64>,
 }
 
 impl ProcessTable {
     /// Scans `/proc`. Reads one file per process, so it belongs on a blocking thread.
-    pub(crate) fn scan() -> Self {
+    pub fn scan() -> Self {
         let mut table = Self::default();
         let Ok(entries) = fs::read_dir("/proc") else { return table };
         for pid in entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
@@ -34,7 +34,7 @@ impl ProcessTable {
 
     /// The memory of all descendants of a process, without the process itself, which is the guardian. A process
     /// without descendants counts itself. `None` if there is no such process.
-    pub(crate) fn tree_bytes(&self, pid: u32) -> Option<u64> {
+    pub fn tree_bytes(&self, pid: u32) -> Option<u64> {
         let mut sum = None;
         let mut pending = vec![pid];
         // A pid that was reused during the scan can produce a cycle.

@@ -1,18 +1,18 @@
-//! Private directories, file locks and atomic file replacement, for the config file and the secret store.
+//! Directory access by descriptor: file locks, and atomic replacement of files that other programs edit too.
 //!
 //! Replacing a file: lock, read a [`FileSnapshot`], write a temporary file, fsync it, and exchange the two names in
 //! one step. The old file is then still reachable under the temporary name, so an edit that another program made in
 //! between is found and put back.
 //!
 //! **Invariant:** a file appears under its name only when all of it is on disk, and only in place of the file that
-//! the snapshot read. After an error the old file is in place. The caller of [`Dir::replace`] holds the lock for the
+//! the snapshot read. After an error the old file is in place. The caller of [`Directory::replace`] holds the lock for the
 //! file's name.
 
 use std::ffi::OsStr;
-use std::fs::{DirBuilder, File, Metadata, Permissions};
-use std::io::{self, Read as _, Seek as _, Write as _};
+use std::fs::{File, Metadata};
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -25,40 +25,21 @@ use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 use zeroize::Zeroizing;
 
-use crate::error::{ErrorCode, ErrorDetail, ServiceError};
+use crate::private_file::{create_private_dir, read_open_file};
 #[cfg(target_os = "linux")]
 use rustix::fs::inotify::{CreateFlags, ReadFlags, Reader, WatchFlags, add_watch, init};
 #[cfg(target_os = "linux")]
 use std::mem::MaybeUninit;
 
-/// Creates a directory with mode 0700, and its missing parents. An existing one keeps its mode.
-pub(crate) fn create_private_dir(dir: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)
-}
-
-/// Removes group and other access from a directory that belongs to us.
-pub(crate) fn remove_other_access(dir: &Path) {
-    let Ok(metadata) = std::fs::symlink_metadata(dir) else { return };
-    let is_ours = metadata.uid() == geteuid().as_raw();
-    let mode = metadata.permissions().mode();
-    let is_open = mode & 0o077 != 0;
-    if !metadata.is_dir() || !is_ours || !is_open {
-        return;
-    }
-    if let Err(error) = std::fs::set_permissions(dir, Permissions::from_mode(mode & 0o700)) {
-        tracing::warn!(dir = %dir.display(), %error, "cannot remove access for other users");
-    }
-}
-
 /// An open directory; files in it are named relative to its descriptor.
 #[derive(Debug)]
-pub(crate) struct Dir {
+pub struct Directory {
     fd: OwnedFd,
 }
 
-impl Dir {
+impl Directory {
     /// Opens a directory; `None` if it does not exist.
-    pub(crate) fn open(dir: &Path) -> io::Result<Option<Self>> {
+    pub fn open(dir: &Path) -> io::Result<Option<Self>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match openat(CWD, dir, flags, Mode::empty()) {
             Ok(fd) => Ok(Some(Self { fd })),
@@ -68,7 +49,7 @@ impl Dir {
     }
 
     /// Opens a directory, creating it with mode 0700 if needed.
-    pub(crate) fn create(dir: &Path) -> io::Result<Self> {
+    pub fn create(dir: &Path) -> io::Result<Self> {
         if let Some(dir) = Self::open(dir)? {
             return Ok(dir);
         }
@@ -81,18 +62,18 @@ impl Dir {
     }
 
     /// The directory as a file, to read its owner and mode.
-    pub(crate) fn as_file(&self) -> io::Result<File> {
+    pub fn as_file(&self) -> io::Result<File> {
         Ok(File::from(self.fd.try_clone()?))
     }
 
     /// Takes an exclusive lock on the file `name`, which is created if needed and never removed: a lock on an
     /// unlinked file would exclude no one who opens the name afterwards.
-    pub(crate) fn lock(&self, name: &OsStr, timeout: Duration) -> io::Result<Lock> {
+    pub fn lock(&self, name: &OsStr, timeout: Duration) -> io::Result<FileLock> {
         lock(&self.fd, name, timeout)
     }
 
     /// Removes a file that may be missing, such as the temporary file of a killed save.
-    pub(crate) fn remove_if_exists(&self, name: &OsStr) -> io::Result<()> {
+    pub fn remove_if_exists(&self, name: &OsStr) -> io::Result<()> {
         match unlinkat(&self.fd, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(error.into()),
@@ -100,7 +81,7 @@ impl Dir {
     }
 
     /// Removes a file. Returns whether it existed.
-    pub(crate) fn remove(&self, name: &OsStr) -> io::Result<bool> {
+    pub fn remove(&self, name: &OsStr) -> io::Result<bool> {
         match unlinkat(&self.fd, name, AtFlags::empty()) {
             Ok(()) => self.sync().map(|()| true),
             Err(Errno::NOENT) => Ok(false),
@@ -109,7 +90,7 @@ impl Dir {
     }
 
     /// Opens a file for reading; `None` if it does not exist. Symbolic links are not followed.
-    pub(crate) fn open_file(&self, name: &OsStr) -> io::Result<Option<File>> {
+    pub fn open_file(&self, name: &OsStr) -> io::Result<Option<File>> {
         // NONBLOCK: opening a FIFO under this name must not wait for its other end.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         match openat(&self.fd, name, flags, Mode::empty()) {
@@ -153,40 +134,17 @@ impl Dir {
     }
 }
 
-/// Reads a whole file from its beginning. Fails unless it is a regular file of at most `max_bytes` bytes.
-pub(crate) fn read_all(file: &File, max_bytes: usize) -> io::Result<Vec<u8>> {
-    let metadata = file.metadata()?;
-    if metadata.is_dir() {
-        return Err(io::ErrorKind::IsADirectory.into());
-    }
-    if !metadata.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
-    // One allocation: a vector that grows would leave copies of a secret in freed memory.
-    let expected = usize::try_from(metadata.len()).unwrap_or(max_bytes).min(max_bytes);
-    // The spare bytes let `read_to_end` find the end of the file without growing the vector.
-    let mut bytes = Vec::with_capacity(expected + 64);
-    let mut file = file;
-    file.rewind()?;
-    // One byte more than allowed, to tell a file of the maximum size from a larger one.
-    file.take(max_bytes as u64 + 1).read_to_end(&mut bytes)?;
-    if bytes.len() > max_bytes {
-        return Err(io::ErrorKind::FileTooLarge.into());
-    }
-    Ok(bytes)
-}
-
 /// Longest pause between two attempts to take a lock.
 const LOCK_POLL: Duration = Duration::from_millis(8);
 
 /// An exclusive `flock`, held until dropped. The kernel releases it when the holder dies.
 #[derive(Debug)]
-pub(crate) struct Lock {
+pub struct FileLock {
     _file: OwnedFd,
 }
 
 /// Takes the lock, polling for at most `timeout`; then the error is `TimedOut`.
-fn lock(dir: impl AsFd, name: &OsStr, timeout: Duration) -> io::Result<Lock> {
+fn lock(dir: impl AsFd, name: &OsStr, timeout: Duration) -> io::Result<FileLock> {
     // CLOEXEC: a server that inherits the descriptor would hold the lock as long as it runs.
     let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let file = openat(dir, name, flags, Mode::RUSR | Mode::WUSR)?;
@@ -194,7 +152,7 @@ fn lock(dir: impl AsFd, name: &OsStr, timeout: Duration) -> io::Result<Lock> {
     loop {
         // `flock` belongs to the open file, so it excludes other threads of this process too.
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(Lock { _file: file }),
+            Ok(()) => return Ok(FileLock { _file: file }),
             // Polled, because a blocking `flock` has no timeout.
             Err(Errno::WOULDBLOCK | Errno::INTR) => {}
             Err(other) => return Err(other.into()),
@@ -210,7 +168,8 @@ fn lock(dir: impl AsFd, name: &OsStr, timeout: Duration) -> io::Result<Lock> {
 }
 
 /// A file as it was read, or its absence. It is watched from then on. No `Debug`: it may hold a secret.
-pub(crate) struct FileSnapshot(Option<OldFile>);
+#[expect(missing_debug_implementations, reason = "its content may be secret")]
+pub struct FileSnapshot(Option<OldFile>);
 
 struct OldFile {
     file: File,
@@ -221,29 +180,30 @@ struct OldFile {
 
 /// The new content of a file.
 #[derive(Clone, Copy)]
-pub(crate) struct Replacement<'a> {
+#[expect(missing_debug_implementations, reason = "its content may be secret")]
+pub struct Replacement<'a> {
     /// The name of the file.
-    pub(crate) name: &'a OsStr,
+    pub name: &'a OsStr,
     /// The temporary name under which it is written first.
-    pub(crate) temp_name: &'a OsStr,
+    pub temp_name: &'a OsStr,
     /// The content.
-    pub(crate) bytes: &'a [u8],
+    pub bytes: &'a [u8],
     /// Its permissions.
-    pub(crate) mode: FileMode,
+    pub mode: FileMode,
 }
 
 /// Permissions of a replaced file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum FileMode {
+pub enum FileMode {
     /// Mode 0600.
     Private,
     /// Mode and owner of the file it replaces; 0600 if there was none.
     Preserve,
 }
 
-/// Outcome of [`Dir::replace`].
+/// Outcome of [`Directory::replace`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ReplaceOutcome {
+pub enum ReplaceOutcome {
     /// The new file is in place and on disk.
     Replaced,
     /// Another program has changed the file since the snapshot; its version is in place.
@@ -252,25 +212,25 @@ pub(crate) enum ReplaceOutcome {
 
 impl FileSnapshot {
     /// The content; `None` if there was no file.
-    pub(crate) fn bytes(&self) -> Option<&[u8]> {
+    pub fn bytes(&self) -> Option<&[u8]> {
         self.0.as_ref().map(|file| file.bytes.as_slice())
     }
 }
 
 impl OldFile {
     /// Whether `name` still refers to this file, and its content is still the same.
-    fn is_unchanged_at(&self, dir: &Dir, name: &OsStr) -> io::Result<bool> {
+    fn is_unchanged_at(&self, dir: &Directory, name: &OsStr) -> io::Result<bool> {
         Ok(dir.inode(name)? == Some(self.inode) && has_content(&self.file, &self.bytes)?)
     }
 }
 
-impl Dir {
+impl Directory {
     /// Reads a file that is going to be replaced.
-    pub(crate) fn snapshot(&self, name: &OsStr, max_bytes: usize) -> io::Result<FileSnapshot> {
+    pub fn snapshot(&self, name: &OsStr, max_bytes: usize) -> io::Result<FileSnapshot> {
         let Some(file) = self.open_file(name)? else { return Ok(FileSnapshot(None)) };
         // Before the first read, so that no later open goes unseen.
         let open_watch = OpenWatch::new(&file);
-        let bytes = Zeroizing::new(read_all(&file, max_bytes)?);
+        let bytes = Zeroizing::new(read_open_file(&file, max_bytes)?);
         // An editor that saves by rename gives the name another inode; one that writes in place is
         // found by the content.
         let inode = file.metadata()?.ino();
@@ -278,7 +238,7 @@ impl Dir {
     }
 
     /// Replaces the file of the snapshot, or its absence, if that is still the current state.
-    pub(crate) fn replace(
+    pub fn replace(
         &self,
         snapshot: &FileSnapshot,
         new: Replacement<'_>,
@@ -382,7 +342,7 @@ fn has_other_owner(metadata: &Metadata) -> bool {
 }
 
 fn has_content(file: &File, bytes: &[u8]) -> io::Result<bool> {
-    match read_all(file, bytes.len()).map(Zeroizing::new) {
+    match read_open_file(file, bytes.len()).map(Zeroizing::new) {
         Ok(found) => Ok(*found == bytes),
         Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Ok(false),
         Err(error) => Err(error),
@@ -458,89 +418,3 @@ fn watch_opens(_file: &File) -> Option<OwnedFd> {
 
 #[cfg(not(target_os = "linux"))]
 fn wait_closed(_events: &OwnedFd) {}
-
-/// Describes a failed file operation (`read`, `save`, `remove`), with a hint where one is known.
-pub(crate) fn io_error(action: &str, path: &Path, error: io::Error) -> ServiceError {
-    let (code, reason, hint) = describe(&error);
-    let reason = reason.map_or_else(|| error.to_string(), str::to_owned);
-    let message = format!("cannot {action} `{}`: {reason}", path.display());
-    let detail = ErrorDetail::new(code, message);
-    match hint {
-        Some(hint) => detail.with_hint(hint).into(),
-        None => detail.into(),
-    }
-}
-
-type Description = (ErrorCode, Option<&'static str>, Option<&'static str>);
-
-fn describe(error: &io::Error) -> Description {
-    use io::ErrorKind as Kind;
-    let unavailable = |reason, hint| (ErrorCode::ServiceUnavailable, Some(reason), Some(hint));
-    if Errno::from_io_error(error) == Some(Errno::LOOP) {
-        let hint = "remove the link, or point it to a file";
-        return (ErrorCode::ValidationError, Some("too many levels of symbolic links"), Some(hint));
-    }
-    match error.kind() {
-        Kind::TimedOut => unavailable(
-            "another program holds its lock",
-            "check for a hanging `toolrack` process and stop it",
-        ),
-        Kind::StorageFull | Kind::QuotaExceeded => {
-            unavailable("the disk is full", "free some space and try again; nothing was changed")
-        }
-        Kind::PermissionDenied => unavailable(
-            "permission denied",
-            "check the owner and mode of the file and its directory",
-        ),
-        Kind::ReadOnlyFilesystem => unavailable(
-            "the file system is read-only",
-            "remount it read-write, or set `TOOLRACK_HOME` to another directory",
-        ),
-        Kind::FileTooLarge => {
-            (ErrorCode::ValidationError, Some("the file is too large"), Some("check its content"))
-        }
-        Kind::IsADirectory => {
-            (ErrorCode::ValidationError, Some("it is a directory"), Some("move it away"))
-        }
-        Kind::InvalidInput => {
-            (ErrorCode::ValidationError, Some("not a regular file"), Some("move it away"))
-        }
-        _ => (ErrorCode::ServiceUnavailable, None, None),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(errno: Errno, expected: &str) {
-        let error = io_error("save", Path::new("/a/b.toml"), errno.into());
-        let hint = error.hint().unwrap_or_default();
-        assert_eq!(format!("{} {error} | {hint}", error.code()), expected);
-    }
-
-    #[test]
-    fn io_errors_have_messages_and_hints() {
-        check(
-            Errno::NOSPC,
-            "SERVICE_UNAVAILABLE cannot save `/a/b.toml`: the disk is full | free some space and try again; nothing was changed",
-        );
-        check(
-            Errno::ACCESS,
-            "SERVICE_UNAVAILABLE cannot save `/a/b.toml`: permission denied | check the owner and mode of the file and its directory",
-        );
-        check(
-            Errno::ROFS,
-            "SERVICE_UNAVAILABLE cannot save `/a/b.toml`: the file system is read-only | remount it read-write, or set `TOOLRACK_HOME` to another directory",
-        );
-        check(
-            Errno::LOOP,
-            "VALIDATION_ERROR cannot save `/a/b.toml`: too many levels of symbolic links | remove the link, or point it to a file",
-        );
-        check(
-            Errno::IO,
-            "SERVICE_UNAVAILABLE cannot save `/a/b.toml`: Input/output error (os error 5) | ",
-        );
-    }
-}

@@ -1,0 +1,33 @@
+//! What Toolrack takes from the operating system: private files, the wall clock, the process table and the root
+//! certificates.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `private_file` | files and directories that only their owner can read; atomic replacement; bounded reads |
+//! | `directory` | [`Directory`]: locks, and replacement of a file only if no other program has changed it |
+//! | `wall_clock` | Unix time |
+//! | `process_table` | [`ProcessTable`]: resident memory of process trees |
+//! | `root_certificates` | root certificates for TLS |
+//!
+//! **Invariant:** a file appears under its name only when all of its content is on disk.
+//! `killed_save_leaves_the_old_or_the_new_file` of toolrack-service, `replace_is_atomic_and_read_is_limited`.
+//!
+//! **Invariant:** a file or directory that this crate creates is private to its owner from the first moment on.
+//! `files_and_directories_are_private`.
+
+#![warn(missing_docs)]
+
+mod directory;
+mod private_file;
+mod process_table;
+mod root_certificates;
+mod wall_clock;
+
+pub use directory::{Directory, FileLock, FileMode, FileSnapshot, ReplaceOutcome, Replacement};
+pub use private_file::{
+    create_private_dir, ensure_private_dir, make_private, private_options, read_at_most,
+    read_file_at_most, read_open_file, remove, replace,
+};
+pub use process_table::ProcessTable;
+pub use root_certificates::{certificates_from_pem, root_certificates};
+pub use wall_clock::{unix_time_ms, unix_time_seconds};
