@@ -13,11 +13,14 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
-use self::daemon::{DaemonAction, HistoryOptions, ServeOptions};
+use self::daemon::{DaemonAction, DashboardOptions, HistoryOptions, ServeOptions};
 use self::servers::{
-    AddJsonOptions, AddOptions, ConfigAction, ImportOptions, LogsOptions, NameOptions, SecretAction,
+    AddJsonOptions, AddOptions, ConfigAction, EnableOptions, GetOptions, ImportOptions,
+    LoginOptions, LogsOptions, NameOptions, SecretAction, StatusOptions,
 };
-use self::tools::{CallOptions, ListOptions, PromptOptions, ReadOptions, ToolsOptions};
+use self::tools::{
+    CallOptions, ListOptions, PromptOptions, ReadOptions, SearchOptions, ToolsOptions,
+};
 use crate::exit_code::ExitCode;
 use crate::output::Output;
 use crate::settings::Variable;
@@ -65,15 +68,7 @@ pub(crate) enum Command {
     /// Call a tool
     Call(CallOptions),
     /// Search tools by keyword
-    #[command(after_help = "Searches the cached tool lists; `--live` queries the servers.")]
-    Search {
-        /// Keywords; all of them must occur in the name or the description
-        #[arg(required = true, value_name = "KEYWORD")]
-        words: Vec<String>,
-        /// Start all servers and search their current tools
-        #[arg(long)]
-        live: bool,
-    },
+    Search(SearchOptions),
     /// List resources
     Resources(ListOptions),
     /// Read a resource
@@ -90,13 +85,7 @@ pub(crate) enum Command {
     #[command(visible_alias = "ls")]
     List,
     /// Show a server's configuration
-    Get {
-        /// Name of the server
-        server: String,
-        /// Also show the values of environment variables and headers in the config file
-        #[arg(long)]
-        show_values: bool,
-    },
+    Get(GetOptions),
     /// Edit and validate the config file
     Edit {
         /// Open the file at this server
@@ -106,13 +95,7 @@ pub(crate) enum Command {
     #[command(visible_alias = "rm")]
     Remove(NameOptions),
     /// Enable a server
-    Enable {
-        /// Name of the server
-        server: String,
-        /// Don't check that the server starts
-        #[arg(long)]
-        no_check: bool,
-    },
+    Enable(EnableOptions),
     /// Disable a server
     Disable(NameOptions),
     /// Start a server
@@ -123,23 +106,11 @@ pub(crate) enum Command {
     Restart(NameOptions),
     /// Show server status
     #[command(visible_alias = "ps")]
-    Status {
-        /// Show only this server
-        server: Option<String>,
-        /// Start each server, check it, and stop it again
-        #[arg(long)]
-        check: bool,
-    },
+    Status(StatusOptions),
     /// Show a server's logs
     Logs(LogsOptions),
     /// Log in to a server over HTTP
-    Login {
-        /// Name of the server
-        server: String,
-        /// Don't open a browser; print the login URL and ask for the redirect URL
-        #[arg(long)]
-        no_browser: bool,
-    },
+    Login(LoginOptions),
     /// Log out of a server
     Logout(NameOptions),
     /// Manage secrets
@@ -175,19 +146,11 @@ Examples:
     /// Run as an MCP server over stdio
     Serve(ServeOptions),
     /// Open the dashboard
-    Dashboard {
-        /// Don't open a browser; print a single-use link, valid for 60 s
-        #[arg(long)]
-        no_browser: bool,
-    },
+    Dashboard(DashboardOptions),
     /// List calls made through the daemon
     History(HistoryOptions),
     /// Run a demo with a built-in server
-    Demo {
-        /// Use the legacy protocol, with the `initialize` handshake
-        #[arg(long)]
-        legacy: bool,
-    },
+    Demo(DemoOptions),
     /// Generate a completion script
     #[command(after_help = "\
 Examples:
@@ -205,6 +168,14 @@ Examples:
         #[arg(last = true)]
         words: Vec<String>,
     },
+}
+
+/// Options of `demo`.
+#[derive(Debug, Args)]
+pub(crate) struct DemoOptions {
+    /// Use the legacy protocol, with the `initialize` handshake
+    #[arg(long)]
+    pub(crate) legacy: bool,
 }
 
 /// Supported shells.

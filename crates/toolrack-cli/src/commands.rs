@@ -48,7 +48,7 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<(), CliError> {
     let mut work: Pin<Box<dyn Future<Output = Result<(), CliError>>>> = match command {
         Command::Tools(options) => Box::pin(tools::tools(options, context)),
         Command::Call(options) => Box::pin(call::call(options, context)),
-        Command::Search { words, live } => Box::pin(tools::search(words, live, context)),
+        Command::Search(options) => Box::pin(tools::search(options, context)),
         Command::Resources(options) => Box::pin(resources::resources(options, context)),
         Command::Read(options) => Box::pin(resources::read(options, context)),
         Command::Prompts(options) => Box::pin(resources::prompts(options, context)),
@@ -56,23 +56,17 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<(), CliError> {
         Command::Add(options) => Box::pin(add::add(options, context)),
         Command::AddJson(options) => Box::pin(add_json::add_json(options, context)),
         Command::List => Box::pin(servers::list(context)),
-        Command::Get { server, show_values } => {
-            Box::pin(servers::get(server, show_values, context))
-        }
+        Command::Get(options) => Box::pin(servers::get(options, context)),
         Command::Edit { server } => Box::pin(config::edit(server, context)),
         Command::Remove(options) => Box::pin(lifecycle::remove(options.server, context)),
-        Command::Enable { server, no_check } => {
-            Box::pin(lifecycle::enable(server, no_check, context))
-        }
+        Command::Enable(options) => Box::pin(lifecycle::enable(options, context)),
         Command::Disable(options) => Box::pin(lifecycle::disable(options.server, context)),
         Command::Start(options) => Box::pin(lifecycle::start(options.server, "start", context)),
         Command::Stop(options) => Box::pin(lifecycle::stop(options.server, context)),
         Command::Restart(options) => Box::pin(lifecycle::start(options.server, "restart", context)),
-        Command::Status { server, check } => Box::pin(servers::status(server, check, context)),
+        Command::Status(options) => Box::pin(servers::status(options, context)),
         Command::Logs(options) => Box::pin(logs::logs(options, context)),
-        Command::Login { server, no_browser } => {
-            Box::pin(credentials::login(server, no_browser, context))
-        }
+        Command::Login(options) => Box::pin(credentials::login(options, context)),
         Command::Logout(options) => Box::pin(credentials::logout(options.server, context)),
         Command::Secret(action) => Box::pin(credentials::secret(action, context)),
         Command::Import(options) => Box::pin(import::import(options, context)),
@@ -80,10 +74,10 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<(), CliError> {
         Command::Doctor { server } => Box::pin(doctor::doctor(server, context)),
         Command::Daemon(action) => Box::pin(daemon::daemon(action, context)),
         Command::Serve(options) => Box::pin(serve::serve(options, context)),
-        Command::Dashboard { no_browser } => Box::pin(daemon::dashboard(no_browser, context)),
+        Command::Dashboard(options) => Box::pin(daemon::dashboard(options, context)),
         Command::History(options) => Box::pin(logs::history(options, context)),
-        Command::Demo { legacy } => Box::pin(demo::demo(legacy, context)),
-        Command::Completion { shell } => Box::pin(ready(completion::completion(shell, context))),
+        Command::Demo(options) => Box::pin(demo::demo(options, context)),
+        Command::Completion { shell } => Box::pin(completion::completion(shell, context)),
         Command::Complete { words } => Box::pin(completion::complete(words, context)),
     };
     let work = async {

@@ -45,7 +45,11 @@ impl Context {
 
     /// Waits, until Ctrl-C.
     pub(crate) async fn sleep(&self, duration: Duration) -> Result<(), CliError> {
-        self.run_cancellable(async { Ok(tokio::time::sleep(duration).await) }).await
+        let waiting = async {
+            tokio::time::sleep(duration).await;
+            Ok(())
+        };
+        self.run_cancellable(waiting).await
     }
 
     /// Runs blocking work, such as reading a pipe, on another thread until Ctrl-C. The thread

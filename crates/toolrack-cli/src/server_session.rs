@@ -127,7 +127,8 @@ impl ServerSession {
         self.has_started.set(self.daemon.is_none());
         let phase = format!("{name}: {}", ConnectPhase::default().as_str());
         let spinner = Spinner::new(&self.context.printer, &phase);
-        let connecting = async {
+        // Boxed, as below: the future is large, and every layer around it would hold a copy.
+        let connecting = Box::pin(async {
             if let Some(daemon) = &self.daemon {
                 // The daemon starts it first: its own error says more than a failed connection
                 // to the gateway.
@@ -140,7 +141,7 @@ impl ServerSession {
                 }
             }
             Ok(self.manager().connect(name, config.clone()).await?)
-        };
+        });
         let connection = self.run(name, Some(spinner), connecting).await?;
         match connection.state() {
             ConnectionState::Connected => Ok(connection),
@@ -190,8 +191,9 @@ impl ServerSession {
         let (reporter, name) = (Arc::clone(&spinner), item.clone());
         let on_progress = Some(Arc::new(move |progress: &_| reporter.report(&name, progress)) as _);
         let options = CallOptions { on_progress, ..options };
-        let call =
-            async { Ok(self.manager().call_tool_raw(server, item, arguments, &options).await?) };
+        let call = Box::pin(async {
+            Ok(self.manager().call_tool_raw(server, item, arguments, &options).await?)
+        });
         self.run(server, Some(spinner), call).await
     }
 
@@ -229,7 +231,7 @@ impl ServerSession {
     ) -> Result<T, CliError> {
         let spinner = spinner.as_deref();
         let work = self.context.run_cancellable(work);
-        let mut work = std::pin::pin!(async {
+        let mut work = Box::pin(async {
             match spinner {
                 Some(spinner) => spinner.during(work).await,
                 None => work.await,
@@ -329,7 +331,8 @@ pub(crate) async fn with_session<T>(
         http,
         ..ServiceOptions::default()
     };
-    let service = LocalService::open(settings.home()?.clone(), options).await?;
+    // Boxed, because the future is large.
+    let service = Box::pin(LocalService::open(settings.home()?.clone(), options)).await?;
     if is_added {
         // To the manager only: the logs of the service are those of configured servers that run in
         // this process.

@@ -244,7 +244,7 @@ pub(crate) fn resolve(
         text(Variable::Output).filter(|_| options.output.is_none()),
         |value| {
             Output::from_str(value, false)
-                .map_err(|_| format!("`{value}` is not a valid output format"))
+                .map_err(|_unknown| format!("`{value}` is not a valid output format"))
         },
         "set `TOOLRACK_OUTPUT` to one of: table, json, yaml, ndjson, raw",
     )?;

@@ -15,11 +15,7 @@ pub(crate) enum DaemonAction {
     Status,
     /// Show the end of the daemon log
     #[command(visible_alias = "log")]
-    Logs {
-        /// Follow log output, until Ctrl-C
-        #[arg(short, long)]
-        follow: bool,
-    },
+    Logs(DaemonLogsOptions),
     /// Print a systemd user unit for the daemon
     Unit,
 }
@@ -36,6 +32,14 @@ pub(crate) struct DaemonStartOptions {
     /// Set by the parent process: this process is already detached and logs to a file
     #[arg(long, hide = true, requires = "foreground")]
     pub(crate) detached: bool,
+}
+
+/// Options of `daemon logs`.
+#[derive(Debug, Args)]
+pub(crate) struct DaemonLogsOptions {
+    /// Follow log output, until Ctrl-C
+    #[arg(short, long)]
+    pub(crate) follow: bool,
 }
 
 /// Options of `serve`.
@@ -55,6 +59,14 @@ pub(crate) struct ServeOptions {
     // Accepted only to point to `daemon start --listen`.
     #[arg(long, hide = true, value_name = "ADDR", num_args = 0..=1)]
     pub(crate) http: Option<Option<String>>,
+}
+
+/// Options of `dashboard`.
+#[derive(Debug, Args)]
+pub(crate) struct DashboardOptions {
+    /// Don't open a browser; print a single-use link, valid for 60 s
+    #[arg(long)]
+    pub(crate) no_browser: bool,
 }
 
 /// Options of `history`.

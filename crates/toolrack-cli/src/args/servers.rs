@@ -110,6 +110,46 @@ pub(crate) struct NameOptions {
     pub(crate) server: String,
 }
 
+/// Options of `get`.
+#[derive(Debug, Args)]
+pub(crate) struct GetOptions {
+    /// Name of the server
+    pub(crate) server: String,
+    /// Also show the values of environment variables and headers in the config file
+    #[arg(long)]
+    pub(crate) show_values: bool,
+}
+
+/// Options of `enable`.
+#[derive(Debug, Args)]
+pub(crate) struct EnableOptions {
+    /// Name of the server
+    pub(crate) server: String,
+    /// Don't check that the server starts
+    #[arg(long)]
+    pub(crate) no_check: bool,
+}
+
+/// Options of `status`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusOptions {
+    /// Show only this server
+    pub(crate) server: Option<String>,
+    /// Start each server, check it, and stop it again
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+/// Options of `login`.
+#[derive(Debug, Args)]
+pub(crate) struct LoginOptions {
+    /// Name of the server
+    pub(crate) server: String,
+    /// Don't open a browser; print the login URL and ask for the redirect URL
+    #[arg(long)]
+    pub(crate) no_browser: bool,
+}
+
 /// Options of `logs`.
 #[derive(Debug, Args)]
 pub(crate) struct LogsOptions {

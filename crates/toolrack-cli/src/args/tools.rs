@@ -89,6 +89,18 @@ impl RequestOptions {
     }
 }
 
+/// Options of `search`.
+#[derive(Debug, Args)]
+#[command(after_help = "Searches the cached tool lists; `--live` queries the servers.")]
+pub(crate) struct SearchOptions {
+    /// Keywords; all of them must occur in the name or the description
+    #[arg(required = true, value_name = "KEYWORD")]
+    pub(crate) words: Vec<String>,
+    /// Start all servers and search their current tools
+    #[arg(long)]
+    pub(crate) live: bool,
+}
+
 /// Options of `resources` and `prompts`.
 #[derive(Debug, Args)]
 pub(crate) struct ListOptions {

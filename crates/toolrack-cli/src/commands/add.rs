@@ -26,17 +26,25 @@ use crate::working_dir;
 /// Hint for invalid arguments.
 const EXAMPLES_HINT: &str = "see `toolrack add --help` for examples";
 
+/// Whether a new server is started once, as a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Check {
+    Yes,
+    No,
+}
+
 /// Adds a server to the config.
 pub(crate) async fn add(options: Box<AddOptions>, context: &Context) -> Result<(), CliError> {
     let config = McpConfig::from_entry(&build_entry(&options)?);
-    create(config, !options.no_check && !options.disabled, context).await
+    let is_checked = !options.no_check && !options.disabled;
+    create(config, if is_checked { Check::Yes } else { Check::No }, context).await
 }
 
 /// Adds a server to the config and checks that it starts. A server that fails the check stays in
 /// the config.
 pub(crate) async fn create(
     mut config: McpConfig,
-    is_checked: bool,
+    check: Check,
     context: &Context,
 ) -> Result<(), CliError> {
     let printer = &context.printer;
@@ -69,7 +77,7 @@ pub(crate) async fn create(
              `toolrack secret set` with `--env-secret` or `${{secret:NAME}}`"
         ));
     }
-    if !is_checked {
+    if check == Check::No {
         printer.done(format_args!("added `{name}` to {file}"), &json);
         return Ok(());
     }

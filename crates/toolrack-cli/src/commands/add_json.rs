@@ -12,7 +12,7 @@ use toolrack_config::{
 use toolrack_service::{ErrorDetail, McpConfig};
 
 use crate::args::servers::AddJsonOptions;
-use crate::commands::add::create;
+use crate::commands::add::{Check, create};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::exit_code::ExitCode;
@@ -31,7 +31,7 @@ pub(crate) async fn add_json(options: AddJsonOptions, context: &Context) -> Resu
     for warning in &warnings {
         context.printer.note(format_args!("note: {warning}"));
     }
-    create(config, !options.no_check, context).await
+    create(config, if options.no_check { Check::No } else { Check::Yes }, context).await
 }
 
 fn read_stdin() -> Result<String, CliError> {

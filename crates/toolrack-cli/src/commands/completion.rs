@@ -11,6 +11,8 @@
 //! words before (the arguments of a tool depend on the tool), and it offers options and hidden
 //! commands where only names belong.
 
+use std::future::ready;
+
 use clap::{Arg, Command, CommandFactory as _, ValueEnum as _};
 use serde_json::Value;
 use toolrack_manager::ToolWithServer;
@@ -27,14 +29,17 @@ use crate::server_session::{ServerSession, with_session};
 use crate::tool_args::schema::Schema;
 
 /// Prints the script for a shell.
-pub(crate) fn completion(shell: Shell, context: &Context) -> Result<(), CliError> {
+pub(crate) fn completion(
+    shell: Shell,
+    context: &Context,
+) -> impl Future<Output = Result<(), CliError>> {
     let script = match shell {
         Shell::Bash => BASH,
         Shell::Zsh => ZSH,
         Shell::Fish => FISH,
     };
     context.printer.data(script.as_bytes());
-    Ok(())
+    ready(Ok(()))
 }
 
 const BASH: &str = r#"_toolrack() {

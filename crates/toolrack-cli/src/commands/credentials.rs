@@ -14,7 +14,7 @@ use toolrack_manager::error_chain;
 use toolrack_service::{ConfigInput, ErrorCode, LocalService, McpConfig, McpService as _, Secret};
 use toolrack_transport::{AuthError, BoxFuture, sanitize_line};
 
-use crate::args::servers::SecretAction;
+use crate::args::servers::{LoginOptions, SecretAction};
 use crate::config_service::{with_server, with_service};
 use crate::context::Context;
 use crate::elicitation::read_line;
@@ -30,19 +30,15 @@ use toolrack_config::{did_you_mean, similar_names};
 const MAX_URL_CHARS: usize = 4000;
 
 /// Logs in to a server.
-pub(crate) async fn login(
-    name: String,
-    no_browser: bool,
-    context: &Context,
-) -> Result<(), CliError> {
-    let printer = &context.printer;
-    let make = if no_browser { manual_browser } else { system_browser };
+pub(crate) async fn login(options: LoginOptions, context: &Context) -> Result<(), CliError> {
+    let (name, printer) = (&options.server, &context.printer);
+    let make = if options.no_browser { manual_browser } else { system_browser };
     let browser = Some(make(Arc::clone(printer)));
-    with_server(&name, browser, context, async |service: &LocalService, config: McpConfig| {
+    with_server(name, browser, context, async |service: &LocalService, config: McpConfig| {
         let authorizer = service.authorizer(config.id)?;
-        let login = async { authorizer.login().await.map_err(|error| login_failed(&name, &error)) };
+        let login = async { authorizer.login().await.map_err(|error| login_failed(name, &error)) };
         let status = context.run_cancellable(login).await?;
-        let (text, json) = login_report(&name, &status);
+        let (text, json) = login_report(name, &status);
         printer.done(text, &json);
         Ok(())
     })

@@ -19,7 +19,7 @@ use toolrack_platform::unix_time_ms;
 use toolrack_service::{ErrorCode, McpStatus, SharedLookup};
 
 use crate::args::TargetOptions;
-use crate::args::daemon::{DaemonAction, DaemonStartOptions};
+use crate::args::daemon::{DaemonAction, DaemonStartOptions, DashboardOptions};
 use crate::commands::logs;
 use crate::config_service::service_options;
 use crate::context::Context;
@@ -50,7 +50,7 @@ pub(crate) async fn daemon(action: DaemonAction, context: &Context) -> Result<()
         DaemonAction::Start(options) => start(&options, context).await,
         DaemonAction::Stop => stop(context).await,
         DaemonAction::Status => status(context).await,
-        DaemonAction::Logs { follow } => logs::daemon_logs(follow, context).await,
+        DaemonAction::Logs(options) => logs::daemon_logs(options, context).await,
         DaemonAction::Unit => print_unit(context),
     }
 }
@@ -230,14 +230,17 @@ struct Page {
 }
 
 /// Opens the dashboard, or prints a link to it.
-pub(crate) async fn dashboard(no_browser: bool, context: &Context) -> Result<(), CliError> {
+pub(crate) async fn dashboard(
+    options: DashboardOptions,
+    context: &Context,
+) -> Result<(), CliError> {
     let printer = &context.printer;
     let daemon = daemon_client::require(context).await?;
     let needs_listen = |failure: CliError| {
         let start = command("daemon start --listen 127.0.0.1:7733");
         failure.with_hint(format!("start the daemon with an address: {start}"))
     };
-    if no_browser {
+    if options.no_browser {
         let Link { url, seconds } = daemon.post("/api/daemon/link").await.map_err(needs_listen)?;
         printer.show(&url, &json!({ "url": url, "seconds": seconds }));
         if printer.output() == Output::Table {

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use toolrack_client::{CallOptions, EraChoice, McpClient};
 use toolrack_stdio::{McpServerDef, StdioOptions};
 
+use crate::args::DemoOptions;
 use crate::context::Context;
 use crate::error::CliError;
 use crate::output::Output;
@@ -29,11 +30,12 @@ const QUICK: &[(&str, &str)] = &[
 const COUNTDOWNS: &[(&str, u64, u64)] = &[("slow", 10, 150), ("medium", 20, 60), ("fast", 30, 25)];
 
 /// Starts the demo server, lists and calls its tools, and stops it.
-pub(crate) async fn demo(is_legacy: bool, context: &Context) -> Result<(), CliError> {
-    context.run_cancellable(run(is_legacy, &context.printer)).await
+pub(crate) async fn demo(options: DemoOptions, context: &Context) -> Result<(), CliError> {
+    let era = if options.legacy { EraChoice::Legacy } else { EraChoice::Auto };
+    context.run_cancellable(run(era, &context.printer)).await
 }
 
-async fn run(is_legacy: bool, printer: &Printer) -> Result<(), CliError> {
+async fn run(era: EraChoice, printer: &Printer) -> Result<(), CliError> {
     // Cleans up orphans of crashed runs first.
     toolrack_stdio::kill_orphans();
     let server = McpServerDef {
@@ -41,7 +43,6 @@ async fn run(is_legacy: bool, printer: &Printer) -> Result<(), CliError> {
         args: vec![SERVER_ARGUMENT.to_owned()],
         ..McpServerDef::default()
     };
-    let era = if is_legacy { EraChoice::Legacy } else { EraChoice::Auto };
     let mut output = DemoOutput { printer, calls: Vec::new() };
     output.print("Starting the built-in demo server …");
     let client =

@@ -5,6 +5,7 @@
 //! covers them.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
@@ -98,7 +99,8 @@ impl Finding {
         let detail = sanitize_line(&self.detail, MAX_CHARS);
         let mut line = format!("{:<8} {what}: {detail}", self.outcome.as_str());
         if let Some(fix) = &self.fix {
-            line.push_str(&format!("\n         fix: {}", sanitize_line(fix, MAX_CHARS)));
+            // Writing to a string cannot fail.
+            write!(line, "\n         fix: {}", sanitize_line(fix, MAX_CHARS)).unwrap_or_default();
         }
         line
     }

@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use toolrack_auth::LoginStatus;
 use toolrack_service::{Enabled, LocalService, McpConfig, McpService as _};
 
+use crate::args::servers::EnableOptions;
 use crate::check_server::check_server;
 use crate::config_service::{change_json, config_path, ensure_own_entry, insert_key, with_server};
 use crate::context::Context;
@@ -96,12 +97,8 @@ pub(crate) async fn stop(name: String, context: &Context) -> Result<(), CliError
 }
 
 /// Enables a server after checking that it starts.
-pub(crate) async fn enable(
-    name: String,
-    no_check: bool,
-    context: &Context,
-) -> Result<(), CliError> {
-    let (name, printer) = (&name, &context.printer);
+pub(crate) async fn enable(options: EnableOptions, context: &Context) -> Result<(), CliError> {
+    let (name, printer) = (&options.server, &context.printer);
     with_server(name, None, context, async |service: &LocalService, config: McpConfig| {
         let mut json = change_json(service, &config);
         insert_key(&mut json, "enabled", json!(true));
@@ -110,7 +107,7 @@ pub(crate) async fn enable(
             return Ok(());
         }
         ensure_own_entry(service, &config, "enable")?;
-        if no_check {
+        if options.no_check {
             service.update(McpConfig { enabled: true, ..config })?;
             printer.done(format_args!("enabled `{name}` without checking it"), &json);
             return Ok(());

@@ -12,7 +12,7 @@ use toolrack_daemon::{CallRecord, HistoryQuery, read_call, read_history};
 use toolrack_service::{LocalService, LogKind, LogLine, McpConfig};
 use toolrack_transport::sanitize_line;
 
-use crate::args::daemon::HistoryOptions;
+use crate::args::daemon::{DaemonLogsOptions, HistoryOptions};
 use crate::args::servers::LogsOptions;
 use crate::config_service::with_server;
 use crate::context::Context;
@@ -123,7 +123,10 @@ const TAIL_BYTES: u64 = 16 << 10;
 const MAX_READ_BYTES: usize = 1 << 20;
 
 /// Prints the end of the daemon log, and follows it if requested.
-pub(crate) async fn daemon_logs(is_followed: bool, context: &Context) -> Result<(), CliError> {
+pub(crate) async fn daemon_logs(
+    options: DaemonLogsOptions,
+    context: &Context,
+) -> Result<(), CliError> {
     let printer = &context.printer;
     let path = log_file(context.settings.home()?);
     let n_bytes = std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
@@ -138,7 +141,7 @@ pub(crate) async fn daemon_logs(is_followed: bool, context: &Context) -> Result<
             command("logs NAME")
         ));
     }
-    if !is_followed {
+    if !options.follow {
         return Ok(());
     }
     let print_new = || {

@@ -10,6 +10,7 @@ use toolrack_service::{
     StatusDetail,
 };
 
+use crate::args::servers::{GetOptions, StatusOptions};
 use crate::check_server::{self, Process, ProcessTable, ServerCheck, check_server};
 use crate::config_secrets::{self, Values};
 use crate::config_service::{config_path, with_server, with_service};
@@ -46,16 +47,12 @@ struct ServerState {
 }
 
 /// Prints the status of one or all servers.
-pub(crate) async fn status(
-    wanted: Option<String>,
-    check: bool,
-    context: &Context,
-) -> Result<(), CliError> {
+pub(crate) async fn status(options: StatusOptions, context: &Context) -> Result<(), CliError> {
     let servers = Servers::configured(context)?;
-    if let Some(name) = &wanted {
+    if let Some(name) = &options.server {
         servers.server(name)?;
     }
-    let is_wanted = |name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
+    let is_wanted = |name: &str| options.server.as_deref().is_none_or(|wanted| wanted == name);
     let with_token = servers.configs.iter().filter(|config| config.has_authorization());
     let with_token: Vec<String> = with_token.map(|config| config.name.clone()).collect();
     let find_rows = async |service: &LocalService| {
@@ -63,7 +60,7 @@ pub(crate) async fn status(
         Ok(configs.map(|config| last_known(service, config, &with_token)).collect::<Vec<_>>())
     };
     let mut rows = with_service(servers.into_input(), None, context, find_rows).await?;
-    if check {
+    if options.check {
         // One at a time, so that the processes can be attributed to their server.
         for row in rows.iter_mut().filter(|row| row.config.enabled) {
             row.checked = Some(check_server(&row.config.name, context).await);
@@ -268,15 +265,11 @@ fn list_row(config: &McpConfig) -> Vec<String> {
 }
 
 /// Prints a server's configuration. Values that may be secret are redacted, unless requested.
-pub(crate) async fn get(
-    name: String,
-    show_values: bool,
-    context: &Context,
-) -> Result<(), CliError> {
+pub(crate) async fn get(options: GetOptions, context: &Context) -> Result<(), CliError> {
     let found =
         async |service: &LocalService, config: McpConfig| Ok((config, config_path(service)));
-    let (config, file) = with_server(&name, None, context, found).await?;
-    let values = if show_values { Values::Shown } else { Values::Hidden };
+    let (config, file) = with_server(&options.server, None, context, found).await?;
+    let values = if options.show_values { Values::Shown } else { Values::Hidden };
     let document = config_secrets::to_document(&config, values);
     context.printer.show(render_config(&config, &document, &file), &document);
     Ok(())

@@ -7,7 +7,7 @@ use toolrack_mcp::Tool;
 use toolrack_transport::sanitize_line;
 
 use crate::args::TargetOptions;
-use crate::args::tools::{RequestOptions, ToolsOptions};
+use crate::args::tools::{RequestOptions, SearchOptions, ToolsOptions};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::fan_out;
@@ -89,23 +89,19 @@ fn print_tools(
 }
 
 /// Searches tools by keywords in their names and descriptions.
-pub(crate) async fn search(
-    words: Vec<String>,
-    is_live: bool,
-    context: &Context,
-) -> Result<(), CliError> {
+pub(crate) async fn search(options: SearchOptions, context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
     let servers = Servers::configured(context)?;
     if servers.configs.is_empty() {
         return Err(Servers::no_servers());
     }
     with_session(servers, &RequestOptions::default(), context, async |session: &ServerSession| {
-        let (results, unlisted) = if is_live {
+        let (results, unlisted) = if options.live {
             (Some(fan_out::query_all(session, async |_: &McpConnection| Ok(())).await), Vec::new())
         } else {
             (None, session.list_cached().await?)
         };
-        let found = matching_tools(&session.manager().all_tools(), &words);
+        let found = matching_tools(&session.manager().all_tools(), &options.words);
         if found.is_empty() {
             printer.note("note: no tool matches all keywords");
         }

@@ -176,8 +176,7 @@ impl ArgumentBuilder {
             match schema.property(name) {
                 Some(place) => self.validate_value(value, place, &full_name, depth),
                 None if schema.extra_properties() == ExtraProperties::Rejected => {
-                    let suggestion =
-                        did_you_mean(&similar_names(name, schema.property_names().into_iter()));
+                    let suggestion = did_you_mean(&similar_names(name, schema.property_names()));
                     self.report(&full_name, format!("unknown argument `{full_name}`{suggestion}"));
                 }
                 None => {}
@@ -256,9 +255,9 @@ fn parse_list(text: &str, items: Option<Schema<'_>>) -> Option<Value> {
     let Some(items) = items else {
         return Some(Value::Array(vec![Value::String(text.to_owned())]));
     };
-    use JsonType::{Boolean, Integer, Null, Number};
     let types = items.types();
-    let is_separable = |item: &JsonType| matches!(item, Boolean | Integer | Number | Null);
+    let is_separable =
+        |item: &JsonType| !matches!(item, JsonType::String | JsonType::Array | JsonType::Object);
     let parts: Vec<&str> = if types.is_empty() || !types.iter().all(is_separable) {
         vec![text]
     } else {
