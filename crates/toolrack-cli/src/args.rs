@@ -13,15 +13,13 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
-use self::daemon::{DaemonOptions, DashboardOptions, HistoryOptions, ServeOptions};
+use self::daemon::{DaemonAction, DashboardOptions, HistoryOptions, ServeOptions};
 use self::servers::{
-    AddJsonOptions, AddOptions, ConfigOptions, DoctorOptions, EditOptions, EnableOptions,
-    GetOptions, ImportOptions, LoginOptions, LogsOptions, NameOptions, SecretOptions,
-    StatusOptions,
+    AddJsonOptions, AddOptions, ConfigAction, EnableOptions, GetOptions, ImportOptions,
+    LoginOptions, LogsOptions, NameOptions, SecretAction, StatusOptions,
 };
 use self::tools::{
-    CallOptions, PromptOptions, PromptsOptions, ReadOptions, ResourcesOptions, SearchOptions,
-    ToolsOptions,
+    CallOptions, ListOptions, PromptOptions, ReadOptions, SearchOptions, ToolsOptions,
 };
 use crate::exit_code::ExitCode;
 use crate::output::Output;
@@ -72,11 +70,11 @@ pub(crate) enum Command {
     /// Search tools by keyword
     Search(SearchOptions),
     /// List resources
-    Resources(ResourcesOptions),
+    Resources(ListOptions),
     /// Read a resource
     Read(ReadOptions),
     /// List prompts
-    Prompts(PromptsOptions),
+    Prompts(ListOptions),
     /// Get a prompt
     Prompt(PromptOptions),
     /// Add a server
@@ -89,7 +87,10 @@ pub(crate) enum Command {
     /// Show a server's configuration
     Get(GetOptions),
     /// Edit and validate the config file
-    Edit(EditOptions),
+    Edit {
+        /// Open the file at this server
+        server: Option<String>,
+    },
     /// Remove a server
     #[command(visible_alias = "rm")]
     Remove(NameOptions),
@@ -113,15 +114,35 @@ pub(crate) enum Command {
     /// Log out of a server
     Logout(NameOptions),
     /// Manage secrets
-    Secret(SecretOptions),
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  toolrack secret set github-token                prompt for the value
+  pass show github | toolrack secret set github-token
+  toolrack secret list"
+    )]
+    Secret(SecretAction),
     /// Import servers from other tools
     Import(ImportOptions),
     /// Validate or locate the config file
-    Config(ConfigOptions),
+    #[command(subcommand)]
+    Config(ConfigAction),
     /// Diagnose problems and suggest fixes
-    Doctor(DoctorOptions),
+    Doctor {
+        /// Check only this server
+        server: Option<String>,
+    },
     /// Manage the background daemon
-    Daemon(DaemonOptions),
+    #[command(
+        subcommand,
+        after_help = "\
+Examples:
+  toolrack daemon start                           keep servers running between commands
+  toolrack daemon status
+  toolrack daemon unit > ~/.config/systemd/user/toolrack.service"
+    )]
+    Daemon(DaemonAction),
     /// Run as an MCP server over stdio
     Serve(ServeOptions),
     /// Open the dashboard
@@ -131,10 +152,22 @@ pub(crate) enum Command {
     /// Run a demo with a built-in server
     Demo(DemoOptions),
     /// Generate a completion script
-    Completion(CompletionOptions),
+    #[command(after_help = "\
+Examples:
+  source <(toolrack completion bash)              current shell; add it to ~/.bashrc
+  source <(toolrack completion zsh)               current shell; add it to ~/.zshrc
+  toolrack completion fish > ~/.config/fish/completions/toolrack.fish")]
+    Completion {
+        /// Shell to generate the script for
+        shell: Shell,
+    },
     /// Print completion candidates
     #[command(name = "__complete", hide = true)]
-    Complete(CompleteOptions),
+    Complete {
+        /// Words typed after the program name; the last one is being completed
+        #[arg(last = true)]
+        words: Vec<String>,
+    },
 }
 
 /// Options of `demo`.
@@ -145,32 +178,12 @@ pub(crate) struct DemoOptions {
     pub(crate) legacy: bool,
 }
 
-/// Options of `completion`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  source <(toolrack completion bash)              current shell; add it to ~/.bashrc
-  source <(toolrack completion zsh)               current shell; add it to ~/.zshrc
-  toolrack completion fish > ~/.config/fish/completions/toolrack.fish")]
-pub(crate) struct CompletionOptions {
-    /// Shell to generate the script for
-    pub(crate) shell: Shell,
-}
-
 /// Supported shells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Shell {
     Bash,
     Zsh,
     Fish,
-}
-
-/// Options of `__complete`, which the completion scripts call.
-#[derive(Debug, Args)]
-pub(crate) struct CompleteOptions {
-    /// Words typed after the program name; the last one is being completed
-    #[arg(last = true)]
-    pub(crate) words: Vec<String>,
 }
 
 /// Parses a duration in the syntax of the config file.
@@ -283,7 +296,7 @@ fn help_tables() -> String {
             .unwrap_or_default();
     }
     text.push_str("\nEnvironment:\n");
-    for variable in Variable::ALL {
+    for variable in Variable::value_variants() {
         writeln!(text, "  {:<21} {}", variable.name(), variable.description()).unwrap_or_default();
     }
     text

@@ -1,8 +1,7 @@
 //! Health check of a server: starts it, counts its tools and processes, and stops it again.
 //!
-//! Processes that this program started are found by the tag in their environment, so that
-//! grandchildren are found too. Processes of the daemon's servers are the descendants of a process
-//! that the daemon names.
+//! The processes of a server are the descendants of its guardian: a child of this process, or a
+//! process that the daemon names.
 
 use std::fs;
 use std::time::Duration;
@@ -10,12 +9,11 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::args::TargetOptions;
 use crate::args::tools::RequestOptions;
 use crate::context::Context;
 use crate::error::CliError;
-use crate::output::Output;
-use crate::printer::Printer;
-use crate::server_selection::Servers;
+use crate::server_selection::{Servers, Warnings};
 use crate::server_session::{ServerSession, with_session};
 
 /// Result of a successful check.
@@ -58,14 +56,12 @@ impl ServerCheck {
 /// Starts or connects to a configured server, checks it, and stops it.
 pub(crate) async fn check_server(name: &str, context: &Context) -> Result<ServerCheck, CliError> {
     // Warnings about the config file have been printed by the command.
-    let quiet_printer = Printer::plain(Output::Table).quiet();
-    let servers = Servers::configured(&context.settings, &quiet_printer)?;
-    servers.server(name)?;
-    let one = servers.filter(|server| server == name);
+    let servers =
+        Servers::select(&TargetOptions::default(), Warnings::None, context)?.only(name)?;
     let started = Instant::now();
     // Checked separately from the instance that the daemon may run.
     let context = &context.without_daemon();
-    with_session(one, &RequestOptions::default(), context, async |session: &ServerSession| {
+    with_session(servers, &RequestOptions::default(), context, async |session: &ServerSession| {
         let connection = session.connect(name).await?;
         let revision = connection.client().map(|client| client.revision().to_string());
         Ok(ServerCheck {
@@ -78,10 +74,6 @@ pub(crate) async fn check_server(name: &str, context: &Context) -> Result<Server
     })
     .await
 }
-
-/// The variable that tags a server's processes; its fourth field is the PID of the owner.
-const MARK: &str = "TOOLRACK_RUN=";
-const OWNER: usize = 3;
 
 /// A process, from `/proc`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,11 +96,11 @@ impl Process {
 }
 
 /// Processes of the servers that this program runs, sorted by PID.
-pub(crate) fn own_processes() -> Vec<Process> {
-    let owner = std::process::id().to_string();
-    let mut found: Vec<Process> =
-        pids().into_iter().filter_map(|pid| owned_process(pid, &owner)).collect();
-    found.sort_unstable_by_key(|process| process.pid);
+fn own_processes() -> Vec<Process> {
+    let own = std::process::id();
+    let mut found = ProcessTable::read().descendants(own);
+    // The children of this process are the guardians, which adopt what a server leaves behind.
+    found.retain(|process| process.parent != own);
     found
 }
 
@@ -119,7 +111,9 @@ pub(crate) struct ProcessTable(Vec<Process>);
 impl ProcessTable {
     /// Reads `/proc` once.
     pub(crate) fn read() -> Self {
-        Self(pids().into_iter().filter_map(read_process).collect())
+        let Ok(entries) = fs::read_dir("/proc") else { return Self::default() };
+        let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        Self(pids.filter_map(read_process).collect())
     }
 
     /// All descendants of a process, sorted by PID.
@@ -155,33 +149,12 @@ fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-fn owned_process(pid: u32, owner: &str) -> Option<Process> {
-    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    if !is_owned(&environment, owner) {
-        return None;
-    }
-    read_process(pid)
-}
-
-fn pids() -> Vec<u32> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
 fn read_process(pid: u32) -> Option<Process> {
     let (name, parent) = name_and_parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
     let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
     let page_bytes = u64::try_from(rustix::param::page_size()).ok()?;
     Some(Process { pid, parent, name, memory_bytes: pages * page_bytes })
-}
-
-/// Whether an environment has the tag of this owner.
-fn is_owned(environment: &[u8], owner: &str) -> bool {
-    let mut variables =
-        environment.split(|byte| *byte == 0).filter_map(|variable| str::from_utf8(variable).ok());
-    let mark = variables.find_map(|variable| variable.strip_prefix(MARK));
-    mark.and_then(|mark| mark.split('.').nth(OWNER)) == Some(owner)
 }
 
 /// The process name is in parentheses and may itself contain some.
@@ -195,14 +168,6 @@ fn name_and_parent(stat: &str) -> Option<(String, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn processes_are_found_by_their_tag() {
-        let environment = b"A=1\0TOOLRACK_RUN=1.boot.99.4711.5.1\0B=2\0";
-        assert!(is_owned(environment, "4711"));
-        assert!(!is_owned(environment, "471"));
-        assert!(!is_owned(b"A=1\0", "4711"));
-    }
 
     #[test]
     fn process_names_may_contain_parentheses() {

@@ -20,59 +20,83 @@ pub(crate) mod serve;
 pub(crate) mod servers;
 pub(crate) mod tools;
 
+use std::future::ready;
+use std::pin::Pin;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+
 use crate::args::Command;
+use crate::args::daemon::DaemonAction;
 use crate::context::Context;
 use crate::error::CliError;
 
-/// Runs a command. `completion` and `edit` are run by `main`, without the Ctrl-C handling.
-pub(crate) async fn dispatch(command: Command, context: &Context) -> Result<(), CliError> {
-    match command {
-        Command::Tools(options) => tools::tools(options, context).await,
-        Command::Call(options) => Box::pin(call::call(options, context)).await,
-        Command::Search(options) => tools::search(options, context).await,
-        Command::Resources(options) => resources::resources(options, context).await,
-        Command::Read(options) => resources::read(options, context).await,
-        Command::Prompts(options) => resources::prompts(options, context).await,
-        Command::Prompt(options) => resources::prompt(options, context).await,
-        Command::Demo(options) => {
-            let demo = demo::demo(&options, &context.printer);
-            context.run_cancellable(demo).await
-        }
-        Command::Daemon(options) => daemon::daemon(options.action, context).await,
-        Command::Serve(options) => Box::pin(serve::serve(options, context)).await,
-        Command::Dashboard(options) => daemon::dashboard(&options, context).await,
-        Command::History(options) => logs::history(options, context).await,
-        Command::Complete(options) => {
-            completion::complete(&options, context).await;
-            Ok(())
-        }
-        // Handled in `main`.
-        Command::Completion(_) | Command::Edit(_) => Ok(()),
-        command => Box::pin(dispatch_config(command, context)).await,
-    }
-}
+/// How long to wait for blocking threads, such as a read from stdin, at exit.
+const EXIT_WAIT: Duration = Duration::from_millis(150);
 
-/// Commands on configuration, credentials and single servers.
-async fn dispatch_config(command: Command, context: &Context) -> Result<(), CliError> {
-    match command {
-        Command::Add(options) => add::add(&options, context).await,
-        Command::AddJson(options) => add_json::add_json(options, context).await,
-        Command::List => servers::list(context).await,
-        Command::Get(options) => servers::get(&options, context).await,
-        Command::Remove(options) => lifecycle::remove(&options.server, context).await,
-        Command::Enable(options) => lifecycle::enable(&options, context).await,
-        Command::Disable(options) => lifecycle::disable(&options.server, context).await,
-        Command::Start(options) => lifecycle::start(&options.server, context).await,
-        Command::Stop(options) => lifecycle::stop(&options.server, context).await,
-        Command::Restart(options) => lifecycle::restart(&options.server, context).await,
-        Command::Status(options) => servers::status(&options, context).await,
-        Command::Logs(options) => logs::logs(&options, context).await,
-        Command::Login(options) => credentials::login(&options, context).await,
-        Command::Logout(options) => credentials::logout(&options.server, context).await,
-        Command::Secret(options) => credentials::secret(options.action, context).await,
-        Command::Import(options) => import::import(options, context).await,
-        Command::Config(options) => config::config(options.action, context),
-        Command::Doctor(options) => doctor::doctor(&options, context).await,
-        _ => Ok(()),
+/// Runs a command. The first Ctrl-C cancels it and waits for the cleanup; the second exits at once,
+/// and guardians stop the servers.
+pub(crate) fn run(command: Command, context: &Context) -> Result<(), CliError> {
+    if let Command::Daemon(DaemonAction::Start(options)) = &command
+        && options.foreground
+    {
+        return daemon::run(options, context);
     }
+    // Ctrl-C belongs to the editor.
+    let is_cancellable = !matches!(command, Command::Edit { .. });
+    // Boxed, because the futures of the commands are large.
+    let mut work: Pin<Box<dyn Future<Output = Result<(), CliError>>>> = match command {
+        Command::Tools(options) => Box::pin(tools::tools(options, context)),
+        Command::Call(options) => Box::pin(call::call(options, context)),
+        Command::Search(options) => Box::pin(tools::search(options, context)),
+        Command::Resources(options) => Box::pin(resources::resources(options, context)),
+        Command::Read(options) => Box::pin(resources::read(options, context)),
+        Command::Prompts(options) => Box::pin(resources::prompts(options, context)),
+        Command::Prompt(options) => Box::pin(resources::prompt(options, context)),
+        Command::Add(options) => Box::pin(add::add(options, context)),
+        Command::AddJson(options) => Box::pin(add_json::add_json(options, context)),
+        Command::List => Box::pin(servers::list(context)),
+        Command::Get(options) => Box::pin(servers::get(options, context)),
+        Command::Edit { server } => Box::pin(config::edit(server, context)),
+        Command::Remove(options) => Box::pin(lifecycle::remove(options.server, context)),
+        Command::Enable(options) => Box::pin(lifecycle::enable(options, context)),
+        Command::Disable(options) => Box::pin(lifecycle::disable(options.server, context)),
+        Command::Start(options) => Box::pin(lifecycle::start(options.server, "start", context)),
+        Command::Stop(options) => Box::pin(lifecycle::stop(options.server, context)),
+        Command::Restart(options) => Box::pin(lifecycle::start(options.server, "restart", context)),
+        Command::Status(options) => Box::pin(servers::status(options, context)),
+        Command::Logs(options) => Box::pin(logs::logs(options, context)),
+        Command::Login(options) => Box::pin(credentials::login(options, context)),
+        Command::Logout(options) => Box::pin(credentials::logout(options.server, context)),
+        Command::Secret(action) => Box::pin(credentials::secret(action, context)),
+        Command::Import(options) => Box::pin(import::import(options, context)),
+        Command::Config(action) => Box::pin(ready(config::config(action, context))),
+        Command::Doctor { server } => Box::pin(doctor::doctor(server, context)),
+        Command::Daemon(action) => Box::pin(daemon::daemon(action, context)),
+        Command::Serve(options) => Box::pin(serve::serve(options, context)),
+        Command::Dashboard(options) => Box::pin(daemon::dashboard(options, context)),
+        Command::History(options) => Box::pin(logs::history(options, context)),
+        Command::Demo(options) => Box::pin(demo::demo(options, context)),
+        Command::Completion { shell } => Box::pin(completion::completion(shell, context)),
+        Command::Complete { words } => Box::pin(completion::complete(words, context)),
+    };
+    let work = async {
+        // Also for `edit`: with a handler installed, Ctrl-C does not end this process.
+        let mut signals = signal(SignalKind::interrupt())?;
+        tokio::select! {
+            outcome = &mut work => return outcome,
+            _ = signals.recv(), if is_cancellable => context.cancellation.cancel(),
+        }
+        context.printer.note("stopping; press Ctrl-C again to exit immediately");
+        tokio::select! {
+            outcome = &mut work => outcome,
+            _ = signals.recv() => Err(CliError::interrupted().with_message("interrupted twice".to_owned())),
+        }
+    };
+    // A single thread suffices: servers are separate processes, and calls mostly wait.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = runtime.block_on(work);
+    // Not a plain drop, which would wait for a blocking read of stdin until the user presses Enter.
+    runtime.shutdown_timeout(EXIT_WAIT);
+    outcome
 }

@@ -8,28 +8,47 @@ use serde_json::{Value, json};
 use toolrack::Environment;
 use toolrack_auth::Browser;
 use toolrack_http::HttpOptions;
-use toolrack_service::{ConfigScope, LocalService, McpConfig, McpService as _, ServiceOptions};
+use toolrack_service::{
+    ConfigInput, ConfigScope, LocalService, McpConfig, McpService as _, ServiceOptions,
+};
 
 use crate::context::Context;
 use crate::error::CliError;
 use crate::server_selection::Servers;
 use crate::settings::{self, Settings};
+use crate::suggested_command::command;
 
 /// Opens the service of this home, runs `work`, and closes the service in any case.
 pub(crate) async fn with_service<T>(
-    context: &Context,
+    config: ConfigInput,
     browser: Option<Arc<dyn Browser>>,
+    context: &Context,
     work: impl AsyncFnOnce(&LocalService) -> Result<T, CliError>,
 ) -> Result<T, CliError> {
     let home = context.settings.home()?;
-    let options = ServiceOptions { browser, ..service_options(&context.settings)? };
+    let options = ServiceOptions { config, browser, ..service_options(&context.settings)? };
     let service = LocalService::open(home.clone(), options).await.map_err(|error| {
-        let hint = "fix the config file with `toolrack edit`; nothing was changed";
-        CliError::from_service(error, hint)
+        let hint = format!("fix the config file with {}; nothing was changed", command("edit"));
+        CliError::from_service(error, &hint)
     })?;
     let outcome = work(&service).await;
     service.close().await;
     outcome
+}
+
+/// The same for one configured server. The error of an unknown name suggests similar ones.
+pub(crate) async fn with_server<T>(
+    name: &str,
+    browser: Option<Arc<dyn Browser>>,
+    context: &Context,
+    work: impl AsyncFnOnce(&LocalService, McpConfig) -> Result<T, CliError>,
+) -> Result<T, CliError> {
+    let servers = Servers::configured(context)?;
+    servers.server(name)?;
+    with_service(servers.into_input(), browser, context, async |service: &LocalService| {
+        work(service, find_config(service, name)?).await
+    })
+    .await
 }
 
 /// Options for opening the service.
@@ -43,62 +62,34 @@ pub(crate) fn service_options(settings: &Settings) -> Result<ServiceOptions, Cli
     })
 }
 
-/// Checks that a server is configured. The error suggests similar names.
-pub(crate) fn ensure_exists(name: &str, context: &Context) -> Result<(), CliError> {
-    let servers = Servers::configured(&context.settings, &context.printer)?;
-    servers.server(name).map(drop)
-}
-
 /// A server's config, from the service.
 pub(crate) fn find_config(service: &LocalService, name: &str) -> Result<McpConfig, CliError> {
     let found = service.list().into_iter().find(|config| config.name == name);
     found.ok_or_else(|| {
-        let hint = "list servers with `toolrack list`";
+        let hint = format!("list servers with {}", command("list"));
         CliError::unknown(format!("server `{name}` not found"), hint)
     })
 }
 
-/// A change to a server in the config file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
-    Remove,
-    Disable,
-    Enable,
-}
-
-impl Change {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Remove => "remove",
-            Self::Disable => "disable",
-            Self::Enable => "enable",
-        }
-    }
-}
-
-/// Checks that the entry belongs to the selected agent. Shared entries are not changed on behalf of
-/// one agent.
+/// Checks that the entry belongs to the selected agent before `verb` (`enable`, `disable` or
+/// `remove`) changes it. Shared entries are not changed on behalf of one agent.
 pub(crate) fn ensure_own_entry(
     service: &LocalService,
     config: &McpConfig,
-    change: Change,
+    verb: &str,
 ) -> Result<(), CliError> {
     let Some(agent) = service.agent() else { return Ok(()) };
     let entry = service.config_store().read()?.document()?.get(config.id);
-    match entry.map(|entry| entry.scope) {
-        Some(ConfigScope::Defaults) => Err(shared_entry(&config.name, agent, change)),
-        _ => Ok(()),
+    if entry.is_none_or(|entry| entry.scope != ConfigScope::Defaults) {
+        return Ok(());
     }
-}
-
-fn shared_entry(name: &str, agent: &str, change: Change) -> CliError {
-    let (word, is_enabled) = (change.as_str(), change == Change::Enable);
+    let (name, edit, is_enabled) = (&config.name, command("edit"), verb == "enable");
     let hint = format!(
-        "without `--agent`, `{word} {name}` applies to all agents; for `{agent}` only, copy the \
-         entry to its `[[agents.mcp]]` with `toolrack edit`, and set `enabled = \
-         {is_enabled}` there"
+        "without `--agent`, `{verb} {name}` applies to all agents; for `{agent}` only, copy the \
+         entry to its `[[agents.mcp]]` with {edit}, and set `enabled = {is_enabled}` there"
     );
-    CliError::usage(format!("`{name}` is shared by all agents, not specific to `{agent}`"), hint)
+    let message = format!("`{name}` is shared by all agents, not specific to `{agent}`");
+    Err(CliError::usage(message, hint))
 }
 
 /// Path of the config file, for display.

@@ -1,6 +1,7 @@
 //! Context of a command: settings, printer and cancellation.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +41,15 @@ impl Context {
             () = self.cancellation.cancelled() => Err(CliError::interrupted()),
             outcome = work => outcome,
         }
+    }
+
+    /// Waits, until Ctrl-C.
+    pub(crate) async fn sleep(&self, duration: Duration) -> Result<(), CliError> {
+        let waiting = async {
+            tokio::time::sleep(duration).await;
+            Ok(())
+        };
+        self.run_cancellable(waiting).await
     }
 
     /// Runs blocking work, such as reading a pipe, on another thread until Ctrl-C. The thread

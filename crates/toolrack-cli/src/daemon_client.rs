@@ -10,7 +10,6 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
-use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use toolrack_config::{McpServerConfig, McpTransport};
 use toolrack_daemon::{DaemonError, DaemonInfo};
@@ -25,8 +24,8 @@ use crate::context::Context;
 use crate::daemon_process;
 use crate::error::CliError;
 use crate::exit_code::ExitCode;
-use crate::server_selection::Servers;
 use crate::settings::{DaemonUse, Settings};
+use crate::suggested_command::command;
 
 /// Maximum time to wait for a response. The daemon's own limits are shorter.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(100);
@@ -55,25 +54,6 @@ pub(crate) struct Status {
 #[derive(Debug, Deserialize)]
 struct Statuses {
     servers: Vec<Status>,
-}
-
-/// A failed request, with the HTTP status if there was a response.
-#[derive(Debug)]
-struct ApiError {
-    status: Option<StatusCode>,
-    failure: CliError,
-}
-
-impl From<CliError> for ApiError {
-    fn from(failure: CliError) -> Self {
-        Self { status: None, failure }
-    }
-}
-
-impl From<ApiError> for CliError {
-    fn from(error: ApiError) -> Self {
-        error.failure
-    }
 }
 
 /// A running daemon and its client.
@@ -135,8 +115,9 @@ pub(crate) async fn require(context: &Context) -> Result<Daemon, CliError> {
     find(settings)?.ok_or_else(|| unavailable("the daemon exited right after it started"))
 }
 
-fn unavailable(message: &str) -> CliError {
-    let hint = "start one with `toolrack daemon start`";
+/// Error: there is no usable daemon.
+pub(crate) fn unavailable(message: &str) -> CliError {
+    let hint = format!("start one with {}", command("daemon start"));
     CliError::new(ExitCode::Unreachable, ErrorCode::ServiceUnavailable, message, hint)
 }
 
@@ -151,25 +132,23 @@ impl Daemon {
     }
 
     pub(crate) async fn get<T: DeserializeOwned>(&self, target: &str) -> Result<T, CliError> {
-        Ok(self.request(Method::GET, target, None).await?)
+        self.request(Method::GET, target).await
     }
 
     pub(crate) async fn post<T: DeserializeOwned>(&self, target: &str) -> Result<T, CliError> {
-        Ok(self.request(Method::POST, target, None).await?)
+        self.request(Method::POST, target).await
     }
 
     async fn request<T: DeserializeOwned>(
         &self,
         method: Method,
         target: &str,
-        body: Option<Value>,
-    ) -> Result<T, ApiError> {
-        let body = body.map(|body| body.to_string().into());
-        let asked = self.client.request(method, target, body, RESPONSE_TIMEOUT).await;
+    ) -> Result<T, CliError> {
+        let asked = self.client.request(method, target, None, RESPONSE_TIMEOUT).await;
         let answer = asked.map_err(|error| {
             let message = format!("the daemon (process {}) {error}", self.running.pid);
-            unavailable(&message)
-                .with_hint("check it with `toolrack daemon status`, or use `--no-daemon`")
+            let status = command("daemon status");
+            unavailable(&message).with_hint(format!("check it with {status}, or use `--no-daemon`"))
         })?;
         if !answer.status.is_success() {
             return Err(api_error(answer.status, &answer.body));
@@ -180,29 +159,19 @@ impl Daemon {
             let message = format!("cannot parse the daemon's response: {error}");
             let hint = "it may be another version; run `toolrack daemon stop`, then start it \
                  again";
-            unavailable(&message).with_hint(hint).into()
+            unavailable(&message).with_hint(hint)
         })
     }
 
     /// Runs an action on a server, and waits for the result.
     pub(crate) async fn act(&self, server: &str, verb: &str) -> Result<Status, CliError> {
-        Ok(self.post_action(server, verb).await?)
-    }
-
-    async fn post_action(&self, server: &str, verb: &str) -> Result<Status, ApiError> {
-        let target = path(&["api", "servers", server, verb]);
-        self.request(Method::POST, &target, None).await
+        self.post(&path(&["api", "servers", server, verb])).await
     }
 
     /// Status of all its servers.
     pub(crate) async fn statuses(&self) -> Result<Vec<Status>, CliError> {
         let Statuses { servers } = self.get("/api/agents/mcp").await?;
         Ok(servers)
-    }
-
-    /// Starts a server, and waits until it is running.
-    pub(crate) async fn start_server(&self, name: &str) -> Result<Status, CliError> {
-        self.act_and_wait(name, "start").await
     }
 
     /// Runs an action that starts a server, and waits until it is running. A server that was just
@@ -212,14 +181,14 @@ impl Daemon {
         let deadline = Instant::now() + CONFIG_RELOAD_WAIT;
         let mut verb = verb;
         loop {
-            match self.post_action(name, verb).await {
+            match self.act(name, verb).await {
                 // The daemon answers before a slow server is ready; asking again waits on.
                 Ok(status) if status.state == McpStatus::Starting => verb = "start",
                 Ok(status) => return Ok(status),
-                Err(error) if error.is_unknown_server() => {
+                Err(failure) if is_unknown_server(&failure) => {
                     self.wait_until_known(name, deadline).await?;
                 }
-                Err(error) => return Err(not_connected(name, error.failure)),
+                Err(failure) => return Err(not_connected(name, failure)),
             }
         }
     }
@@ -229,47 +198,45 @@ impl Daemon {
         let target = path(&["api", "servers", name]);
         while Instant::now() < deadline {
             sleep(POLL_INTERVAL).await;
-            match self.request::<IgnoredAny>(Method::GET, &target, None).await {
+            match self.get::<IgnoredAny>(&target).await {
                 Ok(_) => return Ok(()),
-                Err(error) if error.is_unknown_server() => {}
-                Err(error) => return Err(error.into()),
+                Err(failure) if is_unknown_server(&failure) => {}
+                Err(failure) => return Err(failure),
             }
         }
         let pid = self.running.pid;
         let message = format!("the daemon (process {pid}) has not loaded `{name}` from the config");
-        let hint = "see its log with `toolrack daemon logs`";
+        let hint = format!("see its log with {}", command("daemon logs"));
         Err(unavailable(&message).with_hint(hint))
     }
 
     /// The same servers, connected through the daemon, which is told the request timeout if there
     /// is one.
-    pub(crate) fn via_daemon(&self, servers: Servers, timeout: Option<Duration>) -> Servers {
-        let configs = servers.configs.iter().map(|config| self.daemon_endpoint(config, timeout));
-        Servers { configs: configs.collect(), ..servers }
-    }
-
-    fn daemon_endpoint(
+    pub(crate) fn endpoints(
         &self,
-        config: &McpServerConfig,
+        configs: &[McpServerConfig],
         timeout: Option<Duration>,
-    ) -> McpServerConfig {
-        let target = path(&["mcp", "server", &config.name]);
+    ) -> Vec<McpServerConfig> {
         let header =
             timeout.map(|timeout| (TIMEOUT_HEADER.to_owned(), timeout.as_millis().to_string()));
         let headers: HashMap<String, String> = header.into_iter().collect();
-        let transport = McpTransport::Http { url: self.url(&target), headers };
-        McpServerConfig {
-            enabled: config.enabled,
-            timeout: config.timeout,
-            max_timeout: config.max_timeout,
-            startup_timeout: config.startup_timeout,
-            max_output_bytes: config.max_output_bytes,
-            max_message_bytes: config.max_message_bytes,
-            allow: config.allow.clone(),
-            deny: config.deny.clone(),
-            // The rest of the config applies in the daemon, which runs the real server.
-            ..McpServerConfig::new(config.name.as_str(), transport)
-        }
+        let endpoint = |config: &McpServerConfig| {
+            let url = self.url(&path(&["mcp", "server", &config.name]));
+            let transport = McpTransport::Http { url, headers: headers.clone() };
+            McpServerConfig {
+                enabled: config.enabled,
+                timeout: config.timeout,
+                max_timeout: config.max_timeout,
+                startup_timeout: config.startup_timeout,
+                max_output_bytes: config.max_output_bytes,
+                max_message_bytes: config.max_message_bytes,
+                allow: config.allow.clone(),
+                deny: config.deny.clone(),
+                // The rest of the config applies in the daemon, which runs the real server.
+                ..McpServerConfig::new(config.name.as_str(), transport)
+            }
+        };
+        configs.iter().map(endpoint).collect()
     }
 
     /// URL of a path in the daemon's API. `${` is escaped, because configs expand it.
@@ -288,38 +255,34 @@ pub(crate) fn path(parts: &[&str]) -> String {
     url.path().to_owned()
 }
 
-impl ApiError {
-    /// Whether the daemon does not know the server.
-    fn is_unknown_server(&self) -> bool {
-        self.status == Some(StatusCode::NOT_FOUND)
-    }
+/// Whether the daemon does not know the server. A missing program has another exit code.
+fn is_unknown_server(failure: &CliError) -> bool {
+    failure.exit_code() == ExitCode::Usage && failure.summary().code == ErrorCode::NotFound
 }
 
 /// Converts an error response.
-fn api_error(status: StatusCode, body: &[u8]) -> ApiError {
+fn api_error(status: StatusCode, body: &[u8]) -> CliError {
     let Ok(error_detail) = serde_json::from_slice::<ErrorDetail>(body) else {
-        return unavailable("the daemon rejected the request without a reason").into();
+        return unavailable("the daemon rejected the request without a reason");
     };
-    let error_detail = error_detail.with_reason_as_message();
+    let mut error_detail = error_detail.with_reason_as_message();
     let exit_code = match (status, error_detail.code) {
         // The server's program is missing; the name was not mistyped.
         (StatusCode::FAILED_DEPENDENCY, ErrorCode::NotFound) => ExitCode::Unreachable,
         (_, code) => ExitCode::from_error_code(code),
     };
-    let is_helpful = error_detail.hint.is_some();
-    let failure = CliError::from_details(exit_code, vec![error_detail]);
-    let general = "see `toolrack status`";
-    let failure = if is_helpful { failure } else { failure.with_hint(general) };
-    ApiError { status: Some(status), failure }
+    error_detail.hint.get_or_insert_with(|| format!("see {}", command("status")));
+    CliError::from_details(exit_code, vec![error_detail])
 }
 
 /// Words the error as it is worded without a daemon.
 fn not_connected(name: &str, failure: CliError) -> CliError {
-    let message = failure.summary().message;
-    // Messages about the server itself begin with its name.
-    let is_named = message.starts_with(&format!("`{name}`"));
-    let message_with_name = format!("`{name}` is not connected: {message}");
-    if is_named { failure } else { failure.with_message(message_with_name) }
+    let ErrorDetail { message, field, .. } = failure.summary();
+    match field {
+        // About the server's entry, such as a disabled server, and not about a failed start.
+        Some(_) => failure,
+        None => failure.with_message(format!("`{name}` is not connected: {message}")),
+    }
 }
 
 impl From<DaemonError> for CliError {
@@ -329,7 +292,8 @@ impl From<DaemonError> for CliError {
         let failure = match error {
             // Config errors have their own hint.
             DaemonError::Service(error) => {
-                return CliError::from_service(error, "fix the config file with `toolrack edit`");
+                let hint = format!("fix the config file with {}", command("edit"));
+                return CliError::from_service(error, &hint);
             }
             DaemonError::AlreadyRunning { .. } => {
                 CliError::new(ExitCode::Config, ErrorCode::Conflict, message, String::new())
@@ -364,27 +328,29 @@ mod tests {
     #[test]
     fn daemon_errors_keep_their_code() {
         let json = br#"{"code":"DENIED","message":"no","hint":"ask"}"#;
-        let error = api_error(StatusCode::FORBIDDEN, json);
-        let ApiError { failure, .. } = &error;
+        let failure = api_error(StatusCode::FORBIDDEN, json);
         assert_eq!((failure.exit_code(), failure.hint()), (ExitCode::Denied, Some("ask")));
-        assert!(!error.is_unknown_server());
+        assert!(!is_unknown_server(&failure));
         let malformed = api_error(StatusCode::BAD_GATEWAY, b"oops");
-        assert_eq!(malformed.failure.exit_code(), ExitCode::Unreachable);
+        assert_eq!(malformed.exit_code(), ExitCode::Unreachable);
     }
 
     #[test]
     fn missing_program_is_not_an_unknown_server() {
         let json = br#"{"code":"NOT_FOUND","message":"Package not found","hint":"no `git`; get it","reason":"no `git`"}"#;
         let error = api_error(StatusCode::FAILED_DEPENDENCY, json);
-        assert!(!error.is_unknown_server());
-        let failure = not_connected("git", error.into());
+        assert!(!is_unknown_server(&error));
+        let failure = not_connected("git", error);
         assert_eq!(failure.exit_code(), ExitCode::Unreachable);
         let ErrorDetail { message, hint, .. } = failure.summary();
         assert_eq!(message, "`git` is not connected: no `git`");
         assert_eq!(hint.as_deref(), Some("get it"));
         let json = br#"{"code":"NOT_FOUND","message":"no server has this id or name"}"#;
         let error = api_error(StatusCode::NOT_FOUND, json);
-        assert!(error.is_unknown_server());
-        assert_eq!(CliError::from(error).exit_code(), ExitCode::Usage);
+        assert!(is_unknown_server(&error));
+        assert_eq!(error.exit_code(), ExitCode::Usage);
+        let json = br#"{"code":"CONFLICT","message":"`git` is disabled","field":"enabled"}"#;
+        let disabled = not_connected("git", api_error(StatusCode::CONFLICT, json));
+        assert_eq!(disabled.summary().message, "`git` is disabled");
     }
 }

@@ -11,20 +11,21 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use toolrack_config::{Lookup, VariableSource};
 use toolrack_daemon::DaemonInfo;
 use toolrack_service::{ErrorCode, ErrorDetail, Home, SharedLookup};
 use tracing::Level;
 
+use crate::args::TargetOptions;
 use crate::args::daemon::DaemonStartOptions;
 use crate::context::Context;
-use crate::daemon_client::log_file;
+use crate::daemon_client::{log_file, unavailable};
 use crate::error::CliError;
 use crate::exit_code::ExitCode;
-use crate::server_selection::Servers;
+use crate::server_selection::{Servers, Warnings};
 use crate::settings::{Settings, Variable, env_var};
-use crate::suggested_command::EchoedFlags;
+use crate::suggested_command::flags;
 
 /// Maximum time until the daemon is ready. It does not wait for its servers.
 const STARTUP_TIMEOUT: Duration = Duration::from_secs(20);
@@ -43,7 +44,7 @@ pub(crate) async fn start(
     let settings = &context.settings;
     let home = settings.home()?;
     // Report config errors before creating anything.
-    Servers::validate(settings)?;
+    Servers::select(&TargetOptions::default(), Warnings::None, context)?;
     let log = log_file(home);
     make_home(home)?;
     let mut file = open_log(&log).map_err(|error| cannot_open(&log, &error))?;
@@ -77,11 +78,7 @@ pub(crate) async fn start(
         if Instant::now() >= deadline {
             return Err(lost_race.unwrap_or_else(|| startup_timeout(&mut child, &log)));
         }
-        let pause = async {
-            sleep(POLL_INTERVAL).await;
-            Ok(())
-        };
-        context.run_cancellable(pause).await?;
+        context.sleep(POLL_INTERVAL).await?;
     }
 }
 
@@ -94,12 +91,8 @@ fn exit_error(code: Option<i32>, log: &Path, begin: u64) -> CliError {
         (Some(error_detail), Some(exit_code)) => {
             CliError::from_details(exit_code, vec![error_detail])
         }
-        _ => CliError::new(
-            ExitCode::Unreachable,
-            ErrorCode::ServiceUnavailable,
-            "the daemon exited before it was ready",
-            format!("see its log: {}", log.display()),
-        ),
+        _ => unavailable("the daemon exited before it was ready")
+            .with_hint(format!("see its log: {}", log.display())),
     }
 }
 
@@ -110,25 +103,29 @@ fn startup_timeout(child: &mut Child, log: &Path) -> CliError {
         Ok(_) => "the daemon was not ready in time and was stopped".to_owned(),
         Err(error) => format!("the daemon was not ready in time and cannot be stopped: {error}"),
     };
-    let hint = format!("see its log: {}", log.display());
-    CliError::new(ExitCode::Unreachable, ErrorCode::ServiceUnavailable, message, hint)
+    unavailable(&message).with_hint(format!("see its log: {}", log.display()))
 }
 
 /// Arguments of the daemon process. Its errors are requested as JSON, to be parsed here.
-fn daemon_args(options: &DaemonStartOptions, settings: &Settings) -> io::Result<Vec<String>> {
-    let mut words: Vec<String> =
-        ["-o", "json", "daemon", "start", "--foreground", "--detached"].map(str::to_owned).into();
-    if settings.has_explicit_config
-        && let Ok(home) = settings.home()
-    {
-        let file = std::path::absolute(home.config_file())?;
+fn daemon_args(options: &DaemonStartOptions, settings: &Settings) -> Result<Vec<String>, CliError> {
+    let mut words = server_args(settings)?;
+    words
+        .extend(["-o", "json", "daemon", "start", "--foreground", "--detached"].map(str::to_owned));
+    if let Some(listen) = options.listen.or(settings.listen) {
+        words.extend(["--listen".to_owned(), listen.to_string()]);
+    }
+    Ok(words)
+}
+
+/// Arguments that select the current servers, for a process with another working directory.
+pub(crate) fn server_args(settings: &Settings) -> Result<Vec<String>, CliError> {
+    let mut words = Vec::new();
+    if settings.has_explicit_config {
+        let file = std::path::absolute(settings.home()?.config_file())?;
         words.extend(["--config".to_owned(), file.display().to_string()]);
     }
     if let Some(agent) = &settings.agent {
         words.extend(["--agent".to_owned(), agent.clone()]);
-    }
-    if let Some(listen) = options.listen.or(settings.listen) {
-        words.extend(["--listen".to_owned(), listen.to_string()]);
     }
     Ok(words)
 }
@@ -251,7 +248,7 @@ impl Lookup for DaemonEnv {
 
 /// The command that starts a daemon for this config file and agent.
 pub(crate) fn start_command(config: Option<&Path>, agent: Option<&str>) -> String {
-    EchoedFlags::new(config, agent).apply_to_command("toolrack daemon start")
+    format!("toolrack {}daemon start", flags(config, agent))
 }
 
 #[cfg(test)]

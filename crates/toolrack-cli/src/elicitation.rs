@@ -64,56 +64,46 @@ impl ElicitationHandler {
         let _turn = self.turn.acquire().await;
         // After the turn: the end of the other prompt's pause would show the progress lines again.
         let _pause = self.printer.pause_progress();
-        match (self.answer_source, elicitation) {
+        let note = match (self.answer_source, elicitation) {
             // First, and for every source: a suspicious URL is not even offered to the user.
             (_, Elicitation::Url(page)) if let Some(reason) = url_problem(&page.url) => {
                 let url = sanitize_line(&page.url, MAX_CHARS);
-                self.printer.note(format_args!(
-                    "note: `{server}` asks to open a page; declined, because {reason}: {url}"
-                ));
-                ElicitationResult::Decline
+                format!("`{server}` asks to open a page; declined, because {reason}: {url}")
             }
             (AnswerSource::None, elicitation) => {
                 let message = sanitize_line(elicitation.message(), MAX_CHARS);
-                self.printer.note(format_args!(
-                    "note: `{server}` asks: {message}\nnote: declined, because there is no \
-                     terminal; use `--yes` to answer with defaults"
-                ));
-                ElicitationResult::Decline
+                format!(
+                    "`{server}` asks: {message}\nnote: declined, because there is no terminal; use \
+                     `--yes` to answer with defaults"
+                )
             }
             (AnswerSource::Defaults, Elicitation::Form(form)) => {
-                self.answer_with_defaults(server, &form)
+                let mut content = FormContent::new();
+                form.schema.fill_defaults(&mut content);
+                let Err(errors) = form.schema.validate(&content) else {
+                    return ElicitationResult::Accept { content: Some(content) };
+                };
+                let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                let reason = sanitize_line(&errors.join(", "), MAX_CHARS);
+                format!(
+                    "`{server}` asks for a value without a default, so it was declined: {reason}"
+                )
             }
             (AnswerSource::Defaults, Elicitation::Url(page)) => {
                 let url = sanitize_line(&page.url, MAX_CHARS);
-                self.printer.note(format_args!(
-                    "note: `{server}` asks to open a page, which `--yes` does not do: {url}"
-                ));
-                ElicitationResult::Decline
+                format!("`{server}` asks to open a page, which `--yes` does not do: {url}")
             }
             (AnswerSource::Person, Elicitation::Form(form)) => {
                 // The end of the input is not a refusal: the user may have closed the terminal.
-                self.fill_form(server, &form).await.unwrap_or(ElicitationResult::Cancel)
+                return self.fill_form(server, &form).await.unwrap_or(ElicitationResult::Cancel);
             }
             (AnswerSource::Person, Elicitation::Url(page)) => {
-                self.ask_to_open_url(server, &page).await.unwrap_or(ElicitationResult::Cancel)
+                let answer = self.ask_to_open_url(server, &page).await;
+                return answer.unwrap_or(ElicitationResult::Cancel);
             }
-        }
-    }
-
-    fn answer_with_defaults(&self, server: &str, form: &FormElicitation) -> ElicitationResult {
-        let mut content = FormContent::new();
-        form.schema.fill_defaults(&mut content);
-        if let Err(error_details) = form.schema.validate(&content) {
-            let error_details: Vec<String> =
-                error_details.iter().map(ToString::to_string).collect();
-            let reason = sanitize_line(&error_details.join(", "), MAX_CHARS);
-            self.printer.note(format_args!(
-                "note: `{server}` asks for a value without a default, so it was declined: {reason}"
-            ));
-            return ElicitationResult::Decline;
-        }
-        ElicitationResult::Accept { content: Some(content) }
+        };
+        self.printer.note(format_args!("note: {note}"));
+        ElicitationResult::Decline
     }
 
     /// Fills in a form. `None` if the input ended.
@@ -122,10 +112,9 @@ impl ElicitationHandler {
         discard_typed_input();
         self.printer.prompt(format_args!("`{server}` asks: {message}\n"));
         // Fields have defaults, so without this elicitation Enter alone would submit the form.
-        match self.ask_consent("Answer? [y]es, [N]o, [c]ancel: ").await? {
-            Consent::Yes => {}
-            Consent::No => return Some(ElicitationResult::Decline),
-            Consent::Cancel => return Some(ElicitationResult::Cancel),
+        let answer = self.ask_consent("Answer? [y]es, [N]o, [c]ancel: ").await?;
+        if !matches!(answer, ElicitationResult::Accept { .. }) {
+            return Some(answer);
         }
         let mut content = FormContent::new();
         for field in form.schema.fields() {
@@ -160,39 +149,26 @@ impl ElicitationHandler {
         self.printer.prompt(format_args!(
             "`{server}` asks: {message}\nOpen this page in your browser:\n  {url}\n"
         ));
-        Some(match self.ask_consent("Continue? [y]es, [N]o, [c]ancel: ").await? {
-            Consent::Yes => ElicitationResult::Accept { content: None },
-            Consent::No => ElicitationResult::Decline,
-            Consent::Cancel => ElicitationResult::Cancel,
-        })
+        self.ask_consent("Continue? [y]es, [N]o, [c]ancel: ").await
     }
 
-    async fn ask_consent(&self, prompt: &str) -> Option<Consent> {
+    async fn ask_consent(&self, prompt: &str) -> Option<ElicitationResult> {
         loop {
             self.printer.prompt(prompt);
-            if let Some(consent) = Consent::parse(&read_line().await?) {
+            if let Some(consent) = parse_consent(&read_line().await?) {
                 return Some(consent);
             }
         }
     }
 }
 
-/// Answer to a yes/no/cancel prompt.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Consent {
-    Yes,
-    No,
-    Cancel,
-}
-
-impl Consent {
-    fn parse(typed: &str) -> Option<Self> {
-        match typed.trim().to_ascii_lowercase().as_str() {
-            "y" | "yes" => Some(Self::Yes),
-            "" | "n" | "no" => Some(Self::No),
-            "c" | "cancel" => Some(Self::Cancel),
-            _ => None,
-        }
+/// The answer to a yes/no/cancel prompt.
+fn parse_consent(typed: &str) -> Option<ElicitationResult> {
+    match typed.trim().to_ascii_lowercase().as_str() {
+        "y" | "yes" => Some(ElicitationResult::Accept { content: None }),
+        "" | "n" | "no" => Some(ElicitationResult::Decline),
+        "c" | "cancel" => Some(ElicitationResult::Cancel),
+        _ => None,
     }
 }
 
@@ -225,7 +201,7 @@ impl ClientHandler for ElicitationHandler {
     fn log(&self, message: &LogMessage) {
         if self.printer.verbosity() == Verbosity::Verbose {
             let data = sanitize_line(message.data.get(), MAX_CHARS);
-            self.printer.relay(format_args!("log: {data}"));
+            self.printer.note(format_args!("log: {data}"));
         }
     }
 }
@@ -287,20 +263,20 @@ pub(super) type Answer = Option<FieldValue>;
 pub(super) fn field_prompt(field: &Field) -> String {
     let mut text = format!("  {}", sanitize_line(field.display_name(), MAX_FIELD_CHARS));
     if let Some(description) = &field.description {
-        append(&mut text, format_args!(" ({})", sanitize_line(description, MAX_FIELD_CHARS)));
+        // Writing to a string cannot fail.
+        let about = sanitize_line(description, MAX_FIELD_CHARS);
+        write!(text, " ({about})").unwrap_or_default();
     }
     if let FieldKind::Choice { options, .. } | FieldKind::MultiChoice { options, .. } = &field.kind
     {
-        for (at, option) in options.iter().enumerate() {
-            append(
-                &mut text,
-                format_args!("\n    {}. {}", at + 1, sanitize_line(&option.title, MAX_FIELD_CHARS)),
-            );
+        for (number, option) in (1..).zip(options) {
+            let title = sanitize_line(&option.title, MAX_FIELD_CHARS);
+            write!(text, "\n    {number}. {title}").unwrap_or_default();
         }
         text.push_str("\n   ");
     }
     match (field.kind.default_value(), field.required) {
-        (Some(default), _) => append(&mut text, format_args!(" [{}]", display_value(&default))),
+        (Some(default), _) => write!(text, " [{}]", display_value(&default)).unwrap_or_default(),
         (None, true) => {}
         (None, false) => text.push_str(" (optional)"),
     }
@@ -371,10 +347,8 @@ fn parse_choice(options: &[Choice], typed: &str) -> Result<String, String> {
         typed.parse::<usize>().ok().and_then(|number| options.get(number.checked_sub(1)?));
     let named = || options.iter().find(|option| option.value == typed || option.title == typed);
     // The value first: an option may be a number itself.
-    let option = named().or(numbered);
-    option
-        .map(|option| option.value.clone())
-        .ok_or_else(|| format!("type a number from 1 to {}", options.len()))
+    let option = named().or(numbered).map(|option| option.value.clone());
+    option.ok_or_else(|| format!("type a number from 1 to {}", options.len()))
 }
 
 fn display_value(value: &FieldValue) -> String {
@@ -386,11 +360,6 @@ fn display_value(value: &FieldValue) -> String {
         FieldValue::Number(number) => number.to_string(),
     };
     sanitize_line(&text, MAX_FIELD_CHARS)
-}
-
-fn append(text: &mut String, more: std::fmt::Arguments<'_>) {
-    // Writing to a string cannot fail.
-    text.write_fmt(more).unwrap_or_default();
 }
 
 #[cfg(test)]
@@ -415,11 +384,10 @@ mod tests {
 
     #[test]
     fn empty_answer_is_no() {
-        let check =
-            |typed: &str, expected| assert_eq!(Consent::parse(typed), expected, "{typed:?}");
-        check("\n", Some(Consent::No));
-        check("Y\n", Some(Consent::Yes));
-        check("c\n", Some(Consent::Cancel));
+        let check = |typed: &str, expected| assert_eq!(parse_consent(typed), expected, "{typed:?}");
+        check("\n", Some(ElicitationResult::Decline));
+        check("Y\n", Some(ElicitationResult::Accept { content: None }));
+        check("c\n", Some(ElicitationResult::Cancel));
         check("what\n", None);
     }
 

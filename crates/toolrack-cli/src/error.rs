@@ -15,7 +15,7 @@ use toolrack_service::{ErrorCode, ErrorDetail, ServiceError};
 use toolrack_transport::{Delivery, sanitize_line};
 
 use crate::exit_code::ExitCode;
-use crate::suggested_command::shell_quote;
+use crate::suggested_command::{command, server_command};
 
 /// Maximum length of one text; servers may send more than anyone reads.
 const MAX_CHARS: usize = 2000;
@@ -184,9 +184,9 @@ impl From<ManagerError> for CliError {
         let (kind, delivery) = (error.kind(), error.delivery());
         let hint = match (&error, error.hint()) {
             (ManagerError::NotConnected { server, state: ConnectionState::Disabled }, _) => {
-                format!("enable it with `toolrack enable {}`", shell_quote(server))
+                format!("enable it with {}", server_command("enable", server))
             }
-            (ManagerError::Call { .. }, _) | (_, None) => hint(kind, delivery).to_owned(),
+            (ManagerError::Call { .. }, _) | (_, None) => hint(kind, delivery),
             (_, Some(hint)) => hint,
         };
         Self::from_kind(kind, error_chain(&error), hint)
@@ -213,45 +213,38 @@ impl From<CallError> for CliError {
 }
 
 /// What to do about a failed request, where the error itself has no hint.
-fn hint(kind: FailureKind, delivery: Delivery) -> &'static str {
-    match kind {
-        FailureKind::NoSuchServer => "list servers with `toolrack list`",
-        FailureKind::NoSuchTool => "list tools with `toolrack tools`",
-        FailureKind::NoSuchResource => "list resources with `toolrack resources`",
-        FailureKind::TimedOut => timeout_hint(delivery),
-        FailureKind::TooLarge => OVERSIZE_HINT,
-        FailureKind::MissingCapability => {
+fn hint(kind: FailureKind, delivery: Delivery) -> String {
+    let text = match (kind, delivery) {
+        (FailureKind::NoSuchServer, _) => return format!("list servers with {}", command("list")),
+        (FailureKind::NoSuchTool, _) => return format!("list tools with {}", command("tools")),
+        (FailureKind::NoSuchResource, _) => {
+            return format!("list resources with {}", command("resources"));
+        }
+        (FailureKind::TooLarge, _) => {
+            let about = "the server has responded; request less data, or raise its";
+            return format!("{about} `max_message_bytes` with {}", command("edit"));
+        }
+        (FailureKind::Unsupported, _) => {
+            return format!("list what the server offers with {}", command("tools"));
+        }
+        (FailureKind::Rejected | FailureKind::InvalidResponse, _) => {
+            let schema = command("tools --schema");
+            return format!("compare the arguments with the tool's schema: {schema}");
+        }
+        (FailureKind::MissingCapability, _) => {
             "the server requires a client feature that the command line lacks, such as sampling"
         }
-        FailureKind::Unsupported => "list what the server offers with `toolrack tools`",
-        FailureKind::Rejected | FailureKind::InvalidResponse => {
-            "compare the arguments with the tool's schema: `toolrack tools --schema`"
+        (FailureKind::TimedOut, Delivery::NotSent) => {
+            "the server does not read its input; allow more time with `--timeout`"
         }
-        _ => transport_hint(delivery),
-    }
-}
-
-/// Hint for a response above the size limit.
-pub(crate) const OVERSIZE_HINT: &str = "the server has responded; request less data, or raise \
-     its `max_message_bytes` with `toolrack edit`";
-
-/// Hint for a timeout.
-pub(crate) fn timeout_hint(delivery: Delivery) -> &'static str {
-    match delivery {
-        Delivery::NotSent => "the server does not read its input; allow more time with `--timeout`",
-        _ => {
+        (FailureKind::TimedOut, _) => {
             "the server may have acted; check before retrying, or allow more time with \
              `--timeout`"
         }
-    }
-}
-
-/// Hint for a failed transport.
-pub(crate) fn transport_hint(delivery: Delivery) -> &'static str {
-    match delivery {
-        Delivery::Unknown => "the server may have acted; check before retrying",
+        (_, Delivery::Unknown) => "the server may have acted; check before retrying",
         _ => "run the command again with `--verbose` to see the server's output",
-    }
+    };
+    text.to_owned()
 }
 
 /// Whether the servers of this run are behind the daemon, all of them or none. Servers that are
@@ -271,15 +264,15 @@ pub(crate) fn relayed(error: &CallError) -> Option<CliError> {
 fn from_relay(error: &CallError) -> Option<CliError> {
     let CallError::Refused(refusal) = error else { return None };
     let GatewayErrorData { delivery, cause, hint } = GatewayErrorData::from_error(refusal)?;
-    let hint = hint.unwrap_or_else(|| relay_hint(cause, delivery).to_owned());
+    let hint = hint.unwrap_or_else(|| relay_hint(cause, delivery));
     Some(CliError::from_kind(cause, refusal.message.as_str(), hint))
 }
 
-fn relay_hint(cause: FailureKind, delivery: Delivery) -> &'static str {
+fn relay_hint(cause: FailureKind, delivery: Delivery) -> String {
     match cause {
         FailureKind::TimedOut | FailureKind::Lost | FailureKind::TooLarge => hint(cause, delivery),
-        FailureKind::InvalidResponse => "see its output with `toolrack logs NAME`",
-        _ => "see `toolrack status`",
+        FailureKind::InvalidResponse => format!("see its output with {}", command("logs NAME")),
+        _ => format!("see {}", command("status")),
     }
 }
 
@@ -361,7 +354,11 @@ mod tests {
         check_gateway_error(data("not_sent", "line"), ExitCode::Unreachable, write);
         let hinted = json!({ "delivery": "not_sent", "cause": "needs_login", "hint": "log in" });
         check_gateway_error(hinted, ExitCode::Auth, "log in");
-        check_gateway_error(data("answered", "too_large"), ExitCode::Unreachable, OVERSIZE_HINT);
+        check_gateway_error(
+            data("answered", "too_large"),
+            ExitCode::Unreachable,
+            &hint(FailureKind::TooLarge, Delivery::Answered),
+        );
         let general = "see `toolrack status`";
         check_gateway_error(data("not_sent", "bad_config"), ExitCode::Config, general);
         check_gateway_error(data("not_sent", "not_connected"), ExitCode::Unreachable, general);

@@ -12,6 +12,7 @@ use toolrack_stdio::find_program;
 
 use crate::error::CliError;
 use crate::settings::{Variable, env_var};
+use crate::suggested_command::command;
 
 /// Editors that accept `+LINE`.
 const EDITORS_WITH_LINE: [&str; 8] = ["vi", "vim", "nvim", "nano", "emacs", "kak", "micro", "joe"];
@@ -30,7 +31,7 @@ pub(crate) fn edit(file: &Path, line: Option<usize>) -> Result<(), CliError> {
         return Err(no_editor("`EDITOR` is blank"));
     };
     // Waits on this thread: nothing else runs meanwhile, and the editor owns the terminal.
-    let status = command(program).args(args).arg(file).status();
+    let status = external_command(program).args(args).arg(file).status();
     match status {
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(no_editor(&format!("`{program}` failed: {status}"))),
@@ -39,9 +40,11 @@ pub(crate) fn edit(file: &Path, line: Option<usize>) -> Result<(), CliError> {
 }
 
 fn no_editor(reason: &str) -> CliError {
-    let hint = "set `EDITOR` to an editor, e.g. `EDITOR=nano`; `toolrack config path` prints the \
-         path of the file";
-    CliError::usage(reason, hint).with_field(Variable::Editor.name())
+    let path = command("config path");
+    let hint = format!(
+        "set `EDITOR` to an editor, e.g. `EDITOR=nano`; {path} prints the path of the file"
+    );
+    CliError::usage(reason, hint).with_field(&Variable::Editor.name())
 }
 
 /// The editor and its arguments; `$EDITOR` may contain some, as in `code --wait`.
@@ -65,13 +68,13 @@ pub(crate) fn open_page(page: impl AsRef<OsStr>) -> io::Result<()> {
     let Some(program) = chosen.or(found) else {
         return Err(io::Error::other("no program to open web pages found; set `BROWSER`"));
     };
-    let mut browser = command(&program.to_string_lossy());
+    let mut browser = external_command(&program.to_string_lossy());
     // Browsers write warnings to the terminal, and would keep a pipe of this program open.
     browser.arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     browser.spawn().map(drop)
 }
 
-fn command(program: &str) -> Command {
+fn external_command(program: &str) -> Command {
     #[expect(clippy::disallowed_methods, reason = "a program of the user's own, not a server")]
     Command::new(program)
 }

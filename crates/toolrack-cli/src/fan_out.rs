@@ -15,7 +15,7 @@ use crate::exit_code::ExitCode;
 use crate::output::{List, Output};
 use crate::printer::Printer;
 use crate::server_session::ServerSession;
-use crate::suggested_command::shell_quote;
+use crate::suggested_command::{command, server_command};
 
 /// Results of a query to several servers.
 pub(crate) struct FanOut<T> {
@@ -30,13 +30,13 @@ pub(crate) async fn query_all<T>(
 ) -> FanOut<T> {
     let query = &query;
     // A single named server is queried even if disabled, to get the error.
-    let is_queried = |config: &&McpServerConfig| config.enabled || session.configs().len() == 1;
-    let names = session.configs().iter().filter(is_queried).map(|config| config.name.as_str());
+    let is_queried = |config: &&McpServerConfig| config.enabled || session.configs.len() == 1;
+    let names = session.configs.iter().filter(is_queried).map(|config| config.name.as_str());
     // In parallel: a hanging server delays the list by its own timeout only once.
     let queries = names.map(|name| async move {
         let connection =
             session.connect(name).await.map_err(|failure| (name.to_owned(), failure))?;
-        match session.run_relaying(name, query(&connection)).await {
+        match session.run(name, None, query(&connection)).await {
             Ok(answer) => Ok((connection, answer)),
             Err(failure) => Err((name.to_owned(), failure)),
         }
@@ -78,10 +78,10 @@ impl<T> FanOut<T> {
         }
         let n_queried = self.failures.len() + self.responses.len();
         match (n_queried, self.failures.pop()) {
-            (0, _) => Err(CliError::config(
-                "all configured servers are disabled",
-                "enable one with `toolrack enable NAME`",
-            )),
+            (0, _) => {
+                let hint = format!("enable one with {}", command("enable NAME"));
+                Err(CliError::config("all configured servers are disabled", hint))
+            }
             (_, None) => Ok(()),
             (1, Some((_, failure))) => Err(failure),
             (_, Some(last)) => {
@@ -167,61 +167,41 @@ pub(crate) enum UnlistedReason {
     Failed,
 }
 
-impl UnlistedReason {
-    const ALL: [Self; 3] = [Self::Stopped, Self::Failed, Self::NotQueried];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::NotQueried => "not queried yet",
-            Self::Stopped => "stopped",
-            Self::Failed => "failed",
-        }
-    }
-
-    /// What to run next.
-    fn advice(self, names: &[&str]) -> Option<String> {
-        let typed = match names {
-            [name] => shell_quote(name),
-            _ => "NAME".to_owned(),
-        };
-        match self {
-            Self::NotQueried => None,
-            Self::Stopped => Some(format!("start it with `toolrack start {typed}`")),
-            Self::Failed => Some(format!("see why with `toolrack doctor {typed}`")),
-        }
-    }
-}
-
 /// Notes which servers' tools are not listed.
 pub(crate) fn note_unlisted(unlisted: &[UnlistedServer], printer: &Printer) {
-    for (reason, names) in group_by_reason(unlisted) {
-        let advice = reason.advice(&names).map(|advice| format!("; {advice}")).unwrap_or_default();
-        let (words, names) = (reason.as_str(), names.join(", "));
-        printer.note(format_args!("note: not listed ({words}): {names}{advice}"));
+    for (reason, names, advice) in group_by_reason(unlisted) {
+        let advice = advice.map(|advice| format!("; {advice}")).unwrap_or_default();
+        printer.note(format_args!("note: not listed ({reason}): {names}{advice}"));
     }
 }
 
 /// Hint for an unknown tool: it may belong to a server that is not running.
 pub(crate) fn unlisted_hint(unlisted: &[UnlistedServer]) -> Option<String> {
-    let idle = group_by_reason(unlisted).filter_map(|(reason, names)| {
-        let advice = reason.advice(&names)?;
-        Some(format!("{}: {}; {advice}", reason.as_str(), names.join(", ")))
+    let groups = group_by_reason(unlisted).into_iter();
+    let idle = groups.filter_map(|(reason, names, advice)| {
+        advice.map(|advice| format!("{reason}: {names}; {advice}"))
     });
     let idle: Vec<String> = idle.collect();
     (!idle.is_empty()).then(|| idle.join("; "))
 }
 
-fn group_by_reason(
-    unlisted: &[UnlistedServer],
-) -> impl Iterator<Item = (UnlistedReason, Vec<&str>)> {
-    UnlistedReason::ALL.into_iter().filter_map(|reason| {
-        let names = unlisted
-            .iter()
-            .filter(|server| server.reason == reason)
-            .map(|server| server.server.as_str());
-        let names: Vec<&str> = names.collect();
-        (!names.is_empty()).then_some((reason, names))
-    })
+/// The reasons, each with the names of its servers and what to run next.
+fn group_by_reason(unlisted: &[UnlistedServer]) -> Vec<(&'static str, String, Option<String>)> {
+    let reasons = [
+        (UnlistedReason::Stopped, "stopped", Some(("start it with", "start"))),
+        (UnlistedReason::Failed, "failed", Some(("see why with", "doctor"))),
+        (UnlistedReason::NotQueried, "not queried yet", None),
+    ];
+    let group = |(reason, word, next): (UnlistedReason, _, Option<(&str, &str)>)| {
+        let same = unlisted.iter().filter(|server| server.reason == reason);
+        let names: Vec<&str> = same.map(|server| server.server.as_str()).collect();
+        let advice = next.map(|(purpose, verb)| match names.as_slice() {
+            [name] => format!("{purpose} {}", server_command(verb, name)),
+            _ => format!("{purpose} {}", server_command(verb, "NAME")),
+        });
+        (!names.is_empty()).then(|| (word, names.join(", "), advice))
+    };
+    reasons.into_iter().filter_map(group).collect()
 }
 
 /// Outcome of the last recorded start.

@@ -16,24 +16,11 @@ pub(crate) struct SearchDirs {
 }
 
 impl SourceTool {
-    pub(crate) const ALL: &[Self] = &[
-        Self::Claude,
-        Self::ClaudeDesktop,
-        Self::Cursor,
-        Self::Vscode,
-        Self::Codex,
-        Self::Zed,
-        Self::Windsurf,
-        Self::Opencode,
-        Self::Goose,
-        Self::Lmstudio,
-    ];
-
     /// Parses a tool's name, ignoring hyphens and case.
     pub(crate) fn parse(word: &str) -> Option<Self> {
         let plain = |name: &str| name.to_ascii_lowercase().replace(['-', '_', ' '], "");
         let is_meant = |tool: &&Self| plain(&tool.name()) == plain(word);
-        let found = Self::ALL.iter().find(is_meant).copied();
+        let found = Self::value_variants().iter().find(is_meant).copied();
         // The product is named Claude Code, the option `claude`.
         found.or_else(|| (plain(word) == "claudecode").then_some(Self::Claude))
     }
@@ -117,10 +104,9 @@ mod tests {
 
     #[test]
     fn tool_names_parse() {
-        for tool in SourceTool::ALL {
+        for tool in SourceTool::value_variants() {
             assert_eq!(SourceTool::parse(&tool.name()), Some(*tool));
         }
-        assert_eq!(SourceTool::ALL.len(), SourceTool::value_variants().len());
         assert_eq!(SourceTool::parse("VS-Code"), Some(SourceTool::Vscode));
         assert_eq!(SourceTool::parse("lm-studio"), Some(SourceTool::Lmstudio));
         assert_eq!(SourceTool::parse("claude-code"), Some(SourceTool::Claude));
@@ -132,7 +118,7 @@ mod tests {
         let dirs = SearchDirs { home: "/u".into(), config: "/c".into() };
         assert_eq!(SourceTool::Cursor.files(&dirs), [Path::new("/u/.cursor/mcp.json")]);
         assert_eq!(SourceTool::Goose.files(&dirs), [Path::new("/c/goose/config.yaml")]);
-        for tool in SourceTool::ALL {
+        for tool in SourceTool::value_variants() {
             assert!(!tool.files(&dirs).is_empty());
         }
     }

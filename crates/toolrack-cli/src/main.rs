@@ -1,7 +1,7 @@
 //! The `toolrack` command-line program.
 //!
 //! `main` parses the arguments, resolves the settings and runs one command. Start reading there,
-//! then at [`commands::dispatch`].
+//! then at [`commands::run`].
 //!
 //! | module | contents |
 //! |---|---|
@@ -69,24 +69,16 @@ mod working_dir;
 mod yaml;
 
 use std::ffi::OsStr;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::FromArgMatches as _;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::args::daemon::{DaemonAction, DaemonOptions};
-use crate::args::{Cli, Command, requested_output};
+use crate::args::{Cli, requested_output};
 use crate::context::Context;
-use crate::error::CliError;
 use crate::exit_code::ExitCode;
 use crate::printer::Printer;
 use crate::settings::StdStreams;
-
-/// How long to wait for blocking threads, such as a read from stdin, at exit.
-const EXIT_WAIT: Duration = Duration::from_millis(150);
 
 fn main() -> std::process::ExitCode {
     // Must come first: this process may be the guardian of a server.
@@ -101,19 +93,19 @@ fn main() -> std::process::ExitCode {
         Ok(arguments) => arguments,
         Err(usage) => return early().usage_error(&usage, &words).into(),
     };
+    suggested_command::remember_flags(&arguments.global);
     let resolved = settings::resolve(&arguments.global, &settings::env_var, StdStreams::detect());
     let settings = match resolved {
         Ok(settings) => Arc::new(settings),
         Err(error) => return early().error(&error).into(),
     };
     let printer = Arc::new(Printer::new(&settings));
-    let context =
-        Context { settings, printer: Arc::clone(&printer), cancellation: CancellationToken::new() };
-    let exit_code = match run(arguments.command, context) {
+    let context = Context { settings, printer, cancellation: CancellationToken::new() };
+    let exit_code = match commands::run(arguments.command, &context) {
         Ok(()) => ExitCode::Success,
-        Err(error) => printer.error(&error),
+        Err(error) => context.printer.error(&error),
     };
-    printer.close(exit_code).into()
+    context.printer.close(exit_code).into()
 }
 
 fn parse(words: &[String]) -> Result<Cli, clap::Error> {
@@ -121,52 +113,10 @@ fn parse(words: &[String]) -> Result<Cli, clap::Error> {
     let matches = match words {
         // `toolrack help COMMAND`.
         [first, rest @ ..] if first == "help" => {
-            let args_with_help =
-                [command.get_name()].into_iter().chain(rest.iter().map(String::as_str));
-            let args_with_help: Vec<String> =
-                args_with_help.chain(["--help"]).map(str::to_owned).collect();
-            command.try_get_matches_from(args_with_help)
+            let words = ["toolrack"].into_iter().chain(rest.iter().map(String::as_str));
+            command.try_get_matches_from(words.chain(["--help"]))
         }
         _ => command.try_get_matches(),
     };
     Cli::from_arg_matches(&matches?)
-}
-
-fn run(command: Command, context: Context) -> Result<(), CliError> {
-    if let Command::Completion(options) = command {
-        commands::completion::completion(options.shell, &context.printer);
-        return Ok(());
-    }
-    if let Command::Daemon(DaemonOptions { action: DaemonAction::Start(options) }) = &command
-        && options.foreground
-    {
-        return commands::daemon::run(options, &context.settings);
-    }
-    // A single thread suffices: servers are separate processes, and calls mostly wait.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let outcome = match command {
-        // Ctrl-C belongs to the editor.
-        Command::Edit(options) => runtime.block_on(commands::config::edit(&options, &context)),
-        command => runtime.block_on(interruptible(context, command)),
-    };
-    // Not a plain drop, which would wait for a blocking read of stdin until the user presses Enter.
-    runtime.shutdown_timeout(EXIT_WAIT);
-    outcome
-}
-
-/// Runs a command. The first Ctrl-C cancels it and waits for the cleanup; the second exits at once,
-/// and guardians stop the servers.
-async fn interruptible(context: Context, command: Command) -> Result<(), CliError> {
-    let cancellation = context.cancellation.clone();
-    let mut signals = signal(SignalKind::interrupt())?;
-    let mut work = pin!(commands::dispatch(command, &context));
-    tokio::select! {
-        outcome = &mut work => return outcome,
-        _ = signals.recv() => cancellation.cancel(),
-    }
-    context.printer.note("stopping; press Ctrl-C again to exit immediately");
-    tokio::select! {
-        outcome = &mut work => outcome,
-        _ = signals.recv() => Err(CliError::interrupted().with_message("interrupted twice".to_owned())),
-    }
 }

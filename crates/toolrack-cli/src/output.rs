@@ -35,19 +35,6 @@ pub(crate) struct List {
 }
 
 impl Output {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Table, Self::Json, Self::Yaml, Self::Ndjson, Self::Raw];
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Table => "table",
-            Self::Json => "json",
-            Self::Yaml => "yaml",
-            Self::Ndjson => "ndjson",
-            Self::Raw => "raw",
-        }
-    }
-
     /// Formats a document. As a table it is pretty-printed JSON.
     pub(crate) fn document(self, json: &str) -> String {
         match self {
@@ -240,13 +227,6 @@ mod tests {
         check(Output::Yaml, "- name: a\n- name: bb");
         check(Output::Ndjson, "{\"name\":\"a\"}\n{\"name\":\"bb\"}");
         check(Output::Raw, "{\"name\": \"a\"}\n{\"name\": \"bb\"}");
-    }
-
-    #[test]
-    fn format_names_parse() {
-        for output in Output::ALL {
-            assert_eq!(Output::from_str(output.as_str(), false), Ok(output));
-        }
     }
 
     fn drawn(columns: &[&str], rows: &[&[&str]], limit: Option<usize>) -> String {

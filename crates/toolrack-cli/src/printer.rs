@@ -24,7 +24,6 @@ use crate::error::CliError;
 use crate::exit_code::ExitCode;
 use crate::output::{List, Output};
 use crate::settings::{ColorMode, Settings, StreamKind, Verbosity};
-use crate::suggested_command::EchoedFlags;
 use crate::usage_error;
 
 /// Maximum number of deferred notes.
@@ -40,7 +39,6 @@ pub(crate) struct Printer {
     verbosity: Verbosity,
     color: ColorMode,
     columns: Option<usize>,
-    echoed_flags: EchoedFlags,
     /// Whether stderr is a terminal on which progress can be drawn.
     progress_stream: StreamKind,
     write_error: Mutex<Option<ErrorKind>>,
@@ -71,7 +69,6 @@ impl Printer {
             verbosity,
             color: settings.color,
             columns: settings.columns,
-            echoed_flags: settings.echoed_flags.clone(),
             progress_stream,
             progress: MultiProgress::with_draw_target(draw_target(progress_stream)),
             ..Self::plain(settings.output)
@@ -85,17 +82,11 @@ impl Printer {
             verbosity: Verbosity::Normal,
             color: ColorMode::Plain,
             columns: None,
-            echoed_flags: EchoedFlags::default(),
             progress_stream: StreamKind::Pipe,
             write_error: Mutex::default(),
             notes: Mutex::default(),
             progress: MultiProgress::with_draw_target(ProgressDrawTarget::hidden()),
         }
-    }
-
-    /// Prints only data and errors.
-    pub(crate) fn quiet(self) -> Self {
-        Self { verbosity: Verbosity::Quiet, ..self }
     }
 
     pub(crate) fn output(&self) -> Output {
@@ -106,11 +97,6 @@ impl Printer {
         self.verbosity
     }
 
-    /// Whether progress can be drawn on stderr.
-    pub(crate) fn progress_stream(&self) -> StreamKind {
-        self.progress_stream
-    }
-
     /// Prints a line of data.
     pub(crate) fn line(&self, text: impl fmt::Display) {
         self.data(format!("{text}\n").as_bytes());
@@ -118,7 +104,7 @@ impl Printer {
 
     /// Prints data unchanged.
     pub(crate) fn data(&self, bytes: &[u8]) {
-        let written = self.without_progress(|| {
+        let written = self.progress.suspend(|| {
             let mut stdout = io::stdout().lock();
             // Data may end without a line break, and stdout would keep it in its buffer.
             stdout.write_all(bytes).and_then(|()| stdout.flush())
@@ -147,6 +133,14 @@ impl Printer {
         self.line(self.output.document(json));
     }
 
+    /// Prints a result: text, or a document for other formats.
+    pub(crate) fn show(&self, text: impl fmt::Display, json: &serde_json::Value) {
+        match self.output {
+            Output::Table => self.line(text),
+            _ => self.document(&json.to_string()),
+        }
+    }
+
     /// Prints the outcome of a change: a message, or a document for other formats.
     pub(crate) fn done(&self, text: impl fmt::Display, json: &serde_json::Value) {
         match self.output {
@@ -167,13 +161,8 @@ impl Printer {
         }
     }
 
-    /// Prints a message on stderr. Suggested commands get the `--config` and `--agent` of this one.
+    /// Prints a message on stderr.
     pub(crate) fn note(&self, text: impl fmt::Display) {
-        self.relay(self.echoed_flags.apply_to_text(&text.to_string()));
-    }
-
-    /// Prints a message that comes from a server.
-    pub(crate) fn relay(&self, text: impl fmt::Display) {
         if self.defers_notes() {
             let mut notes = self.notes.lock();
             // A chatty server must not fill the memory.
@@ -199,7 +188,7 @@ impl Printer {
 
     /// Prints a prompt, even with `--quiet`.
     pub(crate) fn prompt(&self, text: impl fmt::Display) {
-        self.without_progress(|| {
+        self.progress.suspend(|| {
             let mut stderr = io::stderr().lock();
             // There is no place left to report an error of stderr.
             let _result = write!(stderr, "{text}").and_then(|()| stderr.flush());
@@ -207,7 +196,7 @@ impl Printer {
     }
 
     fn write_stderr(&self, text: impl fmt::Display) {
-        self.without_progress(|| {
+        self.progress.suspend(|| {
             // In one write, because other processes may write to the same log.
             let _result = io::stderr().write_all(format!("{text}\n").as_bytes());
         });
@@ -219,16 +208,6 @@ impl Printer {
         self.progress.clear().unwrap_or_default();
         self.progress.set_draw_target(ProgressDrawTarget::hidden());
         Pause { printer: self }
-    }
-
-    /// Suspends progress lines while `write` runs.
-    fn without_progress<T>(&self, write: impl FnOnce() -> T) -> T {
-        self.progress.suspend(write)
-    }
-
-    /// The progress lines, which are hidden without a terminal.
-    pub(crate) fn progress(&self) -> &MultiProgress {
-        &self.progress
     }
 
     /// A progress bar with a label.
@@ -263,20 +242,14 @@ impl Printer {
     /// Prints an error: one line per fault and the hint, or one line of JSON.
     pub(crate) fn error(&self, failure: &CliError) -> ExitCode {
         if self.output == Output::Json {
-            let mut summary = failure.summary();
-            summary.message = self.echoed_flags.apply_to_text(&summary.message);
-            summary.hint = summary.hint.map(|hint| self.echoed_flags.apply_to_text(&hint));
-            self.write_stderr(serde_json::to_string(&summary).unwrap_or_default());
+            self.write_stderr(serde_json::to_string(&failure.summary()).unwrap_or_default());
             return failure.exit_code();
         }
         for error_detail in failure.error_details() {
-            self.write_stderr(format_args!(
-                "error: {}",
-                self.echoed_flags.apply_to_text(&error_detail.message)
-            ));
+            self.write_stderr(format_args!("error: {}", error_detail.message));
         }
         if let Some(hint) = failure.hint() {
-            self.write_stderr(format_args!("hint: {}", self.echoed_flags.apply_to_text(hint)));
+            self.write_stderr(format_args!("hint: {hint}"));
         }
         failure.exit_code()
     }
@@ -327,11 +300,14 @@ pub(crate) struct Spinner {
 
 impl Spinner {
     /// A spinner that is not shown yet.
-    pub(crate) fn new(printer: &Arc<Printer>) -> Self {
+    pub(crate) fn new(printer: &Arc<Printer>, phase: &str) -> Arc<Self> {
         let style = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}")
             .unwrap_or_else(|_fixed_text| ProgressStyle::default_spinner());
         let bar = ProgressBar::hidden().with_style(style);
-        Self { printer: Arc::clone(printer), bar, last_line: Mutex::default() }
+        let (printer, last_line) = (Arc::clone(printer), Mutex::default());
+        let spinner = Self { printer, bar, last_line };
+        spinner.phase(phase);
+        Arc::new(spinner)
     }
 
     /// Sets the current phase.
@@ -342,7 +318,7 @@ impl Spinner {
     /// Reports the progress of a call.
     pub(crate) fn report(&self, name: &str, progress: &Progress) {
         let text = sanitize_line(&format!("{name}: {}", describe(progress)), MAX_CHARS);
-        match self.printer.progress_stream() {
+        match self.printer.progress_stream {
             StreamKind::Terminal => self.bar.set_message(text),
             StreamKind::Pipe => {
                 let mut last_line = self.last_line.lock();
@@ -356,7 +332,7 @@ impl Spinner {
 
     /// Awaits `work`, and shows the spinner if it takes a while.
     pub(crate) async fn during<T>(&self, work: impl Future<Output = T>) -> T {
-        let delay = match self.printer.progress_stream() {
+        let delay = match self.printer.progress_stream {
             StreamKind::Terminal => SHOW_AFTER,
             StreamKind::Pipe => SHOW_AFTER_PLAIN,
         };
@@ -370,9 +346,9 @@ impl Spinner {
     }
 
     fn show(&self) {
-        match self.printer.progress_stream() {
+        match self.printer.progress_stream {
             StreamKind::Terminal => {
-                self.printer.progress().add(self.bar.clone());
+                self.printer.progress.add(self.bar.clone());
                 self.bar.enable_steady_tick(TICK);
             }
             StreamKind::Pipe => self.printer.transient(self.bar.message()),
@@ -383,7 +359,7 @@ impl Spinner {
 impl Drop for Spinner {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
-        self.printer.progress().remove(&self.bar);
+        self.printer.progress.remove(&self.bar);
     }
 }
 

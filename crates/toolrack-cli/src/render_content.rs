@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
@@ -175,27 +176,36 @@ fn save_base64(dir: &Path, base64: &str, media_type: &str) -> Result<PathBuf, Cl
         let message = format!("cannot decode a part of the result: {error}");
         CliError::usage(message, "see the whole result with `-o raw`")
     })?;
-    write_new_file(dir, &bytes, file_extension(media_type)).map_err(|error| {
+    let write = || {
+        fs::create_dir_all(dir)?;
+        let extension = file_extension(media_type);
+        let (mut file, path) = create_numbered(dir, "result", extension, 0o666)?;
+        file.write_all(&bytes)?;
+        Ok(path)
+    };
+    write().map_err(|error: io::Error| {
         let message = format!("cannot write to {}: {error}", dir.display());
         CliError::usage(message, "use a directory you can write to").with_field("--save")
     })
 }
 
-fn write_new_file(dir: &Path, bytes: &[u8], ending: &str) -> io::Result<PathBuf> {
-    fs::create_dir_all(dir)?;
+/// Creates a file with the first free number in its name, such as `result-1.png`. Fails on an
+/// existing file and on a link, so nothing is overwritten.
+pub(crate) fn create_numbered(
+    dir: &Path,
+    stem: &str,
+    extension: &str,
+    mode: u32,
+) -> io::Result<(File, PathBuf)> {
     for number in 1..=MAX_FILES {
-        let path = dir.join(format!("result-{number}.{ending}"));
-        // Fails on an existing file and on a link, so nothing is overwritten.
-        match File::create_new(&path) {
-            Ok(mut file) => {
-                file.write_all(bytes)?;
-                return Ok(path);
-            }
+        let path = dir.join(format!("{stem}-{number}.{extension}"));
+        match File::options().write(true).create_new(true).mode(mode).open(&path) {
+            Ok(file) => return Ok((file, path)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
     }
-    Err(io::Error::other("too many result files"))
+    Err(io::Error::other(format!("too many files `{stem}-1.{extension}` and so on")))
 }
 
 fn file_extension(media_type: &str) -> &'static str {

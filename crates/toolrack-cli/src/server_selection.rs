@@ -7,23 +7,19 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use toolrack_config::{
-    ConfigFile, Diagnostic, DiagnosticKind, Dialect, EnvValue, McpServerConfig, McpTransport,
-    Severity, ToolNaming, read,
+    Diagnostic, DiagnosticKind, EnvValue, McpServerConfig, McpTransport, Severity, ToolNaming,
 };
-use toolrack_platform::read_at_most;
-use toolrack_service::{ErrorCode, ErrorDetail};
+use toolrack_service::{ConfigInput, ConfigStore, LoadError, StoredConfig};
 
 use crate::args::TargetOptions;
+use crate::commands::config::invalid_config;
+use crate::context::Context;
 use crate::error::CliError;
-use crate::exit_code::ExitCode;
 use crate::import_sources::dialect_name;
-use crate::printer::Printer;
 use crate::settings::Settings;
-use crate::suggested_command::shell_quote;
+use crate::suggested_command::{command, flags, server_command, shell_quote};
 use toolrack_config::{did_you_mean, similar_names};
 
-/// Maximum size of the config file.
-const FILE_LIMIT_BYTES: u64 = 16 << 20;
 /// A project's config file. It is ignored, because a cloned repository must not be able to start
 /// programs.
 const PROJECT_FILE: &str = ".toolrack.toml";
@@ -35,6 +31,8 @@ const PACKAGE_LAUNCHERS: &[&str] = &["npx", "bunx", "pnpx", "uvx"];
 #[derive(Debug)]
 pub(crate) struct Servers {
     pub(crate) configs: Vec<McpServerConfig>,
+    /// The config file that has these servers.
+    pub(crate) stored: Option<StoredConfig>,
     pub(crate) names: ToolNaming,
     /// Base directory of relative `${file:…}` references.
     pub(crate) dir: PathBuf,
@@ -49,101 +47,95 @@ pub(crate) enum ServerSource {
     Configured,
 }
 
-impl Servers {
-    /// The ad-hoc server, or the configured ones.
-    pub(crate) fn find(
-        target: &TargetOptions,
-        settings: &Settings,
-        printer: &Printer,
-    ) -> Result<Self, CliError> {
-        let mut servers = if target.is_given() {
-            let configs = vec![ad_hoc(target)?];
-            Self {
-                configs,
-                names: ToolNaming::default(),
-                dir: PathBuf::new(),
-                source: ServerSource::AdHoc,
-            }
-        } else {
-            Self::configured(settings, printer)?
+/// Which warnings about the config file are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Warnings {
+    All,
+    /// Except about secrets in arguments, which not every command needs to repeat.
+    Usual,
+    None,
+}
+
+impl Warnings {
+    fn includes(self, diagnostic: &Diagnostic) -> bool {
+        let is_selected = match self {
+            Self::All => true,
+            Self::Usual => diagnostic.kind != DiagnosticKind::Exposed,
+            Self::None => false,
         };
-        for config in &mut servers.configs {
+        is_selected && diagnostic.severity != Severity::Error
+    }
+}
+
+impl Servers {
+    /// The ad-hoc server, or the configured ones. A missing config file counts as empty, unless it
+    /// was named explicitly.
+    pub(crate) fn select(
+        target: &TargetOptions,
+        warnings: Warnings,
+        context: &Context,
+    ) -> Result<Self, CliError> {
+        if target.is_given() {
+            let mut config = ad_hoc(target)?;
             config.startup_timeout = target.startup_timeout.unwrap_or(config.startup_timeout);
+            let (names, dir) = (ToolNaming::default(), PathBuf::new());
+            let (configs, source) = (vec![config], ServerSource::AdHoc);
+            return Ok(Self { configs, stored: None, names, dir, source });
         }
-        Ok(servers)
-    }
-
-    /// The configured servers. Prints warnings about the file, except about secrets in arguments,
-    /// which not every command needs to repeat.
-    pub(crate) fn configured(settings: &Settings, printer: &Printer) -> Result<Self, CliError> {
-        Self::load_with_warnings(settings, printer, |diagnostic| {
-            diagnostic.kind != DiagnosticKind::Exposed
-        })
-    }
-
-    /// The configured servers. Prints all warnings.
-    pub(crate) fn configured_with_all_warnings(
-        settings: &Settings,
-        printer: &Printer,
-    ) -> Result<Self, CliError> {
-        Self::load_with_warnings(settings, printer, |_| true)
-    }
-
-    fn load_with_warnings(
-        settings: &Settings,
-        printer: &Printer,
-        is_printed: fn(&Diagnostic) -> bool,
-    ) -> Result<Self, CliError> {
-        if Path::new(PROJECT_FILE).exists() {
-            printer.note(format_args!(
-                "note: `{PROJECT_FILE}` is ignored: project configs are \
-                 not trusted"
-            ));
+        let Context { settings, printer, .. } = context;
+        if warnings != Warnings::None && Path::new(PROJECT_FILE).exists() {
+            let reason = "project configs are not trusted";
+            printer.note(format_args!("note: `{PROJECT_FILE}` is ignored: {reason}"));
         }
-        let (servers, warnings) = Self::from_file(settings);
-        for warning in warnings.iter().filter(|warning| is_printed(warning)) {
+        let path = settings.home()?.config_file();
+        let loaded = match ConfigStore::new(path).load() {
+            Err(error) if is_missing(&error) && !settings.has_explicit_config => {
+                Ok(StoredConfig::default())
+            }
+            loaded => loaded,
+        };
+        let diagnostics: &[Diagnostic] = match &loaded {
+            Ok(stored) => &stored.warnings,
+            Err(LoadError::Invalid(diagnostics)) => diagnostics,
+            Err(_) => &[],
+        };
+        for warning in diagnostics.iter().filter(|diagnostic| warnings.includes(diagnostic)) {
             printer.note(format_args!("warning: {warning}"));
         }
-        servers
-    }
-
-    /// Checks that the config file is valid, without printing warnings.
-    pub(crate) fn validate(settings: &Settings) -> Result<(), CliError> {
-        Self::from_file(settings).0.map(drop)
-    }
-
-    fn from_file(settings: &Settings) -> (Result<Self, CliError>, Vec<Diagnostic>) {
-        match load(settings) {
-            Ok(Loaded { file, warnings }) => (Self::for_agent(&file, settings), warnings),
-            Err((failure, warnings)) => (Err(failure), warnings),
-        }
-    }
-
-    fn for_agent(file: &ConfigFile, settings: &Settings) -> Result<Self, CliError> {
-        let path = settings.home()?.config_file();
-        let dir = path.parent().unwrap_or(Path::new("")).to_owned();
-        let configs = match &settings.agent {
+        let stored = loaded.map_err(|error| load_error(error, path, settings))?;
+        let file = &stored.file;
+        let mut configs = match &settings.agent {
             None => file.resolve_defaults(),
             Some(agent) if file.agents.iter().any(|known| known.id == *agent) => {
                 file.resolve(agent)
             }
             Some(agent) => {
-                let suggestion = did_you_mean(&similar_names(
-                    agent,
-                    file.agents.iter().map(|agent| agent.id.as_str()),
-                ));
+                let known = file.agents.iter().map(|agent| agent.id.as_str());
+                let suggestion = did_you_mean(&similar_names(agent, known));
                 let message = format!("agent `{agent}` not found in the config file{suggestion}");
-                return Err(CliError::unknown(
-                    message,
-                    "agents are defined by `id` in `[[agents]]`",
-                ));
+                let hint = "agents are defined by `id` in `[[agents]]`";
+                return Err(CliError::unknown(message, hint));
             }
         };
-        Ok(Self { configs, names: file.names(), dir, source: ServerSource::Configured })
+        for config in &mut configs {
+            config.startup_timeout = target.startup_timeout.unwrap_or(config.startup_timeout);
+        }
+        let (names, dir) = (file.names(), path.parent().unwrap_or(Path::new("")).to_owned());
+        Ok(Self { configs, stored: Some(stored), names, dir, source: ServerSource::Configured })
+    }
+
+    /// The configured servers.
+    pub(crate) fn configured(context: &Context) -> Result<Self, CliError> {
+        Self::select(&TargetOptions::default(), Warnings::Usual, context)
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.configs.iter().map(|config| config.name.as_str())
+    }
+
+    /// The config file, as the service takes it.
+    pub(crate) fn into_input(self) -> ConfigInput {
+        self.stored.map_or(ConfigInput::File, ConfigInput::Stored)
     }
 
     /// A server by name.
@@ -165,117 +157,98 @@ impl Servers {
         enabled.next().filter(|_| enabled.next().is_none())
     }
 
+    /// How to add a server.
+    pub(crate) fn how_to_add() -> String {
+        let (add, import) = (command("add"), command("import"));
+        format!("add one with {add}, or import servers from other tools with {import}")
+    }
+
     /// Error: no servers are configured.
     pub(crate) fn no_servers() -> CliError {
-        let hint = "add one with `toolrack add`, or import servers from other tools with `toolrack \
-                 import`";
-        CliError::config("no servers configured", hint)
+        CliError::config("no servers configured", Self::how_to_add())
     }
 
     /// The same, where an ad-hoc server is possible.
     pub(crate) fn no_server_given() -> CliError {
-        let hint = "add one with `toolrack add`, or use an ad-hoc server: `-- COMMAND…` or \
-             `--url URL`";
-        Self::no_servers().with_hint(hint)
+        Self::no_servers().with_hint(format!(
+            "add one with {}, or use an ad-hoc server: `-- COMMAND…` or `--url URL`",
+            command("add")
+        ))
+    }
+
+    /// Only the named server, so that no other one is started.
+    pub(crate) fn only(self, name: &str) -> Result<Self, CliError> {
+        self.server(name)?;
+        Ok(self.filter(|server| server == name))
     }
 
     /// Keeps only some servers, so that no other one is started.
     #[must_use]
     pub(crate) fn filter(mut self, is_wanted: impl Fn(&str) -> bool) -> Self {
         self.configs.retain(|config| is_wanted(&config.name));
+        if let Some(StoredConfig { file, .. }) = &mut self.stored {
+            file.defaults.retain(|entry| is_wanted(&entry.name));
+            for agent in &mut file.agents {
+                agent.mcp.retain(|entry| is_wanted(&entry.name));
+            }
+        }
         self
     }
 }
 
-/// A valid config file and its warnings.
-#[derive(Default)]
-struct Loaded {
-    file: ConfigFile,
-    warnings: Vec<Diagnostic>,
+fn is_missing(error: &LoadError) -> bool {
+    matches!(error, LoadError::Unreadable(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
-/// Loads the config file. A missing file counts as empty, unless it was named explicitly.
-fn load(settings: &Settings) -> Result<Loaded, (CliError, Vec<Diagnostic>)> {
-    let without_warnings = |failure: CliError| (failure, Vec::new());
-    let path = settings.home().map_err(without_warnings)?.config_file();
-    let text = match read_at_most(path, FILE_LIMIT_BYTES) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !settings.has_explicit_config => {
-            return Ok(Loaded::default());
+/// The error of a config file that cannot be used.
+fn load_error(error: LoadError, path: &Path, settings: &Settings) -> CliError {
+    let is_missing = is_missing(&error);
+    let path = path.display().to_string();
+    match error {
+        LoadError::Unreadable(error) => {
+            let message = format!("cannot read the config file {path}: {error}");
+            let hint = if is_missing {
+                format!("check the path; {} creates the file", command("add"))
+            } else {
+                "check the path and its permissions".to_owned()
+            };
+            CliError::config(message, hint)
         }
-        Err(error) => return Err(without_warnings(unreadable(path, &error))),
-    };
-    let path_text = path.display().to_string();
-    let reading = read(&path_text, &text);
-    if reading.value.dialect != Dialect::Toolrack {
-        return Err(without_warnings(foreign_config(&path_text, reading.value.dialect)));
-    }
-    let (errors, warnings): (Vec<Diagnostic>, Vec<Diagnostic>) = reading
-        .diagnostics
-        .into_iter()
-        .partition(|diagnostic| diagnostic.severity == Severity::Error);
-    if errors.is_empty() {
-        return Ok(Loaded { file: reading.value, warnings });
-    }
-    Err((config_error(&errors), warnings))
-}
-
-fn unreadable(path: &Path, error: &io::Error) -> CliError {
-    let message = format!("cannot read the config file {}: {error}", path.display());
-    let hint = match error.kind() {
-        io::ErrorKind::NotFound => "check the path; `toolrack add` creates the file",
-        _ => "check the path and its permissions",
-    };
-    CliError::config(message, hint)
-}
-
-/// Configs of other tools are imported, not used, because toolrack must not write to them.
-fn foreign_config(path_text: &str, dialect: Dialect) -> CliError {
-    let message =
-        format!("{path_text} is not a toolrack config; its format is {}", dialect_name(dialect));
-    let file = shell_quote(path_text);
-    CliError::config(message, format!("import its servers with `toolrack import {file}`"))
-}
-
-/// All errors of a config file.
-fn config_error(diagnostics: &[Diagnostic]) -> CliError {
-    let to_error_detail = |diagnostic: &Diagnostic| {
-        let error_detail = ErrorDetail::new(ErrorCode::ValidationError, diagnostic.to_string())
-            .with_hint("fix these lines with `toolrack edit`; nothing was started");
-        if diagnostic.field.is_empty() {
-            error_detail
-        } else {
-            error_detail.with_field(diagnostic.field.clone())
+        // Imported, not used, because toolrack must not write to configs of other tools.
+        LoadError::Foreign(dialect) => {
+            let format = dialect_name(dialect);
+            let message = format!("{path} is not a toolrack config; its format is {format}");
+            // Without `--config`: a file that is imported must not also become the config file.
+            let flags = flags(None, settings.agent.as_deref());
+            let import = format!("`toolrack {flags}import {}`", shell_quote(&path));
+            CliError::config(message, format!("import its servers with {import}"))
         }
-    };
-    CliError::from_details(ExitCode::Config, diagnostics.iter().map(to_error_detail).collect())
+        LoadError::Invalid(mut diagnostics) => {
+            diagnostics.retain(|diagnostic| diagnostic.severity == Severity::Error);
+            let hint = format!("fix these lines with {}; nothing was started", command("edit"));
+            invalid_config(&diagnostics, &hint)
+        }
+    }
 }
 
 /// The config of the ad-hoc server.
 fn ad_hoc(target: &TargetOptions) -> Result<McpServerConfig, CliError> {
     if let Some(url) = &target.url {
-        let mut headers = Vec::new();
-        for header in &target.header {
-            headers.push(parse_header(header)?);
-        }
-        let transport =
-            McpTransport::Http { url: url.clone(), headers: headers.into_iter().collect() };
+        let headers: Result<_, CliError> =
+            target.header.iter().map(|header| parse_header(header)).collect();
+        let transport = McpTransport::Http { url: url.clone(), headers: headers? };
         return Ok(McpServerConfig::new(host(url), transport));
     }
-    let mut words = target.command.iter();
-    let command = words.next().cloned().unwrap_or_default();
-    let mut env = Vec::new();
-    for variable in &target.env {
-        env.push(parse_variable(variable)?);
-    }
-    let name = server_name(&target.command);
+    let mut words = target.command.iter().map(|word| escape_references(word));
+    let env: Result<_, CliError> =
+        target.env.iter().map(|variable| parse_variable(variable)).collect();
     let transport = McpTransport::Stdio {
-        command: escape_references(&command),
-        args: words.map(|word| escape_references(word)).collect(),
-        env: env.into_iter().collect(),
+        command: words.next().unwrap_or_default(),
+        args: words.collect(),
+        env: env?,
         cwd: target.cwd.as_ref().map(|dir| escape_references(&dir.to_string_lossy())),
     };
-    Ok(McpServerConfig::new(name, transport))
+    Ok(McpServerConfig::new(server_name(&target.command), transport))
 }
 
 /// Name of the ad-hoc server: its program, or the package that a launcher runs.
@@ -400,34 +373,33 @@ pub(crate) fn check_bare_name(
                 owners.iter().map(|server| format!("{server}.{typed}")).collect();
             let message =
                 format!("several servers have a tool `{typed}`: `{}`", spellings.join("`, `"));
-            let first = shell_quote(&format!("{first}.{typed}"));
-            let hint = format!("specify the server, e.g. `toolrack call {first}`");
+            let call = server_command("call", &format!("{first}.{typed}"));
+            let hint = format!("specify the server, e.g. {call}");
             Err(CliError::usage(message, hint))
         }
     }
 }
 
 /// Error: unknown name. `spellings` are the known names.
-pub(crate) fn unknown_name<'a>(
+pub(crate) fn unknown_name(
     what: &str,
     typed: &str,
-    servers: &Servers,
-    spellings: impl Iterator<Item = &'a str>,
+    configs: &[McpServerConfig],
+    spellings: &[String],
 ) -> CliError {
-    if servers.configs.is_empty() {
+    if configs.is_empty() {
         return Servers::no_server_given();
     }
-    let suggestion = did_you_mean(&similar_names(typed, spellings));
-    let start =
-        SEPARATORS.iter().find_map(|separator| typed.split_once(separator)).map(|(start, _)| start);
-    let server = start.map(|start| similar_names(start, servers.names())).unwrap_or_default();
-    let message = match (suggestion.is_empty(), start) {
-        (true, Some(start)) => {
-            format!("server `{start}` not found{}", did_you_mean(&server))
+    let names: Vec<&str> = configs.iter().map(|config| config.name.as_str()).collect();
+    let suggestion = did_you_mean(&similar_names(typed, spellings.iter().map(String::as_str)));
+    let start = SEPARATORS.iter().find_map(|separator| typed.split_once(separator));
+    let message = match start.filter(|_| suggestion.is_empty()) {
+        Some((start, _)) => {
+            let similar = similar_names(start, names.iter().copied());
+            format!("server `{start}` not found{}", did_you_mean(&similar))
         }
-        _ => format!("{what} `{typed}` not found{suggestion}"),
+        None => format!("{what} `{typed}` not found{suggestion}"),
     };
-    let names: Vec<&str> = servers.names().collect();
     let hint = format!("use `server.{what}`; configured servers: {}", names.join(", "));
     CliError::unknown(message, hint)
 }
@@ -497,7 +469,8 @@ mod tests {
 
     fn servers(source: ServerSource, names: &[&str]) -> Servers {
         let configs = names.iter().map(|name| McpServerConfig::stdio(*name, "x", &[])).collect();
-        Servers { configs, names: ToolNaming::default(), dir: PathBuf::new(), source }
+        let (names, dir) = (ToolNaming::default(), PathBuf::new());
+        Servers { configs, stored: None, names, dir, source }
     }
 
     #[track_caller]
@@ -547,9 +520,9 @@ mod tests {
 
     #[track_caller]
     fn check_unknown(typed: &str, expected: &str) {
-        let known = ["git.log", "git_log", "git.show"];
+        let known = strings(&["git.log", "git_log", "git.show"]);
         let servers = servers(ServerSource::Configured, &["git", "mail"]);
-        let failure = unknown_name("tool", typed, &servers, known.into_iter());
+        let failure = unknown_name("tool", typed, &servers.configs, &known);
         assert_eq!(failure.error_details()[0].message, expected);
     }
 

@@ -3,6 +3,7 @@
 //! **Invariant:** a server starts only when it is needed. When [`ServerSession::close`] returns,
 //! every server started here has ended or is left to its guardian.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,18 +12,17 @@ use futures_util::future::join_all;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 use toolrack::Environment;
-use toolrack_client::{CallOptions, ClientHandler};
+use toolrack_client::CallOptions;
 use toolrack_config::{McpServerConfig, McpTransport, StartMode, without_secrets};
 use toolrack_http::HttpOptions;
 use toolrack_manager::{
-    ConnectPhase, ConnectionState, FailureKind, ManagerError, ManagerEvent, ManagerEvents,
-    McpConnection, McpManager, ToolWithServer,
+    ConnectPhase, ConnectionState, FailureKind, ManagerError, ManagerEvent, McpConnection,
+    McpManager,
 };
 use toolrack_mcp::Tool;
-use toolrack_service::{Home, LocalService, LogKind, McpStatus, ServiceOptions};
+use toolrack_service::{ConfigInput, LocalService, LogKind, McpStatus, ServiceOptions};
 use toolrack_stdio::{ShutdownTimeouts, StdioOptions};
 use toolrack_transport::RawJson;
-use uuid::Uuid;
 
 use crate::args::tools::RequestOptions;
 use crate::context::Context;
@@ -31,10 +31,10 @@ use crate::elicitation::ElicitationHandler;
 use crate::error::{self, CliError};
 use crate::exit_code::ExitCode;
 use crate::fan_out::{UnlistedReason, UnlistedServer, last_outcome};
-use crate::printer::{Printer, Spinner};
-use crate::server_selection::{ServerSource, Servers};
+use crate::printer::Spinner;
+use crate::server_selection::{ResolvedName, ServerSource, Servers};
 use crate::settings::{self, Verbosity};
-use crate::suggested_command::shell_quote;
+use crate::suggested_command::{command, server_command};
 
 /// Shorter than the daemon's, because the user waits for the shell prompt.
 const SHUTDOWN_TIMEOUTS: ShutdownTimeouts =
@@ -45,142 +45,74 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(2500);
 /// Servers that start on demand.
 pub(crate) struct ServerSession {
     service: LocalService,
-    configs: Vec<McpServerConfig>,
+    pub(crate) configs: Vec<McpServerConfig>,
     source: ServerSource,
     /// The daemon that runs the servers, if it is not this process.
     daemon: Option<Daemon>,
     context: Context,
+    /// Whether a server was started in this process.
+    has_started: Cell<bool>,
 }
 
 impl ServerSession {
-    /// Prepares the servers. The daemon is told the request timeout, if there is one.
-    pub(crate) async fn open(
-        servers: Servers,
-        elicitation: Option<ElicitationHandler>,
-        timeout: Option<Duration>,
-        context: &Context,
-    ) -> Result<Self, CliError> {
-        let settings = &context.settings;
-        let home = settings.home()?;
-        let source = servers.source;
-        let daemon = match source {
-            ServerSource::Configured => daemon_client::find(settings)?,
-            // The daemon runs configured servers only.
-            ServerSource::AdHoc => None,
-        };
-        let servers = match &daemon {
-            Some(daemon) => {
-                // Before any request: from here on, all responses come through the gateway.
-                error::expect_relay();
-                daemon.via_daemon(servers, timeout)
-            }
-            None => servers,
-        };
-        let has_own_config = source == ServerSource::AdHoc || daemon.is_some();
-        // Ad-hoc servers and those behind the daemon keep logs and caches, too, under a separate
-        // config file.
-        let home = if has_own_config {
-            Home::new(home.dir().join("typed"), home.dir())
-        } else {
-            home.clone()
-        };
-        let mut http = HttpOptions::default();
-        if !servers.configs.iter().all(is_stdio) {
-            http.proxy = settings::proxies();
-        }
-        let options = ServiceOptions {
-            agent: settings.agent.clone(),
-            lookup: Some(Arc::new(Environment::from_process().with_base_dir(servers.dir))),
-            handler: elicitation.map(|handler| Arc::new(handler) as Arc<dyn ClientHandler>),
-            names: Some(servers.names),
-            stdio: StdioOptions { shutdown: SHUTDOWN_TIMEOUTS, ..StdioOptions::default() },
-            http,
-            ..ServiceOptions::default()
-        };
-        let service = LocalService::open(home, options).await?;
-        // The file of this home does not describe these servers, so they are added by hand.
-        if has_own_config {
-            service.manager().upsert_servers(&servers.configs).await?;
-        }
-        let (configs, context) = (servers.configs, context.clone());
-        Ok(Self { service, configs, source, daemon, context })
-    }
-
-    fn manager(&self) -> &McpManager {
+    pub(crate) fn manager(&self) -> &McpManager {
         self.service.manager()
     }
 
-    pub(crate) fn configs(&self) -> &[McpServerConfig] {
-        &self.configs
+    /// Whether the servers run in the daemon.
+    pub(crate) fn uses_daemon(&self) -> bool {
+        self.daemon.is_some()
     }
 
     /// Lists cached tools without starting servers. Returns the servers whose tools are unknown.
     pub(crate) async fn list_cached(&self) -> Result<Vec<UnlistedServer>, CliError> {
+        let enabled: Vec<&McpServerConfig> =
+            self.configs.iter().filter(|config| config.enabled).collect();
+        let mut statuses = Vec::new();
         if let Some(daemon) = &self.daemon {
-            return self.list_cached_from(daemon).await;
+            statuses = daemon.statuses().await?;
+            // The daemon knows the tools of all servers that have run.
+            let is_known = |config: &&&McpServerConfig| {
+                statuses.iter().any(|one| one.name == config.name && one.n_tools_total.is_some())
+            };
+            let known = enabled.iter().filter(is_known);
+            let queries =
+                known.map(|config| self.manager().connect(&config.name, (*config).clone()));
+            for outcome in join_all(queries).await {
+                outcome?;
+            }
+        } else {
+            let known = enabled.iter().filter(|config| self.is_known(&config.name));
+            // Lazy, so that connecting reads the cache and starts nothing.
+            let lazy =
+                known.map(|config| McpServerConfig { start: StartMode::Lazy, ..(*config).clone() });
+            self.manager().reconcile(&[], &lazy.collect::<Vec<_>>()).await?;
         }
-        let known =
-            self.configs.iter().filter(|config| config.enabled && self.is_known(&config.name));
-        // Lazy servers with cached tools are listed without being started.
-        let lazy = known.map(|config| McpServerConfig { start: StartMode::Lazy, ..config.clone() });
-        // Lazy, so that connecting reads the cache and starts nothing.
-        self.manager().reconcile(&[], &lazy.collect::<Vec<_>>()).await?;
-        let enabled =
-            self.configs.iter().filter(|config| config.enabled).map(|config| config.name.as_str());
-        let unlisted = enabled.filter(|name| !self.is_known(name));
-        let reason = |name: &str| self.unlisted_reason(self.service.id_for_name(name));
-        Ok(unlisted
-            .map(|name| UnlistedServer { server: name.to_owned(), reason: reason(name) })
-            .collect())
-    }
-
-    /// Why a server's tools are unknown.
-    fn unlisted_reason(&self, id: Option<Uuid>) -> UnlistedReason {
-        let log = id.and_then(|id| self.service.logs().read(id).ok());
-        match log.and_then(last_outcome) {
-            Some(last) if last.kind == LogKind::Failure => UnlistedReason::Failed,
-            _ => UnlistedReason::NotQueried,
-        }
-    }
-
-    /// The same with the daemon, which knows the tools of all servers that have run.
-    async fn list_cached_from(&self, daemon: &Daemon) -> Result<Vec<UnlistedServer>, CliError> {
-        let statuses = daemon.statuses().await?;
-        let is_known = |name: &str| {
-            statuses.iter().any(|status| status.name == name && status.n_tools_total.is_some())
-        };
-        let known = self.configs.iter().filter(|config| config.enabled && is_known(&config.name));
-        let queries = known.map(|config| self.manager().connect(&config.name, config.clone()));
-        for outcome in join_all(queries).await {
-            outcome?;
-        }
-        let enabled = self.configs.iter().filter(|config| config.enabled);
-        let unlisted = enabled.filter_map(|config| {
-            let reason = self.daemon_unlisted_reason(
-                &config.name,
-                statuses.iter().find(|one| one.name == config.name),
-            )?;
+        let unlisted = enabled.iter().filter_map(|config| {
+            let status = statuses.iter().find(|one| one.name == config.name);
+            let reason = self.unlisted_reason(&config.name, status)?;
             Some(UnlistedServer { server: config.name.clone(), reason })
         });
         Ok(unlisted.collect())
     }
 
-    /// Why the daemon does not list a server's tools, if so.
-    fn daemon_unlisted_reason(
-        &self,
-        name: &str,
-        status: Option<&Status>,
-    ) -> Option<UnlistedReason> {
-        let has_tools = self.tools().iter().any(|tool| **tool.server() == *name);
+    /// Why a server's tools are not listed, if so. `status` is its status in the daemon.
+    fn unlisted_reason(&self, name: &str, status: Option<&Status>) -> Option<UnlistedReason> {
+        let has_tools = self.manager().all_tools().iter().any(|tool| **tool.server() == *name);
         match status.map(|status| (&status.state, status.n_tools)) {
-            _ if has_tools => None,
+            _ if has_tools => return None,
             // Idle servers keep their tools; stopped ones do not.
-            Some((McpStatus::Stopped, 1..)) => Some(UnlistedReason::Stopped),
-            Some((McpStatus::Error { .. }, _)) => Some(UnlistedReason::Failed),
+            Some((McpStatus::Stopped, 1..)) => return Some(UnlistedReason::Stopped),
+            Some((McpStatus::Error { .. }, _)) => return Some(UnlistedReason::Failed),
             // The daemon may be retrying at this moment.
-            _ => {
-                (!self.is_known(name)).then(|| self.unlisted_reason(status.map(|status| status.id)))
-            }
+            _ if self.is_known(name) => return None,
+            _ => {}
+        }
+        let id = status.map(|status| status.id).or_else(|| self.service.id_for_name(name));
+        let log = id.and_then(|id| self.service.logs().read(id).ok());
+        match log.and_then(last_outcome) {
+            Some(last) if last.kind == LogKind::Failure => Some(UnlistedReason::Failed),
+            _ => Some(UnlistedReason::NotQueried),
         }
     }
 
@@ -190,172 +122,161 @@ impl ServerSession {
             return Err(self.manager().server(name).err().unwrap_or(ManagerError::Closed).into());
         };
         if !config.enabled {
-            return Err(self.not_connected(name, &ConnectionState::Disabled));
+            return Err(self.not_connected(config, &ConnectionState::Disabled));
         }
-        let spinner = Spinner::new(&self.context.printer);
-        spinner.phase(&format!("{name}: {}", ConnectPhase::default().as_str()));
-        let connecting = async {
+        self.has_started.set(self.daemon.is_none());
+        let phase = format!("{name}: {}", ConnectPhase::default().as_str());
+        let spinner = Spinner::new(&self.context.printer, &phase);
+        // Boxed, as below: the future is large, and every layer around it would hold a copy.
+        let connecting = Box::pin(async {
             if let Some(daemon) = &self.daemon {
                 // The daemon starts it first: its own error says more than a failed connection
                 // to the gateway.
-                daemon.start_server(name).await?;
-                if self.has_no_tools(name) {
+                daemon.act_and_wait(name, "start").await?;
+                let known = self.manager().server(name).ok();
+                let tools = known.as_ref().and_then(|connection| connection.tool_list());
+                if tools.is_some_and(|listing| listing.items.is_empty()) {
                     // Its empty list dates from when it was not running.
                     return Ok(self.manager().reconnect(name).await?);
                 }
             }
             Ok(self.manager().connect(name, config.clone()).await?)
-        };
-        let connection =
-            spinner.during(self.run_with_spinner(Some(&spinner), name, connecting)).await?;
+        });
+        let connection = self.run(name, Some(spinner), connecting).await?;
         match connection.state() {
             ConnectionState::Connected => Ok(connection),
-            state => Err(self.not_connected(name, state)),
+            state => Err(self.not_connected(config, state)),
         }
     }
 
     /// The error of a server that is not connected.
-    fn not_connected(&self, name: &str, state: &ConnectionState) -> CliError {
-        let general = CliError::from(ManagerError::NotConnected {
-            server: name.to_owned(),
-            state: state.clone(),
-        });
+    fn not_connected(&self, config: &McpServerConfig, state: &ConnectionState) -> CliError {
+        let (server, state) = (config.name.clone(), state.clone());
+        let name = &config.name;
+        let general = CliError::from(ManagerError::NotConnected { server, state: state.clone() });
         let Some(failure) = state.failure() else {
             return general.with_message(format!("`{name}` is {state}"));
         };
-        let unauthorized = self.configs.iter().find(|config| config.name == name);
-        let unauthorized = unauthorized.filter(|_| failure.kind() == FailureKind::NeedsLogin);
-        if let (ServerSource::AdHoc, Some(hint)) = (self.source, unauthorized.and_then(login_hint))
-        {
-            return general.with_message(format!("`{name}` requires a login")).with_hint(hint);
-        }
         let general = general.with_message(format!("`{name}` is not connected: {failure}"));
-        if let (ServerSource::Configured, Some(config)) =
-            (self.source, unauthorized.filter(|config| config.has_authorization()))
-        {
-            return general.with_hint(token_hint(config));
-        }
-        if !matches!(failure.kind(), FailureKind::BadConfig | FailureKind::MissingCredentials) {
-            return general;
-        }
         // The failure's own hint is more specific.
         let hint = |fallback: &str| failure.hint().unwrap_or(fallback).to_owned();
-        match self.source {
-            ServerSource::AdHoc => {
+        match (failure.kind(), self.source) {
+            (FailureKind::NeedsLogin, ServerSource::AdHoc)
+                if let Some(hint) = login_hint(config) =>
+            {
+                general.with_message(format!("`{name}` requires a login")).with_hint(hint)
+            }
+            (FailureKind::NeedsLogin, ServerSource::Configured) if config.has_authorization() => {
+                general.with_hint(token_hint(config))
+            }
+            (FailureKind::BadConfig | FailureKind::MissingCredentials, ServerSource::AdHoc) => {
                 general.with_exit_code(ExitCode::Usage).with_hint(hint("check the command line"))
             }
-            ServerSource::Configured => {
+            (FailureKind::BadConfig | FailureKind::MissingCredentials, _) => {
                 general.with_hint(hint("fix this in the config, or set the missing value"))
             }
+            _ => general,
         }
     }
 
     /// Calls a tool, and returns the raw result.
     pub(crate) async fn call(
         &self,
-        (server, tool): (&str, &str),
+        ResolvedName { server, item }: &ResolvedName,
         arguments: &RawValue,
-        options: &CallOptions,
+        options: CallOptions,
     ) -> Result<RawJson, CliError> {
-        let call = async {
-            Ok(self
-                .manager()
-                .call((server, tool))
-                .args(arguments)
-                .options(options.clone())
-                .send_raw()
-                .await?)
-        };
-        self.run_relaying(server, call).await
-    }
-
-    /// All known tools that are not denied.
-    pub(crate) fn tools(&self) -> Arc<[ToolWithServer]> {
-        self.manager().all_tools()
-    }
-
-    /// Finds a tool by any of its names.
-    pub(crate) fn find(&self, typed: &str) -> Option<ToolWithServer> {
-        self.manager().find_tool(typed)
-    }
-
-    /// Checks that a name does not match tools of several servers.
-    pub(crate) fn ensure_unambiguous(&self, typed: &str) -> Result<(), CliError> {
-        Ok(self.manager().ensure_unambiguous(typed)?)
+        let phase = format!("{item}: waiting for the response");
+        let spinner = Spinner::new(&self.context.printer, &phase);
+        let (reporter, name) = (Arc::clone(&spinner), item.clone());
+        let on_progress = Some(Arc::new(move |progress: &_| reporter.report(&name, progress)) as _);
+        let options = CallOptions { on_progress, ..options };
+        let call = self.manager().call((server, item)).args(arguments).options(options);
+        let sending = Box::pin(async { Ok(call.send_raw().await?) });
+        self.run(server, Some(spinner), sending).await
     }
 
     /// A tool from its server's list, denied or not.
-    pub(crate) fn tool(&self, server: &str, tool: &str) -> Option<Tool> {
-        let connection = self.manager().server(server).ok()?;
-        connection.tool_list()?.items.iter().find(|listed| listed.name == tool).cloned()
+    pub(crate) fn tool(&self, tool: &ResolvedName) -> Option<Tool> {
+        let connection = self.manager().server(&tool.server).ok()?;
+        connection.tool_list()?.items.iter().find(|listed| listed.name == tool.item).cloned()
     }
 
     /// The error for a tool that is denied. The daemon does not list denied tools.
-    pub(crate) fn denied_error(&self, server: &str, tool: &str) -> Option<CliError> {
-        let daemon = self.daemon.as_ref();
-        let rule = daemon.and_then(|_| self.manager().server(server).ok()?.denied_by(tool))?;
-        let (server, tool) = (server.to_owned(), tool.to_owned());
+    pub(crate) fn denied_error(&self, tool: &ResolvedName) -> Option<CliError> {
+        self.daemon.as_ref()?;
+        let rule = self.manager().server(&tool.server).ok()?.denied_by(&tool.item)?;
+        let (server, tool) = (tool.server.clone(), tool.item.clone());
         Some(ManagerError::Denied { server, tool, rule }.into())
     }
 
     /// Whether a tool is known and not denied.
-    pub(crate) fn has_tool(&self, server: &str, tool: &str) -> bool {
-        self.tools().iter().any(|known| **known.server() == *server && known.tool().name == tool)
+    pub(crate) fn has_tool(&self, ResolvedName { server, item }: &ResolvedName) -> bool {
+        let tools = self.manager().all_tools();
+        tools.iter().any(|known| **known.server() == **server && known.tool().name == *item)
     }
 
     /// Whether the tools of a server are known.
-    pub(crate) fn is_known(&self, server: &str) -> bool {
+    fn is_known(&self, server: &str) -> bool {
         self.manager().server(server).is_ok_and(|connection| connection.tool_list().is_some())
     }
 
-    /// Whether a server's tool list is known and empty.
-    fn has_no_tools(&self, server: &str) -> bool {
-        let known = self.manager().server(server).ok();
-        known.is_some_and(|connection| {
-            connection.tool_list().is_some_and(|listing| listing.items.is_empty())
-        })
-    }
-
-    /// Awaits `work` until Ctrl-C, and relays the server's output meanwhile.
-    pub(crate) async fn run_relaying<T>(
+    /// Awaits `work` until Ctrl-C. Meanwhile shows the spinner, and relays the server's output.
+    pub(crate) async fn run<T>(
         &self,
         server: &str,
+        spinner: Option<Arc<Spinner>>,
         work: impl Future<Output = Result<T, CliError>>,
     ) -> Result<T, CliError> {
-        self.run_with_spinner(None, server, work).await
-    }
-
-    /// The same, with a spinner that shows the connection phase.
-    async fn run_with_spinner<T>(
-        &self,
-        spinner: Option<&Spinner>,
-        server: &str,
-        work: impl Future<Output = Result<T, CliError>>,
-    ) -> Result<T, CliError> {
-        let printer = &self.context.printer;
-        let mut work = std::pin::pin!(self.context.run_cancellable(work));
-        if spinner.is_none() && printer.verbosity() != Verbosity::Verbose {
+        let spinner = spinner.as_deref();
+        let work = self.context.run_cancellable(work);
+        let mut work = Box::pin(async {
+            match spinner {
+                Some(spinner) => spinner.during(work).await,
+                None => work.await,
+            }
+        });
+        if spinner.is_none() && self.context.printer.verbosity() != Verbosity::Verbose {
             return work.await;
         }
-        let listener = Listener { printer, server, spinner };
         let mut events = self.manager().subscribe();
         loop {
             tokio::select! {
                 outcome = &mut work => {
                     // The last output of the server belongs before the result or the error.
-                    listener.drain(&mut events).await;
+                    while let Ok(Some(event)) = timeout(Duration::ZERO, events.next()).await {
+                        self.relay(server, spinner, &event);
+                    }
                     return outcome;
                 }
-                Some(event) = events.next() => listener.on_event(&event),
+                Some(event) = events.next() => self.relay(server, spinner, &event),
             }
         }
     }
 
+    /// Shows the phase of a server, and with `--verbose` its output.
+    fn relay(&self, target: &str, spinner: Option<&Spinner>, event: &ManagerEvent) {
+        let (server, text): (&str, &dyn fmt::Display) = match event {
+            ManagerEvent::PhaseChanged { server, phase } if **server == *target => {
+                let phase = format!("{server}: {}", phase.as_str());
+                return spinner.into_iter().for_each(|spinner| spinner.phase(&phase));
+            }
+            ManagerEvent::Stderr { server, line }
+            | ManagerEvent::InstallerOutput { server, line } => (server, line),
+            ManagerEvent::StateChanged { server, state } => (server, state),
+            ManagerEvent::Warning { server: Some(server), message } => (server, message),
+            _ => return,
+        };
+        if server == target && self.context.printer.verbosity() == Verbosity::Verbose {
+            self.context.printer.note(format_args!("{server}: {text}"));
+        }
+    }
+
     /// Stops all servers, and cleans up orphans of crashed runs at the same time.
-    pub(crate) async fn close(self) {
+    async fn close(self) {
         let closing = async {
-            if self.daemon.is_some() {
-                // No server was started here.
+            if !self.has_started.get() {
+                // The next start cleans up.
                 return self.service.close().await;
             }
             let cleanup = tokio::task::spawn_blocking(toolrack_stdio::kill_orphans);
@@ -369,63 +290,55 @@ impl ServerSession {
     }
 }
 
-fn is_stdio(config: &McpServerConfig) -> bool {
-    matches!(config.transport, McpTransport::Stdio { .. })
-}
-
-/// Relays the events of one server.
-struct Listener<'a> {
-    printer: &'a Printer,
-    server: &'a str,
-    spinner: Option<&'a Spinner>,
-}
-
-impl Listener<'_> {
-    /// Relays events that happened before the work completed, ahead of its result.
-    async fn drain(&self, events: &mut ManagerEvents) {
-        while let Ok(Some(event)) = timeout(Duration::ZERO, events.next()).await {
-            self.on_event(&event);
-        }
-    }
-
-    fn on_event(&self, event: &ManagerEvent) {
-        match event {
-            ManagerEvent::PhaseChanged { server, phase } if self.is_target(server) => {
-                if let Some(spinner) = self.spinner {
-                    spinner.phase(&format!("{server}: {}", phase.as_str()));
-                }
-            }
-            ManagerEvent::Stderr { server, line }
-            | ManagerEvent::InstallerOutput { server, line } => {
-                self.relay(server, line);
-            }
-            ManagerEvent::StateChanged { server, state } => self.relay(server, state),
-            ManagerEvent::Warning { server: Some(server), message } => self.relay(server, message),
-            _ => {}
-        }
-    }
-
-    fn is_target(&self, server: &str) -> bool {
-        self.server == server
-    }
-
-    fn relay(&self, server: &str, text: impl fmt::Display) {
-        if self.is_target(server) && self.printer.verbosity() == Verbosity::Verbose {
-            self.printer.relay(format_args!("{server}: {text}"));
-        }
-    }
-}
-
-/// Opens a session, runs `work`, and closes the session in any case.
+/// Opens a session, runs `work`, and closes the session in any case. The daemon is told the request
+/// timeout, if there is one.
 pub(crate) async fn with_session<T>(
     servers: Servers,
     request: &RequestOptions,
     context: &Context,
     work: impl AsyncFnOnce(&ServerSession) -> Result<T, CliError>,
 ) -> Result<T, CliError> {
-    let elicitation = ElicitationHandler::new(context, request);
-    let timeout = request.timeout(&context.settings);
-    let session = ServerSession::open(servers, Some(elicitation), timeout, context).await?;
+    let settings = &context.settings;
+    let (source, names) = (servers.source, Some(servers.names));
+    let daemon = match source {
+        ServerSource::Configured => daemon_client::find(settings)?,
+        // The daemon runs configured servers only.
+        ServerSource::AdHoc => None,
+    };
+    let (configs, config) = match (&daemon, servers.stored) {
+        (None, Some(stored)) => (servers.configs, ConfigInput::Stored(stored)),
+        (None, None) => (servers.configs, ConfigInput::Servers(Vec::new())),
+        (Some(daemon), _) => {
+            // Before any request: from here on, all responses come through the gateway.
+            error::expect_relay();
+            let configs = daemon.endpoints(&servers.configs, request.timeout(settings));
+            (configs, ConfigInput::Servers(Vec::new()))
+        }
+    };
+    let is_added = matches!(config, ConfigInput::Servers(_));
+    let mut http = HttpOptions::default();
+    if !configs.iter().all(|config| matches!(config.transport, McpTransport::Stdio { .. })) {
+        http.proxy = settings::proxies();
+    }
+    let options = ServiceOptions {
+        config,
+        agent: settings.agent.clone(),
+        lookup: Some(Arc::new(Environment::from_process().with_base_dir(servers.dir))),
+        handler: Some(Arc::new(ElicitationHandler::new(context, request))),
+        names,
+        stdio: StdioOptions { shutdown: SHUTDOWN_TIMEOUTS, ..StdioOptions::default() },
+        http,
+        ..ServiceOptions::default()
+    };
+    // Boxed, because the future is large.
+    let service = Box::pin(LocalService::open(settings.home()?.clone(), options)).await?;
+    if is_added {
+        // To the manager only: the logs of the service are those of configured servers that run in
+        // this process.
+        service.manager().upsert_servers(&configs).await?;
+    }
+    let (context, has_started) = (context.clone(), Cell::new(false));
+    let session = ServerSession { service, configs, source, daemon, context, has_started };
     let outcome = work(&session).await;
     // Also after an error, or servers would be left to their guardians.
     session.close().await;
@@ -439,15 +352,16 @@ pub(crate) fn login_hint(server: &McpServerConfig) -> Option<String> {
     if server.has_authorization() {
         return None;
     }
-    let url = without_secrets(url);
+    let add = command(format_args!("add NAME {}", without_secrets(url)));
+    let login = command("login NAME");
     Some(format!(
-        "add it with `toolrack add NAME {url}`, then run `toolrack login NAME`; or pass a token: \
-         `--header 'Authorization: Bearer ${{TOKEN}}'`"
+        "add it with {add}, then run {login}; or pass a token: `--header 'Authorization: Bearer \
+         ${{TOKEN}}'`"
     ))
 }
 
 /// Hint for a configured server that rejects the token in its headers, where `login` does not
 /// apply.
 pub(crate) fn token_hint(server: &McpServerConfig) -> String {
-    format!("change the token in its headers with `toolrack edit {}`", shell_quote(&server.name))
+    format!("change the token in its headers with {}", server_command("edit", &server.name))
 }

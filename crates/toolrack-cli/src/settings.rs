@@ -13,14 +13,13 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::ValueEnum as _;
+use clap::ValueEnum;
 use toolrack_http::ProxySettings;
 use toolrack_service::Home;
 
 use crate::args::GlobalOptions;
 use crate::error::CliError;
 use crate::output::Output;
-use crate::suggested_command::EchoedFlags;
 
 /// Settings of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,8 +39,6 @@ pub(crate) struct Settings {
     pub(crate) timeout: Option<Duration>,
     /// Selected agent, whose servers are added to the shared ones.
     pub(crate) agent: Option<String>,
-    /// Flags to repeat in suggested commands.
-    pub(crate) echoed_flags: EchoedFlags,
     pub(crate) streams: StdStreams,
     pub(crate) daemon: DaemonUse,
     /// Address that a new daemon listens on; a default otherwise.
@@ -107,114 +104,82 @@ pub(crate) enum ColorMode {
     Plain,
 }
 
-/// Environment variables that are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Environment variables that are read, with their names and descriptions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Variable {
+    /// directory for the config file and all data
+    #[value(name = "TOOLRACK_HOME")]
     Home,
+    /// config file, like `--config`
+    #[value(name = "TOOLRACK_CONFIG")]
     Config,
+    /// output format, like `--output`
+    #[value(name = "TOOLRACK_OUTPUT")]
     Output,
+    /// total timeout of a request, like `--timeout`
+    #[value(name = "TOOLRACK_TIMEOUT")]
     Timeout,
+    /// agent whose servers are used, like `--agent`
+    #[value(name = "TOOLRACK_AGENT")]
     Agent,
+    /// if set and not empty, don't use the daemon, like `--no-daemon`
+    #[value(name = "TOOLRACK_NO_DAEMON")]
     NoDaemon,
+    /// if set and not empty, don't start a daemon automatically
+    #[value(name = "TOOLRACK_NO_AUTOSTART")]
     NoAutostart,
+    /// address that a daemon listens on, like `toolrack daemon start --listen`
+    #[value(name = "TOOLRACK_LISTEN")]
     Listen,
+    /// base directory of `toolrack/toolrack.toml` [default: `~/.config`]
+    #[value(name = "XDG_CONFIG_HOME")]
     XdgConfigHome,
+    /// base directory of the data in `toolrack/` [default: `~/.local/share`]
+    #[value(name = "XDG_DATA_HOME")]
     XdgDataHome,
+    /// home directory
+    #[value(name = "HOME")]
     UserHome,
+    /// if set and not empty, disable colors
+    #[value(name = "NO_COLOR")]
     NoColor,
+    /// `dumb` disables colors and progress lines
+    #[value(name = "TERM")]
     Term,
+    /// editor for `toolrack edit`; takes precedence over `EDITOR`
+    #[value(name = "VISUAL")]
     Visual,
+    /// editor for `toolrack edit` [default: `vi`]
+    #[value(name = "EDITOR")]
     Editor,
+    /// browser for logins and the dashboard
+    #[value(name = "BROWSER")]
     Browser,
+    /// proxy for `http` URLs; the lowercase name takes precedence
+    #[value(name = "HTTP_PROXY")]
     HttpProxy,
+    /// proxy for `https` URLs
+    #[value(name = "HTTPS_PROXY")]
     HttpsProxy,
+    /// proxy for both
+    #[value(name = "ALL_PROXY")]
     AllProxy,
+    /// comma-separated hosts to reach without a proxy
+    #[value(name = "NO_PROXY")]
     NoProxy,
 }
 
 impl Variable {
-    pub(crate) const ALL: [Self; 20] = [
-        Self::Home,
-        Self::Config,
-        Self::Output,
-        Self::Timeout,
-        Self::Agent,
-        Self::NoDaemon,
-        Self::NoAutostart,
-        Self::Listen,
-        Self::XdgConfigHome,
-        Self::XdgDataHome,
-        Self::UserHome,
-        Self::NoColor,
-        Self::Term,
-        Self::Visual,
-        Self::Editor,
-        Self::Browser,
-        Self::HttpProxy,
-        Self::HttpsProxy,
-        Self::AllProxy,
-        Self::NoProxy,
-    ];
-
     /// Proxy variables. Their lowercase names take precedence.
     const PROXIES: [Self; 4] = [Self::HttpProxy, Self::HttpsProxy, Self::AllProxy, Self::NoProxy];
 
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Home => "TOOLRACK_HOME",
-            Self::Config => "TOOLRACK_CONFIG",
-            Self::Output => "TOOLRACK_OUTPUT",
-            Self::Timeout => "TOOLRACK_TIMEOUT",
-            Self::Agent => "TOOLRACK_AGENT",
-            Self::NoDaemon => "TOOLRACK_NO_DAEMON",
-            Self::NoAutostart => "TOOLRACK_NO_AUTOSTART",
-            Self::Listen => "TOOLRACK_LISTEN",
-            Self::XdgConfigHome => "XDG_CONFIG_HOME",
-            Self::XdgDataHome => "XDG_DATA_HOME",
-            Self::UserHome => "HOME",
-            Self::NoColor => "NO_COLOR",
-            Self::Term => "TERM",
-            Self::Visual => "VISUAL",
-            Self::Editor => "EDITOR",
-            Self::Browser => "BROWSER",
-            Self::HttpProxy => "HTTP_PROXY",
-            Self::HttpsProxy => "HTTPS_PROXY",
-            Self::AllProxy => "ALL_PROXY",
-            Self::NoProxy => "NO_PROXY",
-        }
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    pub(crate) fn description(self) -> &'static str {
-        match self {
-            Self::Home => "directory for the config file and all data",
-            Self::Config => "config file, like `--config`",
-            Self::Output => "output format, like `--output`",
-            Self::Timeout => "total timeout of a request, like `--timeout`",
-            Self::Agent => "agent whose servers are used, like `--agent`",
-            Self::NoDaemon => "if set and not empty, don't use the daemon, like `--no-daemon`",
-            Self::NoAutostart => "if set and not empty, don't start a daemon automatically",
-            Self::Listen => {
-                "address that a daemon listens on, like `toolrack daemon start \
-                 --listen`"
-            }
-            Self::XdgConfigHome => {
-                "base directory of `toolrack/toolrack.toml` [default: `~/.config`]"
-            }
-            Self::XdgDataHome => {
-                "base directory of the data in `toolrack/` [default: \
-                 `~/.local/share`]"
-            }
-            Self::UserHome => "home directory",
-            Self::NoColor => "if set and not empty, disable colors",
-            Self::Term => "`dumb` disables colors and progress lines",
-            Self::Visual => "editor for `toolrack edit`; takes precedence over `EDITOR`",
-            Self::Editor => "editor for `toolrack edit` [default: `vi`]",
-            Self::Browser => "browser for logins and the dashboard",
-            Self::HttpProxy => "proxy for `http` URLs; the lowercase name takes precedence",
-            Self::HttpsProxy => "proxy for `https` URLs",
-            Self::AllProxy => "proxy for both",
-            Self::NoProxy => "comma-separated hosts to reach without a proxy",
-        }
+    pub(crate) fn description(self) -> String {
+        let value = self.to_possible_value();
+        value.and_then(|value| value.get_help().map(ToString::to_string)).unwrap_or_default()
     }
 }
 
@@ -233,7 +198,7 @@ fn home(
     config: Option<PathBuf>,
     set: &dyn Fn(Variable) -> Option<OsString>,
 ) -> Result<Option<Home>, CliError> {
-    let named = |name: &str| set(*Variable::ALL.iter().find(|variable| variable.name() == name)?);
+    let named = |name: &str| set(Variable::from_str(name, false).ok()?);
     let home = match Home::from_env(named) {
         Ok(home) => home,
         Err(error) if set(Variable::Home).is_some() => return Err(error.into()),
@@ -249,7 +214,7 @@ fn home(
 pub(crate) fn proxies() -> ProxySettings {
     let names = Variable::PROXIES.iter().flat_map(|variable| {
         let name = variable.name();
-        [name.to_ascii_lowercase(), name.to_owned()]
+        [name.to_ascii_lowercase(), name]
     });
     let value = |name: &str| std::env::var_os(name)?.into_string().ok();
     ProxySettings::from_pairs(names.filter_map(|name| Some((name.clone(), value(&name)?))))
@@ -274,14 +239,34 @@ pub(crate) fn resolve(
     let is_plain =
         is_dumb || set(Variable::NoColor).is_some() || streams.stdout == StreamKind::Pipe;
     let config = options.config.clone().or_else(|| set(Variable::Config).map(PathBuf::from));
+    let output = parse_variable(
+        Variable::Output,
+        text(Variable::Output).filter(|_| options.output.is_none()),
+        |value| {
+            Output::from_str(value, false)
+                .map_err(|_unknown| format!("`{value}` is not a valid output format"))
+        },
+        "set `TOOLRACK_OUTPUT` to one of: table, json, yaml, ndjson, raw",
+    )?;
+    let timeout = parse_variable(
+        Variable::Timeout,
+        text(Variable::Timeout),
+        |value| {
+            toolrack_config::parse_duration(value).map_err(|reason| format!("`{value}` {reason}"))
+        },
+        "set `TOOLRACK_TIMEOUT` to a duration such as `90s`, or unset it",
+    )?;
+    let listen = parse_variable(
+        Variable::Listen,
+        text(Variable::Listen),
+        |value| value.parse().map_err(|reason| format!("invalid address `{value}`: {reason}")),
+        "set `TOOLRACK_LISTEN` to an address such as `127.0.0.1:7733`, or unset it",
+    )?;
     Ok(Settings {
         has_explicit_config: config.is_some(),
         has_explicit_home: set(Variable::Home).is_some(),
         home: home(config, &set)?,
-        output: match options.output {
-            Some(output) => output,
-            None => text(Variable::Output).map_or(Ok(Output::default()), |value| output(&value))?,
-        },
+        output: options.output.or(output).unwrap_or_default(),
         verbosity: match (options.quiet, options.verbose) {
             (true, _) => Verbosity::Quiet,
             (false, true) => Verbosity::Verbose,
@@ -289,9 +274,8 @@ pub(crate) fn resolve(
         },
         color: if is_plain { ColorMode::Plain } else { ColorMode::Color },
         columns: streams.columns.filter(|_| streams.stdout == StreamKind::Terminal),
-        timeout: text(Variable::Timeout).map(|value| timeout(&value)).transpose()?,
+        timeout,
         agent: options.agent.clone().or_else(|| text(Variable::Agent)),
-        echoed_flags: EchoedFlags::from_options(options),
         streams: StdStreams { stderr, ..streams },
         daemon: if options.no_daemon || set(Variable::NoDaemon).is_some() {
             DaemonUse::Never
@@ -300,33 +284,19 @@ pub(crate) fn resolve(
         } else {
             DaemonUse::Auto
         },
-        listen: text(Variable::Listen).map(|value| listen(&value)).transpose()?,
+        listen,
     })
 }
 
-fn output(text: &str) -> Result<Output, CliError> {
-    Output::from_str(text, false).map_err(|_unknown| {
-        let forms: Vec<&str> = Output::ALL.iter().map(|format| format.as_str()).collect();
-        let message = format!("`{text}` is not a valid output format");
-        let hint = format!("set `TOOLRACK_OUTPUT` to one of: {}", forms.join(", "));
-        CliError::usage(message, hint).with_field(Variable::Output.name())
-    })
-}
-
-fn listen(text: &str) -> Result<Listen, CliError> {
-    text.parse().map_err(|reason: String| {
-        let hint = "set `TOOLRACK_LISTEN` to an address such as `127.0.0.1:7733`, or unset it";
-        CliError::usage(format!("invalid address `{text}`: {reason}"), hint)
-            .with_field(Variable::Listen.name())
-    })
-}
-
-fn timeout(text: &str) -> Result<Duration, CliError> {
-    toolrack_config::parse_duration(text).map_err(|reason| {
-        let message = format!("`{text}` {reason}");
-        let hint = "set `TOOLRACK_TIMEOUT` to a duration such as `90s`, or unset it";
-        CliError::usage(message, hint).with_field(Variable::Timeout.name())
-    })
+/// Parses a variable. `parse` returns the message of an invalid value.
+fn parse_variable<T>(
+    variable: Variable,
+    text: Option<String>,
+    parse: impl Fn(&str) -> Result<T, String>,
+    hint: &str,
+) -> Result<Option<T>, CliError> {
+    let invalid = |message: String| CliError::usage(message, hint).with_field(&variable.name());
+    text.map(|text| parse(&text).map_err(invalid)).transpose()
 }
 
 /// What a standard stream is connected to.
@@ -488,8 +458,8 @@ mod tests {
         {
             let failure =
                 settled(&GlobalOptions::default(), &[(variable, value)], SCREEN).unwrap_err();
-            assert_eq!(failure.error_details()[0].field.as_deref(), Some(variable.name()));
-            assert!(failure.hint().unwrap().contains(variable.name()), "{failure:?}");
+            assert_eq!(failure.error_details()[0].field, Some(variable.name()));
+            assert!(failure.hint().unwrap().contains(&variable.name()), "{failure:?}");
         }
     }
 }

@@ -1,71 +1,45 @@
-//! Commands in hints, completed with the `--config` and `--agent` that the user typed.
+//! Commands in hints, with the `--config` and `--agent` that the user typed.
 //!
 //! Without them the suggested command would use other servers. Settings from the environment need
-//! no repetition.
+//! no repetition. Commands that do not depend on the servers, such as `toolrack daemon stop`,
+//! `toolrack secret list` and `--help`, are plain text.
 
+use std::fmt;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use toolrack_transport::sanitize_line;
 
 use crate::args::GlobalOptions;
 
-/// Start of a command in a text.
-const COMMAND_START: &str = "`toolrack ";
-/// Commands that do not depend on the servers.
-const SERVER_INDEPENDENT: [&str; 3] = ["-", "daemon stop", "secret "];
+/// The options of this process that select servers.
+static TYPED_FLAGS: OnceLock<String> = OnceLock::new();
 
-/// The flags that select servers, quoted for the shell.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct EchoedFlags {
-    config: Option<String>,
-    agent: Option<String>,
+/// Remembers the options of this process. `main` calls it, before anything else can fail.
+pub(crate) fn remember_flags(options: &GlobalOptions) {
+    TYPED_FLAGS.get_or_init(|| flags(options.config.as_deref(), options.agent.as_deref()));
 }
 
-impl EchoedFlags {
-    pub(crate) fn from_options(options: &GlobalOptions) -> Self {
-        Self::new(options.config.as_deref(), options.agent.as_deref())
-    }
+/// The options that select servers, quoted for the shell and each followed by a space.
+pub(crate) fn flags(config: Option<&Path>, agent: Option<&str>) -> String {
+    let config = config.map(|path| format!("--config {} ", shell_quote(&path.to_string_lossy())));
+    let agent = agent.map(|agent| format!("--agent {} ", shell_quote(agent)));
+    config.into_iter().chain(agent).collect()
+}
 
-    /// Flags for a config file and an agent.
-    pub(crate) fn new(config: Option<&Path>, agent: Option<&str>) -> Self {
-        Self {
-            config: config.map(|path| shell_quote(&path.to_string_lossy())),
-            agent: agent.map(shell_quote),
-        }
-    }
+/// The command `toolrack WORDS` for the servers of this process.
+pub(crate) fn command_line(words: impl fmt::Display) -> String {
+    format!("toolrack {}{words}", TYPED_FLAGS.get().map_or("", String::as_str))
+}
 
-    /// Adds the flags to a command.
-    pub(crate) fn apply_to_command(&self, command: &str) -> String {
-        match command.strip_prefix("toolrack ") {
-            Some(rest) => format!("toolrack {}{rest}", self.flags_for(rest)),
-            None => command.to_owned(),
-        }
-    }
+/// The same in backquotes, for a sentence.
+pub(crate) fn command(words: impl fmt::Display) -> String {
+    format!("`{}`", command_line(words))
+}
 
-    /// Adds the flags to every command in a text.
-    pub(crate) fn apply_to_text(&self, text: &str) -> String {
-        let mut pieces = text.split(COMMAND_START);
-        let mut result = pieces.next().unwrap_or_default().to_owned();
-        for rest in pieces {
-            let command = rest.split('`').next().unwrap_or_default();
-            result.push_str(COMMAND_START);
-            result.push_str(&self.flags_for(command));
-            result.push_str(rest);
-        }
-        result
-    }
-
-    fn flags_for(&self, command: &str) -> String {
-        if SERVER_INDEPENDENT.iter().any(|prefix| command.starts_with(prefix)) {
-            return String::new();
-        }
-        // A file that is imported must not also become the config file.
-        let is_source = |file: &&String| command.strip_prefix("import ") == Some(file.as_str());
-        let config = self.config.as_ref().filter(|config| !is_source(config));
-        let config = config.map(|config| format!("--config {config} "));
-        let agent = self.agent.as_ref().map(|agent| format!("--agent {agent} "));
-        config.into_iter().chain(agent).collect()
-    }
+/// A command on one server, in backquotes.
+pub(crate) fn server_command(verb: &str, server: &str) -> String {
+    command(format_args!("{verb} {}", shell_quote(server)))
 }
 
 /// Quotes a word for the shell, without control and invisible characters.
@@ -85,45 +59,17 @@ pub(crate) fn shell_quote(text: &str) -> String {
 mod tests {
     use super::*;
 
-    #[track_caller]
-    fn check((config, agent): (Option<&str>, Option<&str>), text: &str, expected: &str) {
-        let options = GlobalOptions {
-            config: config.map(Into::into),
-            agent: agent.map(str::to_owned),
-            ..GlobalOptions::default()
-        };
-        assert_eq!(EchoedFlags::from_options(&options).apply_to_text(text), expected);
-    }
-
     #[test]
     fn suggested_commands_repeat_flags() {
-        let two = "`toolrack edit z` changes it, `toolrack remove z` removes it";
-        check((None, None), two, two);
-        check(
-            (Some("new.toml"), None),
-            two,
-            "`toolrack --config new.toml edit z` changes it, `toolrack --config new.toml remove z` removes it",
-        );
-        let edit = "fix it with `toolrack edit`";
-        check((None, Some("main")), edit, "fix it with `toolrack --agent main edit`");
-        check(
-            (Some("my file.toml"), Some("it's")),
-            edit,
-            r"fix it with `toolrack --config 'my file.toml' --agent 'it'\''s' edit`",
-        );
-        for same in [
-            "run `toolrack --help`",
-            "end it with `toolrack daemon stop`",
-            "`toolrack secret set NAME` stores one",
-            "import its servers with `toolrack import new.toml`",
-            "the daemon of toolrack listens",
-        ] {
-            check((Some("new.toml"), None), same, same);
-        }
-        let echoed_flags = EchoedFlags { config: None, agent: Some("main".to_owned()) };
-        assert_eq!(
-            echoed_flags.apply_to_command("toolrack logs -f it"),
-            "toolrack --agent main logs -f it"
-        );
+        let check = |config: Option<&str>, agent, expected: &str| {
+            assert_eq!(flags(config.map(Path::new), agent), expected);
+        };
+        check(None, None, "");
+        check(Some("new.toml"), None, "--config new.toml ");
+        check(None, Some("main"), "--agent main ");
+        check(Some("my file.toml"), Some("it's"), r"--config 'my file.toml' --agent 'it'\''s' ");
+        // Tests run without the flags of a command line.
+        assert_eq!(command("edit"), "`toolrack edit`");
+        assert_eq!(server_command("logs -f", "my it"), "`toolrack logs -f 'my it'`");
     }
 }

@@ -2,72 +2,76 @@
 //!
 //! **Invariant:** a string that YAML could read as something else is quoted.
 
+use std::fmt;
+
 use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
-use serde_json::Number;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
 
 use crate::json_format;
 
 /// Converts JSON to YAML. Deeply nested documents stay JSON, which is valid YAML.
 pub(crate) fn write(json: &str) -> String {
-    if json_format::is_too_deep(json) {
+    let mut lines = Vec::new();
+    if json_format::is_too_deep(json) || write_block(json.trim(), 0, "", &mut lines).is_err() {
         return json_format::compact(json);
     }
-    match serde_json::from_str(json) {
-        Ok(node) => {
-            let mut lines = Vec::new();
-            block(&node, 0, "", &mut lines);
-            lines.join("\n")
-        }
-        Err(_no_json) => json_format::compact(json),
-    }
+    lines.join("\n")
 }
 
-enum Node {
-    Scalar(String),
-    List(Vec<Node>),
-    Map(Vec<(String, Node)>),
-}
-
-/// Writes a node; its first line begins with `lead`, such as `key: `.
-fn block(node: &Node, depth: usize, lead: &str, lines: &mut Vec<String>) {
+/// Writes a value; its first line begins with `lead`, such as `key: `.
+fn write_block(
+    json: &str,
+    depth: usize,
+    lead: &str,
+    lines: &mut Vec<String>,
+) -> serde_json::Result<()> {
     let indent = "  ".repeat(depth);
-    match node {
-        Node::Scalar(text) => lines.push(format!("{indent}{lead}{text}")),
-        Node::List(items) if items.is_empty() => lines.push(format!("{indent}{lead}[]")),
-        Node::Map(members) if members.is_empty() => lines.push(format!("{indent}{lead}{{}}")),
-        Node::List(items) => {
-            let depth = open_block(depth, lead, lines);
-            for item in items {
-                list_item(item, depth, lines);
-            }
+    // Items of a list and members of the outermost object have no line of their own above them.
+    let inner = if lead.is_empty() { depth } else { depth + 1 };
+    let open = |lines: &mut Vec<String>| {
+        if !lead.is_empty() {
+            lines.push(format!("{indent}{}", lead.trim_end()));
         }
-        Node::Map(members) => {
-            let depth = open_block(depth, lead, lines);
-            for (key, value) in members {
-                block(value, depth, &format!("{}: ", scalar(key)), lines);
+    };
+    let text = match json.as_bytes().first() {
+        Some(b'[') => {
+            let items: Vec<&RawValue> = serde_json::from_str(json)?;
+            if !items.is_empty() {
+                open(lines);
             }
+            for item in &items {
+                let start = lines.len();
+                write_block(item.get(), inner + 1, "", lines)?;
+                // The first line of an item follows the dash.
+                if let Some(first) = lines.get_mut(start) {
+                    *first = format!("{}- {}", "  ".repeat(inner), first.trim_start());
+                }
+            }
+            if !items.is_empty() {
+                return Ok(());
+            }
+            "[]".to_owned()
         }
-    }
-}
-
-/// A list item; its first line follows the dash.
-fn list_item(item: &Node, depth: usize, lines: &mut Vec<String>) {
-    let start = lines.len();
-    block(item, depth + 1, "", lines);
-    if let Some(first) = lines.get_mut(start) {
-        let text = first.trim_start().to_owned();
-        *first = format!("{}- {text}", "  ".repeat(depth));
-    }
-}
-
-/// Writes the key's line above a nested block. Returns the depth of the block.
-fn open_block(depth: usize, lead: &str, lines: &mut Vec<String>) -> usize {
-    if lead.is_empty() {
-        return depth;
-    }
-    lines.push(format!("{}{}", "  ".repeat(depth), lead.trim_end()));
-    depth + 1
+        Some(b'{') => {
+            let Members(members) = serde_json::from_str(json)?;
+            if !members.is_empty() {
+                open(lines);
+            }
+            for (key, value) in &members {
+                write_block(value.get(), inner, &format!("{}: ", scalar(key)), lines)?;
+            }
+            if !members.is_empty() {
+                return Ok(());
+            }
+            "{}".to_owned()
+        }
+        Some(b'"') => scalar(&serde_json::from_str::<String>(json)?),
+        // Numbers keep their digits.
+        _ => serde_json::from_str::<&RawValue>(json)?.get().to_owned(),
+    };
+    lines.push(format!("{indent}{lead}{text}"));
+    Ok(())
 }
 
 fn scalar(text: &str) -> String {
@@ -91,60 +95,28 @@ fn is_plain(text: &str) -> bool {
     starts_plain && !is_keyword && !text.ends_with(' ') && text.chars().all(is_word)
 }
 
-impl<'de> Deserialize<'de> for Node {
+/// The members of an object in their order.
+struct Members<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Reader)
-    }
-}
+        struct MembersVisitor;
+        impl<'de> Visitor<'de> for MembersVisitor {
+            type Value = Members<'de>;
 
-struct Reader;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
 
-impl<'de> Visitor<'de> for Reader {
-    type Value = Node;
-
-    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Node, E> {
-        Ok(Node::Scalar("null".to_owned()))
-    }
-
-    fn visit_bool<E: Error>(self, value: bool) -> Result<Node, E> {
-        Ok(Node::Scalar(value.to_string()))
-    }
-
-    fn visit_i64<E: Error>(self, value: i64) -> Result<Node, E> {
-        Ok(Node::Scalar(value.to_string()))
-    }
-
-    fn visit_u64<E: Error>(self, value: u64) -> Result<Node, E> {
-        Ok(Node::Scalar(value.to_string()))
-    }
-
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Node, E> {
-        let number = Number::from_f64(value).map(|number| number.to_string());
-        Ok(Node::Scalar(number.unwrap_or_else(|| "null".to_owned())))
-    }
-
-    fn visit_str<E: Error>(self, value: &str) -> Result<Node, E> {
-        Ok(Node::Scalar(scalar(value)))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
-        let mut list = Vec::new();
-        while let Some(item) = items.next_element()? {
-            list.push(item);
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
         }
-        Ok(Node::List(list))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Node, A::Error> {
-        let mut map = Vec::new();
-        while let Some(member) = members.next_entry()? {
-            map.push(member);
-        }
-        Ok(Node::Map(map))
+        deserializer.deserialize_map(MembersVisitor)
     }
 }
 

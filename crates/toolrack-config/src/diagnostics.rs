@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
+
 /// Maximum number of errors, and of warnings: a file with more is no config.
 const MAX_DIAGNOSTICS: usize = 500;
 
@@ -217,12 +219,12 @@ pub struct Position {
 #[derive(Debug, Clone, Default)]
 pub struct SourceLocation(Option<Arc<LocationData>>);
 
-#[derive(Debug)]
 struct LocationData {
     file: Arc<str>,
     path: String,
     at: Position,
     fields: BTreeMap<String, Position>,
+    table: Option<Map<String, Value>>,
 }
 
 impl SourceLocation {
@@ -231,13 +233,19 @@ impl SourceLocation {
         path: String,
         at: Position,
         fields: BTreeMap<String, Position>,
+        table: Option<Map<String, Value>>,
     ) -> Self {
-        Self(Some(Arc::new(LocationData { file, path, at, fields })))
+        Self(Some(Arc::new(LocationData { file, path, at, fields, table })))
     }
 
     /// File name, as given by the caller. `None` for a server built in code.
     pub fn file(&self) -> Option<&str> {
         self.0.as_ref().map(|value| &*value.file)
+    }
+
+    /// The entry as `toolrack.toml` has it, with every key, as JSON. `None` for files of other tools.
+    pub fn table(&self) -> Option<&Map<String, Value>> {
+        self.0.as_ref()?.table.as_ref()
     }
 
     /// Start of the entry.
@@ -278,6 +286,13 @@ impl PartialEq for SourceLocation {
 }
 
 impl Eq for SourceLocation {}
+
+/// Omits the table, which may contain secrets.
+impl fmt::Debug for LocationData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{} {}", self.file, self.at, self.path)
+    }
+}
 
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

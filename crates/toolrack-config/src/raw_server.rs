@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use serde_json::{Map, Value};
+
 use crate::config_file::{ServerEntry, Settings};
 use crate::diagnostics::DiagnosticKind;
 use crate::diagnostics::Diagnostics;
@@ -33,6 +35,8 @@ pub(crate) struct RawServer {
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) package: Option<Package>,
     pub(crate) settings: Settings,
+    /// The entry as `toolrack.toml` has it.
+    pub(crate) table: Option<Map<String, Value>>,
 }
 
 /// Transport of a server.
@@ -45,10 +49,10 @@ pub(crate) enum TransportKind {
 
 impl RawServer {
     /// Copies name and positions from the table.
-    pub(crate) fn from_table(fields: &TableReader, name: &str) -> Self {
+    pub(crate) fn from_table(fields: &TableReader<'_>, name: &str) -> Self {
         Self {
             path: fields.path.clone(),
-            at: fields.at,
+            at: fields.node.at,
             locations: fields.locations.clone(),
             name: name.to_owned(),
             ..Self::default()
@@ -85,6 +89,7 @@ impl RawServer {
             self.path,
             diagnostics.position(self.at),
             fields,
+            self.table,
         );
         let env: HashMap<_, _> = self.env.into_iter().collect();
         let headers: HashMap<_, _> = self.headers.into_iter().collect();

@@ -14,20 +14,20 @@ use crate::suggest::suggest;
 use crate::tree::{Node, Value};
 
 /// A table with typed values.
-#[derive(Debug, Default)]
-pub(crate) struct TableReader {
+#[derive(Debug)]
+pub(crate) struct TableReader<'n> {
     /// Path to the table, such as `defaults.mcp[0]`.
     pub(crate) path: String,
-    pub(crate) at: usize,
+    pub(crate) node: &'n Node,
     /// Position of each key and of its parts, such as `args[1]`. A key with an invalid value has a position
     /// and no value.
     pub(crate) locations: BTreeMap<String, usize>,
-    values: BTreeMap<&'static str, FieldValue>,
+    values: BTreeMap<&'static str, FieldValue<'n>>,
 }
 
 /// A typed value.
 #[derive(Debug)]
-enum FieldValue {
+enum FieldValue<'n> {
     Text(String),
     Flag(bool),
     Time(Option<Duration>),
@@ -35,18 +35,23 @@ enum FieldValue {
     Texts(Vec<String>),
     Map(Vec<(String, String)>),
     Env(Vec<(String, EnvValue)>),
-    Table(TableReader),
-    Tables(Vec<TableReader>),
+    Table(TableReader<'n>),
+    Tables(Vec<TableReader<'n>>),
 }
 
 /// Reads a table. Anything else is reported and read as an empty table.
-pub(crate) fn read(
+pub(crate) fn read<'n>(
     diagnostics: &mut Diagnostics<'_>,
     scope: &TableKeys,
     path: &str,
-    node: &Node,
-) -> TableReader {
-    let mut fields = TableReader { path: path.to_owned(), at: node.at, ..TableReader::default() };
+    node: &'n Node,
+) -> TableReader<'n> {
+    let mut fields = TableReader {
+        path: path.to_owned(),
+        node,
+        locations: BTreeMap::new(),
+        values: BTreeMap::new(),
+    };
     if !node.is_table() {
         let message = format!("must be a table, not {}", node.kind());
         diagnostics.error(DiagnosticKind::WrongType, node.at, path, &message);
@@ -123,7 +128,7 @@ struct Reader<'r, 't> {
 }
 
 impl Reader<'_, '_> {
-    fn value(&mut self, key: &Key, path: &str, node: &Node) -> Option<FieldValue> {
+    fn value<'n>(&mut self, key: &Key, path: &str, node: &'n Node) -> Option<FieldValue<'n>> {
         match key.kind {
             KeyType::Template => self.text(path, node).map(FieldValue::Text),
             KeyType::Text => self.full_text(path, node).map(FieldValue::Text),
@@ -320,18 +325,23 @@ impl Reader<'_, '_> {
         }
     }
 
-    fn tables(&mut self, scope: &TableKeys, path: &str, node: &Node) -> Option<Vec<TableReader>> {
+    fn tables<'n>(
+        &mut self,
+        scope: &TableKeys,
+        path: &str,
+        node: &'n Node,
+    ) -> Option<Vec<TableReader<'n>>> {
         let Value::List(nodes) = &node.value else {
             return self.wrong(path, node, &format!("a list of tables; write `[[{path}]]`"));
         };
-        let each = |(index, node): (usize, &Node)| {
+        let each = |(index, node): (usize, &'n Node)| {
             read(self.diagnostics, scope, &format!("{path}[{index}]"), node)
         };
         Some(nodes.iter().enumerate().map(each).collect())
     }
 }
 
-impl TableReader {
+impl<'n> TableReader<'n> {
     /// Whether the key is present, even with an invalid value.
     pub(crate) fn has(&self, key: &str) -> bool {
         self.locations.contains_key(key)
@@ -339,7 +349,7 @@ impl TableReader {
 
     /// Position of a key, or of the table.
     pub(crate) fn location(&self, key: &str) -> usize {
-        self.locations.get(key).copied().unwrap_or(self.at)
+        self.locations.get(key).copied().unwrap_or(self.node.at)
     }
 
     pub(crate) fn field(&self, key: &str) -> String {
@@ -400,14 +410,14 @@ impl TableReader {
         }
     }
 
-    pub(crate) fn table(&mut self, key: &str) -> Option<TableReader> {
+    pub(crate) fn table(&mut self, key: &str) -> Option<TableReader<'n>> {
         match self.values.remove(key) {
             Some(FieldValue::Table(fields)) => Some(fields),
             _ => None,
         }
     }
 
-    pub(crate) fn tables(&mut self, key: &str) -> Vec<TableReader> {
+    pub(crate) fn tables(&mut self, key: &str) -> Vec<TableReader<'n>> {
         match self.values.remove(key) {
             Some(FieldValue::Tables(tables)) => tables,
             _ => Vec::new(),

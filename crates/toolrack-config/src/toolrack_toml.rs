@@ -42,7 +42,7 @@ pub(crate) fn read(diagnostics: &mut Diagnostics<'_>, root: &Node) -> ConfigFile
 
 fn agent(
     diagnostics: &mut Diagnostics<'_>,
-    mut fields: TableReader,
+    mut fields: TableReader<'_>,
     known: &mut HashMap<String, usize>,
 ) -> Option<Agent> {
     // Before the id is checked, so that servers of an agent without an id are reported too.
@@ -50,7 +50,12 @@ fn agent(
     let Some(id) = fields.text("id") else {
         if !fields.has("id") {
             let message = "is required";
-            diagnostics.error(DiagnosticKind::Missing, fields.at, &fields.field("id"), message);
+            diagnostics.error(
+                DiagnosticKind::Missing,
+                fields.node.at,
+                &fields.field("id"),
+                message,
+            );
         }
         return None;
     };
@@ -68,7 +73,7 @@ fn agent(
     Some(Agent { id, mcp })
 }
 
-fn servers(diagnostics: &mut Diagnostics<'_>, tables: Vec<TableReader>) -> Vec<ServerEntry> {
+fn servers(diagnostics: &mut Diagnostics<'_>, tables: Vec<TableReader<'_>>) -> Vec<ServerEntry> {
     let mut known: HashMap<String, usize> = HashMap::new();
     let mut servers = Vec::new();
     for mut fields in tables {
@@ -90,9 +95,10 @@ fn servers(diagnostics: &mut Diagnostics<'_>, tables: Vec<TableReader>) -> Vec<S
     servers
 }
 
-fn server(diagnostics: &mut Diagnostics<'_>, fields: &mut TableReader) -> RawServer {
+fn server(diagnostics: &mut Diagnostics<'_>, fields: &mut TableReader<'_>) -> RawServer {
     let name = fields.text("name").unwrap_or_default();
     let mut server = RawServer::from_table(fields, &name);
+    server.table = Some(fields.node.to_json_object());
     server.id = uuid(diagnostics, fields);
     server.enabled = fields.flag("enabled");
     server.transport = fields.text("transport").map(|text| match text.as_str() {
@@ -115,7 +121,7 @@ fn server(diagnostics: &mut Diagnostics<'_>, fields: &mut TableReader) -> RawSer
     server
 }
 
-fn uuid(diagnostics: &mut Diagnostics<'_>, fields: &mut TableReader) -> Option<String> {
+fn uuid(diagnostics: &mut Diagnostics<'_>, fields: &mut TableReader<'_>) -> Option<String> {
     let id = fields.text("id")?;
     let groups: Vec<usize> = id.split('-').map(str::len).collect();
     let hexadecimal = id.chars().all(|character| character == '-' || character.is_ascii_hexdigit());
@@ -127,10 +133,10 @@ fn uuid(diagnostics: &mut Diagnostics<'_>, fields: &mut TableReader) -> Option<S
     None
 }
 
-fn package(diagnostics: &mut Diagnostics<'_>, mut fields: TableReader) -> Option<Package> {
+fn package(diagnostics: &mut Diagnostics<'_>, mut fields: TableReader<'_>) -> Option<Package> {
     for key in ["type", "identifier"].iter().filter(|value| !fields.has(value)) {
         let message = "is required for a package";
-        diagnostics.error(DiagnosticKind::Missing, fields.at, &fields.field(key), message);
+        diagnostics.error(DiagnosticKind::Missing, fields.node.at, &fields.field(key), message);
     }
     let word = fields.text("type")?;
     let kind = PackageKind::ALL.into_iter().find(|all| all.as_str() == word)?;
@@ -147,7 +153,7 @@ fn package(diagnostics: &mut Diagnostics<'_>, mut fields: TableReader) -> Option
 }
 
 /// Settings of a table. A table that does not allow a setting lacks its key.
-fn settings(fields: &mut TableReader) -> Settings {
+fn settings(fields: &mut TableReader<'_>) -> Settings {
     Settings {
         timeout: fields.time("timeout"),
         max_timeout: fields.time("max_timeout"),
@@ -173,7 +179,7 @@ fn settings(fields: &mut TableReader) -> Settings {
     }
 }
 
-fn separator(diagnostics: &mut Diagnostics<'_>, fields: &mut TableReader) -> Option<String> {
+fn separator(diagnostics: &mut Diagnostics<'_>, fields: &mut TableReader<'_>) -> Option<String> {
     let separator = fields.text("name_separator")?;
     let letter = |value: char| value.is_ascii_alphanumeric() || matches!(value, '_' | '-');
     if separator.len() <= 4 && separator.chars().all(letter) {
@@ -185,7 +191,7 @@ fn separator(diagnostics: &mut Diagnostics<'_>, fields: &mut TableReader) -> Opt
     None
 }
 
-fn limit(diagnostics: &mut Diagnostics<'_>, fields: &mut TableReader) -> Option<usize> {
+fn limit(diagnostics: &mut Diagnostics<'_>, fields: &mut TableReader<'_>) -> Option<usize> {
     let limit = fields.count("name_limit")?;
     if (24..=256).contains(&limit) {
         return Some(limit);

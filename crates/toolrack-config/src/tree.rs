@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use jsonc_parser::ast;
 use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, CommentCollectionStrategy, ParseOptions, parse_to_ast};
+use serde_json::{Map, Number, Value as Json};
 use toml::de::{DeTable, DeValue};
 
 use crate::diagnostics::DiagnosticKind;
@@ -33,7 +34,9 @@ pub(crate) enum Value {
     Text(String),
     List(Vec<Node>),
     Table(Vec<Member>),
-    /// A type that no key takes, such as a date.
+    /// No key takes a date.
+    Date(String),
+    /// A value that cannot be represented.
     Other(&'static str),
 }
 
@@ -91,6 +94,26 @@ impl Node {
         matches!(self.value, Value::Table(_))
     }
 
+    /// The value as JSON. JSON has neither infinity nor dates: they are text.
+    pub(crate) fn to_json(&self) -> Json {
+        match &self.value {
+            Value::Null | Value::Other(_) => Json::Null,
+            Value::Flag(flag) => Json::from(*flag),
+            Value::Integer(number) => Json::from(*number),
+            Value::Float(number) => Number::from_f64(*number)
+                .map_or_else(|| Json::from(number.to_string()), Json::Number),
+            Value::Text(text) | Value::Date(text) => Json::from(text.as_str()),
+            Value::List(nodes) => nodes.iter().map(Node::to_json).collect(),
+            Value::Table(_) => Json::Object(self.to_json_object()),
+        }
+    }
+
+    /// The members of a table as JSON.
+    pub(crate) fn to_json_object(&self) -> Map<String, Json> {
+        let members = self.members().iter();
+        members.map(|member| (member.key.clone(), member.value.to_json())).collect()
+    }
+
     /// Type name, for messages.
     pub(crate) fn kind(&self) -> &'static str {
         match self.value {
@@ -101,6 +124,7 @@ impl Node {
             Value::Text(_) => "a string",
             Value::List(_) => "a list",
             Value::Table(_) => "a table",
+            Value::Date(_) => "a date",
             Value::Other(what) => what,
         }
     }
@@ -168,7 +192,7 @@ fn toml_node(value: &DeValue<'_>, at: usize, depth: usize) -> Node {
             number.as_str().parse().map_or(Value::Other("a number out of range"), Value::Float)
         }
         DeValue::Boolean(flag) => Value::Flag(*flag),
-        DeValue::Datetime(_) => Value::Other("a date"),
+        DeValue::Datetime(date) => Value::Date(date.to_string()),
         DeValue::Array(_) if depth > MAX_DEPTH => Value::Other("nested too deeply"),
         DeValue::Array(array) => Value::List(
             array

@@ -8,9 +8,7 @@ use parking_lot::Mutex;
 use toolrack_config::{ConfigFile, McpServerConfig, ServerEntry, VariableSource, interpolate};
 use uuid::Uuid;
 
-use crate::config_store::StoredConfig;
-use crate::document::{ConfigScope, Entry};
-use crate::error::ServiceError;
+use crate::document::{ConfigScope, entries_with_ids};
 use crate::service::McpConfig;
 
 /// One configured server: its config in the service, and as the manager takes it.
@@ -30,41 +28,42 @@ pub(crate) struct ConfigSnapshot {
 }
 
 impl ConfigSnapshot {
-    /// The snapshot of a config file for an agent.
-    pub(crate) fn from_stored(
-        revision: u64,
-        agent: Option<&str>,
-        stored: &StoredConfig,
-    ) -> Result<Self, ServiceError> {
-        Ok(Self::new(revision, agent, &stored.file, stored.document()?.entries()))
-    }
-
     /// The servers of an agent, or the defaults if there is none.
-    fn new(revision: u64, agent: Option<&str>, file: &ConfigFile, entries: Vec<Entry>) -> Self {
+    pub(crate) fn from_file(revision: u64, agent: Option<&str>, file: &ConfigFile) -> Self {
         let mut servers: Vec<ConfiguredServer> = Vec::new();
-        for entry in entries {
-            let Some(list) = list_in_scope(&entry.scope, agent, file) else { continue };
-            // Both lists come from one file: `entries` has ids, `list` has parsed settings.
-            let Some(row) = list.iter().find(|candidate| candidate.name == entry.config.name)
-            else {
+        for (scope, entry, id) in entries_with_ids(file) {
+            if matches!(&scope, ConfigScope::Agent(other) if Some(other.as_str()) != agent) {
                 continue;
-            };
-            let manager_config = McpServerConfig {
-                id: Some(entry.config.id.to_string()),
-                ..row.config(&file.settings)
-            };
-            let server = ConfiguredServer { config: entry.config, manager_config };
+            }
+            let manager_config =
+                McpServerConfig { id: Some(id.to_string()), ..entry.config(&file.settings) };
+            let config = McpConfig { id, ..McpConfig::from_written(entry) };
+            let server = ConfiguredServer { config, manager_config };
             // An agent's own server overrides a default of the same name.
-            match servers
-                .iter_mut()
-                .find(|other| other.manager_config.name == server.manager_config.name)
-            {
+            match servers.iter_mut().find(|other| other.config.name == server.config.name) {
                 Some(overridden) => *overridden = server,
                 None => servers.push(server),
             }
         }
         let agents = file.agents.iter().map(|agent| agent.id.clone()).collect();
         Self { revision, servers, agents }
+    }
+
+    /// Servers that the caller has, without a config file.
+    pub(crate) fn from_servers(revision: u64, servers: Vec<McpServerConfig>) -> Self {
+        let entry = |server: &McpServerConfig| ServerEntry {
+            id: server.id.clone(),
+            enabled: server.enabled,
+            ..ServerEntry::new(server.name.clone(), server.transport.clone())
+        };
+        let file =
+            ConfigFile { defaults: servers.iter().map(entry).collect(), ..Default::default() };
+        let mut snapshot = Self::from_file(revision, None, &file);
+        for (configured, server) in snapshot.servers.iter_mut().zip(servers) {
+            configured.manager_config =
+                McpServerConfig { id: configured.manager_config.id.take(), ..server };
+        }
+        snapshot
     }
 
     pub(crate) fn get(&self, id: Uuid) -> Option<&ConfiguredServer> {
@@ -78,21 +77,6 @@ impl ConfigSnapshot {
     /// The configs for the manager.
     pub(crate) fn configs(&self) -> Vec<McpServerConfig> {
         self.servers.iter().map(|server| server.manager_config.clone()).collect()
-    }
-}
-
-/// The list of an entry, if the agent has it.
-fn list_in_scope<'f>(
-    scope: &ConfigScope,
-    agent: Option<&str>,
-    file: &'f ConfigFile,
-) -> Option<&'f [ServerEntry]> {
-    match scope {
-        ConfigScope::Defaults => Some(&file.defaults),
-        ConfigScope::Agent(id) if Some(id.as_str()) == agent => {
-            file.agents.iter().find(|found| found.id == *id).map(|found| found.mcp.as_slice())
-        }
-        ConfigScope::Agent(_) => None,
     }
 }
 
@@ -114,7 +98,6 @@ pub(crate) fn referenced_secrets(server: &McpServerConfig) -> BTreeSet<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::Document;
 
     const FILE: &str = r#"
 [defaults]
@@ -139,7 +122,7 @@ command = "mine"
 
     fn snapshot_for(agent: Option<&str>) -> ConfigSnapshot {
         let (file, _warnings) = toolrack_config::read("x.toml", FILE).accept().unwrap();
-        ConfigSnapshot::new(1, agent, &file, Document::parse("x.toml", FILE).unwrap().entries())
+        ConfigSnapshot::from_file(1, agent, &file)
     }
 
     #[track_caller]

@@ -8,10 +8,11 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
-use std::{fmt, fs};
+use std::{fmt, fs, io};
 
+use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
-use toolrack_config::{ConfigFile, Diagnostic};
+use toolrack_config::{ConfigFile, Diagnostic, DiagnosticKind, Dialect, Position, Severity};
 use toolrack_platform::{Directory, FileMode, ReplaceOutcome, Replacement, read_open_file};
 
 use crate::document::{self, Document};
@@ -36,8 +37,8 @@ pub struct ConfigStore {
     lock_timeout: Duration,
 }
 
-/// A config file as read from disk.
-#[derive(Clone)]
+/// A config file as read from disk. The default is an empty file.
+#[derive(Clone, Default)]
 pub struct StoredConfig {
     /// The text of the file; empty if there is no file.
     pub text: String,
@@ -47,6 +48,20 @@ pub struct StoredConfig {
     pub file: ConfigFile,
     /// Warnings of the parser.
     pub warnings: Vec<Diagnostic>,
+}
+
+/// Why a config file cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] io::Error),
+    /// The file belongs to another tool.
+    #[error("the file has the format of another tool")]
+    Foreign(Dialect),
+    /// The errors of the file, and its warnings, in file order.
+    #[error("the file has errors")]
+    Invalid(Vec<Diagnostic>),
 }
 
 impl StoredConfig {
@@ -77,14 +92,34 @@ impl ConfigStore {
         &self.path
     }
 
+    /// Reads and parses the file.
+    ///
+    /// # Errors
+    ///
+    /// See [`LoadError`]. A missing file is [`Unreadable`](LoadError::Unreadable) with [`io::ErrorKind::NotFound`].
+    pub fn load(&self) -> Result<StoredConfig, LoadError> {
+        let bytes = self.read_bytes()?.ok_or_else(|| io::Error::from(Errno::NOENT))?;
+        let text = self.decode(bytes)?;
+        let parsed = toolrack_config::read(&self.name(), &text);
+        if parsed.value.dialect != Dialect::Toolrack {
+            return Err(LoadError::Foreign(parsed.value.dialect));
+        }
+        let (file, warnings) = parsed.accept().map_err(LoadError::Invalid)?;
+        Ok(StoredConfig { etag: ETag::from_text(&text), text, file, warnings })
+    }
+
     /// Reads and parses the file. A missing file is an empty config.
     ///
     /// # Errors
     ///
     /// Every diagnostic of the file, each with line and column, or the reason why it cannot be read.
     pub fn read(&self) -> Result<StoredConfig, ServiceError> {
-        let (text, _) = self.read_text()?;
-        self.parse_stored(text)
+        match self.load() {
+            Err(LoadError::Unreadable(error)) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(StoredConfig::default())
+            }
+            loaded => loaded.map_err(|error| self.load_error(error)),
+        }
     }
 
     /// Reads the text of the file, valid or not, for an editor.
@@ -93,15 +128,18 @@ impl ConfigStore {
     ///
     /// The file cannot be read, is too large or is not UTF-8.
     pub fn read_text(&self) -> Result<(String, ETag), ServiceError> {
-        let target = Target::resolve(&self.path)?;
-        let read_error = |error| io_error("read", &self.path, error);
-        let bytes = Directory::open(&target.dir)
-            .and_then(|dir| dir.map_or(Ok(None), |dir| dir.open_file(&target.name)))
-            .and_then(|file| file.map_or(Ok(Vec::new()), |file| read_open_file(&file, MAX_BYTES)))
-            .map_err(read_error)?;
-        let text = self.decode(&bytes)?;
+        let bytes = self.read_bytes().map_err(LoadError::from);
+        let decoded = bytes.and_then(|bytes| self.decode(bytes.unwrap_or_default()));
+        let text = decoded.map_err(|error| self.load_error(error))?;
         let etag = ETag::from_text(&text);
         Ok((text, etag))
+    }
+
+    /// The content of the file; `None` if there is no file.
+    fn read_bytes(&self) -> io::Result<Option<Vec<u8>>> {
+        let target = Target::resolve(&self.path)?;
+        let Some(dir) = Directory::open(&target.dir)? else { return Ok(None) };
+        dir.open_file(&target.name)?.map(|file| read_open_file(&file, MAX_BYTES)).transpose()
     }
 
     /// Edits the file. Returns the result of `change` and the new state of the file.
@@ -159,7 +197,7 @@ impl ConfigStore {
         mut next: impl FnMut(Option<&str>) -> Result<(T, String), ServiceError>,
     ) -> Result<(T, StoredConfig), ServiceError> {
         let save_error = |error| io_error("save", &self.path, error);
-        let target = Target::resolve(&self.path)?;
+        let target = Target::resolve(&self.path).map_err(|error| self.load_error(error.into()))?;
         let dir = Directory::create(&target.dir).map_err(save_error)?;
         // Before the snapshot: between the two, another Toolrack process could save a version that
         // this edit does not contain.
@@ -171,7 +209,8 @@ impl ConfigStore {
         for _attempt in 0..MAX_ATTEMPTS {
             let snapshot = dir.snapshot(&target.name, MAX_BYTES);
             let snapshot = snapshot.map_err(|error| io_error("read", &self.path, error))?;
-            let text = snapshot.bytes().map(|bytes| self.decode(bytes)).transpose()?;
+            let text = snapshot.bytes().map(|bytes| self.decode(bytes.to_vec())).transpose();
+            let text = text.map_err(|error| self.load_error(error))?;
             let etag = ETag::from_text(text.as_deref().unwrap_or_default());
             if expected.is_some_and(|expected| expected != etag) {
                 return Err(self.conflict());
@@ -199,17 +238,41 @@ impl ConfigStore {
         Err(self.conflict())
     }
 
-    fn decode(&self, bytes: &[u8]) -> Result<String, ServiceError> {
-        let text = std::str::from_utf8(bytes).map(str::to_owned);
-        text.map_err(|error| {
+    fn decode(&self, bytes: Vec<u8>) -> Result<String, LoadError> {
+        String::from_utf8(bytes).map_err(|error| {
             // Line and column by hand, because no TOML parser accepts these bytes.
-            let (valid, _) = bytes.split_at(error.valid_up_to());
+            let (valid, _) = error.as_bytes().split_at(error.utf8_error().valid_up_to());
             let valid = String::from_utf8_lossy(valid);
             let line = valid.matches('\n').count() + 1;
             let column = valid.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-            let message = format!("{}:{line}:{column}: not valid UTF-8", self.name());
-            ServiceError::new(ErrorCode::ValidationError, message)
+            LoadError::Invalid(vec![Diagnostic {
+                severity: Severity::Error,
+                kind: DiagnosticKind::Syntax,
+                file: self.name().into(),
+                at: Some(Position { line, column }),
+                field: String::new(),
+                message: "not valid UTF-8".to_owned(),
+                suggestion: None,
+                advice: None,
+            }])
         })
+    }
+
+    fn load_error(&self, error: LoadError) -> ServiceError {
+        match error {
+            LoadError::Unreadable(_) if self.path.file_name().is_none() => {
+                let message = format!("`{}` is not a file path", self.name());
+                ServiceError::new(ErrorCode::ValidationError, message)
+            }
+            LoadError::Unreadable(error) => io_error("read", &self.path, error),
+            LoadError::Foreign(_) => {
+                let message = format!("`{}` is a config file of another tool", self.name());
+                ErrorDetail::new(ErrorCode::ValidationError, message)
+                    .with_hint("import its servers with `toolrack import`")
+                    .into()
+            }
+            LoadError::Invalid(diagnostics) => document::config_error(&diagnostics),
+        }
     }
 
     fn parse_stored(&self, text: String) -> Result<StoredConfig, ServiceError> {
@@ -244,9 +307,16 @@ impl fmt::Debug for StoredConfig {
     }
 }
 
-/// Version of a config file: a hash of its content, so that an edit by hand changes it too.
+/// Version of a config file: a hash of its content, so that an edit by hand changes it too. The default is that of an
+/// empty file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ETag([u8; 16]);
+
+impl Default for ETag {
+    fn default() -> Self {
+        Self::from_text("")
+    }
+}
 
 impl ETag {
     /// The tag of a file with this text.
@@ -304,7 +374,7 @@ struct Target {
 
 impl Target {
     /// Follows symbolic links, up to [`MAX_LINKS`].
-    fn resolve(path: &Path) -> Result<Self, ServiceError> {
+    fn resolve(path: &Path) -> io::Result<Self> {
         let mut path = path.to_owned();
         for _link in 0..MAX_LINKS {
             match fs::read_link(&path) {
@@ -313,14 +383,11 @@ impl Target {
                 Err(_no_link) => return Self::from_path(&path),
             }
         }
-        Err(io_error("read", &path, rustix::io::Errno::LOOP.into()))
+        Err(Errno::LOOP.into())
     }
 
-    fn from_path(path: &Path) -> Result<Self, ServiceError> {
-        let Some(name) = path.file_name() else {
-            let message = format!("`{}` is not a file path", path.display());
-            return Err(ServiceError::new(ErrorCode::ValidationError, message));
-        };
+    fn from_path(path: &Path) -> io::Result<Self> {
+        let Some(name) = path.file_name() else { return Err(Errno::ISDIR.into()) };
         let dir = match path.parent() {
             Some(dir) if dir != Path::new("") => dir,
             _ => Path::new("."),

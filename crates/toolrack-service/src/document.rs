@@ -18,7 +18,9 @@ pub use server_tables::ConfigScope;
 use server_tables::TablePos;
 use sha2::{Digest as _, Sha256};
 use toml_edit::{DocumentMut, TableLike};
-use toolrack_config::{ConfigFile, Diagnostic, DiagnosticKind, Dialect, Severity, read_as};
+use toolrack_config::{
+    ConfigFile, Diagnostic, DiagnosticKind, Dialect, ServerEntry, Severity, read_as,
+};
 use uuid::{Builder, Uuid};
 
 use crate::error::{ErrorCode, ErrorDetail, ServiceError};
@@ -50,6 +52,19 @@ pub(crate) fn read(file: &str, text: &str) -> Result<(ConfigFile, Vec<Diagnostic
     read_as(Dialect::Toolrack, file, text)
         .accept()
         .map_err(|diagnostics| config_error(&diagnostics))
+}
+
+/// All servers of a file with their ids: the defaults first, then those of each agent.
+pub(crate) fn entries_with_ids(file: &ConfigFile) -> Vec<(ConfigScope, &ServerEntry, Uuid)> {
+    let defaults = file.defaults.iter().map(|entry| (ConfigScope::Defaults, entry));
+    let agents = file.agents.iter().flat_map(|agent| {
+        agent.mcp.iter().map(|entry| (ConfigScope::Agent(agent.id.clone()), entry))
+    });
+    let entries: Vec<(ConfigScope, &ServerEntry)> = defaults.chain(agents).collect();
+    let ids = entry_ids(entries.iter().map(|(scope, entry)| {
+        (scope, entry.name.as_str(), entry.id.as_deref().and_then(parse_id))
+    }));
+    entries.into_iter().zip(ids).map(|((scope, entry), id)| (scope, entry, id)).collect()
 }
 
 impl Document {
@@ -179,7 +194,10 @@ impl Document {
 
     fn entries_with_pos(&self) -> Vec<(TablePos, Entry)> {
         let rows = server_tables::rows(&self.edited);
-        let ids = entry_ids(rows.iter().map(|(_, scope, row)| (scope, row)));
+        let ids = entry_ids(rows.iter().map(|(_, scope, row)| {
+            let name = row.get("name").and_then(Value::as_str).unwrap_or_default();
+            (scope, name, stated_id(row))
+        }));
         let entries = rows.into_iter().zip(ids).map(|((pos, scope, row), id)| {
             (pos, Entry { scope, config: McpConfig { id, ..entry::read(&row) } })
         });
@@ -205,7 +223,7 @@ fn name_taken(name: &str) -> ServiceError {
 }
 
 /// Turns the diagnostics of a rejected file into one error.
-fn config_error(diagnostics: &[Diagnostic]) -> ServiceError {
+pub(crate) fn config_error(diagnostics: &[Diagnostic]) -> ServiceError {
     let line = |diagnostic: &Diagnostic| diagnostic.at.map(|at| at.line);
     let syntax_error_lines: HashSet<_> = diagnostics
         .iter()
@@ -252,13 +270,14 @@ impl fmt::Debug for Document {
 
 /// The id of each entry, in order. If several entries have the same id, as after copying one by hand, the first keeps
 /// it.
-fn entry_ids<'a>(rows: impl Iterator<Item = (&'a ConfigScope, &'a JsonMap)> + Clone) -> Vec<Uuid> {
+fn entry_ids<'a>(
+    entries: impl Iterator<Item = (&'a ConfigScope, &'a str, Option<Uuid>)> + Clone,
+) -> Vec<Uuid> {
     let mut used = HashSet::new();
     // First the ids in the file: a derived id must not take one that a later entry has.
     let claimed: Vec<Option<Uuid>> =
-        rows.clone().map(|(_, row)| stated_id(row).filter(|id| used.insert(*id))).collect();
-    let each = rows.zip(claimed).map(|((scope, row), claimed)| {
-        let name = row.get("name").and_then(Value::as_str).unwrap_or_default();
+        entries.clone().map(|(_, _, stated)| stated.filter(|id| used.insert(*id))).collect();
+    let each = entries.zip(claimed).map(|((scope, name, _), claimed)| {
         claimed.unwrap_or_else(|| {
             let mut fresh = (0_u32..).map(|n| derived_id(scope, name, n));
             fresh.find(|id| used.insert(*id)).unwrap_or_else(Uuid::new_v4)
@@ -279,8 +298,11 @@ fn assign_id(table: &mut dyn TableLike, id: Uuid) -> bool {
 }
 
 fn stated_id(row: &JsonMap) -> Option<Uuid> {
-    let id = Uuid::parse_str(row.get("id")?.as_str()?).ok()?;
-    (!id.is_nil()).then_some(id)
+    parse_id(row.get("id")?.as_str()?)
+}
+
+fn parse_id(text: &str) -> Option<Uuid> {
+    Uuid::parse_str(text).ok().filter(|id| !id.is_nil())
 }
 
 /// The id of an entry that has none in the file: a hash, so that every process derives the same one until it is

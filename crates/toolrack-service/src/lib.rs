@@ -52,11 +52,11 @@ mod service;
 mod status;
 mod validate;
 
-pub use config_store::{ConfigStore, ETag, InvalidETag, StoredConfig};
+pub use config_store::{ConfigStore, ETag, InvalidETag, LoadError, StoredConfig};
 pub use document::{ConfigScope, Document, Entry};
 pub use error::{ErrorCode, ErrorDetail, ServiceError};
 pub use local_service::{
-    Autostart, LocalService, ServiceOptions, ToolCall, ToolCallError, WatchConfig,
+    Autostart, ConfigInput, LocalService, ServiceOptions, ToolCall, ToolCallError, WatchConfig,
 };
 pub use packages::Installer;
 pub use paths::Home;

@@ -67,6 +67,8 @@ pub struct LocalService {
 /// watch the config file.
 #[derive(Clone)]
 pub struct ServiceOptions {
+    /// Where the servers come from; the default is the config file of the home.
+    pub config: ConfigInput,
     /// Whose servers these are; `None` for the defaults.
     pub agent: Option<String>,
     /// Resolves variables and files that configs refer to, such as `${HOME}`. Secrets come from the store.
@@ -105,6 +107,18 @@ pub enum Autostart {
     AllEnabled,
 }
 
+/// Where the servers come from.
+#[derive(Debug, Clone, Default)]
+pub enum ConfigInput {
+    /// The config file of the home, read when the service opens.
+    #[default]
+    File,
+    /// The config file of the home, already read.
+    Stored(StoredConfig),
+    /// These servers only: no config file is read, watched or written.
+    Servers(Vec<McpServerConfig>),
+}
+
 /// Whether edits of the config file are applied.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum WatchConfig {
@@ -118,6 +132,7 @@ pub enum WatchConfig {
 impl Default for ServiceOptions {
     fn default() -> Self {
         Self {
+            config: ConfigInput::default(),
             agent: None,
             lookup: None,
             autostart: Autostart::default(),
@@ -182,8 +197,8 @@ struct Inner {
     authorizers: Arc<Authorizers>,
     manager: Arc<McpManager>,
     snapshot: ArcSwap<ConfigSnapshot>,
-    /// Held while the config changes. Holds the [`ETag`] of the current snapshot.
-    write_lock: Mutex<ETag>,
+    /// Held while the config changes. Holds the [`ETag`] of the current snapshot; `None` without a config file.
+    write_lock: Mutex<Option<ETag>>,
     /// Wakes the reconcile task: there is a new snapshot, or the file may have changed.
     config_changed: Notify,
     /// Revision of the last snapshot that the manager has.
@@ -209,21 +224,32 @@ impl LocalService {
     /// # Cancel safety
     ///
     /// Dropping the future stops everything that was started.
-    pub async fn open(home: Home, options: ServiceOptions) -> Result<Self, ServiceError> {
+    pub async fn open(home: Home, mut options: ServiceOptions) -> Result<Self, ServiceError> {
         // A directory that also holds the config file may be shared on purpose; secrets are private by themselves.
         if !home.config_file().starts_with(home.dir()) {
             make_private(home.dir());
         }
         let store = ConfigStore::new(home.config_file());
-        let stored = read_config(store.clone()).await?;
-        let snapshot = Arc::new(ConfigSnapshot::from_stored(
-            FIRST_REVISION,
-            options.agent.as_deref(),
-            &stored,
-        )?);
-        let (autostart, watch_config) = (options.autostart, options.watch_config);
+        let (snapshot, naming, etag) = match std::mem::take(&mut options.config) {
+            ConfigInput::Servers(servers) => {
+                (ConfigSnapshot::from_servers(FIRST_REVISION, servers), ToolNaming::default(), None)
+            }
+            input => {
+                let stored = match input {
+                    ConfigInput::Stored(stored) => stored,
+                    _ => read_config(store.clone()).await?,
+                };
+                let agent = options.agent.as_deref();
+                let snapshot = ConfigSnapshot::from_file(FIRST_REVISION, agent, &stored.file);
+                (snapshot, stored.file.names(), Some(stored.etag))
+            }
+        };
+        let snapshot = Arc::new(snapshot);
+        let autostart = options.autostart;
+        let is_watched = options.watch_config == WatchConfig::Yes && etag.is_some();
+        options.names.get_or_insert(naming);
         // From here on, an early return drops the service, which stops everything that was started.
-        let service = build(home, store, options, stored, Arc::clone(&snapshot));
+        let service = build(home, store, options, etag, Arc::clone(&snapshot));
         let inner = Arc::clone(&service.inner);
         service.inner.tasks.spawn(inner.reconcile(snapshot));
         let inner = Arc::clone(&service.inner);
@@ -234,7 +260,7 @@ impl LocalService {
             connected
                 .map_err(|error| ServiceError::from(ErrorDetail::from_manager_error(&error)))?;
         }
-        if watch_config == WatchConfig::Yes {
+        if is_watched {
             // Last: the watcher reads the file once more when it starts, which covers an
             // edit since `read_config`.
             *service.watch.lock() = service.watch_file();
@@ -451,7 +477,7 @@ fn build(
     home: Home,
     store: ConfigStore,
     options: ServiceOptions,
-    stored: StoredConfig,
+    etag: Option<ETag>,
     snapshot: Arc<ConfigSnapshot>,
 ) -> LocalService {
     let redactor = Redactor::default();
@@ -470,7 +496,7 @@ fn build(
     };
     let packages = options.packages.unwrap_or_else(|| Arc::new(Installer::new(home.dir())));
     let mut builder = McpManager::builder()
-        .names(options.names.unwrap_or_else(|| stored.file.names()))
+        .names(options.names.unwrap_or_default())
         .tool_cache(home.catalog_dir())
         .lookup(variables)
         .stdio(StdioOptions { redactor: redactor.clone(), ..options.stdio })
@@ -497,7 +523,7 @@ fn build(
         redactor,
         authorizers,
         snapshot: ArcSwap::new(snapshot),
-        write_lock: Mutex::new(stored.etag),
+        write_lock: Mutex::new(etag),
         config_changed: Notify::new(),
         applied_revision: watch::Sender::new(FIRST_REVISION),
         restarts: TaskTracker::new(),

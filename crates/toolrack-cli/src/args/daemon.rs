@@ -4,18 +4,6 @@ use clap::{Args, Subcommand};
 
 use crate::settings::Listen;
 
-/// Options of `daemon`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  toolrack daemon start                           keep servers running between commands
-  toolrack daemon status
-  toolrack daemon unit > ~/.config/systemd/user/toolrack.service")]
-pub(crate) struct DaemonOptions {
-    #[command(subcommand)]
-    pub(crate) action: DaemonAction,
-}
-
 /// Subcommands of `daemon`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DaemonAction {
@@ -47,7 +35,7 @@ pub(crate) struct DaemonStartOptions {
 }
 
 /// Options of `daemon logs`.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Args)]
 pub(crate) struct DaemonLogsOptions {
     /// Follow log output, until Ctrl-C
     #[arg(short, long)]

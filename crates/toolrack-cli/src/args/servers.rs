@@ -120,13 +120,6 @@ pub(crate) struct GetOptions {
     pub(crate) show_values: bool,
 }
 
-/// Options of `edit`.
-#[derive(Debug, Args)]
-pub(crate) struct EditOptions {
-    /// Open the file at this server
-    pub(crate) server: Option<String>,
-}
-
 /// Options of `enable`.
 #[derive(Debug, Args)]
 pub(crate) struct EnableOptions {
@@ -147,6 +140,16 @@ pub(crate) struct StatusOptions {
     pub(crate) check: bool,
 }
 
+/// Options of `login`.
+#[derive(Debug, Args)]
+pub(crate) struct LoginOptions {
+    /// Name of the server
+    pub(crate) server: String,
+    /// Don't open a browser; print the login URL and ask for the redirect URL
+    #[arg(long)]
+    pub(crate) no_browser: bool,
+}
+
 /// Options of `logs`.
 #[derive(Debug, Args)]
 pub(crate) struct LogsOptions {
@@ -160,56 +163,26 @@ pub(crate) struct LogsOptions {
     pub(crate) all: bool,
 }
 
-/// Options of `login`.
-#[derive(Debug, Args)]
-pub(crate) struct LoginOptions {
-    /// Name of the server
-    pub(crate) server: String,
-    /// Don't open a browser; print the login URL and ask for the redirect URL
-    #[arg(long)]
-    pub(crate) no_browser: bool,
-}
-
-/// Options of `secret`.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  toolrack secret set github-token                prompt for the value
-  pass show github | toolrack secret set github-token
-  toolrack secret list")]
-pub(crate) struct SecretOptions {
-    #[command(subcommand)]
-    pub(crate) action: SecretAction,
-}
-
 /// Subcommands of `secret`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SecretAction {
     /// Store a secret; the value is prompted for, or read from stdin
-    Set(SecretSetOptions),
+    Set {
+        /// Name of the secret
+        name: String,
+        // Accepted only to be rejected with the reason: other users can read command lines.
+        #[arg(hide = true)]
+        value: Option<String>,
+    },
     /// List secrets and the servers that use them
     #[command(visible_alias = "ls")]
     List,
     /// Remove a secret
     #[command(visible_alias = "rm")]
-    Remove(SecretRemoveOptions),
-}
-
-/// Options of `secret set`.
-#[derive(Debug, Args)]
-pub(crate) struct SecretSetOptions {
-    /// Name of the secret
-    pub(crate) name: String,
-    // Accepted only to be rejected with the reason: other users can read command lines.
-    #[arg(hide = true)]
-    pub(crate) value: Option<String>,
-}
-
-/// Options of `secret remove`.
-#[derive(Debug, Args)]
-pub(crate) struct SecretRemoveOptions {
-    /// Name of the secret
-    pub(crate) name: String,
+    Remove {
+        /// Name of the secret
+        name: String,
+    },
 }
 
 /// Options of `import`.
@@ -250,32 +223,14 @@ pub(crate) enum SourceTool {
     Lmstudio,
 }
 
-/// Options of `config`.
-#[derive(Debug, Args)]
-pub(crate) struct ConfigOptions {
-    #[command(subcommand)]
-    pub(crate) action: ConfigAction,
-}
-
 /// Subcommands of `config`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigAction {
     /// Validate a config file of toolrack or another tool
-    Check(ConfigCheckOptions),
+    Check {
+        /// File to validate [default: the config file in use]
+        file: Option<PathBuf>,
+    },
     /// Print the path of the config file
     Path,
-}
-
-/// Options of `config check`.
-#[derive(Debug, Args)]
-pub(crate) struct ConfigCheckOptions {
-    /// File to validate [default: the config file in use]
-    pub(crate) file: Option<PathBuf>,
-}
-
-/// Options of `doctor`.
-#[derive(Debug, Args)]
-pub(crate) struct DoctorOptions {
-    /// Check only this server
-    pub(crate) server: Option<String>,
 }

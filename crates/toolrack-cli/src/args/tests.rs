@@ -73,7 +73,7 @@ fn page() -> String {
         add(format_args!("| {} | {} |\n", exit_code.code(), exit_code.description()));
     }
     add(format_args!("\n## Environment\n\n| variable | meaning |\n|---|---|\n"));
-    for variable in Variable::ALL {
+    for variable in Variable::value_variants() {
         add(format_args!("| `{}` | {} |\n", variable.name(), variable.description()));
     }
     add(format_args!(

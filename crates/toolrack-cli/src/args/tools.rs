@@ -91,8 +91,7 @@ impl RequestOptions {
 
 /// Options of `search`.
 #[derive(Debug, Args)]
-#[command(after_help = "\
-Searches the cached tool lists; `--live` queries the servers.")]
+#[command(after_help = "Searches the cached tool lists; `--live` queries the servers.")]
 pub(crate) struct SearchOptions {
     /// Keywords; all of them must occur in the name or the description
     #[arg(required = true, value_name = "KEYWORD")]
@@ -102,9 +101,9 @@ pub(crate) struct SearchOptions {
     pub(crate) live: bool,
 }
 
-/// Options of `resources`.
+/// Options of `resources` and `prompts`.
 #[derive(Debug, Args)]
-pub(crate) struct ResourcesOptions {
+pub(crate) struct ListOptions {
     /// Only this server [default: all servers]
     pub(crate) server: Option<String>,
     #[command(flatten)]
@@ -126,15 +125,6 @@ pub(crate) struct ReadOptions {
     /// Save binary contents to this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) save: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) target: TargetOptions,
-}
-
-/// Options of `prompts`.
-#[derive(Debug, Args)]
-pub(crate) struct PromptsOptions {
-    /// Only this server [default: all servers]
-    pub(crate) server: Option<String>,
     #[command(flatten)]
     pub(crate) target: TargetOptions,
 }

@@ -8,11 +8,11 @@ use toolrack_config::{
     EnvValue, McpTransport, Package, PackageKind, ServerEntry, Settings as ServerSettings,
 };
 use toolrack_service::{
-    ErrorCode, ErrorDetail, LocalService, McpConfig, McpService as _, ServiceError,
+    ConfigInput, ErrorCode, ErrorDetail, LocalService, McpConfig, McpService as _, ServiceError,
 };
 
 use crate::args::servers::{AddOptions, TransportKind};
-use crate::check_server::check_server;
+use crate::check_server::{ServerCheck, check_server};
 use crate::commands::credentials;
 use crate::config_secrets::{extract_secrets, is_reference};
 use crate::config_service::{change_json, config_path, insert_key, with_service};
@@ -20,7 +20,7 @@ use crate::context::Context;
 use crate::error::CliError;
 use crate::exit_code::ExitCode;
 use crate::server_selection::parse_header;
-use crate::suggested_command::shell_quote;
+use crate::suggested_command::{command, server_command};
 use crate::working_dir;
 
 /// Hint for invalid arguments.
@@ -34,11 +34,10 @@ pub(crate) enum Check {
 }
 
 /// Adds a server to the config.
-pub(crate) async fn add(options: &AddOptions, context: &Context) -> Result<(), CliError> {
-    let config = McpConfig::from_entry(&build_entry(options)?);
+pub(crate) async fn add(options: Box<AddOptions>, context: &Context) -> Result<(), CliError> {
+    let config = McpConfig::from_entry(&build_entry(&options)?);
     let is_checked = !options.no_check && !options.disabled;
-    let check = if is_checked { Check::Yes } else { Check::No };
-    create(config, check, context).await
+    create(config, if is_checked { Check::Yes } else { Check::No }, context).await
 }
 
 /// Adds a server to the config and checks that it starts. A server that fails the check stays in
@@ -54,14 +53,21 @@ pub(crate) async fn create(
     let dir_note = cwd_path.ok().and_then(|dir| working_dir::set_if_relative(&mut config, &dir));
     // Only the names, for a warning: the config is stored as typed.
     let secret_names = extract_secrets(config.clone()).names;
-    let (file, mut json) = with_service(context, None, async |service: &LocalService| {
-        prompt_missing_secrets(service, &config, context).await?;
-        let id =
-            service.create(config.clone()).map_err(|error| create_error(&config.name, error))?;
-        let config = McpConfig { id, ..config };
-        Ok((destination(service, context), change_json(service, &config)))
-    })
-    .await?;
+    let (file, mut json) =
+        with_service(ConfigInput::File, None, context, async |service: &LocalService| {
+            prompt_missing_secrets(service, &config, context).await?;
+            let id = service
+                .create(config.clone())
+                .map_err(|error| create_error(&config.name, error))?;
+            let config = McpConfig { id, ..config };
+            let file = config_path(service);
+            let file = match &context.settings.agent {
+                Some(agent) => format!("{file} for agent `{agent}`"),
+                None => file,
+            };
+            Ok((file, change_json(service, &config)))
+        })
+        .await?;
     if let Some(note) = dir_note {
         printer.note(note);
     }
@@ -75,28 +81,27 @@ pub(crate) async fn create(
         printer.done(format_args!("added `{name}` to {file}"), &json);
         return Ok(());
     }
-    let typed = shell_quote(&name);
-    match check_server(&name, context).await {
+    let run = |verb: &str| server_command(verb, &name);
+    let checked = check_server(&name, context).await;
+    let json_check = checked.as_ref().map_or(Value::Null, ServerCheck::to_json);
+    insert_key(&mut json, "check", json_check);
+    match checked {
         Ok(checked) => {
-            insert_key(&mut json, "check", checked.to_json());
             let words = checked.describe();
             printer.done(format_args!("added `{name}` to {file}\ncheck passed: {words}"), &json);
             Ok(())
         }
+        Err(failure) if failure.exit_code() == ExitCode::Interrupted => {
+            printer.done(format_args!("added `{name}` to {file} without checking it"), &json);
+            let (check, remove) = (run("status --check"), run("remove"));
+            Err(failure.with_hint(format!("check it with {check}, or remove it with {remove}")))
+        }
         Err(failure) => {
-            insert_key(&mut json, "check", Value::Null);
-            if failure.exit_code() == ExitCode::Interrupted {
-                printer.done(format_args!("added `{name}` to {file} without checking it"), &json);
-                let hint = format!(
-                    "check it with `toolrack status --check {typed}`, or remove it with \
-                     `toolrack remove {typed}`"
-                );
-                return Err(failure.with_hint(hint));
-            }
+            let (edit, remove) = (run("edit"), run("remove"));
             printer.done(
                 format_args!(
-                    "added `{name}` to {file}, but the check failed; change it with `toolrack \
-                     edit {typed}`, or remove it with `toolrack remove {typed}`"
+                    "added `{name}` to {file}, but the check failed; change it with {edit}, or \
+                     remove it with {remove}"
                 ),
                 &json,
             );
@@ -107,15 +112,17 @@ pub(crate) async fn create(
 
 /// Maps an error of the service to the name and URL that were typed.
 fn create_error(name: &str, error: ServiceError) -> CliError {
-    let typed = shell_quote(name);
     let is_about = |field: &str| {
         error.details().iter().any(|error_detail| error_detail.field.as_deref() == Some(field))
     };
     match error.code() {
-        ErrorCode::Conflict if is_about("name") => CliError::from(error).with_hint(format!(
-            "change the existing server with `toolrack edit {typed}`, remove it with `toolrack \
-             remove {typed}`, or choose another name"
-        )),
+        ErrorCode::Conflict if is_about("name") => {
+            let (edit, remove) = (server_command("edit", name), server_command("remove", name));
+            CliError::from(error).with_hint(format!(
+                "change the existing server with {edit}, remove it with {remove}, or choose \
+                 another name"
+            ))
+        }
         ErrorCode::ValidationError if is_about("name") || is_about("transport.url") => {
             let with_subject = |error_detail: &ErrorDetail| {
                 let message = match error_detail.field.as_deref() {
@@ -132,15 +139,6 @@ fn create_error(name: &str, error: ServiceError) -> CliError {
             CliError::from_details(ExitCode::Config, error_details).with_hint(EXAMPLES_HINT)
         }
         _ => CliError::from_service(error, EXAMPLES_HINT),
-    }
-}
-
-/// The file, and the agent if one is given.
-fn destination(service: &LocalService, context: &Context) -> String {
-    let file = config_path(service);
-    match &context.settings.agent {
-        Some(agent) => format!("{file} for agent `{agent}`"),
-        None => file,
     }
 }
 
@@ -182,7 +180,8 @@ fn transport(options: &AddOptions) -> Result<McpTransport, CliError> {
             return Err(conflict("`--transport stdio`", "a URL"));
         }
         (Some(TransportKind::Http | TransportKind::Sse), None) => {
-            let hint = "for example: `toolrack add --transport http NAME https://host/mcp`";
+            let add = command("add --transport http NAME https://host/mcp");
+            let hint = format!("for example: {add}");
             return Err(CliError::usage("missing server URL", hint).with_field("URL"));
         }
         (_, url) => url.is_some(),
@@ -209,11 +208,8 @@ fn remote(options: &AddOptions) -> Result<McpTransport, CliError> {
     let url = options.url.clone().unwrap_or_default();
     if !url.contains("://") && !is_reference(&url) {
         let message = format!("`{}` is not a valid URL", toolrack_config::without_secrets(&url));
-        let name = &options.name;
-        let hint = format!(
-            "a URL begins with `https://`; put a command after `--`, e.g. `toolrack add {name} \
-             -- npx …`"
-        );
+        let add = command(format_args!("add {} -- npx …", options.name));
+        let hint = format!("a URL begins with `https://`; put a command after `--`, e.g. {add}");
         return Err(CliError::usage(message, hint).with_field("URL"));
     }
     if !options.command.is_empty() {
@@ -235,8 +231,9 @@ fn local(options: &AddOptions) -> Result<McpTransport, CliError> {
     let Some((command, args)) = options.command.split_first() else {
         let name = &options.name;
         let hint = format!(
-            "give a command, e.g. `toolrack add {name} -- npx -y some-server`, or a URL, e.g. \
-             `toolrack add {name} https://host/mcp`"
+            "give a command, e.g. {}, or a URL, e.g. {}",
+            command(format_args!("add {name} -- npx -y some-server")),
+            command(format_args!("add {name} https://host/mcp"))
         );
         return Err(CliError::usage("missing command or URL of the server", hint));
     };
@@ -319,17 +316,13 @@ fn variables(options: &AddOptions) -> Result<HashMap<String, EnvValue>, CliError
 
 /// Errors do not repeat the value, because it may be a secret.
 fn parse_pair(text: &str, option: &str, shape: &str) -> Result<(String, String), CliError> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        Some(_) => {
-            let message = format!("`{option}` has no name before `=`");
-            Err(CliError::usage(message, format!("use `{option} {shape}`")).with_field(option))
-        }
-        None => {
-            let message = format!("`{option}` has no `=`");
-            Err(CliError::usage(message, format!("use `{option} {shape}`")).with_field(option))
-        }
-    }
+    let missing = match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => return Ok((name.to_owned(), value.to_owned())),
+        Some(_) => "name before `=`",
+        None => "`=`",
+    };
+    let message = format!("`{option}` has no {missing}");
+    Err(CliError::usage(message, format!("use `{option} {shape}`")).with_field(option))
 }
 
 fn conflict(one: &str, other: &str) -> CliError {

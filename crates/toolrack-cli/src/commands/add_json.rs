@@ -16,6 +16,7 @@ use crate::commands::add::{Check, create};
 use crate::context::Context;
 use crate::error::CliError;
 use crate::exit_code::ExitCode;
+use crate::suggested_command::command;
 
 /// Maximum size of the JSON.
 const MAX_INPUT_BYTES: u64 = 1 << 20;
@@ -26,12 +27,11 @@ pub(crate) async fn add_json(options: AddJsonOptions, context: &Context) -> Resu
         "-" => context.blocking(read_stdin).await?,
         _ => options.json,
     };
-    let pasted = parse_entry(&options.name, &text)?;
-    for warning in &pasted.warnings {
+    let (config, warnings) = parse_entry(&options.name, &text)?;
+    for warning in &warnings {
         context.printer.note(format_args!("note: {warning}"));
     }
-    let check = if options.no_check { Check::No } else { Check::Yes };
-    create(pasted.config, check, context).await
+    create(config, if options.no_check { Check::No } else { Check::Yes }, context).await
 }
 
 fn read_stdin() -> Result<String, CliError> {
@@ -46,30 +46,23 @@ const ENTRY_HINT: &str =
 const SERVER_KEYS: [&str; 6] =
     ["mcpServers", "servers", "mcp", "context_servers", "extensions", "mcp_servers"];
 
-/// A parsed entry.
-#[derive(Debug)]
-pub(crate) struct PastedServer {
-    pub(crate) config: McpConfig,
-    /// Unknown keys and settings without an effect.
-    pub(crate) warnings: Vec<String>,
-}
-
-/// Parses an entry and gives it `name`.
-pub(crate) fn parse_entry(name: &str, text: &str) -> Result<PastedServer, CliError> {
-    let entry = match serde_json::from_str(text) {
+/// Parses an entry and gives it `name`. Also returns the warnings about unknown keys and settings
+/// without an effect.
+fn parse_entry(name: &str, text: &str) -> Result<(McpConfig, Vec<Diagnostic>), CliError> {
+    let invalid = |message: &str| Err(CliError::usage(message, ENTRY_HINT).with_field("JSON"));
+    let mut entry = match serde_json::from_str(text) {
         Ok(Value::Object(entry)) => entry,
-        Ok(_) => {
-            return Err(CliError::usage("the JSON is not an object", ENTRY_HINT).with_field("JSON"));
-        }
+        Ok(_) => return invalid("the JSON is not an object"),
         Err(error) => {
-            let (line, column) = (error.line(), error.column());
             // Without the parser's message, which may quote a value.
-            let message = format!("not valid JSON: line {line}, column {column}");
-            return Err(CliError::usage(message, ENTRY_HINT).with_field("JSON"));
+            let (line, column) = (error.line(), error.column());
+            return invalid(&format!("not valid JSON: line {line}, column {column}"));
         }
     };
     if entry.get("package").is_some_and(Value::is_object) {
-        return parse_native(name, entry);
+        // The service's own JSON format.
+        entry.insert("name".to_owned(), json!(name));
+        return Ok((McpConfig::from_json(&Value::Object(entry))?, Vec::new()));
     }
     let is_full_config =
         SERVER_KEYS.iter().any(|key| entry.get(*key).is_some_and(Value::is_object));
@@ -78,14 +71,23 @@ pub(crate) fn parse_entry(name: &str, text: &str) -> Result<PastedServer, CliErr
     } else {
         parse_bare_entry(name, &entry)
     };
-    single_server(name, reading)
-}
-
-/// The service's own JSON format.
-fn parse_native(name: &str, mut entry: Map<String, Value>) -> Result<PastedServer, CliError> {
-    entry.insert("name".to_owned(), json!(name));
-    let config = McpConfig::from_json(&Value::Object(entry))?;
-    Ok(PastedServer { config, warnings: Vec::new() })
+    let (file, warnings) = reading.accept().map_err(|diagnostics| invalid_entry(&diagnostics))?;
+    let entries: Vec<&ServerEntry> = file.entries().collect();
+    let entry = match entries.as_slice() {
+        [entry] => ServerEntry { name: name.to_owned(), ..(*entry).clone() },
+        [] => return invalid("no server in this JSON"),
+        entries => match entries.iter().find(|entry| entry.name == name) {
+            Some(entry) => (*entry).clone(),
+            None => {
+                let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+                let message = format!("several servers in this JSON: {}", names.join(", "));
+                let import = command("import FILE");
+                let hint = format!("give the name of one of them, or import all with {import}");
+                return Err(CliError::usage(message, hint).with_field("NAME"));
+            }
+        },
+    };
+    Ok((McpConfig::from_entry(&entry), warnings))
 }
 
 /// Parses an entry without its list, in the dialect that its keys suggest.
@@ -120,28 +122,6 @@ fn dialect_of(entry: &Map<String, Value>) -> (Dialect, &'static str) {
     }
 }
 
-fn single_server(name: &str, reading: Parsed<ConfigFile>) -> Result<PastedServer, CliError> {
-    let (file, warnings) = reading.accept().map_err(|diagnostics| invalid_entry(&diagnostics))?;
-    let entry = match file.entries().collect::<Vec<_>>().as_slice() {
-        [entry] => ServerEntry { name: name.to_owned(), ..(*entry).clone() },
-        [] => {
-            return Err(CliError::usage("no server in this JSON", ENTRY_HINT).with_field("JSON"));
-        }
-        entries => match entries.iter().find(|entry| entry.name == name) {
-            Some(entry) => (*entry).clone(),
-            None => {
-                let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
-                let message = format!("several servers in this JSON: {}", names.join(", "));
-                let hint = "give the name of one of them, or import all with `toolrack import \
-                     FILE`";
-                return Err(CliError::usage(message, hint).with_field("NAME"));
-            }
-        },
-    };
-    let warnings = warnings.iter().map(ToString::to_string).collect();
-    Ok(PastedServer { config: McpConfig::from_entry(&entry), warnings })
-}
-
 fn invalid_entry(diagnostics: &[Diagnostic]) -> CliError {
     let (errors, misspelled): (Vec<&Diagnostic>, Vec<&Diagnostic>) =
         diagnostics.iter().partition(|diagnostic| diagnostic.severity == Severity::Error);
@@ -166,7 +146,7 @@ mod tests {
     #[track_caller]
     fn check(text: &str, expected: &str) {
         let described = match parse_entry("it", text) {
-            Ok(PastedServer { config, warnings }) => {
+            Ok((config, warnings)) => {
                 assert_eq!(config.name, "it");
                 let timeout = config.config.get("timeout").map(ToString::to_string);
                 let words =

@@ -6,30 +6,40 @@
 //!
 //! **Invariant:** shells insert candidates verbatim, and names come from servers, so only names
 //! that every shell takes as one plain word are offered.
+//!
+//! Not `clap_complete`: its dynamic engine is an unstable feature, its completers do not see the
+//! words before (the arguments of a tool depend on the tool), and it offers options and hidden
+//! commands where only names belong.
 
-use clap::{Arg, Command, CommandFactory as _};
+use std::future::ready;
+
+use clap::{Arg, Command, CommandFactory as _, ValueEnum as _};
 use serde_json::Value;
 use toolrack_manager::ToolWithServer;
 use toolrack_transport::sanitize_line;
 
 use crate::args::servers::SourceTool;
-use crate::args::{Cli, CompleteOptions, Shell};
+use crate::args::tools::RequestOptions;
+use crate::args::{Cli, Shell, TargetOptions};
 use crate::commands::tools;
 use crate::context::Context;
-use crate::output::Output;
-use crate::printer::Printer;
-use crate::server_selection::{ServerSource, Servers};
-use crate::server_session::ServerSession;
+use crate::error::CliError;
+use crate::server_selection::{ServerSource, Servers, Warnings};
+use crate::server_session::{ServerSession, with_session};
 use crate::tool_args::schema::Schema;
 
 /// Prints the script for a shell.
-pub(crate) fn completion(shell: Shell, printer: &Printer) {
+pub(crate) fn completion(
+    shell: Shell,
+    context: &Context,
+) -> impl Future<Output = Result<(), CliError>> {
     let script = match shell {
         Shell::Bash => BASH,
         Shell::Zsh => ZSH,
         Shell::Fish => FISH,
     };
-    printer.data(script.as_bytes());
+    context.printer.data(script.as_bytes());
+    ready(Ok(()))
 }
 
 const BASH: &str = r#"_toolrack() {
@@ -65,32 +75,33 @@ complete -c toolrack -f -a \\
 ";
 
 /// Prints one candidate per line, followed by a tab and a description.
-pub(crate) async fn complete(options: &CompleteOptions, context: &Context) {
+pub(crate) async fn complete(words: Vec<String>, context: &Context) -> Result<(), CliError> {
     let known = load_known(context).await.unwrap_or_default();
-    for candidate in candidates(&Cli::command(), &options.words, &known) {
+    for candidate in candidates(&Cli::command(), &words, &known) {
         let about = sanitize_line(&candidate.about, 80);
         context.printer.line(format_args!("{}\t{about}", candidate.text));
     }
+    Ok(())
 }
 
 async fn load_known(context: &Context) -> Option<KnownNames> {
-    // Config warnings would end up in the middle of the line being typed.
-    let quiet_printer = Printer::plain(Output::Table).quiet();
-    let servers = Servers::configured(&context.settings, &quiet_printer).ok()?;
+    // Without the warnings, which would end up in the middle of the line being typed.
+    let servers = Servers::select(&TargetOptions::default(), Warnings::None, context).ok()?;
     let names = servers.names().map(str::to_owned).collect();
-    let session = ServerSession::open(servers, None, None, context).await.ok()?;
-    session.list_cached().await.ok()?;
-    let tools = session.tools().iter().map(known_tool).collect();
-    // Without `close`: no server was started, and the user waits for the completion.
-    drop(session);
+    let list_tools = async |session: &ServerSession| {
+        session.list_cached().await?;
+        Ok(session.manager().all_tools().iter().map(known_tool).collect())
+    };
+    let tools =
+        with_session(servers, &RequestOptions::default(), context, list_tools).await.ok()?;
     Some(KnownNames { servers: names, tools })
 }
 
 fn known_tool(tool: &ToolWithServer) -> KnownTool {
     let schema: Value = serde_json::from_str(tool.tool().input_schema.get()).unwrap_or_default();
     let arguments = Schema::new(&schema).property_names().into_iter().map(str::to_owned).collect();
-    let about = tools::description(tool.tool());
-    KnownTool { name: tools::typed_name(tool, ServerSource::Configured), about, arguments }
+    let text = tools::typed_name(tool, ServerSource::Configured);
+    KnownTool { candidate: Candidate { text, about: tools::description(tool.tool()) }, arguments }
 }
 
 /// Longer names are not offered.
@@ -98,43 +109,65 @@ const MAX_CHARS: usize = 200;
 
 /// Names known from the config and the tool cache, without starting a server.
 #[derive(Debug, Default)]
-pub(crate) struct KnownNames {
-    pub(crate) servers: Vec<String>,
-    pub(crate) tools: Vec<KnownTool>,
+struct KnownNames {
+    servers: Vec<String>,
+    tools: Vec<KnownTool>,
 }
 
 /// A cached tool.
 #[derive(Debug)]
-pub(crate) struct KnownTool {
-    pub(crate) name: String,
-    pub(crate) about: String,
-    pub(crate) arguments: Vec<String>,
+struct KnownTool {
+    candidate: Candidate,
+    arguments: Vec<String>,
 }
 
 /// A completion candidate.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Candidate {
-    pub(crate) text: String,
-    pub(crate) about: String,
+#[derive(Debug, Clone)]
+struct Candidate {
+    text: String,
+    about: String,
 }
 
 /// Candidates for the last word. Nothing is offered after `--`, where the server's own arguments
 /// begin.
-pub(crate) fn candidates(root: &Command, words: &[String], known: &KnownNames) -> Vec<Candidate> {
+fn candidates(root: &Command, words: &[String], known: &KnownNames) -> Vec<Candidate> {
     let Some((last, before)) = words.split_last() else { return Vec::new() };
     if before.iter().any(|word| word == "--") {
         return Vec::new();
     }
-    let line = TypedWords::read(root, before);
-    let options = line.command.get_arguments().chain(root.get_arguments());
-    let found = match line.pending_option {
+    let mut command = root;
+    let mut positionals: Vec<&str> = Vec::new();
+    // An option whose value comes next.
+    let mut pending: Option<&Arg> = None;
+    for word in before {
+        if pending.take().is_some() {
+            continue;
+        }
+        if word.starts_with('-') {
+            let is_typed = |arg: &&Arg| {
+                let is_long = arg.get_long().is_some_and(|long| *word == format!("--{long}"));
+                is_long || arg.get_short().is_some_and(|short| *word == format!("-{short}"))
+            };
+            let option = command.get_arguments().chain(root.get_arguments()).find(is_typed);
+            pending = option.filter(|option| option.get_action().takes_values());
+        } else if std::ptr::eq(command, root) {
+            let Some(subcommand) = root.find_subcommand(word) else { return Vec::new() };
+            command = subcommand;
+        } else {
+            positionals.push(word);
+        }
+    }
+    let found = match pending {
         Some(option) if option.get_long() == Some("server") => names_with(&known.servers, ""),
         Some(option) => values(option),
         None if last.starts_with('-') => {
+            let options = command.get_arguments().chain(root.get_arguments());
+            let flag =
+                |arg: &Arg| Some(candidate(&format!("--{}", arg.get_long()?), arg.get_help()));
             options.filter(|option| !option.is_hide_set()).filter_map(flag).collect()
         }
-        None if line.subcommand.is_none() => subcommands(root),
-        None => positional(&line, root, known),
+        None if std::ptr::eq(command, root) => subcommands(root),
+        None => positional(command, &positionals, known),
     };
     let fits = |candidate: &Candidate| {
         candidate.text.starts_with(last.as_str()) && is_shell_safe(&candidate.text)
@@ -148,56 +181,9 @@ fn is_shell_safe(text: &str) -> bool {
     text.chars().all(is_plain) && sanitize_line(text, MAX_CHARS) == text
 }
 
-/// The words before the completed one.
-struct TypedWords<'a> {
-    command: &'a Command,
-    subcommand: Option<&'a str>,
-    positionals: Vec<&'a str>,
-    /// An option whose value comes next.
-    pending_option: Option<&'a Arg>,
-}
-
-impl<'a> TypedWords<'a> {
-    fn read(root: &'a Command, words: &'a [String]) -> Self {
-        let mut line =
-            Self { command: root, subcommand: None, positionals: Vec::new(), pending_option: None };
-        for word in words {
-            if line.pending_option.take().is_some() {
-                continue;
-            }
-            if word.starts_with('-') {
-                line.pending_option =
-                    line.option(root, word).filter(|option| option.get_action().takes_values());
-                continue;
-            }
-            match line.subcommand {
-                None => {
-                    line.subcommand = Some(word);
-                    line.command = root.find_subcommand(word).unwrap_or(root);
-                }
-                Some(_) => line.positionals.push(word),
-            }
-        }
-        line
-    }
-
-    fn option(&self, root: &'a Command, word: &str) -> Option<&'a Arg> {
-        let matches_word = |arg: &&Arg| {
-            let long = arg.get_long().is_some_and(|long| word.strip_prefix("--") == Some(long));
-            let short = arg.get_short().is_some_and(|short| *word == format!("-{short}"));
-            long || short
-        };
-        self.command.get_arguments().chain(root.get_arguments()).find(matches_word)
-    }
-}
-
-fn subcommands(root: &Command) -> Vec<Candidate> {
-    let shown = root.get_subcommands().filter(|command| !command.is_hide_set());
+fn subcommands(command: &Command) -> Vec<Candidate> {
+    let shown = command.get_subcommands().filter(|command| !command.is_hide_set());
     shown.map(|command| candidate(command.get_name(), command.get_about())).collect()
-}
-
-fn flag(option: &Arg) -> Option<Candidate> {
-    Some(candidate(&format!("--{}", option.get_long()?), option.get_help()))
 }
 
 fn values(option: &Arg) -> Vec<Candidate> {
@@ -205,35 +191,25 @@ fn values(option: &Arg) -> Vec<Candidate> {
     values.iter().map(|value| candidate(value.get_name(), value.get_help())).collect()
 }
 
-fn positional(line: &TypedWords<'_>, root: &Command, known: &KnownNames) -> Vec<Candidate> {
-    match (line.subcommand.unwrap_or_default(), line.positionals.as_slice()) {
+fn positional(command: &Command, typed: &[&str], known: &KnownNames) -> Vec<Candidate> {
+    match (command.get_name(), typed) {
         ("read", []) => names_with(&known.servers, ""),
-        ("import", []) => {
-            let tools: Vec<String> = SourceTool::ALL.iter().map(|tool| tool.name()).collect();
-            names_with(&tools, "")
-        }
         ("prompt", []) => names_with(&known.servers, "."),
-        ("call", []) => {
-            let tools = known.tools.iter();
-            tools
-                .map(|tool| Candidate { text: tool.name.clone(), about: tool.about.clone() })
-                .collect()
+        ("import", []) => {
+            let tools = SourceTool::value_variants().iter().map(|tool| tool.name());
+            names_with(&tools.collect::<Vec<_>>(), "")
         }
+        ("call", []) => known.tools.iter().map(|tool| tool.candidate.clone()).collect(),
         ("call", [tool, ..]) => {
-            let tool = known.tools.iter().find(|known_tool| known_tool.name == *tool);
+            let tool = known.tools.iter().find(|known| known.candidate.text == *tool);
             tool.map(|tool| names_with(&tool.arguments, "=")).unwrap_or_default()
         }
-        (_, typed) => {
-            let mut places = line.command.get_positionals();
-            match places.nth(typed.len()) {
-                Some(place) if place.get_id() == "server" => names_with(&known.servers, ""),
-                Some(place) => values(place),
-                None if typed.is_empty() && line.command.get_name() != root.get_name() => {
-                    subcommands(line.command)
-                }
-                None => Vec::new(),
-            }
-        }
+        (_, typed) => match command.get_positionals().nth(typed.len()) {
+            Some(place) if place.get_id() == "server" => names_with(&known.servers, ""),
+            Some(place) => values(place),
+            None if typed.is_empty() => subcommands(command),
+            None => Vec::new(),
+        },
     }
 }
 
@@ -255,7 +231,8 @@ mod tests {
 
     fn tool(name: &str, arguments: &[&str]) -> KnownTool {
         let arguments = arguments.iter().map(|&name| name.to_owned()).collect();
-        KnownTool { name: name.to_owned(), about: String::new(), arguments }
+        let candidate = Candidate { text: name.to_owned(), about: String::new() };
+        KnownTool { candidate, arguments }
     }
 
     #[track_caller]

@@ -3,18 +3,18 @@
 //! **Invariant:** `edit` replaces the config file only with valid text, and only if the file has
 //! not changed since it was read. Text that cannot be saved is kept in a separate file.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder};
 use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use toolrack_config::{Diagnostic, Severity, detect, read};
 use toolrack_platform::read_at_most;
-use toolrack_service::{ConfigStore, ErrorCode, ErrorDetail, ServiceError, StoredConfig};
+use toolrack_service::{ConfigStore, ErrorCode, ErrorDetail, ServiceError};
 
-use crate::args::servers::{ConfigAction, EditOptions};
+use crate::args::servers::ConfigAction;
 use crate::config_service::count_servers;
 use crate::context::Context;
 use crate::elicitation::read_line;
@@ -24,7 +24,9 @@ use crate::external_program;
 use crate::import_sources::dialect_name;
 use crate::output::Output;
 use crate::printer::Printer;
+use crate::render_content::create_numbered;
 use crate::server_selection::Servers;
+use crate::suggested_command::command;
 
 const LIMIT_BYTES: u64 = 16 << 20;
 
@@ -32,24 +34,22 @@ const LIMIT_BYTES: u64 = 16 << 20;
 pub(crate) fn config(action: ConfigAction, context: &Context) -> Result<(), CliError> {
     let home = context.settings.home()?;
     match action {
-        ConfigAction::Check(options) => {
-            let hint = match &options.file {
+        ConfigAction::Check { file } => {
+            let hint = match &file {
                 // `toolrack edit` would open another file.
                 Some(file) => format!("fix these lines of {} in your editor", file.display()),
-                None => "fix these lines with `toolrack edit`, or in your editor".to_owned(),
+                None => format!("fix these lines with {}, or in your editor", command("edit")),
             };
-            let file = options.file.as_deref().unwrap_or(home.config_file());
-            check_config(file, &hint, context)
+            check_config(file.as_deref().unwrap_or(home.config_file()), &hint, context)
         }
         ConfigAction::Path => {
             let file = home.config_file();
-            match context.printer.output() {
-                Output::Table | Output::Raw => context.printer.line(file.display()),
-                _ => {
-                    let json = json!({ "file": file, "data": home.dir(), "exists": file.exists() });
-                    context.printer.document(&json.to_string());
-                }
+            if context.printer.output() == Output::Raw {
+                context.printer.line(file.display());
+                return Ok(());
             }
+            let json = json!({ "file": file, "data": home.dir(), "exists": file.exists() });
+            context.printer.show(file.display(), &json);
             Ok(())
         }
     }
@@ -69,19 +69,7 @@ fn check_config(file: &Path, hint: &str, context: &Context) -> Result<(), CliErr
         context.printer.note(format_args!("warning: {warning}"));
     }
     if !errors.is_empty() {
-        let error_detail = |diagnostic: &Diagnostic| {
-            let error_detail = ErrorDetail::new(ErrorCode::ValidationError, diagnostic.to_string())
-                .with_hint(hint);
-            if diagnostic.field.is_empty() {
-                error_detail
-            } else {
-                error_detail.with_field(diagnostic.field.clone())
-            }
-        };
-        return Err(CliError::from_details(
-            ExitCode::Config,
-            errors.iter().map(error_detail).collect(),
-        ));
+        return Err(invalid_config(&errors, hint));
     }
     let n_servers = reading.value.entries().count();
     let dialect = dialect_name(detection.dialect);
@@ -96,30 +84,37 @@ fn check_config(file: &Path, hint: &str, context: &Context) -> Result<(), CliErr
     Ok(())
 }
 
+/// All errors of a config file.
+pub(crate) fn invalid_config(errors: &[Diagnostic], hint: &str) -> CliError {
+    let error_detail = |diagnostic: &Diagnostic| {
+        let field = Some(diagnostic.field.clone()).filter(|field| !field.is_empty());
+        let message = diagnostic.to_string();
+        ErrorDetail {
+            field,
+            ..ErrorDetail::new(ErrorCode::ValidationError, message).with_hint(hint)
+        }
+    };
+    CliError::from_details(ExitCode::Config, errors.iter().map(error_detail).collect())
+}
+
 /// Reads a config file that must exist.
 pub(crate) fn read_config(file: &Path) -> Result<String, CliError> {
     read_at_most(file, LIMIT_BYTES).map_err(|error| {
         let message = format!("cannot read {}: {error}", file.display());
-        CliError::config(
-            message,
-            "check the path and its permissions; `toolrack add` creates a config file",
-        )
+        let add = command("add");
+        let hint = format!("check the path and its permissions; {add} creates a config file");
+        CliError::config(message, hint)
     })
 }
 
-/// Maximum number of kept drafts.
-const MAX_DRAFTS: usize = 10_000;
-
 /// Opens the config file in the user's editor.
-pub(crate) async fn edit(options: &EditOptions, context: &Context) -> Result<(), CliError> {
-    // Ctrl-C belongs to the editor: with a handler installed it does not end this process.
-    let _ctrl_c = signal(SignalKind::interrupt())?;
+pub(crate) async fn edit(server: Option<String>, context: &Context) -> Result<(), CliError> {
     let home = context.settings.home()?;
     let store = ConfigStore::new(home.config_file());
-    let line = match &options.server {
+    let line = match &server {
         None => None,
         Some(name) => {
-            let servers = Servers::configured(&context.settings, &context.printer)?;
+            let servers = Servers::configured(context)?;
             servers.server(name)?.origin.at().map(|position| position.line)
         }
     };
@@ -127,7 +122,7 @@ pub(crate) async fn edit(options: &EditOptions, context: &Context) -> Result<(),
     let draft = Draft::new(&home.dir().join("edit"), &text)?;
     let written = loop {
         let edited = external_program::edit(&draft.path, line);
-        let written = draft.text()?;
+        let written = read_at_most(&draft.path, LIMIT_BYTES)?;
         // Even if the editor failed: there is no text to keep.
         if written == text {
             draft.remove();
@@ -137,33 +132,28 @@ pub(crate) async fn edit(options: &EditOptions, context: &Context) -> Result<(),
             return Ok(());
         }
         if let Err(failure) = edited {
-            draft.note_kept(context);
-            return Err(draft.add_path(failure, &context.printer));
+            return Err(draft.keep(failure, &context.printer));
         }
         // With the version that was read: another program may have saved the file meanwhile.
         match store.replace_text(Some(generation), &written) {
             Ok(stored) => break stored,
             Err(error) if wants_to_retry(&error, context).await => {}
             Err(error) => {
-                draft.note_kept(context);
-                let hint = "fix that text and save it yourself, or run `toolrack edit` again";
+                let again = command("edit");
+                let hint = format!("fix that text and save it yourself, or run {again} again");
                 let failure = CliError::from(error).with_hint(hint);
-                return Err(draft.add_path(failure, &context.printer));
+                return Err(draft.keep(failure, &context.printer));
             }
         }
     };
     draft.remove();
-    report_saved(&written, store.path(), context);
-    Ok(())
-}
-
-fn report_saved(stored: &StoredConfig, file: &Path, context: &Context) {
-    for warning in &stored.warnings {
+    for warning in &written.warnings {
         context.printer.note(format_args!("warning: {warning}"));
     }
-    let n_servers = stored.file.entries().count();
+    let (file, n_servers) = (store.path(), written.file.entries().count());
     let json = json!({ "file": file, "changed": true, "n_servers": n_servers });
     context.printer.done(format_args!("saved {}", file.display()), &json);
+    Ok(())
 }
 
 /// Asks whether to open the editor again after a validation error.
@@ -196,41 +186,21 @@ impl Draft {
             let message = format!("cannot create {}: {error}", dir.display());
             CliError::from(std::io::Error::new(error.kind(), message))
         })?;
-        for number in 1..=MAX_DRAFTS {
-            let path = dir.join(format!("toolrack-{number}.toml"));
-            match File::options().write(true).create_new(true).mode(0o600).open(&path) {
-                Ok(mut file) => {
-                    file.write_all(text.as_bytes())?;
-                    return Ok(Self { path });
-                }
-                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let message = format!("too many drafts in {}", dir.display());
-        Err(CliError::config(message, "remove the ones you no longer need"))
+        let (mut file, path) = create_numbered(dir, "toolrack", "toml", 0o600)?;
+        file.write_all(text.as_bytes())?;
+        Ok(Self { path })
     }
 
-    /// Prints where the unsaved text is.
-    fn note_kept(&self, context: &Context) {
-        context.printer.note(format_args!(
-            "the config file is unchanged; your text is kept in {}",
-            self.path.display()
-        ));
-    }
-
-    /// Adds the path of the unsaved text to the hint, for `-o json`.
-    fn add_path(&self, failure: CliError, printer: &Printer) -> CliError {
+    /// Says where the unsaved text is: in a note, or with `-o json` in the hint.
+    fn keep(&self, failure: CliError, printer: &Printer) -> CliError {
+        let path = self.path.display();
+        printer.note(format_args!("the config file is unchanged; your text is kept in {path}"));
         if printer.output() != Output::Json {
             return failure;
         }
         let hint = failure.hint().unwrap_or_default();
-        let hint = format!("{hint}; your text is kept in {}", self.path.display());
+        let hint = format!("{hint}; your text is kept in {path}");
         failure.with_hint(hint)
-    }
-
-    fn text(&self) -> Result<String, CliError> {
-        Ok(read_at_most(&self.path, LIMIT_BYTES)?)
     }
 
     fn remove(&self) {

@@ -11,11 +11,11 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 use serde_json::json;
 use toolrack_auth::{Browser, LoginRequest, LoginStatus, PastedRedirect, SystemBrowser};
 use toolrack_manager::error_chain;
-use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _, Secret};
+use toolrack_service::{ConfigInput, ErrorCode, LocalService, McpConfig, McpService as _, Secret};
 use toolrack_transport::{AuthError, BoxFuture, sanitize_line};
 
-use crate::args::servers::{LoginOptions, SecretAction, SecretSetOptions};
-use crate::config_service::{ensure_exists, find_config, with_service};
+use crate::args::servers::{LoginOptions, SecretAction};
+use crate::config_service::{with_server, with_service};
 use crate::context::Context;
 use crate::elicitation::read_line;
 use crate::error::CliError;
@@ -24,19 +24,18 @@ use crate::external_program::open_page;
 use crate::output::{self, List};
 use crate::printer::Printer;
 use crate::settings::StreamKind;
-use crate::suggested_command::shell_quote;
+use crate::suggested_command::server_command;
 use toolrack_config::{did_you_mean, similar_names};
 
 const MAX_URL_CHARS: usize = 4000;
 
 /// Logs in to a server.
-pub(crate) async fn login(options: &LoginOptions, context: &Context) -> Result<(), CliError> {
+pub(crate) async fn login(options: LoginOptions, context: &Context) -> Result<(), CliError> {
     let (name, printer) = (&options.server, &context.printer);
-    ensure_exists(name, context)?;
     let make = if options.no_browser { manual_browser } else { system_browser };
-    let browser = make(Arc::clone(printer));
-    with_service(context, Some(browser), async |service: &LocalService| {
-        let authorizer = service.authorizer(find_config(service, name)?.id)?;
+    let browser = Some(make(Arc::clone(printer)));
+    with_server(name, browser, context, async |service: &LocalService, config: McpConfig| {
+        let authorizer = service.authorizer(config.id)?;
         let login = async { authorizer.login().await.map_err(|error| login_failed(name, &error)) };
         let status = context.run_cancellable(login).await?;
         let (text, json) = login_report(name, &status);
@@ -48,15 +47,15 @@ pub(crate) async fn login(options: &LoginOptions, context: &Context) -> Result<(
 
 fn login_failed(name: &str, error: &AuthError) -> CliError {
     let message = format!("authentication with `{name}` failed: {}", error_chain(error));
-    let typed = shell_quote(name);
     let hint = match error {
         AuthError::Unregistered { .. } => format!(
-            "create a token at the server and send it in a header: run `toolrack edit {typed}` \
-             and add `headers = {{ Authorization = \"Bearer ${{TOKEN}}\" }}`"
+            "create a token at the server and send it in a header: run {} and add `headers = \
+             {{ Authorization = \"Bearer ${{TOKEN}}\" }}`",
+            server_command("edit", name)
         ),
         _ => format!(
-            "run `toolrack login {typed}` again; without a browser on this machine, add \
-             `--no-browser`"
+            "run {} again; without a browser on this machine, add `--no-browser`",
+            server_command("login", name)
         ),
     };
     CliError::new(ExitCode::Auth, ErrorCode::Unauthorized, message, hint)
@@ -115,10 +114,9 @@ fn manual_browser(printer: Arc<Printer>) -> Arc<dyn Browser> {
 }
 
 /// Logs out of a server, and revokes the token there.
-pub(crate) async fn logout(name: &str, context: &Context) -> Result<(), CliError> {
-    ensure_exists(name, context)?;
-    with_service(context, None, async |service: &LocalService| {
-        let authorizer = service.authorizer(find_config(service, name)?.id)?;
+pub(crate) async fn logout(name: String, context: &Context) -> Result<(), CliError> {
+    with_server(&name, None, context, async |service: &LocalService, config: McpConfig| {
+        let authorizer = service.authorizer(config.id)?;
         let logout_failed = |error: AuthError| {
             let message = format!("cannot log out of `{name}`: {}", error_chain(&error));
             let hint = "check the permissions of the data directory and try again";
@@ -141,15 +139,14 @@ pub(crate) async fn logout(name: &str, context: &Context) -> Result<(), CliError
 /// Runs a `secret` subcommand.
 pub(crate) async fn secret(action: SecretAction, context: &Context) -> Result<(), CliError> {
     match action {
-        SecretAction::Set(options) => set_secret(options, context).await,
+        SecretAction::Set { name, value } => set_secret(&name, value, context).await,
         SecretAction::List => list_secrets(context).await,
-        SecretAction::Remove(options) => remove_secret(&options.name, context).await,
+        SecretAction::Remove { name } => remove_secret(&name, context).await,
     }
 }
 
-async fn set_secret(options: SecretSetOptions, context: &Context) -> Result<(), CliError> {
-    let name = &options.name;
-    if options.value.is_some() || name.contains('=') {
+async fn set_secret(name: &str, value: Option<String>, context: &Context) -> Result<(), CliError> {
+    if value.is_some() || name.contains('=') {
         return Err(CliError::usage(
             "secrets cannot be passed on the command line, where other users and the shell \
              history can see them",
@@ -157,7 +154,7 @@ async fn set_secret(options: SecretSetOptions, context: &Context) -> Result<(), 
              value just typed exposed",
         ));
     }
-    with_service(context, None, async |service: &LocalService| {
+    with_service(ConfigInput::File, None, context, async |service: &LocalService| {
         // Rejects an invalid name before the user types the value.
         let present = service.secrets().get(name);
         let is_new = present
@@ -181,7 +178,7 @@ async fn set_secret(options: SecretSetOptions, context: &Context) -> Result<(), 
 }
 
 async fn list_secrets(context: &Context) -> Result<(), CliError> {
-    with_service(context, None, async |service: &LocalService| {
+    with_service(ConfigInput::File, None, context, async |service: &LocalService| {
         let names = service.secrets().list()?;
         let configs = service.list();
         if names.is_empty() {
@@ -205,7 +202,7 @@ async fn list_secrets(context: &Context) -> Result<(), CliError> {
 }
 
 async fn remove_secret(name: &str, context: &Context) -> Result<(), CliError> {
-    with_service(context, None, async |service: &LocalService| {
+    with_service(ConfigInput::File, None, context, async |service: &LocalService| {
         let names = service.secrets().list()?;
         if !names.iter().any(|stored| stored == name) {
             let suggestion = did_you_mean(&similar_names(name, names.iter().map(String::as_str)));
@@ -245,14 +242,9 @@ const MAX_SECRET_BYTES: u64 = (64 << 10) + 3;
 
 /// Reads a secret: prompted for on a terminal, otherwise from stdin.
 pub(crate) async fn read_secret(name: &str, context: &Context) -> Result<Secret, CliError> {
-    if context.settings.streams.stdin == StreamKind::Terminal {
-        return prompt_secret(name, context).await;
+    if context.settings.streams.stdin != StreamKind::Terminal {
+        return context.blocking(read_piped_secret).await;
     }
-    context.blocking(read_piped_secret).await
-}
-
-/// Prompts for the value with the echo off.
-async fn prompt_secret(name: &str, context: &Context) -> Result<Secret, CliError> {
     let printer = &context.printer;
     // Before the prompt: keys that are pressed early must not be echoed.
     let echo_off = EchoOff::new()?;

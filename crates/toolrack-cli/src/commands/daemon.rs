@@ -10,14 +10,15 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 use toolrack_daemon::{
     DEFAULT_ADDR, Daemon as Host, DaemonInfo, DaemonOptions as HostOptions, ShutdownKind,
     token_file,
 };
 use toolrack_platform::unix_time_ms;
-use toolrack_service::{ErrorCode, McpStatus, ServiceOptions, SharedLookup};
+use toolrack_service::{ErrorCode, McpStatus, SharedLookup};
 
+use crate::args::TargetOptions;
 use crate::args::daemon::{DaemonAction, DaemonStartOptions, DashboardOptions};
 use crate::commands::logs;
 use crate::config_service::service_options;
@@ -28,9 +29,9 @@ use crate::error::CliError;
 use crate::exit_code::ExitCode;
 use crate::external_program::open_page;
 use crate::output::{self, Output};
-use crate::printer::Printer;
-use crate::server_selection::Servers;
+use crate::server_selection::{Servers, Warnings};
 use crate::settings::{Listen, Settings, Variable, env_var};
+use crate::suggested_command::command;
 
 /// The daemon gives running calls five seconds, and its servers more time after that.
 const STOP_TIMEOUT: Duration = Duration::from_secs(45);
@@ -49,7 +50,7 @@ pub(crate) async fn daemon(action: DaemonAction, context: &Context) -> Result<()
         DaemonAction::Start(options) => start(&options, context).await,
         DaemonAction::Stop => stop(context).await,
         DaemonAction::Status => status(context).await,
-        DaemonAction::Logs(options) => logs::daemon_logs(&options, context).await,
+        DaemonAction::Logs(options) => logs::daemon_logs(options, context).await,
         DaemonAction::Unit => print_unit(context),
     }
 }
@@ -57,12 +58,17 @@ pub(crate) async fn daemon(action: DaemonAction, context: &Context) -> Result<()
 async fn start(options: &DaemonStartOptions, context: &Context) -> Result<(), CliError> {
     let (settings, printer) = (&context.settings, &context.printer);
     if let Some(Daemon { running, .. }) = find_matching(settings)? {
-        if let Some(listen) =
-            requested_listen(options, settings).filter(|listen| !listens_on(&running, *listen))
-        {
-            return Err(listen_conflict(&running, listen));
+        let at = location(&running);
+        let requested = options.listen.or(settings.listen);
+        if let Some(listen) = requested.filter(|listen| !listens_on(&running, *listen)) {
+            let message =
+                format!("a daemon is already running, but not with `--listen {listen}`: {at}");
+            let start = command(format_args!("daemon start --listen {listen}"));
+            let hint = format!("stop it with `toolrack daemon stop`, then run {start}");
+            let failure = CliError::new(ExitCode::Config, ErrorCode::Conflict, message, hint);
+            return Err(failure.with_field("--listen"));
         }
-        let text = format!("daemon is already running: {}", location(&running));
+        let text = format!("daemon is already running: {at}");
         printer.done(text, &state_json(&running, "already running"));
         return Ok(());
     }
@@ -71,11 +77,6 @@ async fn start(options: &DaemonStartOptions, context: &Context) -> Result<(), Cl
     let text = format!("daemon started: {}\nlog: {}", location(&running), log.display());
     printer.done(text, &state_json(&running, "started"));
     Ok(())
-}
-
-/// The requested address, from the option or the environment.
-fn requested_listen(options: &DaemonStartOptions, settings: &Settings) -> Option<Listen> {
-    options.listen.or(settings.listen)
 }
 
 /// Whether the daemon listens on the requested address. Port 0 matches any port.
@@ -89,20 +90,11 @@ fn listens_on(running: &DaemonInfo, listen: Listen) -> bool {
     }
 }
 
-fn listen_conflict(running: &DaemonInfo, listen: Listen) -> CliError {
-    let current = location(running);
-    let message =
-        format!("a daemon is already running, but not with `--listen {listen}`: {current}");
-    let hint = format!(
-        "stop it with `toolrack daemon stop`, then run `toolrack daemon start --listen {listen}`"
-    );
-    CliError::new(ExitCode::Config, ErrorCode::Conflict, message, hint).with_field("--listen")
-}
-
 /// Runs the daemon in this process, until a signal or a stop request.
-pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(), CliError> {
+pub(crate) fn run(options: &DaemonStartOptions, context: &Context) -> Result<(), CliError> {
+    let settings = &context.settings;
     let home = settings.home()?;
-    Servers::validate(settings)?;
+    Servers::select(&TargetOptions::default(), Warnings::None, context)?;
     if options.detached {
         // A new session: the terminal's signals and hangup must not reach the daemon.
         rustix::process::setsid().map_err(std::io::Error::from)?;
@@ -110,13 +102,17 @@ pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(
     daemon_process::make_home(home)?;
     daemon_process::init_logging(options.detached.then(|| log_file(home)))?;
     raise_file_limit();
-    let listen = match requested_listen(options, settings) {
+    let listen = match options.listen.or(settings.listen) {
         Some(Listen::Addr(addr)) => Some(addr),
         Some(Listen::None) => None,
         None => Some(DEFAULT_ADDR),
     };
-    let service = service_options(settings)?;
-    let service = ServiceOptions { lookup: daemon_env(service.lookup, settings)?, ..service };
+    let config = std::path::absolute(home.config_file())?;
+    let config = settings.has_explicit_config.then_some(config.as_path());
+    let start = start_command(config, settings.agent.as_deref());
+    let mut service = service_options(settings)?;
+    service.lookup =
+        service.lookup.map(|values| Arc::new(DaemonEnv { values, start }) as SharedLookup);
     let options = HostOptions { listen, service, ..HostOptions::default() };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ending = runtime.block_on(async {
@@ -130,17 +126,6 @@ pub(crate) fn run(options: &DaemonStartOptions, settings: &Settings) -> Result<(
         ShutdownKind::Graceful => Ok(()),
         ShutdownKind::Forced => Err(CliError::interrupted()),
     }
-}
-
-/// A lookup in the environment that the daemon was started with.
-fn daemon_env(
-    values: Option<SharedLookup>,
-    settings: &Settings,
-) -> Result<Option<SharedLookup>, CliError> {
-    let config = std::path::absolute(settings.home()?.config_file())?;
-    let config = settings.has_explicit_config.then_some(config.as_path());
-    let start = start_command(config, settings.agent.as_deref());
-    Ok(values.map(|values| Arc::new(DaemonEnv { values, start }) as SharedLookup))
 }
 
 /// Raises the limit of open files to the maximum, because every server needs several.
@@ -166,14 +151,9 @@ async fn stop(context: &Context) -> Result<(), CliError> {
         if Instant::now() >= deadline {
             let message = format!("the daemon (process {pid}) did not stop");
             let hint = format!("kill it with `kill {pid}`; its servers stop with it");
-            let code = ErrorCode::ServiceUnavailable;
-            return Err(CliError::new(ExitCode::Unreachable, code, message, hint));
+            return Err(daemon_client::unavailable(&message).with_hint(hint));
         }
-        let pause = async {
-            sleep(POLL_INTERVAL).await;
-            Ok(())
-        };
-        context.run_cancellable(pause).await?;
+        context.sleep(POLL_INTERVAL).await?;
     }
     let text = format!("stopped the daemon (process {pid}) and all its servers");
     printer.done(text, &json!({ "state": "stopped", "pid": pid }));
@@ -183,9 +163,7 @@ async fn stop(context: &Context) -> Result<(), CliError> {
 async fn status(context: &Context) -> Result<(), CliError> {
     let (settings, printer) = (&context.settings, &context.printer);
     let Some(daemon) = find_matching(settings)? else {
-        let hint = "start one with `toolrack daemon start`";
-        let (exit_code, code) = (ExitCode::Unreachable, ErrorCode::ServiceUnavailable);
-        return Err(CliError::new(exit_code, code, "no daemon is running for this home", hint));
+        return Err(daemon_client::unavailable("no daemon is running for this home"));
     };
     let home = settings.home()?;
     let about: About = daemon.get("/api/daemon").await?;
@@ -195,32 +173,32 @@ async fn status(context: &Context) -> Result<(), CliError> {
     let (n_running, n_servers) = (n_running.count(), servers.len());
     let DaemonInfo { pid, socket, addr, version, config, agent } = &daemon.running;
     let url = addr.map(|addr| format!("http://{addr}"));
-    if printer.output() != Output::Table {
-        let document = json!({
-            "state": "running", "pid": pid, "version": version, "url": url,
-            "mcp": url.as_ref().map(|url| format!("{url}/mcp")), "socket": socket,
-            "key_file": token_file(home), "started_at": output::format_utc(about.started_ms), "config": config, "agent": agent,
-            "n_servers": n_servers, "n_running_servers": n_running,
-            "n_running_calls": about.n_running_calls, "log": log_file(home),
-        });
-        printer.document(&document.to_string());
-        return Ok(());
-    }
+    let document = json!({
+        "state": "running", "pid": pid, "version": version, "url": url,
+        "mcp": url.as_ref().map(|url| format!("{url}/mcp")), "socket": socket,
+        "key_file": token_file(home), "started_at": output::format_utc(about.started_ms),
+        "config": config, "agent": agent, "n_servers": n_servers,
+        "n_running_servers": n_running, "n_running_calls": about.n_running_calls,
+        "log": log_file(home),
+    });
     let started = output::format_ago(about.started_ms, unix_time_ms());
-    printer.line(format_args!("running   process {pid}, version {version}, started {started}"));
-    match url {
-        Some(url) => {
-            printer.line(format_args!("address   {url}"));
-            printer.line(format_args!("endpoint  {url}/mcp (requires the token)"));
-            printer.line(format_args!("token     {}", token_file(home).display()));
-        }
-        None => printer.line(format_args!("address   none (Unix socket only)")),
-    }
-    printer.line(format_args!("socket    {}", socket.display()));
-    printer.line(format_args!("config    {}", config.display()));
-    printer.line(format_args!("log       {}", log_file(home).display()));
-    printer.line(format_args!("servers   {n_running} of {n_servers} running"));
-    printer.line(format_args!("calls     {} running", about.n_running_calls));
+    let address = match url {
+        Some(url) => format!(
+            "address   {url}\nendpoint  {url}/mcp (requires the token)\ntoken     {}",
+            token_file(home).display()
+        ),
+        None => "address   none (Unix socket only)".to_owned(),
+    };
+    let text = format!(
+        "running   process {pid}, version {version}, started {started}\n{address}\n\
+         socket    {}\nconfig    {}\nlog       {}\n\
+         servers   {n_running} of {n_servers} running\ncalls     {} running",
+        socket.display(),
+        config.display(),
+        log_file(home).display(),
+        about.n_running_calls,
+    );
+    printer.show(text, &document);
     Ok(())
 }
 
@@ -253,47 +231,32 @@ struct Page {
 
 /// Opens the dashboard, or prints a link to it.
 pub(crate) async fn dashboard(
-    options: &DashboardOptions,
+    options: DashboardOptions,
     context: &Context,
 ) -> Result<(), CliError> {
     let printer = &context.printer;
     let daemon = daemon_client::require(context).await?;
+    let needs_listen = |failure: CliError| {
+        let start = command("daemon start --listen 127.0.0.1:7733");
+        failure.with_hint(format!("start the daemon with an address: {start}"))
+    };
     if options.no_browser {
-        return print_link(&daemon, printer).await;
+        let Link { url, seconds } = daemon.post("/api/daemon/link").await.map_err(needs_listen)?;
+        printer.show(&url, &json!({ "url": url, "seconds": seconds }));
+        if printer.output() == Output::Table {
+            printer.note(format_args!("note: single-use link, valid for {seconds} s"));
+        }
+        return Ok(());
     }
     let Page { file, url } = daemon.post("/api/daemon/page").await.map_err(needs_listen)?;
-    match open_page(&file) {
-        Ok(()) => {
-            let text = format!(
-                "opened the dashboard in your browser: {url}\nhint: if no page appears, get a \
-                 link with `toolrack dashboard --no-browser`"
-            );
-            printer.done(text, &json!({ "url": url }));
-            Ok(())
-        }
-        Err(error) => Err(CliError::usage(
-            format!("cannot open a browser: {error}"),
-            "get a link with `toolrack dashboard --no-browser`",
-        )),
+    let link = format!("get a link with {}", command("dashboard --no-browser"));
+    if let Err(error) = open_page(&file) {
+        return Err(CliError::usage(format!("cannot open a browser: {error}"), link));
     }
-}
-
-async fn print_link(daemon: &Daemon, printer: &Printer) -> Result<(), CliError> {
-    let Link { url, seconds } = daemon.post("/api/daemon/link").await.map_err(needs_listen)?;
-    if printer.output() == Output::Table {
-        printer.line(&url);
-        printer.note(format_args!("note: single-use link, valid for {seconds} s"));
-    } else {
-        printer.document(&json!({ "url": url, "seconds": seconds }).to_string());
-    }
+    let text =
+        format!("opened the dashboard in your browser: {url}\nhint: if no page appears, {link}");
+    printer.done(text, &json!({ "url": url }));
     Ok(())
-}
-
-fn needs_listen(failure: CliError) -> CliError {
-    failure.with_hint(
-        "start the daemon with an address: `toolrack daemon start --listen \
-         127.0.0.1:7733`",
-    )
 }
 
 const UNIT_FILE: &str = "~/.config/systemd/user/toolrack.service";
@@ -304,13 +267,10 @@ pub(crate) fn print_unit(context: &Context) -> Result<(), CliError> {
     let (settings, printer) = (&context.settings, &context.printer);
     let program = std::env::current_exe()?.display().to_string();
     let unit = unit_text(&program, &unit_args(settings)?, &unit_env(settings, &env_var));
+    let json = json!({ "unit": format!("{unit}\n"), "file": UNIT_FILE, "enable": ENABLE_COMMAND });
+    printer.show(unit, &json);
     if printer.output() == Output::Table {
-        printer.line(unit);
         printer.note(format_args!("save this as `{UNIT_FILE}`, then run: {ENABLE_COMMAND}"));
-    } else {
-        let json =
-            json!({ "unit": format!("{unit}\n"), "file": UNIT_FILE, "enable": ENABLE_COMMAND });
-        printer.document(&json.to_string());
     }
     Ok(())
 }
@@ -318,14 +278,7 @@ pub(crate) fn print_unit(context: &Context) -> Result<(), CliError> {
 /// Arguments that select the current servers. Paths are absolute, because systemd uses another
 /// working directory.
 fn unit_args(settings: &Settings) -> Result<Vec<String>, CliError> {
-    let mut words = Vec::new();
-    if settings.has_explicit_config {
-        let file = std::path::absolute(settings.home()?.config_file())?;
-        words.extend(["--config".to_owned(), file.display().to_string()]);
-    }
-    if let Some(agent) = &settings.agent {
-        words.extend(["--agent".to_owned(), agent.clone()]);
-    }
+    let mut words = daemon_process::server_args(settings)?;
     words.extend(["daemon", "start", "--foreground"].map(str::to_owned));
     if let Some(listen) = settings.listen {
         words.extend(["--listen".to_owned(), listen.to_string()]);
@@ -337,7 +290,7 @@ fn unit_args(settings: &Settings) -> Result<Vec<String>, CliError> {
 fn unit_env(
     settings: &Settings,
     value: &dyn Fn(Variable) -> Option<OsString>,
-) -> Vec<(&'static str, String)> {
+) -> Vec<(String, String)> {
     // `TOOLRACK_HOME` overrides the XDG variables.
     let all: &[Variable] = if settings.has_explicit_home {
         &[Variable::Home]
@@ -351,7 +304,7 @@ fn unit_env(
 
 /// The unit's text. `KillMode=mixed`: the daemon stops its servers itself; after a crash their
 /// guardians do, and systemd kills the rest.
-fn unit_text(program: &str, options: &[String], variables: &[(&str, String)]) -> String {
+fn unit_text(program: &str, options: &[String], variables: &[(String, String)]) -> String {
     let quoted = |text: &str| {
         let text = text.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%");
         format!("\"{text}\"")

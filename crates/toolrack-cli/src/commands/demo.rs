@@ -13,6 +13,7 @@ use toolrack_client::{CallOptions, EraChoice, McpClient};
 use toolrack_stdio::{McpServerDef, StdioOptions};
 
 use crate::args::DemoOptions;
+use crate::context::Context;
 use crate::error::CliError;
 use crate::output::Output;
 use crate::printer::Printer;
@@ -29,7 +30,12 @@ const QUICK: &[(&str, &str)] = &[
 const COUNTDOWNS: &[(&str, u64, u64)] = &[("slow", 10, 150), ("medium", 20, 60), ("fast", 30, 25)];
 
 /// Starts the demo server, lists and calls its tools, and stops it.
-pub(crate) async fn demo(options: &DemoOptions, printer: &Printer) -> Result<(), CliError> {
+pub(crate) async fn demo(options: DemoOptions, context: &Context) -> Result<(), CliError> {
+    let era = if options.legacy { EraChoice::Legacy } else { EraChoice::Auto };
+    context.run_cancellable(run(era, &context.printer)).await
+}
+
+async fn run(era: EraChoice, printer: &Printer) -> Result<(), CliError> {
     // Cleans up orphans of crashed runs first.
     toolrack_stdio::kill_orphans();
     let server = McpServerDef {
@@ -37,7 +43,6 @@ pub(crate) async fn demo(options: &DemoOptions, printer: &Printer) -> Result<(),
         args: vec![SERVER_ARGUMENT.to_owned()],
         ..McpServerDef::default()
     };
-    let era = if options.legacy { EraChoice::Legacy } else { EraChoice::Auto };
     let mut output = DemoOutput { printer, calls: Vec::new() };
     output.print("Starting the built-in demo server …");
     let client =
@@ -50,7 +55,10 @@ pub(crate) async fn demo(options: &DemoOptions, printer: &Printer) -> Result<(),
     client.shutdown().await;
     outcome?;
     output.print("Server stopped");
-    output.print_next_steps();
+    output.heading("Next steps");
+    output.print("  toolrack --help           all commands");
+    output.print("  cargo xtask test          all tests, against real servers");
+    output.print("  README.md                 the library, for your own program");
     if printer.output() != Output::Table {
         let json = json!({ "revision": revision, "tools": tools, "calls": output.calls });
         printer.document(&json.to_string());
@@ -109,13 +117,6 @@ impl DemoOutput<'_> {
 
     fn is_text(&self) -> bool {
         self.printer.output() == Output::Table && self.printer.verbosity() != Verbosity::Quiet
-    }
-
-    fn print_next_steps(&self) {
-        self.heading("Next steps");
-        self.print("  toolrack --help           all commands");
-        self.print("  cargo xtask test          all tests, against real servers");
-        self.print("  README.md                 the library, for your own program");
     }
 }
 

@@ -5,6 +5,7 @@
 //! covers them.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
@@ -21,16 +22,16 @@ use toolrack_stdio::find_program;
 use toolrack_transport::sanitize_line;
 use uuid::Uuid;
 
-use crate::args::servers::DoctorOptions;
+use crate::args::TargetOptions;
 use crate::config_service::{count_servers, find_config, with_service};
 use crate::context::Context;
 use crate::daemon_client::{self, Status};
 use crate::error::CliError;
 use crate::exit_code::ExitCode;
 use crate::output::{List, Output};
-use crate::server_selection::Servers;
+use crate::server_selection::{Servers, Warnings};
 use crate::server_session::token_hint;
-use crate::suggested_command::shell_quote;
+use crate::suggested_command::{command, server_command};
 
 const MAX_CHARS: usize = 500;
 
@@ -96,54 +97,52 @@ impl Finding {
             None => self.stage.to_owned(),
         };
         let detail = sanitize_line(&self.detail, MAX_CHARS);
-        let fix = self
-            .fix
-            .as_ref()
-            .map(|fix| format!("\n         fix: {}", sanitize_line(fix, MAX_CHARS)));
-        format!("{:<8} {what}: {detail}{}", self.outcome.as_str(), fix.unwrap_or_default())
+        let mut line = format!("{:<8} {what}: {detail}", self.outcome.as_str());
+        if let Some(fix) = &self.fix {
+            // Writing to a string cannot fail.
+            write!(line, "\n         fix: {}", sanitize_line(fix, MAX_CHARS)).unwrap_or_default();
+        }
+        line
     }
 }
 
 /// Runs all checks, or those of one server.
-pub(crate) async fn doctor(options: &DoctorOptions, context: &Context) -> Result<(), CliError> {
+pub(crate) async fn doctor(wanted: Option<String>, context: &Context) -> Result<(), CliError> {
     let home = context.settings.home()?;
     let mut findings = vec![check_home(home.dir()), check_secrets(&home.secrets_dir())];
-    let servers = match Servers::configured_with_all_warnings(&context.settings, &context.printer) {
+    let servers = match Servers::select(&TargetOptions::default(), Warnings::All, context) {
         Ok(servers) => servers,
         Err(failure) => {
             findings.extend(failure.error_details().iter().map(|error_detail| {
                 let fix = error_detail.hint.clone().unwrap_or_default();
                 Finding::fail("config", failure.exit_code(), error_detail.message.clone(), fix)
             }));
-            return report(findings, context);
+            return report(&findings, context);
         }
     };
-    if let Some(name) = &options.server {
+    if let Some(name) = &wanted {
         servers.server(name)?;
     }
     findings.push(check_config_file(home.config_file(), servers.configs.len()));
-    let wanted = servers
-        .configs
-        .iter()
-        .filter(|server| options.server.as_deref().is_none_or(|name| name == server.name));
+    let configs = servers.configs.clone();
+    let is_wanted =
+        |server: &&McpServerConfig| wanted.as_ref().is_none_or(|name| *name == server.name);
+    let wanted = configs.iter().filter(is_wanted);
     let environment = Environment::from_process().with_base_dir(&servers.dir);
-    let server_findings = with_service(context, None, async |service: &LocalService| {
+    let check_all = async |service: &LocalService| {
         let each = join_all(wanted.map(|server| check_server(service, server, &environment)));
         context.run_cancellable(async { Ok(each.await) }).await
-    })
-    .await?;
+    };
+    let server_findings = with_service(servers.into_input(), None, context, check_all).await?;
     let server_findings: Vec<Finding> = server_findings.into_iter().flatten().collect();
     let daemon_findings = check_daemon(&server_findings, context).await?;
     findings.extend(server_findings);
     findings.extend(daemon_findings);
-    report(findings, context)
+    report(&findings, context)
 }
 
-fn report(mut findings: Vec<Finding>, context: &Context) -> Result<(), CliError> {
-    let (printer, echoed_flags) = (&context.printer, &context.settings.echoed_flags);
-    for finding in &mut findings {
-        finding.fix = finding.fix.as_deref().map(|fix| echoed_flags.apply_to_text(fix));
-    }
+fn report(findings: &[Finding], context: &Context) -> Result<(), CliError> {
+    let printer = &context.printer;
     match printer.output() {
         Output::Table => findings.iter().for_each(|finding| printer.line(finding.line())),
         _ => printer.list(&List {
@@ -156,37 +155,31 @@ fn report(mut findings: Vec<Finding>, context: &Context) -> Result<(), CliError>
         Outcome::Fail(exit_code) => Some(exit_code),
         _ => None,
     });
-    match (failed.clone().count(), failed.clone().next()) {
-        (0, _) | (_, None) => Ok(()),
-        (n_failed, Some(first)) => {
-            let code = match first {
-                ExitCode::Auth => ErrorCode::Unauthorized,
-                ExitCode::Config => ErrorCode::ValidationError,
-                _ => ErrorCode::ServiceUnavailable,
-            };
-            let what = if n_failed == 1 { "check" } else { "checks" };
-            let message = format!("{n_failed} {what} failed");
-            Err(CliError::new(
-                first,
-                code,
-                message,
-                "apply each `fix:`, then run `toolrack doctor` again",
-            ))
-        }
-    }
+    let failed: Vec<ExitCode> = failed.collect();
+    let Some(first) = failed.first() else { return Ok(()) };
+    let code = match first {
+        ExitCode::Auth => ErrorCode::Unauthorized,
+        ExitCode::Config => ErrorCode::ValidationError,
+        _ => ErrorCode::ServiceUnavailable,
+    };
+    let checks = if failed.len() == 1 { "check" } else { "checks" };
+    let message = format!("{} {checks} failed", failed.len());
+    let hint = format!("apply each `fix:`, then run {} again", command("doctor"));
+    Err(CliError::new(*first, code, message, hint))
 }
 
 /// Checks the data directory.
 fn check_home(dir: &Path) -> Finding {
     let path = dir.display();
+    let fail = |detail, fix| Finding::fail("home", ExitCode::Config, detail, fix);
     match std::fs::metadata(dir) {
         Ok(about) if !about.is_dir() => {
             let fix = "move it away, or set `TOOLRACK_HOME` to a directory".to_owned();
-            Finding::fail("home", ExitCode::Config, format!("{path} is not a directory"), fix)
+            fail(format!("{path} is not a directory"), fix)
         }
         Ok(about) if about.uid() != rustix::process::geteuid().as_raw() => {
             let fix = format!("run `sudo chown -R \"$USER\" {path}`");
-            Finding::fail("home", ExitCode::Config, format!("{path} is owned by another user"), fix)
+            fail(format!("{path} is owned by another user"), fix)
         }
         Ok(_) => match check_writable(dir) {
             Ok(()) => Finding::ok("home", format!("{path} exists")),
@@ -194,32 +187,24 @@ fn check_home(dir: &Path) -> Finding {
                 let fix = format!(
                     "run `chmod u+rwx {path}`, or set `TOOLRACK_HOME` to another directory"
                 );
-                let detail = format!("{path} is not writable: {error}");
-                Finding::fail("home", ExitCode::Config, detail, fix)
+                fail(format!("{path} is not writable: {error}"), fix)
             }
         },
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => check_missing_home(dir),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let mut ancestors = dir.ancestors().skip(1);
+            let parent = ancestors.find(|dir| dir.exists()).unwrap_or(Path::new("/"));
+            let Err(error) = check_writable(parent) else {
+                return Finding::ok("home", format!("{path} is created when needed"));
+            };
+            let parent = parent.display();
+            let fix = format!(
+                "check the permissions of {parent}, or set `TOOLRACK_HOME` to another directory"
+            );
+            fail(format!("cannot create {path}: {parent}: {error}"), fix)
+        }
         Err(error) => {
             let fix = format!("check the permissions of {path} and its parent directories");
-            Finding::fail("home", ExitCode::Config, format!("{path}: {error}"), fix)
-        }
-    }
-}
-
-/// Checks whether a missing data directory can be created.
-fn check_missing_home(dir: &Path) -> Finding {
-    let path = dir.display();
-    let ancestor_dir =
-        dir.ancestors().skip(1).find(|ancestor| ancestor.exists()).unwrap_or(Path::new("/"));
-    match check_writable(ancestor_dir) {
-        Ok(()) => Finding::ok("home", format!("{path} is created when needed")),
-        Err(error) => {
-            let ancestor_dir = ancestor_dir.display();
-            let fix = format!(
-                "check the permissions of {ancestor_dir}, or set `TOOLRACK_HOME` to another directory"
-            );
-            let detail = format!("cannot create {path}: {ancestor_dir}: {error}");
-            Finding::fail("home", ExitCode::Config, detail, fix)
+            fail(format!("{path}: {error}"), fix)
         }
     }
 }
@@ -236,7 +221,7 @@ fn check_config_file(file: &Path, n_servers: usize) -> Finding {
     if file.exists() {
         Finding::ok("config", format!("{path} is valid, with {}", count_servers(n_servers)))
     } else {
-        Finding::ok("config", format!("{path} does not exist yet; `toolrack add` creates it"))
+        Finding::ok("config", format!("{path} does not exist yet; {} creates it", command("add")))
     }
 }
 
@@ -265,13 +250,12 @@ async fn check_server(
     let config = match find_config(service, name) {
         Ok(config) if config.enabled => config,
         Ok(_) => {
-            let fix =
-                Some(format!("enable it with `toolrack enable {}`, if needed", shell_quote(name)));
-            let outcome = Outcome::Skipped;
-            return vec![
-                Finding { outcome, fix, ..Finding::ok("start", "server is disabled") }
-                    .for_server(name),
-            ];
+            let finding = Finding {
+                outcome: Outcome::Skipped,
+                fix: Some(format!("enable it with {}, if needed", server_command("enable", name))),
+                ..Finding::ok("start", "server is disabled")
+            };
+            return vec![finding.for_server(name)];
         }
         Err(_gone) => return findings,
     };
@@ -305,14 +289,13 @@ fn check_values(
     interpolate(server, &lookup).map_err(|error_details| {
         let fix = format!(
             "set the variable, store the secret with `toolrack secret set NAME`, or change the \
-             server with `toolrack edit {}`",
-            shell_quote(&server.name)
+             server with {}",
+            server_command("edit", &server.name)
         );
-        let each = error_details.iter();
-        each.map(|error_detail| {
+        let fail = |error_detail: &dyn ToString| {
             Finding::fail("values", ExitCode::Config, error_detail.to_string(), fix.clone())
-        })
-        .collect()
+        };
+        error_details.iter().map(|error_detail| fail(error_detail)).collect()
     })
 }
 
@@ -327,10 +310,8 @@ fn check_program(resolved: &ResolvedTransport, server: &str) -> (Option<Finding>
     match find_program(&command, None) {
         Ok(path) => (Some(Finding::ok("program", path.display().to_string())), true),
         Err(error_detail) => {
-            let fix = format!(
-                "install it, or set its full path with `toolrack edit {}`",
-                shell_quote(server)
-            );
+            let edit = server_command("edit", server);
+            let fix = format!("install it, or set its full path with {edit}");
             let detail = error_detail.to_string();
             (Some(Finding::fail("program", ExitCode::Unreachable, detail, fix)), false)
         }
@@ -346,10 +327,8 @@ async fn check_login(service: &LocalService, config: &McpConfig) -> Option<Findi
         }
         Ok(_) => Some(Finding::ok("login", "not logged in; not every server requires it")),
         Err(error) => {
-            let fix = format!(
-                "run `toolrack logout {0}`, then `toolrack login {0}`",
-                shell_quote(&config.name)
-            );
+            let logout = server_command("logout", &config.name);
+            let fix = format!("run {logout}, then {}", server_command("login", &config.name));
             Some(Finding::fail("login", ExitCode::Auth, error.to_string(), fix))
         }
     }
@@ -385,8 +364,8 @@ fn classify_failure(
     kind: Option<FailureKind>,
     server: &McpServerConfig,
 ) -> (&'static str, ExitCode, String) {
-    let typed = shell_quote(&server.name);
-    let logs = format!("see its output with `toolrack logs {typed}`");
+    let run = |verb: &str| server_command(verb, &server.name);
+    let logs = format!("see its output with {}", run("logs"));
     match kind {
         Some(
             FailureKind::MissingTool
@@ -394,30 +373,27 @@ fn classify_failure(
             | FailureKind::InstallFailed
             | FailureKind::InstallTimedOut
             | FailureKind::DockerNotRunning,
-        ) => (
-            "package",
-            ExitCode::Unreachable,
-            format!("change the package with `toolrack edit {typed}`"),
-        ),
+        ) => {
+            let fix = format!("change the package with {}", run("edit"));
+            ("package", ExitCode::Unreachable, fix)
+        }
         Some(FailureKind::BadConfig | FailureKind::MissingCredentials) => {
-            ("values", ExitCode::Config, format!("change it with `toolrack edit {typed}`"))
+            ("values", ExitCode::Config, format!("change it with {}", run("edit")))
         }
         Some(FailureKind::NeedsLogin) if server.has_authorization() => {
             ("login", ExitCode::Auth, token_hint(server))
         }
         Some(FailureKind::NeedsLogin) => {
-            ("login", ExitCode::Auth, format!("log in with `toolrack login {typed}`"))
+            ("login", ExitCode::Auth, format!("log in with {}", run("login")))
         }
-        Some(FailureKind::Unreachable) => (
-            "connect",
-            ExitCode::Unreachable,
-            format!("check the URL with `toolrack get {typed}`, the network and the proxy"),
-        ),
-        Some(FailureKind::HandshakeTimedOut) => (
-            "handshake",
-            ExitCode::Unreachable,
-            format!("it may not be an MCP server, or it needs a longer `startup_timeout`; {logs}"),
-        ),
+        Some(FailureKind::Unreachable) => {
+            let fix = format!("check the URL with {}, the network and the proxy", run("get"));
+            ("connect", ExitCode::Unreachable, fix)
+        }
+        Some(FailureKind::HandshakeTimedOut) => {
+            let about = "it may not be an MCP server, or it needs a longer `startup_timeout`";
+            ("handshake", ExitCode::Unreachable, format!("{about}; {logs}"))
+        }
         Some(FailureKind::Refused) => {
             ("handshake", ExitCode::Unreachable, format!("it may not be an MCP server; {logs}"))
         }
@@ -459,22 +435,17 @@ fn healthy_servers(findings: &[Finding]) -> BTreeSet<&str> {
 fn daemon_finding(status: &Status) -> Option<Finding> {
     let ErrorDetail { code, message, hint, .. } = status.problem.clone()?.with_reason_as_message();
     let name = &status.name;
-    let typed = shell_quote(name);
     let exit_code = match code {
         // A missing program or package, not a mistyped name.
         ErrorCode::NotFound => ExitCode::Unreachable,
         code => ExitCode::from_error_code(code),
     };
     let usual_fix = || {
-        format!(
-            "restart it with `toolrack restart {typed}`, and see its output with \
-             `toolrack logs {typed}`"
-        )
+        let (restart, logs) = (server_command("restart", name), server_command("logs", name));
+        format!("restart it with {restart}, and see its output with {logs}")
     };
-    let detail = format!("not running: {message}");
-    Some(
-        Finding::fail("daemon", exit_code, detail, hint.unwrap_or_else(usual_fix)).for_server(name),
-    )
+    let (detail, fix) = (format!("not running: {message}"), hint.unwrap_or_else(usual_fix));
+    Some(Finding::fail("daemon", exit_code, detail, fix).for_server(name))
 }
 
 #[cfg(test)]

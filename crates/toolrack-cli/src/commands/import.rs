@@ -4,9 +4,12 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum as _;
 use serde_json::json;
 use toolrack_config::{ConfigFile, Diagnostic, Dialect, detect, read_as};
-use toolrack_service::{ErrorCode, ErrorDetail, LocalService, McpConfig, McpService as _, Secret};
+use toolrack_service::{
+    ConfigInput, ErrorCode, ErrorDetail, LocalService, McpConfig, McpService as _, Secret,
+};
 use toolrack_transport::sanitize_line;
 
 use crate::args::servers::{ImportOptions, SourceTool};
@@ -19,6 +22,7 @@ use crate::exit_code::ExitCode;
 use crate::import_sources::{SearchDirs, dialect_name};
 use crate::output::{List, Output};
 use crate::settings::{Variable, env_var};
+use crate::suggested_command::command;
 use crate::working_dir;
 use toolrack_config::{did_you_mean, similar_names};
 
@@ -35,18 +39,16 @@ pub(crate) async fn import(options: ImportOptions, context: &Context) -> Result<
             printer.note(format_args!("warning: {warning}"));
         }
     }
-    with_service(context, None, async |service: &LocalService| {
+    with_service(ConfigInput::File, None, context, async |service: &LocalService| {
         let mut imports = plan(&found, &service.list(), &cwd);
         let mut n_plain = 0;
         let mut first_error = None;
-        for import in imports.iter_mut().filter(|import| import.outcome == ImportOutcome::Imported)
-        {
+        for import in imports.iter_mut().filter(|import| import.skipped.is_none()) {
             if let Some(note) = &import.note {
                 printer.note(note);
             }
-            for secret in
-                make_missing_secrets_optional(&mut import.config, &service.secrets().list()?)
-            {
+            let stored = service.secrets().list()?;
+            for secret in make_missing_secrets_optional(&mut import.config, &stored) {
                 let name = &import.config.name;
                 printer.note(format_args!(
                     "note: `{name}` needs a secret that is not stored; store it with `toolrack \
@@ -67,7 +69,7 @@ pub(crate) async fn import(options: ImportOptions, context: &Context) -> Result<
                 save_import(service, import.config.clone(), options.secrets.then_some(extracted))
                     .await;
             if let Err(failure) = imported {
-                import.outcome = ImportOutcome::Skipped(failure.summary().message);
+                import.skipped = Some(failure.summary().message);
                 first_error.get_or_insert(failure);
             }
         }
@@ -143,10 +145,19 @@ fn find_files(options: &ImportOptions) -> Result<Vec<SourceFile>, CliError> {
         None | Some("all") => None,
         Some(word) => match SourceTool::parse(word) {
             Some(tool) => Some(tool),
-            None if options.file.is_none() && looks_like_file(word) => {
+            None if options.file.is_none()
+                && (word.contains(['/', '.']) || Path::new(word).exists()) =>
+            {
                 return Ok(vec![read_given(Path::new(word), None)?]);
             }
-            None => return Err(unknown_tool(word)),
+            None => {
+                let tools = SourceTool::value_variants().iter().map(|tool| tool.name());
+                let words: Vec<String> = tools.chain(["all".to_owned()]).collect();
+                let similar = similar_names(word, words.iter().map(String::as_str));
+                let message = format!("unknown tool `{word}`{}", did_you_mean(&similar));
+                let hint = format!("give a file, or one of: {}", words.join(", "));
+                return Err(CliError::usage(message, hint));
+            }
         },
     };
     if let Some(file) = &options.file {
@@ -154,7 +165,7 @@ fn find_files(options: &ImportOptions) -> Result<Vec<SourceFile>, CliError> {
     }
     let dirs = dirs()?;
     let mut found = Vec::new();
-    let tools = tool.as_ref().map_or(SourceTool::ALL, std::slice::from_ref);
+    let tools = tool.as_ref().map_or(SourceTool::value_variants(), std::slice::from_ref);
     for tool in tools {
         for path in tool.existing_files(&dirs) {
             found.push(read_found(&path, Some(tool.dialect()))?);
@@ -166,31 +177,19 @@ fn find_files(options: &ImportOptions) -> Result<Vec<SourceFile>, CliError> {
     Ok(found)
 }
 
-fn looks_like_file(word: &str) -> bool {
-    word.contains(['/', '.']) || Path::new(word).exists()
-}
-
-fn unknown_tool(word: &str) -> CliError {
-    let mut words: Vec<String> = SourceTool::ALL.iter().map(|tool| tool.name()).collect();
-    words.push("all".to_owned());
-    let suggestion = did_you_mean(&similar_names(word, words.iter().map(String::as_str)));
-    let hint = format!("give a file, or one of: {}", words.join(", "));
-    CliError::usage(format!("unknown tool `{word}`{suggestion}"), hint)
-}
-
 fn nothing_found(tool: Option<SourceTool>, dirs: &SearchDirs) -> CliError {
     let (message, hint) = match tool {
         None => (
             "no config of another tool found".to_owned(),
-            "give a file, e.g. `toolrack import path/to/mcp.json`".to_owned(),
+            format!("give a file, e.g. {}", command("import path/to/mcp.json")),
         ),
         Some(tool) => {
             let files = tool.files(dirs);
             let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-            let word = tool.name();
+            let import = command(format_args!("import {} FILE", tool.name()));
             (
                 format!("{} config not found: {}", dialect_name(tool.dialect()), files.join(", ")),
-                format!("give a file, e.g. `toolrack import {word} FILE`"),
+                format!("give a file, e.g. {import}"),
             )
         }
     };
@@ -201,7 +200,8 @@ fn dirs() -> Result<SearchDirs, CliError> {
     let absolute =
         |variable: Variable| env_var(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     let Some(home) = absolute(Variable::UserHome) else {
-        let hint = "set `HOME`, or give a file, e.g. `toolrack import path/to/mcp.json`";
+        let import = command("import path/to/mcp.json");
+        let hint = format!("set `HOME`, or give a file, e.g. {import}");
         return Err(CliError::usage("cannot locate the configs of other tools", hint));
     };
     let config = absolute(Variable::XdgConfigHome).unwrap_or_else(|| home.join(".config"));
@@ -229,16 +229,16 @@ fn read_found(path: &Path, dialect: Option<Dialect>) -> Result<SourceFile, CliEr
 }
 
 fn report(imports: &[Import], options: &ImportOptions, file: &str, context: &Context) {
-    let describe = |outcome: &ImportOutcome| match (outcome, options.dry_run) {
-        (ImportOutcome::Imported, true) => "would be imported".to_owned(),
-        (ImportOutcome::Imported, false) => "imported".to_owned(),
-        (ImportOutcome::Skipped(reason), _) => format!("skipped: {reason}"),
+    let describe = |import: &Import| match (&import.skipped, options.dry_run) {
+        (None, true) => "would be imported".to_owned(),
+        (None, false) => "imported".to_owned(),
+        (Some(reason), _) => format!("skipped: {reason}"),
     };
     let printer = &context.printer;
     let row = |import: &Import| {
         let name = display_line(&import.config.name);
         let from = dialect_name(import.dialect).to_owned();
-        vec![name, from, config_secrets::target(&import.config), describe(&import.outcome)]
+        vec![name, from, config_secrets::target(&import.config), describe(import)]
     };
     let item = |import: &Import| {
         let json = json!({
@@ -246,8 +246,8 @@ fn report(imports: &[Import], options: &ImportOptions, file: &str, context: &Con
             "file": import.path,
             "dialect": dialect_name(import.dialect),
             "target": config_secrets::target(&import.config),
-            "taken": import.outcome == ImportOutcome::Imported && !options.dry_run,
-            "outcome": describe(&import.outcome),
+            "taken": import.skipped.is_none() && !options.dry_run,
+            "outcome": describe(import),
         });
         json.to_string()
     };
@@ -256,15 +256,15 @@ fn report(imports: &[Import], options: &ImportOptions, file: &str, context: &Con
         rows: imports.iter().map(row).collect(),
         items: imports.iter().map(item).collect(),
     });
-    let n_imported =
-        imports.iter().filter(|import| import.outcome == ImportOutcome::Imported).count();
+    let n_imported = imports.iter().filter(|import| import.skipped.is_none()).count();
     if printer.output() == Output::Table {
         match (n_imported, options.dry_run) {
             (0, _) => printer.note("nothing was imported"),
             (n, true) => printer.note(format_args!("would import {} to {file}", count_servers(n))),
             (n, false) => printer.note(format_args!(
-                "imported {} to {file}; check with `toolrack status --check`",
-                count_servers(n)
+                "imported {} to {file}; check with {}",
+                count_servers(n),
+                command("status --check")
             )),
         }
     }
@@ -281,20 +281,14 @@ struct SourceFile {
     warnings: Vec<Diagnostic>,
 }
 
-/// What happens to a server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum ImportOutcome {
-    Imported,
-    Skipped(String),
-}
-
 /// A server found in another tool's config.
 #[derive(Debug)]
 struct Import {
     path: PathBuf,
     dialect: Dialect,
     config: McpConfig,
-    outcome: ImportOutcome,
+    /// Why it is not imported.
+    skipped: Option<String>,
     /// Note about a working directory that was added.
     note: Option<String>,
 }
@@ -317,14 +311,14 @@ fn plan(found: &[SourceFile], present: &[McpConfig], cwd: &Path) -> Vec<Import> 
             };
             let imported = imports
                 .iter()
-                .filter(|import| import.outcome == ImportOutcome::Imported)
+                .filter(|import| import.skipped.is_none())
                 .map(|import| &import.config);
             let existing = present.iter().chain(imported).find(|other| other.name == config.name);
-            let outcome = match project.filter(|project| enclosing != Some(*project)) {
-                Some(other_owner) => ImportOutcome::Skipped(other_project(other_owner)),
-                None => decide(&config, existing),
+            let skipped = match project.filter(|project| enclosing != Some(*project)) {
+                Some(other_owner) => Some(other_project(other_owner)),
+                None => skip_reason(&config, existing).map(str::to_owned),
             };
-            imports.push(Import { path: path.clone(), dialect: *dialect, config, outcome, note });
+            imports.push(Import { path: path.clone(), dialect: *dialect, config, skipped, note });
         }
     }
     imports
@@ -360,13 +354,15 @@ fn other_project(owner: &str) -> String {
     let is_project = Path::new(owner).is_absolute();
     let owner = display_line(owner);
     if is_project {
-        format!("belongs to the project {owner}; run `toolrack import` there to import it")
+        let import = command("import");
+        format!("belongs to the project {owner}; run {import} there to import it")
     } else {
         format!("belongs to the agent `{owner}`")
     }
 }
 
-fn decide(config: &McpConfig, existing: Option<&McpConfig>) -> ImportOutcome {
+/// Why a server is not imported.
+fn skip_reason(config: &McpConfig, existing: Option<&McpConfig>) -> Option<&'static str> {
     // Secrets in its arguments may have been extracted by an earlier import.
     let extracted = config_secrets::extract_secrets(config.clone()).config;
     let is_same = |other: &McpConfig| {
@@ -375,24 +371,17 @@ fn decide(config: &McpConfig, existing: Option<&McpConfig>) -> ImportOutcome {
         other.package == config.package && has_args && is_same(config, "cwd")
     };
     match existing {
-        Some(other) if is_same(other) => ImportOutcome::Skipped("already exists".to_owned()),
-        Some(_) => ImportOutcome::Skipped("name already in use".to_owned()),
-        None if let Some(reason) = invalid_name(&config.name) => {
-            ImportOutcome::Skipped(reason.to_owned())
+        Some(other) if is_same(other) => Some("already exists"),
+        Some(_) => Some("name already in use"),
+        // It could be taken for another name or for an option.
+        None if sanitize_line(&config.name, usize::MAX) != config.name => {
+            Some("its name contains invisible characters; rename it there")
         }
-        None if !config.enabled => ImportOutcome::Skipped("disabled in that tool".to_owned()),
-        None => ImportOutcome::Imported,
-    }
-}
-
-/// Why a name is rejected: it could be taken for an option, or look like another name.
-fn invalid_name(name: &str) -> Option<&'static str> {
-    if sanitize_line(name, usize::MAX) != name {
-        Some("its name contains invisible characters; rename it there")
-    } else if name.starts_with('-') {
-        Some("its name begins with `-` and would be read as an option; rename it there")
-    } else {
-        None
+        None if config.name.starts_with('-') => {
+            Some("its name begins with `-` and would be read as an option; rename it there")
+        }
+        None if !config.enabled => Some("disabled in that tool"),
+        None => None,
     }
 }
 
@@ -411,21 +400,20 @@ mod tests {
     #[test]
     fn existing_servers_are_skipped() {
         let (a, b) = (config("x"), config("y"));
-        let skipped = |reason: &str| ImportOutcome::Skipped(reason.to_owned());
-        assert_eq!(decide(&a, None), ImportOutcome::Imported);
-        assert_eq!(decide(&a, Some(&a)), skipped("already exists"));
-        assert_eq!(decide(&a, Some(&b)), skipped("name already in use"));
+        assert_eq!(skip_reason(&a, None), None);
+        assert_eq!(skip_reason(&a, Some(&a)), Some("already exists"));
+        assert_eq!(skip_reason(&a, Some(&b)), Some("name already in use"));
         let elsewhere = McpConfig { config: json!({ "cwd": "/p" }), ..config("x") };
-        assert_eq!(decide(&a, Some(&elsewhere)), skipped("name already in use"));
+        assert_eq!(skip_reason(&a, Some(&elsewhere)), Some("name already in use"));
         let disabled = McpConfig { enabled: false, ..config("x") };
-        assert_eq!(decide(&disabled, None), skipped("disabled in that tool"));
+        assert_eq!(skip_reason(&disabled, None), Some("disabled in that tool"));
     }
 
     #[test]
     fn deceptive_names_are_skipped() {
         let check = |name: &str, is_fit: bool| {
             let config = McpConfig { name: name.to_owned(), ..config("x") };
-            assert_eq!(decide(&config, None) == ImportOutcome::Imported, is_fit, "{name:?}");
+            assert_eq!(skip_reason(&config, None).is_none(), is_fit, "{name:?}");
         };
         check("git", true);
         check("größe 漢字", true);

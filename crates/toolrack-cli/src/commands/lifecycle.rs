@@ -12,60 +12,38 @@ use toolrack_service::{Enabled, LocalService, McpConfig, McpService as _};
 
 use crate::args::servers::EnableOptions;
 use crate::check_server::check_server;
-use crate::config_service::{
-    Change, change_json, config_path, ensure_exists, ensure_own_entry, find_config, insert_key,
-    with_service,
-};
+use crate::config_service::{change_json, config_path, ensure_own_entry, insert_key, with_server};
 use crate::context::Context;
-use crate::daemon_client::{self, Daemon, Status};
+use crate::daemon_client::{self, Status};
 use crate::error::CliError;
 use crate::printer::Spinner;
 use crate::server_selection::Servers;
 use crate::settings::DaemonUse;
-use crate::suggested_command::shell_quote;
+use crate::suggested_command::server_command;
 
-/// Starts a server.
-pub(crate) async fn start(name: &str, context: &Context) -> Result<(), CliError> {
-    start_or_restart(name, "start", context).await
-}
-
-/// Restarts a server.
-pub(crate) async fn restart(name: &str, context: &Context) -> Result<(), CliError> {
-    start_or_restart(name, "restart", context).await
-}
-
-async fn start_or_restart(name: &str, verb: &str, context: &Context) -> Result<(), CliError> {
+/// Starts or restarts a server.
+pub(crate) async fn start(name: String, verb: &str, context: &Context) -> Result<(), CliError> {
     let (settings, printer) = (&context.settings, &context.printer);
-    let is_enabled = Servers::configured(settings, printer)?.server(name)?.enabled;
+    let is_enabled = Servers::configured(context)?.server(&name)?.enabled;
     let found = daemon_client::find(settings)?;
     if found.is_none() && settings.daemon != DaemonUse::Auto {
-        return start_once(name, context).await;
+        return start_once(&name, context).await;
     }
     if !is_enabled {
-        let typed = shell_quote(name);
-        let hint = format!("enable it with `toolrack enable {typed}`");
+        let hint = format!("enable it with {}", server_command("enable", &name));
         return Err(CliError::config(format!("`{name}` is disabled"), hint));
     }
-    if let Some(daemon) = found {
-        return start_in_daemon(&daemon, name, verb, context).await;
-    }
-    let daemon = daemon_client::require(context).await?;
-    printer.note(format_args!(
-        "started the daemon to keep it running (process {})",
-        daemon.running.pid
-    ));
-    start_in_daemon(&daemon, name, verb, context).await
-}
-
-async fn start_in_daemon(
-    daemon: &Daemon,
-    name: &str,
-    verb: &str,
-    context: &Context,
-) -> Result<(), CliError> {
-    let spinner = Spinner::new(&context.printer);
-    spinner.phase(&format!("{name}: starting"));
-    let starting = context.run_cancellable(daemon.act_and_wait(name, verb));
+    let daemon = match found {
+        Some(daemon) => daemon,
+        None => {
+            let daemon = daemon_client::require(context).await?;
+            let pid = daemon.running.pid;
+            printer.note(format_args!("started the daemon to keep it running (process {pid})"));
+            daemon
+        }
+    };
+    let spinner = Spinner::new(printer, &format!("{name}: starting"));
+    let starting = context.run_cancellable(daemon.act_and_wait(&name, verb));
     let Status { n_tools, n_tools_total, process, .. } = spinner.during(starting).await?;
     let tools = match n_tools_total {
         Some(total) if total != n_tools => format!("{n_tools} of {total} tools"),
@@ -75,7 +53,7 @@ async fn start_in_daemon(
         "name": name, "state": "running", "n_tools": n_tools, "n_tools_total": n_tools_total,
         "process": process,
     });
-    context.printer.done(format_args!("`{name}` is running: {tools}"), &json);
+    printer.done(format_args!("`{name}` is running: {tools}"), &json);
     Ok(())
 }
 
@@ -94,12 +72,12 @@ async fn start_once(name: &str, context: &Context) -> Result<(), CliError> {
 }
 
 /// Stops a server of the daemon. Without a daemon, cleans up orphans of crashed runs.
-pub(crate) async fn stop(name: &str, context: &Context) -> Result<(), CliError> {
-    ensure_exists(name, context)?;
-    let typed = shell_quote(name);
+pub(crate) async fn stop(name: String, context: &Context) -> Result<(), CliError> {
+    Servers::configured(context)?.server(&name)?;
     if let Some(daemon) = daemon_client::find(&context.settings)? {
-        context.run_cancellable(daemon.act(name, "stop")).await?;
-        let text = format!("stopped `{name}`; start it again with `toolrack start {typed}`");
+        context.run_cancellable(daemon.act(&name, "stop")).await?;
+        let start = server_command("start", &name);
+        let text = format!("stopped `{name}`; start it again with {start}");
         context.printer.done(text, &json!({ "name": name, "state": "stopped" }));
         return Ok(());
     }
@@ -110,7 +88,8 @@ pub(crate) async fn stop(name: &str, context: &Context) -> Result<(), CliError> 
     };
     let text = format!(
         "{cleanup}`{name}` is not running: without a daemon, a server runs only as long as the \
-         command that uses it\nto keep it from starting, run `toolrack disable {typed}`"
+         command that uses it\nto keep it from starting, run {}",
+        server_command("disable", &name)
     );
     let json = json!({ "name": name, "state": "stopped", "n_swept": n_orphans });
     context.printer.done(text, &json);
@@ -118,26 +97,22 @@ pub(crate) async fn stop(name: &str, context: &Context) -> Result<(), CliError> 
 }
 
 /// Enables a server after checking that it starts.
-pub(crate) async fn enable(options: &EnableOptions, context: &Context) -> Result<(), CliError> {
-    let name = &options.server;
-    ensure_exists(name, context)?;
-    let printer = &context.printer;
-    with_service(context, None, async |service: &LocalService| {
-        let config = find_config(service, name)?;
+pub(crate) async fn enable(options: EnableOptions, context: &Context) -> Result<(), CliError> {
+    let (name, printer) = (&options.server, &context.printer);
+    with_server(name, None, context, async |service: &LocalService, config: McpConfig| {
         let mut json = change_json(service, &config);
         insert_key(&mut json, "enabled", json!(true));
         if config.enabled {
             printer.done(format_args!("`{name}` is already enabled"), &json);
             return Ok(());
         }
-        ensure_own_entry(service, &config, Change::Enable)?;
+        ensure_own_entry(service, &config, "enable")?;
         if options.no_check {
             service.update(McpConfig { enabled: true, ..config })?;
             printer.done(format_args!("enabled `{name}` without checking it"), &json);
             return Ok(());
         }
-        let spinner = Spinner::new(printer);
-        spinner.phase(&format!("{name}: starting"));
+        let spinner = Spinner::new(printer, &format!("{name}: starting"));
         let starting = async {
             Ok(match daemon_client::find(&context.settings)? {
                 Some(daemon) => daemon.act_and_wait(name, "enable").await.map(drop),
@@ -162,24 +137,23 @@ pub(crate) async fn enable(options: &EnableOptions, context: &Context) -> Result
 }
 
 /// Disables a server.
-pub(crate) async fn disable(name: &str, context: &Context) -> Result<(), CliError> {
-    ensure_exists(name, context)?;
-    with_service(context, None, async |service: &LocalService| {
-        let config = find_config(service, name)?;
+pub(crate) async fn disable(name: String, context: &Context) -> Result<(), CliError> {
+    with_server(&name, None, context, async |service: &LocalService, config: McpConfig| {
         let mut json = change_json(service, &config);
         insert_key(&mut json, "enabled", json!(false));
-        if config.enabled {
-            ensure_own_entry(service, &config, Change::Disable)?;
-            match daemon_client::find(&context.settings)? {
-                Some(daemon) => drop(daemon.act(name, "disable").await?),
-                None => service.set_enabled(config.id, Enabled::No).await?,
-            }
-            let typed = shell_quote(name);
-            let text = format!("disabled `{name}`; enable it again with `toolrack enable {typed}`");
-            context.printer.done(text, &json);
-        } else {
+        if !config.enabled {
             context.printer.done(format_args!("`{name}` is already disabled"), &json);
+            return Ok(());
         }
+        ensure_own_entry(service, &config, "disable")?;
+        match daemon_client::find(&context.settings)? {
+            Some(daemon) => drop(daemon.act(&name, "disable").await?),
+            None => service.set_enabled(config.id, Enabled::No).await?,
+        }
+        let enable = server_command("enable", &name);
+        context
+            .printer
+            .done(format_args!("disabled `{name}`; enable it again with {enable}"), &json);
         Ok(())
     })
     .await
@@ -189,16 +163,14 @@ pub(crate) async fn disable(name: &str, context: &Context) -> Result<(), CliErro
 const LOGOUT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Removes a server from the config.
-pub(crate) async fn remove(name: &str, context: &Context) -> Result<(), CliError> {
-    ensure_exists(name, context)?;
-    with_service(context, None, async |service: &LocalService| {
-        let config = find_config(service, name)?;
-        ensure_own_entry(service, &config, Change::Remove)?;
+pub(crate) async fn remove(name: String, context: &Context) -> Result<(), CliError> {
+    with_server(&name, None, context, async |service: &LocalService, config: McpConfig| {
+        ensure_own_entry(service, &config, "remove")?;
         // Before the entry is deleted, which names the server whose token is revoked.
-        let had_login = forget_login(service, &config).await;
+        let is_logged_out = forget_login(service, &config).await;
         service.delete(config.id)?;
         let file = config_path(service);
-        let suffix = if had_login { " and logged out" } else { "" };
+        let suffix = if is_logged_out { " and logged out" } else { "" };
         let text = format!("removed `{name}` from {file}{suffix}");
         context.printer.done(text, &change_json(service, &config));
         Ok(())
@@ -206,13 +178,13 @@ pub(crate) async fn remove(name: &str, context: &Context) -> Result<(), CliError
     .await
 }
 
-/// Logs out of a server. Returns whether there was a login.
+/// Logs out of a server. Returns whether there was a login and it is deleted now.
 async fn forget_login(service: &LocalService, config: &McpConfig) -> bool {
     let Ok(authorizer) = service.authorizer(config.id) else { return false };
-    match authorizer.status().await {
-        Ok(LoginStatus::LoggedIn { .. }) => {
-            timeout(LOGOUT_TIMEOUT, authorizer.logout()).await.is_ok()
-        }
-        _ => false,
+    if !matches!(authorizer.status().await, Ok(LoginStatus::LoggedIn { .. })) {
+        return false;
     }
+    // The status says whether the login is deleted: a slow revocation, which follows, is given up.
+    let _outcome = timeout(LOGOUT_TIMEOUT, authorizer.logout()).await;
+    matches!(authorizer.status().await, Ok(LoginStatus::LoggedOut))
 }

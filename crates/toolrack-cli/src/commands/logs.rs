@@ -9,33 +9,30 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use toolrack_daemon::{CallRecord, HistoryQuery, read_call, read_history};
-use toolrack_service::{LocalService, LogKind, LogLine, LogStore};
+use toolrack_service::{LocalService, LogKind, LogLine, McpConfig};
 use toolrack_transport::sanitize_line;
 
 use crate::args::daemon::{DaemonLogsOptions, HistoryOptions};
 use crate::args::servers::LogsOptions;
-use crate::config_service::{ensure_exists, find_config, with_service};
+use crate::config_service::with_server;
 use crate::context::Context;
 use crate::daemon_client::log_file;
 use crate::error::CliError;
 use crate::output::{self, List, Output};
 use crate::printer::Printer;
-use crate::suggested_command::shell_quote;
+use crate::suggested_command::{command, server_command};
 
 /// Polling interval of `--follow`.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 const MAX_LINE_CHARS: usize = 4000;
 
 /// Prints a server's stored log, and follows it if requested.
-pub(crate) async fn logs(options: &LogsOptions, context: &Context) -> Result<(), CliError> {
+pub(crate) async fn logs(options: LogsOptions, context: &Context) -> Result<(), CliError> {
     let (name, printer) = (&options.server, &context.printer);
-    ensure_exists(name, context)?;
-    let (id, store) = with_service(context, None, async |service: &LocalService| {
-        Ok((find_config(service, name)?.id, service.logs().clone()))
-    })
-    .await?;
-    let read = |store: &LogStore| store.read(id).map_err(CliError::from);
-    let mut seen = read(&store)?;
+    let found =
+        async |service: &LocalService, config: McpConfig| Ok((config.id, service.logs().clone()));
+    let (id, store) = with_server(name, None, context, found).await?;
+    let mut seen = store.read(id)?;
     let selected = if options.all { &seen } else { last_run(&seen) };
     match printer.output() {
         // A followed list has no end, so lines are printed one by one.
@@ -46,23 +43,33 @@ pub(crate) async fn logs(options: &LogsOptions, context: &Context) -> Result<(),
         }
     }
     if seen.is_empty() {
-        let typed = shell_quote(name);
         printer.note(format_args!(
-            "note: no output of `{name}` stored; start it with `toolrack start {typed}`"
+            "note: no output of `{name}` stored; start it with {}",
+            server_command("start", name)
         ));
     }
     if !options.follow {
         return Ok(());
     }
-    loop {
-        tokio::select! {
-            // Ctrl-C is the normal end of `--follow`.
-            () = context.cancellation.cancelled() => return Ok(()),
-            () = sleep(POLL_INTERVAL) => {}
-        }
-        let now = read(&store)?;
+    let print_new = || {
+        let now = store.read(id)?;
         print_lines(new_lines(&seen, &now), printer);
         seen = now;
+        Ok(())
+    };
+    follow(context, print_new).await
+}
+
+/// Calls `print_new` again and again, until Ctrl-C, which is the normal end of `--follow`.
+async fn follow(
+    context: &Context,
+    mut print_new: impl FnMut() -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    loop {
+        tokio::select! {
+            () = context.cancellation.cancelled() => return Ok(()),
+            () = sleep(POLL_INTERVAL) => print_new()?,
+        }
     }
 }
 
@@ -113,11 +120,11 @@ fn new_lines<'n>(seen: &[LogLine], now: &'n [LogLine]) -> &'n [LogLine] {
 /// How much of the end of the daemon log is printed.
 const TAIL_BYTES: u64 = 16 << 10;
 /// Maximum read at once while following.
-const READ_BYTES: u64 = 1 << 20;
+const MAX_READ_BYTES: usize = 1 << 20;
 
 /// Prints the end of the daemon log, and follows it if requested.
 pub(crate) async fn daemon_logs(
-    options: &DaemonLogsOptions,
+    options: DaemonLogsOptions,
     context: &Context,
 ) -> Result<(), CliError> {
     let printer = &context.printer;
@@ -129,24 +136,21 @@ pub(crate) async fn daemon_logs(
     let text = if offset > 0 { text.split_once('\n').map_or("", |(_, rest)| rest) } else { &text };
     print_daemon_lines(text, printer);
     if text.is_empty() {
-        printer.note(
-            "note: the daemon log is empty; see the logs of a server with `toolrack \
-             logs NAME`",
-        );
+        printer.note(format_args!(
+            "note: the daemon log is empty; see the logs of a server with {}",
+            command("logs NAME")
+        ));
     }
     if !options.follow {
         return Ok(());
     }
-    loop {
-        tokio::select! {
-            // Ctrl-C is the normal end of `--follow`.
-            () = context.cancellation.cancelled() => return Ok(()),
-            () = sleep(POLL_INTERVAL) => {}
-        }
+    let print_new = || {
         let (text, end) = read_lines(&path, position)?;
         print_daemon_lines(&text, printer);
         position = end;
-    }
+        Ok(())
+    };
+    follow(context, print_new).await
 }
 
 /// Complete lines from an offset, and the offset after them. A shorter file has been rotated; a
@@ -160,9 +164,13 @@ fn read_lines(path: &Path, offset: u64) -> io::Result<(String, u64)> {
     let offset = if file.metadata()?.len() < offset { 0 } else { offset };
     file.seek(SeekFrom::Start(offset))?;
     let mut bytes = Vec::new();
-    file.take(READ_BYTES).read_to_end(&mut bytes)?;
-    // The daemon may be in the middle of a line; its rest comes with the next poll.
-    let n_whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |index| index + 1);
+    file.take(MAX_READ_BYTES as u64).read_to_end(&mut bytes)?;
+    // The daemon may be in the middle of a line; its rest comes with the next poll. A line that is
+    // longer than one read comes in parts.
+    let n_all = bytes.len();
+    let n_partial = if n_all < MAX_READ_BYTES { 0 } else { n_all };
+    let n_whole =
+        bytes.iter().rposition(|byte| *byte == b'\n').map_or(n_partial, |index| index + 1);
     bytes.truncate(n_whole);
     let end = offset + u64::try_from(n_whole).unwrap_or_default();
     Ok((String::from_utf8_lossy(&bytes).into_owned(), end))
@@ -190,13 +198,10 @@ pub(crate) async fn history(options: HistoryOptions, context: &Context) -> Resul
         let wanted_id = id.clone();
         let found = context.blocking(move || Ok(read_call(&home, &wanted_id)?)).await?;
         let found = found.ok_or_else(|| {
-            let hint = "list calls and their IDs with `toolrack history`";
+            let hint = format!("list calls and their IDs with {}", command("history"));
             CliError::unknown(format!("call `{id}` not found"), hint)
         })?;
-        match printer.output() {
-            Output::Table => printer.line(render_call(&found)),
-            _ => printer.document(&call_json(&found).to_string()),
-        }
+        printer.show(render_call(&found), &call_json(&found));
         return Ok(());
     }
     if !(1..=MAX_LIMIT).contains(&options.limit) {
@@ -229,14 +234,8 @@ fn display_name(text: &str) -> String {
 fn call_row(call: &CallRecord) -> Vec<String> {
     let (server, tool) = (display_name(&call.server), display_name(&call.tool));
     let outcome = call.outcome.replace('_', " ");
-    vec![
-        call.id.clone(),
-        output::format_utc(call.time_ms),
-        server,
-        tool,
-        outcome,
-        format_duration(call.duration_us),
-    ]
+    let (time, duration) = (output::format_utc(call.time_ms), format_duration(call.duration_us));
+    vec![call.id.clone(), time, server, tool, outcome, duration]
 }
 
 /// A duration in the unit that reads best.
@@ -321,6 +320,18 @@ mod tests {
         assert_eq!(read_lines(&path, 14).unwrap(), (String::new(), 14));
         File::create(&path).unwrap().write_all(b"new\n").unwrap();
         assert_eq!(read_lines(&path, 14).unwrap(), ("new\n".to_owned(), 4));
+        // A line over 1 MiB does not stop the rest.
+        File::create(&path)
+            .unwrap()
+            .write_all(&[vec![b'x'; 2 << 20], b"\nend\n".to_vec()].concat())
+            .unwrap();
+        let (mut text, mut position) = (String::new(), 0);
+        for _ in 0..4 {
+            let (more, end) = read_lines(&path, position).unwrap();
+            text.push_str(&more);
+            position = end;
+        }
+        assert!(text.len() == (2 << 20) + 5 && text.ends_with("x\nend\n"), "{}", text.len());
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! `toolrack resources`, `read`, `prompts` and `prompt`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -11,10 +10,8 @@ use toolrack_mcp::{GetPromptResult, Prompt, Resource, ResourceTemplate};
 use toolrack_service::{ErrorCode, ErrorDetail};
 use toolrack_transport::sanitize_line;
 
-use crate::args::tools::{
-    PromptOptions, PromptsOptions, ReadOptions, RequestOptions, ResourcesOptions,
-};
-use crate::commands::call::{call_options, read_file, read_input};
+use crate::args::tools::{ListOptions, PromptOptions, ReadOptions, RequestOptions};
+use crate::commands::call::{call_options, read_value};
 use crate::commands::tools::select_servers;
 use crate::context::Context;
 use crate::error::CliError;
@@ -23,9 +20,10 @@ use crate::fan_out;
 use crate::output::{List, Output};
 use crate::printer::{Printer, Spinner};
 use crate::render_content::{self, Files};
-use crate::server_selection::{self, ServerSource, Servers};
+use crate::server_selection::{self, ServerSource, Servers, Warnings};
 use crate::server_session::{ServerSession, with_session};
-use crate::tool_args::{self, ValueFormat, ValueSource};
+use crate::suggested_command::command;
+use crate::tool_args::{self, ValueFormat};
 use toolrack_config::{did_you_mean, similar_names};
 
 const MAX_CHARS: usize = 400;
@@ -39,10 +37,7 @@ struct Item<'a, T> {
 }
 
 /// Lists the resources and resource templates of one or all servers.
-pub(crate) async fn resources(
-    options: ResourcesOptions,
-    context: &Context,
-) -> Result<(), CliError> {
+pub(crate) async fn resources(options: ListOptions, context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
     let servers = select_servers(&options.target, options.server.as_deref(), context)?;
     with_session(servers, &RequestOptions::default(), context, async |session: &ServerSession| {
@@ -63,11 +58,13 @@ pub(crate) async fn resources(
             fan_out::note_truncated(resources, "resources", server, printer);
             fan_out::note_truncated(templates, "resource templates", server, printer);
             for resource in &resources.items {
-                list.rows.push(resource_row(server, resource_cells(resource)));
+                let Resource { uri, name, mime_type, description, .. } = resource;
+                list.rows.push(resource_row(server, uri, name, [mime_type, description]));
                 list.items.push(to_item(server, resource));
             }
             for template in &templates.items {
-                list.rows.push(resource_row(server, template_cells(template)));
+                let ResourceTemplate { uri_template, name, mime_type, description, .. } = template;
+                list.rows.push(resource_row(server, uri_template, name, [mime_type, description]));
                 list.items.push(to_item(server, template));
             }
         }
@@ -77,49 +74,30 @@ pub(crate) async fn resources(
 }
 
 /// JSON of an item, with its server.
-pub(crate) fn to_item<T: Serialize>(server: &str, item: &T) -> String {
+fn to_item<T: Serialize>(server: &str, item: &T) -> String {
     // It was parsed from JSON, so it can be serialized.
     serde_json::to_string(&Item { server, item }).unwrap_or_default()
 }
 
-fn resource_row(server: &str, cells: [Option<&str>; 4]) -> Vec<String> {
-    let cells = cells.map(|cell| sanitize_line(cell.unwrap_or_default(), MAX_CHARS));
+fn resource_row(server: &str, uri: &str, name: &str, about: [&Option<String>; 2]) -> Vec<String> {
+    let about = about.map(|text| text.as_deref().unwrap_or_default());
+    let cells = [uri, name].into_iter().chain(about).map(|cell| sanitize_line(cell, MAX_CHARS));
     std::iter::once(server.to_owned()).chain(cells).collect()
-}
-
-fn resource_cells(resource: &Resource) -> [Option<&str>; 4] {
-    [
-        Some(&resource.uri),
-        Some(&resource.name),
-        resource.mime_type.as_deref(),
-        resource.description.as_deref(),
-    ]
-}
-
-fn template_cells(template: &ResourceTemplate) -> [Option<&str>; 4] {
-    [
-        Some(&template.uri_template),
-        Some(&template.name),
-        template.mime_type.as_deref(),
-        template.description.as_deref(),
-    ]
 }
 
 /// Reads a resource and prints its contents.
 pub(crate) async fn read(options: ReadOptions, context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
-    let servers = Servers::find(&options.target, &context.settings, printer)?;
+    let servers = Servers::select(&options.target, Warnings::Usual, context)?;
     let (server, uri) = server_and_uri(&options.words, &servers)?;
     let servers = servers.filter(|candidate| candidate == server);
     with_session(servers, &options.request, context, async |session: &ServerSession| {
         let connection = session.connect(&server).await?;
         let Some(client) = connection.client() else { return Err(CliError::interrupted()) };
-        let spinner = Spinner::new(printer);
-        spinner.phase(&format!("{server}: reading"));
+        let spinner = Spinner::new(printer, &format!("{server}: reading"));
         let call_options = call_options(&options.request, context);
         let request = async { Ok(client.read_resource(&uri, &call_options).await?) };
-        let result = spinner.during(session.run_relaying(&server, request)).await?;
-        drop(spinner);
+        let result = session.run(&server, Some(spinner), request).await?;
         if !result.skipped.is_empty() {
             let n = result.skipped.len();
             printer.note(format_args!("note: {n} parts could not be parsed and were skipped"));
@@ -157,10 +135,8 @@ fn server_and_uri(words: &[String], servers: &Servers) -> Result<(String, String
             None if servers.configs.is_empty() => Err(Servers::no_server_given()),
             None => {
                 let names: Vec<&str> = servers.names().collect();
-                let hint = format!(
-                    "use `toolrack read SERVER URI`; configured servers: {}",
-                    names.join(", ")
-                );
+                let read = command("read SERVER URI");
+                let hint = format!("use {read}; configured servers: {}", names.join(", "));
                 Err(CliError::usage("missing server of the resource", hint))
             }
         },
@@ -175,7 +151,7 @@ fn server_and_uri(words: &[String], servers: &Servers) -> Result<(String, String
 }
 
 /// Lists the prompts of one or all servers.
-pub(crate) async fn prompts(options: PromptsOptions, context: &Context) -> Result<(), CliError> {
+pub(crate) async fn prompts(options: ListOptions, context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
     let servers = select_servers(&options.target, options.server.as_deref(), context)?;
     with_session(servers, &RequestOptions::default(), context, async |session: &ServerSession| {
@@ -208,7 +184,7 @@ fn prompt_row(server: &str, prompt: &Prompt) -> Vec<String> {
 }
 
 /// The arguments of a prompt on one line: `name, style?`.
-pub(crate) fn prompt_signature(prompt: &Prompt) -> String {
+fn prompt_signature(prompt: &Prompt) -> String {
     let arguments = prompt.arguments.as_deref().unwrap_or_default().iter().map(|argument| {
         let mark = if argument.required.unwrap_or_default() { "" } else { "?" };
         format!("{}{mark}", argument.name)
@@ -222,26 +198,24 @@ pub(crate) async fn prompt(options: PromptOptions, context: &Context) -> Result<
     let words = options.arguments.clone();
     // Arguments may come from stdin, so the read must be interruptible.
     let arguments = context.blocking(move || parse_prompt_args(&words)).await?;
-    let servers = Servers::find(&options.target, &context.settings, printer)?;
+    let servers = Servers::select(&options.target, Warnings::Usual, context)?;
     let target = server_selection::resolve_typed(&options.prompt, &servers)
         .or_else(|| server_selection::resolve_single(&options.prompt, &servers))
         .ok_or_else(|| {
-            server_selection::unknown_name("prompt", &options.prompt, &servers, std::iter::empty())
+            server_selection::unknown_name("prompt", &options.prompt, &servers.configs, &[])
         })?;
     let servers = servers.filter(|server| server == target.server);
     with_session(servers, &options.request, context, async |session: &ServerSession| {
         let connection = session.connect(&target.server).await?;
         let Some(client) = connection.client() else { return Err(CliError::interrupted()) };
-        let spinner = Spinner::new(printer);
-        spinner.phase(&format!("{}: getting the prompt", target.item));
+        let spinner = Spinner::new(printer, &format!("{}: getting the prompt", target.item));
         let call_options = call_options(&options.request, context);
         let request = async {
             let known = client.list_prompts().await?;
             check_prompt(&target.item, &arguments, &known.items)?;
             Ok(client.get_prompt(&target.item, &arguments, &call_options).await?)
         };
-        let result = spinner.during(session.run_relaying(&target.server, request)).await?;
-        drop(spinner);
+        let result = session.run(&target.server, Some(spinner), request).await?;
         print_prompt(&result, printer)
     })
     .await
@@ -253,15 +227,10 @@ fn parse_prompt_args(words: &[String]) -> Result<BTreeMap<String, String>, CliEr
         let word = tool_args::parse(typed)?;
         if word.format == ValueFormat::Json {
             let hint = format!("use `{}=…`", word.path);
-            return Err(
-                CliError::usage("prompt arguments are text only", hint).with_field(&word.path)
-            );
+            let failure = CliError::usage("prompt arguments are text only", hint);
+            return Err(failure.with_field(&word.path));
         }
-        let text = match word.source {
-            ValueSource::Inline(text) => text,
-            ValueSource::Stdin => read_input(&word.path)?,
-            ValueSource::File(path) => read_file(&word.path, Path::new(&path))?,
-        };
+        let text = read_value(&word.path, word.source)?;
         if arguments.insert(word.path.clone(), text).is_some() {
             let message = format!("`{}` is given more than once", word.path);
             return Err(CliError::usage(message, "give it once").with_field(&word.path));
@@ -288,30 +257,24 @@ fn check_prompt(
         takes => format!("`{name}` takes: {takes}"),
     };
     let error_detail = |field: &str, message: String| {
-        ErrorDetail::new(ErrorCode::ValidationError, message)
-            .with_field(field)
-            .with_hint(hint.clone())
+        ErrorDetail::new(ErrorCode::ValidationError, message).with_field(field)
     };
     let mut error_details = Vec::new();
     for argument in listed.iter().filter(|argument| argument.required.unwrap_or_default()) {
         if !arguments.contains_key(&argument.name) {
-            error_details.push(error_detail(
-                &argument.name,
-                format!("missing argument `{}`", argument.name),
-            ));
+            let message = format!("missing argument `{}`", argument.name);
+            error_details.push(error_detail(&argument.name, message));
         }
     }
     for given in arguments.keys().filter(|name| listed.iter().all(|known| known.name != **name)) {
-        let suggestion = did_you_mean(&similar_names(
-            given,
-            listed.iter().map(|argument| argument.name.as_str()),
-        ));
+        let known = listed.iter().map(|argument| argument.name.as_str());
+        let suggestion = did_you_mean(&similar_names(given, known));
         error_details.push(error_detail(given, format!("unknown argument `{given}`{suggestion}")));
     }
     if error_details.is_empty() {
         Ok(())
     } else {
-        Err(CliError::from_details(ExitCode::Usage, error_details))
+        Err(CliError::from_details(ExitCode::Usage, error_details).with_hint(hint))
     }
 }
 

@@ -17,11 +17,12 @@ use toolrack_manager::McpManager;
 use toolrack_service::{Autostart, LocalService, ServiceOptions, WatchConfig};
 
 use crate::args::daemon::ServeOptions;
-use crate::config_service::{ensure_exists, service_options};
+use crate::config_service::service_options;
 use crate::context::Context;
 use crate::daemon_client::{self, Daemon};
 use crate::error::CliError;
 use crate::server_selection::Servers;
+use crate::suggested_command::command;
 
 /// The daemon's server name in the bridge. Clients never see it, because tool names pass through
 /// unchanged.
@@ -38,17 +39,20 @@ pub(crate) async fn serve(options: ServeOptions, context: &Context) -> Result<()
     if options.http.is_some() {
         return Err(CliError::usage(
             "`serve` uses stdio; the daemon serves over HTTP",
-            "run `toolrack daemon start --listen ADDR`, and connect clients to `http://ADDR/mcp`",
+            format!(
+                "run {}, and connect clients to `http://ADDR/mcp`",
+                command("daemon start --listen ADDR")
+            ),
         )
         .with_field("--http"));
     }
     let found = daemon_client::find(&context.settings)?;
     match &options.server {
-        Some(name) => ensure_exists(name, context)?,
+        Some(name) => drop(Servers::configured(context)?.server(name)?),
         // A running daemon keeps its servers even if the file is invalid now.
         None if found.is_some() => {}
         // Without a daemon, an invalid file is reported at once instead of as an empty tool list.
-        None => drop(Servers::configured(&context.settings, &context.printer)?),
+        None => drop(Servers::configured(context)?),
     }
     match found {
         Some(daemon) => bridge(&daemon, options.server.as_deref(), context).await,
@@ -77,8 +81,7 @@ async fn serve_directly(server: Option<String>, context: &Context) -> Result<(),
         }
     }
     let scope = server.map_or(Scope::All, Scope::Server);
-    let before = (scope, Upstream::Servers);
-    let outcome = run_gateway(service.manager(), router, before, context).await;
+    let outcome = run_gateway(service.manager(), router, scope, Upstream::Servers, context).await;
     service.close().await;
     outcome
 }
@@ -101,8 +104,7 @@ async fn bridge(daemon: &Daemon, server: Option<&str>, context: &Context) -> Res
     let manager = Arc::new(builder.build(vec![config]));
     manager.connect_all().await?;
     let scope = Scope::Server(DAEMON.to_owned());
-    let before = (scope, Upstream::Gateway);
-    let outcome = run_gateway(&manager, router, before, context).await;
+    let outcome = run_gateway(&manager, router, scope, Upstream::Gateway, context).await;
     manager.close().await;
     outcome
 }
@@ -110,10 +112,11 @@ async fn bridge(daemon: &Daemon, server: Option<&str>, context: &Context) -> Res
 async fn run_gateway(
     manager: &Arc<McpManager>,
     router: Arc<ServerRequestRouter>,
-    (scope, behind): (Scope, Upstream),
+    scope: Scope,
+    upstream: Upstream,
     context: &Context,
 ) -> Result<(), CliError> {
-    let options = GatewayOptions { upstream: behind, ..GatewayOptions::default() };
+    let options = GatewayOptions { upstream, ..GatewayOptions::default() };
     let gateway = Gateway::with_options(Arc::clone(manager), router, scope, options);
     let (input, output) = stdio_streams();
     let serving = gateway.serve_stdio(input, output);

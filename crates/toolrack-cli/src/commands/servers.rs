@@ -4,7 +4,6 @@
 //! (`status --check`).
 
 use serde_json::{Value, json};
-use toolrack_config::McpServerConfig;
 use toolrack_platform::unix_time_ms;
 use toolrack_service::{
     ErrorCode, ErrorDetail, LocalService, LogKind, LogLine, McpConfig, McpService as _, McpStatus,
@@ -14,15 +13,15 @@ use toolrack_service::{
 use crate::args::servers::{GetOptions, StatusOptions};
 use crate::check_server::{self, Process, ProcessTable, ServerCheck, check_server};
 use crate::config_secrets::{self, Values};
-use crate::config_service::{config_path, ensure_exists, find_config, with_service};
+use crate::config_service::{config_path, with_server, with_service};
 use crate::context::Context;
 use crate::daemon_client::{self, Daemon, Status};
 use crate::error::CliError;
 use crate::exit_code::ExitCode;
 use crate::fan_out::last_outcome;
-use crate::output::{self, List, Output};
+use crate::output::{self, List};
 use crate::server_selection::Servers;
-use crate::suggested_command::{EchoedFlags, shell_quote};
+use crate::suggested_command::{command, command_line, shell_quote};
 
 /// A server with its known state.
 #[derive(Debug)]
@@ -48,21 +47,19 @@ struct ServerState {
 }
 
 /// Prints the status of one or all servers.
-pub(crate) async fn status(options: &StatusOptions, context: &Context) -> Result<(), CliError> {
-    let servers = Servers::configured(&context.settings, &context.printer)?;
+pub(crate) async fn status(options: StatusOptions, context: &Context) -> Result<(), CliError> {
+    let servers = Servers::configured(context)?;
     if let Some(name) = &options.server {
         servers.server(name)?;
     }
-    let is_wanted = |name: &str| options.server.as_deref().is_none_or(|server| server == name);
-    let mut rows = with_service(context, None, async |service: &LocalService| {
+    let is_wanted = |name: &str| options.server.as_deref().is_none_or(|wanted| wanted == name);
+    let with_token = servers.configs.iter().filter(|config| config.has_authorization());
+    let with_token: Vec<String> = with_token.map(|config| config.name.clone()).collect();
+    let find_rows = async |service: &LocalService| {
         let configs = service.list().into_iter().filter(|config| is_wanted(&config.name));
-        Ok(configs.map(|config| last_known(service, config)).collect::<Vec<_>>())
-    })
-    .await?;
-    for row in &mut rows {
-        let server = servers.server(&row.config.name);
-        row.has_token = server.is_ok_and(McpServerConfig::has_authorization);
-    }
+        Ok(configs.map(|config| last_known(service, config, &with_token)).collect::<Vec<_>>())
+    };
+    let mut rows = with_service(servers.into_input(), None, context, find_rows).await?;
     if options.check {
         // One at a time, so that the processes can be attributed to their server.
         for row in rows.iter_mut().filter(|row| row.config.enabled) {
@@ -79,11 +76,11 @@ pub(crate) async fn status(options: &StatusOptions, context: &Context) -> Result
              check them",
         );
     }
-    let (now, echoed_flags) = (unix_time_ms(), &context.settings.echoed_flags);
+    let now = unix_time_ms();
     context.printer.list(&List {
         columns: &["NAME", "STATE", "TRANSPORT", "TOOLS", "PROCESSES", "DETAIL", "NEXT"],
-        rows: rows.iter().map(|row| status_row(row, now, echoed_flags)).collect(),
-        items: rows.iter().map(|row| status_json(row, now, echoed_flags).to_string()).collect(),
+        rows: rows.iter().map(|row| status_row(row, now)).collect(),
+        items: rows.iter().map(|row| status_json(row, now).to_string()).collect(),
     });
     match rows.iter().find_map(|row| row.checked.as_ref()?.as_ref().err()) {
         None => Ok(()),
@@ -91,7 +88,7 @@ pub(crate) async fn status(options: &StatusOptions, context: &Context) -> Result
             first.exit_code(),
             first.summary().code,
             "some servers failed the check",
-            "run `toolrack doctor` for details",
+            format!("run {} for details", command("doctor")),
         )),
     }
 }
@@ -112,11 +109,11 @@ async fn add_daemon_status(daemon: &Daemon, rows: &mut [ServerRow]) -> Result<()
     Ok(())
 }
 
-fn last_known(service: &LocalService, config: McpConfig) -> ServerRow {
+fn last_known(service: &LocalService, config: McpConfig, with_token: &[String]) -> ServerRow {
     let detail: Option<StatusDetail> = service.status_detail(config.id);
     let log = service.logs().read(config.id).unwrap_or_default();
     ServerRow {
-        has_token: false,
+        has_token: with_token.contains(&config.name),
         n_tools: detail.as_ref().map_or(0, |detail| detail.n_tools),
         n_tools_total: detail.and_then(|detail| detail.n_tools_total),
         last: last_outcome(log),
@@ -128,7 +125,7 @@ fn last_known(service: &LocalService, config: McpConfig) -> ServerRow {
 
 fn state_of(row: &ServerRow, now: u64) -> ServerState {
     let name = shell_quote(&row.config.name);
-    let run = |verb: &str| format!("toolrack {verb} {name}");
+    let run = |verb: &str| command_line(format_args!("{verb} {name}"));
     let tell = |state, detail: String, next| ServerState { state, detail, next };
     let unauthorized =
         if row.has_token { ("needs token", "edit") } else { ("needs login", "login") };
@@ -196,31 +193,21 @@ fn tool_count(row: &ServerRow) -> String {
     total.map_or_else(|| "?".to_owned(), |total| format!("{offered}/{total}"))
 }
 
-fn status_row(row: &ServerRow, now: u64, echoed_flags: &EchoedFlags) -> Vec<String> {
+fn status_row(row: &ServerRow, now: u64) -> Vec<String> {
     let ServerState { state, detail, next } = state_of(row, now);
-    let processes = match &row.checked {
-        Some(Ok(checked)) => check_server::summarize_processes(&checked.processes),
-        _ => match &row.daemon {
-            Some((_, processes)) if !processes.is_empty() => {
-                check_server::summarize_processes(processes)
-            }
-            _ => "-".to_owned(),
-        },
+    let processes = match (&row.checked, &row.daemon) {
+        (Some(Ok(checked)), _) => check_server::summarize_processes(&checked.processes),
+        (_, Some((_, processes))) if !processes.is_empty() => {
+            check_server::summarize_processes(processes)
+        }
+        _ => "-".to_owned(),
     };
     let transport = config_secrets::transport_name(&row.config).to_owned();
     let name = config_secrets::display_line(&row.config.name);
-    vec![
-        name,
-        state.to_owned(),
-        transport,
-        tool_count(row),
-        processes,
-        detail,
-        echoed_flags.apply_to_command(&next),
-    ]
+    vec![name, state.to_owned(), transport, tool_count(row), processes, detail, next]
 }
 
-fn status_json(row: &ServerRow, now: u64, echoed_flags: &EchoedFlags) -> Value {
+fn status_json(row: &ServerRow, now: u64) -> Value {
     let ServerState { state, detail, next } = state_of(row, now);
     let (check, problem) = match &row.checked {
         None => {
@@ -241,7 +228,7 @@ fn status_json(row: &ServerRow, now: u64, echoed_flags: &EchoedFlags) -> Value {
         "n_tools": row.n_tools,
         "n_tools_total": row.n_tools_total,
         "detail": detail,
-        "next": echoed_flags.apply_to_command(&next),
+        "next": next,
         "last_at": row.last.as_ref().map(|line| output::format_utc(line.at)),
         "check": check,
         "problem": problem,
@@ -253,14 +240,11 @@ fn status_json(row: &ServerRow, now: u64, echoed_flags: &EchoedFlags) -> Value {
 pub(crate) async fn list(context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
     // Prints warnings about the file, and rejects an unknown agent.
-    Servers::configured(&context.settings, printer)?;
-    let configs =
-        with_service(context, None, async |service: &LocalService| Ok(service.list())).await?;
+    let servers = Servers::configured(context)?;
+    let list = async |service: &LocalService| Ok(service.list());
+    let configs = with_service(servers.into_input(), None, context, list).await?;
     if configs.is_empty() {
-        printer.note(
-            "note: no servers configured; add one with `toolrack add`, or import servers from \
-             other tools with `toolrack import`",
-        );
+        printer.note(format_args!("note: no servers configured; {}", Servers::how_to_add()));
     }
     printer.list(&List {
         columns: &["NAME", "ENABLED", "TRANSPORT", "TARGET"],
@@ -274,30 +258,20 @@ pub(crate) async fn list(context: &Context) -> Result<(), CliError> {
 }
 
 fn list_row(config: &McpConfig) -> Vec<String> {
+    let name = config_secrets::display_line(&config.name);
     let enabled = if config.enabled { "yes" } else { "no" };
-    let (transport, target) =
-        (config_secrets::transport_name(config), config_secrets::target(config));
-    vec![
-        config_secrets::display_line(&config.name),
-        enabled.to_owned(),
-        transport.to_owned(),
-        target,
-    ]
+    let transport = config_secrets::transport_name(config);
+    vec![name, enabled.to_owned(), transport.to_owned(), config_secrets::target(config)]
 }
 
 /// Prints a server's configuration. Values that may be secret are redacted, unless requested.
-pub(crate) async fn get(options: &GetOptions, context: &Context) -> Result<(), CliError> {
-    ensure_exists(&options.server, context)?;
-    let (config, file) = with_service(context, None, async |service: &LocalService| {
-        Ok((find_config(service, &options.server)?, config_path(service)))
-    })
-    .await?;
+pub(crate) async fn get(options: GetOptions, context: &Context) -> Result<(), CliError> {
+    let found =
+        async |service: &LocalService, config: McpConfig| Ok((config, config_path(service)));
+    let (config, file) = with_server(&options.server, None, context, found).await?;
     let values = if options.show_values { Values::Shown } else { Values::Hidden };
     let document = config_secrets::to_document(&config, values);
-    match context.printer.output() {
-        Output::Table => context.printer.line(render_config(&config, &document, &file)),
-        _ => context.printer.document(&document.to_string()),
-    }
+    context.printer.show(render_config(&config, &document, &file), &document);
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use crate::error::CliError;
 use crate::fan_out;
 use crate::output::{List, Output};
 use crate::printer::Printer;
-use crate::server_selection::{ServerSource, Servers};
+use crate::server_selection::{ServerSource, Servers, Warnings};
 use crate::server_session::{ServerSession, with_session};
 use crate::tool_args::coerce::signature;
 use crate::tool_args::schema::Schema;
@@ -26,7 +26,7 @@ pub(crate) async fn tools(options: ToolsOptions, context: &Context) -> Result<()
     with_session(servers, &RequestOptions::default(), context, async |session: &ServerSession| {
         if options.cached {
             let unlisted = session.list_cached().await?;
-            print_tools(&session.tools(), source, &options, printer);
+            print_tools(&session.manager().all_tools(), source, &options, printer);
             fan_out::note_unlisted(&unlisted, printer);
             return Ok(());
         }
@@ -46,7 +46,7 @@ pub(crate) async fn tools(options: ToolsOptions, context: &Context) -> Result<()
                     .any(|(connection, ())| connection.name() == &**tool.server())
             };
             let live: Vec<ToolWithServer> =
-                session.tools().iter().filter(is_live).cloned().collect();
+                session.manager().all_tools().iter().filter(is_live).cloned().collect();
             print_tools(&live, source, &options, printer);
         }
         results.close(printer)
@@ -60,16 +60,13 @@ pub(crate) fn select_servers(
     server: Option<&str>,
     context: &Context,
 ) -> Result<Servers, CliError> {
-    let servers = Servers::find(target, &context.settings, &context.printer)?;
+    let servers = Servers::select(target, Warnings::Usual, context)?;
     match (server, servers.source) {
         (Some(name), ServerSource::AdHoc) => Err(CliError::usage(
             format!("`{name}` is a configured server, but an ad-hoc server is given as well"),
             "remove one of them",
         )),
-        (Some(name), ServerSource::Configured) => {
-            servers.server(name)?;
-            Ok(servers.filter(|server| server == name))
-        }
+        (Some(name), ServerSource::Configured) => servers.only(name),
         (None, _) if servers.configs.is_empty() => Err(Servers::no_server_given()),
         (None, _) => Ok(servers),
     }
@@ -85,7 +82,8 @@ fn print_tools(
         printer.note("note: no tools found");
     }
     if options.schema && printer.output() == Output::Table && !tools.is_empty() {
-        return printer.line(with_schemas(tools, source));
+        let blocks: Vec<String> = tools.iter().map(|tool| render_schema(tool, source)).collect();
+        return printer.line(blocks.join("\n\n"));
     }
     printer.list(&tool_list(tools, source));
 }
@@ -93,7 +91,7 @@ fn print_tools(
 /// Searches tools by keywords in their names and descriptions.
 pub(crate) async fn search(options: SearchOptions, context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
-    let servers = Servers::configured(&context.settings, printer)?;
+    let servers = Servers::configured(context)?;
     if servers.configs.is_empty() {
         return Err(Servers::no_servers());
     }
@@ -103,7 +101,7 @@ pub(crate) async fn search(options: SearchOptions, context: &Context) -> Result<
         } else {
             (None, session.list_cached().await?)
         };
-        let found = matching_tools(&session.tools(), &options.words);
+        let found = matching_tools(&session.manager().all_tools(), &options.words);
         if found.is_empty() {
             printer.note("note: no tool matches all keywords");
         }
@@ -161,16 +159,13 @@ struct Item<'a> {
 /// The tools as a table and as JSON.
 pub(crate) fn tool_list(tools: &[ToolWithServer], source: ServerSource) -> List {
     let rows = tools.iter().map(|tool| vec![typed_name(tool, source), description(tool.tool())]);
-    List { columns: &["TOOL", "DESCRIPTION"], rows: rows.collect(), items: tool_items(tools) }
-}
-
-fn tool_items(tools: &[ToolWithServer]) -> Vec<String> {
     let item = |tool: &ToolWithServer| {
         let item = Item { server: tool.server(), public_name: tool.name(), tool: tool.tool() };
         // It was parsed from JSON, so it can be serialized.
         serde_json::to_string(&item).unwrap_or_default()
     };
-    tools.iter().map(item).collect()
+    let items = tools.iter().map(item).collect();
+    List { columns: &["TOOL", "DESCRIPTION"], rows: rows.collect(), items }
 }
 
 /// The tool's name as it is typed in `toolrack call`.
@@ -188,12 +183,7 @@ pub(crate) fn description(tool: &Tool) -> String {
     sanitize_line(text.trim().lines().next().unwrap_or_default(), MAX_CHARS)
 }
 
-/// Each tool with its parameters.
-pub(crate) fn with_schemas(tools: &[ToolWithServer], source: ServerSource) -> String {
-    let blocks: Vec<String> = tools.iter().map(|tool| render_schema(tool, source)).collect();
-    blocks.join("\n\n")
-}
-
+/// A tool with its parameters.
 fn render_schema(tool: &ToolWithServer, source: ServerSource) -> String {
     let schema: Value = serde_json::from_str(tool.tool().input_schema.get()).unwrap_or_default();
     let schema = Schema::new(&schema);
@@ -202,13 +192,9 @@ fn render_schema(tool: &ToolWithServer, source: ServerSource) -> String {
     let text = tool.tool().description.as_deref().unwrap_or_default();
     lines.extend(text.trim().lines().map(|line| format!("    {}", sanitize_line(line, 1000))));
     for name in schema.property_names() {
-        let place = schema.property(name);
-        if let Some(about) = place.and_then(Schema::description) {
-            lines.push(format!(
-                "    {}: {}",
-                sanitize_line(name, MAX_CHARS),
-                sanitize_line(about, MAX_CHARS)
-            ));
+        if let Some(about) = schema.property(name).and_then(Schema::description) {
+            let (name, about) = (sanitize_line(name, MAX_CHARS), sanitize_line(about, MAX_CHARS));
+            lines.push(format!("    {name}: {about}"));
         }
     }
     lines.join("\n")

@@ -33,9 +33,7 @@ const MAX_DEPTH: usize = 64;
 
 /// Parses `name: value, …` to the end of the text.
 pub(crate) fn parse_members(text: &str) -> Result<Map<String, Value>, String> {
-    let mut reader = Reader { rest: text, depth: 0 };
-    let members = reader.members(None)?;
-    Ok(members)
+    Reader { rest: text, depth: 0 }.members(None)
 }
 
 struct Reader<'t> {

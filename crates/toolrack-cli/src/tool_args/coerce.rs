@@ -3,8 +3,6 @@
 //! **Invariant:** pure; reports all errors at once. Text stays unchanged wherever the schema allows
 //! a string.
 
-use std::collections::BTreeMap;
-
 use serde_json::{Map, Number, Value};
 use toolrack_service::{ErrorCode, ErrorDetail};
 
@@ -64,11 +62,9 @@ pub(crate) fn signature(schema: Schema<'_>) -> String {
 /// Groups the values by path, in the order of first use.
 fn group_by_path(arguments: Vec<Argument>) -> Vec<(String, Vec<ArgValue>)> {
     let mut groups: Vec<(String, Vec<ArgValue>)> = Vec::new();
-    let mut places: BTreeMap<String, usize> = BTreeMap::new();
     for Argument { path, value } in arguments {
-        let at = *places.entry(path.clone()).or_insert(groups.len());
-        match groups.get_mut(at) {
-            Some((_, all)) => all.push(value),
+        match groups.iter_mut().find(|(known, _)| *known == path) {
+            Some((_, values)) => values.push(value),
             None => groups.push((path, vec![value])),
         }
     }
@@ -116,35 +112,32 @@ impl ArgumentBuilder {
     fn value(
         &mut self,
         path: &str,
-        values: Vec<ArgValue>,
+        mut values: Vec<ArgValue>,
         place: Option<Schema<'_>>,
     ) -> Option<Value> {
-        let is_list = place.is_some_and(|place| place.types().contains(&JsonType::Array));
-        let mut values = values.into_iter();
-        let (first, second) = (values.next()?, values.next());
-        let Some(second) = second else {
-            return match (first, place) {
-                (ArgValue::Json(value), _) => Some(value),
-                (ArgValue::Text(text), Some(place)) => self.coerce_or_report(path, text, place),
-                (ArgValue::Text(text), None) => Some(Value::String(text)),
-            };
-        };
-        if !is_list {
+        if values.len() == 1 {
+            return self.coerce_or_report(path, values.pop()?, place);
+        }
+        if !place.is_some_and(|place| place.types().contains(&JsonType::Array)) {
             self.report(path, format!("`{path}` is given more than once, but is not a list"));
             return None;
         }
         let items = place.and_then(Schema::items);
-        let all = [first, second].into_iter().chain(values);
-        all.map(|value| match (value, items) {
-            (ArgValue::Json(value), _) => Some(value),
-            (ArgValue::Text(text), Some(items)) => self.coerce_or_report(path, text, items),
-            (ArgValue::Text(text), None) => Some(Value::String(text)),
-        })
-        .collect::<Option<Vec<Value>>>()
-        .map(Value::Array)
+        let values = values.into_iter().map(|value| self.coerce_or_report(path, value, items));
+        values.collect::<Option<Vec<Value>>>().map(Value::Array)
     }
 
-    fn coerce_or_report(&mut self, path: &str, text: String, place: Schema<'_>) -> Option<Value> {
+    fn coerce_or_report(
+        &mut self,
+        path: &str,
+        value: ArgValue,
+        place: Option<Schema<'_>>,
+    ) -> Option<Value> {
+        let (text, place) = match (value, place) {
+            (ArgValue::Json(value), _) => return Some(value),
+            (ArgValue::Text(text), None) => return Some(Value::String(text)),
+            (ArgValue::Text(text), Some(place)) => (text, place),
+        };
         match coerce(&text, place) {
             Ok(value) => Some(value),
             // `--no-check` is for schemas that are wrong, so the server decides.
@@ -170,10 +163,7 @@ impl ArgumentBuilder {
         let full =
             |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
         let is_reported = |builder: &Self, name: &str| {
-            builder
-                .error_details
-                .iter()
-                .any(|error_detail| error_detail.field.as_deref() == Some(name))
+            builder.error_details.iter().any(|detail| detail.field.as_deref() == Some(name))
         };
         for name in schema.required() {
             let full_name = full(name);
@@ -186,8 +176,7 @@ impl ArgumentBuilder {
             match schema.property(name) {
                 Some(place) => self.validate_value(value, place, &full_name, depth),
                 None if schema.extra_properties() == ExtraProperties::Rejected => {
-                    let suggestion =
-                        did_you_mean(&similar_names(name, schema.property_names().into_iter()));
+                    let suggestion = did_you_mean(&similar_names(name, schema.property_names()));
                     self.report(&full_name, format!("unknown argument `{full_name}`{suggestion}"));
                 }
                 None => {}
@@ -202,14 +191,9 @@ impl ArgumentBuilder {
         let types = place.types();
         let json_type = JsonType::from_value(value);
         if !types.is_empty() && !types.iter().any(|allowed| json_type.satisfies(*allowed)) {
-            self.report(
-                path,
-                format!(
-                    "invalid value for `{path}`: expected {1}, got {0}",
-                    json_type.as_str(),
-                    place.describe()
-                ),
-            );
+            let (expected, found) = (place.describe(), json_type.as_str());
+            let message = format!("invalid value for `{path}`: expected {expected}, got {found}");
+            self.report(path, message);
         }
     }
 
@@ -271,14 +255,10 @@ fn parse_list(text: &str, items: Option<Schema<'_>>) -> Option<Value> {
     let Some(items) = items else {
         return Some(Value::Array(vec![Value::String(text.to_owned())]));
     };
-    let is_word = |json_type: &JsonType| {
-        !matches!(
-            json_type,
-            JsonType::Boolean | JsonType::Integer | JsonType::Number | JsonType::Null
-        )
-    };
     let types = items.types();
-    let parts: Vec<&str> = if types.is_empty() || types.iter().any(is_word) {
+    let is_separable =
+        |item: &JsonType| !matches!(item, JsonType::String | JsonType::Array | JsonType::Object);
+    let parts: Vec<&str> = if types.is_empty() || !types.iter().all(is_separable) {
         vec![text]
     } else {
         text.split(',').map(str::trim).collect()

@@ -3,6 +3,7 @@
 //! **Invariant:** no schema is rejected. Unsupported keywords allow any value; the server
 //! decides.
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 /// Maximum depth of references and alternatives, which may be cyclic.
@@ -16,7 +17,8 @@ pub(crate) struct Schema<'a> {
 }
 
 /// JSON types.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum JsonType {
     String,
     Boolean,
@@ -88,7 +90,7 @@ impl<'a> Schema<'a> {
         if let Some(named) = self.member("type") {
             let words =
                 named.as_array().map_or_else(|| vec![named], |names| names.iter().collect());
-            return words.into_iter().filter_map(|name| JsonType::parse(name.as_str()?)).collect();
+            return words.into_iter().filter_map(|name| JsonType::deserialize(name).ok()).collect();
         }
         if let Some(choices) = self.own_allowed_values() {
             return choices.into_iter().map(JsonType::from_value).collect();
@@ -223,19 +225,6 @@ impl<'a> Schema<'a> {
 }
 
 impl JsonType {
-    fn parse(word: &str) -> Option<Self> {
-        let types = [
-            Self::String,
-            Self::Boolean,
-            Self::Integer,
-            Self::Number,
-            Self::Array,
-            Self::Object,
-            Self::Null,
-        ];
-        types.into_iter().find(|json_type| json_type.as_str() == word)
-    }
-
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::String => "string",

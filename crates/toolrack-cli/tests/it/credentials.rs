@@ -147,11 +147,9 @@ fn login_with_a_pasted_redirect_url() {
     assert!(text.contains("logged in to `remote` via "), "{text}");
 }
 
-#[test]
-fn login_and_logout_with_a_browser() {
-    let fixture = Fixture::new();
-    let server = OAuthServer::start(OAuthPlan::default()).unwrap();
-    run(&fixture, &["add", "remote", &server.url(), "--no-check"]);
+/// Adds the server and logs in with a browser.
+fn log_in(fixture: &Fixture, server: &OAuthServer) {
+    run(fixture, &["add", "remote", &server.url(), "--no-check"]);
     fixture.put("browser", "#!/bin/sh\nexec curl -sL -o /dev/null \"$1\"\n");
     let browser = fixture.path().join("browser");
     fs::set_permissions(&browser, fs::Permissions::from_mode(0o755)).unwrap();
@@ -160,6 +158,33 @@ fn login_and_logout_with_a_browser() {
     let outcome = crate::fixture::outcome(login);
     assert_eq!(outcome.status.code(), Some(0), "{outcome:?}");
     assert!(outcome.stderr.contains("logged in to `remote` via "), "{outcome:?}");
+}
+
+#[test]
+fn login_and_logout_with_a_browser() {
+    let fixture = Fixture::new();
+    let server = OAuthServer::start(OAuthPlan::default()).unwrap();
+    log_in(&fixture, &server);
     assert!(run(&fixture, &["logout", "remote"]).contains("logged out of `remote`"));
     assert!(run(&fixture, &["logout", "remote"]).contains("not logged in to"));
+}
+
+#[test]
+fn remove_reports_a_logout_only_if_it_succeeded() {
+    for is_broken in [false, true] {
+        let fixture = Fixture::new();
+        let server = OAuthServer::start(OAuthPlan::default()).unwrap();
+        log_in(&fixture, &server);
+        let files = fs::read_dir(fixture.path().join("home/tokens")).unwrap();
+        let mut files = files.map(|entry| entry.unwrap().path());
+        let lock = files.find(|path| path.extension().is_some_and(|end| end == "lock")).unwrap();
+        if is_broken {
+            // A directory cannot be locked, so the login cannot be deleted.
+            fs::remove_file(&lock).unwrap();
+            fs::create_dir(&lock).unwrap();
+        }
+        let text = run(&fixture, &["remove", "remote"]);
+        assert!(text.contains("removed `remote` from "), "{text}");
+        assert_eq!(text.contains(" and logged out"), !is_broken, "{text}");
+    }
 }

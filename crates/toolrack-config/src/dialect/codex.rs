@@ -54,7 +54,7 @@ pub(super) fn read(diagnostics: &mut Diagnostics<'_>, root: &Node) -> ConfigFile
     ConfigFile { defaults, ..ConfigFile::default() }
 }
 
-fn server(fields: &mut TableReader) -> RawServer {
+fn server(fields: &mut TableReader<'_>) -> RawServer {
     let mut server = RawServer::from_table(fields, "");
     server.command = fields.text("command");
     server.args = fields.texts("args").unwrap_or_default();
@@ -73,7 +73,7 @@ fn server(fields: &mut TableReader) -> RawServer {
 }
 
 /// Variables and headers with values from the environment.
-fn refer(server: &mut RawServer, fields: &mut TableReader) {
+fn refer(server: &mut RawServer, fields: &mut TableReader<'_>) {
     for (n, name) in fields.texts("env_vars").unwrap_or_default().into_iter().enumerate() {
         server.locations.insert(join("env", &name), fields.location(&format!("env_vars[{n}]")));
         // Passed on if set; an unset variable becomes empty.

@@ -57,7 +57,8 @@ const KINDS: [(&str, Option<TransportKind>); 7] = [
 pub(super) fn read(diagnostics: &mut Diagnostics<'_>, root: &Node) -> ConfigFile {
     let map = root.get("extensions");
     let defaults = servers(diagnostics, "extensions", map, |diagnostics, path, member| {
-        let mut fields = table_reader::read(diagnostics, &SERVER, path, &flat(&member.value));
+        let flat = flat(&member.value);
+        let mut fields = table_reader::read(diagnostics, &SERVER, path, &flat);
         let way = kind(diagnostics, &mut fields)?;
         let mut server = server(&mut fields, way);
         variables::server(diagnostics, &mut server, ReferenceSyntax::Shell);
@@ -79,7 +80,7 @@ fn flat(node: &Node) -> Node {
 /// Transport of an extension; `None` if it is not a server, which is reported.
 fn kind(
     diagnostics: &mut Diagnostics<'_>,
-    fields: &mut TableReader,
+    fields: &mut TableReader<'_>,
 ) -> Option<Option<TransportKind>> {
     let Some(word) = fields.text("type") else { return Some(None) };
     let (at, field) = (fields.location("type"), fields.field("type"));
@@ -103,7 +104,7 @@ fn kind(
     }
 }
 
-fn server(fields: &mut TableReader, way: Option<TransportKind>) -> RawServer {
+fn server(fields: &mut TableReader<'_>, way: Option<TransportKind>) -> RawServer {
     let mut server = RawServer::from_table(fields, "");
     for (theirs, ours) in [("cmd", "command"), ("envs", "env"), ("uri", "url")] {
         server.rename_location(theirs, ours);
@@ -129,7 +130,7 @@ fn server(fields: &mut TableReader, way: Option<TransportKind>) -> RawServer {
     server
 }
 
-fn secrets(server: &mut RawServer, fields: &mut TableReader) {
+fn secrets(server: &mut RawServer, fields: &mut TableReader<'_>) {
     for (n, name) in fields.texts("env_keys").unwrap_or_default().into_iter().enumerate() {
         server.locations.insert(join("env", &name), fields.location(&format!("env_keys[{n}]")));
         let secret = EnvValue::Secret { secret_ref: name.clone(), required: true };

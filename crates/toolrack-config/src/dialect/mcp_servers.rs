@@ -103,7 +103,7 @@ fn list(
 
 fn server(
     diagnostics: &mut Diagnostics<'_>,
-    fields: &mut TableReader,
+    fields: &mut TableReader<'_>,
     dialect: Dialect,
 ) -> RawServer {
     let mut server = RawServer::from_table(fields, "");

@@ -76,7 +76,7 @@ fn server(diagnostics: &mut Diagnostics<'_>, path: &str, member: &Member) -> Opt
     }
     if node.get("command").is_some_and(Node::is_table) {
         let mut fields = table_reader::read(diagnostics, &OLD_SERVER, path, node);
-        let mut command = fields.table("command").unwrap_or_default();
+        let mut command = fields.table("command")?;
         let mut server = RawServer::from_table(&command, "");
         server.rename_location("path", "command");
         process(&mut server, &mut command, "path");
@@ -92,7 +92,7 @@ fn server(diagnostics: &mut Diagnostics<'_>, path: &str, member: &Member) -> Opt
     Some(server)
 }
 
-fn process(server: &mut RawServer, fields: &mut TableReader, command: &str) {
+fn process(server: &mut RawServer, fields: &mut TableReader<'_>, command: &str) {
     server.command = fields.text(command);
     server.args = fields.texts("args").unwrap_or_default();
     server.env = texts(fields.map("env"));

@@ -157,7 +157,9 @@ fn key_of(node: &Node) -> String {
         Value::Float(number) => number.to_string(),
         Value::Flag(flag) => flag.to_string(),
         Value::Null => "null".to_owned(),
-        Value::List(_) | Value::Table(_) | Value::Other(_) => node.kind().to_owned(),
+        Value::List(_) | Value::Table(_) | Value::Date(_) | Value::Other(_) => {
+            node.kind().to_owned()
+        }
     }
 }
 

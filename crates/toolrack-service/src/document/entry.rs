@@ -365,6 +365,11 @@ fn write_variable(config: &EnvVarConfig) -> Value {
 }
 
 impl McpConfig {
+    /// Reads an entry of `toolrack.toml` with every key as written; converts any other.
+    pub(crate) fn from_written(entry: &ServerEntry) -> Self {
+        entry.origin.table().map_or_else(|| Self::from_entry(entry), read)
+    }
+
     /// Converts an entry of any supported config file. The id is nil.
     pub fn from_entry(entry: &ServerEntry) -> Self {
         let mut rest = settings_keys(&entry.settings);

@@ -24,12 +24,15 @@ struct ReplacedSecret {
     before: Option<Secret>,
 }
 
+/// The version of the config file, locked.
+type ConfigGuard<'a> = MutexGuard<'a, Option<ETag>>;
+
 impl Inner {
     pub(super) fn create(self: &Arc<Self>, config: McpConfig) -> Result<Uuid, ServiceError> {
         let id = if config.id.is_nil() { Uuid::new_v4() } else { config.id };
         let config = McpConfig { id, ..config };
         self.check(&config, None)?;
-        let mut current = self.lock();
+        let mut current = self.lock()?;
         // The secrets first: a crash in between leaves an unused secret, not a config that refers to a missing one.
         let (config, moved) = self.move_values_to_store(config)?;
         let scope = self.scope();
@@ -48,7 +51,7 @@ impl Inner {
         let id = config.id;
         let before = self.configured(id)?.config;
         self.check(&config, Some(&before))?;
-        let mut current = self.lock();
+        let mut current = self.lock()?;
         let (config, moved) = self.move_values_to_store(config)?;
         let written = self.edit(&mut current, |document| {
             // A server that keeps its name may share it with the default that it overrides.
@@ -70,7 +73,7 @@ impl Inner {
 
     pub(super) fn delete(&self, id: Uuid) -> Result<(), ServiceError> {
         self.configured(id)?;
-        let mut current = self.lock();
+        let mut current = self.lock()?;
         self.edit(&mut current, |document| {
             document.assign_ids();
             document.remove(id).map(drop)
@@ -89,7 +92,7 @@ impl Inner {
         enabled: Enabled,
     ) -> Result<(), ServiceError> {
         self.blocking(move |inner| {
-            let mut current = inner.lock();
+            let mut current = inner.lock()?;
             inner.edit(&mut current, |document| {
                 document.assign_ids();
                 document.set_enabled(id, enabled)
@@ -100,10 +103,10 @@ impl Inner {
 
     /// Reads the file again, and publishes a snapshot if it has changed.
     pub(super) fn refresh(&self) -> Result<StoredConfig, ServiceError> {
-        let mut current = self.lock();
+        let mut current = self.lock()?;
         let stored = self.store.read()?;
-        if stored.etag != *current {
-            self.publish(&mut current, &stored)?;
+        if Some(stored.etag) != *current {
+            self.publish(&mut current, &stored);
         }
         Ok(stored)
     }
@@ -120,8 +123,14 @@ impl Inner {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, ETag> {
-        self.write_lock.lock()
+    /// Locks the config file. Fails if the servers do not come from one.
+    fn lock(&self) -> Result<ConfigGuard<'_>, ServiceError> {
+        let guard = self.write_lock.lock();
+        if guard.is_none() {
+            let message = "there is no config file: these servers were given by the caller";
+            return Err(ServiceError::new(ErrorCode::Conflict, message));
+        }
+        Ok(guard)
     }
 
     fn check(&self, config: &McpConfig, before: Option<&McpConfig>) -> Result<(), ServiceError> {
@@ -151,29 +160,25 @@ impl Inner {
     /// Edits the file, and publishes the new snapshot.
     fn edit(
         &self,
-        current: &mut MutexGuard<'_, ETag>,
+        current: &mut ConfigGuard<'_>,
         change: impl FnMut(&mut Document) -> Result<(), ServiceError>,
     ) -> Result<(), ServiceError> {
         // No expected version: `change` works on one entry and can be repeated on any version
         // of the file.
         let ((), stored) = self.store.edit(None, change)?;
-        self.publish(current, &stored)
+        self.publish(current, &stored);
+        Ok(())
     }
 
     /// Makes a new snapshot current and wakes the reconcile task. The caller holds the write lock, so revisions are in
     /// the order of the file's versions.
-    fn publish(
-        &self,
-        current: &mut MutexGuard<'_, ETag>,
-        stored: &StoredConfig,
-    ) -> Result<(), ServiceError> {
+    fn publish(&self, current: &mut ConfigGuard<'_>, stored: &StoredConfig) {
         let revision = self.snapshot.load().revision + 1;
-        let snapshot = ConfigSnapshot::from_stored(revision, self.agent.as_deref(), stored)?;
+        let snapshot = ConfigSnapshot::from_file(revision, self.agent.as_deref(), &stored.file);
         // Before the wake-up: the reconcile task loads the snapshot as soon as it runs.
         self.snapshot.store(Arc::new(snapshot));
-        **current = stored.etag;
+        **current = Some(stored.etag);
         self.config_changed.notify_one();
-        Ok(())
     }
 
     /// Moves values marked secret into the store. Returns them with their previous values.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use toolrack_config::{McpServerConfig, McpTransport};
 use toolrack_manager::{ManagerEvent, ManagerEvents};
 use toolrack_service::{
-    Enabled, ErrorCode, LocalService, McpConfig, McpService as _, McpStatus, ServiceOptions,
-    WatchConfig,
+    ConfigInput, ConfigStore, Enabled, ErrorCode, LocalService, McpConfig, McpService as _,
+    McpStatus, ServiceOptions, WatchConfig,
 };
 use uuid::Uuid;
 
@@ -203,6 +204,57 @@ async fn two_services_on_one_home_lose_no_change() {
     let fresh = fixture.open().await;
     assert_eq!(listed(&fresh), expected);
     fixture.end(&fresh).await;
+}
+
+#[tokio::test]
+async fn config_that_was_read_before_is_used() {
+    let fixture = Fixture::new();
+    put(&fixture, BY_HAND);
+    let stored = ConfigStore::new(fixture.home().config_file()).load().unwrap();
+    put(&fixture, "");
+    let options = ServiceOptions { config: ConfigInput::Stored(stored), ..options() };
+    let service = LocalService::open(fixture.home(), options).await.unwrap();
+    assert_eq!(service.list().len(), 1);
+    service.reload().await.unwrap();
+    assert!(service.list().is_empty(), "the file has changed since");
+    fixture.end(&service).await;
+}
+
+#[tokio::test]
+async fn servers_of_the_caller_need_no_config_file() {
+    let fixture = Fixture::new();
+    put(&fixture, "this is not a config");
+    let program = toolrack_testkit::program("scripted-server").display().to_string();
+    let mut server = McpServerConfig::stdio("typed", program, &[]);
+    server.startup_timeout = Duration::from_secs(29);
+    let (variable, value) = fixture.marker.env_var();
+    if let McpTransport::Stdio { env, .. } = &mut server.transport {
+        env.insert(variable.to_owned(), value.into());
+    }
+    let options = ServiceOptions {
+        config: ConfigInput::Servers(vec![server.clone()]),
+        watch_config: WatchConfig::Yes,
+        ..options()
+    };
+    let service = LocalService::open(fixture.home(), options).await.unwrap();
+    let id = service.id_for_name("typed").unwrap();
+    service.start(id).await.unwrap();
+    assert!(is_running(&service.status(id)));
+    let config = service.manager().server("typed").unwrap().config().clone();
+    assert_eq!(config, McpServerConfig { id: Some(id.to_string()), ..server });
+    let refusals = [
+        service.create(binary("two", "x", &[])).unwrap_err(),
+        service.update(service.get(id).unwrap()).unwrap_err(),
+        service.delete(id).unwrap_err(),
+        service.set_enabled(id, Enabled::No).await.unwrap_err(),
+        service.reload().await.unwrap_err(),
+    ];
+    for refusal in refusals {
+        let expected = "CONFLICT there is no config file: these servers were given by the caller";
+        assert_eq!(describe(&refusal), expected);
+    }
+    assert_eq!(fixture.text(), "this is not a config");
+    fixture.end(&service).await;
 }
 
 fn put(fixture: &Fixture, text: &str) {

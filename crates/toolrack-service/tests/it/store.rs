@@ -5,7 +5,10 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::time::Duration;
 
-use toolrack_service::{ConfigScope, ConfigStore, ETag, Enabled, ErrorCode, ServiceError};
+use toolrack_config::{Dialect, Severity};
+use toolrack_service::{
+    ConfigScope, ConfigStore, ETag, Enabled, ErrorCode, LoadError, ServiceError,
+};
 
 use crate::store_fixture::{add, names, server, servers, store, temp_dir, write};
 
@@ -147,6 +150,25 @@ fn unusable_file_is_rejected() {
     let below = ConfigStore::new(file.join("toolrack.toml"));
     check(below.edit(None, |_| Ok(())), ErrorCode::ServiceUnavailable, "cannot save");
     check(ConfigStore::new("/").read(), ErrorCode::ValidationError, "is not a file path");
+}
+
+#[test]
+fn load_reports_the_reason_as_data() {
+    let dir = temp_dir();
+    let store = store(&dir);
+    let missing = store.load().unwrap_err();
+    let LoadError::Unreadable(error) = missing else { panic!("{missing}") };
+    assert_eq!(error.to_string(), "No such file or directory (os error 2)");
+    write(store.path(), "[mcp_servers.a]\ncommand = 'x'\n");
+    assert!(matches!(store.load(), Err(LoadError::Foreign(Dialect::Codex))));
+    check(store.read(), ErrorCode::ValidationError, "another tool");
+    write(store.path(), "[[defaults.mcp]]\nname = 'a'\ncommand = 'x'\nx = 1\ntimeout = 1\n");
+    let Err(LoadError::Invalid(diagnostics)) = store.load() else { panic!() };
+    let severities = [Severity::Warning, Severity::Error];
+    assert!(diagnostics.iter().map(|diagnostic| diagnostic.severity).eq(severities));
+    write(store.path(), b"a = '\xff'\n");
+    let Err(LoadError::Invalid(diagnostics)) = store.load() else { panic!() };
+    assert!(diagnostics[0].to_string().ends_with(":1:6: not valid UTF-8"), "{diagnostics:?}");
 }
 
 #[test]
