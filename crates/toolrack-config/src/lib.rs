@@ -83,3 +83,4 @@ pub use server::{
     without_secrets,
 };
 pub use table_reader::join;
+pub use toolrack_toml::read_server;

@@ -113,6 +113,16 @@ pub enum StartMode {
     Lazy,
 }
 
+impl StartMode {
+    /// Name in the config file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Eager => "eager",
+            Self::Lazy => "lazy",
+        }
+    }
+}
+
 /// Policy for changed tool definitions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Pin {

@@ -204,9 +204,9 @@ impl Reader<'_, '_> {
         let never = matches!(kind, KeyType::TimeOrNever);
         match &node.value {
             Value::Text(text) if never && text.trim() == "never" => Some(None),
-            Value::Text(text) => match duration::parse(text) {
+            Value::Text(text) => match duration::parse_duration(text) {
                 Ok(time) => Some(Some(time)),
-                Err(diagnostic) => self.invalid(path, node, diagnostic.message()),
+                Err(message) => self.invalid(path, node, message),
             },
             Value::Integer(number) => {
                 let wanted =
@@ -230,10 +230,10 @@ impl Reader<'_, '_> {
         };
         match duration::from_number(number, unit) {
             Ok(time) => Some(Some(time)),
-            Err(diagnostic) => {
+            Err(message) => {
                 // A warning only: the file works in its own tool, and the rest of the server
                 // can be imported.
-                let message = format!("{}; using the default", diagnostic.message());
+                let message = format!("{message}; using the default");
                 self.diagnostics.warn(DiagnosticKind::Invalid, node.at, path, &message);
                 None
             }

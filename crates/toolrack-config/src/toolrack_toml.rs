@@ -7,9 +7,10 @@
 
 use std::collections::HashMap;
 
+use serde_json::{Map, Value};
+
 use crate::config_file::{Agent, ConfigFile, ServerEntry, Settings};
-use crate::diagnostics::DiagnosticKind;
-use crate::diagnostics::Diagnostics;
+use crate::diagnostics::{DiagnosticKind, Diagnostics, Parsed};
 use crate::keys;
 use crate::raw_server::{RawServer, TransportKind};
 use crate::server::{Package, PackageKind};
@@ -38,6 +39,15 @@ pub(crate) fn read(diagnostics: &mut Diagnostics<'_>, root: &Node) -> ConfigFile
         config.agents.extend(agent(diagnostics, fields, &mut known));
     }
     config
+}
+
+/// Reads one server table without a file, such as one of the HTTP API. Its diagnostics have no useful position.
+pub fn read_server(table: &Map<String, Value>) -> Parsed<Option<ServerEntry>> {
+    let mut diagnostics = Diagnostics::new("", "");
+    let node = Node::from_json_object(table, 0);
+    let mut fields = table_reader::read(&mut diagnostics, &keys::SERVER, "", &node);
+    let value = server(&mut diagnostics, &mut fields).accept(&mut diagnostics);
+    Parsed { value, diagnostics: diagnostics.into_vec() }
 }
 
 fn agent(

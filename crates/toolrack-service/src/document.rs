@@ -5,7 +5,7 @@
 //! first written.
 //! **Invariant:** no IO.
 
-mod entry;
+pub(crate) mod entry;
 mod server_tables;
 mod toml_json;
 
