@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::diagnostics::{Diagnostic, DiagnosticKind, Severity, suggest};
+use crate::diagnostics::{Diagnostic, DiagnosticKind, suggest};
 use crate::server::{EnvValue, McpServerConfig, McpTransport, PackageKind, sorted_names};
 use crate::table_reader::join;
 use crate::validate::{self, TextRule};
@@ -333,16 +333,8 @@ impl Interpolator<'_> {
             "" => format!("{}.{field}", self.config.name),
             path => format!("{path}.{field}"),
         };
-        self.diagnostics.push(Diagnostic {
-            severity: Severity::Error,
-            kind,
-            file: origin.shared_file(),
-            at: origin.field(field),
-            field: path,
-            message,
-            suggestion: None,
-            advice: None,
-        });
+        let (file, at) = (origin.shared_file(), origin.field(field));
+        self.diagnostics.push(Diagnostic::error(kind, file, at, (path, message)));
     }
 }
 

@@ -171,29 +171,21 @@ fn has_key(config: &McpConfig, entry_field: &str) -> bool {
 fn config_field(field: &str, config: &McpConfig) -> String {
     let end = field.find(['.', '[']).unwrap_or(field.len());
     let (head, tail) = field.split_at(end);
+    let is_http = matches!(config.transport, McpTransport::Http { .. });
     match head {
         "name" | "id" | "enabled" | "source" | "transport" => field.to_owned(),
         "command" => format!("package.identifier{tail}"),
         "url" => format!("transport.url{tail}"),
-        "package" if tail.starts_with(".args") => format!("config{tail}"),
-        "package" if tail == ".url" || (tail == ".identifier" && is_http(config)) => {
-            "transport.url".to_owned()
-        }
-        "package" if tail == ".type" => "package.package_type".to_owned(),
-        "package" => package_field(tail),
+        "package" => match tail {
+            ".url" => "transport.url".to_owned(),
+            ".identifier" if is_http => "transport.url".to_owned(),
+            ".type" => "package.package_type".to_owned(),
+            "" | ".identifier" | ".version" | ".runtime_hint" => field.to_owned(),
+            _ if tail.starts_with(".args") => format!("config{tail}"),
+            _ => format!("config.{field}"),
+        },
         "env" => variable_field(tail, config),
         _ => format!("config.{field}"),
-    }
-}
-
-fn is_http(config: &McpConfig) -> bool {
-    matches!(config.transport, McpTransport::Http { .. })
-}
-
-fn package_field(tail: &str) -> String {
-    match tail {
-        "" | ".identifier" | ".version" | ".runtime_hint" => format!("package{tail}"),
-        _ => format!("config.package{tail}"),
     }
 }
 
