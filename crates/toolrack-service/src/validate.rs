@@ -350,8 +350,8 @@ mod tests {
         check(
             json!({ "config": { "timeout": "5 parsecs", "deny": "x", "args": [1] } }),
             &[
-                ("config.deny", "must be a list of strings, not a string"),
                 ("config.args[0]", "must be a string; write `\"1\"`, not an integer"),
+                ("config.deny", "must be a list of strings, not a string"),
                 (
                     "config.timeout",
                     "is not a valid duration; write a number and `ms`, `s`, `m`, `h` or `d`, as in `90s`",
