@@ -3,11 +3,15 @@
 //! **Invariant:** unset values stay distinct from set ones; [`ConfigFile::resolve`] applies defaults,
 //! so that files can be overlaid first.
 
+use std::collections::HashMap;
 use std::time::Duration;
+
+use serde_json::{Map, Value, json};
 
 use crate::diagnostics::SourceLocation;
 use crate::dialect::Dialect;
-use crate::server::{McpServerConfig, McpTransport, Pin, Sandbox, StartMode};
+use crate::duration;
+use crate::server::{EnvValue, McpServerConfig, McpTransport, Pin, Sandbox, StartMode};
 
 /// A parsed config file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -172,6 +176,70 @@ impl ServerEntry {
         }
     }
 
+    /// The entry as a table of `toolrack.toml`, without its id.
+    pub fn to_table(&self) -> Map<String, Value> {
+        let mut table = Map::new();
+        let mut put = |key: &str, value: Value| {
+            if !value.is_null() {
+                table.insert(key.to_owned(), value);
+            }
+        };
+        put("name", json!(self.name));
+        put("enabled", json!((!self.enabled).then_some(false)));
+        match &self.transport {
+            McpTransport::Stdio { command, args, env, cwd } => {
+                put("command", json!(command));
+                put("args", list(args));
+                put("env", env_table(env));
+                put("cwd", json!(cwd));
+            }
+            McpTransport::Http { url, headers } => {
+                put("url", json!(url));
+                put("headers", json!((!headers.is_empty()).then_some(headers)));
+            }
+            McpTransport::Package { package, env, cwd, headers } => {
+                let mut table = json!({
+                    "type": package.kind.as_str(),
+                    "identifier": package.identifier,
+                    "version": package.version,
+                    "args": list(&package.args),
+                    "program": package.program,
+                    "runtime_args": list(&package.runtime_args),
+                });
+                if let Some(members) = table.as_object_mut() {
+                    members.retain(|_, value| !value.is_null());
+                }
+                put("package", table);
+                put("env", env_table(env));
+                put("cwd", json!(cwd));
+                put("headers", json!((!headers.is_empty()).then_some(headers)));
+            }
+        }
+        let settings = &self.settings;
+        put("timeout", json!(settings.timeout.map(duration::to_text)));
+        put("max_timeout", json!(settings.max_timeout.map(duration::to_text)));
+        put("startup_timeout", json!(settings.startup_timeout.map(duration::to_text)));
+        put("install_timeout", json!(settings.install_timeout.map(duration::to_text)));
+        put("start", json!(settings.start.map(StartMode::as_str)));
+        let idle = |idle: Option<Duration>| idle.map_or("never".to_owned(), duration::to_text);
+        put("idle", json!(settings.idle.map(idle)));
+        put("max_output_bytes", json!(settings.max_output_bytes));
+        put("max_message_bytes", json!(settings.max_message_bytes));
+        put("allow", json!(settings.allow));
+        put("deny", json!(settings.deny));
+        put("repeatable", json!(settings.repeatable));
+        put("inherit_env", json!(settings.inherit_env));
+        put("pin", json!(settings.pin.map(|pin| pin == Pin::Hold)));
+        if let Some(Sandbox { read, write, net }) = &settings.sandbox {
+            let mut sandbox = json!({ "write": write, "net": net });
+            if let (Some(read), Some(members)) = (read, sandbox.as_object_mut()) {
+                members.insert("read".to_owned(), json!(read));
+            }
+            put("sandbox", sandbox);
+        }
+        table
+    }
+
     /// The entry with unset values from `settings` and built-in defaults.
     pub fn config(&self, settings: &Settings) -> McpServerConfig {
         let plain = McpServerConfig::new(self.name.clone(), self.transport.clone());
@@ -199,6 +267,22 @@ impl ServerEntry {
             ..plain
         }
     }
+}
+
+/// Null for an empty list, which need not be written.
+fn list(items: &[String]) -> Value {
+    json!((!items.is_empty()).then_some(items))
+}
+
+fn env_table(env: &HashMap<String, EnvValue>) -> Value {
+    let each = env.iter().map(|(name, value)| match value {
+        EnvValue::Text(text) => (name.clone(), json!(text)),
+        EnvValue::Secret { secret_ref, required } => {
+            (name.clone(), json!({ "secret_ref": secret_ref, "required": required }))
+        }
+    });
+    let table: Map<String, Value> = each.collect();
+    json!((!table.is_empty()).then_some(table))
 }
 
 impl Settings {

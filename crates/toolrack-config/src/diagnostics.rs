@@ -85,17 +85,9 @@ impl<'t> Diagnostics<'t> {
         if *count > MAX_DIAGNOSTICS {
             return;
         }
-        let diagnostic = Diagnostic {
-            severity,
-            kind,
-            file: self.file(),
-            at: Some(self.position(at)),
-            field: words.0.to_owned(),
-            message: words.1.to_owned(),
-            suggestion: None,
-            advice: None,
-        };
-        self.list.push((at, diagnostic));
+        let words = (words.0.to_owned(), words.1.to_owned());
+        let diagnostic = Diagnostic::error(kind, self.file(), Some(self.position(at)), words);
+        self.list.push((at, Diagnostic { severity, ..diagnostic }));
     }
 
     /// All diagnostics, in file order.
@@ -124,6 +116,19 @@ pub struct Diagnostic {
     pub suggestion: Option<String>,
     /// Advice of the [`Lookup`](crate::Lookup), which replaces the general one.
     pub advice: Option<String>,
+}
+
+impl Diagnostic {
+    /// An error, by its field and message.
+    pub fn error(
+        kind: DiagnosticKind,
+        file: Arc<str>,
+        at: Option<Position>,
+        (field, message): (String, String),
+    ) -> Self {
+        let severity = Severity::Error;
+        Self { severity, kind, file, at, field, message, suggestion: None, advice: None }
+    }
 }
 
 /// Error or warning.

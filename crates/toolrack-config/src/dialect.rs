@@ -11,11 +11,10 @@ mod vscode;
 mod zed;
 
 use crate::config_file::{ConfigFile, ServerEntry};
-use crate::diagnostics::Diagnostics;
-use crate::diagnostics::{DiagnosticKind, Parsed};
+use crate::diagnostics::{DiagnosticKind, Diagnostics, Parsed};
 use crate::raw_server::{RawServer, TransportKind};
 use crate::suggest::suggest;
-use crate::table_reader::join;
+use crate::table_reader::{TableReader, join};
 use crate::toolrack_toml;
 use crate::tree::{self, Format, Member, Node, Value};
 
@@ -150,17 +149,16 @@ const WORDS: [(&str, TransportKind); 11] = [
 /// Transport of a tool's word.
 fn transport_kind(
     diagnostics: &mut Diagnostics<'_>,
-    path: &str,
-    at: usize,
-    word: Option<String>,
+    fields: &mut TableReader<'_>,
 ) -> Option<TransportKind> {
-    let word = word?;
+    let word = fields.text("type")?;
     // Tools disagree about the spelling: `streamableHttp`, `streamable-http`, `streamable_http`.
     let known = WORDS.iter().find(|item| item.0.eq_ignore_ascii_case(&word));
     if known.is_none() {
         let message = format!("unknown transport `{word}`");
-        diagnostics.error(DiagnosticKind::Invalid, at, path, &message);
-        diagnostics.suggest(path, suggest(&word, WORDS.iter().map(|word| word.0)));
+        fields.error(diagnostics, DiagnosticKind::Invalid, "type", &message);
+        let near = suggest(&word, WORDS.iter().map(|word| word.0));
+        diagnostics.suggest(&fields.field("type"), near);
     }
     known.map(|known| known.1)
 }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use crate::diagnostics::{Diagnostic, DiagnosticKind, Severity};
+use crate::diagnostics::{Diagnostic, DiagnosticKind};
 use crate::server::{EnvValue, McpServerConfig, McpTransport, PackageKind, sorted_names};
 use crate::suggest::suggest;
 use crate::table_reader::join;
@@ -334,16 +334,8 @@ impl Interpolator<'_> {
             "" => format!("{}.{field}", self.config.name),
             path => format!("{path}.{field}"),
         };
-        self.diagnostics.push(Diagnostic {
-            severity: Severity::Error,
-            kind,
-            file: origin.shared_file(),
-            at: origin.field(field),
-            field: path,
-            message,
-            suggestion: None,
-            advice: None,
-        });
+        let (file, at) = (origin.shared_file(), origin.field(field));
+        self.diagnostics.push(Diagnostic::error(kind, file, at, (path, message)));
     }
 }
 

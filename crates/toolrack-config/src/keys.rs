@@ -6,6 +6,8 @@
 #[derive(Debug)]
 pub(crate) struct Key {
     pub(crate) name: &'static str,
+    /// The name under which its value is read: another one for some keys of other tools.
+    pub(crate) field: &'static str,
     pub(crate) kind: KeyType,
     /// Default, for the docs.
     pub(crate) default: &'static str,
@@ -70,7 +72,22 @@ pub(crate) enum UnknownKeys {
 }
 
 const fn key(name: &'static str, kind: KeyType, default: &'static str, doc: &'static str) -> Key {
-    Key { name, kind, default, doc }
+    Key { name, field: name, kind, default, doc }
+}
+
+/// A key of another tool.
+pub(crate) const fn foreign(name: &'static str, kind: KeyType) -> Key {
+    alias(name, kind, name)
+}
+
+/// A key of another tool that has another name here. The first of several aliases in a table wins.
+pub(crate) const fn alias(name: &'static str, kind: KeyType, field: &'static str) -> Key {
+    Key { name, field, kind, default: "", doc: "" }
+}
+
+/// A table of another tool.
+pub(crate) const fn foreign_table(title: &'static str, keys: &'static [Key]) -> TableKeys {
+    TableKeys { title, keys, unknown_keys: UnknownKeys::NotImported }
 }
 
 /// Values of `transport`. The last two mean `http`.
@@ -350,9 +367,3 @@ pub(crate) static SECRET: TableKeys = TableKeys {
 /// All tables, in the order of the docs.
 pub(crate) static SCOPES: [&TableKeys; 8] =
     [&FILE, &DEFAULTS, &AGENT, &SERVER, &PACKAGE, &SOURCE, &SANDBOX, &SECRET];
-
-impl TableKeys {
-    pub(crate) fn key(&self, name: &str) -> Option<&'static Key> {
-        self.keys.iter().find(|key| key.name == name)
-    }
-}

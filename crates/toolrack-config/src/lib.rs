@@ -83,3 +83,4 @@ pub use server::{
 };
 pub use suggest::{did_you_mean, similar_names, suggest};
 pub use table_reader::join;
+pub use toolrack_toml::read_server;

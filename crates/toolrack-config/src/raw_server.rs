@@ -5,14 +5,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use serde_json::{Map, Value};
 
 use crate::config_file::{ServerEntry, Settings};
-use crate::diagnostics::DiagnosticKind;
-use crate::diagnostics::Diagnostics;
-use crate::diagnostics::SourceLocation;
+use crate::diagnostics::{DiagnosticKind, Diagnostics, SourceLocation};
 use crate::interpolate::has_secret;
-use crate::server::{EnvValue, McpTransport};
-use crate::server::{Package, PackageKind};
+use crate::server::{EnvValue, McpTransport, Package, PackageKind};
 use crate::table_reader::{TableReader, join};
-use crate::validate;
+use crate::validate::{self, TextRule};
 
 /// A server as written in a file, before validation.
 #[derive(Debug, Default)]
@@ -48,27 +45,24 @@ pub(crate) enum TransportKind {
 }
 
 impl RawServer {
-    /// Copies name and positions from the table.
-    pub(crate) fn from_table(fields: &TableReader<'_>, name: &str) -> Self {
+    /// Reads the keys that all formats share, by our names for them.
+    pub(crate) fn from_table(fields: &mut TableReader<'_>) -> Self {
+        let disabled = fields.flag("disabled");
         Self {
             path: fields.path.clone(),
             at: fields.node.at,
             locations: fields.locations.clone(),
-            name: name.to_owned(),
+            name: fields.text("name").unwrap_or_default(),
+            enabled: disabled.map(|disabled| !disabled).or(fields.flag("enabled")),
+            command: fields.text("command"),
+            args: fields.texts("args").unwrap_or_default(),
+            env: fields.env("env"),
+            cwd: fields.text("cwd"),
+            url: fields.text("url"),
+            headers: fields.map("headers"),
+            settings: Settings::from_table(fields),
             ..Self::default()
         }
-    }
-
-    /// Records that a field of ours has another name in the file.
-    pub(crate) fn rename_location(&mut self, theirs: &str, ours: &str) {
-        let moved: Vec<_> = self
-            .locations
-            .iter()
-            .filter_map(|(field, at)| Some((field.strip_prefix(theirs)?, *at)))
-            .filter(|(tail, _)| tail.is_empty() || tail.starts_with(['.', '[']))
-            .map(|(tail, at)| (format!("{ours}{tail}"), at))
-            .collect();
-        self.locations.extend(moved);
     }
 
     /// The entry, if it has no errors.
@@ -81,16 +75,10 @@ impl RawServer {
         }
         // Errors of this entry only: the other entries of the file stay usable.
         let kind = kind.filter(|_| diagnostics.n_errors() == before)?;
-        let fields =
-            self.locations.iter().map(|(field, at)| (field.clone(), diagnostics.position(*at)));
-        let fields = fields.collect();
-        let origin = SourceLocation::new(
-            diagnostics.file(),
-            self.path,
-            diagnostics.position(self.at),
-            fields,
-            self.table,
-        );
+        let fields = self.locations.into_iter();
+        let fields = fields.map(|(field, at)| (field, diagnostics.position(at))).collect();
+        let at = diagnostics.position(self.at);
+        let origin = SourceLocation::new(diagnostics.file(), self.path, at, fields, self.table);
         let env: HashMap<_, _> = self.env.into_iter().collect();
         let headers: HashMap<_, _> = self.headers.into_iter().collect();
         let transport = match kind {
@@ -120,35 +108,48 @@ impl RawServer {
         if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
     }
 
+    fn error(
+        &self,
+        diagnostics: &mut Diagnostics<'_>,
+        kind: DiagnosticKind,
+        field: &str,
+        message: &str,
+    ) {
+        diagnostics.error(kind, self.location(field), &self.field(field), message);
+    }
+
+    fn warn(
+        &self,
+        diagnostics: &mut Diagnostics<'_>,
+        kind: DiagnosticKind,
+        field: &str,
+        message: &str,
+    ) {
+        diagnostics.warn(kind, self.location(field), &self.field(field), message);
+    }
+
     fn check_name(&self, diagnostics: &mut Diagnostics<'_>) {
         let Some((kind, message)) = validate::server_name(&self.name) else { return };
         // A missing name was reported already.
         if !(self.name.is_empty() && self.locations.contains_key("name")) {
-            diagnostics.error(kind, self.location("name"), &self.field("name"), message);
+            self.error(diagnostics, kind, "name", message);
         }
     }
 
     fn transport_kind(&self, diagnostics: &mut Diagnostics<'_>) -> Option<TransportKind> {
-        let mut given = Vec::new();
-        for (field, kind) in [
+        let fields = [
             ("command", TransportKind::Stdio),
             ("url", TransportKind::Http),
             ("package", TransportKind::Package),
-        ] {
-            // By position and not by value: an invalid `command` still says that a
-            // process was meant.
-            if self.locations.contains_key(field) {
-                given.push(kind);
-            }
-        }
-        match choose_transport(
-            self.transport,
-            &given,
-            self.package.as_ref().map(|package| package.kind),
-        ) {
+        ];
+        // By position and not by value: an invalid `command` still says that a process was meant.
+        let given = fields.into_iter().filter(|(field, _)| self.locations.contains_key(*field));
+        let given: Vec<TransportKind> = given.map(|(_, kind)| kind).collect();
+        let package = self.package.as_ref().map(|package| package.kind);
+        match choose_transport(self.transport, &given, package) {
             Ok(kind) => Some(kind),
             Err((kind, field, message)) => {
-                diagnostics.error(kind, self.location(field), &self.field(field), message);
+                self.error(diagnostics, kind, field, message);
                 None
             }
         }
@@ -165,22 +166,16 @@ impl RawServer {
             } else {
                 "has no effect on a stdio server"
             };
-            diagnostics.warn(
-                DiagnosticKind::Conflict,
-                self.location(field),
-                &self.field(field),
-                message,
-            );
+            self.warn(diagnostics, DiagnosticKind::Conflict, field, message);
         }
         for (field, text, rule) in self.texts(kind) {
             for check in validate::text(text, rule) {
-                let (at, path) = (self.location(&field), self.field(&field));
                 match check {
                     validate::TextCheck::Invalid(message) => {
-                        diagnostics.error(DiagnosticKind::Invalid, at, &path, &message);
+                        self.error(diagnostics, DiagnosticKind::Invalid, &field, &message);
                     }
                     validate::TextCheck::Suspicious(message) => {
-                        diagnostics.warn(DiagnosticKind::Invalid, at, &path, &message);
+                        self.warn(diagnostics, DiagnosticKind::Invalid, &field, &message);
                     }
                 }
             }
@@ -196,12 +191,7 @@ impl RawServer {
             if has_secret(text) {
                 let message = "exposes the secret to other users of this machine in the process list; \
                                  pass it in `env` if the server supports it";
-                diagnostics.warn(
-                    DiagnosticKind::Exposed,
-                    self.location(field),
-                    &self.field(field),
-                    message,
-                );
+                self.warn(diagnostics, DiagnosticKind::Exposed, field, message);
             }
         }
     }
@@ -212,78 +202,58 @@ impl RawServer {
             let field = join("headers", name);
             if !validate::header_name(name) {
                 let message = "is not a valid header name; use letters, digits and `-`";
-                diagnostics.error(
-                    DiagnosticKind::Invalid,
-                    self.location(&field),
-                    &self.field(&field),
-                    message,
-                );
+                self.error(diagnostics, DiagnosticKind::Invalid, &field, message);
             }
             // RFC 9110 §5.1: names are case-insensitive, so two spellings would send
             // one header twice.
             if !seen.insert(name.to_ascii_lowercase()) {
                 let message = "is a duplicate; header names are case-insensitive";
-                diagnostics.error(
-                    DiagnosticKind::Duplicate,
-                    self.location(&field),
-                    &self.field(&field),
-                    message,
-                );
+                self.error(diagnostics, DiagnosticKind::Duplicate, &field, message);
             }
         }
         for (name, _) in self.env.iter().filter(|(name, _)| !validate::variable_name(name)) {
             let field = join("env", name);
             let message = "is not a valid variable name; it must not be empty or contain `=`";
-            diagnostics.error(
-                DiagnosticKind::Invalid,
-                self.location(&field),
-                &self.field(&field),
-                message,
-            );
+            self.error(diagnostics, DiagnosticKind::Invalid, &field, message);
         }
     }
 
     /// Every text with references, and its rule.
-    fn texts(&self, kind: TransportKind) -> Vec<(String, &str, validate::TextRule)> {
-        let mut texts: Vec<(String, &str, validate::TextRule)> = Vec::new();
+    fn texts(&self, kind: TransportKind) -> Vec<(String, &str, TextRule)> {
+        let mut texts: Vec<(String, &str, TextRule)> = Vec::new();
         if let (TransportKind::Stdio, Some(command)) = (kind, &self.command) {
             // People copy a whole command line into `command`.
-            let rule = if self.args.is_empty() {
-                validate::TextRule::LoneCommand
-            } else {
-                validate::TextRule::Command
-            };
+            let rule = if self.args.is_empty() { TextRule::LoneCommand } else { TextRule::Command };
             texts.push(("command".to_owned(), command, rule));
         }
         if let (TransportKind::Http, Some(url)) = (kind, &self.url) {
-            texts.push(("url".to_owned(), url, validate::TextRule::Url));
+            texts.push(("url".to_owned(), url, TextRule::Url));
         }
         if let Some(package) = &self.package {
             let rule = match package.kind {
-                PackageKind::Http => validate::TextRule::Url,
-                _ => validate::TextRule::Command,
+                PackageKind::Http => TextRule::Url,
+                _ => TextRule::Command,
             };
             texts.push(("package.identifier".to_owned(), &package.identifier, rule));
             let lists = [("args", &package.args), ("runtime_args", &package.runtime_args)];
             for (key, list) in lists {
                 let each = list.iter().enumerate();
                 let field = |n| format!("package.{key}[{n}]");
-                texts.extend(each.map(|(n, each)| (field(n), &**each, validate::TextRule::Any)));
+                texts.extend(each.map(|(n, each)| (field(n), &**each, TextRule::Any)));
             }
         }
         let args = self.args.iter().enumerate();
-        texts
-            .extend(args.map(|(n, item)| (format!("args[{n}]"), &**item, validate::TextRule::Any)));
+        texts.extend(args.map(|(n, item)| (format!("args[{n}]"), &**item, TextRule::Any)));
         if let Some(cwd) = &self.cwd {
-            texts.push(("cwd".to_owned(), cwd, validate::TextRule::Command));
+            texts.push(("cwd".to_owned(), cwd, TextRule::Command));
         }
         for (name, value) in &self.env {
             if let EnvValue::Text(text) = value {
-                texts.push((join("env", name), text, validate::TextRule::Value));
+                texts.push((join("env", name), text, TextRule::Value));
             }
         }
         for (name, value) in &self.headers {
-            texts.push((join("headers", name), value, validate::TextRule::Header));
+            texts.push((join("headers", name), value, TextRule::Header));
         }
         texts
     }

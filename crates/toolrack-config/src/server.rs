@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::time::Duration;
 
-use crate::diagnostics::{Diagnostic, Severity, SourceLocation};
+use crate::diagnostics::{Diagnostic, SourceLocation};
 use crate::validate;
 
 /// A server config with all defaults applied.
@@ -113,6 +113,16 @@ pub enum StartMode {
     Lazy,
 }
 
+impl StartMode {
+    /// Name in the config file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Eager => "eager",
+            Self::Lazy => "lazy",
+        }
+    }
+}
+
 /// Policy for changed tool definitions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Pin {
@@ -190,16 +200,9 @@ impl McpServerConfig {
     /// read.
     pub fn name_fault(&self) -> Option<Diagnostic> {
         let (kind, message) = validate::server_name(&self.name)?;
-        Some(Diagnostic {
-            severity: Severity::Error,
-            kind,
-            file: self.origin.shared_file(),
-            at: self.origin.field("name"),
-            field: "name".to_owned(),
-            message: format!("`{}` {message}", self.name.escape_debug()),
-            suggestion: None,
-            advice: None,
-        })
+        let (file, at) = (self.origin.shared_file(), self.origin.field("name"));
+        let message = format!("`{}` {message}", self.name.escape_debug());
+        Some(Diagnostic::error(kind, file, at, ("name".to_owned(), message)))
     }
 
     /// Whether the headers authenticate, so that no OAuth login is needed.

@@ -11,7 +11,7 @@ use crate::duration;
 use crate::keys::{Key, KeyType, SECRET, TableKeys, UnknownKeys};
 use crate::server::EnvValue;
 use crate::suggest::suggest;
-use crate::tree::{Node, Value};
+use crate::tree::{Member, Node, Value};
 
 /// A table with typed values.
 #[derive(Debug)]
@@ -56,24 +56,26 @@ pub(crate) fn read<'n>(
         let message = format!("must be a table, not {}", node.kind());
         diagnostics.error(DiagnosticKind::WrongType, node.at, path, &message);
     }
-    for member in node.members() {
-        // Other tools write `null` for an absent value.
-        if member.value.value == Value::Null && scope.unknown_keys == UnknownKeys::NotImported {
-            continue;
+    // Other tools write `null` for an absent value.
+    let is_set = |member: &&Member| {
+        member.value.value != Value::Null || scope.unknown_keys != UnknownKeys::NotImported
+    };
+    for member in node.members().iter().filter(is_set) {
+        if scope.keys.iter().all(|key| key.name != member.key) {
+            fields.locations.insert(member.key.clone(), member.at);
+            report_unknown_key(diagnostics, scope, &join(path, &member.key), member);
         }
+    }
+    // In the order of the key table: the first of several aliases wins.
+    for key in scope.keys {
+        let mut members = node.members().iter().filter(is_set);
+        let Some(member) = members.rfind(|member| member.key == key.name) else { continue };
         // Before the value is read: a key with an invalid value must not be reported as
         // missing as well.
-        fields.locations.insert(member.key.clone(), member.at);
-        let path = join(path, &member.key);
-        match scope.key(&member.key) {
-            None => report_unknown_key(diagnostics, scope, &path, (&member.key, member.at)),
-            Some(key) => {
-                let mut reader =
-                    Reader { diagnostics, locations: &mut fields.locations, name: key.name };
-                if let Some(value) = reader.value(key, &path, &member.value) {
-                    fields.values.insert(key.name, value);
-                }
-            }
+        fields.locations.entry(key.field.to_owned()).or_insert(member.at);
+        let mut reader = Reader { diagnostics, locations: &mut fields.locations, name: key.field };
+        if let Some(value) = reader.value(key, &join(path, &member.key), &member.value) {
+            fields.values.entry(key.field).or_insert(value);
         }
     }
     fields
@@ -83,29 +85,20 @@ fn report_unknown_key(
     diagnostics: &mut Diagnostics<'_>,
     scope: &TableKeys,
     path: &str,
-    (key, at): (&str, usize),
+    member: &Member,
 ) {
-    let near = suggest(key, scope.keys.iter().map(|key| key.name));
-    match scope.unknown_keys {
+    let near = suggest(&member.key, scope.keys.iter().map(|key| key.name));
+    let (kind, message) = match scope.unknown_keys {
         // Other programs keep their own keys in these tables.
         UnknownKeys::WarnIfSimilar if near.is_none() => return,
         UnknownKeys::Warn | UnknownKeys::WarnIfSimilar => {
-            diagnostics.warn(
-                DiagnosticKind::UnknownKey,
-                at,
-                path,
-                "is an unknown key and has no effect",
-            );
+            (DiagnosticKind::UnknownKey, "is an unknown key and has no effect")
         }
         UnknownKeys::NotImported => {
-            diagnostics.warn(
-                DiagnosticKind::Unsupported,
-                at,
-                path,
-                "is not supported and was not imported",
-            );
+            (DiagnosticKind::Unsupported, "is not supported and was not imported")
         }
-    }
+    };
+    diagnostics.warn(kind, member.at, path, message);
     diagnostics.suggest(path, near);
 }
 
@@ -205,9 +198,9 @@ impl Reader<'_, '_> {
         let never = matches!(kind, KeyType::TimeOrNever);
         match &node.value {
             Value::Text(text) if never && text.trim() == "never" => Some(None),
-            Value::Text(text) => match duration::parse(text) {
+            Value::Text(text) => match duration::parse_duration(text) {
                 Ok(time) => Some(Some(time)),
-                Err(diagnostic) => self.invalid(path, node, diagnostic.message()),
+                Err(message) => self.invalid(path, node, message),
             },
             Value::Integer(number) => {
                 let wanted =
@@ -231,10 +224,10 @@ impl Reader<'_, '_> {
         };
         match duration::from_number(number, unit) {
             Ok(time) => Some(Some(time)),
-            Err(diagnostic) => {
+            Err(message) => {
                 // A warning only: the file works in its own tool, and the rest of the server
                 // can be imported.
-                let message = format!("{}; using the default", diagnostic.message());
+                let message = format!("{message}; using the default");
                 self.diagnostics.warn(DiagnosticKind::Invalid, node.at, path, &message);
                 None
             }
@@ -356,26 +349,31 @@ impl<'n> TableReader<'n> {
         join(&self.path, key)
     }
 
+    /// Reports an error in a key.
+    pub(crate) fn error(
+        &self,
+        diagnostics: &mut Diagnostics<'_>,
+        kind: DiagnosticKind,
+        key: &str,
+        message: &str,
+    ) {
+        diagnostics.error(kind, self.location(key), &self.field(key), message);
+    }
+
     pub(crate) fn text(&mut self, key: &str) -> Option<String> {
-        match self.values.remove(key) {
-            Some(FieldValue::Text(text)) => Some(text),
-            _ => None,
-        }
+        let Some(FieldValue::Text(text)) = self.values.remove(key) else { return None };
+        Some(text)
     }
 
     pub(crate) fn flag(&mut self, key: &str) -> Option<bool> {
-        match self.values.remove(key) {
-            Some(FieldValue::Flag(flag)) => Some(flag),
-            _ => None,
-        }
+        let Some(FieldValue::Flag(flag)) = self.values.remove(key) else { return None };
+        Some(flag)
     }
 
     /// `Some(None)` is "never".
     pub(crate) fn time_or_never(&mut self, key: &str) -> Option<Option<Duration>> {
-        match self.values.remove(key) {
-            Some(FieldValue::Time(time)) => Some(time),
-            _ => None,
-        }
+        let Some(FieldValue::Time(time)) = self.values.remove(key) else { return None };
+        Some(time)
     }
 
     pub(crate) fn time(&mut self, key: &str) -> Option<Duration> {
@@ -383,44 +381,37 @@ impl<'n> TableReader<'n> {
     }
 
     pub(crate) fn count(&mut self, key: &str) -> Option<usize> {
-        match self.values.remove(key) {
-            Some(FieldValue::Count(count)) => Some(count),
-            _ => None,
-        }
+        let Some(FieldValue::Count(count)) = self.values.remove(key) else { return None };
+        Some(count)
     }
 
     pub(crate) fn texts(&mut self, key: &str) -> Option<Vec<String>> {
-        match self.values.remove(key) {
-            Some(FieldValue::Texts(texts)) => Some(texts),
-            _ => None,
-        }
+        let Some(FieldValue::Texts(texts)) = self.values.remove(key) else { return None };
+        Some(texts)
     }
 
     pub(crate) fn map(&mut self, key: &str) -> Vec<(String, String)> {
-        match self.values.remove(key) {
-            Some(FieldValue::Map(map)) => map,
-            _ => Vec::new(),
-        }
+        let Some(FieldValue::Map(map)) = self.values.remove(key) else { return Vec::new() };
+        map
     }
 
     pub(crate) fn env(&mut self, key: &str) -> Vec<(String, EnvValue)> {
         match self.values.remove(key) {
             Some(FieldValue::Env(env)) => env,
+            Some(FieldValue::Map(map)) => {
+                map.into_iter().map(|(name, text)| (name, EnvValue::Text(text))).collect()
+            }
             _ => Vec::new(),
         }
     }
 
     pub(crate) fn table(&mut self, key: &str) -> Option<TableReader<'n>> {
-        match self.values.remove(key) {
-            Some(FieldValue::Table(fields)) => Some(fields),
-            _ => None,
-        }
+        let Some(FieldValue::Table(fields)) = self.values.remove(key) else { return None };
+        Some(fields)
     }
 
     pub(crate) fn tables(&mut self, key: &str) -> Vec<TableReader<'n>> {
-        match self.values.remove(key) {
-            Some(FieldValue::Tables(tables)) => tables,
-            _ => Vec::new(),
-        }
+        let Some(FieldValue::Tables(tables)) = self.values.remove(key) else { return Vec::new() };
+        tables
     }
 }

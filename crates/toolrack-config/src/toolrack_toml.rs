@@ -7,13 +7,13 @@
 
 use std::collections::HashMap;
 
+use serde_json::{Map, Value};
+
 use crate::config_file::{Agent, ConfigFile, ServerEntry, Settings};
-use crate::diagnostics::DiagnosticKind;
-use crate::diagnostics::Diagnostics;
+use crate::diagnostics::{DiagnosticKind, Diagnostics, Parsed};
 use crate::keys;
 use crate::raw_server::{RawServer, TransportKind};
-use crate::server::{Package, PackageKind};
-use crate::server::{Pin, Sandbox, StartMode};
+use crate::server::{Package, PackageKind, Pin, Sandbox, StartMode};
 use crate::table_reader::{self, TableReader};
 use crate::tree::Node;
 
@@ -28,7 +28,7 @@ pub(crate) fn read(diagnostics: &mut Diagnostics<'_>, root: &Node) -> ConfigFile
     }
     let mut config = ConfigFile::default();
     if let Some(mut defaults) = file.table("defaults") {
-        config.settings = settings(&mut defaults);
+        config.settings = Settings::from_table(&mut defaults);
         config.name_separator = separator(diagnostics, &mut defaults);
         config.name_limit = limit(diagnostics, &mut defaults);
         config.defaults = servers(diagnostics, defaults.tables("mcp"));
@@ -38,6 +38,15 @@ pub(crate) fn read(diagnostics: &mut Diagnostics<'_>, root: &Node) -> ConfigFile
         config.agents.extend(agent(diagnostics, fields, &mut known));
     }
     config
+}
+
+/// Reads one server table without a file, such as one of the HTTP API. Its diagnostics have no useful position.
+pub fn read_server(table: &Map<String, Value>) -> Parsed<Option<ServerEntry>> {
+    let mut diagnostics = Diagnostics::new("", "");
+    let node = Node::from_json_object(table, 0);
+    let mut fields = table_reader::read(&mut diagnostics, &keys::SERVER, "", &node);
+    let value = server(&mut diagnostics, &mut fields).accept(&mut diagnostics);
+    Parsed { value, diagnostics: diagnostics.into_vec() }
 }
 
 fn agent(
@@ -62,12 +71,7 @@ fn agent(
     if let Some(first) = known.insert(id.clone(), fields.location("id")) {
         let line = diagnostics.position(first).line;
         let message = format!("`{id}` is already used by the agent on line {line}; use unique ids");
-        diagnostics.error(
-            DiagnosticKind::Duplicate,
-            fields.location("id"),
-            &fields.field("id"),
-            &message,
-        );
+        fields.error(diagnostics, DiagnosticKind::Duplicate, "id", &message);
         return None;
     }
     Some(Agent { id, mcp })
@@ -96,26 +100,17 @@ fn servers(diagnostics: &mut Diagnostics<'_>, tables: Vec<TableReader<'_>>) -> V
 }
 
 fn server(diagnostics: &mut Diagnostics<'_>, fields: &mut TableReader<'_>) -> RawServer {
-    let name = fields.text("name").unwrap_or_default();
-    let mut server = RawServer::from_table(fields, &name);
+    let mut server = RawServer::from_table(fields);
     server.table = Some(fields.node.to_json_object());
     server.id = uuid(diagnostics, fields);
-    server.enabled = fields.flag("enabled");
     server.transport = fields.text("transport").map(|text| match text.as_str() {
         "stdio" => TransportKind::Stdio,
         _ => TransportKind::Http,
     });
-    server.command = fields.text("command");
-    server.args = fields.texts("args").unwrap_or_default();
-    server.env = fields.env("env");
-    server.cwd = fields.text("cwd");
-    server.url = fields.text("url");
-    server.headers = fields.map("headers");
-    server.settings = settings(fields);
     if let Some(package) = fields.table("package") {
         let locations =
             package.locations.iter().map(|(field, at)| (format!("package.{field}"), *at));
-        server.locations.extend(locations.collect::<Vec<_>>());
+        server.locations.extend(locations);
         server.package = self::package(diagnostics, package);
     }
     server
@@ -129,14 +124,14 @@ fn uuid(diagnostics: &mut Diagnostics<'_>, fields: &mut TableReader<'_>) -> Opti
         return Some(id);
     }
     let message = "is not a valid UUID; remove it, and `toolrack` assigns one";
-    diagnostics.error(DiagnosticKind::Invalid, fields.location("id"), &fields.field("id"), message);
+    fields.error(diagnostics, DiagnosticKind::Invalid, "id", message);
     None
 }
 
 fn package(diagnostics: &mut Diagnostics<'_>, mut fields: TableReader<'_>) -> Option<Package> {
     for key in ["type", "identifier"].iter().filter(|value| !fields.has(value)) {
         let message = "is required for a package";
-        diagnostics.error(DiagnosticKind::Missing, fields.node.at, &fields.field(key), message);
+        fields.error(diagnostics, DiagnosticKind::Missing, key, message);
     }
     let word = fields.text("type")?;
     let kind = PackageKind::ALL.into_iter().find(|all| all.as_str() == word)?;
@@ -152,30 +147,32 @@ fn package(diagnostics: &mut Diagnostics<'_>, mut fields: TableReader<'_>) -> Op
     })
 }
 
-/// Settings of a table. A table that does not allow a setting lacks its key.
-fn settings(fields: &mut TableReader<'_>) -> Settings {
-    Settings {
-        timeout: fields.time("timeout"),
-        max_timeout: fields.time("max_timeout"),
-        startup_timeout: fields.time("startup_timeout"),
-        install_timeout: fields.time("install_timeout"),
-        start: fields.text("start").map(|text| match text.as_str() {
-            "lazy" => StartMode::Lazy,
-            _ => StartMode::Eager,
-        }),
-        idle: fields.time_or_never("idle"),
-        max_output_bytes: fields.count("max_output_bytes"),
-        max_message_bytes: fields.count("max_message_bytes"),
-        allow: fields.texts("allow"),
-        deny: fields.texts("deny"),
-        repeatable: fields.texts("repeatable"),
-        inherit_env: fields.flag("inherit_env"),
-        pin: fields.flag("pin").map(|pin| if pin { Pin::Hold } else { Pin::Show }),
-        sandbox: fields.table("sandbox").map(|mut sandbox| Sandbox {
-            read: sandbox.texts("read"),
-            write: sandbox.texts("write").unwrap_or_default(),
-            net: sandbox.flag("net").unwrap_or(true),
-        }),
+impl Settings {
+    /// Settings of a table. A table that does not allow a setting lacks its key.
+    pub(crate) fn from_table(fields: &mut TableReader<'_>) -> Self {
+        Self {
+            timeout: fields.time("timeout"),
+            max_timeout: fields.time("max_timeout"),
+            startup_timeout: fields.time("startup_timeout"),
+            install_timeout: fields.time("install_timeout"),
+            start: fields.text("start").map(|text| match text.as_str() {
+                "lazy" => StartMode::Lazy,
+                _ => StartMode::Eager,
+            }),
+            idle: fields.time_or_never("idle"),
+            max_output_bytes: fields.count("max_output_bytes"),
+            max_message_bytes: fields.count("max_message_bytes"),
+            allow: fields.texts("allow"),
+            deny: fields.texts("deny"),
+            repeatable: fields.texts("repeatable"),
+            inherit_env: fields.flag("inherit_env"),
+            pin: fields.flag("pin").map(|pin| if pin { Pin::Hold } else { Pin::Show }),
+            sandbox: fields.table("sandbox").map(|mut sandbox| Sandbox {
+                read: sandbox.texts("read"),
+                write: sandbox.texts("write").unwrap_or_default(),
+                net: sandbox.flag("net").unwrap_or(true),
+            }),
+        }
     }
 }
 
@@ -185,9 +182,8 @@ fn separator(diagnostics: &mut Diagnostics<'_>, fields: &mut TableReader<'_>) ->
     if separator.len() <= 4 && separator.chars().all(letter) {
         return Some(separator);
     }
-    let (at, field) = (fields.location("name_separator"), fields.field("name_separator"));
     let message = "must be one to four letters, digits, `_` or `-`";
-    diagnostics.error(DiagnosticKind::Invalid, at, &field, message);
+    fields.error(diagnostics, DiagnosticKind::Invalid, "name_separator", message);
     None
 }
 
@@ -196,7 +192,6 @@ fn limit(diagnostics: &mut Diagnostics<'_>, fields: &mut TableReader<'_>) -> Opt
     if (24..=256).contains(&limit) {
         return Some(limit);
     }
-    let (at, field) = (fields.location("name_limit"), fields.field("name_limit"));
-    diagnostics.error(DiagnosticKind::Invalid, at, &field, "must be from 24 to 256");
+    fields.error(diagnostics, DiagnosticKind::Invalid, "name_limit", "must be from 24 to 256");
     None
 }

@@ -94,6 +94,32 @@ impl Node {
         matches!(self.value, Value::Table(_))
     }
 
+    /// A JSON value, which has no positions.
+    fn from_json(value: &Json, depth: usize) -> Self {
+        let value = match value {
+            _ if depth > MAX_DEPTH => Value::Other("nested too deeply"),
+            Json::Null => Value::Null,
+            Json::Bool(flag) => Value::Flag(*flag),
+            Json::Number(number) => json_number(&number.to_string()),
+            Json::String(text) => Value::Text(text.clone()),
+            Json::Array(items) => {
+                Value::List(items.iter().map(|item| Self::from_json(item, depth + 1)).collect())
+            }
+            Json::Object(members) => return Self::from_json_object(members, depth),
+        };
+        Self { at: 0, value }
+    }
+
+    /// A JSON object, which has no positions.
+    pub(crate) fn from_json_object(members: &Map<String, Json>, depth: usize) -> Self {
+        let member = |(key, value): (&String, &Json)| Member {
+            key: key.clone(),
+            at: 0,
+            value: Self::from_json(value, depth + 1),
+        };
+        Self { at: 0, value: Value::Table(members.iter().map(member).collect()) }
+    }
+
     /// The value as JSON. JSON has neither infinity nor dates: they are text.
     pub(crate) fn to_json(&self) -> Json {
         match &self.value {

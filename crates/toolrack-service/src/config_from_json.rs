@@ -1,31 +1,23 @@
 //! `McpConfig` from JSON, with all errors at once.
 //!
-//! **Invariant:** an error in one member does not keep the others from being read, and no message repeats a value,
-//! because it may be a secret.
+//! The document is converted to a table of the config file, so that both have the same types, keys and rules.
+//!
+//! **Invariant:** an error in one member does not keep the others from being read, and no message repeats a value that
+//! may be a secret.
 
-use std::collections::BTreeMap;
-
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use toolrack_config::{join, suggest};
 use uuid::Uuid;
 
-use crate::error::{ErrorCode, ErrorDetail, ServiceError};
-use crate::service::{
-    EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpSource, McpTransport,
-};
-use crate::validate::{self, IDENTIFIER_REQUIRED, TRANSPORT_REQUIRED};
+use crate::document::entry::{self, JsonMap, put};
+use crate::error::{ErrorDetail, ServiceError};
+use crate::service::{McpConfig, McpTransport};
+use crate::validate::{self, IDENTIFIER_REQUIRED, TRANSPORT_REQUIRED, invalid};
 
 const CONFIG_KEYS: &[&str] =
     &["id", "name", "enabled", "source", "package", "transport", "env_vars", "config"];
 const PACKAGE_KEYS: &[&str] = &["package_type", "identifier", "version", "runtime_hint"];
 const VARIABLE_KEYS: &[&str] = &["name", "value", "secret_ref", "is_secret", "required"];
-const PACKAGE_TYPES: [(&str, McpPackageType); 5] = [
-    ("npm", McpPackageType::Npm),
-    ("pypi", McpPackageType::Pypi),
-    ("docker", McpPackageType::Docker),
-    ("binary", McpPackageType::Binary),
-    ("http", McpPackageType::Http),
-];
 
 impl McpConfig {
     /// Reads a config from JSON and reports all errors at once.
@@ -38,202 +30,130 @@ impl McpConfig {
     /// Every error in the document, each with its field.
     pub fn from_json(document: &Value) -> Result<Self, ServiceError> {
         let mut reader = JsonReader::default();
-        if !document.is_object() {
-            reader.type_error(String::new(), "an object", document);
-            ServiceError::if_any(std::mem::take(&mut reader.details))?;
-        }
-        let config = reader.config(document);
-        // Two errors of the validator in one member are both shown; only those of the
-        // parser hide others.
-        let n_parse_errors = reader.details.len();
-        for detail in validate::find_errors(&config, None) {
-            // One error per member is enough, and the parser's is closer to the cause.
-            if !reader.details.iter().take(n_parse_errors).any(|earlier| overlaps(earlier, &detail))
-            {
-                reader.details.push(detail);
-            }
-        }
-        ServiceError::if_any(reader.details)?;
+        let members = reader.object("", Some(document), CONFIG_KEYS);
+        let Some(members) = members else { return Err(wrong_type("", document).into()) };
+        let (row, transport) = reader.table(members);
+        let config = McpConfig { transport, ..entry::read(&row) };
+        let more = validate::find_table_errors(&row, &config, None);
+        ServiceError::if_any(validate::merge(reader.details, more))?;
         Ok(config)
     }
 }
 
-/// Whether one field contains the other.
-fn overlaps(left: &ErrorDetail, right: &ErrorDetail) -> bool {
-    let (Some(left), Some(right)) = (&left.field, &right.field) else { return false };
-    let (short, long) = if left.len() < right.len() { (left, right) } else { (right, left) };
-    long.strip_prefix(short.as_str())
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
-}
-
-/// Reads a JSON document and collects errors.
+/// Converts a JSON document to a table of the config file, and collects errors.
 #[derive(Default)]
 struct JsonReader {
     details: Vec<ErrorDetail>,
 }
 
-/// An object in the document, with its path.
-struct JsonObject<'v> {
-    path: String,
-    members: Option<&'v Map<String, Value>>,
-}
-
-impl<'v> JsonObject<'v> {
-    fn get(&self, key: &str) -> Option<&'v Value> {
-        // Many programs write `null` for a missing value.
-        self.members.and_then(|members| members.get(key)).filter(|value| !value.is_null())
-    }
-
-    fn field(&self, key: &str) -> String {
-        join(&self.path, key)
-    }
-}
-
 impl JsonReader {
-    fn config(&mut self, document: &Value) -> McpConfig {
-        let object = self.object("", Some(document), CONFIG_KEYS);
-        McpConfig {
-            id: self.id(&object),
-            name: self.text(&object, "name").unwrap_or_default(),
-            enabled: self.flag(&object, "enabled").unwrap_or(true),
-            source: self.source(object.get("source")),
-            package: self.package(object.get("package")),
-            transport: self.transport(object.get("transport")),
-            env_vars: self.variables(object.get("env_vars")),
-            config: self.extra_keys(object.get("config")),
-        }
-    }
-
-    fn id(&mut self, object: &JsonObject<'_>) -> Uuid {
-        let Some(text) = self.text(object, "id") else { return Uuid::nil() };
-        text.parse().unwrap_or_else(|_malformed| {
-            self.error(object.field("id"), "is not a valid UUID; omit it to have one assigned");
-            Uuid::nil()
-        })
-    }
-
-    fn source(&mut self, value: Option<&Value>) -> McpSource {
-        let Some(value) = value else { return McpSource::default() };
-        if value == "manual" {
-            return McpSource::Manual;
-        }
-        let object =
-            self.object("source", Some(value), &["type", "name", "version", "qualified_name"]);
-        // Read all members for every type of source, so that a member with a wrong type is always reported.
-        let mut member = |key| (self.text(&object, key), object.field(key));
-        let (name, version) = (member("name"), member("version"));
-        let qualified_name = member("qualified_name");
-        match self.text(&object, "type").as_deref() {
-            Some("official") => {
-                McpSource::Official { name: self.required(name), version: self.required(version) }
-            }
-            Some("smithery") => {
-                McpSource::Smithery { qualified_name: self.required(qualified_name) }
-            }
-            Some("manual") => McpSource::Manual,
-            Some(_) | None => {
-                self.error(object.field("type"), "must be `official`, `smithery` or `manual`");
-                McpSource::Manual
-            }
-        }
-    }
-
-    fn package(&mut self, value: Option<&Value>) -> McpPackage {
-        let is_missing = value.is_none();
-        let object = self.object("package", value, PACKAGE_KEYS);
-        if is_missing {
-            self.error("package.identifier".to_owned(), IDENTIFIER_REQUIRED);
-        }
-        McpPackage {
-            package_type: self.package_type(&object),
-            identifier: self.text(&object, "identifier").unwrap_or_default(),
-            version: self.text(&object, "version"),
-            runtime_hint: self.text(&object, "runtime_hint"),
-        }
-    }
-
-    fn package_type(&mut self, object: &JsonObject<'_>) -> McpPackageType {
-        let name = self.text(object, "package_type");
-        let found = PACKAGE_TYPES.iter().find(|(known, _)| name.as_deref() == Some(*known));
-        match found {
-            Some((_, kind)) => *kind,
-            None => {
-                if object.members.is_some() && !self.has_error(&object.field("package_type")) {
-                    let message = "must be `npm`, `pypi`, `docker`, `binary` or `http`";
-                    self.error(object.field("package_type"), message);
+    /// The table, and the transport, which need not fit the package.
+    fn table(&mut self, document: &JsonMap) -> (JsonMap, McpTransport) {
+        let rest = document.get("config").unwrap_or(&Value::Null);
+        self.details.extend(entry::check_rest(rest));
+        let mut row = rest.as_object().cloned().unwrap_or_default();
+        let more = row.remove("package");
+        let mut package = more.and_then(|more| more.as_object().cloned()).unwrap_or_default();
+        put(&mut package, "args", row.remove("args"));
+        match self.object("package", get(document, "package"), PACKAGE_KEYS) {
+            Some(given) => {
+                put(&mut package, "type", given.get("package_type").cloned());
+                for key in ["identifier", "version", "runtime_hint"] {
+                    put(&mut package, key, given.get(key).cloned());
                 }
-                McpPackageType::Binary
             }
+            // One error for the package is enough.
+            None => put(&mut package, "type", Some(json!("binary"))),
         }
+        if get(document, "package").is_none() {
+            self.details.push(invalid("package.identifier", IDENTIFIER_REQUIRED));
+        }
+        let (transport, url) = self.transport(get(document, "transport"));
+        put(&mut package, "url", url);
+        for key in ["name", "enabled"] {
+            put(&mut row, key, document.get(key).cloned());
+        }
+        // In the spelling of the config file, if it is a UUID at all.
+        let id = get(document, "id");
+        let parsed = id.and_then(Value::as_str).and_then(|id| Uuid::parse_str(id).ok());
+        put(&mut row, "id", parsed.map(|id| json!(id)).or_else(|| id.cloned()));
+        put(&mut row, "source", self.source(get(document, "source")));
+        put(&mut row, "env", self.variables(get(document, "env_vars")));
+        package.retain(|_, value| !value.is_null());
+        row.insert("package".to_owned(), Value::Object(package));
+        row.retain(|_, value| !value.is_null());
+        (row, transport)
     }
 
-    fn transport(&mut self, value: Option<&Value>) -> McpTransport {
+    fn source(&mut self, value: Option<&Value>) -> Option<Value> {
+        let value = value.filter(|value| **value != "manual")?;
+        let required: &[&str] = match value.get("type").and_then(Value::as_str) {
+            Some("official") => &["name", "version"],
+            Some("smithery") => &["qualified_name"],
+            Some(_) => &[],
+            None => &["type"],
+        };
+        for key in required.iter().filter(|key| value.get(key).is_none_or(Value::is_null)) {
+            self.details.push(invalid(join("source", key), "is required for this source"));
+        }
+        Some(value.clone())
+    }
+
+    fn transport(&mut self, value: Option<&Value>) -> (McpTransport, Option<Value>) {
         let Some(value) = value else {
-            self.error("transport".to_owned(), TRANSPORT_REQUIRED);
-            return McpTransport::Stdio;
+            self.details.push(invalid("transport", TRANSPORT_REQUIRED));
+            return (McpTransport::Stdio, None);
         };
-        if value == "stdio" {
-            return McpTransport::Stdio;
-        }
-        if value == "http" {
-            return McpTransport::Http { url: String::new() };
-        }
-        let object = self.object("transport", Some(value), &["type", "url"]);
-        let url = self.text(&object, "url").unwrap_or_default();
-        match self.text(&object, "type").as_deref() {
-            Some("stdio") => McpTransport::Stdio,
-            Some("http") => McpTransport::Http { url },
-            Some(_) | None => {
-                if !self.has_error("transport") {
-                    self.error(object.field("type"), "must be `stdio` or `http`");
-                }
-                McpTransport::Stdio
+        let (kind, url) = if value == "stdio" || value == "http" {
+            (Some(value), None)
+        } else {
+            match self.object("transport", Some(value), &["type", "url"]) {
+                Some(object) => (object.get("type"), get(object, "url")),
+                None => return (McpTransport::Stdio, None),
+            }
+        };
+        match kind.and_then(Value::as_str) {
+            Some("stdio") => (McpTransport::Stdio, None),
+            Some("http") => {
+                let text = url.and_then(Value::as_str).unwrap_or_default().to_owned();
+                (McpTransport::Http { url: text }, url.cloned())
+            }
+            _ => {
+                self.details.push(invalid("transport.type", "must be `stdio` or `http`"));
+                (McpTransport::Stdio, None)
             }
         }
     }
 
-    fn variables(&mut self, value: Option<&Value>) -> BTreeMap<String, EnvVarConfig> {
-        let Some(value) = value else { return BTreeMap::new() };
-        let Value::Object(members) = value else {
-            self.type_error("env_vars".to_owned(), "an object", value);
-            return BTreeMap::new();
+    /// The table `env`.
+    fn variables(&mut self, value: Option<&Value>) -> Option<Value> {
+        let members = match value? {
+            Value::Object(members) => members,
+            // The config reader reports the wrong type.
+            other => return Some(other.clone()),
         };
-        members.iter().map(|(name, value)| (name.clone(), self.variable(name, value))).collect()
+        let each = members.iter().map(|(name, value)| (name.clone(), self.variable(name, value)));
+        Some(Value::Object(each.collect()))
     }
 
-    fn variable(&mut self, name: &str, value: &Value) -> EnvVarConfig {
+    fn variable(&mut self, name: &str, value: &Value) -> Value {
+        if !value.is_object() {
+            return value.clone();
+        }
         let path = join("env_vars", name);
-        let mut variable = EnvVarConfig {
-            name: name.to_owned(),
-            value: None,
-            secret_ref: None,
-            is_secret: false,
-            required: false,
-        };
-        if let Value::String(text) = value {
-            variable.value = Some(text.clone());
-            return variable;
+        let given = self.object(&path, Some(value), VARIABLE_KEYS).cloned().unwrap_or_default();
+        if get(&given, "name").is_some_and(|given| given != name) {
+            self.details.push(invalid(join(&path, "name"), "differs from its key"));
         }
-        let object = self.object(&path, Some(value), VARIABLE_KEYS);
-        variable.name = self.text(&object, "name").unwrap_or(variable.name);
-        variable.value = self.text(&object, "value");
-        variable.secret_ref = self.text(&object, "secret_ref");
-        variable.is_secret =
-            self.flag(&object, "is_secret").unwrap_or(variable.secret_ref.is_some());
-        variable.required = self.flag(&object, "required").unwrap_or(false);
-        variable
-    }
-
-    fn extra_keys(&mut self, value: Option<&Value>) -> Value {
-        match value {
-            None => Value::Null,
-            Some(Value::Object(members)) if members.is_empty() => Value::Null,
-            Some(value @ Value::Object(_)) => value.clone(),
-            Some(value) => {
-                self.type_error("config".to_owned(), "an object", value);
-                Value::Null
-            }
+        let mut table = JsonMap::new();
+        for (theirs, ours) in
+            [("value", "value"), ("secret_ref", "secret_ref"), ("is_secret", "secret")]
+        {
+            put(&mut table, ours, get(&given, theirs).cloned());
         }
+        // In the file, a variable without a value is required unless it says otherwise.
+        put(&mut table, "required", get(&given, "required").cloned().or(Some(json!(false))));
+        Value::Object(table)
     }
 
     /// Reads an object, and reports unknown members.
@@ -242,84 +162,46 @@ impl JsonReader {
         path: &str,
         value: Option<&'v Value>,
         known: &[&str],
-    ) -> JsonObject<'v> {
-        let members = match value {
-            Some(Value::Object(members)) => Some(members),
-            Some(other) => {
-                self.type_error(path.to_owned(), "an object", other);
-                None
+    ) -> Option<&'v JsonMap> {
+        let members = match value? {
+            Value::Object(members) => members,
+            other => {
+                self.details.push(wrong_type(path, other));
+                return None;
             }
-            None => None,
         };
-        for key in members.into_iter().flat_map(Map::keys) {
-            if !known.contains(&key.as_str()) {
-                let message = match suggest(key, known.iter().copied()) {
-                    Some(near) => format!("is not a known key; did you mean `{near}`?"),
-                    None => format!("is not a known key; known keys are `{}`", known.join("`, `")),
-                };
-                self.error(join(path, key), &message);
-            }
+        for key in members.keys().filter(|key| !known.contains(&key.as_str())) {
+            let message = match suggest(key, known.iter().copied()) {
+                Some(near) => format!("is not a known key; did you mean `{near}`?"),
+                None => format!("is not a known key; known keys are `{}`", known.join("`, `")),
+            };
+            self.details.push(invalid(join(path, key), &message));
         }
-        JsonObject { path: path.to_owned(), members }
-    }
-
-    fn text(&mut self, object: &JsonObject<'_>, key: &str) -> Option<String> {
-        match object.get(key)? {
-            Value::String(text) => Some(text.clone()),
-            other => {
-                self.type_error(object.field(key), "a string", other);
-                None
-            }
-        }
-    }
-
-    fn required(&mut self, (text, field): (Option<String>, String)) -> String {
-        if text.is_none() && !self.has_error(&field) {
-            self.error(field, "is required for this source");
-        }
-        text.unwrap_or_default()
-    }
-
-    fn flag(&mut self, object: &JsonObject<'_>, key: &str) -> Option<bool> {
-        match object.get(key)? {
-            Value::Bool(flag) => Some(*flag),
-            other => {
-                self.type_error(object.field(key), "`true` or `false`", other);
-                None
-            }
-        }
-    }
-
-    fn type_error(&mut self, field: String, expected: &str, found: &Value) {
-        self.error(field, &format!("must be {expected}, not {}", type_name(found)));
-    }
-
-    fn has_error(&self, field: &str) -> bool {
-        self.details.iter().any(|detail| detail.field.as_deref() == Some(field))
-    }
-
-    fn error(&mut self, field: String, message: &str) {
-        let detail = ErrorDetail::new(ErrorCode::ValidationError, message);
-        self.details.push(if field.is_empty() { detail } else { detail.with_field(field) });
+        Some(members)
     }
 }
 
-fn type_name(value: &Value) -> &'static str {
-    match value {
+/// A member; many programs write `null` for a missing value.
+fn get<'v>(object: &'v Map<String, Value>, key: &str) -> Option<&'v Value> {
+    object.get(key).filter(|value| !value.is_null())
+}
+
+fn wrong_type(path: &str, value: &Value) -> ErrorDetail {
+    let found = match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
         Value::String(_) => "a string",
         Value::Array(_) => "an array",
         Value::Object(_) => "an object",
-    }
+    };
+    invalid(path, &format!("must be an object, not {found}"))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+    use crate::error::ErrorCode;
 
     #[track_caller]
     fn check(document: Value, expected: &[(&str, &str)]) {
@@ -376,14 +258,17 @@ mod tests {
     #[test]
     fn wrong_members_are_reported_with_the_expected_type() {
         check(json!([1]), &[("", "must be an object, not an array")]);
-        check(with("name", json!(3)), &[("name", "must be a string, not a number")]);
+        check(
+            with("name", json!(3)),
+            &[("name", "must be a string; write `\"3\"`, not an integer")],
+        );
         check(
             with("enabled", json!("yes")),
             &[("enabled", "must be `true` or `false`, not a string")],
         );
         check(
             with("id", json!("7")),
-            &[("id", "is not a valid UUID; omit it to have one assigned")],
+            &[("id", "is not a valid UUID; remove it, and `toolrack` assigns one")],
         );
         check(
             with("packages", json!({})),
@@ -391,7 +276,10 @@ mod tests {
         );
         check(
             with("package", json!({ "package_type": "gem", "identifier": "x" })),
-            &[("package.package_type", "must be `npm`, `pypi`, `docker`, `binary` or `http`")],
+            &[(
+                "package.package_type",
+                "`gem` is not one of `npm`, `pypi`, `docker`, `binary`, `http`",
+            )],
         );
         check(
             with("transport", json!("smoke")),
@@ -409,7 +297,7 @@ mod tests {
             with("env_vars", json!({ "A": { "secretref": "x" }, "B": 3 })),
             &[
                 ("env_vars.A.secretref", "is not a known key; did you mean `secret_ref`?"),
-                ("env_vars.B", "must be an object, not a number"),
+                ("env_vars.B", "must be a string; write `\"3\"`, not an integer"),
             ],
         );
     }

@@ -12,7 +12,7 @@ use std::{fmt, fs, io};
 
 use rustix::io::Errno;
 use sha2::{Digest as _, Sha256};
-use toolrack_config::{ConfigFile, Diagnostic, DiagnosticKind, Dialect, Position, Severity};
+use toolrack_config::{ConfigFile, Diagnostic, DiagnosticKind, Dialect, Position};
 use toolrack_platform::{Directory, FileMode, ReplaceOutcome, Replacement, read_open_file};
 
 use crate::document::{self, Document};
@@ -245,16 +245,11 @@ impl ConfigStore {
             let valid = String::from_utf8_lossy(valid);
             let line = valid.matches('\n').count() + 1;
             let column = valid.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-            LoadError::Invalid(vec![Diagnostic {
-                severity: Severity::Error,
-                kind: DiagnosticKind::Syntax,
-                file: self.name().into(),
-                at: Some(Position { line, column }),
-                field: String::new(),
-                message: "not valid UTF-8".to_owned(),
-                suggestion: None,
-                advice: None,
-            }])
+            let at = Some(Position { line, column });
+            let words = (String::new(), "not valid UTF-8".to_owned());
+            let diagnostic =
+                Diagnostic::error(DiagnosticKind::Syntax, self.name().into(), at, words);
+            LoadError::Invalid(vec![diagnostic])
         })
     }
 

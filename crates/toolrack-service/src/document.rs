@@ -5,7 +5,7 @@
 //! first written.
 //! **Invariant:** no IO.
 
-mod entry;
+pub(crate) mod entry;
 mod server_tables;
 mod toml_json;
 
@@ -209,12 +209,12 @@ fn find_by_id(entries: &[(TablePos, Entry)], id: Uuid) -> Result<&(TablePos, Ent
     entries.iter().find(|(_, entry)| entry.config.id == id).ok_or_else(|| unknown_id(id))
 }
 
-fn unknown_id(id: Uuid) -> ServiceError {
+pub(crate) fn unknown_id(id: Uuid) -> ServiceError {
     let message = format!("no server with the id `{id}`");
     ErrorDetail::new(ErrorCode::NotFound, message).with_field("id").into()
 }
 
-fn name_taken(name: &str) -> ServiceError {
+pub(crate) fn name_taken(name: &str) -> ServiceError {
     let message = format!("the name `{name}` is already taken");
     ErrorDetail::new(ErrorCode::Conflict, message)
         .with_field("name")

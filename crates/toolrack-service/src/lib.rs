@@ -60,7 +60,7 @@ pub use local_service::{
 };
 pub use packages::Installer;
 pub use paths::Home;
-pub use secret_store::{SecretStore, SecretVersion, SharedLookup};
+pub use secret_store::{SecretStore, SharedLookup};
 pub use server_logs::{LogKind, LogLine, LogStore};
 pub use service::{
     Enabled, EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpService, McpSource, McpStatus,

@@ -28,7 +28,8 @@ use toolrack_client::{CallOptions, ClientHandler, Limits};
 use toolrack_config::{McpServerConfig, ToolNaming};
 use toolrack_http::HttpOptions;
 use toolrack_manager::{
-    CallTarget, FileWatch, ManagerEvents, McpManager, PackageInstaller, ToolWithServer,
+    CallTarget, FileWatch, ManagerError, ManagerEvents, McpManager, PackageInstaller,
+    ToolWithServer,
 };
 use toolrack_mcp::{Implementation, Tool};
 use toolrack_platform::{create_private_dir, make_private};
@@ -39,7 +40,7 @@ use uuid::Uuid;
 use crate::authorizers::Authorizers;
 use crate::config_snapshot::{ConfigSnapshot, ConfiguredServer};
 use crate::config_store::{ConfigStore, ETag, StoredConfig};
-use crate::document::ConfigScope;
+use crate::document::{ConfigScope, unknown_id};
 use crate::error::{ErrorCode, ErrorDetail, ServiceError};
 use crate::packages::Installer;
 use crate::paths::Home;
@@ -109,6 +110,7 @@ pub enum Autostart {
 
 /// Where the servers come from.
 #[derive(Debug, Clone, Default)]
+#[expect(clippy::large_enum_variant, reason = "a service has one")]
 pub enum ConfigInput {
     /// The config file of the home, read when the service opens.
     #[default]
@@ -257,8 +259,7 @@ impl LocalService {
         service.inner.tasks.spawn(inner.record_logs(service.subscribe()));
         if autostart == Autostart::AllEnabled {
             let connected = service.inner.manager.connect_all().await;
-            connected
-                .map_err(|error| ServiceError::from(ErrorDetail::from_manager_error(&error)))?;
+            connected.map_err(|error| ErrorDetail::from_manager_error(&error))?;
         }
         if is_watched {
             // Last: the watcher reads the file once more when it starts, which covers an
@@ -338,9 +339,7 @@ impl LocalService {
     ///
     /// The id is unknown, or the server does not use OAuth.
     pub fn authorizer(&self, id: Uuid) -> Result<Arc<Authorizer>, ServiceError> {
-        let snapshot = self.inner.snapshot.load();
-        let server = snapshot.get(id).ok_or_else(|| unknown_id(id))?;
-        self.inner.authorizers.authorizer(&server.manager_config)
+        self.inner.authorizers.authorizer(&self.inner.configured(id)?.manager_config)
     }
 
     /// Status of a server with its phase, tool counts and recent errors. `None` if the id is unknown.
@@ -364,10 +363,10 @@ impl LocalService {
         let called =
             self.inner.manager.call(tool).args(arguments).options(options).id(number).send_raw();
         let raw = called.await.map_err(|error| ToolCallError {
-            error: self.inner.redacted(ErrorDetail::from_manager_error(&error)),
+            error: self.inner.manager_error(&error),
             delivery: error.delivery(),
         })?;
-        Ok(self.inner.redact_result(raw))
+        Ok(RawJson::new(self.inner.redactor.redact_json(raw.into_bytes())))
     }
 
     /// Watches the config file. A system without file watching still runs the service.
@@ -415,11 +414,11 @@ impl McpService for LocalService {
     }
 
     fn available_tools(&self) -> Vec<Tool> {
-        self.inner.available_tools()
+        self.inner.manager.get_tools().iter().map(public_tool).collect()
     }
 
     fn find_tool_provider(&self, tool_name: &str) -> Option<Uuid> {
-        self.inner.tool_provider(tool_name)
+        self.id_for_name(self.inner.manager.find_tool(tool_name)?.server())
     }
 
     fn call_tool<'a>(
@@ -538,11 +537,7 @@ fn build(
 impl Inner {
     /// Name of a server in the manager.
     fn name_by_id(&self, id: Uuid) -> Result<String, ServiceError> {
-        let snapshot = self.snapshot.load();
-        snapshot
-            .get(id)
-            .map(|server| server.manager_config.name.clone())
-            .ok_or_else(|| unknown_id(id))
+        self.configured(id).map(|server| server.manager_config.name)
     }
 
     fn configured(&self, id: Uuid) -> Result<ConfiguredServer, ServiceError> {
@@ -579,6 +574,11 @@ impl Inner {
         Err(detail.with_hint("try again in a moment").into())
     }
 
+    /// A manager's error, with secrets redacted.
+    fn manager_error(&self, error: &ManagerError) -> ServiceError {
+        self.redacted(ErrorDetail::from_manager_error(error))
+    }
+
     /// Redacts secrets from an error.
     fn redacted(&self, detail: ErrorDetail) -> ServiceError {
         let redact = |text: String| self.redactor.redact(&text).into_owned();
@@ -608,8 +608,7 @@ impl Inner {
         // Agents know the public name, which is all that `available_tools` shows.
         let raw = self.server_tool_name(&server, tool);
         let called = self.manager.call_tool(&server, raw.as_deref().unwrap_or(tool), arguments);
-        let result =
-            called.await.map_err(|error| self.redacted(ErrorDetail::from_manager_error(&error)))?;
+        let result = called.await.map_err(|error| self.manager_error(&error))?;
         if result.is_error {
             let text = sanitize_text(&result.content).into_owned();
             return Err(self.redacted(ErrorDetail::new(ErrorCode::ServiceUnavailable, text)));
@@ -629,26 +628,6 @@ impl Inner {
         let found = self.manager.find_tool(tool).filter(|found| **found.server() == *server)?;
         Some(found.tool().name.clone())
     }
-
-    fn available_tools(&self) -> Vec<Tool> {
-        self.manager.get_tools().iter().map(public_tool).collect()
-    }
-
-    fn tool_provider(&self, tool: &str) -> Option<Uuid> {
-        let found = self.manager.find_tool(tool)?;
-        self.snapshot.load().by_name(found.server()).map(|server| server.config.id)
-    }
-
-    /// Redacts secrets from a result. A result without secrets is not copied.
-    fn redact_result(&self, raw: RawJson) -> RawJson {
-        RawJson::new(self.redactor.redact_json(raw.into_bytes()))
-    }
-}
-
-fn unknown_id(id: Uuid) -> ServiceError {
-    ErrorDetail::new(ErrorCode::NotFound, format!("no server with the id `{id}`"))
-        .with_field("id")
-        .into()
 }
 
 /// A tool under its public name, with a sanitized description.

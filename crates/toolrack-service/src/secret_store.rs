@@ -15,12 +15,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256};
 use toolrack_auth::Secret;
 use toolrack_config::{Lookup, VariableSource};
 use toolrack_platform::{Directory, FileMode, ReplaceOutcome, Replacement, read_open_file};
 use toolrack_transport::Redactor;
-use uuid::Uuid;
 use zeroize::Zeroize as _;
 
 use crate::error::{ErrorCode, ErrorDetail, ServiceError, io_error};
@@ -41,24 +39,12 @@ const TEMP_NAME: &str = ".tmp";
 #[derive(Debug, Clone)]
 pub struct SecretStore {
     dir: PathBuf,
-    salt: Arc<Salt>,
 }
-
-/// Identifies the value of a secret without revealing it. Comparable only within one [`SecretStore`] and its clones.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct SecretVersion([u8; 32]);
-
-/// Keeps a [`SecretVersion`] from being brute-forced into the value.
-struct Salt([u8; 32]);
 
 impl SecretStore {
     /// Keeps secrets in `dir`, which is created with the first secret.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        let mut salt = [0; 32];
-        let random = [Uuid::new_v4(), Uuid::new_v4()];
-        let bytes = random.iter().flat_map(Uuid::as_bytes);
-        salt.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
-        Self { dir: dir.into(), salt: Arc::new(Salt(salt)) }
+        Self { dir: dir.into() }
     }
 
     /// The directory of the secrets.
@@ -159,19 +145,6 @@ impl SecretStore {
         Ok(names)
     }
 
-    /// Identifies the current value, so that a change can be noticed without keeping the value.
-    ///
-    /// # Errors
-    ///
-    /// As for [`get`](Self::get).
-    pub fn version(&self, name: &str) -> Result<Option<SecretVersion>, ServiceError> {
-        let secret = self.get(name)?;
-        Ok(secret.map(|secret| {
-            let digest = Sha256::new_with_prefix(self.salt.0);
-            SecretVersion(digest.chain_update(secret.reveal()).finalize().into())
-        }))
-    }
-
     /// Opens the directory, if it exists. Access for other users is removed first.
     fn open_dir(&self) -> Result<Option<Directory>, ServiceError> {
         let read_error = |error| io_error("read", &self.dir, error);
@@ -246,18 +219,6 @@ fn check_value(secret: &Secret) -> Result<&str, ServiceError> {
         return Ok(text);
     };
     Err(ErrorDetail::new(ErrorCode::ValidationError, message).with_field("value").into())
-}
-
-impl std::fmt::Debug for Salt {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Salt(…)")
-    }
-}
-
-impl std::fmt::Debug for SecretVersion {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("SecretVersion(…)")
-    }
 }
 
 /// Resolves `${…}` variables and files that configs refer to.

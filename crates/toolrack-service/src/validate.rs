@@ -2,11 +2,11 @@
 //!
 //! **Invariant:** no message repeats a value, because it may be a secret.
 
-use toolrack_config::{Diagnostic, DiagnosticKind, Dialect, Severity, join};
+use toolrack_config::{Diagnostic, DiagnosticKind, Severity, join};
 
-use crate::document::{ConfigScope, Document};
+use crate::document::entry::{self, JsonMap};
 use crate::error::{ErrorCode, ErrorDetail, ServiceError};
-use crate::service::{EnvVarConfig, McpConfig, McpPackageType, McpTransport};
+use crate::service::{McpConfig, McpPackageType, McpTransport};
 
 // The messages of spec 004, word for word.
 pub(crate) const NAME_REQUIRED: &str = "Name is required";
@@ -25,17 +25,42 @@ pub fn validate(config: &McpConfig) -> Result<(), ServiceError> {
 
 /// All errors of a config. An unknown key that was there `before` is not an error: it stays, as in the file.
 pub(crate) fn find_errors(config: &McpConfig, before: Option<&McpConfig>) -> Vec<ErrorDetail> {
-    let mut details = Vec::new();
-    check_required(config, &mut details);
-    check_transport(config, &mut details);
-    for (name, variable) in &config.env_vars {
-        check_variable(name, variable, &mut details);
+    match entry::write(config, &JsonMap::new()) {
+        Ok(row) => find_table_errors(&row, config, before),
+        Err(error) => merge(check_fields(config), error.details().to_vec()),
     }
-    // The check of the entry writes the config as TOML, which needs the required fields.
-    if details.is_empty() {
-        details.extend(check_entry(config, before));
-    }
-    details
+}
+
+/// All errors of a config that was written as a table of the config file.
+pub(crate) fn find_table_errors(
+    row: &JsonMap,
+    config: &McpConfig,
+    before: Option<&McpConfig>,
+) -> Vec<ErrorDetail> {
+    let diagnostics = toolrack_config::read_server(row).diagnostics.into_iter();
+    // A field of the wrong type is empty in `config`, and its own error is closer to the cause.
+    let (wrong_types, others): (Vec<_>, Vec<_>) =
+        diagnostics.partition(|diagnostic| diagnostic.kind == DiagnosticKind::WrongType);
+    let translated = |diagnostics: Vec<Diagnostic>| {
+        let each = diagnostics.into_iter();
+        each.filter_map(|diagnostic| translate(diagnostic, config, before)).collect()
+    };
+    merge(translated(wrong_types), merge(check_fields(config), translated(others)))
+}
+
+/// Adds errors in other fields: one error per field is enough, and the first is closest to the cause.
+pub(crate) fn merge(mut first: Vec<ErrorDetail>, mut more: Vec<ErrorDetail>) -> Vec<ErrorDetail> {
+    more.retain(|detail| !first.iter().any(|earlier| overlaps(earlier, detail)));
+    first.append(&mut more);
+    first
+}
+
+/// Whether one field contains the other.
+fn overlaps(left: &ErrorDetail, right: &ErrorDetail) -> bool {
+    let (Some(left), Some(right)) = (&left.field, &right.field) else { return false };
+    let (short, long) = if left.len() < right.len() { (left, right) } else { (right, left) };
+    long.strip_prefix(short.as_str())
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 /// Errors for required secrets that are not stored. An error of `is_stored` is reported too.
@@ -59,73 +84,48 @@ pub(crate) fn missing_secrets(
     details
 }
 
-fn check_required(config: &McpConfig, details: &mut Vec<ErrorDetail>) {
+/// The rules of spec 004, and those between package and transport, which the config file does not have.
+fn check_fields(config: &McpConfig) -> Vec<ErrorDetail> {
+    let mut details = Vec::new();
     if config.name.trim().is_empty() {
         details.push(invalid("name", NAME_REQUIRED));
     }
     if config.package.identifier.trim().is_empty() {
         details.push(invalid("package.identifier", IDENTIFIER_REQUIRED));
     }
-    if !(config.config.is_null() || config.config.is_object()) {
-        details.push(invalid("config", "must be an object"));
+    details.extend(check_transport(config));
+    for (name, variable) in &config.env_vars {
+        let path = join("env_vars", name);
+        let has_value = variable.secret_ref.is_some()
+            || variable.value.as_deref().is_some_and(|value| !value.is_empty());
+        if variable.name != *name {
+            details.push(invalid(join(&path, "name"), "differs from its key"));
+        }
+        if variable.required && !has_value {
+            let hint = format!("set `{path}.value` or `{path}.secret_ref`");
+            details.push(invalid(path, CREDENTIALS_MISSING).with_hint(hint));
+        }
     }
+    details
 }
 
 /// Checks that the transport fits the package.
-fn check_transport(config: &McpConfig, details: &mut Vec<ErrorDetail>) {
+pub(crate) fn check_transport(config: &McpConfig) -> Option<ErrorDetail> {
     let is_endpoint = config.package.package_type == McpPackageType::Http;
-    match &config.transport {
-        McpTransport::Stdio if is_endpoint => {
-            let message =
-                "is `stdio`, but the package is an HTTP endpoint; use `http` with its URL";
-            details.push(invalid("transport", message));
-        }
+    let (field, message) = match &config.transport {
+        McpTransport::Stdio if is_endpoint => (
+            "transport",
+            "is `stdio`, but the package is an HTTP endpoint; use `http` with its URL",
+        ),
         McpTransport::Http { .. } if !is_endpoint => {
-            let message = "is `http`, but the package is a program; use `stdio`";
-            details.push(invalid("transport", message));
+            ("transport", "is `http`, but the package is a program; use `stdio`")
         }
         McpTransport::Http { url } if url.trim().is_empty() => {
-            let message = "is required for `http`, as in `https://example.com/mcp`";
-            details.push(invalid("transport.url", message));
+            ("transport.url", "is required for `http`, as in `https://example.com/mcp`")
         }
-        McpTransport::Stdio | McpTransport::Http { .. } => {}
-    }
-}
-
-fn check_variable(name: &str, variable: &EnvVarConfig, details: &mut Vec<ErrorDetail>) {
-    let path = join("env_vars", name);
-    if variable.name != name {
-        let message = "differs from its key";
-        details.push(invalid(join(&path, "name"), message));
-    }
-    if name.is_empty() || name.contains(['=', '\0']) {
-        let message = "is not a valid variable name; it must not be empty or contain `=`";
-        details.push(invalid(path.clone(), message));
-    }
-    if variable.value.is_some() && variable.secret_ref.is_some() {
-        let message = "conflicts with `secret_ref`; keep one of them";
-        details.push(invalid(join(&path, "value"), message));
-    }
-    let has_value = variable.secret_ref.is_some()
-        || variable.value.as_deref().is_some_and(|value| !value.is_empty());
-    if variable.required && !has_value {
-        let hint = format!("set `{path}.value` or `{path}.secret_ref`");
-        details.push(invalid(path, CREDENTIALS_MISSING).with_hint(hint));
-    }
-}
-
-/// Writes the config as an entry of a config file and validates that, so that both have the same rules.
-fn check_entry(config: &McpConfig, before: Option<&McpConfig>) -> Vec<ErrorDetail> {
-    let written = Document::parse("", "").and_then(|mut document| {
-        document.add(&ConfigScope::Defaults, config)?;
-        Ok(document.text())
-    });
-    let text = match written {
-        Ok(text) => text,
-        Err(error) => return error.details().to_vec(),
+        McpTransport::Stdio | McpTransport::Http { .. } => return None,
     };
-    let diagnostics = toolrack_config::read_as(Dialect::Toolrack, "", &text).diagnostics;
-    diagnostics.into_iter().filter_map(|diagnostic| translate(diagnostic, config, before)).collect()
+    Some(invalid(field, message))
 }
 
 /// A diagnostic of the entry as an error of the config; `None` if the config can be used all the same.
@@ -134,8 +134,7 @@ fn translate(
     config: &McpConfig,
     before: Option<&McpConfig>,
 ) -> Option<ErrorDetail> {
-    // Without `defaults.mcp[0].`, which names the throwaway document and not the caller's.
-    let entry_field = diagnostic.field.split_once("].").map_or("", |(_, field)| field);
+    let entry_field = diagnostic.field.as_str();
     let is_unknown = diagnostic.kind == DiagnosticKind::UnknownKey;
     if diagnostic.severity == Severity::Warning && !is_unknown {
         return None;
@@ -146,13 +145,14 @@ fn translate(
     let message = match (is_unknown, &diagnostic.suggestion) {
         (true, Some(near)) => format!("is not a known key; did you mean `{near}`?"),
         (true, None) => "is not a known key".to_owned(),
-        (false, _) => diagnostic.message,
+        (false, _) => diagnostic.message.clone(),
     };
     let code = match diagnostic.kind {
         DiagnosticKind::Duplicate => ErrorCode::Conflict,
         _ => ErrorCode::ValidationError,
     };
-    Some(ErrorDetail::new(code, message).with_field(config_field(entry_field, config)))
+    let field = config_field(&diagnostic.field, config);
+    Some(ErrorDetail::new(code, message).with_field(field))
 }
 
 /// Whether a config has a key of its entry in `config`.
@@ -171,29 +171,21 @@ fn has_key(config: &McpConfig, entry_field: &str) -> bool {
 fn config_field(field: &str, config: &McpConfig) -> String {
     let end = field.find(['.', '[']).unwrap_or(field.len());
     let (head, tail) = field.split_at(end);
+    let is_http = matches!(config.transport, McpTransport::Http { .. });
     match head {
         "name" | "id" | "enabled" | "source" | "transport" => field.to_owned(),
         "command" => format!("package.identifier{tail}"),
         "url" => format!("transport.url{tail}"),
-        "package" if tail.starts_with(".args") => format!("config{tail}"),
-        "package" if tail == ".url" || (tail == ".identifier" && is_http(config)) => {
-            "transport.url".to_owned()
-        }
-        "package" if tail == ".type" => "package.package_type".to_owned(),
-        "package" => package_field(tail),
+        "package" => match tail {
+            ".url" => "transport.url".to_owned(),
+            ".identifier" if is_http => "transport.url".to_owned(),
+            ".type" => "package.package_type".to_owned(),
+            "" | ".identifier" | ".version" | ".runtime_hint" => field.to_owned(),
+            _ if tail.starts_with(".args") => format!("config{tail}"),
+            _ => format!("config.{field}"),
+        },
         "env" => variable_field(tail, config),
         _ => format!("config.{field}"),
-    }
-}
-
-fn is_http(config: &McpConfig) -> bool {
-    matches!(config.transport, McpTransport::Http { .. })
-}
-
-fn package_field(tail: &str) -> String {
-    match tail {
-        "" | ".identifier" | ".version" | ".runtime_hint" => format!("package{tail}"),
-        _ => format!("config.package{tail}"),
     }
 }
 
@@ -202,6 +194,7 @@ fn variable_field(tail: &str, config: &McpConfig) -> String {
     // `tail` is the name after a dot, quoted as `join` quotes it.
         config.env_vars.iter().find(|(name, _)| tail == join(".", name).replacen("..", ".", 1));
     match found {
+        Some((name, _)) if name.contains(['=', '\0']) => format!("env_vars{tail}"),
         Some((_, variable)) if variable.secret_ref.is_some() => {
             format!("env_vars{tail}.secret_ref")
         }
@@ -210,8 +203,10 @@ fn variable_field(tail: &str, config: &McpConfig) -> String {
     }
 }
 
-fn invalid(field: impl Into<String>, message: &str) -> ErrorDetail {
-    ErrorDetail::new(ErrorCode::ValidationError, message).with_field(field)
+/// A validation error. An empty field is the whole document.
+pub(crate) fn invalid(field: impl Into<String>, message: &str) -> ErrorDetail {
+    let (field, detail) = (field.into(), ErrorDetail::new(ErrorCode::ValidationError, message));
+    if field.is_empty() { detail } else { detail.with_field(field) }
 }
 
 #[cfg(test)]
@@ -332,7 +327,10 @@ mod tests {
         );
         check(
             variable(json!({ "value": "a", "secret_ref": "b" })),
-            &[("env_vars.TOKEN.value", "conflicts with `secret_ref`; keep one of them")],
+            &[(
+                "env_vars.TOKEN.secret_ref",
+                "has both `secret_ref` and `value`; remove one of them",
+            )],
         );
         check(
             json!({ "env_vars": { "A=B": { "name": "A=B", "value": "x" } } }),

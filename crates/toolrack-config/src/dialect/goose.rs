@@ -3,45 +3,38 @@
 //! `env_keys` name secrets of goose's keyring and become secret references of the same names.
 //! Built-in extensions of goose are skipped.
 
-use super::mcp_servers::texts;
 use super::servers;
 use crate::config_file::ConfigFile;
-use crate::diagnostics::DiagnosticKind;
-use crate::diagnostics::Diagnostics;
+use crate::diagnostics::{DiagnosticKind, Diagnostics};
 use crate::dialect::variables::{self, ReferenceSyntax};
-use crate::keys::{Key, KeyType, TableKeys, UnknownKeys};
+use crate::keys::{KeyType, TableKeys, alias, foreign, foreign_table};
 use crate::raw_server::{RawServer, TransportKind};
 use crate::server::EnvValue;
 use crate::suggest::suggest;
 use crate::table_reader::{self, TableReader, join};
 use crate::tree::{Member, Node, Value};
 
-const fn key(name: &'static str, kind: KeyType) -> Key {
-    Key { name, kind, default: "", doc: "" }
-}
-
-static SERVER: TableKeys = TableKeys {
-    title: "extensions",
-    unknown_keys: UnknownKeys::NotImported,
-    keys: &[
-        key("type", KeyType::Text),
-        key("enabled", KeyType::Flag),
-        key("cmd", KeyType::Template),
-        key("args", KeyType::Templates),
-        key("envs", KeyType::ScalarMap),
-        key("env_keys", KeyType::Texts),
-        key("cwd", KeyType::Template),
-        key("uri", KeyType::Template),
-        key("headers", KeyType::ScalarMap),
-        key("timeout", KeyType::Seconds),
-        key("available_tools", KeyType::Texts),
-        key("name", KeyType::Ignored),
-        key("display_name", KeyType::Ignored),
-        key("description", KeyType::Ignored),
-        key("bundled", KeyType::Ignored),
-        key("config", KeyType::Ignored),
+static SERVER: TableKeys = foreign_table(
+    "extensions",
+    &[
+        foreign("type", KeyType::Text),
+        foreign("enabled", KeyType::Flag),
+        alias("cmd", KeyType::Template, "command"),
+        foreign("args", KeyType::Templates),
+        alias("envs", KeyType::ScalarMap, "env"),
+        foreign("env_keys", KeyType::Texts),
+        foreign("cwd", KeyType::Template),
+        alias("uri", KeyType::Template, "url"),
+        foreign("headers", KeyType::ScalarMap),
+        foreign("timeout", KeyType::Seconds),
+        alias("available_tools", KeyType::Texts, "allow"),
+        foreign("name", KeyType::Ignored),
+        foreign("display_name", KeyType::Ignored),
+        foreign("description", KeyType::Ignored),
+        foreign("bundled", KeyType::Ignored),
+        foreign("config", KeyType::Ignored),
     ],
-};
+);
 
 /// Extension types, with their transport; `None` is not an MCP server.
 const KINDS: [(&str, Option<TransportKind>); 7] = [
@@ -83,47 +76,32 @@ fn kind(
     fields: &mut TableReader<'_>,
 ) -> Option<Option<TransportKind>> {
     let Some(word) = fields.text("type") else { return Some(None) };
-    let (at, field) = (fields.location("type"), fields.field("type"));
     match KINDS.iter().find(|kind| kind.0 == word) {
         Some((_, Some(way))) => Some(Some(*way)),
         Some((_, None)) => {
             let message = "is built into goose and cannot be imported";
+            let (at, field) = (fields.location("type"), fields.field("type"));
             diagnostics.warn(DiagnosticKind::Unsupported, at, &field, message);
             None
         }
         None => {
-            diagnostics.error(
-                DiagnosticKind::Invalid,
-                at,
-                &field,
-                &format!("unknown type `{word}`"),
-            );
-            diagnostics.suggest(&field, suggest(&word, KINDS.iter().map(|kind| kind.0)));
+            let message = format!("unknown type `{word}`");
+            fields.error(diagnostics, DiagnosticKind::Invalid, "type", &message);
+            let near = suggest(&word, KINDS.iter().map(|kind| kind.0));
+            diagnostics.suggest(&fields.field("type"), near);
             None
         }
     }
 }
 
 fn server(fields: &mut TableReader<'_>, way: Option<TransportKind>) -> RawServer {
-    let mut server = RawServer::from_table(fields, "");
-    for (theirs, ours) in [("cmd", "command"), ("envs", "env"), ("uri", "url")] {
-        server.rename_location(theirs, ours);
-    }
+    let mut server = RawServer::from_table(fields);
     server.transport = way;
-    server.command = fields.text("cmd");
-    server.args = fields.texts("args").unwrap_or_default();
-    server.env = texts(fields.map("envs"));
-    server.cwd = fields.text("cwd");
-    server.url = fields.text("uri");
-    server.headers = fields.map("headers");
-    server.enabled = fields.flag("enabled");
-    server.settings.timeout = fields.time("timeout");
     // In goose an empty list means all tools; here it means none.
-    server.settings.allow =
-        fields.texts("available_tools").filter(|available_tools| !available_tools.is_empty());
+    server.settings.allow.take_if(|allow| allow.is_empty());
     if way == Some(TransportKind::Http) {
         // goose writes these for every type; they have no meaning for HTTP.
-        for field in ["args", "env", "envs", "cwd"] {
+        for field in ["args", "env", "cwd"] {
             server.locations.remove(field);
         }
     }

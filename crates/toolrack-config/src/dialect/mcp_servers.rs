@@ -9,51 +9,45 @@ use super::{Dialect, servers, transport_kind};
 use crate::config_file::{Agent, ConfigFile, ServerEntry};
 use crate::diagnostics::Diagnostics;
 use crate::dialect::variables::{self, ReferenceSyntax};
-use crate::keys::{Key, KeyType, TableKeys, UnknownKeys};
+use crate::keys::{KeyType, TableKeys, alias, foreign, foreign_table};
 use crate::raw_server::RawServer;
-use crate::server::EnvValue;
 use crate::table_reader::{self, TableReader, join};
 use crate::tree::{Member, Node};
 
-const fn key(name: &'static str, kind: KeyType) -> Key {
-    Key { name, kind, default: "", doc: "" }
-}
-
-static SERVER: TableKeys = TableKeys {
-    title: "mcpServers",
-    unknown_keys: UnknownKeys::NotImported,
-    keys: &[
-        key("type", KeyType::Text),
-        key("transport", KeyType::Text),
-        key("transportType", KeyType::Text),
-        key("command", KeyType::Template),
-        key("args", KeyType::Templates),
-        key("env", KeyType::ScalarMap),
-        key("cwd", KeyType::Template),
-        key("url", KeyType::Template),
-        key("serverUrl", KeyType::Template),
-        key("httpUrl", KeyType::Template),
-        key("baseUrl", KeyType::Template),
-        key("headers", KeyType::ScalarMap),
-        key("disabled", KeyType::Flag),
-        key("enabled", KeyType::Flag),
-        key("timeout", KeyType::Millis),
-        key("allowedTools", KeyType::Texts),
-        key("enabledTools", KeyType::Texts),
-        key("includeTools", KeyType::Texts),
-        key("disabledTools", KeyType::Texts),
-        key("blockedTools", KeyType::Texts),
-        key("excludeTools", KeyType::Texts),
+static SERVER: TableKeys = foreign_table(
+    "mcpServers",
+    &[
+        foreign("type", KeyType::Text),
+        alias("transport", KeyType::Text, "type"),
+        alias("transportType", KeyType::Text, "type"),
+        foreign("command", KeyType::Template),
+        foreign("args", KeyType::Templates),
+        foreign("env", KeyType::ScalarMap),
+        foreign("cwd", KeyType::Template),
+        foreign("url", KeyType::Template),
+        alias("serverUrl", KeyType::Template, "url"),
+        alias("httpUrl", KeyType::Template, "url"),
+        alias("baseUrl", KeyType::Template, "url"),
+        foreign("headers", KeyType::ScalarMap),
+        foreign("disabled", KeyType::Flag),
+        foreign("enabled", KeyType::Flag),
+        foreign("timeout", KeyType::Millis),
+        alias("allowedTools", KeyType::Texts, "allow"),
+        alias("enabledTools", KeyType::Texts, "allow"),
+        alias("includeTools", KeyType::Texts, "allow"),
+        alias("disabledTools", KeyType::Texts, "deny"),
+        alias("blockedTools", KeyType::Texts, "deny"),
+        alias("excludeTools", KeyType::Texts, "deny"),
         // Approval and display settings do not belong to a server config.
-        key("alwaysAllow", KeyType::Ignored),
-        key("autoApprove", KeyType::Ignored),
-        key("trust", KeyType::Ignored),
-        key("alwaysLoad", KeyType::Ignored),
-        key("name", KeyType::Ignored),
-        key("description", KeyType::Ignored),
-        key("icon", KeyType::Ignored),
+        foreign("alwaysAllow", KeyType::Ignored),
+        foreign("autoApprove", KeyType::Ignored),
+        foreign("trust", KeyType::Ignored),
+        foreign("alwaysLoad", KeyType::Ignored),
+        foreign("name", KeyType::Ignored),
+        foreign("description", KeyType::Ignored),
+        foreign("icon", KeyType::Ignored),
     ],
-};
+);
 
 pub(super) fn read(diagnostics: &mut Diagnostics<'_>, root: &Node, dialect: Dialect) -> ConfigFile {
     let file = ConfigFile::default();
@@ -106,48 +100,21 @@ fn server(
     fields: &mut TableReader<'_>,
     dialect: Dialect,
 ) -> RawServer {
-    let mut server = RawServer::from_table(fields, "");
-    let word = first(["type", "transport", "transportType"], |value| fields.text(value));
-    server.transport =
-        transport_kind(diagnostics, &fields.field("type"), fields.location("type"), word);
-    server.command = fields.text("command").filter(|text| !text.is_empty());
-    server.args = fields.texts("args").unwrap_or_default();
-    server.env = texts(fields.map("env"));
-    server.cwd = fields.text("cwd");
-    for theirs in ["serverUrl", "httpUrl", "baseUrl"] {
-        server.rename_location(theirs, "url");
+    let mut server = RawServer::from_table(fields);
+    server.transport = transport_kind(diagnostics, fields);
+    // Some tools write an empty command beside a URL.
+    if server.url.is_some() && server.command.take_if(|command| command.is_empty()).is_some() {
+        server.locations.remove("command");
     }
-    server.url = first(["url", "serverUrl", "httpUrl", "baseUrl"], |value| fields.text(value));
-    server.headers = fields.map("headers");
-    server.enabled = match (fields.flag("enabled"), fields.flag("disabled")) {
-        (_, Some(disabled)) => Some(!disabled),
-        (enabled, None) => enabled,
-    };
     let settings = &mut server.settings;
-    settings.timeout = fields.time("timeout").map(|timeout| match dialect {
+    let is_number = fields.node.get("timeout").is_some_and(|timeout| timeout.text().is_none());
+    if dialect == Dialect::Cline && is_number {
         // The key is read as milliseconds; Cline and Roo write seconds.
-        Dialect::Cline => timeout * 1000,
-        _ => timeout,
-    });
+        settings.timeout = settings.timeout.map(|timeout| timeout * 1000);
+    }
     if dialect == Dialect::ClaudeCode {
         // In that tool it ends the call regardless of progress.
         settings.max_timeout = settings.timeout;
     }
-    settings.allow =
-        first(["allowedTools", "enabledTools", "includeTools"], |value| fields.texts(value));
-    settings.deny =
-        first(["disabledTools", "blockedTools", "excludeTools"], |value| fields.texts(value));
     server
-}
-
-/// The first of several aliases that has a value.
-pub(super) fn first<const N: usize, T>(
-    names: [&str; N],
-    value: impl FnMut(&str) -> Option<T>,
-) -> Option<T> {
-    names.into_iter().find_map(value)
-}
-
-pub(super) fn texts(map: Vec<(String, String)>) -> Vec<(String, EnvValue)> {
-    map.into_iter().map(|(name, text)| (name, EnvValue::Text(text))).collect()
 }

@@ -2,42 +2,35 @@
 //!
 //! `timeout` is in milliseconds: a number limits the start of the server; a table has `startup` and `request`.
 
-use super::mcp_servers::texts;
 use super::{servers, transport_kind};
 use crate::config_file::{ConfigFile, Settings};
 use crate::diagnostics::Diagnostics;
 use crate::dialect::variables::{self, ReferenceSyntax};
-use crate::keys::{Key, KeyType, TableKeys, UnknownKeys};
+use crate::keys::{KeyType, TableKeys, alias, foreign, foreign_table};
 use crate::raw_server::RawServer;
 use crate::table_reader;
 use crate::tree::{Member, Node, Value};
 
-const fn key(name: &'static str, kind: KeyType) -> Key {
-    Key { name, kind, default: "", doc: "" }
-}
-
-static SERVER: TableKeys = TableKeys {
-    title: "mcp",
-    unknown_keys: UnknownKeys::NotImported,
-    keys: &[
-        key("type", KeyType::Text),
-        key("command", KeyType::Templates),
-        key("environment", KeyType::ScalarMap),
-        key("cwd", KeyType::Template),
-        key("url", KeyType::Template),
-        key("headers", KeyType::ScalarMap),
-        key("enabled", KeyType::Flag),
-        key("disabled", KeyType::Flag),
+static SERVER: TableKeys = foreign_table(
+    "mcp",
+    &[
+        foreign("type", KeyType::Text),
+        foreign("command", KeyType::Templates),
+        alias("environment", KeyType::ScalarMap, "env"),
+        foreign("cwd", KeyType::Template),
+        foreign("url", KeyType::Template),
+        foreign("headers", KeyType::ScalarMap),
+        foreign("enabled", KeyType::Flag),
+        foreign("disabled", KeyType::Flag),
         // Read separately, because it has two formats.
-        key("timeout", KeyType::Ignored),
+        foreign("timeout", KeyType::Ignored),
     ],
-};
+);
 
-static TIMEOUT: TableKeys = TableKeys {
-    title: "timeout",
-    unknown_keys: UnknownKeys::NotImported,
-    keys: &[key("startup", KeyType::Millis), key("request", KeyType::Millis)],
-};
+static TIMEOUT: TableKeys = foreign_table(
+    "timeout",
+    &[foreign("startup", KeyType::Millis), foreign("request", KeyType::Millis)],
+);
 
 pub(super) fn read(diagnostics: &mut Diagnostics<'_>, root: &Node) -> ConfigFile {
     let mcp = root.get("mcp");
@@ -57,11 +50,9 @@ pub(super) fn read(diagnostics: &mut Diagnostics<'_>, root: &Node) -> ConfigFile
 
 fn server(diagnostics: &mut Diagnostics<'_>, path: &str, node: &Node) -> RawServer {
     let mut fields = table_reader::read(diagnostics, &SERVER, path, node);
-    let mut server = RawServer::from_table(&fields, "");
-    let word = fields.text("type");
-    server.transport =
-        transport_kind(diagnostics, &fields.field("type"), fields.location("type"), word);
     let mut command = fields.texts("command").unwrap_or_default().into_iter();
+    let mut server = RawServer::from_table(&mut fields);
+    server.transport = transport_kind(diagnostics, &mut fields);
     // An empty list becomes an empty command, so that the diagnostic says so.
     server.command = command.next().or_else(|| fields.has("command").then(String::new));
     server.args = command.collect();
@@ -69,15 +60,6 @@ fn server(diagnostics: &mut Diagnostics<'_>, path: &str, node: &Node) -> RawServ
         let at = fields.location(&format!("command[{}]", n + 1));
         server.locations.insert(format!("args[{n}]"), at);
     }
-    server.rename_location("environment", "env");
-    server.env = texts(fields.map("environment"));
-    server.cwd = fields.text("cwd");
-    server.url = fields.text("url");
-    server.headers = fields.map("headers");
-    server.enabled = match (fields.flag("enabled"), fields.flag("disabled")) {
-        (_, Some(disabled)) => Some(!disabled),
-        (enabled, None) => enabled,
-    };
     if let Some(timeout) = node.get("timeout") {
         server.settings = times(diagnostics, &fields.field("timeout"), timeout);
     }

@@ -6,38 +6,31 @@
 
 use std::collections::HashMap;
 
-use super::mcp_servers::texts;
 use super::{servers, transport_kind};
 use crate::config_file::ConfigFile;
-use crate::diagnostics::DiagnosticKind;
-use crate::diagnostics::Diagnostics;
+use crate::diagnostics::{DiagnosticKind, Diagnostics};
 use crate::dialect::variables::{self, ReferenceSyntax};
-use crate::keys::{Key, KeyType, TableKeys, UnknownKeys};
+use crate::keys::{KeyType, TableKeys, foreign, foreign_table};
 use crate::raw_server::RawServer;
 use crate::table_reader;
 use crate::tree::{Node, Value};
 
-const fn key(name: &'static str, kind: KeyType) -> Key {
-    Key { name, kind, default: "", doc: "" }
-}
-
-static SERVER: TableKeys = TableKeys {
-    title: "servers",
-    unknown_keys: UnknownKeys::NotImported,
-    keys: &[
-        key("type", KeyType::Text),
-        key("command", KeyType::Template),
-        key("args", KeyType::Templates),
-        key("env", KeyType::ScalarMap),
-        key("cwd", KeyType::Template),
-        key("url", KeyType::Template),
-        key("headers", KeyType::ScalarMap),
-        key("disabled", KeyType::Flag),
-        key("gallery", KeyType::Ignored),
-        key("version", KeyType::Ignored),
-        key("dev", KeyType::Ignored),
+static SERVER: TableKeys = foreign_table(
+    "servers",
+    &[
+        foreign("type", KeyType::Text),
+        foreign("command", KeyType::Template),
+        foreign("args", KeyType::Templates),
+        foreign("env", KeyType::ScalarMap),
+        foreign("cwd", KeyType::Template),
+        foreign("url", KeyType::Template),
+        foreign("headers", KeyType::ScalarMap),
+        foreign("disabled", KeyType::Flag),
+        foreign("gallery", KeyType::Ignored),
+        foreign("version", KeyType::Ignored),
+        foreign("dev", KeyType::Ignored),
     ],
-};
+);
 
 pub(super) fn read(diagnostics: &mut Diagnostics<'_>, root: &Node) -> ConfigFile {
     let (home, path) = match root.get("servers") {
@@ -48,17 +41,8 @@ pub(super) fn read(diagnostics: &mut Diagnostics<'_>, root: &Node) -> ConfigFile
     let map = home.and_then(|home| home.get("servers"));
     let defaults = servers(diagnostics, path, map, |diagnostics, path, member| {
         let mut fields = table_reader::read(diagnostics, &SERVER, path, &member.value);
-        let mut server = RawServer::from_table(&fields, "");
-        let word = fields.text("type");
-        server.transport =
-            transport_kind(diagnostics, &fields.field("type"), fields.location("type"), word);
-        server.command = fields.text("command");
-        server.args = fields.texts("args").unwrap_or_default();
-        server.env = texts(fields.map("env"));
-        server.cwd = fields.text("cwd");
-        server.url = fields.text("url");
-        server.headers = fields.map("headers");
-        server.enabled = fields.flag("disabled").map(|disabled| !disabled);
+        let mut server = RawServer::from_table(&mut fields);
+        server.transport = transport_kind(diagnostics, &mut fields);
         variables::server(diagnostics, &mut server, ReferenceSyntax::Editor(&inputs));
         Some(server)
     });
@@ -79,12 +63,8 @@ fn inputs(
         let default = input.get("default").and_then(Node::text).filter(|_| !password);
         if default.is_none() {
             let message = format!("`{id}` is an editor input; store it as the secret `{id}`");
-            diagnostics.warn(
-                DiagnosticKind::Unsupported,
-                input.at,
-                &format!("inputs[{index}]"),
-                &message,
-            );
+            let field = format!("inputs[{index}]");
+            diagnostics.warn(DiagnosticKind::Unsupported, input.at, &field, &message);
         }
         inputs.insert(id.to_owned(), default.map(str::to_owned));
     }

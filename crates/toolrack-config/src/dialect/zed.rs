@@ -2,60 +2,51 @@
 //!
 //! Servers provided by a Zed extension can only be started by Zed and are skipped.
 
-use super::mcp_servers::texts;
 use super::servers;
 use crate::config_file::ConfigFile;
-use crate::diagnostics::DiagnosticKind;
-use crate::diagnostics::Diagnostics;
+use crate::diagnostics::{DiagnosticKind, Diagnostics};
 use crate::dialect::variables::{self, ReferenceSyntax};
-use crate::keys::{Key, KeyType, TableKeys, UnknownKeys};
+use crate::keys::{KeyType, TableKeys, alias, foreign, foreign_table};
 use crate::raw_server::RawServer;
-use crate::table_reader::{self, TableReader};
+use crate::table_reader;
 use crate::tree::{Member, Node};
 
-const fn key(name: &'static str, kind: KeyType) -> Key {
-    Key { name, kind, default: "", doc: "" }
-}
-
-static SERVER: TableKeys = TableKeys {
-    title: "context_servers",
-    unknown_keys: UnknownKeys::NotImported,
-    keys: &[
-        key("command", KeyType::Template),
-        key("args", KeyType::Templates),
-        key("env", KeyType::ScalarMap),
-        key("timeout", KeyType::Seconds),
-        key("url", KeyType::Template),
-        key("headers", KeyType::ScalarMap),
-        key("enabled", KeyType::Flag),
-        key("source", KeyType::Ignored),
-        key("remote", KeyType::Ignored),
-        key("settings", KeyType::Ignored),
+static SERVER: TableKeys = foreign_table(
+    "context_servers",
+    &[
+        foreign("command", KeyType::Template),
+        foreign("args", KeyType::Templates),
+        foreign("env", KeyType::ScalarMap),
+        foreign("timeout", KeyType::Seconds),
+        foreign("url", KeyType::Template),
+        foreign("headers", KeyType::ScalarMap),
+        foreign("enabled", KeyType::Flag),
+        foreign("source", KeyType::Ignored),
+        foreign("remote", KeyType::Ignored),
+        foreign("settings", KeyType::Ignored),
     ],
-};
+);
 
 /// The older format, with a table as command.
-static OLD_SERVER: TableKeys = TableKeys {
-    title: "context_servers",
-    unknown_keys: UnknownKeys::NotImported,
-    keys: &[
-        key("command", KeyType::Table(&COMMAND)),
-        key("enabled", KeyType::Flag),
-        key("source", KeyType::Ignored),
-        key("settings", KeyType::Ignored),
+static OLD_SERVER: TableKeys = foreign_table(
+    "context_servers",
+    &[
+        foreign("command", KeyType::Table(&COMMAND)),
+        foreign("enabled", KeyType::Flag),
+        foreign("source", KeyType::Ignored),
+        foreign("settings", KeyType::Ignored),
     ],
-};
+);
 
-static COMMAND: TableKeys = TableKeys {
-    title: "command",
-    unknown_keys: UnknownKeys::NotImported,
-    keys: &[
-        key("path", KeyType::Template),
-        key("args", KeyType::Templates),
-        key("env", KeyType::ScalarMap),
-        key("timeout", KeyType::Seconds),
+static COMMAND: TableKeys = foreign_table(
+    "command",
+    &[
+        alias("path", KeyType::Template, "command"),
+        foreign("args", KeyType::Templates),
+        foreign("env", KeyType::ScalarMap),
+        foreign("timeout", KeyType::Seconds),
     ],
-};
+);
 
 pub(super) fn read(diagnostics: &mut Diagnostics<'_>, root: &Node) -> ConfigFile {
     let map = root.get("context_servers");
@@ -76,25 +67,9 @@ fn server(diagnostics: &mut Diagnostics<'_>, path: &str, member: &Member) -> Opt
     }
     if node.get("command").is_some_and(Node::is_table) {
         let mut fields = table_reader::read(diagnostics, &OLD_SERVER, path, node);
-        let mut command = fields.table("command")?;
-        let mut server = RawServer::from_table(&command, "");
-        server.rename_location("path", "command");
-        process(&mut server, &mut command, "path");
+        let mut server = RawServer::from_table(&mut fields.table("command")?);
         server.enabled = fields.flag("enabled");
         return Some(server);
     }
-    let mut fields = table_reader::read(diagnostics, &SERVER, path, node);
-    let mut server = RawServer::from_table(&fields, "");
-    process(&mut server, &mut fields, "command");
-    server.url = fields.text("url");
-    server.headers = fields.map("headers");
-    server.enabled = fields.flag("enabled");
-    Some(server)
-}
-
-fn process(server: &mut RawServer, fields: &mut TableReader<'_>, command: &str) {
-    server.command = fields.text(command);
-    server.args = fields.texts("args").unwrap_or_default();
-    server.env = texts(fields.map("env"));
-    server.settings.timeout = fields.time("timeout");
+    Some(RawServer::from_table(&mut table_reader::read(diagnostics, &SERVER, path, node)))
 }

@@ -248,6 +248,25 @@ fn foreign_files_are_read_despite_errors() {
 }
 
 #[test]
+fn duration_with_a_unit_keeps_it() {
+    let text = r#"{"mcpServers": {"a": {"command": "x", "timeout": "90s"}, "b": {"command": "x", "timeout": 90}}}"#;
+    let reading = read_as(Dialect::Cline, "x.json", text);
+    assert_eq!(format::servers(&reading.value), ["a: x [] timeout=90s", "b: x [] timeout=90s"]);
+}
+
+#[test]
+fn empty_command_is_ignored_beside_a_url_only() {
+    let text = r#"{"mcpServers": {
+  "remote": {"command": "", "url": "https://x.dev"},
+  "nothing": {"command": ""}
+}}"#;
+    let reading = read("mcp.json", text);
+    assert_eq!(format::servers(&reading.value), ["remote: https://x.dev"]);
+    let diagnostics = format::diagnostics(&reading.diagnostics);
+    assert_eq!(diagnostics, ["E 3:15 Invalid mcpServers.nothing.command"]);
+}
+
+#[test]
 fn file_without_servers_is_reported() {
     let diagnostics = |file, text| format::diagnostics(&read(file, text).diagnostics);
     assert_eq!(diagnostics("x.json", "{}"), ["W 1:1 Missing mcpServers"]);

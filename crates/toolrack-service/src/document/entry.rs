@@ -5,23 +5,21 @@
 //!
 //! **Invariant:** an entry that is written reads back as the same config.
 
-use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
+use std::collections::BTreeMap;
 
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
-use toolrack_config::{
-    EnvValue, McpTransport as ConfigTransport, Package, PackageKind, Pin, ServerEntry, Settings,
-    StartMode,
-};
+use toolrack_config::ServerEntry;
 use uuid::Uuid;
 
 use crate::error::{ErrorCode, ErrorDetail, ServiceError};
 use crate::service::{
     EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpSource, McpTransport,
 };
+use crate::validate;
 
 /// A JSON object: an entry of the file.
-pub(super) type JsonMap = Map<String, Value>;
+pub(crate) type JsonMap = Map<String, Value>;
 
 /// Keys of an entry that have a field in [`McpConfig`].
 const CONFIG_FIELDS: [&str; 9] =
@@ -38,10 +36,10 @@ enum EntryForm {
 }
 
 /// Reads an entry. The id is nil if it has none.
-pub(super) fn read(row: &JsonMap) -> McpConfig {
+pub(crate) fn read(row: &JsonMap) -> McpConfig {
     let text = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default();
     let (package, transport) = read_package(row);
-    let source = row.get("source").cloned().and_then(|source| serde_json::from_value(source).ok());
+    let source = row.get("source").and_then(|source| McpSource::deserialize(source).ok());
     McpConfig {
         id: Uuid::parse_str(text("id")).unwrap_or_default(),
         name: text("name").to_owned(),
@@ -59,8 +57,10 @@ pub(super) fn read(row: &JsonMap) -> McpConfig {
 /// # Errors
 ///
 /// Everything that an entry cannot represent.
-pub(super) fn write(config: &McpConfig, present: &JsonMap) -> Result<JsonMap, ServiceError> {
-    ServiceError::if_any(unrepresentable(config))?;
+pub(crate) fn write(config: &McpConfig, present: &JsonMap) -> Result<JsonMap, ServiceError> {
+    let mut details = check_rest(&config.config);
+    details.extend(validate::check_transport(config));
+    ServiceError::if_any(details)?;
     let old = read(present);
     let mut row = present.clone();
     row.insert("name".to_owned(), json!(config.name));
@@ -87,25 +87,19 @@ pub(super) fn write(config: &McpConfig, present: &JsonMap) -> Result<JsonMap, Se
 fn read_package(row: &JsonMap) -> (McpPackage, McpTransport) {
     let text =
         |table: &JsonMap, key: &str| table.get(key).and_then(Value::as_str).map(str::to_owned);
-    let package_of = |package_type, identifier: String| McpPackage {
-        package_type,
-        identifier,
-        version: None,
-        runtime_hint: None,
-    };
     let package = match (form(row), row.get("package").and_then(Value::as_object)) {
         (Some(EntryForm::Url), _) => {
-            package_of(McpPackageType::Http, text(row, "url").unwrap_or_default())
+            McpPackage::new(McpPackageType::Http, text(row, "url").unwrap_or_default())
         }
         (_, Some(package)) => McpPackage {
             version: text(package, "version"),
             runtime_hint: text(package, "runtime_hint"),
-            ..package_of(
-                package_type(text(package, "type").as_deref()),
+            ..McpPackage::new(
+                package_type(package),
                 text(package, "identifier").unwrap_or_default(),
             )
         },
-        _ => package_of(McpPackageType::Binary, text(row, "command").unwrap_or_default()),
+        _ => McpPackage::new(McpPackageType::Binary, text(row, "command").unwrap_or_default()),
     };
     let table = row.get("package").and_then(Value::as_object);
     let url = table.and_then(|table| text(table, "url"));
@@ -118,14 +112,9 @@ fn read_package(row: &JsonMap) -> (McpPackage, McpTransport) {
     (package, transport)
 }
 
-fn package_type(name: Option<&str>) -> McpPackageType {
-    match name {
-        Some("npm") => McpPackageType::Npm,
-        Some("pypi") => McpPackageType::Pypi,
-        Some("docker") => McpPackageType::Docker,
-        Some("http") => McpPackageType::Http,
-        _ => McpPackageType::Binary,
-    }
+fn package_type(package: &JsonMap) -> McpPackageType {
+    let kind = package.get("type").and_then(|kind| McpPackageType::deserialize(kind).ok());
+    kind.unwrap_or(McpPackageType::Binary)
 }
 
 /// All keys without a field of their own; null if there are none.
@@ -236,39 +225,24 @@ fn rest(config: &McpConfig) -> JsonMap {
     config.config.as_object().cloned().unwrap_or_default()
 }
 
-fn put(row: &mut JsonMap, key: &str, value: Option<Value>) {
+pub(crate) fn put(row: &mut JsonMap, key: &str, value: Option<Value>) {
     match value {
         Some(value) => row.insert(key.to_owned(), value),
         None => row.remove(key),
     };
 }
 
-/// Everything that an entry cannot represent.
-fn unrepresentable(config: &McpConfig) -> Vec<ErrorDetail> {
+/// Every key of `config` that belongs elsewhere or has no TOML value.
+pub(crate) fn check_rest(rest: &Value) -> Vec<ErrorDetail> {
     let mut details = Vec::new();
     let mut report = |field: String, message: &str| {
         details.push(ErrorDetail::new(ErrorCode::ValidationError, message).with_field(field));
     };
-    match (config.package.package_type, &config.transport) {
-        (McpPackageType::Http, McpTransport::Stdio) => {
-            report("transport".to_owned(), "must be `http` for an HTTP endpoint");
-        }
-        (kind, McpTransport::Http { .. }) if kind != McpPackageType::Http => {
-            report("transport".to_owned(), "must be `stdio` for a program");
-        }
-        _ => {}
-    }
-    for (name, variable) in &config.env_vars {
-        if variable.value.is_some() && variable.secret_ref.is_some() {
-            let field = format!("env_vars.{name}");
-            report(field, "has both a value and a secret; keep one of them");
-        }
-    }
     let own = "belongs in its own field, not in `config`";
-    match &config.config {
+    match rest {
         Value::Null => {}
         Value::Object(rest) => {
-            for (key, value) in rest {
+            for (key, value) in rest.iter().filter(|(_, value)| !value.is_null()) {
                 let field = format!("config.{key}");
                 match (key.as_str(), value) {
                     ("package", Value::Object(more)) => {
@@ -281,10 +255,8 @@ fn unrepresentable(config: &McpConfig) -> Vec<ErrorDetail> {
                             }
                         }
                     }
-                    ("package", Value::Null) => {}
                     ("package", _) => report(field, "must be an object"),
                     (key, _) if CONFIG_FIELDS.contains(&key) => report(field, own),
-                    (_, Value::Null) => {}
                     (_, value) => check_representable(&field, value, &mut report),
                 }
             }
@@ -345,23 +317,17 @@ fn read_variable(name: &str, value: &Value) -> EnvVarConfig {
 }
 
 fn write_variable(config: &EnvVarConfig) -> Value {
-    match (&config.secret_ref, &config.value) {
-        (Some(secret_ref), _) => json!({ "secret_ref": secret_ref, "required": config.required }),
-        (None, Some(value)) if !config.is_secret && !config.required => json!(value),
-        (None, value) => {
-            let mut table = JsonMap::new();
-            if let Some(value) = value {
-                table.insert("value".to_owned(), json!(value));
-            }
-            if config.is_secret {
-                table.insert("secret".to_owned(), json!(true));
-            }
-            if config.required || value.is_none() {
-                table.insert("required".to_owned(), json!(config.required));
-            }
-            Value::Object(table)
-        }
+    let EnvVarConfig { name: _, value, secret_ref, is_secret, required } = config;
+    if let (Some(value), None, false, false) = (value, secret_ref, is_secret, required) {
+        return json!(value);
     }
+    let mut table = JsonMap::new();
+    put(&mut table, "secret_ref", secret_ref.as_ref().map(|name| json!(name)));
+    put(&mut table, "value", value.as_ref().map(|value| json!(value)));
+    put(&mut table, "secret", (*is_secret && secret_ref.is_none()).then_some(json!(true)));
+    let is_stated = *required || secret_ref.is_some() || value.is_none();
+    put(&mut table, "required", is_stated.then_some(json!(required)));
+    Value::Object(table)
 }
 
 impl McpConfig {
@@ -372,148 +338,8 @@ impl McpConfig {
 
     /// Converts an entry of any supported config file. The id is nil.
     pub fn from_entry(entry: &ServerEntry) -> Self {
-        let mut rest = settings_keys(&entry.settings);
-        let (package, env) = match &entry.transport {
-            ConfigTransport::Stdio { command, args, env, cwd } => {
-                put_list(&mut rest, "args", args);
-                put_some(&mut rest, "cwd", cwd.as_ref());
-                (bare_package(McpPackageType::Binary, command), Some(env))
-            }
-            ConfigTransport::Http { url, headers } => {
-                put_headers(&mut rest, headers);
-                (bare_package(McpPackageType::Http, url), None)
-            }
-            ConfigTransport::Package { package, env, cwd, headers } => {
-                put_list(&mut rest, "args", &package.args);
-                put_some(&mut rest, "cwd", cwd.as_ref());
-                put_headers(&mut rest, headers);
-                put_some(&mut rest, "package", extra_package_keys(package));
-                let version = package.version.clone();
-                let bare = bare_package(package_type_of_kind(package.kind), &package.identifier);
-                (McpPackage { version, ..bare }, Some(env))
-            }
-            // A transport added to `toolrack-config` later; there is nothing to write for it.
-            _ => (bare_package(McpPackageType::Binary, ""), None),
-        };
-        Self {
-            id: Uuid::nil(),
-            name: entry.name.clone(),
-            enabled: entry.enabled,
-            source: McpSource::Manual,
-            transport: match package.package_type {
-                McpPackageType::Http => McpTransport::Http { url: package.identifier.clone() },
-                _ => McpTransport::Stdio,
-            },
-            package,
-            env_vars: env.map(variables).unwrap_or_default(),
-            config: if rest.is_empty() { Value::Null } else { Value::Object(rest) },
-        }
+        read(&entry.to_table())
     }
-}
-
-fn bare_package(package_type: McpPackageType, identifier: &str) -> McpPackage {
-    let identifier = identifier.to_owned();
-    McpPackage { package_type, identifier, version: None, runtime_hint: None }
-}
-
-fn package_type_of_kind(kind: PackageKind) -> McpPackageType {
-    match kind {
-        PackageKind::Npm => McpPackageType::Npm,
-        PackageKind::Pypi => McpPackageType::Pypi,
-        PackageKind::Docker => McpPackageType::Docker,
-        PackageKind::Binary => McpPackageType::Binary,
-        PackageKind::Http => McpPackageType::Http,
-    }
-}
-
-fn extra_package_keys(package: &Package) -> Option<JsonMap> {
-    let mut more = JsonMap::new();
-    put_some(&mut more, "program", package.program.as_ref());
-    put_list(&mut more, "runtime_args", &package.runtime_args);
-    (!more.is_empty()).then_some(more)
-}
-
-fn variables(env: &HashMap<String, EnvValue>) -> BTreeMap<String, EnvVarConfig> {
-    let each = env.iter().map(|(name, value)| {
-        let bare = EnvVarConfig {
-            name: name.clone(),
-            value: None,
-            secret_ref: None,
-            is_secret: false,
-            required: false,
-        };
-        let variable = match value {
-            EnvValue::Text(text) => EnvVarConfig { value: Some(text.clone()), ..bare },
-            EnvValue::Secret { secret_ref, required } => EnvVarConfig {
-                secret_ref: Some(secret_ref.clone()),
-                is_secret: true,
-                required: *required,
-                ..bare
-            },
-        };
-        (name.clone(), variable)
-    });
-    each.collect()
-}
-
-fn settings_keys(settings: &Settings) -> JsonMap {
-    let mut rest = JsonMap::new();
-    put_some(&mut rest, "timeout", settings.timeout.map(duration));
-    put_some(&mut rest, "max_timeout", settings.max_timeout.map(duration));
-    put_some(&mut rest, "startup_timeout", settings.startup_timeout.map(duration));
-    put_some(&mut rest, "install_timeout", settings.install_timeout.map(duration));
-    put_some(
-        &mut rest,
-        "start",
-        settings.start.map(|mode| match mode {
-            StartMode::Eager => "eager",
-            StartMode::Lazy => "lazy",
-        }),
-    );
-    put_some(
-        &mut rest,
-        "idle",
-        settings.idle.map(|idle| idle.map_or("never".to_owned(), duration)),
-    );
-    put_some(&mut rest, "max_output_bytes", settings.max_output_bytes);
-    put_some(&mut rest, "max_message_bytes", settings.max_message_bytes);
-    put_some(&mut rest, "allow", settings.allow.as_ref());
-    put_some(&mut rest, "deny", settings.deny.as_ref());
-    put_some(&mut rest, "repeatable", settings.repeatable.as_ref());
-    put_some(&mut rest, "inherit_env", settings.inherit_env);
-    put_some(&mut rest, "pin", settings.pin.map(|pin| pin == Pin::Hold));
-    if let Some(sandbox) = &settings.sandbox {
-        let mut table = JsonMap::new();
-        put_some(&mut table, "read", sandbox.read.as_ref());
-        put_some(&mut table, "write", Some(&sandbox.write));
-        put_some(&mut table, "net", Some(sandbox.net));
-        put_some(&mut rest, "sandbox", Some(table));
-    }
-    rest
-}
-
-/// A duration in config syntax.
-fn duration(duration: Duration) -> String {
-    if duration.subsec_millis() == 0 {
-        format!("{}s", duration.as_secs())
-    } else {
-        format!("{}ms", duration.as_millis())
-    }
-}
-
-fn put_some(row: &mut JsonMap, key: &str, value: Option<impl serde::Serialize>) {
-    if let Some(value) = value {
-        row.insert(key.to_owned(), json!(value));
-    }
-}
-
-fn put_list(row: &mut JsonMap, key: &str, list: &[String]) {
-    put_some(row, key, (!list.is_empty()).then_some(list));
-}
-
-fn put_headers(row: &mut JsonMap, headers: &HashMap<String, String>) {
-    let sorted: BTreeMap<&String, &String> = headers.iter().collect();
-    put_some(row, "headers", (!sorted.is_empty()).then_some(sorted));
 }
 
 #[cfg(test)]

@@ -13,8 +13,8 @@ use uuid::Uuid;
 use super::Inner;
 use crate::config_snapshot::ConfigSnapshot;
 use crate::config_store::{ETag, StoredConfig};
-use crate::document::{ConfigScope, Document};
-use crate::error::{ErrorCode, ErrorDetail, ServiceError};
+use crate::document::{ConfigScope, Document, name_taken};
+use crate::error::{ErrorCode, ServiceError};
 use crate::service::{Enabled, McpConfig};
 use crate::validate;
 
@@ -34,16 +34,13 @@ impl Inner {
         self.check(&config, None)?;
         let mut current = self.lock()?;
         // The secrets first: a crash in between leaves an unused secret, not a config that refers to a missing one.
-        let (config, moved) = self.move_values_to_store(config)?;
-        let scope = self.scope();
-        let written = self.edit(&mut current, |document| {
-            // Within the edit, which starts over with the new file if it changes in the meantime.
-            self.check_name(document, &config)?;
-            document.assign_ids();
-            document.add(&scope, &config)?;
-            Ok(())
-        });
-        self.commit_secrets(written, moved)?;
+        self.with_stored_values(config, |config| {
+            self.edit(&mut current, |document| {
+                // Within the edit, which starts over with the new file if it changes in the meantime.
+                self.check_name(document, config)?;
+                document.add(&self.scope(), config).map(drop)
+            })
+        })?;
         Ok(id)
     }
 
@@ -52,18 +49,18 @@ impl Inner {
         let before = self.configured(id)?.config;
         self.check(&config, Some(&before))?;
         let mut current = self.lock()?;
-        let (config, moved) = self.move_values_to_store(config)?;
-        let written = self.edit(&mut current, |document| {
-            // A server that keeps its name may share it with the default that it overrides.
-            if config.name != before.name {
-                self.check_name(document, &config)?;
-            }
-            document.assign_ids();
-            document.replace(&config)
-        });
-        let changed = self.commit_secrets(written, moved)?;
-        // Only now: until the write the old config referred to them.
-        self.remove_unused_secrets(id, Some(&config));
+        let changed = self.with_stored_values(config, |config| {
+            self.edit(&mut current, |document| {
+                // A server that keeps its name may share it with the default that it overrides.
+                if config.name != before.name {
+                    self.check_name(document, config)?;
+                }
+                document.replace(config)
+            })?;
+            // Only now: until the write the old config referred to them.
+            self.remove_unused_secrets(id, Some(config));
+            Ok(())
+        })?;
         // The config refers to secrets by name, so a new value is no config change and reconcile would not notice.
         for name in changed {
             self.restart_users(&name);
@@ -74,10 +71,7 @@ impl Inner {
     pub(super) fn delete(&self, id: Uuid) -> Result<(), ServiceError> {
         self.configured(id)?;
         let mut current = self.lock()?;
-        self.edit(&mut current, |document| {
-            document.assign_ids();
-            document.remove(id).map(drop)
-        })?;
+        self.edit(&mut current, |document| document.remove(id).map(drop))?;
         self.remove_unused_secrets(id, None);
         if let Err(error) = self.logs.remove(id) {
             tracing::debug!(%error, "cannot delete the log of a removed server");
@@ -93,10 +87,7 @@ impl Inner {
     ) -> Result<(), ServiceError> {
         self.blocking(move |inner| {
             let mut current = inner.lock()?;
-            inner.edit(&mut current, |document| {
-                document.assign_ids();
-                document.set_enabled(id, enabled)
-            })
+            inner.edit(&mut current, |document| document.set_enabled(id, enabled))
         })
         .await
     }
@@ -149,23 +140,21 @@ impl Inner {
                 && entry.config.name == config.name
                 && entry.config.id != config.id
         });
-        if !taken {
-            return Ok(());
-        }
-        let message = format!("the name `{}` is already taken", config.name);
-        let detail = ErrorDetail::new(ErrorCode::Conflict, message).with_field("name");
-        Err(detail.with_hint("choose another name, or change the server that has it").into())
+        if taken { Err(name_taken(&config.name)) } else { Ok(()) }
     }
 
     /// Edits the file, and publishes the new snapshot.
     fn edit(
         &self,
         current: &mut ConfigGuard<'_>,
-        change: impl FnMut(&mut Document) -> Result<(), ServiceError>,
+        mut change: impl FnMut(&mut Document) -> Result<(), ServiceError>,
     ) -> Result<(), ServiceError> {
         // No expected version: `change` works on one entry and can be repeated on any version
         // of the file.
-        let ((), stored) = self.store.edit(None, change)?;
+        let ((), stored) = self.store.edit(None, |document| {
+            document.assign_ids();
+            change(document)
+        })?;
         self.publish(current, &stored);
         Ok(())
     }
@@ -181,40 +170,42 @@ impl Inner {
         self.config_changed.notify_one();
     }
 
-    /// Moves values marked secret into the store. Returns them with their previous values.
-    fn move_values_to_store(
+    /// Moves values marked secret into the store and runs `write` with the config that refers to them. Restores the
+    /// previous values if anything fails. Returns the names of the stored secrets.
+    fn with_stored_values(
         &self,
         mut config: McpConfig,
-    ) -> Result<(McpConfig, Vec<ReplacedSecret>), ServiceError> {
-        let mut moved = Vec::new();
+        write: impl FnOnce(&McpConfig) -> Result<(), ServiceError>,
+    ) -> Result<Vec<String>, ServiceError> {
+        let mut replaced = Vec::new();
+        let stored = self.move_values_to_store(&mut config, &mut replaced);
+        match stored.and_then(|()| write(&config)) {
+            Ok(()) => Ok(replaced.into_iter().map(|secret| secret.name).collect()),
+            Err(error) => {
+                self.restore_secrets(replaced);
+                Err(error)
+            }
+        }
+    }
+
+    fn move_values_to_store(
+        &self,
+        config: &mut McpConfig,
+        replaced: &mut Vec<ReplacedSecret>,
+    ) -> Result<(), ServiceError> {
         for (variable, entry) in &mut config.env_vars {
             // The store rejects an empty secret.
             let is_hidden = |value: &mut String| entry.is_secret && !value.is_empty();
             let Some(value) = entry.value.take_if(is_hidden) else { continue };
             let name = owned_secret_name(config.id, variable);
             let before = self.secrets.get(&name)?;
-            if let Err(error) = self.secrets.set(&name, &Secret::from(value)) {
-                let field = join(&join("env_vars", variable), "value");
-                self.restore_secrets(moved);
-                return Err(error.with_field(&field));
-            }
+            let stored = self.secrets.set(&name, &Secret::from(value));
+            stored
+                .map_err(|error| error.with_field(&join(&join("env_vars", variable), "value")))?;
             entry.secret_ref = Some(name.clone());
-            moved.push(ReplacedSecret { name, before });
+            replaced.push(ReplacedSecret { name, before });
         }
-        Ok((config, moved))
-    }
-
-    /// Returns the names of the stored secrets; if the config was not written, restores the previous values instead.
-    fn commit_secrets(
-        &self,
-        written: Result<(), ServiceError>,
-        moved: Vec<ReplacedSecret>,
-    ) -> Result<Vec<String>, ServiceError> {
-        let Err(error) = written else {
-            return Ok(moved.into_iter().map(|secret| secret.name).collect());
-        };
-        self.restore_secrets(moved);
-        Err(error)
+        Ok(())
     }
 
     fn restore_secrets(&self, moved: Vec<ReplacedSecret>) {

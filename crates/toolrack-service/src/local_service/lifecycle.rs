@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 use toolrack_auth::Secret;
-use toolrack_manager::{ConnectionState, McpConnection};
+use toolrack_manager::{ConnectionState, ManagerError, McpConnection};
 use uuid::Uuid;
 
 use super::{Inner, LocalService};
@@ -29,10 +29,7 @@ impl Inner {
     pub(super) async fn stop(&self, id: Uuid) -> Result<(), ServiceError> {
         let name = self.name_by_id(id)?;
         self.wait_until_applied().await?;
-        self.manager
-            .disconnect(&name)
-            .await
-            .map_err(|error| self.redacted(ErrorDetail::from_manager_error(&error)))
+        self.manager.disconnect(&name).await.map_err(|error| self.manager_error(&error))
     }
 
     /// The toggle of spec 004: writes the flag, starts the server, and reverts the flag if it cannot be started.
@@ -64,10 +61,7 @@ impl Inner {
     pub(super) async fn shutdown_all(&self) -> Result<(), ServiceError> {
         self.wait_until_applied().await?;
         self.cancel_restarts().await;
-        self.manager
-            .disconnect_all()
-            .await
-            .map_err(|error| self.redacted(ErrorDetail::from_manager_error(&error)))
+        self.manager.disconnect_all().await.map_err(|error| self.manager_error(&error))
     }
 
     /// Name of an enabled server, once the manager has the current config.
@@ -84,10 +78,9 @@ impl Inner {
     fn start_result(
         &self,
         name: &str,
-        connection: Result<Arc<McpConnection>, toolrack_manager::ManagerError>,
+        connection: Result<Arc<McpConnection>, ManagerError>,
     ) -> Result<(), ServiceError> {
-        let connection =
-            connection.map_err(|error| self.redacted(ErrorDetail::from_manager_error(&error)))?;
+        let connection = connection.map_err(|error| self.manager_error(&error))?;
         match connection.state() {
             ConnectionState::Connected => Ok(()),
             state => Err(self.redacted(ErrorDetail::from_state(name, state))),

@@ -9,8 +9,8 @@ use serde_json::json;
 use toolrack_config::{McpServerConfig, McpTransport};
 use toolrack_manager::{ManagerEvent, ManagerEvents};
 use toolrack_service::{
-    ConfigInput, ConfigStore, Enabled, ErrorCode, LocalService, McpConfig, McpService as _,
-    McpStatus, ServiceOptions, WatchConfig,
+    ConfigInput, ConfigStore, Enabled, EnvVarConfig, ErrorCode, LocalService, McpConfig,
+    McpService as _, McpStatus, ServiceOptions, WatchConfig,
 };
 use uuid::Uuid;
 
@@ -204,6 +204,23 @@ async fn two_services_on_one_home_lose_no_change() {
     let fresh = fixture.open().await;
     assert_eq!(listed(&fresh), expected);
     fixture.end(&fresh).await;
+}
+
+#[tokio::test]
+async fn failed_change_leaves_no_secret_behind() {
+    let fixture = Fixture::new();
+    let service = fixture.open().await;
+    let mut config = McpConfig { id: Uuid::new_v4(), ..binary("one", "x", &[]) };
+    for name in ["A", "B"] {
+        let hidden = EnvVarConfig { is_secret: true, ..plain(name, "hidden-value") };
+        config.env_vars.insert(name.to_owned(), hidden);
+    }
+    let secret = |name: &str| service.secrets().dir().join(format!("mcp_{}.{name}.key", config.id));
+    // The secret of the second variable can be neither read nor replaced.
+    fs::create_dir_all(secret("B")).unwrap();
+    service.create(config.clone()).unwrap_err();
+    assert!(!secret("A").exists() && service.list().is_empty());
+    fixture.end(&service).await;
 }
 
 #[tokio::test]

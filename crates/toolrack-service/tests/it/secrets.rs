@@ -23,16 +23,11 @@ fn secret_is_set_read_changed_listed_and_removed() {
     let dir = temp_dir();
     let store = SecretStore::new(dir.path().join("a/secrets"));
     assert_eq!((reveal(&store, "b"), store.list().unwrap()), (None, Vec::new()));
-    assert!(!store.remove("b").unwrap() && store.version("b").unwrap().is_none());
+    assert!(!store.remove("b").unwrap());
     store.set("b", &Secret::new("one")).unwrap();
     store.set("a.B-c_1", &Secret::new("zwei\nlines")).unwrap();
-    let version = store.version("b").unwrap();
-    assert_eq!(store.clone().version("b").unwrap(), version);
     store.set("b", &Secret::new("two")).unwrap();
-    assert_ne!(store.version("b").unwrap(), version);
-    store.set("b", &Secret::new("one")).unwrap();
-    assert_eq!(store.version("b").unwrap(), version);
-    assert_ne!(SecretStore::new(store.dir()).version("b").unwrap(), version);
+    assert_eq!(reveal(&store, "b").as_deref(), Some("two"));
     assert_eq!(store.list().unwrap(), ["a.B-c_1", "b"]);
     assert_eq!(names(store.dir()), ["mcp_a.B-c_1.key", "mcp_b.key"]);
     assert_eq!(reveal(&store, "a.B-c_1").as_deref(), Some("zwei\nlines"));
@@ -126,7 +121,6 @@ fn invalid_names_are_rejected_and_not_repeated() {
             store.get(name).unwrap_err(),
             store.set(name, &value).unwrap_err(),
             store.remove(name).unwrap_err(),
-            store.version(name).unwrap_err(),
         ];
         for error in errors {
             assert_eq!(error.code(), ErrorCode::ValidationError, "{name:?}");
@@ -181,6 +175,6 @@ fn invalid_values_are_rejected_and_not_shown() {
         assert!(!format!("{error} {error:?}").contains(CANARY));
     }
     store.set("c", &Secret::new(CANARY)).unwrap();
-    let shown = format!("{store:?} {:?} {:?}", store.get("c"), store.version("c"));
+    let shown = format!("{store:?} {:?}", store.get("c"));
     assert!(!shown.contains(CANARY), "{shown}");
 }
