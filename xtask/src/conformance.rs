@@ -1,6 +1,6 @@
 //! `cargo xtask conformance`: runs the official suites against the client and the gateway.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::install::{self, InstallOutcome};
 use crate::release_program::{exit_code, target_dir};
 use crate::subprocess::{ExitResult, Subprocess, is_installed};
 use crate::test::WORKSPACE;
-use crate::{printer, tidy};
+use crate::tidy;
 
 const BUILD_LIMIT: Duration = Duration::from_mins(45);
 
@@ -24,23 +24,20 @@ enum Side {
     Server,
 }
 
-pub(crate) fn run(root: &Path, words: Vec<String>) -> Result<ExitCode> {
+pub(crate) fn run(root: &Path, words: &[String]) -> Result<ExitCode> {
     if let Some(reason) = missing_requirement(root)? {
-        printer::print(&format!("SKIPPED: conformance: {reason}"));
+        crate::print(&format!("SKIPPED: conformance: {reason}"));
         return Ok(ExitCode::SUCCESS);
     }
     let build = Subprocess::new("cargo", root, BUILD_LIMIT).args(["build"]).args(WORKSPACE);
-    let build = build.args(["--bins"]);
-    let exit = build.attached()?;
+    let exit = build.args(["--bins"]).attached_or_print()?;
     if exit != ExitResult::Success {
-        printer::print_error(&format!("error: `{}`: {exit}", build.command_line()));
         return Ok(exit_code(exit));
     }
     let target = target_dir(&tidy::metadata(root)?)?;
     let (sides, words) = sides(words);
     for side in sides {
-        let exit = command(side, root, &target).args(words.clone()).args(programs(side, &target));
-        let exit = exit.attached()?;
+        let exit = command(*side, root, &target, words).attached()?;
         if exit != ExitResult::Success {
             return Ok(exit_code(exit));
         }
@@ -49,34 +46,33 @@ pub(crate) fn run(root: &Path, words: Vec<String>) -> Result<ExitCode> {
 }
 
 /// Selected sides: a first argument `client` or `server` selects one; the rest is for the runner.
-fn sides(mut words: Vec<String>) -> (Vec<Side>, Vec<String>) {
-    let side = match words.first().map(String::as_str) {
-        Some("client") => Side::Client,
-        Some("server") => Side::Server,
-        _ => return (vec![Side::Client, Side::Server], words),
-    };
-    words.remove(0);
-    (vec![side], words)
+fn sides(words: &[String]) -> (&'static [Side], &[String]) {
+    match words.split_first() {
+        Some((word, rest)) if word == "client" => (&[Side::Client], rest),
+        Some((word, rest)) if word == "server" => (&[Side::Server], rest),
+        _ => (&[Side::Client, Side::Server], words),
+    }
 }
 
-fn command(side: Side, root: &Path, target: &Path) -> Subprocess {
-    let suites = root.join(install::SUITES_DIR);
-    let (runner, expected, results) = match side {
-        Side::Client => ("run.py", "expected-failures.txt", "conformance"),
-        Side::Server => ("run_server.py", "expected-server-failures.txt", "conformance-server"),
+fn command(side: Side, root: &Path, target: &Path, words: &[String]) -> Subprocess {
+    let suites = root.join(install::SUITES.dir);
+    let (runner, expected, results, programs): (_, _, _, &[&str]) = match side {
+        Side::Client => {
+            ("run.py", "expected-failures.txt", "conformance", &["toolrack-conformance"])
+        }
+        Side::Server => (
+            "run_server.py",
+            "expected-server-failures.txt",
+            "conformance-server",
+            &["toolrack-endpoint", "fixture-server"],
+        ),
     };
     Subprocess::new("python3", root, RUN_LIMIT)
         .args([suites.join(runner)])
         .args(["--expect".into(), suites.join(expected)])
         .args(["--out".into(), target.join(results)])
-}
-
-fn programs(side: Side, target: &Path) -> Vec<PathBuf> {
-    let names: &[&str] = match side {
-        Side::Client => &["toolrack-conformance"],
-        Side::Server => &["toolrack-endpoint", "fixture-server"],
-    };
-    names.iter().map(|name| target.join("debug").join(name)).collect()
+        .args(words)
+        .args(programs.iter().map(|name| target.join("debug").join(name)))
 }
 
 /// Reason why the suites cannot run here.
@@ -84,7 +80,7 @@ fn missing_requirement(root: &Path) -> Result<Option<String>> {
     if !is_installed("python3", root) {
         return Ok(Some("`python3` is missing, which runs the suites".to_owned()));
     }
-    Ok(match install::install_suites(root)? {
+    Ok(match install::install_npm(root, &install::SUITES)? {
         InstallOutcome::Skipped(reason) => Some(reason),
         InstallOutcome::UpToDate | InstallOutcome::Installed => None,
     })
@@ -97,9 +93,10 @@ mod tests {
     #[test]
     fn the_first_word_may_name_a_side() {
         let check = |words: &[&str], expected: &[Side], rest: &[&str]| {
-            let (found, left) = sides(words.iter().map(|&word| word.to_owned()).collect());
+            let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+            let (found, left) = sides(&words);
             let left: Vec<&str> = left.iter().map(String::as_str).collect();
-            assert_eq!((found.as_slice(), left.as_slice()), (expected, rest), "{words:?}");
+            assert_eq!((found, left.as_slice()), (expected, rest), "{words:?}");
         };
         check(&[], &[Side::Client, Side::Server], &[]);
         check(&["server", "--quiet"], &[Side::Server], &["--quiet"]);

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use crate::commands::has_flag;
 use crate::install::{self, InstallOutcome};
 use crate::release_program::{exit_code, target_dir};
 use crate::subprocess::{ExitResult, Subprocess, is_installed};
 use crate::test::WORKSPACE;
-use crate::{printer, tidy};
+use crate::tidy;
 
 const BUILD_LIMIT: Duration = Duration::from_mins(45);
 const RUN_LIMIT: Duration = Duration::from_mins(10);
@@ -24,37 +25,24 @@ const PROGRAMS: [&str; 4] = ["--example", "daemon", "--bin", "demo-server"];
 /// Names under which the browser is installed.
 const BROWSERS: [&str; 4] = ["chromium", "chromium-browser", "google-chrome", "chrome"];
 
-/// Where screenshots go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pictures {
-    /// Below `target`.
-    InTarget,
-    /// Into the docs.
-    InDocs,
-}
-
-pub(crate) fn run(root: &Path, pictures: Pictures) -> Result<ExitCode> {
+pub(crate) fn run(root: &Path, args: &[String]) -> Result<ExitCode> {
+    let in_docs = has_flag("dashboard", args, "--pictures")?;
     let browser = match find_browser(root)? {
         Ok(browser) => browser,
         Err(reason) => {
-            printer::print(&format!("SKIPPED: dashboard: {reason}"));
+            crate::print(&format!("SKIPPED: dashboard: {reason}"));
             return Ok(ExitCode::SUCCESS);
         }
     };
     let build = Subprocess::new("cargo", root, BUILD_LIMIT).args(["build"]).args(WORKSPACE);
-    let build = build.args(PROGRAMS);
-    let exit = build.attached()?;
+    let exit = build.args(PROGRAMS).attached_or_print()?;
     if exit != ExitResult::Success {
-        printer::print_error(&format!("error: `{}`: {exit}", build.command_line()));
         return Ok(exit_code(exit));
     }
-    let tests = root.join(install::DASHBOARD_DIR);
+    let tests = root.join(install::DASHBOARD.dir);
     let unit = Subprocess::new("node", &tests, RUN_LIMIT).args(["--test", "unit.js"]).attached()?;
     let target = target_dir(&tidy::metadata(root)?)?;
-    let folder = match pictures {
-        Pictures::InTarget => target.join("dashboard"),
-        Pictures::InDocs => root.join(PICTURES),
-    };
+    let folder = if in_docs { root.join(PICTURES) } else { target.join("dashboard") };
     let browser_test = Subprocess::new("node", &tests, RUN_LIMIT)
         .args(["browser.js"])
         .args([target.join("debug/examples/daemon"), target.join("debug/demo-server")])
@@ -69,7 +57,7 @@ fn find_browser(root: &Path) -> Result<std::result::Result<&'static str, String>
     let Some(browser) = BROWSERS.into_iter().find(|name| is_installed(name, root)) else {
         return Ok(Err("Chromium is missing: `apt-get install chromium`".to_owned()));
     };
-    Ok(match install::install_dashboard(root)? {
+    Ok(match install::install_npm(root, &install::DASHBOARD)? {
         InstallOutcome::Skipped(reason) => Err(reason),
         InstallOutcome::UpToDate | InstallOutcome::Installed => Ok(browser),
     })

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use self::stamp::Stamp;
-use crate::printer;
+use crate::commands::no_arguments;
 use crate::subprocess::{ExitResult, Subprocess, is_installed};
 
 const LIMIT: Duration = Duration::from_mins(15);
@@ -40,70 +40,93 @@ const PROGRAMS: [Program; 8] = [
 /// Rust components that a minimal toolchain lacks.
 const COMPONENTS: [&str; 2] = ["rustfmt", "clippy"];
 
-const NODE_DIR: &str = "tests/servers/node";
-const NODE_FILES: [&str; 3] = ["package.json", "package-lock.json", ".npmrc"];
-const NODE_PROGRAMS: [&str; 3] = [
-    "node_modules/.bin/mcp-server-everything",
-    "node_modules/.bin/mcp-server-filesystem",
-    "node_modules/.bin/mcp-server-memory",
-];
-
-/// mcporter, which needs a newer Node.js than many machines have.
-const MCPORTER_DIR: &str = "tests/servers/node/mcporter";
-const MCPORTER_PROGRAMS: [&str; 2] =
-    ["node_modules/node/bin/node", "node_modules/mcporter/dist/cli.js"];
-
-/// Official conformance suites of MCP, which need a newer Node.js than many machines have.
-pub(crate) const SUITES_DIR: &str = "tests/conformance";
-const SUITES_PROGRAMS: [&str; 3] = [
-    "node_modules/node/bin/node",
-    "node_modules/conformance-0.1/dist/index.js",
-    "node_modules/conformance-0.2/dist/index.js",
-];
-
-/// Playwright and axe, for the dashboard tests.
-pub(crate) const DASHBOARD_DIR: &str = "tests/dashboard";
-const DASHBOARD_PARTS: [&str; 2] =
-    ["node_modules/playwright-core/package.json", "node_modules/axe-core/axe.min.js"];
-
-/// Programs that `cargo xtask bench cli` compares with, and their Node.js.
-const PEERS_DIR: &str = "tests/bench";
-const PEERS_PROGRAMS: [&str; 3] =
-    ["node_modules/node/bin/node", "node_modules/.bin/mcporter", "node_modules/.bin/inspector"];
-
-const PYTHON_FILES: [&str; 1] = ["requirements.txt"];
-
-/// A folder with pinned Python packages, and a program that exists once they are installed.
-struct Packages {
+/// A folder with pinned packages, and programs that exist once they are installed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Packages {
     what: &'static str,
-    dir: &'static str,
-    program: &'static str,
+    pub(crate) dir: &'static str,
+    programs: &'static [&'static str],
 }
 
-const FASTMCP: Packages = Packages {
-    what: "python servers on fastmcp",
-    dir: "tests/servers/python/fastmcp",
-    program: "venv/bin/fastmcp",
+const NODE_FILES: [&str; 3] = ["package.json", "package-lock.json", ".npmrc"];
+const PYTHON_FILES: [&str; 1] = ["requirements.txt"];
+
+const NODE_SERVERS: Packages = Packages {
+    what: "node servers",
+    dir: "tests/servers/node",
+    programs: &[
+        "node_modules/.bin/mcp-server-everything",
+        "node_modules/.bin/mcp-server-filesystem",
+        "node_modules/.bin/mcp-server-memory",
+    ],
 };
 
+/// mcporter, which needs a newer Node.js than many machines have.
+const MCPORTER: Packages = Packages {
+    what: "mcporter",
+    dir: "tests/servers/node/mcporter",
+    programs: &["node_modules/node/bin/node", "node_modules/mcporter/dist/cli.js"],
+};
+
+/// Official conformance suites of MCP, which need a newer Node.js than many machines have.
+pub(crate) const SUITES: Packages = Packages {
+    what: "conformance suites",
+    dir: "tests/conformance",
+    programs: &[
+        "node_modules/node/bin/node",
+        "node_modules/conformance-0.1/dist/index.js",
+        "node_modules/conformance-0.2/dist/index.js",
+    ],
+};
+
+/// Playwright and axe.
+pub(crate) const DASHBOARD: Packages = Packages {
+    what: "dashboard tests",
+    dir: "tests/dashboard",
+    programs: &["node_modules/playwright-core/package.json", "node_modules/axe-core/axe.min.js"],
+};
+
+/// Programs that `cargo xtask bench cli` compares with, and their Node.js.
+const PEERS: Packages = Packages {
+    what: "peers of the command line",
+    dir: "tests/bench",
+    programs: &[
+        "node_modules/node/bin/node",
+        "node_modules/.bin/mcporter",
+        "node_modules/.bin/inspector",
+    ],
+};
+
+pub(crate) const FASTMCP: Packages = Packages {
+    what: "python servers on fastmcp",
+    dir: "tests/servers/python/fastmcp",
+    programs: &["venv/bin/python", "venv/bin/fastmcp"],
+};
+
+const NODE_PACKAGES: [Packages; 4] = [NODE_SERVERS, MCPORTER, SUITES, DASHBOARD];
+
 /// Servers that need different versions of the same package cannot share an environment.
-const PACKAGES: [Packages; 5] = [
+const PYTHON_PACKAGES: [Packages; 5] = [
     Packages {
         what: "python servers",
         dir: "tests/servers/python",
-        program: "venv/bin/mcp-server-time",
+        programs: &["venv/bin/python", "venv/bin/mcp-server-time"],
     },
     FASTMCP,
     Packages {
         what: "python servers on the SDK 1.x",
         dir: "tests/servers/python/mcp1",
-        program: "venv/bin/uvicorn",
+        programs: &["venv/bin/python", "venv/bin/uvicorn"],
     },
-    Packages { what: "uv", dir: "tests/servers/python/uv", program: "venv/bin/uv" },
+    Packages {
+        what: "uv",
+        dir: "tests/servers/python/uv",
+        programs: &["venv/bin/python", "venv/bin/uv"],
+    },
     Packages {
         what: "schemathesis",
         dir: "tests/servers/python/schemathesis",
-        program: "venv/bin/schemathesis",
+        programs: &["venv/bin/python", "venv/bin/schemathesis"],
     },
 ];
 
@@ -115,7 +138,8 @@ pub(crate) enum InstallOutcome {
     Skipped(String),
 }
 
-pub(crate) fn run(root: &Path) -> Result<ExitCode> {
+pub(crate) fn run(root: &Path, args: &[String]) -> Result<ExitCode> {
+    no_arguments("servers", args)?;
     install(root)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -125,10 +149,10 @@ pub(crate) fn install(root: &Path) -> Result<Vec<(&'static str, InstallOutcome)>
     let mut outcomes = Vec::new();
     let mut note = |what: &'static str, outcome: InstallOutcome| {
         match &outcome {
-            InstallOutcome::UpToDate => printer::print(&format!("{what}: up to date")),
-            InstallOutcome::Installed => printer::print(&format!("{what}: installed")),
+            InstallOutcome::UpToDate => crate::print(&format!("{what}: up to date")),
+            InstallOutcome::Installed => crate::print(&format!("{what}: installed")),
             InstallOutcome::Skipped(reason) => {
-                printer::print(&format!("SKIPPED: {what}: {reason}"));
+                crate::print(&format!("SKIPPED: {what}: {reason}"));
             }
         }
         outcomes.push((what, outcome));
@@ -139,11 +163,10 @@ pub(crate) fn install(root: &Path) -> Result<Vec<(&'static str, InstallOutcome)>
     for component in COMPONENTS {
         note(component, install_component(root, component)?);
     }
-    note("node servers", install_npm(root, NODE_DIR, &NODE_PROGRAMS)?);
-    note("mcporter", install_npm(root, MCPORTER_DIR, &MCPORTER_PROGRAMS)?);
-    note("conformance suites", install_suites(root)?);
-    note("dashboard tests", install_dashboard(root)?);
-    for packages in PACKAGES {
+    for packages in NODE_PACKAGES {
+        note(packages.what, install_npm(root, &packages)?);
+    }
+    for packages in PYTHON_PACKAGES {
         note(packages.what, install_python(root, &packages)?);
     }
     Ok(outcomes)
@@ -210,48 +233,31 @@ fn install_component(root: &Path, component: &str) -> Result<InstallOutcome> {
     }
 }
 
-/// Installs the conformance suites.
-pub(crate) fn install_suites(root: &Path) -> Result<InstallOutcome> {
-    install_npm(root, SUITES_DIR, &SUITES_PROGRAMS)
-}
-
-/// Installs the packages of the dashboard tests.
-pub(crate) fn install_dashboard(root: &Path) -> Result<InstallOutcome> {
-    install_npm(root, DASHBOARD_DIR, &DASHBOARD_PARTS)
-}
-
 /// Installs the peers of `cargo xtask bench cli` and the server that all of them call.
-pub(crate) fn install_programs(root: &Path) -> Result<InstallOutcome> {
-    match install_npm(root, NODE_DIR, &NODE_PROGRAMS)? {
+pub(crate) fn install_peers(root: &Path) -> Result<InstallOutcome> {
+    match install_npm(root, &NODE_SERVERS)? {
         InstallOutcome::Skipped(reason) => Ok(InstallOutcome::Skipped(reason)),
-        InstallOutcome::UpToDate | InstallOutcome::Installed => {
-            install_npm(root, PEERS_DIR, &PEERS_PROGRAMS)
-        }
+        InstallOutcome::UpToDate | InstallOutcome::Installed => install_npm(root, &PEERS),
     }
 }
 
-/// Installs the gateway that `cargo xtask bench gateway` compares with.
-pub(crate) fn install_proxy(root: &Path) -> Result<InstallOutcome> {
-    install_python(root, &FASTMCP)
-}
-
-fn install_npm(root: &Path, dir: &str, programs: &[&str]) -> Result<InstallOutcome> {
+pub(crate) fn install_npm(root: &Path, packages: &Packages) -> Result<InstallOutcome> {
     for program in ["node", "npm"] {
         if !is_installed(program, root) {
             let reason = format!("`{program}` is missing: install Node.js 20 or newer");
             return Ok(InstallOutcome::Skipped(reason));
         }
     }
-    let dir = root.join(dir);
+    let dir = root.join(packages.dir);
     let stamp = Stamp::for_files(&dir, &NODE_FILES, "", "node_modules/.toolrack-stamp")?;
-    if stamp.is_current(&dir, programs) {
+    if stamp.is_current(&dir, packages.programs) {
         return Ok(InstallOutcome::UpToDate);
     }
     stamp.remove()?;
     finish(&[Subprocess::new("npm", &dir, LIMIT).args(["ci"])], &stamp)
 }
 
-fn install_python(root: &Path, packages: &Packages) -> Result<InstallOutcome> {
+pub(crate) fn install_python(root: &Path, packages: &Packages) -> Result<InstallOutcome> {
     let dir = root.join(packages.dir);
     let asked = is_installed("python3", root)
         .then(|| Subprocess::new("python3", root, QUESTION_LIMIT).args(["--version"]).read());
@@ -261,7 +267,7 @@ fn install_python(root: &Path, packages: &Packages) -> Result<InstallOutcome> {
     };
     // A venv belongs to the interpreter that made it.
     let stamp = Stamp::for_files(&dir, &PYTHON_FILES, &version, "venv/.toolrack-stamp")?;
-    if stamp.is_current(&dir, &["venv/bin/python", packages.program]) {
+    if stamp.is_current(&dir, packages.programs) {
         return Ok(InstallOutcome::UpToDate);
     }
     stamp.remove()?;
@@ -309,9 +315,10 @@ mod tests {
         let in_dir = |dir: &str, files: &[&str]| -> Vec<std::path::PathBuf> {
             files.iter().map(|file| root.join(dir).join(file)).collect()
         };
-        let node = [NODE_DIR, MCPORTER_DIR, SUITES_DIR, DASHBOARD_DIR, PEERS_DIR];
-        let node = node.into_iter().flat_map(|dir| in_dir(dir, &NODE_FILES));
-        let python = PACKAGES.iter().flat_map(|packages| in_dir(packages.dir, &PYTHON_FILES));
+        let node = NODE_PACKAGES.iter().chain([&PEERS]);
+        let node = node.flat_map(|packages| in_dir(packages.dir, &NODE_FILES));
+        let python =
+            PYTHON_PACKAGES.iter().flat_map(|packages| in_dir(packages.dir, &PYTHON_FILES));
         let missing: Vec<_> = node.chain(python).filter(|path| !path.is_file()).collect();
         assert_eq!(missing, Vec::<std::path::PathBuf>::new());
     }

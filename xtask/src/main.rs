@@ -1,25 +1,25 @@
-//! Project commands: `cargo xtask tidy|test|servers|bench|reliability|conformance|dashboard`.
+//! Project commands: `cargo xtask tidy|test|servers|public-api|bench|reliability|conformance|dashboard`.
 //!
 //! Depends on no product crate, so that it builds in seconds on a fresh clone.
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `args` | command line parser |
+//! | `commands` | table of the commands, help |
 //! | `test`, `test_summary` | `cargo xtask test`: steps, counts, summary |
-//! | `tidy`, `rules`, `rust_lexer`, `source_tree` | `cargo xtask tidy`: rules on the whole tree |
+//! | `tidy`, `rules`, `source_tree` | `cargo xtask tidy`: rules on the whole tree |
+//! | `public_api` | list of the library's public items |
 //! | `install` | test servers and programs from npm, PyPI and apt |
 //! | `release_program` | `bench` and `reliability`, built in the release profile |
 //! | `conformance`, `dashboard` | official suites; dashboard in Chromium |
-//! | `subprocess`, `printer` | child processes with a time limit; output |
+//! | `subprocess` | child processes with a time limit |
 
-mod args;
+mod commands;
 mod conformance;
 mod dashboard;
 mod install;
-mod printer;
+mod public_api;
 mod release_program;
 mod rules;
-mod rust_lexer;
 mod source_tree;
 mod subprocess;
 mod test;
@@ -28,38 +28,28 @@ mod tidy;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
-
-use crate::args::Command;
-
 fn main() -> ExitCode {
     let words: Vec<String> =
         std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    let command = match args::parse(&words) {
-        Ok(command) => command,
-        Err(usage_error) => {
-            printer::print_error(&format!("error: {usage_error}"));
-            return ExitCode::FAILURE;
-        }
+    let (word, args) = match words.split_first() {
+        None => ("help", words.as_slice()),
+        Some((word, args)) if word == "--help" || word == "-h" => ("help", args),
+        Some((word, args)) => (word.as_str(), args),
     };
-    run(command).unwrap_or_else(|error| {
-        printer::print_error(&format!("error: {error:#}"));
+    let outcome =
+        commands::find(word).and_then(|command| (command.run)(&source_tree::root(), args));
+    outcome.unwrap_or_else(|error| {
+        print_error(&format!("error: {error:#}"));
         ExitCode::FAILURE
     })
 }
 
-fn run(command: Command) -> Result<ExitCode> {
-    match command {
-        Command::Help => {
-            printer::print(&args::usage());
-            Ok(ExitCode::SUCCESS)
-        }
-        Command::Tidy => tidy::run(&source_tree::root()),
-        Command::Test(options) => test::run(&source_tree::root(), &options),
-        Command::Servers => install::run(&source_tree::root()),
-        Command::Bench(words) => release_program::bench(&source_tree::root(), words),
-        Command::Conformance(words) => conformance::run(&source_tree::root(), words),
-        Command::Dashboard(pictures) => dashboard::run(&source_tree::root(), pictures),
-        Command::Reliability(words) => release_program::reliability(&source_tree::root(), words),
-    }
+#[expect(clippy::print_stdout, reason = "these commands exist to be read in a terminal")]
+pub(crate) fn print(text: &str) {
+    println!("{text}");
+}
+
+#[expect(clippy::print_stderr, reason = "these commands exist to be read in a terminal")]
+pub(crate) fn print_error(text: &str) {
+    eprintln!("{text}");
 }

@@ -9,41 +9,41 @@ use serde_json::Value;
 
 use crate::install::{self, InstallOutcome};
 use crate::subprocess::{ExitResult, Subprocess};
-use crate::{printer, tidy};
+use crate::tidy;
 
 const BUILD_LIMIT: Duration = Duration::from_mins(90);
 
 /// Long enough for a soak test overnight.
 const RUN_LIMIT: Duration = Duration::from_hours(24);
 
-pub(crate) fn bench(root: &Path, words: Vec<String>) -> Result<ExitCode> {
+pub(crate) fn bench(root: &Path, words: &[String]) -> Result<ExitCode> {
     // Built separately: together with the bench they would get the features that its peers enable.
     let (beside, peers): (&[&str], _) = match words.first().map(String::as_str) {
-        Some("cli") => (&["-p", "toolrack-cli"], install::install_programs(root)?),
-        Some("gateway") => (&["-p", "toolrack-conformance"], install::install_proxy(root)?),
+        Some("cli") => (&["-p", "toolrack-cli"], install::install_peers(root)?),
+        Some("gateway") => {
+            (&["-p", "toolrack-conformance"], install::install_python(root, &install::FASTMCP)?)
+        }
         _ => return run(root, &[&["-p", "toolrack-bench"]], "toolrack-bench", words),
     };
     // The bench reports missing peers and measures the others.
     if let InstallOutcome::Skipped(reason) = peers {
-        printer::print_error(&format!("SKIPPED: peers: {reason}"));
+        crate::print_error(&format!("SKIPPED: peers: {reason}"));
     }
     run(root, &[beside, &["-p", "toolrack-bench"]], "toolrack-bench", words)
 }
 
-pub(crate) fn reliability(root: &Path, words: Vec<String>) -> Result<ExitCode> {
+pub(crate) fn reliability(root: &Path, words: &[String]) -> Result<ExitCode> {
     // The gates start the scripted server from the folder of their own executable.
     let packages =
         ["-p", "toolrack-reliability", "-p", "toolrack-testkit", "-p", "toolrack-stdio", "--bins"];
     run(root, &[&packages], "toolrack-reliability", words)
 }
 
-fn run(root: &Path, builds: &[&[&str]], program: &str, words: Vec<String>) -> Result<ExitCode> {
+fn run(root: &Path, builds: &[&[&str]], program: &str, words: &[String]) -> Result<ExitCode> {
     for packages in builds {
         let build = Subprocess::new("cargo", root, BUILD_LIMIT).args(["build", "--release"]);
-        let build = build.args(*packages);
-        let exit = build.attached()?;
+        let exit = build.args(*packages).attached_or_print()?;
         if exit != ExitResult::Success {
-            printer::print_error(&format!("error: `{}`: {exit}", build.command_line()));
             return Ok(exit_code(exit));
         }
     }

@@ -1,7 +1,6 @@
 //! The rules of `cargo xtask tidy`. Each is a pure function from file text to findings.
 
 pub(crate) mod dependencies;
-pub(crate) mod file_header;
 pub(crate) mod forbidden;
 pub(crate) mod layers;
 pub(crate) mod machine_paths;

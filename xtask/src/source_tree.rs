@@ -1,12 +1,13 @@
 //! Text files of the repository, read once, so that every rule is a pure function.
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// Folders with build output, downloads or Git data.
-const SKIPPED_DIRS: [&str; 5] = ["target", "node_modules", "venv", ".git", "__pycache__"];
+/// Names of build output, downloads and Git data.
+const SKIPPED: [&str; 5] = ["target", "node_modules", "venv", ".git", "__pycache__"];
 
 /// One text file. `path` is relative to the root, with forward slashes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +20,12 @@ pub(crate) struct Source {
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()
+}
+
+/// Writes a file of the repository, which Git protects against a half-written state.
+pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
+    let written = fs::File::create(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.with_context(|| path.display().to_string())
 }
 
 /// File extension of a path.
@@ -35,7 +42,11 @@ pub(crate) fn read(root: &Path) -> Result<Vec<Source>> {
         for entry in entries {
             let entry = entry?;
             let (path, kind) = (entry.path(), entry.file_type()?);
-            if kind.is_dir() && !is_skipped(&path) {
+            // In a linked worktree `.git` is a file.
+            if is_skipped(&path) {
+                continue;
+            }
+            if kind.is_dir() {
                 folders.push(path);
             } else if kind.is_file() {
                 sources.extend(read_text(root, &path)?);
@@ -46,8 +57,8 @@ pub(crate) fn read(root: &Path) -> Result<Vec<Source>> {
     Ok(sources)
 }
 
-fn is_skipped(folder: &Path) -> bool {
-    folder.file_name().is_some_and(|name| SKIPPED_DIRS.iter().any(|dir| name == *dir))
+fn is_skipped(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| SKIPPED.iter().any(|skipped| name == *skipped))
 }
 
 fn read_text(root: &Path, path: &Path) -> Result<Option<Source>> {

@@ -7,13 +7,11 @@ use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-
-use crate::printer;
 
 const POLL: Duration = Duration::from_millis(20);
 
@@ -82,8 +80,8 @@ impl Subprocess {
     pub(crate) fn stream(&self, mut on_line: impl FnMut(&str)) -> Result<ExitResult> {
         self.run_piped(stop_tree, |stream, line| {
             match stream {
-                Stream::Out => printer::print(line),
-                Stream::Err => printer::print_error(line),
+                Stream::Out => crate::print(line),
+                Stream::Err => crate::print_error(line),
             }
             on_line(line);
         })
@@ -101,20 +99,19 @@ impl Subprocess {
         Ok((exit, text))
     }
 
+    /// Runs the command on our own terminal. A failure is printed with the command line.
+    pub(crate) fn attached_or_print(&self) -> Result<ExitResult> {
+        let exit = self.attached()?;
+        if exit != ExitResult::Success {
+            crate::print_error(&format!("error: `{}`: {exit}", self.command_line()));
+        }
+        Ok(exit)
+    }
+
     /// Runs the command on our own terminal.
     pub(crate) fn attached(&self) -> Result<ExitResult> {
-        let mut child = self.start(Stdio::inherit, Stdio::inherit())?;
-        let deadline = now() + self.limit;
-        loop {
-            if let Some(status) = child.try_wait()? {
-                return Ok(ExitResult::from(status));
-            }
-            if now() >= deadline {
-                stop_tree(&mut child);
-                return Ok(ExitResult::TimedOut(self.limit));
-            }
-            thread::sleep(POLL);
-        }
+        let child = self.start(Stdio::inherit, Stdio::inherit())?;
+        self.wait(child, stop_tree, || thread::sleep(POLL))
     }
 
     fn run_piped(
@@ -132,24 +129,38 @@ impl Subprocess {
         }
         drop(sender);
 
+        let exit = self.wait(child, stop, || match lines.recv_timeout(POLL) {
+            Ok((stream, line)) => on_line(stream, &line),
+            Err(RecvTimeoutError::Timeout) => {}
+            // Both pipes are closed, but the process may still run.
+            Err(RecvTimeoutError::Disconnected) => thread::sleep(POLL),
+        })?;
+        let deadline = now() + DRAIN_LIMIT;
+        while let Ok((stream, line)) = lines.recv_timeout(deadline.saturating_duration_since(now()))
+        {
+            on_line(stream, &line);
+        }
+        Ok(exit)
+    }
+
+    /// Waits for the exit with `pause` between two checks, and stops the process at its limit.
+    fn wait(
+        &self,
+        mut child: Child,
+        stop: fn(&mut Child),
+        mut pause: impl FnMut(),
+    ) -> Result<ExitResult> {
         let deadline = now() + self.limit;
-        let exit = loop {
-            match lines.recv_timeout(POLL) {
-                Ok((stream, line)) => on_line(stream, &line),
-                Err(RecvTimeoutError::Timeout) => {}
-                // Both pipes are closed, but the process may still run.
-                Err(RecvTimeoutError::Disconnected) => thread::sleep(POLL),
-            }
+        loop {
+            pause();
             if let Some(status) = child.try_wait()? {
-                break ExitResult::from(status);
+                return Ok(ExitResult::from(status));
             }
             if now() >= deadline {
                 stop(&mut child);
-                break ExitResult::TimedOut(self.limit);
+                return Ok(ExitResult::TimedOut(self.limit));
             }
-        };
-        drain(&lines, on_line);
-        Ok(exit)
+        }
     }
 
     #[expect(clippy::disallowed_methods, reason = "xtask runs cargo, npm and python by design")]
@@ -210,13 +221,6 @@ fn read_lines(
     });
 }
 
-fn drain(lines: &Receiver<(Stream, String)>, mut on_line: impl FnMut(Stream, &str)) {
-    let deadline = now() + DRAIN_LIMIT;
-    while let Ok((stream, line)) = lines.recv_timeout(deadline.saturating_duration_since(now())) {
-        on_line(stream, &line);
-    }
-}
-
 /// Kills the process and its descendants: the tests that `cargo test` runs, and their servers.
 fn stop_tree(child: &mut Child) {
     let here = Path::new(".");
@@ -228,7 +232,7 @@ fn stop_tree(child: &mut Child) {
     let kill = ["-c", "kill -KILL \"$@\"", "sh"].map(str::to_owned);
     let kill = Subprocess::new("sh", here, limit).args(kill).args(pids.map(|pid| pid.to_string()));
     if let Err(error) = kill.read() {
-        printer::print_error(&format!("{error:#}"));
+        crate::print_error(&format!("{error:#}"));
     }
     stop_alone(child);
 }
@@ -236,7 +240,7 @@ fn stop_tree(child: &mut Child) {
 fn stop_alone(child: &mut Child) {
     let stopped = child.kill().and_then(|()| child.wait());
     if let Err(error) = stopped {
-        printer::print_error(&format!("cannot kill process {}: {error}", child.id()));
+        crate::print_error(&format!("cannot kill process {}: {error}", child.id()));
     }
 }
 

@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::args::{Install, TestOptions};
+use crate::commands::unexpected;
 use crate::install::{self, InstallOutcome};
-use crate::printer;
 use crate::subprocess::{ExitResult, Subprocess, now};
 use crate::test_summary::TestSummary;
 
@@ -32,28 +31,38 @@ pub(crate) const WORKSPACE: [&str; 7] = [
     "toolrack-rmcp",
 ];
 
+/// Options of `cargo xtask test`.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Options {
+    no_install: bool,
+    /// Runs only the tests whose names contain this text, and no other check.
+    filter: Option<String>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Step {
     Install,
-    Check { title: &'static str, command: Subprocess, component: Option<&'static str> },
+    /// A command that passes or fails, and the Rust component that it needs.
+    Check(&'static str, Subprocess, Option<&'static str>),
     Tests(Subprocess),
 }
 
-pub(crate) fn run(root: &Path, options: &TestOptions) -> Result<ExitCode> {
+pub(crate) fn run(root: &Path, args: &[String]) -> Result<ExitCode> {
+    let options = parse(args)?;
     let started = now();
     let mut summary = TestSummary::default();
-    let steps = plan(root, options);
+    let steps = plan(root, &options);
     for (number, step) in (1..).zip(&steps) {
-        printer::print(&format!("\n[{number}/{}] {}", steps.len(), describe(step)));
+        crate::print(&format!("\n[{number}/{}] {}", steps.len(), describe(step)));
         let began = now();
         match step {
             Step::Install => install(root, &mut summary)?,
-            Step::Check { title, command, component } => {
+            Step::Check(title, command, component) => {
                 check(title, command, *component, &mut summary)?;
             }
             Step::Tests(command) => test(command, &mut summary)?,
         }
-        printer::print(&format!(
+        crate::print(&format!(
             "[{number}/{}] took {:.1} s",
             steps.len(),
             began.elapsed().as_secs_f64()
@@ -62,88 +71,56 @@ pub(crate) fn run(root: &Path, options: &TestOptions) -> Result<ExitCode> {
     if let Some(filter) = options.filter.as_deref().filter(|_| summary.n_tests() == 0) {
         summary.fail(format!("no test has `{filter}` in its name"));
     }
-    printer::print(&format!("\n{}", summary.report(started.elapsed())));
+    crate::print(&format!("\n{}", summary.report(started.elapsed())));
     Ok(if summary.n_failed() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+fn parse(args: &[String]) -> Result<Options> {
+    let mut options = Options::default();
+    for word in args {
+        if word == "--no-install" {
+            options.no_install = true;
+        } else if word.starts_with('-') || options.filter.is_some() {
+            return unexpected("test", word);
+        } else {
+            options.filter = Some(word.clone());
+        }
+    }
+    Ok(options)
+}
+
 /// The steps in order. A filter leaves only the steps that its tests need.
-fn plan(root: &Path, options: &TestOptions) -> Vec<Step> {
+fn plan(root: &Path, options: &Options) -> Vec<Step> {
     let cargo = |verb: &str| Subprocess::new("cargo", root, STEP_LIMIT).args([verb]);
-    let build = Step::Check {
-        title: "build",
-        command: cargo("build").args(WORKSPACE).args(["--bins"]),
-        component: None,
-    };
+    let xtask = |args: &[&str]| cargo("run").args(["--quiet", "-p", "xtask", "--"]).args(args);
+    let deny_warnings = ["--", "-D", "warnings"];
+    let build = Step::Check("build", cargo("build").args(WORKSPACE).args(["--bins"]), None);
     // Third-party client that gateway tests start.
-    let rmcp = Step::Check {
-        title: "rmcp",
-        command: cargo("build").args(["-p", "toolrack-rmcp"]),
-        component: None,
-    };
+    let rmcp = Step::Check("rmcp", cargo("build").args(["-p", "toolrack-rmcp"]), None);
     // Every test program runs, also after one has failed.
     let tests = cargo("test").args(WORKSPACE).args(["--no-fail-fast"]);
-    let install = (options.install == Install::First).then_some(Step::Install);
+    let install = (!options.no_install).then_some(Step::Install);
     if let Some(filter) = &options.filter {
         let steps = [build, rmcp, Step::Tests(tests.args([filter]))];
         return install.into_iter().chain(steps).collect();
     }
-    let fmt = Step::Check {
-        title: "fmt",
-        command: cargo("fmt").args(["--all", "--check"]),
-        component: Some("rustfmt"),
-    };
-    let clippy = Step::Check {
-        title: "clippy",
-        command: cargo("clippy").args(WORKSPACE).args(["--all-targets", "--", "-D", "warnings"]),
-        component: Some("clippy"),
-    };
-    let doc = Step::Check {
-        title: "doc",
-        command: cargo("doc")
-            .args(["--no-deps"])
-            .args(WORKSPACE)
-            .env("RUSTDOCFLAGS", "-D warnings"),
-        component: None,
-    };
-    let bench = Step::Check {
-        title: "bench",
-        command: cargo("check").args(["-p", "toolrack-bench"]),
-        component: None,
-    };
-    let apart_clippy = Step::Check {
-        title: "clippy of separate crates",
-        command: cargo("clippy").args(["-p", "toolrack-rig", "-p", "toolrack-rmcp"]).args([
-            "--all-targets",
-            "--no-deps",
-            "--",
-            "-D",
-            "warnings",
-        ]),
-        component: Some("clippy"),
-    };
-    let rig_tests = Step::Tests(cargo("test").args(["-p", "toolrack-rig", "--no-fail-fast"]));
-    let suites = Step::Check {
-        title: "conformance",
-        command: cargo("run").args(["--quiet", "-p", "xtask", "--", "conformance", "--quiet"]),
-        component: None,
-    };
-    let page = Step::Check {
-        title: "dashboard",
-        command: cargo("run").args(["--quiet", "-p", "xtask", "--", "dashboard"]),
-        component: None,
-    };
+    let clippy = cargo("clippy").args(WORKSPACE).args(["--all-targets"]).args(deny_warnings);
+    let separate_clippy = cargo("clippy").args(["-p", "toolrack-rig", "-p", "toolrack-rmcp"]);
+    let separate_clippy = separate_clippy.args(["--all-targets", "--no-deps"]).args(deny_warnings);
+    let doc = cargo("doc").args(["--no-deps"]).args(WORKSPACE);
     let checks = [
-        fmt,
-        clippy,
+        Step::Check("fmt", cargo("fmt").args(["--all", "--check"]), Some("rustfmt")),
+        Step::Check("clippy", clippy, Some("clippy")),
         build,
         rmcp,
         Step::Tests(tests),
-        apart_clippy,
-        rig_tests,
-        doc,
-        bench,
-        suites,
-        page,
+        Step::Check("clippy of separate crates", separate_clippy, Some("clippy")),
+        Step::Tests(cargo("test").args(["-p", "toolrack-rig", "--no-fail-fast"])),
+        Step::Check("doc", doc.env("RUSTDOCFLAGS", "-D warnings"), None),
+        Step::Check("public API", xtask(&["public-api"]), None),
+        Step::Check("bench", cargo("check").args(["-p", "toolrack-bench"]), None),
+        Step::Check("conformance", xtask(&["conformance", "--quiet"]), None),
+        Step::Check("dashboard", xtask(&["dashboard"]), None),
     ];
     install.into_iter().chain(checks).collect()
 }
@@ -151,7 +128,7 @@ fn plan(root: &Path, options: &TestOptions) -> Vec<Step> {
 fn describe(step: &Step) -> String {
     match step {
         Step::Install => "install test servers".to_owned(),
-        Step::Check { title, command, .. } => format!("{title}: {}", command.command_line()),
+        Step::Check(title, command, _) => format!("{title}: {}", command.command_line()),
         Step::Tests(command) => format!("test: {}", command.command_line()),
     }
 }
@@ -173,7 +150,7 @@ fn check(
 ) -> Result<()> {
     if let Some(component) = component.filter(|component| !install::has_component(component)) {
         let reason = format!("{component} is missing: `rustup component add {component}`");
-        printer::print(&format!("SKIPPED: {title}: {reason}"));
+        crate::print(&format!("SKIPPED: {title}: {reason}"));
         summary.skip(format!("{title}: {reason}"));
         return Ok(());
     }
@@ -206,9 +183,29 @@ fn in_color(command: Subprocess) -> Subprocess {
 mod tests {
     use super::*;
 
+    fn options(args: &str) -> Result<Options, String> {
+        let words: Vec<String> = args.split_whitespace().map(str::to_owned).collect();
+        parse(&words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn command_lines_are_parsed() {
+        let parsed = |no_install, filter: Option<&str>| {
+            Ok(Options { no_install, filter: filter.map(str::to_owned) })
+        };
+        assert_eq!(options(""), parsed(false, None));
+        assert_eq!(options("--no-install"), parsed(true, None));
+        assert_eq!(options("late_response"), parsed(false, Some("late_response")));
+        assert_eq!(options("late_response --no-install"), parsed(true, Some("late_response")));
+        let unexpected =
+            |word| Err(format!("unexpected argument `{word}` for `test`; see `cargo xtask help`"));
+        assert_eq!(options("a b"), unexpected("b"));
+        assert_eq!(options("-q"), unexpected("-q"));
+    }
+
     #[track_caller]
-    fn check_plan(install: Install, filter: Option<&str>, expected: &[&str]) {
-        let options = TestOptions { install, filter: filter.map(str::to_owned) };
+    fn check_plan(args: &str, expected: &[&str]) {
+        let options = options(args).unwrap();
         let steps: Vec<String> = plan(Path::new("."), &options).iter().map(describe).collect();
         assert_eq!(steps, expected);
     }
@@ -216,8 +213,7 @@ mod tests {
     #[test]
     fn every_check_is_a_step() {
         check_plan(
-            Install::First,
-            None,
+            "",
             &[
                 "install test servers",
                 "fmt: cargo fmt --all --check",
@@ -228,6 +224,7 @@ mod tests {
                 "clippy of separate crates: cargo clippy -p toolrack-rig -p toolrack-rmcp --all-targets --no-deps -- -D warnings",
                 "test: cargo test -p toolrack-rig --no-fail-fast",
                 "doc: RUSTDOCFLAGS='-D warnings' cargo doc --no-deps --workspace --exclude toolrack-bench --exclude toolrack-rig --exclude toolrack-rmcp",
+                "public API: cargo run --quiet -p xtask -- public-api",
                 "bench: cargo check -p toolrack-bench",
                 "conformance: cargo run --quiet -p xtask -- conformance --quiet",
                 "dashboard: cargo run --quiet -p xtask -- dashboard",
@@ -238,8 +235,7 @@ mod tests {
     #[test]
     fn filter_leaves_only_the_needed_steps() {
         check_plan(
-            Install::Never,
-            Some("late"),
+            "--no-install late",
             &[
                 "build: cargo build --workspace --exclude toolrack-bench --exclude toolrack-rig --exclude toolrack-rmcp --bins",
                 "rmcp: cargo build -p toolrack-rmcp",

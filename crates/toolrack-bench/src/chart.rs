@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-use crate::stats::Better;
+use crate::metric::Metric;
 use crate::table::number;
 
 /// A horizontal bar chart. Our own bars have labels that start with `toolrack`.
 #[derive(Debug)]
 pub(crate) struct Chart {
     pub(crate) title: String,
-    pub(crate) better: Better,
+    pub(crate) metric: Metric,
     pub(crate) bars: Vec<(String, f64)>,
 }
 
@@ -25,10 +25,8 @@ impl Chart {
         let highest = self.bars.iter().map(|(_, value)| *value).fold(f64::MIN_POSITIVE, f64::max);
         #[expect(clippy::cast_precision_loss, reason = "a chart has a handful of bars")]
         let height = TOP + ROW * self.bars.len() as f64 + 8.0;
-        let note = match self.better {
-            Better::Higher => "higher is better",
-            Better::Lower => "lower is better",
-        };
+        let note =
+            if self.metric.is_higher_better() { "higher is better" } else { "lower is better" };
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
              font-family=\"system-ui, sans-serif\" font-size=\"13\">\n\
@@ -72,11 +70,12 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metric::CALLS_PER_SECOND;
 
     #[test]
     fn longest_bar_fills_the_chart_and_ours_is_marked() {
         let bars = vec![("toolrack".to_owned(), 800.0), ("a < b".to_owned(), 200.0)];
-        let svg = Chart { title: "Calls".to_owned(), better: Better::Higher, bars }.to_svg();
+        let svg = Chart { title: "Calls".to_owned(), metric: CALLS_PER_SECOND, bars }.to_svg();
         assert!(svg.contains("class=\"bar ours\" x=\"190\" y=\"46\" width=\"420.0\""), "{svg}");
         assert!(svg.contains("width=\"105.0\"") && svg.contains("a &lt; b"), "{svg}");
         assert!(svg.contains("higher is better"), "{svg}");

@@ -3,7 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 
 use crate::clients::ClientName;
-use crate::scenario::{Cores, Preset, Runtime, Scenario, Setup};
+use crate::scenario::{Cores, FULL, QUICK, RunSize, Runtime, Scenario, Setup};
 
 /// Benchmark MCP clients side by side
 #[derive(Debug, PartialEq, Parser)]
@@ -54,9 +54,8 @@ pub(crate) struct ClientArgs {
     /// Pin client and server to one core
     #[arg(long)]
     pub(crate) pin: bool,
-    /// Use smaller sizes
-    #[arg(long)]
-    pub(crate) quick: bool,
+    #[command(flatten)]
+    pub(crate) size: SizeArgs,
     /// Number of calls, for scenarios measured by difference
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) calls: u32,
@@ -64,9 +63,8 @@ pub(crate) struct ClientArgs {
 
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct BenchArgs {
-    /// Use smaller sizes and fewer rounds
-    #[arg(long)]
-    pub(crate) quick: bool,
+    #[command(flatten)]
+    pub(crate) size: SizeArgs,
     /// Number of rounds
     #[arg(long, value_name = "N")]
     pub(crate) rounds: Option<usize>,
@@ -86,6 +84,13 @@ pub(crate) struct BenchArgs {
     pub(crate) output: OutputArgs,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Args)]
+pub(crate) struct SizeArgs {
+    /// Use smaller sizes and fewer rounds
+    #[arg(long)]
+    pub(crate) quick: bool,
+}
+
 #[derive(Debug, PartialEq, Args)]
 pub(crate) struct OutputArgs {
     /// Exit with success even if targets are missed
@@ -96,14 +101,16 @@ pub(crate) struct OutputArgs {
     pub(crate) write: bool,
 }
 
-impl BenchArgs {
-    pub(crate) fn preset(&self) -> Preset {
-        if self.quick { Preset::Quick } else { Preset::Full }
+impl SizeArgs {
+    pub(crate) fn run_size(self) -> RunSize {
+        if self.quick { QUICK } else { FULL }
     }
+}
 
+impl BenchArgs {
     pub(crate) fn setups(&self, scenario: Scenario) -> Vec<Setup> {
         if self.rt.is_none() && !self.pin {
-            return scenario.setups().to_vec();
+            return scenario.work.setups().to_vec();
         }
         let cores = if self.pin { Cores::One } else { Cores::All };
         vec![Setup { runtime: self.rt.unwrap_or(Runtime::Current), cores }]
@@ -111,10 +118,6 @@ impl BenchArgs {
 }
 
 impl ClientArgs {
-    pub(crate) fn preset(&self) -> Preset {
-        if self.quick { Preset::Quick } else { Preset::Full }
-    }
-
     /// Arguments for the client process, from which it parses the same values.
     pub(crate) fn to_args(&self) -> Vec<String> {
         let mut args = vec![
@@ -127,7 +130,7 @@ impl ClientArgs {
         if self.pin {
             args.push("--pin".to_owned());
         }
-        if self.quick {
+        if self.size.quick {
             args.push("--quick".to_owned());
         }
         args
@@ -135,14 +138,20 @@ impl ClientArgs {
 }
 
 /// Name of a value on the command line.
-pub(crate) fn value_name(value: &impl clap::ValueEnum) -> String {
+fn value_name(value: &impl clap::ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum as _;
+
     use super::*;
     use crate::scenario::{CURRENT, MULTI, PINNED};
+
+    fn scenario(name: &str) -> Scenario {
+        Scenario::from_str(name, false).unwrap()
+    }
 
     #[track_caller]
     fn parse(line: &str) -> Command {
@@ -154,19 +163,19 @@ mod tests {
     fn client_args_round_trip() {
         let expected = ClientArgs {
             client: ClientName::BareBlock,
-            scenario: Scenario::InFlight1024,
+            scenario: scenario("in-flight-1024"),
             rt: Runtime::Multi,
             pin: true,
-            quick: true,
+            size: SizeArgs { quick: true },
             calls: 700,
         };
         assert_eq!(parse(&expected.to_args().join(" ")), Command::Client(expected));
         let defaults = ClientArgs {
             client: ClientName::Tower,
-            scenario: Scenario::Result8,
+            scenario: scenario("result-8"),
             rt: Runtime::Current,
             pin: false,
-            quick: false,
+            size: SizeArgs { quick: false },
             calls: 0,
         };
         assert_eq!(parse("client --client tower --scenario result-8"), Command::Client(defaults));
@@ -181,7 +190,7 @@ mod tests {
     #[track_caller]
     fn check_setups(line: &str, expected: &[Setup]) {
         let Command::Stdio(args) = parse(line) else { panic!("not the stdio benchmark") };
-        assert_eq!(args.setups(Scenario::InFlight64), expected);
+        assert_eq!(args.setups(scenario("in-flight-64")), expected);
     }
 
     #[test]

@@ -7,23 +7,22 @@ pub(crate) mod bare_hyper;
 pub(crate) mod bare_pipe;
 pub(crate) mod bare_tcp;
 pub(crate) mod cli_programs;
-pub(crate) mod gateways;
 pub(crate) mod manager;
 mod rust_sdks;
 mod toolrack;
 
 use std::future::Future;
 
+use anyhow::bail;
 use clap::ValueEnum;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 pub(crate) use self::bare_hyper::BareHyper;
-pub(crate) use self::manager::{ManagerClient, ManagerClientRaw};
+pub(crate) use self::manager::ManagerClient;
 pub(crate) use self::rust_sdks::{Pmcp, PmcpHttp, Rmcp, Tower, Turbomcp};
-pub(crate) use self::toolrack::{Toolrack, ToolrackGuarded, ToolrackRaw, ToolrackSession};
-use crate::scenario::Subject;
-use crate::server_process::{HttpServer, ServerCommand};
+pub(crate) use self::toolrack::Toolrack;
+use crate::scenario::SMALL;
 
 /// More than the largest measured result, for peers with a configurable limit.
 const MAX_MESSAGE_BYTES: usize = 64 * 1024 * 1024;
@@ -35,37 +34,39 @@ pub(crate) struct Call {
     pub(crate) arguments: Value,
     /// The same arguments for clients that take raw JSON.
     pub(crate) raw_arguments: Box<RawValue>,
+    /// Length of the text in the result.
+    pub(crate) text_bytes: usize,
 }
 
 impl Call {
-    fn new(tool: &'static str, arguments: Value) -> anyhow::Result<Self> {
+    fn new(tool: &'static str, arguments: Value, text_bytes: usize) -> anyhow::Result<Self> {
         let raw_arguments = to_raw_value(&arguments)?;
-        Ok(Self { tool, arguments, raw_arguments })
+        Ok(Self { tool, arguments, raw_arguments, text_bytes })
     }
 
-    /// Returns 100 bytes of text at once.
+    /// Returns a small text at once.
     pub(crate) fn echo() -> anyhow::Result<Self> {
-        Self::new("echo", json!({ "text": "hello" }))
+        Self::new("echo", json!({ "text": "hello" }), SMALL)
     }
 
-    /// Returns after 400 ms.
+    /// Returns a small text after 400 ms.
     pub(crate) fn slow() -> anyhow::Result<Self> {
-        Self::new("slow", json!({ "text": "hello" }))
+        Self::new("slow", json!({ "text": "hello" }), SMALL)
     }
 
     /// Gets no response: the server floods its output, spins a core and stops reading.
     pub(crate) fn flood() -> anyhow::Result<Self> {
-        Self::new("flood", json!({}))
+        Self::new("flood", json!({}), 0)
     }
 
     /// Returns `text_bytes` of text.
     pub(crate) fn big(text_bytes: usize) -> anyhow::Result<Self> {
-        Self::new("big", json!({ "n": text_bytes }))
+        Self::new("big", json!({ "n": text_bytes }), text_bytes)
     }
 
     /// The same with JSON escapes in the text.
     pub(crate) fn big_with_escapes(text_bytes: usize) -> anyhow::Result<Self> {
-        Self::new("big", json!({ "n": text_bytes, "escapes": true }))
+        Self::new("big", json!({ "n": text_bytes, "escapes": true }), text_bytes)
     }
 }
 
@@ -76,21 +77,11 @@ pub(crate) trait BenchClient: Clone + Send + Sync + Sized + 'static {
 
     /// Closes the connection and waits for the exit of a started server. Only the last clone does this.
     fn close(self) -> impl Future<Output = anyhow::Result<()>> + Send;
-}
 
-/// A client that connects over HTTP.
-pub(crate) trait HttpClient: BenchClient {
-    /// Connects to a running server and negotiates the protocol version.
-    fn connect(server: &HttpServer) -> impl Future<Output = anyhow::Result<Self>> + Send;
-}
-
-/// A client that starts a stdio server.
-pub(crate) trait StdioClient: BenchClient {
-    /// Starts the server and negotiates the protocol version.
-    fn connect(server: &ServerCommand) -> impl Future<Output = anyhow::Result<Self>> + Send;
-
-    /// Requests all tools and returns their number.
-    fn list_tools(&self) -> impl Future<Output = anyhow::Result<usize>> + Send;
+    /// Requests all tools and returns their number. Over HTTP this is not measured.
+    fn list_tools(&self) -> impl Future<Output = anyhow::Result<usize>> + Send {
+        async { bail!("this client does not list tools") }
+    }
 
     /// Number of tools; may use the list that was fetched while connecting.
     fn initial_tools(&self) -> impl Future<Output = anyhow::Result<usize>> + Send {
@@ -139,70 +130,37 @@ pub(crate) enum Role {
 }
 
 impl ClientName {
-    pub(crate) fn role(self) -> Role {
+    fn info(self) -> (Role, &'static str) {
         match self {
-            Self::BareTokio
-            | Self::BareBlock
-            | Self::BareFresh
-            | Self::BareTcp
-            | Self::BareHyper
-            | Self::Direct => Role::Limit,
-            Self::Toolrack
-            | Self::ToolrackRaw
-            | Self::ToolrackGuarded
-            | Self::ToolrackSession
-            | Self::Manager
-            | Self::ManagerRaw
-            | Self::Gateway => Role::Ours,
-            Self::Rmcp
-            | Self::Pmcp
-            | Self::Turbomcp
-            | Self::Tower
-            | Self::Mcporter
-            | Self::Inspector
-            | Self::FastMcp => Role::Peer,
+            Self::BareTokio => (Role::Limit, "limit: tokio pipe"),
+            Self::BareBlock => (Role::Limit, "limit: blocking pipe"),
+            Self::BareFresh => (Role::Limit, "limit: blocking pipe, fresh buffer"),
+            Self::BareTcp => (Role::Limit, "limit: blocking TCP"),
+            Self::BareHyper => (Role::Limit, "bare hyper-util client"),
+            Self::Toolrack => (Role::Ours, "toolrack"),
+            Self::ToolrackRaw => (Role::Ours, "toolrack, raw result"),
+            Self::ToolrackGuarded => (Role::Ours, "toolrack, with guardian"),
+            Self::ToolrackSession => (Role::Ours, "toolrack, 2025-11-25 session"),
+            Self::Manager => (Role::Ours, "toolrack manager"),
+            Self::ManagerRaw => (Role::Ours, "toolrack manager, raw result"),
+            Self::Rmcp => (Role::Peer, "rmcp 3.8.0"),
+            Self::Pmcp => (Role::Peer, "pmcp 2.23.0"),
+            Self::Turbomcp => (Role::Peer, "turbomcp-client 3.6.0"),
+            Self::Tower => (Role::Peer, "tower-mcp 0.25.0"),
+            Self::Mcporter => (Role::Peer, "mcporter 0.12.3"),
+            Self::Inspector => (Role::Peer, "MCP Inspector 2.12.0 --cli"),
+            Self::Direct => (Role::Limit, "limit: the server itself"),
+            Self::Gateway => (Role::Ours, "toolrack gateway"),
+            Self::FastMcp => (Role::Peer, "FastMCP 4.1.2 proxy"),
         }
+    }
+
+    pub(crate) fn role(self) -> Role {
+        self.info().0
     }
 
     pub(crate) fn label(self) -> &'static str {
-        match self {
-            Self::BareTokio => "limit: tokio pipe",
-            Self::BareBlock => "limit: blocking pipe",
-            Self::BareFresh => "limit: blocking pipe, fresh buffer",
-            Self::BareTcp => "limit: blocking TCP",
-            Self::BareHyper => "bare hyper-util client",
-            Self::Toolrack => "toolrack",
-            Self::ToolrackRaw => "toolrack, raw result",
-            Self::ToolrackGuarded => "toolrack, with guardian",
-            Self::ToolrackSession => "toolrack, 2025-11-25 session",
-            Self::Manager => "toolrack manager",
-            Self::ManagerRaw => "toolrack manager, raw result",
-            Self::Rmcp => "rmcp 3.8.0",
-            Self::Pmcp => "pmcp 2.23.0",
-            Self::Turbomcp => "turbomcp-client 3.6.0",
-            Self::Tower => "tower-mcp 0.25.0",
-            Self::Mcporter => "mcporter 0.12.3",
-            Self::Inspector => "MCP Inspector 2.12.0 --cli",
-            Self::Direct => "limit: the server itself",
-            Self::Gateway => "toolrack gateway",
-            Self::FastMcp => "FastMCP 4.1.2 proxy",
-        }
-    }
-
-    /// Whether the client is measured in scenarios with a single server.
-    pub(crate) fn speaks(self, subject: Subject) -> bool {
-        match self {
-            Self::Toolrack | Self::ToolrackRaw | Self::Rmcp | Self::Pmcp => true,
-            Self::BareTcp | Self::BareHyper | Self::ToolrackSession => subject == Subject::Http,
-            Self::Manager
-            | Self::ManagerRaw
-            | Self::Mcporter
-            | Self::Inspector
-            | Self::Direct
-            | Self::Gateway
-            | Self::FastMcp => false,
-            _ => subject == Subject::Stdio,
-        }
+        self.info().1
     }
 
     /// Blocking clients run without Tokio.

@@ -7,17 +7,16 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `cli` | command-line arguments |
-//! | `runner` | rounds over the selected clients and scenarios |
-//! | `client_process` | start of a client process with a time limit, and its entry point |
+//! | `runner` | rounds over the selected clients and scenarios, and the start of client processes |
+//! | `client_process` | entry point of a client process |
 //! | `server_process` | server processes that a client starts |
-//! | `scenario` | what is measured; one submodule per subject, and `measure` for the measuring |
-//! | `clients` | measured clients behind common traits, and bare pipes and sockets as the limit |
+//! | `scenario` | table of what is measured; one submodule per kind of work, and `measure` for the measuring |
+//! | `clients` | measured clients behind a common trait, and bare pipes and sockets as the limit |
 //! | `server` | benchmark servers over stdio and HTTP |
-//! | `report`, `results`, `stats` | metrics of one run, results of all rounds, medians |
-//! | `scenario_tables`, `table`, `targets` | printed tables, and targets with their bounds |
-//! | `pages`, `chart`, `machine` | BENCHMARKS.md, docs/benchmarks/, and the machine and commit of a measurement |
+//! | `metric`, `results` | metrics of one run; results of all rounds with their tables |
+//! | `targets`, `table` | table of targets with their bounds; printed tables |
+//! | `pages`, `chart` | BENCHMARKS.md and docs/benchmarks/ |
 //! | `resource_usage`, `alloc` | CPU time, memory and allocation counts |
-//! | `system` | clock, processes and standard output |
 //!
 //! **Invariants:**
 //! - When a client process has been run, it and everything it started have exited.
@@ -31,18 +30,14 @@ mod chart;
 mod cli;
 mod client_process;
 mod clients;
-mod machine;
+mod metric;
 mod pages;
-mod report;
 mod resource_usage;
 mod results;
 mod runner;
 mod scenario;
-mod scenario_tables;
 mod server;
 mod server_process;
-mod stats;
-mod system;
 mod table;
 mod targets;
 
@@ -50,9 +45,10 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser as _;
+use toolrack_testkit::harness::print_line;
 
 use crate::cli::{BenchArgs, Cli, Command};
-use crate::report::ClientOutput;
+use crate::metric::Outcome;
 use crate::scenario::Subject;
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -62,12 +58,10 @@ fn main() -> anyhow::Result<ExitCode> {
         Command::Serve(args) => server::serve(args.tools).map(|()| ExitCode::SUCCESS),
         Command::ServeHttp => server::http::serve().map(|()| ExitCode::SUCCESS),
         Command::Client(args) => {
-            let output = client_process::run_client(&args);
-            system::print_line(serde_json::to_string(&output)?);
-            match output {
-                ClientOutput::Report(_) => Ok(ExitCode::SUCCESS),
-                ClientOutput::Failure(_) => Ok(ExitCode::FAILURE),
-            }
+            let outcome = client_process::run(&args);
+            print_line(serde_json::to_string(&outcome)?);
+            let has_report = matches!(outcome, Outcome::Report(_));
+            Ok(if has_report { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Command::Stdio(args) => measure(Subject::Stdio, &args),
         Command::Http(args) => measure(Subject::Http, &args),
@@ -79,18 +73,14 @@ fn main() -> anyhow::Result<ExitCode> {
 
 fn measure(subject: Subject, args: &BenchArgs) -> anyhow::Result<ExitCode> {
     let results = runner::run(subject, args)?;
-    let targets = targets::evaluate(subject, &results);
-    let mut sections = scenario_tables::tables(&results);
+    let targets = targets::evaluate(subject, &results)?;
+    let mut sections = results.tables();
     sections.push(targets::render(subject, &targets));
     let body = sections.join("\n");
-    system::print_line(&body);
+    print_line(&body);
     if args.output.write {
-        machine::write_benchmarks(subject, &results, &body)
-            .context("cannot write the benchmark pages")?;
+        pages::write(subject, &results, &body).context("cannot write the benchmark pages")?;
     }
-    if args.output.no_gate || targets::all_met(&targets) {
-        Ok(ExitCode::SUCCESS)
-    } else {
-        Ok(ExitCode::FAILURE)
-    }
+    let is_met = args.output.no_gate || targets::all_met(&targets);
+    Ok(if is_met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

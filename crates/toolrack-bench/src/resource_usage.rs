@@ -2,14 +2,14 @@
 //!
 //! Memory figures come from `/proc`, in KiB.
 
-use std::fs;
-use std::io::Write as _;
+use std::io;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
+use toolrack_testkit::harness::{ProcessEntry, ProcessTable, memory_kib};
 
 /// User and system CPU time of all threads of this process.
 pub(crate) fn cpu_time() -> Duration {
@@ -23,49 +23,23 @@ pub(crate) fn cpu_time() -> Duration {
 pub(crate) struct Memory {
     pub(crate) resident: u64,
     pub(crate) anonymous: u64,
-    pub(crate) private: u64,
 }
 
 impl Memory {
-    pub(crate) fn of_current_process() -> anyhow::Result<Self> {
-        Self::for_pid("self")
+    pub(crate) fn of_current_process() -> io::Result<Self> {
+        let read = |field| memory_kib(std::process::id(), "smaps_rollup", field);
+        Ok(Self { resident: read("Rss")?, anonymous: read("Anonymous")? })
     }
-
-    fn for_pid(pid: &str) -> anyhow::Result<Self> {
-        let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-        Self::parse(&text).context("unexpected format of smaps_rollup")
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        Some(Self {
-            resident: parse_kib(text, "Rss")?,
-            anonymous: parse_kib(text, "Anonymous")?,
-            private: parse_kib(text, "Private_Clean")? + parse_kib(text, "Private_Dirty")?,
-        })
-    }
-}
-
-/// Resets the peak that [`peak_resident`] returns.
-pub(crate) fn reset_peak() -> anyhow::Result<()> {
-    let mut file = fs::OpenOptions::new().write(true).open("/proc/self/clear_refs")?;
-    file.write_all(b"5").context("cannot reset the peak of resident memory")
-}
-
-/// Peak resident memory of this process since [`reset_peak`], in KiB.
-pub(crate) fn peak_resident() -> anyhow::Result<u64> {
-    peak_resident_of(std::process::id())
 }
 
 /// Peak resident memory of a process, in KiB.
-pub(crate) fn peak_resident_of(pid: u32) -> anyhow::Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    parse_kib(&text, "VmHWM").context("status has no VmHWM")
+pub(crate) fn peak_resident_of(pid: u32) -> io::Result<u64> {
+    memory_kib(pid, "status", "VmHWM")
 }
 
 /// Resident memory of a process, in KiB.
-pub(crate) fn resident_of(pid: u32) -> anyhow::Result<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    parse_kib(&text, "VmRSS").context("status has no VmRSS")
+pub(crate) fn resident_of(pid: u32) -> io::Result<u64> {
+    memory_kib(pid, "status", "VmRSS")
 }
 
 /// Raises the limit of open files to the maximum, for this process and its future children.
@@ -77,40 +51,18 @@ pub(crate) fn raise_open_file_limit() -> anyhow::Result<()> {
 
 /// Resident memory of a process and its descendants, in KiB; 0 for an exited process.
 pub(crate) fn resident_of_tree(pid: u32) -> u64 {
-    resident_of(pid).unwrap_or(0) + children_of(pid).into_iter().map(resident_of_tree).sum::<u64>()
+    let descendants = ProcessTable::read().descendants(pid).into_iter().map(|entry| entry.pid);
+    descendants.chain([pid]).map(|pid| resident_of(pid).unwrap_or(0)).sum()
 }
 
-fn children_of(pid: u32) -> Vec<u32> {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    let mut found = Vec::new();
-    for thread in threads.flatten() {
-        let text = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
-        found.extend(
-            text.split_ascii_whitespace()
-                .filter_map(|split_ascii_whitespace| split_ascii_whitespace.parse::<u32>().ok()),
-        );
-    }
-    found
-}
-
-/// Private memory of every child process that is not a server, in KiB: the guardians.
-pub(crate) fn guardian_private_memory() -> anyhow::Result<Vec<u64>> {
-    let mut found = Vec::new();
-    for thread in fs::read_dir("/proc/self/task")? {
-        let children = fs::read_to_string(thread?.path().join("children"))?;
-        for pid in children.split_ascii_whitespace() {
-            let command = fs::read(format!("/proc/{pid}/cmdline"))?;
-            // A zombie has no command line and no memory.
-            if !command.is_empty() && !is_server(&command) {
-                found.push(Memory::for_pid(pid)?.private);
-            }
-        }
-    }
-    Ok(found)
-}
-
-fn is_server(command: &[u8]) -> bool {
-    command.split(|byte| *byte == 0).nth(1) == Some(b"serve".as_slice())
+/// Private memory of every child process that is a guardian, in KiB.
+pub(crate) fn guardian_private_memory() -> io::Result<Vec<u64>> {
+    let children = ProcessTable::read().children(std::process::id()).into_iter();
+    let private = |entry: ProcessEntry| {
+        let read = |field| memory_kib(entry.pid, "smaps_rollup", field);
+        Ok(read("Private_Clean")? + read("Private_Dirty")?)
+    };
+    children.filter(ProcessEntry::is_guardian).map(private).collect()
 }
 
 /// Pins this process and its future children to one core.
@@ -121,46 +73,4 @@ pub(crate) fn pin_to_one_core() -> anyhow::Result<()> {
     let mut one = CpuSet::new();
     one.set(core.context("no core is available")?);
     sched_setaffinity(None, &one).context("cannot pin the process to one core")
-}
-
-fn parse_kib(text: &str, field: &str) -> Option<u64> {
-    text.lines()
-        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
-        .and_then(|value| value.trim().strip_suffix(" kB")?.parse().ok())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const ROLLUP: &str = "\
-5581-7ffe ---p 00000000 00:00 0                    [rollup]
-Rss:                1828 kB
-Pss:                 178 kB
-Pss_Anon:             92 kB
-Private_Clean:         4 kB
-Private_Dirty:        92 kB
-Anonymous:            96 kB
-";
-
-    #[test]
-    fn smaps_rollup_is_parsed() {
-        let expected = Memory { resident: 1828, anonymous: 96, private: 96 };
-        assert_eq!(Memory::parse(ROLLUP), Some(expected));
-        assert_eq!(Memory::parse("Rss: 12 kB\n"), None);
-    }
-
-    #[test]
-    fn field_matches_whole_name() {
-        assert_eq!(parse_kib("VmHWM:\t    2048 kB\n", "VmHWM"), Some(2048));
-        assert_eq!(parse_kib("VmHWMX:\t    2048 kB\n", "VmHWM"), None);
-        assert_eq!(parse_kib("VmHWM:\tmuch\n", "VmHWM"), None);
-    }
-
-    #[test]
-    fn guardian_is_not_a_server() {
-        assert!(is_server(b"/bin/toolrack-bench\0serve\0--tools\x0010\0"));
-        assert!(!is_server(b"/bin/toolrack-bench\0__guard\0serve\0"));
-        assert!(!is_server(b"/bin/toolrack-bench\0"));
-    }
 }

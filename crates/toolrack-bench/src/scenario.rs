@@ -1,90 +1,51 @@
-//! Scenarios: the measurements, with their clients, setups and sizes.
+//! Scenarios: the measurements as a table, with their clients, setups and sizes.
 
+pub(crate) mod calls;
 pub(crate) mod cli;
 pub(crate) mod gateway;
-pub(crate) mod http;
 pub(crate) mod manager;
 pub(crate) mod measure;
-pub(crate) mod stdio;
 
 use std::time::Duration;
 
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 
-use self::http::HttpWorkload;
-use crate::clients::{ClientName, Role};
+use crate::clients::ClientName;
+use crate::metric::{self as m, Metric};
+use crate::server::http::Framing::{self, Events, Json};
 
 /// One measurement.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
-pub(crate) enum Scenario {
-    /// Sequential calls with results of 100 B.
-    Sequential,
-    /// 64 calls in flight.
-    #[value(name = "in-flight-64")]
-    InFlight64,
-    /// 1,024 calls in flight.
-    #[value(name = "in-flight-1024")]
-    InFlight1024,
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) work: Work,
+    pub(crate) title: &'static str,
+}
+
+/// What a client process does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// Calls on a stdio server.
+    Stdio(Load),
     /// A fast call, alone and while four slow calls are in flight.
     HeadOfLine,
-    /// Result of 1 MiB with JSON escapes.
-    #[value(name = "result-1-escaped")]
-    Result1Escaped,
-    /// Result of 8 MiB.
-    #[value(name = "result-8")]
-    Result8,
-    /// Result of 16 MiB.
-    #[value(name = "result-16")]
-    Result16,
+    /// Repeated large results of this many MiB.
+    LargeResult(usize),
+    /// The same with JSON escapes.
+    EscapedResult(usize),
     /// List of 5,000 tools.
-    #[value(name = "tools-5000")]
-    Tools5000,
+    ToolList,
     /// Spawn, handshake and a list of ten tools, one connection at a time.
     Connect,
     /// Memory per idle connection.
-    IdleConnections,
-    /// User-space instructions per call, counted by callgrind.
-    Instructions,
-    /// Heap allocations per call.
-    Allocations,
-    /// Sequential calls over HTTP, JSON responses of 100 B.
-    HttpJson,
-    /// Sequential calls over HTTP, SSE responses of 100 B.
-    HttpEvents,
-    /// 64 calls in flight over HTTP, JSON responses of 100 B.
-    #[value(name = "http-json-64")]
-    HttpJson64,
-    /// 64 calls in flight over HTTP, SSE responses of 100 B.
-    #[value(name = "http-events-64")]
-    HttpEvents64,
-    /// Sequential calls over HTTP, JSON responses of 1 MiB.
-    HttpJsonMib,
-    /// Sequential calls over HTTP, SSE responses of 1 MiB.
-    HttpEventsMib,
-    /// 64 calls in flight over HTTP, JSON responses of 1 MiB.
-    #[value(name = "http-json-mib-64")]
-    HttpJsonMib64,
-    /// 64 calls in flight over HTTP, SSE responses of 1 MiB.
-    #[value(name = "http-events-mib-64")]
-    HttpEventsMib64,
-    /// User-space instructions per call over HTTP.
-    HttpInstructions,
-    /// Heap allocations per call over HTTP.
-    HttpAllocations,
-    /// Sequential calls through the manager and directly on its client.
-    ManagerSequential,
-    /// 64 calls in flight through the manager and directly on its client.
-    #[value(name = "manager-in-flight-64")]
-    ManagerInFlight64,
-    /// User-space instructions per call through the manager.
-    ManagerInstructions,
-    /// Heap allocations per call through the manager.
-    ManagerAllocations,
-    /// List of all tools of 100 servers.
+    Idle,
+    /// Calls on an HTTP server with this framing and text length of responses.
+    Http(Load, Framing, usize),
+    /// Calls through the manager and directly on its client.
+    Manager(Load),
     ManagerTools,
-    /// Memory per idle server.
     ManagerMemory,
-    /// Start of 100 servers at once.
     ManagerStart,
     /// Calls while another server floods its output, spins a core and does not read.
     ManagerBadNeighbor,
@@ -94,23 +55,32 @@ pub(crate) enum Scenario {
     CliDemo,
     /// One call through a daemon that keeps the server running.
     CliWarm,
-    /// Help of a program.
     CliHelp,
-    /// Size of the program file.
     CliSize,
-    /// Sequential calls through a gateway over HTTP.
-    GatewayHttp,
-    /// Sequential calls through a gateway over stdio.
-    GatewayStdio,
-    /// 64 calls in flight through a gateway over HTTP.
-    #[value(name = "gateway-http-64")]
-    GatewayHttp64,
-    /// 64 calls in flight through a gateway over stdio.
-    #[value(name = "gateway-stdio-64")]
-    GatewayStdio64,
-    /// Memory of a gateway with 100 servers and 1,000 sessions.
+    /// Calls through a gateway over HTTP.
+    GatewayHttp(Load),
+    /// Calls through a gateway over stdio.
+    GatewayStdio(Load),
     GatewayMemory,
 }
+
+/// How calls are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Load {
+    Sequential,
+    /// This many calls in flight.
+    InFlight(usize),
+    /// User-space instructions per call, counted by callgrind.
+    Instructions,
+    /// Heap allocations per call.
+    Allocations,
+}
+use Load::{Allocations, InFlight, Instructions, Sequential};
+use Work::{
+    CliDemo, CliHelp, CliNode, CliSize, CliWarm, Connect, EscapedResult, GatewayHttp,
+    GatewayMemory, GatewayStdio, HeadOfLine, Http, Idle, LargeResult, Manager, ManagerBadNeighbor,
+    ManagerMemory, ManagerStart, ManagerTools, Stdio, ToolList,
+};
 
 /// Subject of a benchmark; each has its own subcommand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,6 +98,8 @@ pub(crate) enum Subject {
 }
 
 pub(crate) const MIB: usize = 1024 * 1024;
+/// Text length of a small result.
+pub(crate) const SMALL: usize = 100;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Runtime {
@@ -153,172 +125,384 @@ pub(crate) const PINNED: Setup = Setup { runtime: Runtime::Current, cores: Cores
 pub(crate) const CURRENT: Setup = Setup { runtime: Runtime::Current, cores: Cores::All };
 pub(crate) const MULTI: Setup = Setup { runtime: Runtime::Multi, cores: Cores::All };
 
+const fn row(name: &'static str, work: Work, title: &'static str) -> Scenario {
+    Scenario { name, work, title }
+}
+
+const SCENARIOS: &[Scenario] = &[
+    row("sequential", Stdio(Sequential), "Sequential calls, 100 B"),
+    row("in-flight-64", Stdio(InFlight(64)), "64 calls in flight, 100 B"),
+    row("in-flight-1024", Stdio(InFlight(1024)), "1,024 calls in flight, 100 B"),
+    row(
+        "head-of-line",
+        HeadOfLine,
+        "Head-of-line blocking: a fast call while 4 slow ones (400 ms) are in flight",
+    ),
+    row("result-1-escaped", EscapedResult(1), "One result of 1 MiB with JSON escapes"),
+    row("result-8", LargeResult(8), "One result of 8 MiB without escapes"),
+    row("result-16", LargeResult(16), "One result of 16 MiB without escapes"),
+    row("tools-5000", ToolList, "List of 5,000 tools (7.1 MB of JSON)"),
+    row("connect", Connect, "Connect: spawn, handshake and a list of 10 tools, one at a time"),
+    row(
+        "idle-connections",
+        Idle,
+        "Idle connections to servers with one tool: memory of the client process",
+    ),
+    row("instructions", Stdio(Instructions), "User-space instructions per sequential call"),
+    row("allocations", Stdio(Allocations), "Heap allocations per sequential call"),
+    row("http-json", Http(Sequential, Json, SMALL), "Sequential calls, JSON responses, 100 B"),
+    row("http-events", Http(Sequential, Events, SMALL), "Sequential calls, SSE responses, 100 B"),
+    row(
+        "http-json-64",
+        Http(InFlight(64), Json, SMALL),
+        "64 calls in flight, JSON responses, 100 B",
+    ),
+    row(
+        "http-events-64",
+        Http(InFlight(64), Events, SMALL),
+        "64 calls in flight, SSE responses, 100 B",
+    ),
+    row("http-json-mib", Http(Sequential, Json, MIB), "Sequential calls, JSON responses, 1 MiB"),
+    row("http-events-mib", Http(Sequential, Events, MIB), "Sequential calls, SSE responses, 1 MiB"),
+    row(
+        "http-json-mib-64",
+        Http(InFlight(64), Json, MIB),
+        "64 calls in flight, JSON responses, 1 MiB",
+    ),
+    row(
+        "http-events-mib-64",
+        Http(InFlight(64), Events, MIB),
+        "64 calls in flight, SSE responses, 1 MiB",
+    ),
+    row(
+        "http-instructions",
+        Http(Instructions, Json, SMALL),
+        "User-space instructions per sequential call over HTTP",
+    ),
+    row(
+        "http-allocations",
+        Http(Allocations, Json, SMALL),
+        "Heap allocations per sequential call over HTTP",
+    ),
+    row(
+        "manager-sequential",
+        Manager(Sequential),
+        "Sequential calls, 100 B, through the manager and directly",
+    ),
+    row(
+        "manager-in-flight-64",
+        Manager(InFlight(64)),
+        "64 calls in flight, 100 B, through the manager and directly",
+    ),
+    row(
+        "manager-instructions",
+        Manager(Instructions),
+        "User-space instructions per sequential call, with a manager",
+    ),
+    row(
+        "manager-allocations",
+        Manager(Allocations),
+        "Heap allocations per sequential call, with a manager",
+    ),
+    row("manager-tools", ManagerTools, "List of the 5,000 tools of 100 connected servers"),
+    row(
+        "manager-memory",
+        ManagerMemory,
+        "Idle servers with 10 tools: memory per additional server",
+    ),
+    row("manager-start", ManagerStart, "Start of 100 servers at once, until all are connected"),
+    row(
+        "manager-bad-neighbor",
+        ManagerBadNeighbor,
+        "Calls on a healthy server beside a bad neighbor that floods, spins and does not read",
+    ),
+    row(
+        "cli-node",
+        CliNode,
+        "Cold call of a Node.js server: `echo` of server-everything 2026.8.31",
+    ),
+    row("cli-demo", CliDemo, "Cold call of a small server: `add` of toolrack's demo server"),
+    row("cli-warm", CliWarm, "Warm call of the same server through the daemon"),
+    row("cli-help", CliHelp, "Help"),
+    row("cli-size", CliSize, "Size of the program"),
+    row(
+        "gateway-http",
+        GatewayHttp(Sequential),
+        "Sequential calls through a gateway over HTTP, 100 B",
+    ),
+    row(
+        "gateway-stdio",
+        GatewayStdio(Sequential),
+        "Sequential calls through a gateway over stdio, 100 B",
+    ),
+    row(
+        "gateway-http-64",
+        GatewayHttp(InFlight(64)),
+        "64 calls in flight through a gateway over HTTP, 100 B",
+    ),
+    row(
+        "gateway-stdio-64",
+        GatewayStdio(InFlight(64)),
+        "64 calls in flight through a gateway over stdio, 100 B",
+    ),
+    row("gateway-memory", GatewayMemory, "Gateway with 100 servers of 10 tools and 1,000 sessions"),
+];
+
+impl ValueEnum for Scenario {
+    fn value_variants<'a>() -> &'a [Self] {
+        SCENARIOS
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(PossibleValue::new(self.name).help(self.title))
+    }
+}
+
 impl Scenario {
+    /// The metric with this name, if the table of the scenario shows it.
+    pub(crate) fn metric(&self, name: &str) -> Option<Metric> {
+        self.work.columns().0.iter().copied().find(|metric| metric.name == name)
+    }
+}
+
+impl Work {
     pub(crate) fn subject(self) -> Subject {
         match self {
-            Self::ManagerSequential
-            | Self::ManagerInFlight64
-            | Self::ManagerInstructions
-            | Self::ManagerAllocations
-            | Self::ManagerTools
-            | Self::ManagerMemory
-            | Self::ManagerStart
-            | Self::ManagerBadNeighbor => Subject::Manager,
-            Self::CliNode | Self::CliDemo | Self::CliWarm | Self::CliHelp | Self::CliSize => {
-                Subject::Cli
+            Stdio(_) | HeadOfLine | LargeResult(_) | EscapedResult(_) | ToolList | Connect
+            | Idle => Subject::Stdio,
+            Http(..) => Subject::Http,
+            Manager(_) | ManagerTools | ManagerMemory | ManagerStart | ManagerBadNeighbor => {
+                Subject::Manager
             }
-            Self::GatewayHttp
-            | Self::GatewayStdio
-            | Self::GatewayHttp64
-            | Self::GatewayStdio64
-            | Self::GatewayMemory => Subject::Gateway,
-            _ if HttpWorkload::for_scenario(self).is_some() => Subject::Http,
-            _ => Subject::Stdio,
+            CliNode | CliDemo | CliWarm | CliHelp | CliSize => Subject::Cli,
+            GatewayHttp(_) | GatewayStdio(_) | GatewayMemory => Subject::Gateway,
         }
+    }
+
+    pub(crate) fn load(self) -> Option<Load> {
+        match self {
+            Stdio(load)
+            | Http(load, ..)
+            | Manager(load)
+            | GatewayHttp(load)
+            | GatewayStdio(load) => Some(load),
+            _ => None,
+        }
+    }
+
+    /// Whether the cost of a call is the difference of two runs of different length, instead of a median of rounds.
+    pub(crate) fn is_difference(self) -> bool {
+        matches!(self.load(), Some(Instructions | Allocations))
     }
 
     pub(crate) fn setups(self) -> &'static [Setup] {
         match self {
-            Self::Sequential
-            | Self::InFlight64
-            | Self::InFlight1024
-            | Self::HttpJson
-            | Self::HttpJson64
-            | Self::HttpEvents
-            | Self::HttpEvents64 => &[PINNED, MULTI, CURRENT],
-            Self::HttpJsonMib
-            | Self::HttpEventsMib
-            | Self::HttpJsonMib64
-            | Self::HttpEventsMib64
-            | Self::ManagerInFlight64
-            | Self::ManagerStart
-            | Self::ManagerBadNeighbor => &[MULTI, CURRENT],
-            Self::ManagerSequential => &[PINNED, MULTI],
+            Manager(Sequential) => &[PINNED, MULTI],
+            Manager(InFlight(_)) | ManagerStart | ManagerBadNeighbor | Http(_, _, MIB) => {
+                &[MULTI, CURRENT]
+            }
+            Stdio(Sequential | InFlight(_)) | Http(Sequential | InFlight(_), ..) => {
+                &[PINNED, MULTI, CURRENT]
+            }
             // Across two cores, latency is dominated by waking the other core and varies a lot.
-            Self::HeadOfLine => &[PINNED],
+            HeadOfLine => &[PINNED],
             _ => &[CURRENT],
         }
     }
 
-    /// Whether this client is measured in this scenario and setup.
-    pub(crate) fn includes(self, client: ClientName, setup: Setup) -> bool {
-        match self.subject() {
-            Subject::Manager => return self.manager_clients().contains(&client),
-            Subject::Cli => return self.cli_clients().contains(&client),
-            Subject::Gateway => return self.gateway_clients().contains(&client),
-            Subject::Stdio | Subject::Http => {}
-        }
-        if self.subject() == Subject::Http {
-            let is_measured = client.speaks(Subject::Http);
-            return is_measured && (client.has_runtime() || setup.runtime == Runtime::Current);
-        }
-        let is_about_connections = matches!(self, Self::Connect | Self::IdleConnections);
-        match client {
-            ClientName::BareFresh => {
-                matches!(self, Self::Result1Escaped | Self::Result8 | Self::Result16)
+    fn clients(self) -> &'static [ClientName] {
+        use ClientName::{
+            BareBlock, BareFresh, BareHyper, BareTcp, BareTokio, Direct, FastMcp, Gateway,
+            Inspector, ManagerRaw, Mcporter, Pmcp, Rmcp, Toolrack, ToolrackGuarded, ToolrackRaw,
+            ToolrackSession, Tower, Turbomcp,
+        };
+        match self {
+            Stdio(_) => &[BareTokio, BareBlock, Toolrack, ToolrackRaw, Rmcp, Pmcp, Turbomcp, Tower],
+            HeadOfLine => &[Toolrack, ToolrackRaw, Rmcp, Pmcp, Turbomcp, Tower],
+            LargeResult(_) => &[
+                BareTokio,
+                BareBlock,
+                BareFresh,
+                Toolrack,
+                ToolrackRaw,
+                Rmcp,
+                Pmcp,
+                Turbomcp,
+                Tower,
+            ],
+            // A raw result has the length of the escaped text.
+            EscapedResult(_) => {
+                &[BareTokio, BareBlock, BareFresh, Toolrack, Rmcp, Pmcp, Turbomcp, Tower]
             }
-            ClientName::ToolrackGuarded => is_about_connections,
-            // A raw result has the length of the escaped text, and a tool list is always decoded.
-            ClientName::ToolrackRaw => {
-                !is_about_connections && !matches!(self, Self::Result1Escaped | Self::Tools5000)
+            // A tool list is always decoded.
+            ToolList => &[BareTokio, BareBlock, Toolrack, Rmcp, Pmcp, Turbomcp, Tower],
+            Connect | Idle => {
+                &[BareTokio, BareBlock, Toolrack, ToolrackGuarded, Rmcp, Pmcp, Turbomcp, Tower]
             }
-            _ if !client.speaks(Subject::Stdio) => false,
-            _ if client.role() == Role::Limit && self == Self::HeadOfLine => false,
-            _ => client.has_runtime() || setup.runtime == Runtime::Current,
+            Http(..) => &[BareTcp, BareHyper, Toolrack, ToolrackRaw, ToolrackSession, Rmcp, Pmcp],
+            Manager(Sequential | InFlight(_)) => &[ClientName::Manager, ManagerRaw],
+            Manager(_) => &[Toolrack, ToolrackRaw, ClientName::Manager, ManagerRaw],
+            ManagerStart => &[ClientName::Manager, Rmcp],
+            ManagerTools | ManagerMemory | ManagerBadNeighbor => &[ClientName::Manager],
+            CliNode | CliDemo => &[BareBlock, Toolrack, Mcporter, Inspector],
+            CliHelp => &[Toolrack, Mcporter, Inspector],
+            CliWarm | CliSize => &[Toolrack],
+            GatewayHttp(_) | GatewayStdio(_) => &[Direct, Gateway, FastMcp],
+            GatewayMemory => &[Gateway],
         }
     }
 
-    /// Clients measured in a manager scenario.
-    fn manager_clients(self) -> &'static [ClientName] {
-        use ClientName::{Manager, ManagerRaw, Rmcp, Toolrack, ToolrackRaw};
-        match self {
-            Self::ManagerSequential | Self::ManagerInFlight64 => &[Manager, ManagerRaw],
-            Self::ManagerInstructions | Self::ManagerAllocations => {
-                &[Toolrack, ToolrackRaw, Manager, ManagerRaw]
-            }
-            Self::ManagerStart => &[Manager, Rmcp],
-            Self::ManagerTools | Self::ManagerMemory | Self::ManagerBadNeighbor => &[Manager],
-            _ => &[],
-        }
-    }
-
-    /// Clients measured in a command-line scenario.
-    fn cli_clients(self) -> &'static [ClientName] {
-        use ClientName::{BareBlock, Inspector, Mcporter, Toolrack};
-        match self {
-            Self::CliNode | Self::CliDemo => &[BareBlock, Toolrack, Mcporter, Inspector],
-            Self::CliHelp => &[Toolrack, Mcporter, Inspector],
-            Self::CliWarm | Self::CliSize => &[Toolrack],
-            _ => &[],
-        }
-    }
-
-    /// Clients measured in a gateway scenario.
-    fn gateway_clients(self) -> &'static [ClientName] {
-        use ClientName::{Direct, FastMcp, Gateway};
-        match self {
-            Self::GatewayMemory => &[Gateway],
-            _ => &[Direct, Gateway, FastMcp],
-        }
+    /// Clients measured in this setup. One without a runtime is measured once.
+    pub(crate) fn clients_in(self, setup: Setup) -> impl Iterator<Item = ClientName> {
+        self.clients()
+            .iter()
+            .copied()
+            .filter(move |client| client.has_runtime() || setup.runtime == Runtime::Current)
     }
 
     pub(crate) fn n_tools(self) -> usize {
         match self {
-            Self::Tools5000 => 5_000,
-            Self::ManagerTools => 50,
+            ToolList => 5_000,
+            ManagerTools => 50,
             // Clients differ in how much of a longer tool list they keep; that is not memory of the connection.
-            Self::IdleConnections | Self::ManagerStart => 1,
+            Idle | ManagerStart => 1,
             _ => 10,
         }
-    }
-
-    pub(crate) fn method(self) -> MeasurementMethod {
-        match self {
-            Self::Instructions
-            | Self::Allocations
-            | Self::HttpInstructions
-            | Self::HttpAllocations
-            | Self::ManagerInstructions
-            | Self::ManagerAllocations => MeasurementMethod::Difference,
-            _ => MeasurementMethod::Rounds,
-        }
-    }
-
-    pub(crate) fn counts_instructions(self) -> bool {
-        matches!(self, Self::Instructions | Self::HttpInstructions | Self::ManagerInstructions)
-    }
-
-    pub(crate) fn counts_allocations(self) -> bool {
-        matches!(self, Self::Allocations | Self::HttpAllocations | Self::ManagerAllocations)
     }
 
     /// Time limit of one client process.
     pub(crate) fn timeout(self) -> Duration {
         match self.subject() {
             Subject::Cli | Subject::Gateway => Duration::from_mins(2),
-            _ if self.counts_instructions() => Duration::from_mins(2),
+            _ if self.load() == Some(Instructions) => Duration::from_mins(2),
             _ => Duration::from_secs(15),
+        }
+    }
+
+    /// Columns of the table: metrics, the metric that clients are compared by, and the comparisons.
+    #[expect(clippy::too_many_lines, reason = "a table")]
+    pub(crate) fn columns(self) -> (&'static [Metric], Metric, &'static [Comparison]) {
+        use Comparison::{Added, TimesBestPeer, TimesRmcp, ToLimit};
+        const EVERY: &[Comparison] = &[ToLimit, TimesRmcp, TimesBestPeer];
+        const CALLS: Metric = m::CALLS_PER_SECOND;
+        match self {
+            Stdio(Sequential) | Http(Sequential, ..) => {
+                (&[m::P50, m::P99, m::CPU_PER_CALL], m::P50, EVERY)
+            }
+            Stdio(InFlight(_)) => (&[CALLS, m::CPU_PER_CALL], CALLS, EVERY),
+            Http(InFlight(_), ..) => (&[CALLS, m::P50, m::P99, m::CPU_PER_CALL], CALLS, EVERY),
+            Stdio(Instructions) | Http(Instructions, ..) => {
+                (&[m::INSTRUCTIONS], m::INSTRUCTIONS, &[TimesRmcp, TimesBestPeer])
+            }
+            Stdio(Allocations) | Http(Allocations, ..) => {
+                (&[m::ALLOCATIONS, m::ALLOCATED_BYTES], m::ALLOCATIONS, &[TimesRmcp])
+            }
+            HeadOfLine => (
+                &[m::BESIDE_SLOW_P50, m::BESIDE_SLOW_P99, m::ALONE_P50, m::BESIDE_SLOW_OVER_ALONE],
+                m::BESIDE_SLOW_P50,
+                &[],
+            ),
+            LargeResult(_) | EscapedResult(_) => {
+                (&[m::MILLIS, m::CPU_MILLIS, m::PEAK_MB, m::OVER_IDLE_MB], m::MILLIS, EVERY)
+            }
+            ToolList => {
+                (&[m::MILLIS, m::CPU_MILLIS, m::OVER_IDLE_MB, m::RELIST_MB], m::MILLIS, EVERY)
+            }
+            Connect => {
+                (&[m::MILLIS, m::P99_MILLIS, m::CPU_MILLIS], m::MILLIS, &[ToLimit, TimesRmcp])
+            }
+            Idle => (&[m::RESIDENT_KIB, m::ANONYMOUS_KIB, m::GUARDIAN_KIB], m::RESIDENT_KIB, &[]),
+            Manager(Sequential) => (
+                &[
+                    m::CLIENT_P50,
+                    m::P50,
+                    m::P50_OVER_CLIENT,
+                    m::CLIENT_CPU,
+                    m::CPU_PER_CALL,
+                    m::CPU_OVER_CLIENT,
+                ],
+                m::P50,
+                &[],
+            ),
+            Manager(InFlight(_)) => (
+                &[
+                    m::CLIENT_CALLS,
+                    CALLS,
+                    m::TIME_OVER_CLIENT,
+                    m::CLIENT_CPU,
+                    m::CPU_PER_CALL,
+                    m::CPU_OVER_CLIENT,
+                ],
+                CALLS,
+                &[],
+            ),
+            Manager(Instructions) => (&[m::INSTRUCTIONS], m::INSTRUCTIONS, &[]),
+            Manager(Allocations) => (&[m::ALLOCATIONS, m::ALLOCATED_BYTES], m::ALLOCATIONS, &[]),
+            ManagerTools => (
+                &[m::ALL_TOOLS_P50, m::ALL_TOOLS_P99, m::READ_TOOLS_P50, m::CACHED_TOOLS_MILLIS],
+                m::ALL_TOOLS_P50,
+                &[],
+            ),
+            ManagerMemory => (
+                &[
+                    m::RESIDENT_KIB,
+                    m::ANONYMOUS_KIB,
+                    m::LIST_KIB,
+                    m::BEYOND_LIST_KIB,
+                    m::GUARDIAN_KIB,
+                ],
+                m::RESIDENT_KIB,
+                &[],
+            ),
+            ManagerStart => (&[m::MILLIS, m::CPU_MILLIS], m::MILLIS, &[TimesRmcp]),
+            ManagerBadNeighbor => (
+                &[
+                    m::P50,
+                    m::P99,
+                    m::UNMANAGED_P50,
+                    m::UNMANAGED_P99,
+                    m::MANAGED_P50,
+                    m::MANAGED_P99,
+                    m::MANAGED_OVER_QUIET,
+                    m::MANAGED_OVER_UNMANAGED,
+                    m::FAILED_CALLS,
+                ],
+                m::P99,
+                &[],
+            ),
+            CliNode | CliDemo => (
+                &[m::FIRST_OUTPUT, m::MILLIS, m::PEAK_MIB, m::TREE_PEAK_MIB],
+                m::MILLIS,
+                &[Added(m::FIRST_OUTPUT), Added(m::MILLIS), TimesBestPeer],
+            ),
+            CliWarm => (&[m::FIRST_OUTPUT, m::MILLIS], m::MILLIS, &[]),
+            CliHelp => (&[m::MILLIS, m::PEAK_MIB], m::MILLIS, &[TimesBestPeer]),
+            CliSize => (&[m::BUILT_MIB, m::STRIPPED_MIB], m::STRIPPED_MIB, &[]),
+            GatewayHttp(Sequential) | GatewayStdio(Sequential) => {
+                (&[m::P50, m::P99], m::P50, &[Added(m::P50), TimesBestPeer])
+            }
+            GatewayHttp(_) | GatewayStdio(_) => (&[CALLS], CALLS, &[ToLimit, TimesBestPeer]),
+            GatewayMemory => {
+                (&[m::SERVERS_MIB, m::SESSIONS_MIB, m::KIB_PER_SESSION], m::SESSIONS_MIB, &[])
+            }
         }
     }
 }
 
-/// How the figures of a scenario are obtained.
+/// A comparison in a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MeasurementMethod {
-    /// Every client runs once per round; the figure is the median over the rounds.
-    Rounds,
-    /// Two runs of different length; the difference is the cost of the additional calls.
-    Difference,
+pub(crate) enum Comparison {
+    /// Throughput in percent of the blocking limit, time in multiples of it.
+    ToLimit,
+    /// How many times better than rmcp in the same setup.
+    TimesRmcp,
+    /// How many times better than the best peer of the table.
+    TimesBestPeer,
+    /// Difference to the limit, in the unit of the metric.
+    Added(Metric),
 }
 
-/// Size of a measurement, from `--quick`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Preset {
-    Quick,
-    Full,
-}
-
-/// Rounds, durations and repetitions of a preset.
+/// Rounds, durations and repetitions of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RunSize {
     pub(crate) rounds: usize,
@@ -330,59 +514,54 @@ pub(crate) struct RunSize {
     pub(crate) n_connections: usize,
     /// Starts of a command-line program.
     pub(crate) n_starts: usize,
-    /// The two run lengths of [`MeasurementMethod::Difference`].
+    /// The two run lengths of a difference.
     pub(crate) n_calls: (u32, u32),
 }
 
-impl Preset {
-    pub(crate) fn size(self) -> RunSize {
-        match self {
-            Self::Quick => RunSize {
-                rounds: 3,
-                window: Duration::from_millis(250),
-                n_operations: 5,
-                n_connects: 10,
-                n_connections: 50,
-                n_starts: 3,
-                n_calls: (200, 700),
-            },
-            Self::Full => RunSize {
-                rounds: 5,
-                window: Duration::from_millis(700),
-                n_operations: 10,
-                n_connects: 30,
-                n_connections: 200,
-                n_starts: 5,
-                n_calls: (500, 2_500),
-            },
-        }
-    }
-}
+pub(crate) const QUICK: RunSize = RunSize {
+    rounds: 3,
+    window: Duration::from_millis(250),
+    n_operations: 5,
+    n_connects: 10,
+    n_connections: 50,
+    n_starts: 3,
+    n_calls: (200, 700),
+};
+pub(crate) const FULL: RunSize = RunSize {
+    rounds: 5,
+    window: Duration::from_millis(700),
+    n_operations: 10,
+    n_connects: 30,
+    n_connections: 200,
+    n_starts: 5,
+    n_calls: (500, 2_500),
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clients::Role;
 
     #[track_caller]
-    fn check(scenario: Scenario, setup: Setup, expected: &[ClientName]) {
-        let all = ClientName::value_variants().iter().copied();
-        let limits = all.filter(|client| client.role() == Role::Limit);
-        let included: Vec<ClientName> =
-            limits.filter(|client| scenario.includes(*client, setup)).collect();
-        assert_eq!(included, expected, "{scenario:?} {setup:?}");
+    fn check(name: &str, setup: Setup, expected: &[ClientName]) {
+        let scenario = SCENARIOS.iter().find(|scenario| scenario.name == name).unwrap();
+        let clients = scenario.work.clients_in(setup);
+        let limits: Vec<ClientName> =
+            clients.filter(|client| client.role() == Role::Limit).collect();
+        assert_eq!(limits, expected, "{name} {setup:?}");
     }
 
     #[test]
     fn limits_run_only_in_comparable_scenarios() {
-        use ClientName::{BareBlock, BareFresh, BareTokio};
-        check(Scenario::Sequential, PINNED, &[BareTokio, BareBlock]);
-        check(Scenario::Sequential, MULTI, &[BareTokio]);
-        check(Scenario::Result8, CURRENT, &[BareTokio, BareBlock, BareFresh]);
-        check(Scenario::HeadOfLine, PINNED, &[]);
-        check(Scenario::HttpJson, PINNED, &[ClientName::BareTcp, ClientName::BareHyper]);
-        check(Scenario::HttpJsonMib, MULTI, &[ClientName::BareHyper]);
-        check(Scenario::ManagerStart, MULTI, &[]);
-        check(Scenario::CliNode, CURRENT, &[BareBlock]);
-        check(Scenario::CliHelp, CURRENT, &[]);
+        use ClientName::{BareBlock, BareFresh, BareHyper, BareTcp, BareTokio};
+        check("sequential", PINNED, &[BareTokio, BareBlock]);
+        check("sequential", MULTI, &[BareTokio]);
+        check("result-8", CURRENT, &[BareTokio, BareBlock, BareFresh]);
+        check("head-of-line", PINNED, &[]);
+        check("http-json", PINNED, &[BareTcp, BareHyper]);
+        check("http-json-mib", MULTI, &[BareHyper]);
+        check("manager-start", MULTI, &[]);
+        check("cli-node", CURRENT, &[BareBlock]);
+        check("cli-help", CURRENT, &[]);
     }
 }

@@ -6,7 +6,7 @@
 //! **Invariant:** the output consists of whole lines, each written under the output lock.
 
 pub(crate) mod http;
-mod json_scan;
+mod request;
 pub(crate) mod responses;
 
 use std::fs::File;
@@ -21,10 +21,10 @@ use anyhow::Context as _;
 use memchr::memchr;
 use parking_lot::Mutex;
 use rustix::process::{Signal, set_parent_process_death_signal};
+use toolrack_testkit::harness;
 
-use self::json_scan::{EchoMatcher, Request, member, number, unquote};
+use self::request::{Arguments, EchoMatcher, Request};
 use self::responses::Escapes;
-use crate::system;
 
 /// Duration of a call of `slow`.
 const SLOW: Duration = Duration::from_millis(400);
@@ -105,32 +105,15 @@ impl Server {
             responses::write_echo(&mut self.pending, id);
             return Ok(());
         }
-        let Request { id: Some(id), method, params } = Request::parse(line) else {
-            return Ok(());
-        };
-        match method {
-            b"tools/call" => self.call(id, params)?,
-            b"tools/list" => self.list(id)?,
-            b"initialize" => {
-                responses::write_result(&mut self.pending, id, responses::INITIALIZE_RESULT);
-            }
-            b"ping" => responses::write_result(&mut self.pending, id, b"{}"),
-            _ => responses::write_method_not_found(&mut self.pending, id),
-        }
-        Ok(())
-    }
-
-    fn call(&mut self, id: &[u8], params: &[u8]) -> anyhow::Result<()> {
-        match member(params, b"name").map(unquote) {
-            Some(b"big") => {
-                self.large_result(id, member(params, b"arguments").unwrap_or_default())?;
-            }
-            Some(b"slow") => self.slow_call(id)?,
-            Some(b"flood") => {
-                let mut output = self.output.lock();
-                flood(&mut *output)?;
-            }
-            _ => responses::write_echo(&mut self.pending, id),
+        let request = Request::parse(line);
+        let Some(id) = request.id() else { return Ok(()) };
+        match (&*request.method, &*request.params.name) {
+            ("tools/call", "big") => self.large_result(id, &request.params.arguments)?,
+            ("tools/call", "slow") => self.slow_call(id)?,
+            ("tools/call", "flood") => flood(&mut *self.output.lock())?,
+            ("tools/call", _) => responses::write_echo(&mut self.pending, id),
+            ("tools/list", _) => self.list(id)?,
+            (method, _) => responses::write_common(&mut self.pending, id, method),
         }
         Ok(())
     }
@@ -142,18 +125,14 @@ impl Server {
         Ok(())
     }
 
-    fn large_result(&mut self, id: &[u8], arguments: &[u8]) -> io::Result<()> {
-        let text_bytes = member(arguments, b"n").map_or(0, number);
-        let escapes = match member(arguments, b"escapes") {
-            Some(b"true") => Escapes::With,
-            _ => Escapes::Without,
-        };
-        let requested = (text_bytes, escapes);
+    fn large_result(&mut self, id: &[u8], arguments: &Arguments) -> io::Result<()> {
+        let escapes = if arguments.escapes { Escapes::With } else { Escapes::Without };
+        let requested = (arguments.n, escapes);
         let (_, result) = self
             .last_large_result
             .take()
             .filter(|(cached, _)| *cached == requested)
-            .unwrap_or_else(|| (requested, responses::large_result(text_bytes, escapes)));
+            .unwrap_or_else(|| (requested, responses::large_result(arguments.n, escapes)));
         self.respond_with(id, &result)?;
         self.last_large_result = Some((requested, result));
         Ok(())
@@ -179,7 +158,7 @@ impl Server {
             thread::spawn(move || respond_when_due(&calls, &output));
             queue
         });
-        queue.send(SlowCall { due: system::now() + SLOW, line }).context("the timer thread exited")
+        queue.send(SlowCall { due: harness::now() + SLOW, line }).context("the timer thread exited")
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -201,7 +180,7 @@ impl Server {
 /// Sends slow responses when they are due. All take equally long, so they are due in order of arrival.
 fn respond_when_due(calls: &Receiver<SlowCall>, output: &Mutex<File>) {
     for call in calls {
-        thread::sleep(call.due.saturating_duration_since(system::now()));
+        thread::sleep(call.due.saturating_duration_since(harness::now()));
         let mut output = output.lock();
         // The client has closed the pipe; the main loop notices it too and exits.
         if output.write_all(&call.line).is_err() {

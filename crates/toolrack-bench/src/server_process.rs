@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Stdio};
 
 use anyhow::Context as _;
+use toolrack_testkit::harness;
 
 use crate::server::http::{Eras, Framing, path};
-use crate::system;
 
 /// Command of a server; usually this program itself.
 #[derive(Debug, Clone)]
@@ -26,16 +26,18 @@ impl ServerCommand {
         Ok(Self { program: std::env::current_exe()?, args: vec!["serve-http".to_owned()] })
     }
 
+    pub(crate) fn program_text(&self) -> anyhow::Result<String> {
+        Ok(self.program.to_str().context("the program path is not UTF-8")?.to_owned())
+    }
+
     pub(crate) fn std(&self) -> std::process::Command {
-        let mut command = system::command(&self.program);
+        let mut command = harness::command(&self.program);
         command.args(&self.args);
         command
     }
 
     pub(crate) fn tokio(&self) -> tokio::process::Command {
-        let mut command = system::tokio_command(&self.program);
-        command.args(&self.args);
-        command
+        tokio::process::Command::from(self.std())
     }
 }
 

@@ -52,6 +52,14 @@ fn push_row(text: &mut String, cells: &[String], widths: &[usize]) {
     text.push_str("|\n");
 }
 
+/// Cell without a value.
+pub(crate) const NO_VALUE: &str = "–";
+
+/// Formats a finite number, or the lack of one.
+pub(crate) fn optional(value: Option<f64>) -> String {
+    value.filter(|value| value.is_finite()).map_or_else(|| NO_VALUE.to_owned(), number)
+}
+
 /// Formats a number with digit groups and few decimals: 1,234,567 · 123.4 · 12.34.
 pub(crate) fn number(value: f64) -> String {
     let decimals = match value.abs() {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum as _};
 
 use crate::gate::{Effort, Gate};
 use crate::memory::Flood;
@@ -44,13 +44,25 @@ pub(crate) enum Role {
     Gate(GateArgs),
     /// Run as the process that is killed
     #[command(name = "victim", hide = true)]
-    Owner(OwnerArgs),
+    Owner {
+        #[arg(long)]
+        marker: String,
+        /// First end the processes that a predecessor left behind
+        #[arg(long)]
+        sweep: bool,
+    },
     /// Receive a flood and measure own memory
     #[command(hide = true)]
-    Measure(MeasureArgs),
+    Measure {
+        flood: Flood,
+        #[arg(long)]
+        effort: Effort,
+        #[arg(long)]
+        marker: String,
+    },
     /// Run as the daemon of a home
     #[command(hide = true)]
-    Daemon(DaemonArgs),
+    Daemon { home: PathBuf },
 }
 
 #[derive(Debug, PartialEq, Args)]
@@ -62,29 +74,6 @@ pub(crate) struct GateArgs {
     pub(crate) seeds: Vec<u64>,
 }
 
-#[derive(Debug, PartialEq, Args)]
-pub(crate) struct OwnerArgs {
-    #[arg(long)]
-    pub(crate) marker: String,
-    /// First end the processes that a predecessor left behind
-    #[arg(long)]
-    pub(crate) sweep: bool,
-}
-
-#[derive(Debug, PartialEq, Args)]
-pub(crate) struct MeasureArgs {
-    pub(crate) flood: Flood,
-    #[arg(long)]
-    pub(crate) effort: Effort,
-    #[arg(long)]
-    pub(crate) marker: String,
-}
-
-#[derive(Debug, PartialEq, Args)]
-pub(crate) struct DaemonArgs {
-    pub(crate) home: PathBuf,
-}
-
 impl RunArgs {
     pub(crate) fn effort(&self) -> Effort {
         if self.full { Effort::Full } else { Effort::Quick }
@@ -93,7 +82,7 @@ impl RunArgs {
     /// The selected gates in canonical order; all of them if none is selected.
     pub(crate) fn gates(&self) -> Vec<Gate> {
         let asked = |gate: &Gate| self.gates.is_empty() || self.gates.contains(gate);
-        Gate::ALL.into_iter().filter(asked).collect()
+        Gate::value_variants().iter().copied().filter(asked).collect()
     }
 }
 
@@ -126,9 +115,9 @@ mod tests {
 
     #[test]
     fn run_arguments_are_parsed() {
-        check("", (Effort::Quick, &Gate::ALL, None, None));
-        check("--quick", (Effort::Quick, &Gate::ALL, None, None));
-        check("--full --seed 7", (Effort::Full, &Gate::ALL, Some(7), None));
+        check("", (Effort::Quick, Gate::value_variants(), None, None));
+        check("--quick", (Effort::Quick, Gate::value_variants(), None, None));
+        check("--full --seed 7", (Effort::Full, Gate::value_variants(), Some(7), None));
         check("--gate G03,G01", (Effort::Quick, &[Gate::G01, Gate::G03], None, None));
         check("--gate g05 --json a.json", (Effort::Quick, &[Gate::G05], None, Some("a.json")));
     }

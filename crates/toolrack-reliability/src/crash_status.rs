@@ -17,14 +17,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use toolrack_service::{Home, LocalService, McpConfig, McpService as _, McpStatus, ServiceOptions};
 use toolrack_testkit::Marker;
+use toolrack_testkit::harness::{ProcessEntry, ProcessHandle, ProcessTable, print_progress};
 use uuid::Uuid;
 
-use crate::findings::Findings;
+use crate::findings::{Findings, millis};
 use crate::gate::Effort;
-use crate::process::{ProcessHandle, kill_marked, scripted_server};
-use crate::process_table::{ProcessEntry, ProcessTable};
+use crate::process::scripted_server;
 use crate::random::{Random, Seeds};
-use crate::timing::{Percentiles, millis};
 
 /// The status must show the error within this time after the exit.
 const ERROR_LIMIT: Duration = Duration::from_millis(100);
@@ -78,7 +77,7 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
         n_inconclusive: AtomicU64::new(0),
     });
     let n_crashes = effort.select(20, 500) * SCENARIOS.len() as u64;
-    crate::print_progress(format!("G21: {n_crashes} crashes"));
+    print_progress(format!("G21: {n_crashes} crashes"));
     let mut workers = JoinSet::new();
     for worker in 0..N_PARALLEL {
         let servers = gate.servers(worker, &marker)?;
@@ -89,25 +88,20 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     let mut findings = Findings::default();
     findings.count("crashes", crashes.len() as u64);
     findings.count("crashes_tried_again", gate.n_inconclusive.load(Ordering::Relaxed));
-    let times = |of: &dyn Fn(&Crash) -> Option<Duration>| {
-        Percentiles::from_times(crashes.iter().filter_map(of).collect())
-    };
-    findings.percentiles("error", times(&|crash| crash.took));
+    findings.percentiles("error", crashes.iter().filter_map(|crash| crash.took));
     for scenario in &SCENARIOS {
-        let percentiles = times(&|crash| crash.took.filter(|_| crash.scenario == scenario));
-        findings.measure(&format!("{}_max_ms", scenario.name), millis(percentiles.max));
+        let of_scenario = crashes.iter().filter(|crash| crash.scenario == scenario);
+        let longest = of_scenario.filter_map(|crash| crash.took).max().unwrap_or_default();
+        findings.measure(&format!("{}_max_ms", scenario.name), millis(longest));
     }
-    findings.percentiles("back", times(&|crash| crash.back));
+    findings.percentiles("back", crashes.iter().filter_map(|crash| crash.back));
     for Crash { seed, scenario, failure, .. } in crashes {
         if let Some(what) = failure {
             findings.fail(seed, format!("{}: {what}", scenario.name));
         }
     }
-    let left = kill_marked(&marker);
-    findings.count("survivors", left.len() as u64);
-    if !left.is_empty() {
-        findings.fail(0, format!("left at the end: {left:?}"));
-    }
+    let n_left = findings.fail_leftovers(0, "left at the end", &marker);
+    findings.count("survivors", n_left);
     Ok(findings)
 }
 

@@ -15,11 +15,11 @@ use tempfile::TempDir;
 use toolrack_daemon::{Daemon, DaemonOptions, ShutdownKind};
 use toolrack_service::Home;
 use toolrack_testkit::Marker;
+use toolrack_testkit::harness::{ProcessHandle, now, own_program};
 
 use crate::daemon_client::{ApiResponse, DaemonClient};
-use crate::process::{self, ProcessHandle};
+use crate::process;
 use crate::subreaper::{Subreaper, Unreaped};
-use crate::timing::now;
 
 /// Interval between two readiness checks.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -109,7 +109,7 @@ impl DaemonHome {
     /// Starts the daemon without waiting.
     pub(crate) fn start<'a>(&self, subreaper: &'a Subreaper) -> Result<RunningDaemon<'a>, String> {
         let why = |error: io::Error| format!("the daemon does not start: {error}");
-        let mut command = process::own_program().map_err(why)?;
+        let mut command = own_program().map_err(why)?;
         let (variable, value) = self.marker.env_var();
         command.arg("daemon").arg(self.dir.path()).env(variable, value);
         command.stdin(Stdio::null()).stdout(Stdio::null());

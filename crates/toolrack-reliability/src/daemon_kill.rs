@@ -11,10 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use toolrack_service::Home;
+use toolrack_testkit::harness::{now, print_progress};
 
 use crate::daemon::{DaemonHome, RunningDaemon, ServerEntry, history_call_ids};
 use crate::daemon_client::{ApiResponse, DaemonClient};
@@ -24,7 +25,6 @@ use crate::process::{describe_leftovers, kill_marked, wait_cleaned};
 use crate::random::{Random, Seeds};
 use crate::startup::READY_LIMIT;
 use crate::subreaper::Subreaper;
-use crate::timing::{Percentiles, now};
 
 /// Servers of the daemon.
 const N_SERVERS: u64 = 100;
@@ -63,7 +63,7 @@ pub(crate) fn run(
     let n_cycles = effort.select(10, 100);
     for cycle in 0..n_cycles {
         let (seed, random) = seeds.for_cycle(cycle);
-        crate::print_progress(format!("G22: kill {} of {n_cycles}", cycle + 1));
+        print_progress(format!("G22: kill {} of {n_cycles}", cycle + 1));
         let kill = run_and_kill(&daemon_home, subreaper, random, &mut durability);
         kills.push((seed, kill.unwrap_or_else(KillResult::failed)));
     }
@@ -73,15 +73,10 @@ pub(crate) fn run(
     findings.count("servers", N_SERVERS);
     findings.count("kills", n_cycles);
     findings.count("survivors", kills.iter().map(|(_, kill)| kill.n_survivors).sum());
-    let times = |of: fn(&KillResult) -> Option<Duration>| {
-        Percentiles::from_times(kills.iter().filter_map(|(_, kill)| of(kill)).collect())
-    };
-    findings.percentiles("clean", times(|kill| kill.clean));
-    findings.percentiles("ready", times(|kill| kill.ready));
+    findings.percentiles("clean", kills.iter().filter_map(|(_, kill)| kill.clean));
+    findings.percentiles("ready", kills.iter().filter_map(|(_, kill)| kill.ready));
     durability.report(&mut findings);
-    for (seed, kill) in kills {
-        kill.failures.into_iter().for_each(|what| findings.fail(seed, what));
-    }
+    findings.fail_all(kills.into_iter().map(|(seed, kill)| (seed, kill.failures)));
     Ok(findings)
 }
 
@@ -297,7 +292,7 @@ impl Load<'_> {
     fn run(&self, who: &str, work: impl FnOnce(&mut DaemonClient) -> io::Result<()>) {
         let ended = self.daemon.client().and_then(|mut client| work(&mut client));
         if !self.expects_close.load(Ordering::Acquire) {
-            self.observed().failures.push(format!("{who} failed: {ended:?}"));
+            self.observed.lock().failures.push(format!("{who} failed: {ended:?}"));
         }
     }
 
@@ -306,7 +301,7 @@ impl Load<'_> {
             let server = format!("s{}", random.below(N_SERVERS));
             let response = client.call(&server, "echo", &json!({ "text": "x" }))?.success_body()?;
             let id = text(&response, "/id")?;
-            self.observed().answered.insert(id);
+            self.observed.lock().answered.insert(id);
             thread::sleep(CALL_PAUSE);
         }
     }
@@ -317,7 +312,7 @@ impl Load<'_> {
             let calls = page.get("calls").and_then(Value::as_array).map(Vec::as_slice);
             let ids = calls.unwrap_or_default().iter().map(|call| text(call, "/id"));
             let ids = ids.collect::<io::Result<Vec<String>>>()?;
-            self.observed().shown.extend(ids);
+            self.observed.lock().shown.extend(ids);
             thread::sleep(LOOK_PAUSE);
         }
     }
@@ -329,7 +324,7 @@ impl Load<'_> {
         loop {
             number += 1;
             let next = format!("{base}{SAVED}{number}\n");
-            self.observed().saves.push(next.clone());
+            self.observed.lock().saves.push(next.clone());
             let body = json!({ "text": next, "generation": generation });
             let saved = client
                 .request("PUT", "/api/config", &body.to_string())
@@ -337,11 +332,6 @@ impl Load<'_> {
             generation = text(&saved, "/generation")?;
             thread::sleep(LOOK_PAUSE);
         }
-    }
-
-    // Each write is one push or insert, so a panic elsewhere leaves it consistent.
-    fn observed(&self) -> MutexGuard<'_, Observed> {
-        self.observed.lock()
     }
 }
 

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use toolrack_testkit::harness::{now, print_progress};
 
 use crate::daemon::{DaemonHome, ServerEntry};
 use crate::findings::Findings;
@@ -12,7 +13,6 @@ use crate::gate::Effort;
 use crate::process::{describe_leftovers, kill_marked, wait_cleaned};
 use crate::random::{Random, Seeds};
 use crate::subreaper::Subreaper;
-use crate::timing::{Percentiles, now};
 
 /// Servers of a daemon. All of them resist shutdown.
 const N_SERVERS: u64 = 50;
@@ -69,7 +69,7 @@ pub(crate) fn run(
     let mut findings = Findings::default();
     findings.count("servers", N_SERVERS);
     for (prefix, signals) in [("", Signals::One), (TWICE, Signals::Two)] {
-        crate::print_progress(format!("G15: signals: {signals:?}"));
+        print_progress(format!("G15: signals: {signals:?}"));
         let mut all = Vec::new();
         for number in 0..effort.select(1, 50) {
             let (seed, random) = seeds.for_cycle(number);
@@ -83,18 +83,13 @@ pub(crate) fn run(
 
 fn add(findings: &mut Findings, prefix: &str, all: Vec<(u64, StopResult)>) {
     findings.count(&format!("{prefix}rounds"), all.len() as u64);
-    let times = |of: fn(&StopResult) -> Duration| {
-        Percentiles::from_times(all.iter().map(|(_, stop)| of(stop)).collect())
-    };
-    findings.percentiles(&format!("{prefix}exit"), times(|stop| stop.took));
+    findings.percentiles(&format!("{prefix}exit"), all.iter().map(|(_, stop)| stop.took));
     if prefix == TWICE {
-        findings.percentiles(&format!("{prefix}clean"), times(|stop| stop.clean));
+        findings.percentiles(&format!("{prefix}clean"), all.iter().map(|(_, stop)| stop.clean));
     }
     let n_survivors = all.iter().map(|(_, stop)| stop.n_survivors).sum();
     findings.count(&format!("{prefix}survivors"), n_survivors);
-    for (seed, ended) in all {
-        ended.failures.into_iter().for_each(|what| findings.fail(seed, what));
-    }
+    findings.fail_all(all.into_iter().map(|(seed, stop)| (seed, stop.failures)));
 }
 
 fn stop(

@@ -9,17 +9,17 @@ use tempfile::NamedTempFile;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
+use toolrack_testkit::harness::print_progress;
 use toolrack_testkit::{Journal, JournalEvent, Marker, zombies_of};
 use toolrack_transport::{RawJson, Transport as _};
 
 use crate::call_log::GRACE;
-use crate::fault_plans::{Action, Expected, Observation, PLANS, Plan, Step, Weight};
-use crate::findings::Findings;
+use crate::fault_plans::{Action, Expected, Observation, PLANS, Plan, Step, Weight, observe};
+use crate::findings::{Findings, millis};
 use crate::gate::Effort;
 use crate::peer::{Peer, ServerScript, texts};
 use crate::process::kill_marked;
 use crate::random::{Random, Seeds};
-use crate::timing::{Percentiles, millis};
 
 /// Time limit for closing.
 const CLOSE_LIMIT: Duration = Duration::from_secs(6);
@@ -54,7 +54,7 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     for weight in [Weight::Light, Weight::Heavy] {
         let plans: Vec<&Plan> = PLANS.iter().filter(|plan| plan.weight == weight).collect();
         let n_parallel = if weight == Weight::Light { N_PARALLEL } else { 1 };
-        crate::print_progress(format!("G04: {} plans, {n_parallel} at a time", plans.len()));
+        print_progress(format!("G04: {} plans, {n_parallel} at a time", plans.len()));
         let n_rounds = effort.select(1, if weight == Weight::Light { 50 } else { 10 });
         results.extend(run_plans(&plans, n_rounds, n_parallel, seeds).await);
     }
@@ -62,13 +62,8 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     findings.count("runs", results.len() as u64);
     let overruns = results.iter().map(|(_, result)| result.overrun);
     findings.measure("overrun_max_ms", millis(overruns.max().unwrap_or_default()));
-    findings.percentiles(
-        "close",
-        Percentiles::from_times(results.iter().map(|(_, result)| result.closing).collect()),
-    );
-    for (seed, result) in results {
-        result.failures.into_iter().for_each(|what| findings.fail(seed, what));
-    }
+    findings.percentiles("close", results.iter().map(|(_, result)| result.closing));
+    findings.fail_all(results.into_iter().map(|(seed, result)| (seed, result.failures)));
     let n_zombies = zombies_of(std::process::id()).len() as u64;
     findings.count("zombies", n_zombies);
     if n_zombies > 0 {
@@ -165,10 +160,7 @@ async fn run_step(peer: &Arc<Peer>, step: Step, call_timeout: Duration, result: 
             let seen =
                 timeout(HUNG, Box::pin(send_request(&peer, step.action, number, call_timeout)))
                     .await;
-            (
-                seen.unwrap_or_else(|_| Observation::Other(format!("nothing in {HUNG:?}"))),
-                started.elapsed(),
-            )
+            (seen.unwrap_or_else(|_| Err(format!("nothing in {HUNG:?}"))), started.elapsed())
         });
     }
     for (seen, took) in requests.join_all().await {
@@ -195,19 +187,17 @@ async fn send_request(
     call_timeout: Duration,
 ) -> Observation {
     match action {
-        Action::Initialize => Observation::from_outcome(
-            &peer.initialize(call_timeout).await.map(|()| RawJson::NULL),
-            |_| false,
-        ),
-        Action::List => Observation::from_outcome(
-            &peer.request("tools/list", json!({}), call_timeout).await,
-            |_| false,
-        ),
+        Action::Initialize => {
+            observe(&peer.initialize(call_timeout).await.map(|()| RawJson::NULL), |_| false)
+        }
+        Action::List => {
+            observe(&peer.request("tools/list", json!({}), call_timeout).await, |_| false)
+        }
         Action::Call { bytes, .. } => {
             let text = TEXT.repeat(bytes / TEXT.len() + 1);
             let nonce = format!("n{number}");
             let outcome = peer.echo(&text, &nonce, call_timeout).await;
-            Observation::from_outcome(&outcome, |result| {
+            observe(&outcome, |result| {
                 texts(result).is_some_and(|texts| texts == [text.as_str(), nonce.as_str()])
             })
         }

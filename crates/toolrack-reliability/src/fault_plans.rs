@@ -51,7 +51,7 @@ pub(crate) enum Action {
     List,
 }
 
-/// Expected outcome of a step.
+/// Outcome of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expected {
     /// The result of this very call.
@@ -69,59 +69,37 @@ pub(crate) enum Expected {
     Oversize,
 }
 
-/// Observed outcome of a step.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Observation {
-    Echo,
-    Result,
-    Timeout,
-    Exited(ExitStatus),
-    OutputClosed,
-    InputClosed,
-    Refused(i64),
-    Malformed,
-    Oversize,
-    Other(String),
-}
+/// Observed outcome of a step, or the text of any other error.
+pub(crate) type Observation = Result<Expected, String>;
 
-impl Observation {
-    /// `is_echo` decides whether a result belongs to the call.
-    pub(crate) fn from_outcome(
-        outcome: &Result<RawJson, RequestError>,
-        is_echo: impl FnOnce(&RawJson) -> bool,
-    ) -> Self {
-        let failure = match outcome {
-            Ok(result) if is_echo(result) => return Self::Echo,
-            Ok(_) => return Self::Result,
-            Err(failure) => failure,
-        };
-        match &failure.error {
-            TransportError::Timeout(_) => Self::Timeout,
-            TransportError::ProcessExited(server) => Self::Exited(server.status),
-            TransportError::StdoutNotAvailable => Self::OutputClosed,
-            TransportError::StdinNotAvailable => Self::InputClosed,
-            TransportError::JsonRpc(error) => Self::Refused(error.code),
-            TransportError::Parse(_) => Self::Malformed,
-            TransportError::Oversize { .. } => Self::Oversize,
-            other => Self::Other(other.to_string()),
-        }
-    }
+/// Names an outcome. `is_echo` decides whether a result belongs to the call.
+pub(crate) fn observe(
+    outcome: &Result<RawJson, RequestError>,
+    is_echo: impl FnOnce(&RawJson) -> bool,
+) -> Observation {
+    let failure = match outcome {
+        Ok(result) if is_echo(result) => return Ok(Expected::Echo),
+        Ok(_) => return Ok(Expected::Result),
+        Err(failure) => failure,
+    };
+    Ok(match &failure.error {
+        TransportError::Timeout(_) => Expected::Timeout,
+        TransportError::ProcessExited(server) => Expected::Exited(server.status),
+        TransportError::StdoutNotAvailable => Expected::OutputClosed,
+        TransportError::StdinNotAvailable => Expected::InputClosed,
+        TransportError::JsonRpc(error) => Expected::Refused(error.code),
+        TransportError::Parse(_) => Expected::Malformed,
+        TransportError::Oversize { .. } => Expected::Oversize,
+        other => return Err(other.to_string()),
+    })
 }
 
 impl Expected {
     pub(crate) fn matches_outcome(self, seen: &Observation) -> bool {
         match (self, seen) {
-            (Self::Echo, Observation::Echo)
-            | (Self::Result, Observation::Echo | Observation::Result)
-            | (Self::Timeout, Observation::Timeout)
-            | (Self::Gone, Observation::Exited(_) | Observation::OutputClosed)
-            | (Self::OutputClosed, Observation::OutputClosed)
-            | (Self::InputClosed, Observation::InputClosed)
-            | (Self::Malformed, Observation::Malformed)
-            | (Self::Oversize, Observation::Oversize) => true,
-            (Self::Exited(expected), Observation::Exited(exit)) => expected == *exit,
-            (Self::Refused(expected), Observation::Refused(code)) => expected == *code,
-            _ => false,
+            (Self::Result, Ok(Self::Echo))
+            | (Self::Gone, Ok(Self::Exited(_) | Self::OutputClosed)) => true,
+            (expected, seen) => *seen == Ok(expected),
         }
     }
 }
@@ -183,7 +161,7 @@ mod tests {
             Expected::Malformed,
             Expected::Oversize,
         ];
-        let seen = Observation::from_outcome(&outcome, |result| *result != RawJson::NULL);
+        let seen = observe(&outcome, |result| *result != RawJson::NULL);
         let found: Vec<Expected> =
             all.into_iter().filter(|expected| expected.matches_outcome(&seen)).collect();
         assert_eq!(found, admitting, "{seen:?}");

@@ -1,12 +1,15 @@
-//! Findings of a gate: figures and failures, printed by its process as one line of JSON.
+//! Findings of a gate: figures and failures, printed by its process as one line of JSON, and the report of a run.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Number;
+use toolrack_testkit::Marker;
 
-use crate::timing::{Percentiles, millis};
+use crate::gate::{Effort, Gate};
+use crate::process::kill_marked;
 
 /// Failures beyond this number are only counted.
 const SHOWN: usize = 20;
@@ -54,6 +57,24 @@ impl Findings {
         }
     }
 
+    /// Records the failures of parts of the gate, each with the seed of its part.
+    pub(crate) fn fail_all(&mut self, failures: impl IntoIterator<Item = (u64, Vec<String>)>) {
+        for (seed, failures) in failures {
+            for what in failures {
+                self.fail(seed, what);
+            }
+        }
+    }
+
+    /// Kills the processes that carry the marker, and records them as a failure. Returns their number.
+    pub(crate) fn fail_leftovers(&mut self, seed: u64, about: &str, marker: &Marker) -> u64 {
+        let left = kill_marked(marker);
+        if !left.is_empty() {
+            self.fail(seed, format!("{about}: {left:?}"));
+        }
+        left.len() as u64
+    }
+
     pub(crate) fn count(&mut self, name: &str, number: u64) {
         self.figures.0.push((name.to_owned(), Number::from(number)));
     }
@@ -64,8 +85,8 @@ impl Findings {
     }
 
     /// Three figures: `name_p50_ms`, `name_p99_ms`, `name_max_ms`.
-    pub(crate) fn percentiles(&mut self, name: &str, percentiles: Percentiles) {
-        let Percentiles { p50, p99, max } = percentiles;
+    pub(crate) fn percentiles(&mut self, name: &str, times: impl IntoIterator<Item = Duration>) {
+        let Percentiles { p50, p99, max } = Percentiles::from_times(times.into_iter().collect());
         for (part, time) in [("p50", p50), ("p99", p99), ("max", max)] {
             self.measure(&format!("{name}_{part}_ms"), millis(time));
         }
@@ -130,20 +151,122 @@ impl<'de> Visitor<'de> for FiguresVisitor {
     }
 }
 
+/// Median, 99th percentile and maximum.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Percentiles {
+    pub(crate) p50: Duration,
+    pub(crate) p99: Duration,
+    pub(crate) max: Duration,
+}
+
+impl Percentiles {
+    /// All zero for an empty list.
+    pub(crate) fn from_times(mut times: Vec<Duration>) -> Self {
+        times.sort_unstable();
+        let rank = |share: usize| {
+            let index = (times.len() * share).div_ceil(100).saturating_sub(1);
+            times.get(index).copied().unwrap_or_default()
+        };
+        Self { p50: rank(50), p99: rank(99), max: rank(100) }
+    }
+}
+
+/// Converts to milliseconds with three decimals.
+pub(crate) fn millis(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// Report of one run.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) effort: Effort,
+    pub(crate) commit: Option<String>,
+    pub(crate) n_cores: usize,
+    pub(crate) gates: Vec<GateReport>,
+}
+
+/// Report of one gate.
+#[derive(Debug, PartialEq, Serialize)]
+pub(crate) struct GateReport {
+    pub(crate) gate: Gate,
+    pub(crate) promise: &'static str,
+    pub(crate) verdict: Verdict,
+    pub(crate) seeds: Vec<u64>,
+    pub(crate) seconds: f64,
+    /// Load average over the last minute of the gate.
+    pub(crate) load: Option<f64>,
+    #[serde(flatten)]
+    pub(crate) findings: Findings,
+    pub(crate) replay: String,
+}
+
+impl GateReport {
+    pub(crate) fn new(gate: Gate, effort: Effort, seeds: &[u64], findings: Findings) -> Self {
+        // Without a failure the newest seed is the useful one.
+        let seed = findings.failures.first().map(|failure| failure.seed);
+        let seed = seed.or_else(|| seeds.last().copied()).unwrap_or_default();
+        let effort = effort.select("", " --full");
+        Self {
+            gate,
+            promise: gate.promise(),
+            verdict: findings.verdict(),
+            seeds: seeds.to_vec(),
+            seconds: 0.0,
+            load: None,
+            findings,
+            replay: format!("cargo xtask reliability{effort} --gate {gate} --seed {seed}"),
+        }
+    }
+
+    /// Adds the conditions under which the gate ran.
+    pub(crate) fn under(self, took: Duration, load: Option<f64>) -> Self {
+        Self { seconds: (took.as_secs_f64() * 10.0).round() / 10.0, load, ..self }
+    }
+
+    /// Formats the report for the terminal.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let Self { gate, promise, verdict, seconds, findings, replay, .. } = self;
+        let seeds: Vec<String> = self.seeds.iter().map(ToString::to_string).collect();
+        let reason = findings.skipped.as_ref().map_or(String::new(), |why| format!("({why})"));
+        let load = self.load.map_or(String::new(), |load| format!(", load {load}"));
+        let seeds = seeds.join(", ");
+        let mut lines = vec![format!(
+            "{gate} {promise}: {verdict}{reason} in {seconds} s (seeds {seeds}{load})"
+        )];
+        lines.push(format!("    {}", findings.figures));
+        let shown = findings.failures.iter();
+        lines.extend(
+            shown.map(|failure| format!("    broken: seed {}: {}", failure.seed, failure.what)),
+        );
+        let unseen = findings.n_failures - findings.failures.len() as u64;
+        if unseen > 0 {
+            lines.push(format!("    broken: {unseen} more"));
+        }
+        lines.push(format!("    replay: {replay}"));
+        lines
+    }
+}
+
+impl Report {
+    pub(crate) fn has_failed(&self) -> bool {
+        self.gates.iter().any(|gate| gate.verdict == Verdict::Fail)
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn sample() -> Findings {
         let mut findings = Findings::default();
         findings.count("cycles", 300);
-        let ms = Duration::from_millis;
-        findings.percentiles(
-            "clean",
-            Percentiles { p50: ms(1), p99: ms(2), max: Duration::from_micros(2500) },
-        );
+        // 200 times, so that the 99th percentile is not the longest.
+        let times = (1..=200_u64).map(|n| match n {
+            1..=197 => Duration::from_millis(1),
+            198..=199 => Duration::from_millis(2),
+            _ => Duration::from_micros(2500),
+        });
+        findings.percentiles("clean", times);
         findings.measure("nonsense", f64::NAN);
         findings
     }
@@ -190,5 +313,89 @@ mod tests {
         }
         let last = findings.failures.last().map(|failure| failure.seed);
         assert_eq!((findings.n_failures, findings.failures.len(), last), (50, SHOWN, Some(19)));
+    }
+
+    #[track_caller]
+    fn check_percentiles(times: impl IntoIterator<Item = u64>, [p50, p99, max]: [u64; 3]) {
+        let ms = Duration::from_millis;
+        let spread = Percentiles { p50: ms(p50), p99: ms(p99), max: ms(max) };
+        assert_eq!(Percentiles::from_times(times.into_iter().map(ms).collect()), spread);
+    }
+
+    #[test]
+    fn percentiles_are_measured_times() {
+        check_percentiles([], [0, 0, 0]);
+        check_percentiles([7], [7, 7, 7]);
+        check_percentiles([3, 1, 2], [2, 3, 3]);
+        check_percentiles(1..=100, [50, 99, 100]);
+        check_percentiles(1..=200, [100, 198, 200]);
+        check_percentiles((0..1000).rev(), [499, 989, 999]);
+    }
+
+    #[test]
+    fn figures_have_three_decimals() {
+        assert_eq!(millis(Duration::from_nanos(1_234_567)).to_string(), "1.235");
+        assert_eq!(millis(Duration::from_secs(1)).to_string(), "1000");
+    }
+
+    #[track_caller]
+    fn check_lines(effort: Effort, findings: Findings, expected: &[&str]) {
+        let took = Duration::from_millis(12_340);
+        let report = GateReport::new(Gate::G01, effort, &[1, 2, 9], findings);
+        assert_eq!(report.under(took, Some(3.5)).lines(), expected);
+    }
+
+    #[test]
+    fn passed_gate_shows_its_figures() {
+        let mut findings = Findings::default();
+        findings.count("cycles", 300);
+        check_lines(
+            Effort::Quick,
+            findings,
+            &[
+                "G01 no orphans: PASS in 12.3 s (seeds 1, 2, 9, load 3.5)",
+                "    cycles 300",
+                "    replay: cargo xtask reliability --gate G01 --seed 9",
+            ],
+        );
+    }
+
+    #[test]
+    fn failed_gate_shows_failures_and_replay() {
+        let mut findings = Findings::default();
+        for _ in 0..22 {
+            findings.fail(2, "3 processes are left");
+        }
+        let broken = "    broken: seed 2: 3 processes are left";
+        let mut expected = vec!["G01 no orphans: FAIL in 12.3 s (seeds 1, 2, 9, load 3.5)", "    "];
+        expected.extend([broken; 20]);
+        expected.push("    broken: 2 more");
+        expected.push("    replay: cargo xtask reliability --full --gate G01 --seed 2");
+        check_lines(Effort::Full, findings, &expected);
+    }
+
+    #[test]
+    fn skipped_gate_shows_the_reason() {
+        check_lines(
+            Effort::Quick,
+            Findings::skipped("no /proc here"),
+            &[
+                "G01 no orphans: SKIPPED(no /proc here) in 12.3 s (seeds 1, 2, 9, load 3.5)",
+                "    ",
+                "    replay: cargo xtask reliability --gate G01 --seed 9",
+            ],
+        );
+    }
+
+    #[test]
+    fn only_a_failure_fails_the_run() {
+        let run = |findings: Findings| {
+            let gates = vec![GateReport::new(Gate::G02, Effort::Quick, &[1], findings)];
+            Report { effort: Effort::Quick, commit: None, n_cores: 2, gates }.has_failed()
+        };
+        let mut broken = Findings::default();
+        broken.fail(1, "broken");
+        let runs = [Findings::default(), Findings::skipped("why"), broken].map(run);
+        assert_eq!(runs, [false, false, true]);
     }
 }

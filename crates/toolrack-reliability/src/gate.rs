@@ -43,19 +43,6 @@ pub(crate) enum Effort {
 }
 
 impl Gate {
-    pub(crate) const ALL: [Self; 10] = [
-        Self::G01,
-        Self::G02,
-        Self::G03,
-        Self::G04,
-        Self::G05,
-        Self::G14,
-        Self::G15,
-        Self::G19,
-        Self::G21,
-        Self::G22,
-    ];
-
     pub(crate) fn promise(self) -> &'static str {
         match self {
             Self::G01 => "no orphans",

@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use toolrack_testkit::harness::{ProcessHandle, command, now, print_progress};
 
 use crate::daemon::{DaemonHome, RunningDaemon, ServerEntry, history_call_ids};
 use crate::daemon_client::DaemonClient;
-use crate::findings::Findings;
+use crate::findings::{Findings, Percentiles, millis};
 use crate::gate::Effort;
-use crate::process::{self, ProcessHandle, kill_marked};
+use crate::process::{kill_marked, scripted_server};
 use crate::random::{Random, Seeds};
 use crate::subreaper::Subreaper;
-use crate::timing::{Percentiles, millis, now};
 
 /// Servers of the daemon, including the hostile one.
 const N_SERVERS: u64 = 20;
@@ -71,7 +71,7 @@ pub(crate) fn run(subreaper: &Subreaper, effort: Effort, seeds: &Seeds) -> Findi
     findings.count("servers", N_SERVERS);
     for (number, (name, plan)) in (0..).zip(PLANS).take(effort.select(1, PLANS.len())) {
         let (seed, mut random) = seeds.for_cycle(number);
-        crate::print_progress(format!("G14: {name}"));
+        print_progress(format!("G14: {name}"));
         if let Err(what) = run_scenario(&mut findings, subreaper, (name, plan), window, &mut random)
         {
             findings.fail(seed, format!("{name}: {what}"));
@@ -232,7 +232,7 @@ struct CpuBurner(ProcessHandle);
 
 impl CpuBurner {
     fn start(subreaper: &Subreaper) -> io::Result<Self> {
-        let mut command = process::program(process::scripted_server()?);
+        let mut command = command(scripted_server()?);
         command.args(["--plan", "start=spin"]);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let (_child, handle) = subreaper.start(&mut command)?;

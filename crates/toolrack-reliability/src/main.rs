@@ -12,10 +12,10 @@
 //! | `startup` | G19: broken servers delay nothing |
 //! | `crash_status` | G21: a crash shows as an error at once |
 //! | `daemon_kill` | G22: a killed daemon loses no acknowledged data |
-//! | `suite`, `gate`, `cli`, `findings`, `report` | run of the gates, command line, results |
+//! | `suite`, `gate`, `cli`, `findings` | run of the gates, command line, results |
 //! | `daemon`, `daemon_client`, `owner`, `peer` | processes under test and clients of them |
-//! | `process`, `process_table`, `subreaper` | process handles, `/proc`, adoption of orphans |
-//! | `call_log`, `random`, `timing` | log of calls, seeded random numbers, percentiles |
+//! | `process`, `subreaper` | cleanup of leftovers, adoption of orphans |
+//! | `call_log`, `random` | log of calls, seeded random numbers |
 //!
 //! Invariants:
 //!
@@ -44,20 +44,19 @@ mod orphans;
 mod owner;
 mod peer;
 mod process;
-mod process_table;
 mod random;
-mod report;
 mod server_kill;
 mod startup;
 mod subreaper;
 mod suite;
-mod timing;
 
-use std::fmt;
+use std::io;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser as _;
+use tokio::runtime::Runtime;
+use toolrack_testkit::harness::print_line;
 
 use crate::cli::{Cli, GateArgs, Role};
 use crate::findings::Findings;
@@ -73,18 +72,18 @@ fn main() -> anyhow::Result<ExitCode> {
     match role {
         None => suite::run(&run),
         Some(Role::Gate(args)) => {
-            print_result(serde_json::to_string(&run_gate(args)?)?);
+            print_line(serde_json::to_string(&run_gate(args)?)?);
             Ok(ExitCode::SUCCESS)
         }
-        Some(Role::Owner(args)) => {
-            owner::run(&args.marker, if args.sweep { Sweep::First } else { Sweep::Never })
+        Some(Role::Owner { marker, sweep }) => {
+            owner::run(&marker, if sweep { Sweep::First } else { Sweep::Never })
         }
-        Some(Role::Measure(args)) => {
-            let measured = memory::measure_flood(args.flood, args.effort, &args.marker)?;
-            print_result(serde_json::to_string(&measured)?);
+        Some(Role::Measure { flood, effort, marker }) => {
+            let measured = runtime()?.block_on(memory::measure(flood, effort, &marker))?;
+            print_line(serde_json::to_string(&measured)?);
             Ok(ExitCode::SUCCESS)
         }
-        Some(Role::Daemon(args)) => daemon::run_role(&args.home),
+        Some(Role::Daemon { home }) => daemon::run_role(&home),
     }
 }
 
@@ -116,19 +115,10 @@ fn with_subreaper(
 }
 
 fn in_runtime(gate: impl Future<Output = anyhow::Result<Findings>>) -> anyhow::Result<Findings> {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()?
-        .block_on(gate)
+    runtime()?.block_on(gate)
 }
 
-#[expect(clippy::print_stdout, reason = "a program's results go to stdout")]
-pub(crate) fn print_result(text: impl fmt::Display) {
-    println!("{text}");
-}
-
-#[expect(clippy::print_stderr, reason = "progress goes to stderr")]
-pub(crate) fn print_progress(text: impl fmt::Display) {
-    eprintln!("  … {text}");
+/// Runtime with two threads, on any machine.
+fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
 }

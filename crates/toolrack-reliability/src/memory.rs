@@ -2,21 +2,21 @@
 //!
 //! Each flood runs in a process of its own, which measures its own memory.
 
-use std::fs;
-use std::io::Write as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 use toolrack_testkit::Marker;
-use toolrack_transport::{RawJson, RequestError, Transport as _};
+use toolrack_testkit::harness::{
+    memory_kib, own_program, print_progress, reset_peak_memory, run_to_exit,
+};
+use toolrack_transport::Transport as _;
 
 use crate::findings::Findings;
 use crate::gate::Effort;
 use crate::peer::{Peer, ServerScript};
-use crate::process::{self, kill_marked, run_to_exit};
 use crate::random::Seeds;
 
 /// Allowed peak above the baseline of a client with an open transport.
@@ -32,10 +32,10 @@ pub(crate) fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
     findings.count("bound_kib", BOUND_KIB);
     for flood in Flood::value_variants() {
         let name = value_name(*flood);
-        crate::print_progress(format!("G05: {name}"));
+        print_progress(format!("G05: {name}"));
         let marker = Marker::new();
         let effort = effort.select("quick", "full");
-        let mut child = process::own_program()?;
+        let mut child = own_program()?;
         child.args(["measure", &name, "--effort", effort, "--marker", marker.value()]);
         let output = run_to_exit(&mut child, LIMIT)?;
         let figure = name.replace('-', "_");
@@ -53,10 +53,7 @@ pub(crate) fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Findings> {
                     .fail(seed, format!("{name}: nothing was measured: {}", output.exit_status));
             }
         }
-        let left = kill_marked(&marker);
-        if !left.is_empty() {
-            findings.fail(seed, format!("{name}: left behind and killed: {left:?}"));
-        }
+        findings.fail_leftovers(seed, &format!("{name}: left behind and killed"), &marker);
     }
     Ok(findings)
 }
@@ -157,27 +154,22 @@ impl Flood {
 }
 
 /// Runs a flood against this process and measures the memory.
-pub(crate) fn measure_flood(
+pub(crate) async fn measure(
     flood: Flood,
     effort: Effort,
     marker: &str,
 ) -> anyhow::Result<Measured> {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(measure(flood, effort, marker))
-}
-
-async fn measure(flood: Flood, effort: Effort, marker: &str) -> anyhow::Result<Measured> {
     let args = flood.args(effort);
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let peer = ServerScript::new(marker, &args)?.connect(CALL_TIMEOUT).await?;
     for _ in 0..N_WARM {
         peer.echo("warm", "0", CALL_TIMEOUT).await?;
     }
-    let baseline_kib = status("VmRSS")?;
-    reset_peak_rss()?;
+    let baseline_kib = memory_kib(std::process::id(), "status", "VmRSS")?;
+    // From here on, `VmHWM` covers only the flood.
+    reset_peak_memory().context("cannot reset the peak of resident memory")?;
     let received = run_flood(&peer, flood).await?;
-    let peak_kib = status("VmHWM")?;
+    let peak_kib = memory_kib(std::process::id(), "status", "VmHWM")?;
     peer.echo("after", "0", CALL_TIMEOUT).await.context("the server does not answer any more")?;
     peer.transport.close().await;
     Ok(Measured { baseline_kib, peak_kib, received })
@@ -225,7 +217,7 @@ async fn count_tools(peer: &Peer) -> anyhow::Result<u64> {
     let mut n_tools = 0;
     let mut params = json!({});
     loop {
-        let page = list_page(peer, &params).await?;
+        let page = peer.request("tools/list", &params, CALL_TIMEOUT).await?;
         let Page { tools, next_cursor } = page.decode()?;
         n_tools += tools.len() as u64;
         match next_cursor {
@@ -233,10 +225,6 @@ async fn count_tools(peer: &Peer) -> anyhow::Result<u64> {
             None => return Ok(n_tools),
         }
     }
-}
-
-async fn list_page(peer: &Peer, params: &Value) -> Result<RawJson, RequestError> {
-    peer.request("tools/list", params, CALL_TIMEOUT).await
 }
 
 #[derive(Deserialize)]
@@ -250,23 +238,6 @@ struct Page {
 struct NamedTool {
     #[serde(rename = "name")]
     _name: serde::de::IgnoredAny,
-}
-
-/// Resets the peak resident size, so that `VmHWM` covers only the flood.
-fn reset_peak_rss() -> anyhow::Result<()> {
-    let mut file = fs::OpenOptions::new().write(true).open("/proc/self/clear_refs")?;
-    file.write_all(b"5").context("cannot reset the peak of resident memory")
-}
-
-fn status(field: &str) -> anyhow::Result<u64> {
-    let text = fs::read_to_string("/proc/self/status")?;
-    kib(&text, field).with_context(|| format!("status has no {field}"))
-}
-
-fn kib(text: &str, field: &str) -> Option<u64> {
-    text.lines()
-        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
-        .and_then(|value| value.trim().strip_suffix(" kB")?.parse().ok())
 }
 
 #[cfg(test)]
@@ -290,13 +261,6 @@ mod tests {
             Err("the peak of 54153 KiB lies more than 49152 KiB above 5000 KiB"),
         );
         check(5_000, 5_000, 0, Err("no flood arrived, so nothing was tested"));
-    }
-
-    #[test]
-    fn status_field_matches_its_whole_name() {
-        assert_eq!(kib("VmRSS:\t  10 kB\nVmHWM:\t    2048 kB\n", "VmHWM"), Some(2048));
-        assert_eq!(kib("VmHWMX:\t    2048 kB\n", "VmHWM"), None);
-        assert_eq!(kib("VmHWM:\tmuch\n", "VmHWM"), None);
     }
 
     #[test]

@@ -9,21 +9,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
+use toolrack_testkit::harness::print_progress;
 use toolrack_testkit::{Journal, JournalEvent, Marker};
 use toolrack_transport::{Delivery, RawJson, RequestError, Transport as _, TransportError};
 
 use crate::call_log::{CallLog, Outcome, OutcomeKind, ViolationKind};
-use crate::findings::Findings;
+use crate::findings::{Findings, millis};
 use crate::gate::Effort;
 use crate::peer::{Peer, ServerScript, texts};
-use crate::process::kill_marked;
 use crate::random::{Random, Seeds};
-use crate::timing::millis;
 
 /// Faults per call: 5 % crash, 5 % hang, 5 % garbage, 5 % late or duplicate, 80 % none.
 const MIX: &str = "ok=80,exit(1)=3,kill(KILL)=2,hang=5,garbage(text,2)=2,nonsense(1)=2,shape(both)=1,\
@@ -85,12 +84,9 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
         });
         totals.n_servers += run_batch(&batch, &journal, &marker).await?;
         compare(&batch, &journal, &mut totals, &mut findings)?;
-        let left = kill_marked(&marker);
-        if !left.is_empty() {
-            findings.fail(seed, format!("left behind and killed: {left:?}"));
-        }
+        findings.fail_leftovers(seed, "left behind and killed", &marker);
         std::fs::remove_file(&journal).context("the journal")?;
-        crate::print_progress(format!("G03: {} calls compared", totals.n_calls));
+        print_progress(format!("G03: {} calls compared", totals.n_calls));
     }
     totals.report(&mut findings);
     Ok(findings)
@@ -109,7 +105,7 @@ async fn run_batch(batch: &Arc<Batch>, journal: &Path, marker: &Marker) -> anyho
     }
     // A call without an outcome by then is missing in the log, and found there.
     if timeout(BATCH_LIMIT, callers.join_all()).await.is_err() {
-        crate::print_progress("G03: a batch did not end in time");
+        print_progress("G03: a batch did not end in time");
     }
     Ok(slots.close().await)
 }
@@ -122,11 +118,11 @@ async fn call_in_turn(batch: Arc<Batch>, mut slot: ServerSlot, mut random: Rando
         let text = if is_large { "x".repeat(LARGE.1) } else { "text".to_owned() };
         let Some(peer) = slot.peer(dead.as_ref()).await else { return };
         let issued = batch.started.elapsed();
-        let nonce = batch.call_log().issue(issued + call_timeout);
+        let nonce = batch.call_log.lock().issue(issued + call_timeout);
         let outcome = peer.echo(&text, &nonce.to_string(), call_timeout).await;
         let at = batch.started.elapsed();
         let (kind, echoed) = classify(&outcome, &text);
-        batch.call_log().record_outcome(nonce, Outcome { kind, at, echoed });
+        batch.call_log.lock().record_outcome(nonce, Outcome { kind, at, echoed });
         // Avoid a dead server: it would reject thousands of calls until the next one starts.
         dead = outcome.is_err_and(|failure| is_closed(&failure.error)).then_some(peer);
     }
@@ -166,7 +162,7 @@ fn compare(
     findings: &mut Findings,
 ) -> anyhow::Result<()> {
     let journal = Journal::read(journal).context("the journal of the servers")?;
-    let call_log = batch.call_log();
+    let call_log = batch.call_log.lock();
     let mut executions: HashMap<u64, u64> = HashMap::new();
     for record in journal.records.iter().filter(|record| record.event == JournalEvent::Executed) {
         totals.n_executed += 1;
@@ -195,12 +191,6 @@ fn compare(
         findings.fail(batch.seed, why);
     }
     Ok(())
-}
-
-impl Batch {
-    fn call_log(&self) -> MutexGuard<'_, CallLog> {
-        self.call_log.lock()
-    }
 }
 
 impl Totals {
@@ -292,7 +282,7 @@ async fn supervise(
         let peer = match script.connect(START_LIMIT).await {
             Ok(peer) => Arc::new(peer),
             Err(error) => {
-                crate::print_progress(format!("G03: a server did not start: {error}"));
+                print_progress(format!("G03: a server did not start: {error}"));
                 n_failures += 1;
                 continue;
             }

@@ -13,17 +13,16 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rustix::process::Signal;
 use toolrack_testkit::Marker;
+use toolrack_testkit::harness::{
+    ProcessEntry, ProcessHandle, ProcessTable, now, own_program, print_progress,
+};
 
 use crate::findings::Findings;
 use crate::gate::Effort;
 use crate::owner::{ASK, FINE, GONE, READY, SWEPT, Sweep};
-use crate::process::{
-    self, CLEANUP_LIMIT, POLL_INTERVAL, ProcessHandle, describe_leftovers, wait_cleaned, wait_gone,
-};
-use crate::process_table::{ProcessEntry, ProcessTable};
+use crate::process::{CLEANUP_LIMIT, POLL_INTERVAL, describe_leftovers, wait_cleaned, wait_gone};
 use crate::random::{Random, Seeds};
 use crate::subreaper::Subreaper;
-use crate::timing::{Percentiles, now};
 
 /// Zombies may exist for this long after everything has exited.
 const ZOMBIE_LIMIT: Duration = Duration::from_millis(200);
@@ -57,15 +56,13 @@ pub(crate) fn run(subreaper: &Subreaper, effort: Effort, seeds: &Seeds) -> Findi
             Cycle { seed, ..ended }
         })
     };
-    crate::print_progress("G01: the owner is killed");
+    print_progress("G01: the owner is killed");
     let owner = in_turn(effort.select(300, 10_000), &|random| kill_owner(subreaper, random));
     add(&mut findings, "", owner);
-    crate::print_progress("G01: one guardian is killed");
+    print_progress("G01: one guardian is killed");
     let guardian = in_turn(effort.select(60, 1_000), &|random| kill_guardian(subreaper, random));
     add(&mut findings, "guardian_", guardian);
-    crate::print_progress(
-        "G01: the owner and all its guardians are killed, and the next start sweeps",
-    );
+    print_progress("G01: the owner and all its guardians are killed, and the next start sweeps");
     let all =
         in_turn(effort.select(20, 300), &|random| kill_owner_and_guardians(subreaper, random));
     let n_swept = all.iter().map(|cycle| cycle.n_swept).sum();
@@ -87,13 +84,10 @@ fn add(findings: &mut Findings, prefix: &str, cycles: Vec<Cycle>) {
     findings.count(&format!("{prefix}cycles"), cycles.len() as u64);
     findings.count(&format!("{prefix}survivors"), total(|cycle| cycle.n_survivors));
     findings.count(&format!("{prefix}zombies"), total(|cycle| cycle.n_zombies));
-    let times = cycles.iter().filter_map(|cycle| cycle.clean).collect();
-    findings.percentiles(&format!("{prefix}clean"), Percentiles::from_times(times));
-    for Cycle { seed, failure, .. } in cycles {
-        if let Some(what) = failure {
-            findings.fail(seed, what);
-        }
-    }
+    let times = cycles.iter().filter_map(|cycle| cycle.clean);
+    findings.percentiles(&format!("{prefix}clean"), times);
+    let failures = cycles.into_iter().map(|cycle| (cycle.seed, Vec::from_iter(cycle.failure)));
+    findings.fail_all(failures);
 }
 
 /// Runs the cycles in several threads and returns the results in order.
@@ -298,7 +292,7 @@ impl OwnerHandle {
     /// Starts an owner that carries the marker; its children inherit it.
     fn start(subreaper: &Subreaper, marker: &Marker, sweep: Sweep) -> Result<Self, String> {
         let why = |error: std::io::Error| format!("the owner does not start: {error}");
-        let mut command = process::own_program().map_err(why)?;
+        let mut command = own_program().map_err(why)?;
         command.args(["victim", "--marker", marker.value()]);
         if sweep == Sweep::First {
             command.arg("--sweep");

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::task::JoinSet;
+use toolrack_testkit::harness::print_line;
 use toolrack_transport::Transport as _;
 
 use crate::peer::{Peer, ServerScript};
@@ -60,19 +61,18 @@ struct Client {
 /// Runs until it is killed or its stdin ends.
 pub(crate) fn run(marker: &str, sweep: Sweep) -> anyhow::Result<ExitCode> {
     if sweep == Sweep::First {
-        crate::print_result(format!("{SWEPT} {}", toolrack_stdio::kill_orphans()));
+        print_line(format!("{SWEPT} {}", toolrack_stdio::kill_orphans()));
     }
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let runtime = crate::runtime()?;
     let clients = runtime.block_on(start(marker))?;
-    crate::print_result(READY);
+    print_line(READY);
     let mut callers = JoinSet::new();
     for client in clients.iter().flat_map(|client| [client; CALLERS]) {
         callers.spawn_on(keep_busy(Arc::clone(client)), runtime.handle());
     }
     for word in io::stdin().lock().lines() {
         if word? == ASK {
-            crate::print_result(runtime.block_on(statuses(&clients)).join(" "));
+            print_line(runtime.block_on(statuses(&clients)).join(" "));
         }
     }
     runtime.block_on(async {

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep, timeout};
+use toolrack_testkit::harness::{ProcessHandle, print_progress};
 use toolrack_testkit::{Marker, open_fds, zombies_of};
 use toolrack_transport::{
     Delivery, ExitStatus, ProcessExit, RawJson, RequestError, Transport as _, TransportError,
@@ -20,9 +21,8 @@ use toolrack_transport::{
 use crate::findings::Findings;
 use crate::gate::Effort;
 use crate::peer::{Peer, ServerScript, texts};
-use crate::process::{ProcessHandle, kill_marked};
+use crate::process::kill_marked;
 use crate::random::{Random, Seeds};
-use crate::timing::Percentiles;
 
 /// Time limit for closing.
 const CLOSE_LIMIT: Duration = Duration::from_secs(6);
@@ -73,24 +73,22 @@ pub(crate) async fn run(effort: Effort, seeds: &Seeds) -> anyhow::Result<Finding
     kill_many(&gate, 2 * N_PARALLEL).await;
     let before = ResourceUsage::now()?;
     let n_kills = effort.select(1_000, 10_000);
-    crate::print_progress(format!("G02: {n_kills} servers are killed"));
+    print_progress(format!("G02: {n_kills} servers are killed"));
     gate.next.store(0, Ordering::Relaxed);
     let kills = kill_many(&gate, n_kills).await;
     let after = ResourceUsage::wait_until_equal(&before).await?;
     let times: Vec<Duration> = kills.iter().flat_map(|(_, kill)| kill.times.clone()).collect();
-    let percentiles = |of: fn(&KillResult) -> Duration| {
-        Percentiles::from_times(kills.iter().map(|(_, kill)| of(kill)).collect())
-    };
+    let parts = || kills.iter().map(|(_, kill)| kill);
     findings.count("kills", kills.len() as u64);
     findings.count("kills_tried_again", gate.n_inconclusive.load(Ordering::Relaxed));
     findings.count("calls_pending", times.len() as u64);
-    findings.percentiles("outcome", Percentiles::from_times(times));
-    findings.percentiles("dying", percentiles(|kill| kill.exit_time));
-    findings.percentiles("own_share", percentiles(KillResult::our_latency));
-    findings.percentiles("close", percentiles(|kill| kill.closing));
-    for (seed, KillResult { late, failures, .. }) in kills {
-        failures.into_iter().chain(late).for_each(|what| findings.fail(seed, what));
-    }
+    findings.percentiles("outcome", times);
+    findings.percentiles("dying", parts().map(|kill| kill.exit_time));
+    findings.percentiles("own_share", parts().map(KillResult::our_latency));
+    findings.percentiles("close", parts().map(|kill| kill.closing));
+    findings.fail_all(
+        kills.into_iter().map(|(seed, kill)| (seed, [kill.failures, kill.late].concat())),
+    );
     add_leftovers(&mut findings, &before, &after, &marker);
     Ok(findings)
 }

@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
+use toolrack_testkit::harness::{ProcessTable, now, print_progress};
 
 use crate::daemon::{DaemonHome, Program, RunningDaemon, ServerEntry};
 use crate::daemon_client::ApiResponse;
-use crate::findings::Findings;
+use crate::findings::{Findings, millis};
 use crate::gate::Effort;
-use crate::process::kill_marked;
-use crate::process_table::ProcessTable;
 use crate::random::Seeds;
 use crate::subreaper::Subreaper;
-use crate::timing::{Percentiles, millis, now};
 
 /// The daemon must accept calls within this time after its start.
 pub(crate) const READY_LIMIT: Duration = Duration::from_millis(300);
@@ -57,7 +55,7 @@ pub(crate) fn run(
     let (mut ready, mut healthy) = (Vec::new(), Vec::new());
     let n_rounds = effort.select(3, 10);
     for round in 0..n_rounds {
-        crate::print_progress(format!("G19: start {}", round + 1));
+        print_progress(format!("G19: start {}", round + 1));
         // A fresh home without cached tools.
         let daemon_home = DaemonHome::new(&entries)?;
         let outcome = start_daemon(&daemon_home, subreaper, &entries, n_healthy);
@@ -75,14 +73,11 @@ pub(crate) fn run(
             }
             Err(what) => findings.fail(seed, what),
         }
-        let left = kill_marked(&daemon_home.marker);
-        if !left.is_empty() {
-            findings.fail(seed, format!("left at the end: {left:?}"));
-        }
+        findings.fail_leftovers(seed, "left at the end", &daemon_home.marker);
     }
     findings.count("rounds", n_rounds);
-    findings.percentiles("ready", Percentiles::from_times(ready));
-    findings.percentiles("healthy", Percentiles::from_times(healthy));
+    findings.percentiles("ready", ready);
+    findings.percentiles("healthy", healthy);
     Ok(findings)
 }
 

@@ -13,24 +13,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
-use rustix::process::{Pid, WaitId, WaitIdOptions, getpid, set_child_subreaper, waitid};
-
-use crate::process::ProcessHandle;
+use parking_lot::Mutex;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use toolrack_testkit::harness::{ProcessHandle, become_subreaper};
 
 /// Interval between two rounds of reaping.
 const ROUND: Duration = Duration::from_millis(2);
-
-/// Makes this process the child subreaper.
-pub(crate) fn become_subreaper() -> io::Result<()> {
-    Ok(set_child_subreaper(Some(getpid()))?)
-}
-
-/// Reaps every exited child. Not for use beside a runtime that waits for children of its own.
-pub(crate) fn reap() {
-    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-    while let Ok(Some(_ended)) = waitid(WaitId::All, options) {}
-}
 
 /// Spawns children and reaps them in the background.
 #[derive(Debug, Default)]
@@ -64,7 +52,7 @@ impl Subreaper {
     /// Spawns a child. Use only its handle: its pid may be reused after the exit.
     pub(crate) fn start(&self, command: &mut Command) -> io::Result<(Child, ProcessHandle)> {
         // Held until the handle is open: otherwise the thread could reap the child, and its pid could be reused.
-        let unreaped = self.unreaped();
+        let unreaped = self.unreaped.lock();
         let child = command.spawn()?;
         let handle =
             ProcessHandle::open(child.id()).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
@@ -74,12 +62,12 @@ impl Subreaper {
 
     /// Does not reap this child, like a parent that is busy.
     pub(crate) fn leave_unreaped(&self, child: &ProcessHandle) -> Unreaped<'_> {
-        self.unreaped().insert(child.pid);
+        self.unreaped.lock().insert(child.pid);
         Unreaped { subreaper: self, pid: child.pid }
     }
 
     fn reap(&self) {
-        let unreaped = self.unreaped();
+        let unreaped = self.unreaped.lock();
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
         for child in children().into_iter().filter(|child| !unreaped.contains(child)) {
             let pid = i32::try_from(child).ok().and_then(Pid::from_raw);
@@ -87,15 +75,11 @@ impl Subreaper {
             pid.map(|pid| waitid(WaitId::Pid(pid), options)).transpose().unwrap_or_default();
         }
     }
-
-    fn unreaped(&self) -> MutexGuard<'_, HashSet<u32>> {
-        self.unreaped.lock()
-    }
 }
 
 impl Drop for Unreaped<'_> {
     fn drop(&mut self) {
-        self.subreaper.unreaped().remove(&self.pid);
+        self.subreaper.unreaped.lock().remove(&self.pid);
     }
 }
 

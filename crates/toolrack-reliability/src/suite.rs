@@ -10,108 +10,74 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use toolrack_testkit::harness::{
+    self, ProcessOutput, now, print_line, print_progress, run_to_exit,
+};
 
 use crate::cli::{GateArgs, RunArgs};
-use crate::findings::Findings;
+use crate::findings::{Findings, GateReport, Report};
 use crate::gate::{Effort, Gate};
-use crate::process::{self, ProcessHandle, ProcessOutput, run_to_exit};
-use crate::process_table::{self, ProcessTable};
+use crate::process;
 use crate::random::Seeds;
-use crate::report::{Conditions, GateReport, Report};
-use crate::subreaper;
-use crate::timing::now;
-
-/// Interval between two checks for leftover processes.
-const POLL: Duration = Duration::from_millis(20);
 
 /// Time for the guardians of a finished gate: their shutdown timeouts on a busy machine.
 const CLEANUP_TIME: Duration = Duration::from_secs(8);
 
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
     process::scripted_server()?;
-    subreaper::become_subreaper().context("cannot become the child subreaper")?;
+    harness::become_subreaper().context("cannot become the child subreaper")?;
     let (effort, seeds) = (args.effort(), Seeds::choose(args.seed));
     let mut report = Report {
         effort,
-        commit: commit(),
+        commit: harness::first_line_of("git", &["rev-parse", "HEAD"]),
         n_cores: thread::available_parallelism().map_or(1, Into::into),
         gates: Vec::new(),
     };
     for gate in args.gates() {
-        let gate = run_gate(gate, effort, &seeds)?;
-        gate.lines().iter().for_each(crate::print_result);
+        let gate = run_gate(gate, effort, seeds.all())?;
+        gate.lines().iter().for_each(print_line);
         report.gates.push(gate);
     }
     let path = args.json.clone().map_or_else(default_report_path, Ok)?;
     write(&path, &report).with_context(|| format!("cannot write {}", path.display()))?;
-    crate::print_result(format!("results: {}", path.display()));
+    print_line(format!("results: {}", path.display()));
     Ok(if report.has_failed() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn run_gate(gate: Gate, effort: Effort, seeds: &Seeds) -> anyhow::Result<GateReport> {
-    crate::print_progress(format!("{gate}: {}", gate.promise()));
+fn run_gate(gate: Gate, effort: Effort, seeds: &[u64]) -> anyhow::Result<GateReport> {
+    print_progress(format!("{gate}: {}", gate.promise()));
     let started = now();
-    let args = GateArgs { gate, effort, seeds: seeds.all().to_vec() };
-    let mut child = process::own_program()?;
-    let mut findings = read(run_to_exit(child.args(args.to_args()), effort.limit())?);
-    let left = kill_descendants();
+    let first = seeds.first().copied().unwrap_or_default();
+    let args = GateArgs { gate, effort, seeds: seeds.to_vec() };
+    let mut child = harness::own_program()?;
+    let mut findings = read(&run_to_exit(child.args(args.to_args()), effort.limit())?);
+    let left = harness::reap_descendants(CLEANUP_TIME)?;
     if !left.is_empty() {
-        findings.fail(first(seeds), format!("left behind and killed: {}", left.join(" | ")));
+        findings.fail(first, format!("left behind and killed: {}", left.join(" | ")));
     }
     // A failure outside of any seed gets the first seed, so that the replay command works.
-    for failure in
-        findings.failures.iter_mut().filter(|failure| !seeds.all().contains(&failure.seed))
-    {
-        failure.seed = first(seeds);
+    for failure in findings.failures.iter_mut().filter(|failure| !seeds.contains(&failure.seed)) {
+        failure.seed = first;
     }
-    let (took, load) = (started.elapsed(), process_table::load_average());
-    let conditions = Conditions { effort, seeds: seeds.all().to_vec(), took, load };
-    Ok(GateReport::new(gate, conditions, findings))
+    let report = GateReport::new(gate, effort, seeds, findings);
+    Ok(report.under(started.elapsed(), load_average()))
 }
 
-fn first(seeds: &Seeds) -> u64 {
-    seeds.all().first().copied().unwrap_or_default()
+fn read(output: &ProcessOutput) -> Findings {
+    serde_json::from_str(output.stdout.trim()).unwrap_or_else(|_| {
+        let mut findings = Findings::default();
+        findings.fail(0, format!("no findings: {}", output.exit_status));
+        findings
+    })
 }
 
-fn read(output: ProcessOutput) -> Findings {
-    match serde_json::from_str(output.stdout.trim()) {
-        Ok(findings) => findings,
-        Err(_) => failed(format!("no findings: {}", output.exit_status)),
-    }
+/// Load average of the last minute.
+fn load_average() -> Option<f64> {
+    parse_load(&fs::read_to_string("/proc/loadavg").ok()?)
 }
 
-fn failed(what: String) -> Findings {
-    let mut findings = Findings::default();
-    findings.fail(0, what);
-    findings
-}
-
-/// Waits for the processes that a gate left running; kills and describes the rest.
-fn kill_descendants() -> Vec<String> {
-    let deadline = now() + CLEANUP_TIME;
-    let mut ended = Vec::new();
-    loop {
-        subreaper::reap();
-        let left = ProcessTable::read().descendants(std::process::id());
-        if left.is_empty() || now() > deadline + CLEANUP_TIME {
-            return ended;
-        }
-        if now() > deadline {
-            for entry in left {
-                // Still alive with the handle open, it is the process of the handle.
-                let handle = ProcessHandle::open(entry.pid).filter(|_| entry.is_alive());
-                let Some(handle) = handle else { continue };
-                ended.push(format!("{} {}", entry.pid, command_line(entry.pid)));
-                handle.kill();
-            }
-        }
-        thread::sleep(POLL);
-    }
-}
-
-fn command_line(pid: u32) -> String {
-    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    String::from_utf8_lossy(&words).replace('\0', " ").trim_end().to_owned()
+fn parse_load(text: &str) -> Option<f64> {
+    text.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// `target/reliability.json` for `target/release/toolrack-reliability`.
@@ -127,36 +93,15 @@ fn write(path: &Path, report: &Report) -> anyhow::Result<()> {
     Ok(File::create(path)?.write_all(&text)?)
 }
 
-/// The checked-out commit, if the current directory is a clone.
-fn commit() -> Option<String> {
-    let git = Path::new(".git");
-    let head = fs::read_to_string(git.join("HEAD")).ok()?;
-    let Some(branch) = head.trim().strip_prefix("ref: ") else {
-        return Some(head.trim().to_owned());
-    };
-    let loose = fs::read_to_string(git.join(branch)).ok();
-    let packed = || {
-        fs::read_to_string(git.join("packed-refs"))
-            .ok()
-            .and_then(|packed| packed_ref(&packed, branch))
-    };
-    loose.map(|loose| loose.trim().to_owned()).or_else(packed)
-}
-
-fn packed_ref(packed: &str, branch: &str) -> Option<String> {
-    let lines = packed.lines().filter_map(|line| line.split_once(' '));
-    lines.into_iter().find_map(|(commit, name)| (name == branch).then(|| commit.to_owned()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[track_caller]
     fn check(stdout: &str, expected: &Findings) {
-        let output =
-            ProcessOutput { stdout: stdout.to_owned(), exit_status: "signal: 9".to_owned() };
-        assert_eq!(read(output), *expected);
+        let (stdout, exit_status) = (stdout.to_owned(), "signal: 9".to_owned());
+        let output = ProcessOutput { stdout, stderr: String::new(), exit_status, timed_out: false };
+        assert_eq!(read(&output), *expected);
     }
 
     #[test]
@@ -164,15 +109,15 @@ mod tests {
         let mut findings = Findings::default();
         findings.count("cycles", 3);
         check(&format!("{}\n", serde_json::to_string(&findings).unwrap()), &findings);
-        let silence = failed("no findings: signal: 9".to_owned());
+        let mut silence = Findings::default();
+        silence.fail(0, "no findings: signal: 9");
         check("", &silence);
         check("thread panicked", &silence);
     }
 
     #[test]
-    fn packed_branch_is_found() {
-        let packed = "# pack-refs with: peeled\nabc refs/heads/other\ndef refs/heads/main\n";
-        assert_eq!(packed_ref(packed, "refs/heads/main").as_deref(), Some("def"));
-        assert_eq!(packed_ref(packed, "refs/heads/gone"), None);
+    fn load_average_is_the_first_number() {
+        assert_eq!(parse_load("3.93 2.72 3.05 1/92 4711\n"), Some(3.93));
+        assert_eq!(parse_load(""), None);
     }
 }

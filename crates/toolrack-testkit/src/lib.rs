@@ -11,6 +11,7 @@
 //! | `jsonrpc`, `message_sink`, `revision` | messages, output and protocol revisions of these servers |
 //! | `http_server` | starts real HTTP servers: scripted, npm, PyPI |
 //! | `docker` | private Docker engine |
+//! | [`harness`] | what the benchmarks and the reliability gates share: printing, clock, processes, statistics |
 //! | `journal`, `http_log` | what a scripted server executed, and which HTTP requests it got |
 //! | `process`, `programs` | process markers, `/proc` readers, kill-on-drop guard, built programs |
 //! | `wait`, `timer`, `quantity` | polling, timer thread, parsers for sizes and durations |
@@ -29,6 +30,7 @@
 pub mod demo;
 mod docker;
 pub mod fixture;
+pub mod harness;
 mod http_log;
 mod http_server;
 mod journal;

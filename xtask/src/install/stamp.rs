@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::{ErrorKind, Write as _};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
@@ -35,9 +35,7 @@ impl Stamp {
     }
 
     pub(super) fn write(&self) -> Result<()> {
-        let written =
-            fs::File::create(&self.path).and_then(|mut file| file.write_all(self.mark.as_bytes()));
-        written.with_context(|| self.path.display().to_string())
+        crate::source_tree::write(&self.path, &self.mark)
     }
 
     pub(super) fn remove(&self) -> Result<()> {
@@ -65,7 +63,7 @@ mod tests {
         }
 
         fn put(&self, file: &str, text: &str) {
-            fs::File::create(self.0.join(file)).unwrap().write_all(text.as_bytes()).unwrap();
+            crate::source_tree::write(&self.0.join(file), text).unwrap();
         }
 
         fn stamp(&self, extra: &str) -> Stamp {

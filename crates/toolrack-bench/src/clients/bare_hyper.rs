@@ -16,9 +16,7 @@ use memchr::memmem;
 use serde_json::{Value, json};
 
 use super::bare_tcp::{ACCEPT_TYPES, call_message};
-use super::{BenchClient, Call, HttpClient, text_bytes};
-use crate::server::http::Eras;
-use crate::server_process::HttpServer;
+use super::{BenchClient, Call, text_bytes};
 
 #[derive(Debug, Clone)]
 pub(crate) struct BareHyper {
@@ -27,15 +25,15 @@ pub(crate) struct BareHyper {
     headers: HeaderMap,
 }
 
-impl HttpClient for BareHyper {
-    async fn connect(server: &HttpServer) -> anyhow::Result<Self> {
+impl BareHyper {
+    pub(crate) fn connect(url: &str) -> anyhow::Result<Self> {
         let mut connector = HttpConnector::new();
         connector.set_nodelay(true);
         let client = Client::builder(TokioExecutor::new()).build(connector);
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(ACCEPT, HeaderValue::from_static(ACCEPT_TYPES));
-        Ok(Self { client, uri: server.url(Eras::Both).parse()?, headers })
+        Ok(Self { client, uri: url.parse()?, headers })
     }
 }
 

@@ -13,15 +13,15 @@ use memchr::{memchr, memchr_iter};
 use rustix::buffer::spare_capacity;
 use rustix::pipe::fcntl_setpipe_size;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use toolrack_testkit::harness::now;
 
 use super::Call;
-use crate::report::Report;
-use crate::resource_usage;
+use super::bare_tcp::call_message;
+use crate::metric::Report;
+use crate::scenario::calls::Job;
 use crate::scenario::measure::{self, PeakMemory, Stopwatch};
-use crate::scenario::stdio::Job;
-use crate::scenario::{MIB, Scenario};
+use crate::scenario::{Load, MIB, Work};
 use crate::server_process::ServerCommand;
-use crate::system;
 
 /// Capacity of a pipe.
 const READ_BYTES: usize = 64 * 1024;
@@ -114,15 +114,34 @@ pub(crate) enum BufferPolicy {
 }
 
 pub(crate) async fn run<P: Pipe>(job: &Job, policy: BufferPolicy) -> anyhow::Result<Report> {
-    match job.scenario {
-        Scenario::Connect => return connect::<P>(job, policy).await,
-        Scenario::IdleConnections => return idle_connections::<P>(job, policy).await,
-        _ => {}
+    let server = ServerCommand::with_tools(job.work.n_tools())?;
+    let connect = async || PipeClient::<P>::connect(&server, policy).await;
+    let connect_and_list = async || {
+        let mut client = connect().await?;
+        client.round_trip(LIST_TOOLS).await?;
+        Ok(client)
+    };
+    match job.work {
+        Work::Connect => {
+            let close = async |client: PipeClient<P>| client.pipe.close().await;
+            measure::connects(job.size.n_connects, connect_and_list, close).await
+        }
+        Work::Idle => {
+            let connect_idle = async || {
+                let mut client = connect_and_list().await?;
+                client.round_trip(&request_line(&Call::echo()?)).await?;
+                // Keeps only the pipe: an idle connection needs no buffer.
+                Ok(client.pipe)
+            };
+            measure::idle_connections(job.size.n_connections, connect_idle, P::close).await
+        }
+        _ => {
+            let mut client = connect().await?;
+            let report = client.run_connected(job).await?;
+            client.pipe.close().await?;
+            Ok(report)
+        }
     }
-    let mut client = PipeClient::<P>::connect(job, policy).await?;
-    let report = client.run_connected(job).await?;
-    client.pipe.close().await?;
-    Ok(report)
 }
 
 struct PipeClient<P> {
@@ -132,8 +151,8 @@ struct PipeClient<P> {
 }
 
 impl<P: Pipe> PipeClient<P> {
-    async fn connect(job: &Job, policy: BufferPolicy) -> anyhow::Result<Self> {
-        let mut client = Self { pipe: P::start(&job.server)?, received: Vec::new(), policy };
+    async fn connect(server: &ServerCommand, policy: BufferPolicy) -> anyhow::Result<Self> {
+        let mut client = Self { pipe: P::start(server)?, received: Vec::new(), policy };
         client.round_trip(INITIALIZE).await?;
         client.pipe.send(INITIALIZED).await?;
         Ok(client)
@@ -141,26 +160,22 @@ impl<P: Pipe> PipeClient<P> {
 
     async fn run_connected(&mut self, job: &Job) -> anyhow::Result<Report> {
         let window = job.size.window;
-        let echo = request_line(&Call::echo()?);
-        match job.scenario {
-            Scenario::Sequential => {
-                measure::sequential(window, async || self.round_trip(&echo).await).await
+        let call = job.call()?;
+        let request = request_line(&call);
+        match job.work {
+            Work::Stdio(Load::Sequential) => {
+                measure::sequential(window, async || self.round_trip(&request).await).await
             }
-            Scenario::Instructions | Scenario::Allocations => {
-                measure::fixed_calls(job.n_calls, async || self.round_trip(&echo).await).await
+            Work::Stdio(Load::InFlight(n_in_flight)) => {
+                self.in_flight(&request, n_in_flight, window).await
             }
-            Scenario::InFlight64 => self.in_flight(&echo, 64, window).await,
-            Scenario::InFlight1024 => self.in_flight(&echo, 1024, window).await,
-            Scenario::Result1Escaped => {
-                self.large_result(job, &request_line(&Call::big_with_escapes(MIB)?), MIB).await
+            Work::Stdio(_) => {
+                measure::fixed_calls(job.n_calls, async || self.round_trip(&request).await).await
             }
-            Scenario::Result8 => {
-                self.large_result(job, &request_line(&Call::big(8 * MIB)?), 8 * MIB).await
+            Work::LargeResult(_) | Work::EscapedResult(_) => {
+                self.large_result(job, &request, call.text_bytes).await
             }
-            Scenario::Result16 => {
-                self.large_result(job, &request_line(&Call::big(16 * MIB)?), 16 * MIB).await
-            }
-            Scenario::Tools5000 => self.large_result(job, LIST_TOOLS, 6 * MIB).await,
+            Work::ToolList => self.large_result(job, LIST_TOOLS, 6 * MIB).await,
             other => bail!("{other:?} is not measured on a bare pipe"),
         }
     }
@@ -190,14 +205,15 @@ impl<P: Pipe> PipeClient<P> {
         min_bytes: usize,
     ) -> anyhow::Result<Report> {
         let peak_memory = PeakMemory::start()?;
-        let report = measure::repeat_operation(job.size.n_operations, async || {
+        let mut report = measure::repeat_operation(job.size.n_operations, async || {
             self.round_trip(request).await?;
             let received = self.received.len();
             ensure!(received > min_bytes, "only {received} B");
             Ok(())
         })
         .await?;
-        peak_memory.add_to(report)
+        peak_memory.add_to(&mut report)?;
+        Ok(report)
     }
 
     async fn in_flight(
@@ -223,7 +239,7 @@ impl<P: Pipe> PipeClient<P> {
         window: Duration,
     ) -> anyhow::Result<usize> {
         let requests = request.repeat(n_in_flight);
-        let started = system::now();
+        let started = now();
         self.pipe.send(&requests).await?;
         let mut n_sent = n_in_flight;
         let mut n_received = 0;
@@ -231,7 +247,7 @@ impl<P: Pipe> PipeClient<P> {
             self.received.clear();
             let n_responses = memchr_iter(b'\n', self.receive().await?).count();
             n_received += n_responses;
-            if n_responses > 0 && system::now() - started < window {
+            if n_responses > 0 && now() - started < window {
                 let next = requests.get(..n_responses * request.len()).unwrap_or_default();
                 self.pipe.send(next).await?;
                 n_sent += n_responses;
@@ -241,53 +257,12 @@ impl<P: Pipe> PipeClient<P> {
     }
 }
 
-async fn connect<P: Pipe>(job: &Job, policy: BufferPolicy) -> anyhow::Result<Report> {
-    let mut times = Vec::new();
-    for n in 0..=job.size.n_connects {
-        let stopwatch = Stopwatch::start();
-        let mut client = PipeClient::<P>::connect(job, policy).await?;
-        client.round_trip(LIST_TOOLS).await?;
-        if n > 0 {
-            times.push(stopwatch.elapsed());
-        }
-        client.pipe.close().await?;
-    }
-    measure::connect_report(&times)
-}
-
-async fn idle_connections<P: Pipe>(job: &Job, policy: BufferPolicy) -> anyhow::Result<Report> {
-    let mut pipes = vec![connect_idle::<P>(job, policy).await?];
-    let before = resource_usage::Memory::of_current_process()?;
-    for _ in 0..job.size.n_connections {
-        pipes.push(connect_idle::<P>(job, policy).await?);
-    }
-    let report = measure::idle_connection_report(before, job.size.n_connections)?;
-    for pipe in pipes {
-        pipe.close().await?;
-    }
-    Ok(report)
-}
-
-/// Keeps only the pipe: an idle connection needs no buffer.
-async fn connect_idle<P: Pipe>(job: &Job, policy: BufferPolicy) -> anyhow::Result<P> {
-    let mut client = PipeClient::<P>::connect(job, policy).await?;
-    client.round_trip(LIST_TOOLS).await?;
-    client.round_trip(&request_line(&Call::echo()?)).await?;
-    Ok(client.pipe)
-}
-
 const INITIALIZE: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-11-25\",\"capabilities\":{},\"clientInfo\":{\"name\":\"bare\",\"version\":\"1.0.0\"}}}\n";
 const INITIALIZED: &[u8] = b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n";
 const LIST_TOOLS: &[u8] = b"{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"tools/list\"}\n";
 
 fn request_line(call: &Call) -> Vec<u8> {
-    let message = serde_json::json!({
-        "jsonrpc": "2.0",
-        "id": 100_007,
-        "method": "tools/call",
-        "params": { "name": call.tool, "arguments": call.arguments },
-    });
-    let mut request = message.to_string().into_bytes();
+    let mut request = call_message(call);
     request.push(b'\n');
     request
 }

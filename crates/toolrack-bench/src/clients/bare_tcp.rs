@@ -10,14 +10,15 @@ use std::time::Duration;
 use anyhow::ensure;
 use memchr::memmem;
 use rustix::net::{RecvFlags, recv};
+use toolrack_testkit::harness::now;
 
 use super::Call;
-use crate::report::Report;
-use crate::scenario::http::{HttpJob, IN_FLIGHT, Load};
-use crate::scenario::measure::{self, Stopwatch};
+use crate::metric::Report;
+use crate::scenario::Load;
+use crate::scenario::calls::Job;
+use crate::scenario::measure::{self, Stopwatch, micros_since};
 use crate::server::http::{Eras, Framing, path};
 use crate::server_process::HttpServer;
-use crate::system;
 
 /// `Accept` header of MCP clients.
 pub(super) const ACCEPT_TYPES: &str = "application/json, text/event-stream";
@@ -25,44 +26,41 @@ pub(super) const ACCEPT_TYPES: &str = "application/json, text/event-stream";
 const READ_BYTES: usize = 256 * 1024;
 
 /// Runs one scenario.
-pub(crate) async fn run(job: &HttpJob) -> anyhow::Result<Report> {
-    let request = http_request(&job.server, &job.call()?);
-    let mut socket = Socket::connect(&job.server, &request)?;
-    match job.workload.load {
-        Load::Sequential => {
-            measure::sequential(job.size.window, async || socket.round_trip(&request)).await
+pub(crate) async fn run(job: &Job, server: &HttpServer) -> anyhow::Result<Report> {
+    let request = http_request(server, &job.call()?);
+    let mut socket = Socket::connect(server, &request)?;
+    let round_trip = async || socket.round_trip(&request);
+    match job.work.load() {
+        Some(Load::Sequential) => measure::sequential(job.size.window, round_trip).await,
+        Some(Load::InFlight(n_in_flight)) => {
+            let mut sockets = Vec::new();
+            for _ in 0..n_in_flight {
+                sockets.push(Socket::connect(server, &request)?);
+            }
+            keep_in_flight(&mut sockets, &request, job.size.window / 5)?;
+            let stopwatch = Stopwatch::start();
+            let micros = keep_in_flight(&mut sockets, &request, job.size.window)?;
+            let mut report = stopwatch.per_call(micros.len());
+            measure::add_latencies(&mut report, &micros)?;
+            Ok(report)
         }
-        Load::Counted => {
-            measure::fixed_calls(job.n_calls, async || socket.round_trip(&request)).await
-        }
-        Load::InFlight => in_flight(job, &request),
+        _ => measure::fixed_calls(job.n_calls, round_trip).await,
     }
 }
 
 /// One thread with a connection per call in flight. It reads the responses in turn and sends the next request on the
 /// same connection.
-fn in_flight(job: &HttpJob, request: &[u8]) -> anyhow::Result<Report> {
-    let mut sockets = Vec::new();
-    for _ in 0..IN_FLIGHT {
-        sockets.push(Socket::connect(&job.server, request)?);
-    }
-    keep_in_flight(&mut sockets, request, job.size.window / 5)?;
-    let stopwatch = Stopwatch::start();
-    let micros = keep_in_flight(&mut sockets, request, job.size.window)?;
-    measure::add_latencies(stopwatch.per_call(micros.len()), &micros)
-}
-
 fn keep_in_flight(
     sockets: &mut [Socket],
     request: &[u8],
     window: Duration,
 ) -> anyhow::Result<Vec<f64>> {
-    let started = system::now();
+    let started = now();
     let mut micros = Vec::new();
     for socket in &mut *sockets {
         socket.send(request)?;
     }
-    while system::now() - started < window {
+    while now() - started < window {
         for socket in &mut *sockets {
             micros.push(socket.receive()?);
             socket.send(request)?;
@@ -87,7 +85,7 @@ impl Socket {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port))?;
         stream.set_nodelay(true)?;
         let buffer = vec![0; READ_BYTES];
-        let mut socket = Self { stream, buffer, response_bytes: 0, sent: system::now() };
+        let mut socket = Self { stream, buffer, response_bytes: 0, sent: now() };
         socket.send(request)?;
         let mut response = Vec::new();
         while !is_complete(&response, server.framing) {
@@ -106,7 +104,7 @@ impl Socket {
     }
 
     fn send(&mut self, request: &[u8]) -> anyhow::Result<()> {
-        self.sent = system::now();
+        self.sent = now();
         Ok(self.stream.write_all(request)?)
     }
 
@@ -121,7 +119,7 @@ impl Socket {
             ensure!(n_bytes == chunk_bytes, "the server closed the connection");
             n_received += n_bytes;
         }
-        Ok((system::now() - self.sent).as_secs_f64() * 1e6)
+        Ok(micros_since(self.sent))
     }
 }
 

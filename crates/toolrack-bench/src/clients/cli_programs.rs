@@ -6,11 +6,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
+use toolrack_testkit::harness;
 
 use super::ClientName;
+use crate::pages;
 use crate::server_process::ServerCommand;
-use crate::{machine, system};
 
 /// Where `cargo xtask bench cli` installs the peers and Node.js.
 const PEERS_DIR: &str = "tests/bench/node_modules";
@@ -58,39 +59,36 @@ impl CliCall {
     }
 }
 
-/// Command that makes this call.
-pub(crate) fn call_command(client: ClientName, call: &CliCall) -> anyhow::Result<Command> {
+/// Command that makes this call, or prints the help.
+pub(crate) fn command(client: ClientName, call: Option<&CliCall>) -> anyhow::Result<Command> {
     let mut command = base_command(client)?;
-    command.args(call_args(client, call)?);
+    match call {
+        Some(call) => command.args(call_args(client, call)?),
+        None if client == ClientName::Inspector => command.args(["--cli", "--help"]),
+        None => command.arg("--help"),
+    };
     Ok(command)
 }
 
-pub(crate) fn help_command(client: ClientName) -> anyhow::Result<Command> {
-    let mut command = base_command(client)?;
-    if client == ClientName::Inspector {
-        command.arg("--cli");
-    }
-    command.arg("--help");
-    Ok(command)
-}
-
-/// Path of `toolrack`, which is built beside this program.
 pub(crate) fn toolrack_path() -> anyhow::Result<PathBuf> {
-    let path = std::env::current_exe()?.with_file_name("toolrack");
-    if !path.exists() {
-        bail!("`toolrack` is not built: run `cargo xtask bench cli`");
-    }
+    built_path("toolrack", "cli")
+}
+
+/// Path of a program of this project, which is built beside this one.
+pub(crate) fn built_path(program: &str, benchmark: &str) -> anyhow::Result<PathBuf> {
+    let path = std::env::current_exe()?.with_file_name(program);
+    ensure!(path.exists(), "`{program}` is not built: run `cargo xtask bench {benchmark}`");
     Ok(path)
 }
 
 fn base_command(client: ClientName) -> anyhow::Result<Command> {
     let script = match client {
-        ClientName::Toolrack => return Ok(system::command(toolrack_path()?)),
+        ClientName::Toolrack => return Ok(harness::command(toolrack_path()?)),
         ClientName::Mcporter => "mcporter/dist/cli.js",
         ClientName::Inspector => "@modelcontextprotocol/inspector/clients/launcher/build/index.js",
         other => bail!("{other:?} is not a program"),
     };
-    let mut command = system::command(node_path()?);
+    let mut command = harness::command(node_path()?);
     command.arg(installed_path(&Path::new(PEERS_DIR).join(script))?);
     Ok(command)
 }
@@ -99,10 +97,9 @@ fn node_path() -> anyhow::Result<PathBuf> {
     installed_path(&Path::new(PEERS_DIR).join("node/bin/node"))
 }
 
-pub(super) fn installed_path(path: &Path) -> anyhow::Result<PathBuf> {
-    let path = machine::root()
-        .context("cannot find the workspace with the installed programs")?
-        .join(path);
+pub(crate) fn installed_path(path: &Path) -> anyhow::Result<PathBuf> {
+    let path =
+        pages::root().context("cannot find the workspace with the installed programs")?.join(path);
     if !path.exists() {
         bail!(
             "{} is missing: run `cargo xtask bench cli` or `cargo xtask bench gateway`",

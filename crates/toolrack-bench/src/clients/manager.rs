@@ -4,30 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use toolrack_client::{CallOptions, McpClient};
+use toolrack_client::CallOptions;
 use toolrack_config::{EnvValue, McpServerConfig, McpTransport};
 use toolrack_manager::{ManagerBuilder, McpConnection, McpManager};
 use toolrack_stdio::{Guardian, StdioOptions};
 
-use super::toolrack::{call_raw, call_text};
-use super::{BenchClient, Call, StdioClient, text_bytes};
+use super::{BenchClient, Call, text_bytes, toolrack};
 use crate::server_process::ServerCommand;
 
-/// Calls the first server through the manager, with decoded results.
+/// Calls the first server through the manager, with decoded or raw results.
 #[derive(Debug, Clone)]
-pub(crate) struct ManagerClient(pub(crate) Arc<McpManager>);
-
-/// The same with raw results.
-#[derive(Debug, Clone)]
-pub(crate) struct ManagerClientRaw(Arc<McpManager>);
+pub(crate) struct ManagerClient<const RAW: bool>(pub(crate) Arc<McpManager>);
 
 /// The manager's client of its first server, called directly.
 #[derive(Debug, Clone)]
-pub(crate) struct UnderlyingClient(Arc<McpConnection>);
-
-/// The same with raw results.
-#[derive(Debug, Clone)]
-pub(crate) struct UnderlyingClientRaw(Arc<McpConnection>);
+pub(crate) struct UnderlyingClient<const RAW: bool>(Arc<McpConnection>);
 
 /// Name of the server with this index.
 pub(crate) fn server_name(n: usize) -> String {
@@ -44,10 +35,10 @@ pub(crate) fn configs(
     server: &ServerCommand,
     numbers: std::ops::Range<usize>,
 ) -> anyhow::Result<Vec<McpServerConfig>> {
-    let command = server.program.to_str().context("the program path is not UTF-8")?;
+    let command = server.program_text()?;
     let args: Vec<&str> = server.args.iter().map(String::as_str).collect();
     let config = |n| {
-        let mut config = McpServerConfig::stdio(server_name(n), command, &args);
+        let mut config = McpServerConfig::stdio(server_name(n), &command, &args);
         if let McpTransport::Stdio { env, .. } = &mut config.transport {
             env.insert("BENCH_SERVER".to_owned(), EnvValue::from(n.to_string()));
         }
@@ -61,14 +52,6 @@ pub(crate) fn builder() -> ManagerBuilder {
     McpManager::builder().ready_wait(READY_TIMEOUT)
 }
 
-/// A manager with one server without guardian, like the clients it is compared with.
-async fn with_one_server(server: &ServerCommand) -> anyhow::Result<Arc<McpManager>> {
-    let options = StdioOptions { guardian: Guardian::None, ..StdioOptions::default() };
-    let manager = builder().stdio(options).build(configs(server, 0..1)?);
-    connect_all(&manager).await?;
-    Ok(Arc::new(manager))
-}
-
 /// Connects all servers; fails if one is not connected.
 pub(crate) async fn connect_all(manager: &McpManager) -> anyhow::Result<()> {
     let servers = manager.connect_all().await?;
@@ -78,87 +61,38 @@ pub(crate) async fn connect_all(manager: &McpManager) -> anyhow::Result<()> {
     Ok(())
 }
 
-impl ManagerClient {
+impl<const RAW: bool> ManagerClient<RAW> {
+    /// A manager with one server without guardian, like the clients it is compared with.
+    pub(crate) async fn start(server: &ServerCommand) -> anyhow::Result<Self> {
+        let options = StdioOptions { guardian: Guardian::None, ..StdioOptions::default() };
+        let manager = builder().stdio(options).build(configs(server, 0..1)?);
+        connect_all(&manager).await?;
+        Ok(Self(Arc::new(manager)))
+    }
+
     /// The manager's own client of the server.
-    pub(crate) fn underlying_client(&self) -> anyhow::Result<UnderlyingClient> {
+    pub(crate) fn underlying_client(&self) -> anyhow::Result<UnderlyingClient<RAW>> {
         Ok(UnderlyingClient(self.0.server(FIRST)?))
     }
 }
 
-impl ManagerClientRaw {
-    /// The manager's own client of the server.
-    pub(crate) fn underlying_client(&self) -> anyhow::Result<UnderlyingClientRaw> {
-        Ok(UnderlyingClientRaw(self.0.server(FIRST)?))
-    }
-}
-
-fn client(connection: &McpConnection) -> anyhow::Result<&McpClient> {
-    connection.client().context("the server is not connected")
-}
-
-async fn close_last(manager: Arc<McpManager>) {
-    if let Some(manager) = Arc::into_inner(manager) {
-        manager.close().await;
-    }
-}
-
-impl BenchClient for ManagerClient {
+impl<const RAW: bool> BenchClient for ManagerClient<RAW> {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
+        if RAW {
+            let options = CallOptions::default();
+            let result = self.0.call_tool_raw(FIRST, call.tool, &call.raw_arguments, &options);
+            return text_bytes(result.await?.as_bytes()).context("unexpected result");
+        }
         let result = self.0.call_tool(FIRST, call.tool, &call.arguments).await?;
         ensure!(!result.is_error, "the tool failed");
         Ok(result.content.len())
     }
 
     async fn close(self) -> anyhow::Result<()> {
-        close_last(self.0).await;
+        if let Some(manager) = Arc::into_inner(self.0) {
+            manager.close().await;
+        }
         Ok(())
-    }
-}
-
-impl BenchClient for ManagerClientRaw {
-    async fn call(&self, call: &Call) -> anyhow::Result<usize> {
-        let options = CallOptions::default();
-        let result = self
-            .0
-            .call((FIRST, call.tool))
-            .args(&*call.raw_arguments)
-            .options(options)
-            .send_raw()
-            .await?;
-        text_bytes(result.as_bytes()).context("unexpected result")
-    }
-
-    async fn close(self) -> anyhow::Result<()> {
-        close_last(self.0).await;
-        Ok(())
-    }
-}
-
-/// The manager owns the connection and closes it.
-impl BenchClient for UnderlyingClient {
-    async fn call(&self, call: &Call) -> anyhow::Result<usize> {
-        call_text(client(&self.0)?, call).await
-    }
-
-    async fn close(self) -> anyhow::Result<()> {
-        Ok(())
-    }
-}
-
-/// The manager owns the connection and closes it.
-impl BenchClient for UnderlyingClientRaw {
-    async fn call(&self, call: &Call) -> anyhow::Result<usize> {
-        call_raw(client(&self.0)?, call).await
-    }
-
-    async fn close(self) -> anyhow::Result<()> {
-        Ok(())
-    }
-}
-
-impl StdioClient for ManagerClient {
-    async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
-        with_one_server(server).await.map(Self)
     }
 
     async fn list_tools(&self) -> anyhow::Result<usize> {
@@ -166,12 +100,14 @@ impl StdioClient for ManagerClient {
     }
 }
 
-impl StdioClient for ManagerClientRaw {
-    async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
-        with_one_server(server).await.map(Self)
+/// The manager owns the connection and closes it.
+impl<const RAW: bool> BenchClient for UnderlyingClient<RAW> {
+    async fn call(&self, call: &Call) -> anyhow::Result<usize> {
+        let client = self.0.client().context("the server is not connected")?;
+        toolrack::call::<RAW>(client, call).await
     }
 
-    async fn list_tools(&self) -> anyhow::Result<usize> {
-        Ok(self.0.all_tools().len())
+    async fn close(self) -> anyhow::Result<()> {
+        Ok(())
     }
 }

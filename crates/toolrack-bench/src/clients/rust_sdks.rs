@@ -28,21 +28,21 @@ use turbomcp_transport::{
     ChildProcessConfig, ChildProcessTransport, LimitsConfig, TransportConfig,
 };
 
-use super::{BenchClient, Call, HttpClient, MAX_MESSAGE_BYTES, StdioClient};
-use crate::server::http::Eras;
-use crate::server_process::{HttpServer, ServerCommand};
+use super::{BenchClient, Call, MAX_MESSAGE_BYTES};
+use crate::server_process::ServerCommand;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Rmcp(Arc<RunningService<RoleClient, ()>>);
 
-impl StdioClient for Rmcp {
-    async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
+impl Rmcp {
+    pub(crate) async fn start(server: &ServerCommand) -> anyhow::Result<Self> {
         let transport = TokioChildProcess::new(server.tokio())?;
         Ok(Self(Arc::new(().serve(transport).await?)))
     }
 
-    async fn list_tools(&self) -> anyhow::Result<usize> {
-        Ok(self.0.list_all_tools().await?.len())
+    pub(crate) async fn connect_http(url: String) -> anyhow::Result<Self> {
+        let transport = StreamableHttpClientTransport::from_uri(url);
+        Ok(Self(Arc::new(().serve(transport).await?)))
     }
 }
 
@@ -61,12 +61,9 @@ impl BenchClient for Rmcp {
         }
         Ok(())
     }
-}
 
-impl HttpClient for Rmcp {
-    async fn connect(server: &HttpServer) -> anyhow::Result<Self> {
-        let transport = StreamableHttpClientTransport::from_uri(server.url(Eras::Both));
-        Ok(Self(Arc::new(().serve(transport).await?)))
+    async fn list_tools(&self) -> anyhow::Result<usize> {
+        Ok(self.0.list_all_tools().await?.len())
     }
 }
 
@@ -112,8 +109,8 @@ fn pipe_closed() -> pmcp::Error {
     pmcp::Error::internal("the pipe is closed")
 }
 
-impl StdioClient for Pmcp {
-    async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
+impl Pmcp {
+    pub(crate) async fn start(server: &ServerCommand) -> anyhow::Result<Self> {
         let mut command = server.tokio();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn()?;
@@ -125,10 +122,6 @@ impl StdioClient for Pmcp {
         let mut client = pmcp::Client::new(pipes);
         client.initialize(ClientCapabilities::default()).await?;
         Ok(Self { client, child: Arc::new(Mutex::new(child)) })
-    }
-
-    async fn list_tools(&self) -> anyhow::Result<usize> {
-        Ok(self.client.list_all_tools().await?.len())
     }
 }
 
@@ -145,15 +138,18 @@ impl BenchClient for Pmcp {
         }
         Ok(())
     }
+
+    async fn list_tools(&self) -> anyhow::Result<usize> {
+        Ok(self.client.list_all_tools().await?.len())
+    }
 }
 
 #[derive(Debug, Clone)]
 pub(crate) struct PmcpHttp(pmcp::Client<StreamableHttpTransport>);
 
-impl HttpClient for PmcpHttp {
-    async fn connect(server: &HttpServer) -> anyhow::Result<Self> {
-        let url = server.url(Eras::Both).parse()?;
-        let config = StreamableHttpTransportConfigBuilder::new(url).build();
+impl PmcpHttp {
+    pub(crate) async fn connect(url: &str) -> anyhow::Result<Self> {
+        let config = StreamableHttpTransportConfigBuilder::new(url.parse()?).build();
         let mut client = pmcp::Client::new(StreamableHttpTransport::new(config));
         client.initialize(ClientCapabilities::default()).await?;
         Ok(Self(client))
@@ -182,8 +178,8 @@ async fn call_pmcp<T: Transport>(client: &pmcp::Client<T>, call: &Call) -> anyho
 #[derive(Clone)]
 pub(crate) struct Turbomcp(turbomcp_client::Client<ChildProcessTransport>);
 
-impl StdioClient for Turbomcp {
-    async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
+impl Turbomcp {
+    pub(crate) async fn start(server: &ServerCommand) -> anyhow::Result<Self> {
         let transport = ChildProcessTransport::new(ChildProcessConfig {
             command: server.program.to_string_lossy().into_owned(),
             args: server.args.clone(),
@@ -195,10 +191,6 @@ impl StdioClient for Turbomcp {
         let client = turbomcp_client::Client::new_with_config(transport, config);
         client.initialize().await?;
         Ok(Self(client))
-    }
-
-    async fn list_tools(&self) -> anyhow::Result<usize> {
-        Ok(self.0.list_tools().await?.len())
     }
 }
 
@@ -215,6 +207,10 @@ impl BenchClient for Turbomcp {
         self.0.shutdown().await?;
         Ok(())
     }
+
+    async fn list_tools(&self) -> anyhow::Result<usize> {
+        Ok(self.0.list_tools().await?.len())
+    }
 }
 
 /// The API of `turbomcp-client` takes an owned map for every call.
@@ -226,16 +222,12 @@ fn turbomcp_arguments(call: &Call) -> Option<HashMap<String, Value>> {
 #[derive(Clone)]
 pub(crate) struct Tower(Arc<McpClient>);
 
-impl StdioClient for Tower {
-    async fn connect(server: &ServerCommand) -> anyhow::Result<Self> {
+impl Tower {
+    pub(crate) async fn start(server: &ServerCommand) -> anyhow::Result<Self> {
         let transport = StdioClientTransport::spawn_command(&mut server.tokio()).await?;
         let client = McpClient::connect(transport.max_frame_len(MAX_MESSAGE_BYTES)).await?;
         client.initialize("toolrack-bench", "1.0.0").await?;
         Ok(Self(Arc::new(client)))
-    }
-
-    async fn list_tools(&self) -> anyhow::Result<usize> {
-        Ok(self.0.list_all_tools().await?.len())
     }
 }
 
@@ -250,5 +242,9 @@ impl BenchClient for Tower {
             client.shutdown().await?;
         }
         Ok(())
+    }
+
+    async fn list_tools(&self) -> anyhow::Result<usize> {
+        Ok(self.0.list_all_tools().await?.len())
     }
 }

@@ -10,14 +10,15 @@ use std::{fs, thread};
 
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
+use toolrack_testkit::harness::{self, now};
 
-use super::{RunSize, Scenario};
+use super::Work;
+use super::calls::Job;
+use super::measure::{median_of, to_f64};
 use crate::clients::ClientName;
 use crate::clients::cli_programs::{self, CliCall};
-use crate::report::{Metric, Report};
-use crate::scenario::measure::to_f64;
-use crate::stats::median;
-use crate::{resource_usage, system};
+use crate::metric::{self as m, Report};
+use crate::resource_usage;
 
 /// Interval of memory samples.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(1);
@@ -25,26 +26,24 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(1);
 /// Runs of a program that exits before the first memory sample.
 const MAX_ATTEMPTS: usize = 20;
 
-pub(crate) fn run(client: ClientName, scenario: Scenario, size: RunSize) -> anyhow::Result<Report> {
-    let call = match scenario {
-        Scenario::CliNode => CliCall::on_node_server()?,
-        Scenario::CliDemo => CliCall::on_demo_server()?,
-        Scenario::CliHelp => {
+pub(crate) fn run(client: ClientName, job: &Job) -> anyhow::Result<Report> {
+    let n_starts = job.size.n_starts;
+    let call = match job.work {
+        Work::CliNode => CliCall::on_node_server()?,
+        Work::CliDemo => CliCall::on_demo_server()?,
+        Work::CliHelp => {
             // Some programs print help to stderr, so no output is expected.
-            return measure_program(size.n_starts, || cli_programs::help_command(client), "");
+            return measure_program(n_starts, || cli_programs::command(client, None), "");
         }
-        Scenario::CliSize => return measure_size(),
-        Scenario::CliWarm => return measure_warm(size.n_starts),
+        Work::CliSize => return measure_size(),
+        Work::CliWarm => return measure_warm(n_starts),
         other => bail!("{other:?} is not a command-line scenario"),
     };
     if client == ClientName::BareBlock {
-        return measure_server(size.n_starts, &call);
+        return measure_server(n_starts, &call);
     }
-    measure_program(
-        size.n_starts,
-        || cli_programs::call_command(client, &call),
-        call.expected_output,
-    )
+    let command = || cli_programs::command(client, Some(&call));
+    measure_program(n_starts, command, call.expected_output)
 }
 
 /// Runs the program several times for its time, and once more for its memory.
@@ -66,19 +65,19 @@ fn measure_program(
     }
     let peak = Peak::measure(&command)?;
     let mut report = times(&runs)?;
-    report.insert(Metric::PeakMib, mib(peak.program));
-    report.insert(Metric::TreePeakMib, mib(peak.tree));
+    report.insert(m::PEAK_MIB, mib(peak.program));
+    report.insert(m::TREE_PEAK_MIB, mib(peak.tree));
     Ok(report)
 }
 
 fn times(runs: &[Run]) -> anyhow::Result<Report> {
     let millis = |duration: fn(&Run) -> Duration| {
         let values: Vec<f64> = runs.iter().map(|run| duration(run).as_secs_f64() * 1e3).collect();
-        median(&values).context("no run was made")
+        median_of(&values)
     };
     Ok(Report::from([
-        (Metric::FirstOutputMillis, millis(|run| run.first_output)?),
-        (Metric::Millis, millis(|run| run.exited)?),
+        (m::FIRST_OUTPUT, millis(|run| run.first_output)?),
+        (m::MILLIS, millis(|run| run.exited)?),
     ]))
 }
 
@@ -93,14 +92,14 @@ struct Run {
 
 impl Run {
     fn timed(command: &mut Command, expected: &str) -> anyhow::Result<Self> {
-        let before = system::now();
+        let before = now();
         let mut child = spawn(command)?;
         let mut output = vec![0; 4096];
         let mut stdout = child.stdout.take().context("no stdout")?;
         let n_read = stdout.read(&mut output)?;
-        let first_output = system::now() - before;
+        let first_output = now() - before;
         let status = child.wait()?;
-        let exited = system::now() - before;
+        let exited = now() - before;
         output.truncate(n_read);
         stdout.read_to_end(&mut output)?;
         let output = String::from_utf8_lossy(&output);
@@ -159,7 +158,7 @@ fn measure_warm(n_starts: usize) -> anyhow::Result<Report> {
     let call = CliCall::on_demo_server()?;
     let home = tempfile::tempdir()?;
     let run = |args: &[&str], expected: &str| {
-        let mut command = system::command(cli_programs::toolrack_path()?);
+        let mut command = harness::command(cli_programs::toolrack_path()?);
         Run::timed(with_home(&mut command, home.path()).args(args), expected)
     };
     let server = call.server.program.display().to_string();
@@ -185,18 +184,18 @@ fn spawn(command: &mut Command) -> anyhow::Result<Child> {
 fn measure_server(n_starts: usize, call: &CliCall) -> anyhow::Result<Report> {
     let (mut runs, mut peaks) = (Vec::new(), Vec::new());
     for n in 0..=n_starts {
-        let before = system::now();
+        let before = now();
         let mut command = call.server.std();
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut server = command.spawn()?;
         let mut stdin = server.stdin.take().context("no stdin")?;
         let mut stdout = BufReader::new(server.stdout.take().context("no stdout")?);
         let response = call_server(&mut stdin, &mut stdout, call)?;
-        let first_output = system::now() - before;
+        let first_output = now() - before;
         let peak = resource_usage::peak_resident_of(server.id())?;
         drop(stdin);
         server.wait()?;
-        let exited = system::now() - before;
+        let exited = now() - before;
         ensure!(response.to_string().contains(call.expected_output), "{response}");
         if n > 0 {
             runs.push(Run { first_output, exited });
@@ -204,7 +203,7 @@ fn measure_server(n_starts: usize, call: &CliCall) -> anyhow::Result<Report> {
         }
     }
     let mut report = times(&runs)?;
-    report.insert(Metric::TreePeakMib, median(&peaks).context("no run was made")?);
+    report.insert(m::TREE_PEAK_MIB, median_of(&peaks)?);
     Ok(report)
 }
 
@@ -255,7 +254,7 @@ fn measure_size() -> anyhow::Result<Report> {
     let dir = tempfile::tempdir()?;
     let copy = dir.path().join("toolrack");
     fs::copy(&built, &copy)?;
-    let status = system::command("strip").arg(&copy).status();
+    let status = harness::command("strip").arg(&copy).status();
     match status {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             bail!("`strip` is missing: install binutils");
@@ -263,12 +262,12 @@ fn measure_size() -> anyhow::Result<Report> {
         status => ensure!(status?.success(), "`strip` failed"),
     }
     let mib = |path| anyhow::Ok(mib(fs::metadata(path)?.len() / 1024));
-    let report = [(Metric::BuiltMib, mib(built)?), (Metric::StrippedMib, mib(copy)?)];
+    let report = [(m::BUILT_MIB, mib(built)?), (m::STRIPPED_MIB, mib(copy)?)];
     Ok(Report::from(report))
 }
 
 fn mib(kib: u64) -> f64 {
-    to_f64(usize::try_from(kib).unwrap_or(usize::MAX)) / 1024.0
+    to_f64(kib) / 1024.0
 }
 
 #[cfg(test)]
@@ -277,7 +276,7 @@ mod tests {
 
     #[track_caller]
     fn check(script: &str, expected: &str) -> Result<Run, String> {
-        let mut command = system::command("sh");
+        let mut command = harness::command("sh");
         command.args(["-c", script]);
         Run::timed(&mut command, expected).map_err(|error| error.to_string())
     }
@@ -292,7 +291,7 @@ mod tests {
 
     #[test]
     fn process_tree_uses_more_memory_than_its_root() {
-        let mut command = system::command("sh");
+        let mut command = harness::command("sh");
         command.args(["-c", "sleep 0.2 & sleep 0.2; wait"]);
         let peak = Peak::sample(command).unwrap();
         assert!(peak.tree > peak.program, "{peak:?}");

@@ -1,23 +1,27 @@
 //! Gateway scenarios: calls through a gateway compared with direct calls, and memory with many servers and sessions.
 
 use std::net::TcpStream;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use toolrack_stdio::Guardian;
 
-use super::measure::{self, Stopwatch, to_f64};
-use super::stdio::{SETTLE_DELAY, close, keep_in_flight};
-use super::{RunSize, Scenario};
+use super::Work;
+use super::calls::{Job, close, run_calls};
+use super::measure::{SETTLE_DELAY, count, to_f64};
 use crate::clients::bare_hyper::Session;
-use crate::clients::gateways::{self, GatewayClient, GatewayTransport};
-use crate::clients::{BenchClient as _, Call, ClientName};
-use crate::report::{Metric, Report};
+use crate::clients::cli_programs::{built_path, installed_path};
+use crate::clients::{Call, ClientName, Toolrack};
+use crate::metric::{self as m, Report};
 use crate::resource_usage;
 use crate::server_process::{ServerCommand, ServerProcess};
 
-const IN_FLIGHT: usize = 64;
+const PYTHON: &str = "tests/servers/python/fastmcp/venv/bin/python";
+const PROXY: &str = "tests/bench/proxy.py";
+
 const N_SERVERS: usize = 100;
 const N_SESSIONS: usize = 1_000;
 /// Sessions that are opened concurrently.
@@ -26,53 +30,66 @@ const MAX_OPENING: usize = 16;
 const LISTEN_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-pub(crate) async fn run(
-    name: ClientName,
-    scenario: Scenario,
-    size: RunSize,
-) -> anyhow::Result<Report> {
-    let transport = match scenario {
-        Scenario::GatewayHttp | Scenario::GatewayHttp64 => GatewayTransport::Http,
-        Scenario::GatewayStdio | Scenario::GatewayStdio64 => GatewayTransport::Stdio,
-        Scenario::GatewayMemory => return memory().await,
-        other => bail!("{other:?} is not a gateway scenario"),
+/// Transport between a gateway and its clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Transport {
+    Stdio,
+    Http,
+}
+
+pub(crate) async fn run(client: ClientName, job: &Job) -> anyhow::Result<Report> {
+    let transport = match job.work {
+        Work::GatewayHttp(_) => Transport::Http,
+        Work::GatewayStdio(_) => Transport::Stdio,
+        _ => return memory().await,
     };
-    if name == ClientName::Direct {
-        let client = GatewayClient::start(name, ServerCommand::with_tools(10)?).await?;
-        return calls(client, scenario, size).await;
+    let command = match client {
+        ClientName::Direct => ServerCommand::with_tools(10)?,
+        ClientName::Gateway => toolrack_gateway(1, transport)?,
+        ClientName::FastMcp => fastmcp_proxy(transport)?,
+        other => bail!("{other:?} is not a gateway"),
+    };
+    let mut call = Call::echo()?;
+    if client == ClientName::Gateway {
+        // Our gateway prefixes tool names with the server name.
+        call.tool = "bench-0_echo";
     }
-    let command = gateways::with_one_server(name, transport)?;
-    if transport == GatewayTransport::Stdio {
-        return calls(GatewayClient::start(name, command).await?, scenario, size).await;
+    let calls = async |connected: Toolrack<false>| {
+        let report = run_calls(job, &connected, &call).await?;
+        close(connected).await?;
+        Ok(report)
+    };
+    if client == ClientName::Direct || transport == Transport::Stdio {
+        return calls(Toolrack::start(&command, Guardian::None).await?).await;
     }
     let process = ServerProcess::start(&command)?;
     let url = wait_listening(&process).await?;
-    let report = calls(GatewayClient::connect_http(name, &url).await?, scenario, size).await;
+    let report = calls(Toolrack::connect_http(&url).await?).await;
     process.stop()?;
     report
 }
 
-async fn calls(client: GatewayClient, scenario: Scenario, size: RunSize) -> anyhow::Result<Report> {
-    let report = match scenario {
-        Scenario::GatewayHttp64 | Scenario::GatewayStdio64 => {
-            keep_in_flight(&client, IN_FLIGHT, size.window / 5).await?;
-            let stopwatch = Stopwatch::start();
-            let n_calls = keep_in_flight(&client, IN_FLIGHT, size.window).await?;
-            stopwatch.per_call(n_calls)
-        }
-        _ => {
-            let echo = Call::echo()?;
-            measure::sequential(size.window, async || call_and_check(&client, &echo).await).await?
-        }
-    };
-    close(client).await?;
-    Ok(report)
+/// Command of our gateway with servers `bench-0`, `bench-1` and so on.
+fn toolrack_gateway(n_servers: usize, transport: Transport) -> anyhow::Result<ServerCommand> {
+    let server = ServerCommand::with_tools(10)?;
+    let mut args = Vec::new();
+    if transport == Transport::Http {
+        args.extend(["--http", "127.0.0.1:0"].map(str::to_owned));
+    }
+    for n in 0..n_servers {
+        args.extend(["--server".to_owned(), format!("bench-{n}"), server.program_text()?]);
+        args.extend(server.args.iter().cloned());
+    }
+    Ok(ServerCommand { program: built_path("toolrack-endpoint", "gateway")?, args })
 }
 
-async fn call_and_check(client: &GatewayClient, call: &Call) -> anyhow::Result<()> {
-    let received = client.call(call).await?;
-    ensure!(received == 100, "{received} B of text instead of 100");
-    Ok(())
+fn fastmcp_proxy(transport: Transport) -> anyhow::Result<ServerCommand> {
+    let server = ServerCommand::with_tools(10)?;
+    let transport = if transport == Transport::Http { "http" } else { "stdio" };
+    let proxy = installed_path(Path::new(PROXY))?.display().to_string();
+    let mut args = vec![proxy, transport.to_owned(), server.program_text()?];
+    args.extend(server.args);
+    Ok(ServerCommand { program: installed_path(Path::new(PYTHON))?, args })
 }
 
 /// Returns the URL that the gateway printed, once it accepts connections.
@@ -95,7 +112,7 @@ async fn wait_listening(process: &ServerProcess) -> anyhow::Result<String> {
 /// Every session has listed the tools and keeps its stream open.
 async fn memory() -> anyhow::Result<Report> {
     resource_usage::raise_open_file_limit()?;
-    let process = ServerProcess::start(&gateways::with_servers(N_SERVERS)?)?;
+    let process = ServerProcess::start(&toolrack_gateway(N_SERVERS, Transport::Http)?)?;
     let url = wait_listening(&process).await?;
     // The first session includes one-time allocations.
     let mut sessions = vec![Session::open(&url).await?];
@@ -108,11 +125,10 @@ async fn memory() -> anyhow::Result<Report> {
     ensure!(n_open == N_SESSIONS, "{n_open} of {N_SESSIONS} sessions are open");
     drop(sessions);
     process.stop()?;
-    let kib_to_f64 = |kib: u64| to_f64(usize::try_from(kib).unwrap_or(usize::MAX));
     Ok(Report::from([
-        (Metric::ServersMib, kib_to_f64(before) / 1024.0),
-        (Metric::SessionsMib, kib_to_f64(after) / 1024.0),
-        (Metric::KibPerSession, kib_to_f64(after.saturating_sub(before)) / to_f64(N_SESSIONS)),
+        (m::SERVERS_MIB, to_f64(before) / 1024.0),
+        (m::SESSIONS_MIB, to_f64(after) / 1024.0),
+        (m::KIB_PER_SESSION, to_f64(after.saturating_sub(before)) / count(N_SESSIONS)),
     ]))
 }
 

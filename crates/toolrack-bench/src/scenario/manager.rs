@@ -18,19 +18,19 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use toolrack_config::{McpServerConfig, StartMode};
 use toolrack_manager::{McpManager, ToolWithServer};
+use toolrack_testkit::harness::now;
 
-use super::measure::{self, Stopwatch, to_f64};
-use super::stdio::{self, Job, SETTLE_DELAY, keep_in_flight};
-use super::{MIB, Scenario};
-use crate::clients::manager::{builder, configs, connect_all, server_name};
-use crate::clients::{
-    BenchClient, Call, ClientName, ManagerClient, ManagerClientRaw, Rmcp, StdioClient as _,
+use super::calls::{Job, Latencies, checked, close as close_client, keep_in_flight, warm_up};
+use super::measure::{
+    self, SETTLE_DELAY, Stopwatch, count, median_of, micros_since, p99_of, to_f64,
 };
-use crate::report::{Metric, Report};
+use super::{Load, MIB, Work};
+use crate::clients::manager::{builder, configs, connect_all, server_name};
+use crate::clients::{BenchClient, Call, ClientName, ManagerClient, Rmcp};
+use crate::metric::{self as m, Report};
+use crate::resource_usage::Memory;
 use crate::server::responses;
 use crate::server_process::ServerCommand;
-use crate::stats::{median, quantile};
-use crate::{resource_usage, system};
 
 /// Servers are closed concurrently, so this is for the slowest of them.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -39,15 +39,20 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 pub(crate) async fn run(client: ClientName, job: &Job) -> anyhow::Result<Report> {
-    match (job.scenario, client) {
-        (Scenario::ManagerSequential | Scenario::ManagerInFlight64, _) => calls(client, job).await,
-        (Scenario::ManagerTools, ClientName::Manager) => all_tools(job).await,
-        (Scenario::ManagerMemory, ClientName::Manager) => memory(job).await,
-        (Scenario::ManagerStart, ClientName::Manager) => start(job).await,
-        (Scenario::ManagerStart, ClientName::Rmcp) => start_rmcp(job).await,
-        (Scenario::ManagerBadNeighbor, ClientName::Manager) => bad_neighbor(job).await,
-        (scenario, client) => bail!("{client:?} is not measured in {scenario:?}"),
+    match (job.work, client) {
+        (Work::Manager(load), ClientName::Manager) => calls::<false>(load, job).await,
+        (Work::Manager(load), ClientName::ManagerRaw) => calls::<true>(load, job).await,
+        (Work::ManagerTools, _) => all_tools(job.work.n_tools()).await,
+        (Work::ManagerMemory, _) => memory(job.work.n_tools()).await,
+        (Work::ManagerStart, ClientName::Rmcp) => start_rmcp(&server(job)?).await,
+        (Work::ManagerStart, _) => start(&server(job)?).await,
+        (Work::ManagerBadNeighbor, _) => bad_neighbor(job).await,
+        (work, client) => bail!("{client:?} is not measured in {work:?}"),
     }
+}
+
+fn server(job: &Job) -> anyhow::Result<ServerCommand> {
+    ServerCommand::with_tools(job.work.n_tools())
 }
 
 async fn close(manager: McpManager) -> anyhow::Result<()> {
@@ -64,59 +69,30 @@ async fn wait_connected(manager: &McpManager, n_servers: usize) -> anyhow::Resul
     Ok(timeout(CONNECT_TIMEOUT, all_connected).await?)
 }
 
-const IN_FLIGHT: usize = 64;
 /// Duration of the calls on one side before the other side has its turn.
 const TURN: Duration = Duration::from_millis(20);
 /// Longer, because with many tasks the start and the end of a turn take their time.
 const TURN_IN_FLIGHT: Duration = Duration::from_millis(50);
 
-async fn calls(name: ClientName, job: &Job) -> anyhow::Result<Report> {
-    match name {
-        ClientName::Manager => {
-            let client = ManagerClient::connect(&job.server).await?;
-            let report = alternate(job, &client, &client.underlying_client()?).await?;
-            stdio::close(client).await?;
-            Ok(report)
-        }
-        ClientName::ManagerRaw => {
-            let client = ManagerClientRaw::connect(&job.server).await?;
-            let report = alternate(job, &client, &client.underlying_client()?).await?;
-            stdio::close(client).await?;
-            Ok(report)
-        }
-        other => bail!("{other:?} is not a manager"),
-    }
-}
-
 /// Measures both sides in short alternating turns, so that disturbances of the machine affect both alike.
-async fn alternate<M: BenchClient, C: BenchClient>(
-    job: &Job,
-    manager: &M,
-    client: &C,
-) -> anyhow::Result<Report> {
-    let (mut through_manager, mut direct) = (Side::default(), Side::default());
-    if job.scenario == Scenario::ManagerInFlight64 {
-        keep_in_flight(client, IN_FLIGHT, TURN_IN_FLIGHT).await?;
-        keep_in_flight(manager, IN_FLIGHT, TURN_IN_FLIGHT).await?;
-        for _ in 0..n_turns(job, TURN_IN_FLIGHT) {
-            direct.in_flight(client).await?;
-            through_manager.in_flight(manager).await?;
-        }
-        return in_flight_report(&through_manager, &direct);
-    }
+async fn calls<const RAW: bool>(load: Load, job: &Job) -> anyhow::Result<Report> {
+    let manager = ManagerClient::<RAW>::start(&server(job)?).await?;
+    let client = manager.underlying_client()?;
     let echo = Call::echo()?;
-    measure::warm_up(async || client.call(&echo).await.map(drop)).await?;
-    measure::warm_up(async || manager.call(&echo).await.map(drop)).await?;
-    for _ in 0..n_turns(job, TURN) {
-        direct.sequential(client, &echo).await?;
-        through_manager.sequential(manager, &echo).await?;
+    let (mut through_manager, mut direct) = (Side::default(), Side::default());
+    warm_up(&client).await?;
+    warm_up(&manager).await?;
+    let turn = if load == Load::Sequential { TURN } else { TURN_IN_FLIGHT };
+    // Each side gets the whole window. The first turn is a warm-up too.
+    for n in 0..=job.size.window.as_nanos() / turn.as_nanos() {
+        if n == 1 {
+            (through_manager, direct) = (Side::default(), Side::default());
+        }
+        direct.turn(&client, &echo, load, turn).await?;
+        through_manager.turn(&manager, &echo, load, turn).await?;
     }
-    sequential_report(&through_manager, &direct)
-}
-
-/// Each side gets the whole window.
-fn n_turns(job: &Job, turn: Duration) -> u128 {
-    job.size.window.as_nanos() / turn.as_nanos()
+    close_client(manager).await?;
+    report(load, &through_manager, &direct)
 }
 
 /// Figures of one side: through the manager, or directly on its client.
@@ -128,61 +104,49 @@ struct Side {
 }
 
 impl Side {
-    async fn sequential<C: BenchClient>(&mut self, client: &C, call: &Call) -> anyhow::Result<()> {
+    async fn turn<C: BenchClient>(
+        &mut self,
+        client: &C,
+        call: &Call,
+        load: Load,
+        turn: Duration,
+    ) -> anyhow::Result<()> {
         let stopwatch = Stopwatch::start();
-        let micros = measure::latencies(TURN, async || client.call(call).await.map(drop)).await?;
-        self.add(&stopwatch.per_call(micros.len()));
-        self.micros.extend(micros);
+        let n_calls = if let Load::InFlight(n_in_flight) = load {
+            keep_in_flight(client, call, (n_in_flight, Latencies::Untimed), turn).await?.0
+        } else {
+            let micros = measure::latencies(turn, async || checked(client, call).await).await?;
+            self.micros.extend(&micros);
+            micros.len()
+        };
+        let figures = stopwatch.per_call(n_calls);
+        self.calls_per_second.extend(figures.get(m::CALLS_PER_SECOND));
+        self.cpu_micros_per_call.extend(figures.get(m::CPU_PER_CALL));
         Ok(())
     }
-
-    async fn in_flight<C: BenchClient>(&mut self, client: &C) -> anyhow::Result<()> {
-        let stopwatch = Stopwatch::start();
-        let n_calls = keep_in_flight(client, IN_FLIGHT, TURN_IN_FLIGHT).await?;
-        self.add(&stopwatch.per_call(n_calls));
-        Ok(())
-    }
-
-    fn add(&mut self, turn: &Report) {
-        self.calls_per_second.extend(turn.get(&Metric::CallsPerSecond));
-        self.cpu_micros_per_call.extend(turn.get(&Metric::CpuMicrosPerCall));
-    }
-
-    fn p50(&self) -> anyhow::Result<f64> {
-        median(&self.micros).context("no call was made")
-    }
-
-    fn calls(&self) -> anyhow::Result<f64> {
-        median(&self.calls_per_second).context("no call was made")
-    }
-
-    fn cpu(&self) -> anyhow::Result<f64> {
-        median(&self.cpu_micros_per_call).context("no call was made")
-    }
 }
 
-fn sequential_report(through_manager: &Side, direct: &Side) -> anyhow::Result<Report> {
-    let mut report = cpu_report(through_manager, direct)?;
-    report.insert(Metric::P50Micros, through_manager.p50()?);
-    report.insert(Metric::ClientP50Micros, direct.p50()?);
-    report.insert(Metric::P50OverClient, through_manager.p50()? / direct.p50()?);
+fn report(load: Load, through_manager: &Side, direct: &Side) -> anyhow::Result<Report> {
+    let cpu = median_of(&through_manager.cpu_micros_per_call)?;
+    let direct_cpu = median_of(&direct.cpu_micros_per_call)?;
+    let mut report = Report::from([
+        (m::CPU_PER_CALL, cpu),
+        (m::CLIENT_CPU, direct_cpu),
+        (m::CPU_OVER_CLIENT, cpu / direct_cpu),
+    ]);
+    if load == Load::Sequential {
+        let (p50, direct) = (median_of(&through_manager.micros)?, median_of(&direct.micros)?);
+        report.insert(m::P50, p50);
+        report.insert(m::CLIENT_P50, direct);
+        report.insert(m::P50_OVER_CLIENT, p50 / direct);
+    } else {
+        let calls = median_of(&through_manager.calls_per_second)?;
+        let direct = median_of(&direct.calls_per_second)?;
+        report.insert(m::CALLS_PER_SECOND, calls);
+        report.insert(m::CLIENT_CALLS, direct);
+        report.insert(m::TIME_OVER_CLIENT, direct / calls);
+    }
     Ok(report)
-}
-
-fn in_flight_report(through_manager: &Side, direct: &Side) -> anyhow::Result<Report> {
-    let mut report = cpu_report(through_manager, direct)?;
-    report.insert(Metric::CallsPerSecond, through_manager.calls()?);
-    report.insert(Metric::ClientCallsPerSecond, direct.calls()?);
-    report.insert(Metric::TimeOverClient, direct.calls()? / through_manager.calls()?);
-    Ok(report)
-}
-
-fn cpu_report(through_manager: &Side, direct: &Side) -> anyhow::Result<Report> {
-    Ok(Report::from([
-        (Metric::CpuMicrosPerCall, through_manager.cpu()?),
-        (Metric::ClientCpuMicrosPerCall, direct.cpu()?),
-        (Metric::CpuOverClient, through_manager.cpu()? / direct.cpu()?),
-    ]))
 }
 
 const N_SERVERS: usize = 100;
@@ -194,40 +158,37 @@ const N_LISTS: usize = 1_000;
 const N_STARTS: usize = 3;
 
 /// Time of `all_tools` on connected servers, and of a start with lazy servers from the tool cache.
-async fn all_tools(job: &Job) -> anyhow::Result<Report> {
+async fn all_tools(tools_per_server: usize) -> anyhow::Result<Report> {
     let cache_dir = tempfile::tempdir()?;
-    let configs = configs(&job.server, 0..N_SERVERS)?;
+    let configs = configs(&ServerCommand::with_tools(tools_per_server)?, 0..N_SERVERS)?;
     let manager = builder().tool_cache(cache_dir.path()).build(configs.clone());
     connect_all(&manager).await?;
-    let n_tools = N_SERVERS * job.scenario.n_tools();
+    let n_tools = N_SERVERS * tools_per_server;
     let (mut list_micros, mut read_micros) = (Vec::new(), Vec::new());
     for _ in 0..N_LISTS {
-        let before = system::now();
+        let before = now();
         let tools = manager.all_tools();
-        list_micros.push((system::now() - before).as_secs_f64() * 1e6);
+        list_micros.push(micros_since(before));
         let bytes: usize = tools.iter().map(bytes_for_model).sum();
-        read_micros.push((system::now() - before).as_secs_f64() * 1e6);
+        read_micros.push(micros_since(before));
         ensure!(tools.len() == n_tools && bytes > n_tools, "{} tools", tools.len());
     }
     close(manager).await?;
-    let mut report = Report::new();
-    if let (Some(p50), Some(p99), Some(read)) =
-        (median(&list_micros), quantile(&list_micros, 0.99), median(&read_micros))
-    {
-        report.insert(Metric::AllToolsMicros, p50);
-        report.insert(Metric::AllToolsP99Micros, p99);
-        report.insert(Metric::ReadToolsMicros, read);
-    }
     let to_lazy = |config| McpServerConfig { start: StartMode::Lazy, ..config };
     let lazy: Vec<McpServerConfig> = configs.into_iter().map(to_lazy).collect();
-    let before = system::now();
+    let before = now();
     let manager = builder().tool_cache(cache_dir.path()).build(lazy);
     manager.connect_all().await?;
     let n_cached = manager.all_tools().len();
-    report.insert(Metric::CachedToolsMillis, (system::now() - before).as_secs_f64() * 1e3);
+    let cached_millis = micros_since(before) / 1e3;
     ensure!(n_cached == n_tools, "{n_cached} tools in the cache");
     close(manager).await?;
-    Ok(report)
+    Ok(Report::from([
+        (m::ALL_TOOLS_P50, median_of(&list_micros)?),
+        (m::ALL_TOOLS_P99, p99_of(&list_micros)?),
+        (m::READ_TOOLS_P50, median_of(&read_micros)?),
+        (m::CACHED_TOOLS_MILLIS, cached_millis),
+    ]))
 }
 
 /// Bytes that an agent passes to its model.
@@ -238,64 +199,56 @@ fn bytes_for_model(listed: &ToolWithServer) -> usize {
 }
 
 /// Memory per server, each under its guardian.
-async fn memory(job: &Job) -> anyhow::Result<Report> {
-    let manager = builder().build(configs(&job.server, 0..N_WARM_UP_SERVERS)?);
+async fn memory(n_tools: usize) -> anyhow::Result<Report> {
+    let server = ServerCommand::with_tools(n_tools)?;
+    let manager = builder().build(configs(&server, 0..N_WARM_UP_SERVERS)?);
     connect_all(&manager).await?;
     sleep(SETTLE_DELAY).await;
-    let before = resource_usage::Memory::of_current_process()?;
-    manager
-        .reconcile(&[], &configs(&job.server, N_WARM_UP_SERVERS..N_WARM_UP_SERVERS + N_SERVERS)?)
-        .await?;
-    wait_connected(&manager, N_WARM_UP_SERVERS + N_SERVERS).await?;
+    let before = Memory::of_current_process()?;
+    let n_servers = N_WARM_UP_SERVERS + N_SERVERS;
+    manager.reconcile(&[], &configs(&server, N_WARM_UP_SERVERS..n_servers)?).await?;
+    wait_connected(&manager, n_servers).await?;
     sleep(SETTLE_DELAY).await;
-    let mut report = measure::idle_connection_report(before, N_SERVERS)?;
+    let mut report = measure::memory_per_connection(before, N_SERVERS)?;
     close(manager).await?;
-    let list_kib = to_f64(responses::tool_list(job.scenario.n_tools()).len()) / 1024.0;
-    report.insert(Metric::ListKibPerServer, list_kib);
-    if let Some(resident) = report.get(&Metric::ResidentKibPerConnection).copied() {
-        report.insert(Metric::BeyondListKibPerServer, resident - list_kib);
-    }
+    let list_kib = count(responses::tool_list(n_tools).len()) / 1024.0;
+    report.insert(m::LIST_KIB, list_kib);
+    let resident = report.get(m::RESIDENT_KIB).context("no memory was measured")?;
+    report.insert(m::BEYOND_LIST_KIB, resident - list_kib);
     Ok(report)
 }
 
 /// Time until the manager has connected all servers, each under a guardian, and listed their tools.
-async fn start(job: &Job) -> anyhow::Result<Report> {
-    let mut times = Vec::new();
-    for n in 0..=N_STARTS {
-        let configs = configs(&job.server, 0..N_SERVERS)?;
-        let stopwatch = Stopwatch::start();
-        let manager = builder().build(configs);
+async fn start(server: &ServerCommand) -> anyhow::Result<Report> {
+    let connect = async || {
+        let manager = builder().build(configs(server, 0..N_SERVERS)?);
         connect_all(&manager).await?;
-        if n > 0 {
-            times.push(stopwatch.elapsed());
-        }
-        close(manager).await?;
-    }
-    measure::connect_report(&times)
+        Ok(manager)
+    };
+    measure::connects(N_STARTS, connect, close).await
 }
 
 /// The same with `rmcp`, which uses no guardians and does not list tools here.
-async fn start_rmcp(job: &Job) -> anyhow::Result<Report> {
-    let mut times = Vec::new();
-    for n in 0..=N_STARTS {
-        let stopwatch = Stopwatch::start();
+async fn start_rmcp(server: &ServerCommand) -> anyhow::Result<Report> {
+    let connect = async || {
         let mut starting = JoinSet::new();
         for _ in 0..N_SERVERS {
-            let server = job.server.clone();
-            starting.spawn(async move { Rmcp::connect(&server).await });
+            let server = server.clone();
+            starting.spawn(async move { Rmcp::start(&server).await });
         }
         let mut clients = Vec::new();
         while let Some(client) = starting.join_next().await {
             clients.push(client??);
         }
-        if n > 0 {
-            times.push(stopwatch.elapsed());
-        }
+        Ok(clients)
+    };
+    let close_all = async |clients: Vec<Rmcp>| {
         for client in clients {
-            stdio::close(client).await?;
+            close_client(client).await?;
         }
-    }
-    measure::connect_report(&times)
+        Ok(())
+    };
+    measure::connects(N_STARTS, connect, close_all).await
 }
 
 /// Index of the bad server; the healthy one has index 0.
@@ -304,40 +257,48 @@ const BAD_SERVER: usize = 1;
 const BAD_START_DELAY: Duration = Duration::from_millis(200);
 
 async fn bad_neighbor(job: &Job) -> anyhow::Result<Report> {
-    let client = ManagerClient(Arc::new(builder().build(configs(&job.server, 0..BAD_SERVER + 1)?)));
+    let server = server(job)?;
+    let manager = builder().build(configs(&server, 0..BAD_SERVER + 1)?);
+    let client = ManagerClient::<false>(Arc::new(manager));
     connect_all(&client.0).await?;
-    let mut calls = Calls { echo: Call::echo()?, window: 2 * job.size.window, n_failed: 0 };
-    calls.warm_up(&client).await?;
-    let quiet = calls.latencies(&client).await?;
+    let (echo, mut n_failed) = (Call::echo()?, 0_u64);
+    // Failed calls are counted and do not stop the measurement.
+    let mut latencies = async || {
+        let call = async || {
+            n_failed += u64::from(client.call(&echo).await.is_err());
+            Ok(())
+        };
+        measure::latencies(2 * job.size.window, call).await
+    };
+    warm_up(&client).await?;
+    let quiet = latencies().await?;
 
-    let unmanaged_server = UnmanagedBadServer::start(&job.server)?;
+    let unmanaged_server = UnmanagedBadServer::start(&server)?;
     sleep(BAD_START_DELAY).await;
-    let with_unmanaged = calls.latencies(&client).await?;
+    let with_unmanaged = latencies().await?;
     drop(unmanaged_server);
 
     let mut bad_calls = JoinSet::new();
     make_bad(&client.0, &mut bad_calls)?;
     sleep(BAD_START_DELAY).await;
-    let with_managed = calls.latencies(&client).await?;
+    let with_managed = latencies().await?;
     ensure!(bad_calls.try_join_next().is_none(), "the bad server exited");
     bad_calls.shutdown().await;
 
     let manager = Arc::into_inner(client.0).context("a call is still in flight")?;
     close(manager).await?;
-    let mut report = Report::new();
-    for (p50, p99, micros) in [
-        (Metric::P50Micros, Metric::P99Micros, &quiet),
-        (Metric::UnmanagedP50Micros, Metric::UnmanagedP99Micros, &with_unmanaged),
-        (Metric::ManagedP50Micros, Metric::ManagedP99Micros, &with_managed),
-    ] {
-        report.insert(p50, median(micros).context("no call was made")?);
-        report.insert(p99, quantile(micros, 0.99).context("no call was made")?);
-    }
-    let p99 = |micros: &[f64]| quantile(micros, 0.99).context("no call was made");
-    report.insert(Metric::ManagedOverQuiet, p99(&with_managed)? / p99(&quiet)?);
-    report.insert(Metric::ManagedOverUnmanaged, p99(&with_managed)? / p99(&with_unmanaged)?);
-    report.insert(Metric::FailedCalls, to_f64(calls.n_failed));
-    Ok(report)
+    let managed_p99 = p99_of(&with_managed)?;
+    Ok(Report::from([
+        (m::P50, median_of(&quiet)?),
+        (m::P99, p99_of(&quiet)?),
+        (m::UNMANAGED_P50, median_of(&with_unmanaged)?),
+        (m::UNMANAGED_P99, p99_of(&with_unmanaged)?),
+        (m::MANAGED_P50, median_of(&with_managed)?),
+        (m::MANAGED_P99, managed_p99),
+        (m::MANAGED_OVER_QUIET, managed_p99 / p99_of(&quiet)?),
+        (m::MANAGED_OVER_UNMANAGED, managed_p99 / p99_of(&with_unmanaged)?),
+        (m::FAILED_CALLS, to_f64(n_failed)),
+    ]))
 }
 
 /// Makes the managed bad server flood, and sends it more than its pipe holds while it does not read.
@@ -353,31 +314,6 @@ fn make_bad(manager: &Arc<McpManager>, bad_calls: &mut JoinSet<()>) -> anyhow::R
         });
     }
     Ok(())
-}
-
-/// Calls on the healthy server.
-struct Calls {
-    echo: Call,
-    window: Duration,
-    n_failed: usize,
-}
-
-impl Calls {
-    async fn warm_up(&self, client: &ManagerClient) -> anyhow::Result<()> {
-        measure::warm_up(async || client.call(&self.echo).await.map(drop)).await
-    }
-
-    /// Latencies in µs. Failed calls are counted and do not stop the measurement.
-    async fn latencies(&mut self, client: &ManagerClient) -> anyhow::Result<Vec<f64>> {
-        let Self { echo, window, n_failed } = self;
-        measure::latencies(*window, async || {
-            if client.call(echo).await.is_err() {
-                *n_failed += 1;
-            }
-            Ok(())
-        })
-        .await
-    }
 }
 
 /// The bad server as an unmanaged process; its output goes to `/dev/null`.
@@ -420,11 +356,11 @@ mod tests {
         };
         let (through_manager, direct) =
             (side(&[9.0, 11.0, 99.0], 80.0, 6.0), side(&[10.0], 100.0, 4.0));
-        let report = sequential_report(&through_manager, &direct).unwrap();
-        assert_eq!(report.get(&Metric::P50OverClient), Some(&1.1));
-        assert_eq!(report.get(&Metric::CpuOverClient), Some(&1.5));
-        let report = in_flight_report(&through_manager, &direct).unwrap();
-        assert_eq!(report.get(&Metric::TimeOverClient), Some(&1.25));
-        assert!(sequential_report(&Side::default(), &direct).is_err());
+        let sequential = report(Load::Sequential, &through_manager, &direct).unwrap();
+        assert_eq!(sequential.get(m::P50_OVER_CLIENT), Some(1.1));
+        assert_eq!(sequential.get(m::CPU_OVER_CLIENT), Some(1.5));
+        let in_flight = report(Load::InFlight(64), &through_manager, &direct).unwrap();
+        assert_eq!(in_flight.get(m::TIME_OVER_CLIENT), Some(1.25));
+        assert!(report(Load::Sequential, &Side::default(), &direct).is_err());
     }
 }

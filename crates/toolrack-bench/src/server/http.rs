@@ -19,10 +19,10 @@ use anyhow::Context as _;
 use memchr::memmem;
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use toolrack_testkit::harness;
 
-use super::json_scan::{self, EchoMatcher, member, number, unquote};
+use super::request::{EchoMatcher, Request as Message};
 use super::responses::{self, Escapes};
-use crate::system;
 
 // Epoll tokens. Connections count up from `FIRST_CONNECTION`.
 const INPUT: u64 = 0;
@@ -42,7 +42,7 @@ pub(crate) fn serve() -> anyhow::Result<()> {
     let input = io::stdin();
     epoll::add(&epoll, input.as_fd(), EventData::new_u64(INPUT), EventFlags::IN)?;
     epoll::add(&epoll, &listener, EventData::new_u64(LISTENER), EventFlags::IN)?;
-    system::print_line(listener.local_addr()?.port());
+    harness::print_line(listener.local_addr()?.port());
 
     let mut event_loop = EventLoop {
         epoll,
@@ -212,7 +212,7 @@ fn body_bytes(head: &[u8]) -> usize {
         let (name, value) = line.split_at_checked(NAME.len())?;
         name.eq_ignore_ascii_case(NAME).then_some(value.trim_ascii())
     });
-    value.map_or(0, number)
+    value.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok()).unwrap_or(0)
 }
 
 /// Results up to this size are copied behind the head; larger ones are sent without copying.
@@ -304,24 +304,23 @@ impl Responder {
             responses::write_echo(&mut self.message, id);
             return write_framed(out, request.framing, NO_HEADER, &self.message);
         }
-        let json_scan::Request { id: Some(id), method, params } =
-            json_scan::Request::parse(request.body)
-        else {
-            return out.prefix.write_all(ACCEPTED);
-        };
+        let message = Message::parse(request.body);
+        let Some(id) = message.id() else { return out.prefix.write_all(ACCEPTED) };
         let mut header = NO_HEADER;
-        match method {
-            b"tools/call" => return self.large_result(request.framing, id, params, out),
-            b"tools/list" => responses::write_result(&mut self.message, id, &self.tool_list),
-            b"initialize" => {
-                header = SESSION_HEADER;
-                responses::write_result(&mut self.message, id, responses::INITIALIZE_RESULT);
+        match (&*message.method, &*message.params.name) {
+            ("tools/call", "big") => {
+                return self.large_result(request.framing, id, message.params.arguments.n, out);
             }
-            b"server/discover" if request.eras == Eras::Both => {
+            ("tools/list", _) => responses::write_result(&mut self.message, id, &self.tool_list),
+            ("server/discover", _) if request.eras == Eras::Both => {
                 responses::write_result(&mut self.message, id, DISCOVER_RESULT);
             }
-            b"ping" => responses::write_result(&mut self.message, id, b"{}"),
-            _ => responses::write_method_not_found(&mut self.message, id),
+            (method, _) => {
+                if method == "initialize" {
+                    header = SESSION_HEADER;
+                }
+                responses::write_common(&mut self.message, id, method);
+            }
         }
         write_framed(out, request.framing, header, &self.message)
     }
@@ -331,15 +330,9 @@ impl Responder {
         &mut self,
         framing: Framing,
         id: &[u8],
-        params: &[u8],
+        text_bytes: usize,
         out: &mut ResponseBuffer,
     ) -> io::Result<()> {
-        if member(params, b"name").map(unquote) != Some(b"big") {
-            responses::write_method_not_found(&mut self.message, id);
-            return write_framed(out, framing, NO_HEADER, &self.message);
-        }
-        let arguments = member(params, b"arguments").unwrap_or_default();
-        let text_bytes = member(arguments, b"n").map_or(0, number);
         let result = match &self.last_large_result {
             Some((cached, result)) if *cached == text_bytes => Rc::clone(result),
             _ => Rc::from(responses::large_result(text_bytes, Escapes::Without)),

@@ -58,7 +58,16 @@ pub(crate) fn write_result(out: &mut Vec<u8>, id: &[u8], result: &[u8]) {
 }
 
 // Spec 2025-11-25, lifecycle §Initialization: version, capabilities and server info.
-pub(crate) const INITIALIZE_RESULT: &[u8] = br#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"toolrack-bench","version":"1.0.0"}}"#;
+const INITIALIZE_RESULT: &[u8] = br#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"toolrack-bench","version":"1.0.0"}}"#;
+
+/// Response to a method without parameters, or to an unknown one.
+pub(crate) fn write_common(out: &mut Vec<u8>, id: &[u8], method: &str) {
+    match method {
+        "initialize" => write_result(out, id, INITIALIZE_RESULT),
+        "ping" => write_result(out, id, b"{}"),
+        _ => write_method_not_found(out, id),
+    }
+}
 
 pub(crate) fn write_method_not_found(out: &mut Vec<u8>, id: &[u8]) {
     out.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
