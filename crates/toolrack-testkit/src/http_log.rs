@@ -3,13 +3,15 @@
 //! **Invariant:** a record is one `write(2)` to a file opened for appending, so lines never mix.
 
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::http::Request;
+use crate::journal::{LineWriter, read_lines};
+use crate::scripted;
 use crate::timer::now;
 
 /// One HTTP request that reached the server.
@@ -61,13 +63,9 @@ impl HttpLog {
     ///
     /// Fails with `InvalidData` on an invalid line.
     pub fn read(path: &Path) -> io::Result<Self> {
-        let text = match std::fs::read_to_string(path) {
-            Err(missing) if missing.kind() == io::ErrorKind::NotFound => String::new(),
-            other => other?,
-        };
         let mut log = Self::default();
-        for line in text.lines() {
-            log.add(serde_json::from_str(line)?);
+        for record in read_lines(path)? {
+            log.add(record);
         }
         Ok(log)
     }
@@ -88,8 +86,7 @@ impl HttpLog {
         match record.event {
             HttpLogEvent::Arrived { at_ms, verb, target, method, headers } => {
                 let at = Duration::from_millis(at_ms);
-                let (status, outcome) = (None, None);
-                self.requests.push(HttpRequest {
+                let request = HttpRequest {
                     number,
                     pid,
                     at,
@@ -97,9 +94,10 @@ impl HttpLog {
                     target,
                     method,
                     headers,
-                    status,
-                    outcome,
-                });
+                    status: None,
+                    outcome: None,
+                };
+                self.requests.push(request);
             }
             HttpLogEvent::Ended { status, outcome } => {
                 if let Some(request) = self.requests.iter_mut().rev().find(known) {
@@ -112,7 +110,7 @@ impl HttpLog {
 
 /// One line of the file.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct HttpRecord {
+struct HttpRecord {
     pid: u32,
     number: u64,
     #[serde(flatten)]
@@ -121,7 +119,7 @@ pub(crate) struct HttpRecord {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
-pub(crate) enum HttpLogEvent {
+enum HttpLogEvent {
     Arrived {
         at_ms: u64,
         verb: String,
@@ -139,26 +137,47 @@ pub(crate) enum HttpLogEvent {
 /// Writer of a request log.
 #[derive(Debug)]
 pub(crate) struct HttpLogWriter {
-    file: File,
+    lines: LineWriter,
     started: Instant,
 }
 
 impl HttpLogWriter {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
-        Ok(Self { file, started: now() })
+        Ok(Self { lines: LineWriter::open(path)?, started: now() })
     }
 
-    pub(crate) fn millis(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    pub(crate) fn arrived(&self, number: u64, request: &Request) {
+        let query = if request.query.is_empty() { "" } else { "?" };
+        let at_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let event = HttpLogEvent::Arrived {
+            at_ms,
+            verb: request.verb.clone(),
+            target: format!("{}{query}{}", request.path, request.query),
+            method: method_of(&request.body),
+            headers: request.headers.iter().cloned().collect(),
+        };
+        self.write(number, event);
     }
 
-    pub(crate) fn write(&self, number: u64, event: HttpLogEvent) -> io::Result<()> {
+    pub(crate) fn ended(&self, number: u64, status: Option<u16>, outcome: HttpOutcome) {
+        self.write(number, HttpLogEvent::Ended { status, outcome });
+    }
+
+    fn write(&self, number: u64, event: HttpLogEvent) {
         let record = HttpRecord { pid: std::process::id(), number, event };
-        let mut line = serde_json::to_vec(&record)?;
-        line.push(b'\n');
-        (&self.file).write_all(&line)
+        if self.lines.write(&record).is_err() {
+            // An incomplete log proves nothing, so stop the run.
+            scripted::exit(3);
+        }
     }
+}
+
+fn method_of(body: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Message {
+        method: String,
+    }
+    serde_json::from_slice::<Message>(body).ok().map(|message| message.method)
 }
 
 #[cfg(test)]
@@ -171,18 +190,16 @@ mod tests {
         let path = dir.path().join("log");
         assert_eq!(HttpLog::read(&path).expect("no file yet"), HttpLog::default());
         let writer = HttpLogWriter::open(&path).expect("opened");
-        for number in [1, 2] {
-            let arrived = HttpLogEvent::Arrived {
-                at_ms: 7,
-                verb: "POST".to_owned(),
-                target: "/mcp".to_owned(),
-                method: Some("ping".to_owned()),
-                headers: BTreeMap::from([("host".to_owned(), "a".to_owned())]),
-            };
-            writer.write(number, arrived).expect("written");
-        }
-        let ended = HttpLogEvent::Ended { status: Some(200), outcome: HttpOutcome::ClientClosed };
-        writer.write(1, ended).expect("written");
+        let request = Request {
+            verb: "POST".to_owned(),
+            path: "/mcp".to_owned(),
+            headers: vec![("host".to_owned(), "a".to_owned())],
+            body: br#"{"method":"ping"}"#.to_vec(),
+            ..Request::default()
+        };
+        writer.arrived(1, &request);
+        writer.arrived(2, &request);
+        writer.ended(1, Some(200), HttpOutcome::ClientClosed);
         let log = HttpLog::read(&path).expect("read");
         let ends: Vec<_> =
             log.with_method("ping").map(|request| (request.status, request.outcome)).collect();

@@ -29,6 +29,7 @@
 pub mod demo;
 mod docker;
 pub mod fixture;
+mod http;
 mod http_log;
 mod http_server;
 mod journal;

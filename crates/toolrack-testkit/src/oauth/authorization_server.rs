@@ -6,16 +6,17 @@ use ring::digest::{SHA256, digest};
 use ring::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
 use serde_json::{Value, json};
 
-use super::http::{Request, Response, escape, unescape};
+use super::exchange::{RecordedRequest, Response};
 use super::token_store::{AuthorizationCode, Client, Grant, Rotation, TokenPair};
 use super::{Fault, Role, Shared, protected_resource};
+use crate::http::{escape, unescape};
 
 const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
 /// The ID token that the identity provider accepts, and the assertion that it issues for it.
 const ID_TOKEN: &str = "id-token-s3cret";
 const ID_JAG_TOKEN: &str = "vouched-s3cret";
 
-pub(crate) fn handle(shared: &Shared, role: Role, request: &Request) -> Response {
+pub(crate) fn handle(shared: &Shared, role: Role, request: &RecordedRequest) -> Response {
     let path = request.path.as_str();
     match (request.method.as_str(), path) {
         ("GET", "/.well-known/oauth-authorization-server") if !shared.has(Fault::OpenIdOnly) => {
@@ -113,8 +114,8 @@ fn promises_iss(shared: &Shared) -> bool {
         .any(|fault| shared.has(fault))
 }
 
-fn register(shared: &Shared, role: Role, request: &Request) -> Response {
-    let document: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+fn register(shared: &Shared, role: Role, request: &RecordedRequest) -> Response {
+    let document: Value = serde_json::from_str(&request.body).unwrap_or_default();
     if shared.has(Fault::RegistrationRefused) {
         return error_response("invalid_redirect_uri", None);
     }
@@ -143,7 +144,7 @@ fn register(shared: &Shared, role: Role, request: &Request) -> Response {
 }
 
 /// Authorization page: consents at once and redirects back.
-fn authorize(shared: &Shared, role: Role, request: &Request) -> Response {
+fn authorize(shared: &Shared, role: Role, request: &RecordedRequest) -> Response {
     let get = |name| request.get(name).unwrap_or_default().to_owned();
     let (client_id, redirect_uri) = (get("client_id"), get("redirect_uri"));
     let is_document = shared.has(Fault::Documents) && client_id.starts_with("https://");
@@ -187,7 +188,7 @@ fn iss(shared: &Shared, role: Role) -> Option<String> {
     }
 }
 
-fn token(shared: &Shared, role: Role, request: &Request) -> Response {
+fn token(shared: &Shared, role: Role, request: &RecordedRequest) -> Response {
     let Some(caller) = identify_client(shared, role, request) else {
         return Response { status: 401, ..error_response("invalid_client", None) };
     };
@@ -232,7 +233,7 @@ fn token(shared: &Shared, role: Role, request: &Request) -> Response {
 fn exchange(
     shared: &Shared,
     caller: &ClientIdentity,
-    request: &Request,
+    request: &RecordedRequest,
     rotation: Option<Rotation>,
 ) -> Option<TokenPair> {
     let mut store = shared.store();
@@ -248,7 +249,11 @@ fn exchange(
     Some(store.issue(code.grant, shared.plan.lifetime, rotation))
 }
 
-fn issue_without_user(shared: &Shared, caller: &ClientIdentity, request: &Request) -> TokenPair {
+fn issue_without_user(
+    shared: &Shared,
+    caller: &ClientIdentity,
+    request: &RecordedRequest,
+) -> TokenPair {
     let grant = Grant {
         role: caller.role,
         client_id: caller.id.clone(),
@@ -273,7 +278,7 @@ fn token_response(shared: &Shared, pair: &TokenPair) -> Response {
 }
 
 /// Identity provider: exchanges an ID token for an identity assertion (ID-JAG).
-fn exchange_id_token(shared: &Shared, request: &Request) -> Response {
+fn exchange_id_token(shared: &Shared, request: &RecordedRequest) -> Response {
     let is_valid = request.get("subject_token") == Some(ID_TOKEN)
         && request.get("requested_token_type") == Some(ID_JAG)
         && request.get("audience") == Some(&issuer_url(shared, shared.current_issuer()))
@@ -306,7 +311,11 @@ fn s256(verifier: &str) -> String {
 }
 
 /// Identifies the client. `None` if its credentials are wrong, or not of the registered method.
-fn identify_client(shared: &Shared, role: Role, request: &Request) -> Option<ClientIdentity> {
+fn identify_client(
+    shared: &Shared,
+    role: Role,
+    request: &RecordedRequest,
+) -> Option<ClientIdentity> {
     if let Some(assertion) = request.get("client_assertion") {
         let id = verify_assertion(shared, role, assertion)?;
         return Some(ClientIdentity { role, id, is_authenticated: true });
@@ -327,7 +336,9 @@ fn identify_client(shared: &Shared, role: Role, request: &Request) -> Option<Cli
 }
 
 /// Id, secret and method in the request. `None` if it uses both methods at once.
-fn presented_credentials(request: &Request) -> Option<(String, Option<String>, &'static str)> {
+fn presented_credentials(
+    request: &RecordedRequest,
+) -> Option<(String, Option<String>, &'static str)> {
     let header = request.authorization.as_deref().and_then(|header| header.strip_prefix("Basic "));
     let secret = request.get("client_secret").map(str::to_owned);
     match (header, secret) {

@@ -2,14 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::http::{Request, Response};
+use super::exchange::{RecordedRequest, Response};
 use super::{Fault, Role, Shared, authorization_server};
 
 const BASIC: &str = "mcp:basic";
 const WRITE: &str = "mcp:write";
 const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 
-pub(crate) fn handle(shared: &Shared, request: &Request) -> Response {
+pub(crate) fn handle(shared: &Shared, request: &RecordedRequest) -> Response {
     match (request.method.as_str(), request.path.as_str()) {
         ("POST", "/mcp") => call(shared, request),
         ("GET", path) if path.starts_with(METADATA_PATH) => metadata(shared, path),
@@ -56,8 +56,8 @@ pub(crate) fn metadata(shared: &Shared, path: &str) -> Response {
     Response::json(200, &document)
 }
 
-fn call(shared: &Shared, request: &Request) -> Response {
-    let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+fn call(shared: &Shared, request: &RecordedRequest) -> Response {
+    let message: Value = serde_json::from_str(&request.body).unwrap_or_default();
     let is_tool = message.get("method") == Some(&json!("tools/call"));
     let token = request.authorization.as_deref().and_then(|header| header.strip_prefix("Bearer "));
     let scope = {

@@ -3,15 +3,18 @@
 //! **Invariant:** `FAULTS` and `HTTP_FAULTS` are both the help text and the list of names; tests parse their
 //! examples.
 
+use std::ops::RangeInclusive;
+use std::str::FromStr;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use serde::Deserialize;
 
 use super::Trigger;
-use super::args::{Args, Choices};
-use crate::quantity::Times;
+use super::args::Args;
+use crate::quantity::{self, Times};
 
-/// One fault.
+/// One fault. Word arguments have their first variant as the default.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Fault {
     Ok,
@@ -48,8 +51,10 @@ pub(crate) enum Fault {
     Http(HttpFault),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum WrongId {
+    #[default]
     Zero,
     Text,
     Float,
@@ -57,8 +62,10 @@ pub(crate) enum WrongId {
     Null,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Shape {
+    #[default]
     Both,
     Neither,
     Null,
@@ -67,8 +74,10 @@ pub(crate) enum Shape {
     Alien,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Framing {
+    #[default]
     Crlf,
     Bom,
     Bytewise,
@@ -76,8 +85,10 @@ pub(crate) enum Framing {
 }
 
 /// Position of the response id in a huge line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum HugePlacement {
+    #[default]
     /// A junk line before the response.
     Line,
     /// Junk without a newline, and no response.
@@ -86,15 +97,19 @@ pub(crate) enum HugePlacement {
     Back,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Cursor {
+    #[default]
     Same,
     Empty,
     Endless,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Garbage {
+    #[default]
     Text,
     Ansi,
     Blank,
@@ -104,21 +119,29 @@ pub(crate) enum Garbage {
     Json,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Lines {
+    #[default]
+    #[serde(rename = "lines")]
     Many,
+    #[serde(rename = "raw")]
     None,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Stream {
-    Stdin,
+    #[default]
     Stdout,
+    Stdin,
     Stderr,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Ignored {
+    #[default]
     Term,
     Eof,
 }
@@ -197,90 +220,52 @@ impl Fault {
     }
 
     fn from_name(name: &str, args: &mut Args<'_>) -> Result<Self, String> {
+        let once = Times::Count(1);
         Ok(match name {
             "ok" => Self::Ok,
-            "late" => Self::Late(args.time(Duration::from_millis(200))?),
+            "late" => Self::Late(args.or(Duration::from_millis(200), quantity::time)?),
             "hold" => Self::Hold(args.count(2)?),
             "dup" => Self::Dup,
             "hang" => Self::Hang,
-            "id" => Self::Id(args.word(&WRONG_IDS)?),
-            "shape" => Self::Shape(args.word(&SHAPES)?),
-            "error" => Self::Error(args.integer(-32603)?),
-            "frame" => Self::Frame(args.word(&FRAMINGS)?),
-            "huge" => Self::Huge { bytes: args.bytes()?, place: args.word(&PLACES)? },
-            "version" => Self::Version(args.text()?),
-            "cursor" => Self::Cursor(args.word(&CURSORS)?),
-            "garbage" => Self::Garbage { kind: args.word(&GARBAGE)?, times: args.times(1)? },
-            "nonsense" => Self::Nonsense(args.times(1)?),
-            "stderr" => Self::Stderr { bytes: args.bytes()?, lines: args.word(&LINES)? },
-            "notify" => Self::Notify(args.times(1)?),
-            "changed" => Self::Changed { times: args.times(1)?, every: args.time(Duration::ZERO)? },
-            "ping" => Self::Ping(args.times(1)?),
-            "exit" => Self::Exit(args.code(1)?),
-            "kill" => Self::Kill(args.word(&SIGNALS)?),
-            "half" => Self::Half(args.code(1)?),
-            "close" => Self::Close(args.word(&STREAMS)?),
-            "leak" => Self::Leak(args.code(0)?),
+            "id" => Self::Id(args.word()?),
+            "shape" => Self::Shape(args.word()?),
+            "error" => Self::Error(args.or(-32603, integer)?),
+            "frame" => Self::Frame(args.word()?),
+            "huge" => Self::Huge { bytes: args.bytes()?, place: args.word()? },
+            "version" => Self::Version(args.required("an argument", |text| Ok(text.to_owned()))?),
+            "cursor" => Self::Cursor(args.word()?),
+            "garbage" => {
+                Self::Garbage { kind: args.word()?, times: args.or(once, quantity::times)? }
+            }
+            "nonsense" => Self::Nonsense(args.or(once, quantity::times)?),
+            "stderr" => Self::Stderr { bytes: args.bytes()?, lines: args.word()? },
+            "notify" => Self::Notify(args.or(once, quantity::times)?),
+            "changed" => Self::Changed {
+                times: args.or(once, quantity::times)?,
+                every: args.or(Duration::ZERO, quantity::time)?,
+            },
+            "ping" => Self::Ping(args.or(once, quantity::times)?),
+            "exit" => Self::Exit(args.or(1, exit_code)?),
+            "kill" => Self::Kill(args.or(Signal::KILL, signal)?),
+            "half" => Self::Half(args.or(1, exit_code)?),
+            "close" => Self::Close(args.word()?),
+            "leak" => Self::Leak(args.or(0, exit_code)?),
             "stopread" => Self::StopRead,
             "escape" => Self::Escape(args.count(1)?),
             "children" => Self::Children(args.count(1)?),
             "spin" => Self::Spin,
             "burn" => Self::Burn,
             "prompt" => Self::Prompt,
-            "ignore" => Self::Ignore(args.words(&IGNORED)?),
+            "ignore" => Self::Ignore(args.words()?),
             "tree" => Self::Tree(args.count(1)?),
-            other => match HttpFault::from_name(other, args)? {
-                Some(fault) => Self::Http(fault),
-                None => {
-                    let all = FAULTS.iter().chain(HTTP_FAULTS);
-                    let known: Vec<&str> = all.map(|(example, _)| fault_name(example)).collect();
-                    let known = known.join(", ");
-                    return Err(format!("unknown fault or trigger `{name}`; faults: {known}"));
-                }
-            },
+            other => Self::Http(HttpFault::from_name(other, args)?),
         })
     }
 
     /// Whether the request is rejected before it runs.
     pub(crate) fn rejects_request(&self) -> bool {
-        matches!(self, Self::Http(fault) if fault.rejects_request())
-    }
-
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Late(_) => "late",
-            Self::Hold(_) => "hold",
-            Self::Dup => "dup",
-            Self::Hang => "hang",
-            Self::Id(_) => "id",
-            Self::Shape(_) => "shape",
-            Self::Error(_) => "error",
-            Self::Frame(_) => "frame",
-            Self::Huge { .. } => "huge",
-            Self::Version(_) => "version",
-            Self::Cursor(_) => "cursor",
-            Self::Garbage { .. } => "garbage",
-            Self::Nonsense(_) => "nonsense",
-            Self::Stderr { .. } => "stderr",
-            Self::Notify(_) => "notify",
-            Self::Changed { .. } => "changed",
-            Self::Ping(_) => "ping",
-            Self::Exit(_) => "exit",
-            Self::Kill(_) => "kill",
-            Self::Half(_) => "half",
-            Self::Close(_) => "close",
-            Self::Leak(_) => "leak",
-            Self::StopRead => "stopread",
-            Self::Escape(_) => "escape",
-            Self::Children(_) => "children",
-            Self::Spin => "spin",
-            Self::Burn => "burn",
-            Self::Prompt => "prompt",
-            Self::Ignore(_) => "ignore",
-            Self::Tree(_) => "tree",
-            Self::Http(fault) => fault.name(),
-        }
+        let Self::Http(fault) = self else { return false };
+        matches!(fault, HttpFault::Status { .. } | HttpFault::Redirect { .. } | HttpFault::Forget)
     }
 
     /// Trigger of the fault when the plan names none.
@@ -309,7 +294,7 @@ impl Fault {
     }
 
     /// Whether the fault changes a response, and so needs a request.
-    pub(super) fn needs_request(&self) -> bool {
+    pub(crate) fn changes_response(&self) -> bool {
         match self {
             Self::Late(_)
             | Self::Hold(_)
@@ -326,61 +311,36 @@ impl Fault {
     }
 }
 
-/// Fault name in an example of `FAULTS`.
+/// Name of a fault, without its arguments.
 pub(super) fn fault_name(example: &str) -> &str {
     example.split('(').next().unwrap_or(example)
 }
 
-/// The first entry of each table is the default.
-const WRONG_IDS: Choices<WrongId, 5> = [
-    ("zero", WrongId::Zero),
-    ("text", WrongId::Text),
-    ("float", WrongId::Float),
-    ("unknown", WrongId::Unknown),
-    ("null", WrongId::Null),
-];
-const SHAPES: Choices<Shape, 5> = [
-    ("both", Shape::Both),
-    ("neither", Shape::Neither),
-    ("null", Shape::Null),
-    ("number", Shape::Number),
-    ("alien", Shape::Alien),
-];
-const FRAMINGS: Choices<Framing, 4> = [
-    ("crlf", Framing::Crlf),
-    ("bom", Framing::Bom),
-    ("bytewise", Framing::Bytewise),
-    ("batch", Framing::Batch),
-];
-const PLACES: Choices<HugePlacement, 4> = [
-    ("line", HugePlacement::Line),
-    ("open", HugePlacement::Open),
-    ("front", HugePlacement::Front),
-    ("back", HugePlacement::Back),
-];
-const CURSORS: Choices<Cursor, 3> =
-    [("same", Cursor::Same), ("empty", Cursor::Empty), ("endless", Cursor::Endless)];
-const GARBAGE: Choices<Garbage, 7> = [
-    ("text", Garbage::Text),
-    ("ansi", Garbage::Ansi),
-    ("blank", Garbage::Blank),
-    ("crlf", Garbage::Crlf),
-    ("bom", Garbage::Bom),
-    ("utf8", Garbage::Utf8),
-    ("json", Garbage::Json),
-];
-const LINES: Choices<Lines, 2> = [("lines", Lines::Many), ("raw", Lines::None)];
-const STREAMS: Choices<Stream, 3> =
-    [("stdout", Stream::Stdout), ("stdin", Stream::Stdin), ("stderr", Stream::Stderr)];
-const IGNORED: Choices<Ignored, 2> = [("term", Ignored::Term), ("eof", Ignored::Eof)];
-const SIGNALS: Choices<Signal, 6> = [
-    ("KILL", Signal::KILL),
-    ("TERM", Signal::TERM),
-    ("HUP", Signal::HUP),
-    ("INT", Signal::INT),
-    ("ABRT", Signal::ABORT),
-    ("SEGV", Signal::SEGV),
-];
+fn integer<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_not_digits| format!("`{text}` is not an integer"))
+}
+
+fn exit_code(text: &str) -> Result<i32, String> {
+    let code = text.parse::<u8>();
+    code.map(i32::from)
+        .map_err(|_not_a_byte| format!("`{text}` is not an exit code; codes are 0 to 255"))
+}
+
+fn signal(text: &str) -> Result<Signal, String> {
+    let known = [
+        ("KILL", Signal::KILL),
+        ("TERM", Signal::TERM),
+        ("HUP", Signal::HUP),
+        ("INT", Signal::INT),
+        ("ABRT", Signal::ABORT),
+        ("SEGV", Signal::SEGV),
+    ];
+    let found = known.iter().find(|(name, _)| *name == text).map(|(_, signal)| *signal);
+    found.ok_or_else(|| {
+        let names = known.map(|(name, _)| name).join(", ");
+        format!("`kill` has no option `{text}`; expected one of {names}")
+    })
+}
 
 /// One fault of an HTTP exchange.
 #[derive(Debug, Clone, PartialEq)]
@@ -401,8 +361,10 @@ pub(crate) enum HttpFault {
 }
 
 /// Target of a redirect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum RedirectTarget {
+    #[default]
     /// Another path of the same origin, served like the first.
     Same,
     /// The same server on another port, which is another origin.
@@ -412,8 +374,10 @@ pub(crate) enum RedirectTarget {
 }
 
 /// Wrong content type of a response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum ContentKind {
+    #[default]
     /// An HTML page instead of the response.
     Html,
     /// The response as `text/plain`.
@@ -474,72 +438,46 @@ pub(super) const HTTP_TRIGGERS: &[Trigger] = &[
 ];
 
 impl HttpFault {
-    /// `None` for an unknown name.
-    pub(super) fn from_name(name: &str, args: &mut Args<'_>) -> Result<Option<Self>, String> {
-        Ok(Some(match name {
-            "status" => Self::Status { code: status(args)?, retry_after: args.optional_time()? },
-            "redirect" => Self::Redirect { to: args.word(&TARGETS)?, code: redirection(args)? },
+    fn from_name(name: &str, args: &mut Args<'_>) -> Result<Self, String> {
+        Ok(match name {
+            "status" => Self::Status {
+                code: args.or(503, |text| status(text, 200..=599, "a final HTTP"))?,
+                retry_after: args.optional(quantity::time)?,
+            },
+            "redirect" => Self::Redirect {
+                to: args.word()?,
+                code: args.or(307, |text| status(text, 300..=399, "a redirect"))?,
+            },
             "forget" => Self::Forget,
             "drop" => Self::Drop,
             "reset" => Self::Reset,
             "mute" => Self::Mute,
             "empty" => Self::Empty,
-            "type" => Self::ContentKind(args.word(&KINDS)?),
-            "cut" => Self::Cut(args.bytes_or("answer")?.map_or(Cut::BeforeResponse, Cut::After)),
-            "end" => Self::End(args.optional_time()?),
+            "type" => Self::ContentKind(args.word()?),
+            "cut" => Self::Cut(args.required("a size", cut)?),
+            "end" => Self::End(args.optional(quantity::time)?),
             "elsewhere" => Self::Elsewhere,
-            "drip" => {
-                Self::Drip { bytes: args.count(1)?, every: args.time(Duration::from_millis(100))? }
+            "drip" => Self::Drip {
+                bytes: args.count(1)?,
+                every: args.or(Duration::from_millis(100), quantity::time)?,
+            },
+            "gzip" => Self::Gzip(args.optional(quantity::bytes)?),
+            _ => {
+                let all = FAULTS.iter().chain(HTTP_FAULTS);
+                let known: Vec<&str> = all.map(|(example, _)| fault_name(example)).collect();
+                let known = known.join(", ");
+                return Err(format!("unknown fault or trigger `{name}`; faults: {known}"));
             }
-            "gzip" => Self::Gzip(args.optional_bytes()?),
-            _ => return Ok(None),
-        }))
-    }
-
-    pub(super) fn name(&self) -> &'static str {
-        match self {
-            Self::Status { .. } => "status",
-            Self::Redirect { .. } => "redirect",
-            Self::Forget => "forget",
-            Self::Drop => "drop",
-            Self::Reset => "reset",
-            Self::Mute => "mute",
-            Self::Empty => "empty",
-            Self::ContentKind(_) => "type",
-            Self::Cut(_) => "cut",
-            Self::End(_) => "end",
-            Self::Elsewhere => "elsewhere",
-            Self::Drip { .. } => "drip",
-            Self::Gzip(_) => "gzip",
-        }
-    }
-
-    /// Whether the request is rejected before it runs.
-    pub(crate) fn rejects_request(&self) -> bool {
-        matches!(self, Self::Status { .. } | Self::Redirect { .. } | Self::Forget)
+        })
     }
 }
 
-fn status(args: &mut Args<'_>) -> Result<u16, String> {
-    let code = args.integer(503)?;
-    u16::try_from(code)
-        .ok()
-        .filter(|code| (200..=599).contains(code))
-        .ok_or_else(|| format!("`{code}` is not a final HTTP status"))
+fn status(text: &str, range: RangeInclusive<u16>, kind: &str) -> Result<u16, String> {
+    let code: i64 = integer(text)?;
+    let code = u16::try_from(code).ok().filter(|code| range.contains(code));
+    code.ok_or_else(|| format!("`{text}` is not {kind} status"))
 }
 
-fn redirection(args: &mut Args<'_>) -> Result<u16, String> {
-    let code = args.integer(307)?;
-    u16::try_from(code)
-        .ok()
-        .filter(|code| (300..=399).contains(code))
-        .ok_or_else(|| format!("`{code}` is not a redirect status"))
+fn cut(text: &str) -> Result<Cut, String> {
+    if text == "answer" { Ok(Cut::BeforeResponse) } else { quantity::bytes(text).map(Cut::After) }
 }
-
-const TARGETS: Choices<RedirectTarget, 3> = [
-    ("same", RedirectTarget::Same),
-    ("other", RedirectTarget::Other),
-    ("loop", RedirectTarget::Loop),
-];
-const KINDS: Choices<ContentKind, 3> =
-    [("html", ContentKind::Html), ("text", ContentKind::Text), ("none", ContentKind::None)];

@@ -66,10 +66,6 @@ pub(super) fn run_escapee(lifetime: Duration) -> io::Result<ExitCode> {
     sleep_then_exit(lifetime)
 }
 
-pub(super) fn run_child(lifetime: Duration) -> io::Result<ExitCode> {
-    sleep_then_exit(lifetime)
-}
-
 pub(super) fn ignore_sigterm() -> io::Result<()> {
     ignore_signal(SIGTERM)
 }
@@ -81,7 +77,7 @@ pub(super) fn sleep_then_exit(lifetime: Duration) -> ! {
 }
 
 #[expect(clippy::exit, reason = "a plan may exit anywhere")]
-pub(super) fn exit(code: i32) -> ! {
+pub(crate) fn exit(code: i32) -> ! {
     std::process::exit(code)
 }
 
