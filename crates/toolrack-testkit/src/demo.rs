@@ -9,10 +9,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
-use crate::jsonrpc::{Arguments, Params, Response, RpcError, insert_if, text_block};
+use crate::jsonrpc::{Arguments, Params, Response, RpcError, RpcResult, insert_if, text_block};
 use crate::plan::splitmix64;
 use crate::revision::{Revision, SupportedRevisions};
-use crate::scripted::{self, Content, PendingRequest, ServerInfo, SlowCall};
+use crate::scripted::{
+    self, Content, PendingRequest, ServerInfo, SlowCall, ToolOutcome, ToolResult,
+};
 
 /// Serves one client until the end of input.
 ///
@@ -44,45 +46,19 @@ impl Content for Demo {
         json!({ "tools": {}, "resources": {}, "prompts": {} })
     }
 
-    fn call_tool(&self, pending: PendingRequest, params: &Params<'_>) {
-        let arguments = params.arguments();
-        let response = match params.name() {
-            "countdown" => match countdown(&arguments) {
-                Ok((from, every)) => {
-                    let message = move |step| format!("{}…", from - step);
-                    let notification = pending.progress_line(params, from, message);
-                    let (rest, text) = (Duration::from_millis(1), "Lift-off!".to_owned());
-                    let n_steps = from;
-                    return pending.respond_slowly(SlowCall {
-                        n_steps,
-                        every,
-                        rest,
-                        notification,
-                        text,
-                    });
-                }
-                Err(rpc_error) => Err(rpc_error),
-            },
-            name @ ("greet" | "add" | "dice" | "word_count") => {
-                call(name, &arguments, pending.revision)
+    fn call_tool(&self, pending: &PendingRequest, params: &Params<'_>) -> ToolResult {
+        let outcome = match params.name() {
+            "countdown" => countdown(pending, params),
+            "greet" | "add" | "dice" | "word_count" => {
+                call(params.name(), &params.arguments(), pending.revision).map(ToolOutcome::from)
             }
-            name => {
-                let rpc_error = RpcError::invalid_params(format!("no tool `{name}`"));
-                return pending.respond(Response::Error(rpc_error));
-            }
+            name => return Err(RpcError::invalid_params(format!("no tool `{name}`"))),
         };
         // Invalid arguments are a tool error, so that a model can read the reason and try again.
-        let response =
-            response.unwrap_or_else(|rpc_error| Response::tool_error(&rpc_error.message));
-        pending.respond(response);
+        outcome.or_else(|rpc_error| Ok(Response::tool_error(&rpc_error.message).into()))
     }
 
-    fn read(
-        &self,
-        pending: &PendingRequest,
-        method: &str,
-        params: &Params<'_>,
-    ) -> Result<Response, RpcError> {
+    fn read(&self, pending: &PendingRequest, method: &str, params: &Params<'_>) -> RpcResult {
         Ok(match method {
             "tools/list" => Response::cacheable(&json!({ "tools": tools(pending.revision) })),
             "resources/list" => Response::cacheable(&json!({ "resources": [
@@ -156,7 +132,7 @@ fn tools(revision: Revision) -> Vec<Value> {
 }
 
 /// Calls a tool that returns at once.
-fn call(name: &str, arguments: &Arguments, revision: Revision) -> Result<Response, RpcError> {
+fn call(name: &str, arguments: &Arguments, revision: Revision) -> RpcResult {
     Ok(match name {
         "greet" => Response::text(&format!("Hello, {}!", arguments.get::<String>("name")?)),
         "add" => Response::sum(arguments.get("a")?, arguments.get("b")?, revision),
@@ -170,9 +146,9 @@ fn call(name: &str, arguments: &Arguments, revision: Revision) -> Result<Respons
     })
 }
 
-fn dice(arguments: &Arguments) -> Result<Response, RpcError> {
-    let sides = in_range(arguments, "sides", 6, 1, 1000)?;
-    let rolls = in_range(arguments, "rolls", 1, 1, 100)?;
+fn dice(arguments: &Arguments) -> RpcResult {
+    let sides = in_range(arguments, "sides", 6, (1, 1000))?;
+    let rolls = in_range(arguments, "rolls", 1, (1, 100))?;
     let seed: Option<u64> = arguments.get("seed")?;
     let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) ^ clock_seed());
     let rolled: Vec<String> = (0..rolls)
@@ -181,19 +157,27 @@ fn dice(arguments: &Arguments) -> Result<Response, RpcError> {
     Ok(Response::text(&rolled.join(" ")))
 }
 
-/// Start and interval of a countdown.
-fn countdown(arguments: &Arguments) -> Result<(u64, Duration), RpcError> {
-    let from = in_range(arguments, "from", 3, 0, 1000)?;
-    let every = in_range(arguments, "every_ms", 1000, 0, 60_000)?;
+fn countdown(pending: &PendingRequest, params: &Params<'_>) -> ToolResult {
+    let (n_steps, every) = countdown_steps(&params.arguments())?;
+    let message = move |step| format!("{}…", n_steps - step);
+    let notification = pending.progress_line(params, n_steps, message);
+    let (rest, text) = (Duration::from_millis(1), "Lift-off!".to_owned());
+    Ok(ToolOutcome::Slow(SlowCall { n_steps, every, rest, notification, text }))
+}
+
+/// Number and interval of the steps.
+fn countdown_steps(arguments: &Arguments) -> Result<(u64, Duration), RpcError> {
+    let from = in_range(arguments, "from", 3, (0, 1000))?;
+    let every = in_range(arguments, "every_ms", 1000, (0, 60_000))?;
     Ok((from, Duration::from_millis(every)))
 }
 
+/// An optional argument between `least` and `most`.
 fn in_range(
     arguments: &Arguments,
     name: &str,
     absent: u64,
-    least: u64,
-    most: u64,
+    (least, most): (u64, u64),
 ) -> Result<u64, RpcError> {
     let value = arguments.get::<Option<u64>>(name)?.unwrap_or(absent);
     if (least..=most).contains(&value) {
@@ -221,7 +205,7 @@ mod tests {
             let params = Params::parse(Some(raw)).expect("params");
             let arguments = params.arguments();
             let response = if name == "countdown" {
-                countdown(&arguments).map(|_| Response::empty())
+                countdown_steps(&arguments).map(|_| Response::empty())
             } else {
                 call(name, &arguments, Revision::R2025_03_26)
             };

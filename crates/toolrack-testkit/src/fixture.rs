@@ -13,9 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde_json::{Value, json};
 use tools::PIXEL;
 
-use crate::jsonrpc::{Params, Response, RpcError, text_block};
+use crate::jsonrpc::{Params, Response, RpcError, RpcResult, text_block};
 use crate::revision::{Era, Revision, SupportedRevisions};
-use crate::scripted::{self, Content, PendingRequest, ServerInfo};
+use crate::scripted::{self, Content, PendingRequest, ServerInfo, ToolResult};
 
 const USAGE: &str = "fixture-server [--revision R]   R as for scripted-server (default dual)\n";
 
@@ -68,16 +68,36 @@ impl Content for Fixture {
         &["toolsListChanged", "promptsListChanged", "resourcesListChanged", "resourceSubscriptions"]
     }
 
-    fn call_tool(&self, pending: PendingRequest, params: &Params<'_>) {
-        self.call(pending, params);
+    fn call_tool(&self, pending: &PendingRequest, params: &Params<'_>) -> ToolResult {
+        if let Some(plan) = client_requests::plan(params) {
+            return plan.run(pending, params);
+        }
+        let server = &pending.context.server;
+        let response = match params.name() {
+            "test_tool_with_logging" | "test_logging_tool" => {
+                return Ok(tools::log_slowly(pending, params));
+            }
+            "test_tool_with_progress" => return Ok(tools::report_progress(params)),
+            "test_trigger_tool_change" => {
+                self.n_tool_changes.fetch_add(1, Ordering::Relaxed);
+                server.notify_list_changed("tools");
+                Response::text("The tools have changed")
+            }
+            "test_trigger_prompt_change" => {
+                self.n_prompt_changes.fetch_add(1, Ordering::Relaxed);
+                server.notify_list_changed("prompts");
+                Response::text("The prompts have changed")
+            }
+            "test_missing_capability" if params.meta.declares("sampling") => {
+                Response::text("The client can sample")
+            }
+            "test_missing_capability" => return Err(RpcError::missing_capability("sampling")),
+            name => tools::static_result(name)?,
+        };
+        Ok(response.into())
     }
 
-    fn read(
-        &self,
-        pending: &PendingRequest,
-        method: &str,
-        params: &Params<'_>,
-    ) -> Result<Response, RpcError> {
+    fn read(&self, pending: &PendingRequest, method: &str, params: &Params<'_>) -> RpcResult {
         Ok(match method {
             "tools/list" => {
                 let made = dynamic_name("test_dynamic_tool", &self.n_tool_changes);
@@ -126,7 +146,7 @@ fn resource(uri: &str, name: &str, description: &str, mime_type: &str) -> Value 
     json!({ "uri": uri, "name": name, "description": description, "mimeType": mime_type })
 }
 
-fn read_resource(params: &Params<'_>, era: Era) -> Result<Response, RpcError> {
+fn read_resource(params: &Params<'_>, era: Era) -> RpcResult {
     let uri = params.uri.as_deref().unwrap_or_default();
     let id = uri.strip_prefix(TEMPLATE_HEAD).and_then(|rest| rest.strip_suffix(TEMPLATE_TAIL));
     let contents = match (uri, id) {
@@ -167,7 +187,7 @@ fn prompts(more: Option<&str>) -> Vec<Value> {
     prompts
 }
 
-fn get_prompt(params: &Params<'_>) -> Result<Response, RpcError> {
+fn get_prompt(params: &Params<'_>) -> RpcResult {
     let arguments = params.arguments();
     let argument = |name: &str| arguments.get::<String>(name).unwrap_or_default();
     Ok(Response::prompt(match params.name() {

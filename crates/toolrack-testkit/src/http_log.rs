@@ -14,8 +14,8 @@ use crate::journal::{LineWriter, read_lines};
 use crate::scripted;
 use crate::timer::now;
 
-/// One HTTP request that reached the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One HTTP request that reached the server. The file has a line when it arrives, and one when its response ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HttpRequest {
     /// Number within its server process, from 1.
     pub number: u64,
@@ -39,15 +39,12 @@ pub struct HttpRequest {
 
 /// How the response to a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
 pub enum HttpOutcome {
     /// It was sent completely, with any status.
-    #[serde(rename = "answered")]
     Completed,
     /// The server cut it off, as planned.
     Cut,
     /// The client closed the connection first. In 2026-07-28 this cancels the request.
-    #[serde(rename = "hung_up")]
     ClientClosed,
 }
 
@@ -64,8 +61,12 @@ impl HttpLog {
     /// Fails with `InvalidData` on an invalid line.
     pub fn read(path: &Path) -> io::Result<Self> {
         let mut log = Self::default();
-        for record in read_lines(path)? {
-            log.add(record);
+        for record in read_lines::<HttpRequest>(path)? {
+            let key = |request: &HttpRequest| (request.pid, request.number);
+            match log.requests.iter_mut().rev().find(|request| key(request) == key(&record)) {
+                Some(request) => *request = record,
+                None => log.requests.push(record),
+            }
         }
         Ok(log)
     }
@@ -79,59 +80,6 @@ impl HttpLog {
     pub fn with_verb<'a>(&'a self, verb: &'a str) -> impl Iterator<Item = &'a HttpRequest> {
         self.requests.iter().filter(move |request| request.verb == verb)
     }
-
-    fn add(&mut self, record: HttpRecord) {
-        let (pid, number) = (record.pid, record.number);
-        let known = |request: &&mut HttpRequest| (request.pid, request.number) == (pid, number);
-        match record.event {
-            HttpLogEvent::Arrived { at_ms, verb, target, method, headers } => {
-                let at = Duration::from_millis(at_ms);
-                let request = HttpRequest {
-                    number,
-                    pid,
-                    at,
-                    verb,
-                    target,
-                    method,
-                    headers,
-                    status: None,
-                    outcome: None,
-                };
-                self.requests.push(request);
-            }
-            HttpLogEvent::Ended { status, outcome } => {
-                if let Some(request) = self.requests.iter_mut().rev().find(known) {
-                    (request.status, request.outcome) = (status, Some(outcome));
-                }
-            }
-        }
-    }
-}
-
-/// One line of the file.
-#[derive(Debug, Serialize, Deserialize)]
-struct HttpRecord {
-    pid: u32,
-    number: u64,
-    #[serde(flatten)]
-    event: HttpLogEvent,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-enum HttpLogEvent {
-    Arrived {
-        at_ms: u64,
-        verb: String,
-        target: String,
-        method: Option<String>,
-        headers: BTreeMap<String, String>,
-    },
-    Ended {
-        status: Option<u16>,
-        #[serde(rename = "ending")]
-        outcome: HttpOutcome,
-    },
 }
 
 /// Writer of a request log.
@@ -146,26 +94,27 @@ impl HttpLogWriter {
         Ok(Self { lines: LineWriter::open(path)?, started: now() })
     }
 
-    pub(crate) fn arrived(&self, number: u64, request: &Request) {
+    /// Writes the arrival of a request.
+    pub(crate) fn arrived(&self, number: u64, request: &Request) -> HttpRequest {
         let query = if request.query.is_empty() { "" } else { "?" };
-        let at_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let event = HttpLogEvent::Arrived {
-            at_ms,
+        let record = HttpRequest {
+            number,
+            pid: std::process::id(),
+            at: self.started.elapsed(),
             verb: request.verb.clone(),
             target: format!("{}{query}{}", request.path, request.query),
             method: method_of(&request.body),
             headers: request.headers.iter().cloned().collect(),
+            status: None,
+            outcome: None,
         };
-        self.write(number, event);
+        self.write(&record);
+        record
     }
 
-    pub(crate) fn ended(&self, number: u64, status: Option<u16>, outcome: HttpOutcome) {
-        self.write(number, HttpLogEvent::Ended { status, outcome });
-    }
-
-    fn write(&self, number: u64, event: HttpLogEvent) {
-        let record = HttpRecord { pid: std::process::id(), number, event };
-        if self.lines.write(&record).is_err() {
+    /// Writes a request again, with the end of its response.
+    pub(crate) fn write(&self, record: &HttpRequest) {
+        if self.lines.write(record).is_err() {
             // An incomplete log proves nothing, so stop the run.
             scripted::exit(3);
         }
@@ -197,9 +146,10 @@ mod tests {
             body: br#"{"method":"ping"}"#.to_vec(),
             ..Request::default()
         };
-        writer.arrived(1, &request);
+        let mut first = writer.arrived(1, &request);
         writer.arrived(2, &request);
-        writer.ended(1, Some(200), HttpOutcome::ClientClosed);
+        (first.status, first.outcome) = (Some(200), Some(HttpOutcome::ClientClosed));
+        writer.write(&first);
         let log = HttpLog::read(&path).expect("read");
         let ends: Vec<_> =
             log.with_method("ping").map(|request| (request.status, request.outcome)).collect();

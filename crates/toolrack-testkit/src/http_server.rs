@@ -5,7 +5,7 @@
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
@@ -28,6 +28,12 @@ const TAIL_BYTES: usize = 8 * 1024;
 /// Below the ephemeral port range.
 const FIRST_PORT: u32 = 20_000;
 const N_PORTS: u32 = 10_000;
+
+/// Directory of the installed servers, and the script of server-everything in it.
+const SERVERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/servers");
+const EVERYTHING: &str = "node/node_modules/@modelcontextprotocol/server-everything/dist/index.js";
+/// Placeholder of the port in arguments, and the variable that server-everything reads.
+const PORT: &str = "PORT";
 
 /// Last bytes of a server's stderr.
 type StderrTail = Arc<Mutex<Vec<u8>>>;
@@ -70,29 +76,32 @@ impl HttpServerKind {
 
     /// Why the server cannot run here; `None` if it can.
     pub fn unavailable_reason(&self) -> Option<String> {
-        let (program, script) = self.files()?;
-        let missing = [program, script].into_iter().find(|path| !path.exists())?;
+        let (interpreter, script, _) = self.installed()?;
+        // Node comes from the system, so only its script can be checked.
+        let is_missing = |path: &PathBuf| path.is_absolute() && !path.exists();
+        let missing = [interpreter, script].into_iter().find(is_missing)?;
         Some(format!("{} is missing; run `cargo xtask servers`", missing.display()))
     }
 
-    /// The program and the script that must be installed.
-    fn files(&self) -> Option<(PathBuf, PathBuf)> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/servers");
-        let python = |dir: &str, script: &str| {
+    /// Interpreter, script and arguments of an installed server; `None` for a scripted one.
+    fn installed(&self) -> Option<(PathBuf, PathBuf, &'static [&'static str])> {
+        let root = PathBuf::from(SERVERS);
+        let node = |args: &'static [&'static str]| {
+            Some((PathBuf::from("node"), root.join(EVERYTHING), args))
+        };
+        let python = |dir: &str, script: &str, args: &'static [&'static str]| {
             let dir = root.join(dir);
-            Some((dir.join("venv/bin/python"), dir.join(script)))
+            Some((dir.join("venv/bin/python"), dir.join(script), args))
         };
         match self {
             Self::Scripted(_) => None,
-            Self::Everything | Self::EverythingSse => {
-                let script = "node_modules/@modelcontextprotocol/server-everything/dist/index.js";
-                // Node comes from the system, so only the script can be checked.
-                let script = root.join("node").join(script);
-                Some((script.clone(), script))
-            }
-            Self::FastMcp | Self::FastMcpLogin => python("python/fastmcp", "server.py"),
-            Self::Mcp1 | Self::Mcp1Stateless => python("python/mcp1", "server.py"),
-            Self::Mcp2 => python("python", "mcp2_server.py"),
+            Self::Everything => node(&["streamableHttp"]),
+            Self::EverythingSse => node(&["sse"]),
+            Self::FastMcp => python("python/fastmcp", "server.py", &[PORT]),
+            Self::FastMcpLogin => python("python/fastmcp", "server.py", &[PORT, "login"]),
+            Self::Mcp1 => python("python/mcp1", "server.py", &[PORT]),
+            Self::Mcp1Stateless => python("python/mcp1", "server.py", &[PORT, "stateless"]),
+            Self::Mcp2 => python("python", "mcp2_server.py", &[PORT]),
         }
     }
 
@@ -102,30 +111,17 @@ impl HttpServerKind {
 
     /// Command for a server on this port; a scripted server may choose its own.
     fn command(&self, port: u16) -> Command {
-        let (program_file, script) = self.files().unwrap_or_default();
-        match self {
-            Self::Scripted(args) => {
-                let mut server = command(program("scripted-server"));
-                server.args(["--http", &format!("127.0.0.1:{port}")]).args(args);
-                server
-            }
-            Self::Everything | Self::EverythingSse => {
-                let mut server = supervised("node".as_ref());
-                let transport = if *self == Self::Everything { "streamableHttp" } else { "sse" };
-                server.arg(script).arg(transport).env("PORT", port.to_string());
-                server
-            }
-            Self::FastMcp | Self::FastMcpLogin | Self::Mcp1 | Self::Mcp1Stateless | Self::Mcp2 => {
-                let mut server = supervised(program_file.as_ref());
-                server.arg(script).arg(port.to_string());
-                match self {
-                    Self::Mcp1Stateless => server.arg("stateless"),
-                    Self::FastMcpLogin => server.arg("login"),
-                    _ => &mut server,
-                };
-                server
-            }
+        let port = port.to_string();
+        if let Self::Scripted(args) = self {
+            let mut server = command(program("scripted-server"));
+            server.args(["--http", &format!("127.0.0.1:{port}")]).args(args);
+            return server;
         }
+        let (interpreter, script, args) = self.installed().unwrap_or_default();
+        let args = args.iter().map(|arg| if *arg == PORT { port.as_str() } else { arg });
+        let mut server = supervised(interpreter.as_ref());
+        server.arg(script).args(args).env(PORT, &port);
+        server
     }
 }
 

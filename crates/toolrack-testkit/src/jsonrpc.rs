@@ -201,6 +201,9 @@ impl RpcError {
     }
 }
 
+/// Response, or the error that is the response.
+pub(crate) type RpcResult = Result<Response, RpcError>;
+
 /// Response to a request. Strings are the members of the result object, without its braces.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Response {
@@ -282,8 +285,8 @@ impl Response {
     }
 }
 
-impl From<Result<Self, RpcError>> for Response {
-    fn from(outcome: Result<Self, RpcError>) -> Self {
+impl From<RpcResult> for Response {
+    fn from(outcome: RpcResult) -> Self {
         outcome.unwrap_or_else(Self::Error)
     }
 }

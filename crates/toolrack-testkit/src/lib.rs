@@ -52,8 +52,6 @@ pub use http_log::{HttpLog, HttpOutcome, HttpRequest};
 pub use http_server::{HttpServer, HttpServerKind};
 pub use journal::{Journal, JournalEvent, JournalRecord};
 pub use log_capture::LogCapture;
-pub use process::{
-    ChildGuard, Marker, Process, children_of, open_fds, private_bytes, rss_bytes, zombies_of,
-};
+pub use process::{ChildGuard, Marker, Process, children_of, open_fds, rss_bytes, zombies_of};
 pub use programs::program;
 pub use wait::{eventually, eventually_async, skipped};

@@ -193,11 +193,14 @@ fn handle(shared: &Shared, role: Role, mut stream: TcpStream) -> io::Result<()> 
     let request = http::read(&mut BufReader::new(&stream), &mut &stream)?;
     let Some(request) = request else { return Ok(()) };
     let request = RecordedRequest::new(role, request);
-    shared.record_request(&request);
+    // More than any test reads; keeps a long-running program bounded.
+    if shared.requests.lock().len() < 20_000 {
+        shared.requests.lock().push(request.clone());
+    }
     let response = match (role, request.path.as_str()) {
         (_, "/stats") => Response::json(200, &shared.store().stats),
         (Role::Resource, _) => protected_resource::handle(shared, &request),
-        (Role::First | Role::Second, _) => authorization_server::handle(shared, role, &request),
+        (Role::First | Role::Second, _) => authorization_server::handle(shared, &request),
     };
     stream.write_all(&response.to_bytes())
 }
@@ -220,14 +223,6 @@ impl Shared {
     /// The authorization server that the resource uses now.
     pub(crate) fn current_issuer(&self) -> Role {
         if self.has(Fault::Migrated) { Role::Second } else { Role::First }
-    }
-
-    fn record_request(&self, request: &RecordedRequest) {
-        let mut requests = self.requests.lock();
-        // More than any test reads; keeps a long-running program bounded.
-        if requests.len() < 20_000 {
-            requests.push(request.clone());
-        }
     }
 
     pub(crate) fn store(&self) -> MutexGuard<'_, TokenStore> {

@@ -53,6 +53,13 @@ pub(crate) fn times(text: &str) -> Result<Times, String> {
     }
 }
 
+/// Splits `name` or `name(argument, …)`.
+pub(crate) fn name_and_arguments(text: &str) -> Result<(&str, &str), String> {
+    let Some((name, rest)) = text.split_once('(') else { return Ok((text, "")) };
+    let arguments = rest.strip_suffix(')');
+    Ok((name, arguments.ok_or_else(|| format!("`{text}` has no closing parenthesis"))?))
+}
+
 /// A word, as serde names the variants of `T`. The error is the list of known words.
 pub(crate) fn word<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, KnownWords> {
     T::deserialize(text.into_deserializer())

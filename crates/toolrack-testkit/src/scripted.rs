@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub(crate) use self::child_process::exit;
 pub(crate) use self::client::{PendingRequest, SlowCall};
 pub(crate) use self::input_requests::{InputRequest, input_required, sign_state, verify_state};
-pub(crate) use self::server::{Content, ServerInfo};
+pub(crate) use self::server::{Content, ServerInfo, ToolOutcome, ToolResult};
 
 use rustix::io::Errno;
 

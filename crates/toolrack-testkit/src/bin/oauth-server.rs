@@ -40,7 +40,8 @@ fn run(plan: OAuthPlan, out: &mut impl io::Write) -> io::Result<()> {
 
 fn help(out: &mut impl io::Write) -> io::Result<()> {
     out.write_all(HELP.as_bytes())?;
-    Fault::ALL.iter().try_for_each(|fault| writeln!(out, "  {fault}"))
+    let names = Fault::parse("").err().unwrap_or_default();
+    names.split(", ").try_for_each(|name| writeln!(out, "  {name}"))
 }
 
 /// `None` asks for the help text.
@@ -48,7 +49,7 @@ fn plan(mut args: impl Iterator<Item = String>) -> Option<OAuthPlan> {
     let mut plan = OAuthPlan::default();
     while let Some(arg) = args.next() {
         match arg.as_str() {
-            "--fault" => plan.faults.push(Fault::parse(&args.next()?)?),
+            "--fault" => plan.faults.push(Fault::parse(&args.next()?).ok()?),
             "--lifetime-ms" => plan.lifetime = Duration::from_millis(args.next()?.parse().ok()?),
             "--client" => {
                 let client = args.next()?;

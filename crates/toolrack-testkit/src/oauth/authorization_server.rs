@@ -4,31 +4,33 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ring::digest::{SHA256, digest};
 use ring::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::exchange::{RecordedRequest, Response};
-use super::token_store::{AuthorizationCode, Client, Grant, Rotation, TokenPair};
+use super::token_store::{AuthorizationCode, Client, Grant, TokenPair};
 use super::{Fault, Role, Shared, protected_resource};
 use crate::http::{escape, unescape};
 
 const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
+const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 /// The ID token that the identity provider accepts, and the assertion that it issues for it.
 const ID_TOKEN: &str = "id-token-s3cret";
 const ID_JAG_TOKEN: &str = "vouched-s3cret";
 
-pub(crate) fn handle(shared: &Shared, role: Role, request: &RecordedRequest) -> Response {
+pub(crate) fn handle(shared: &Shared, request: &RecordedRequest) -> Response {
     let path = request.path.as_str();
     match (request.method.as_str(), path) {
         ("GET", "/.well-known/oauth-authorization-server") if !shared.has(Fault::OpenIdOnly) => {
-            metadata(shared, role)
+            metadata(shared, request.role)
         }
-        ("GET", "/.well-known/openid-configuration") => metadata(shared, role),
+        ("GET", "/.well-known/openid-configuration") => metadata(shared, request.role),
         ("GET", _) if path.starts_with("/.well-known/oauth-protected-resource") => {
             protected_resource::metadata(shared, path)
         }
-        ("POST", "/register") => register(shared, role, request),
-        ("GET", "/authorize") => authorize(shared, role, request),
-        ("POST", "/token") => token(shared, role, request),
+        ("POST", "/register") => register(shared, request),
+        ("GET", "/authorize") => authorize(shared, request),
+        ("POST", "/token") => token(shared, request),
         ("POST", "/idp/token") => exchange_id_token(shared, request),
         ("POST", "/revoke") => {
             shared.store().revoke(request.get("token").unwrap_or_default());
@@ -69,6 +71,9 @@ fn metadata(shared: &Shared, role: Role) -> Response {
         () if shared.has(Fault::SignedOnly) => json!(["private_key_jwt"]),
         () => json!(["none", "client_secret_basic"]),
     };
+    let promises_iss = [Fault::IssPromised, Fault::IssMissing, Fault::IssWrong, Fault::IssSlash]
+        .into_iter()
+        .any(|fault| shared.has(fault));
     let mut document = json!({
         "issuer": issuer,
         "authorization_endpoint": format!("{origin}/authorize"),
@@ -78,7 +83,7 @@ fn metadata(shared: &Shared, role: Role) -> Response {
         "response_types_supported": ["code"],
         "code_challenge_methods_supported": ["S256"],
         "token_endpoint_auth_methods_supported": methods,
-        "authorization_response_iss_parameter_supported": promises_iss(shared),
+        "authorization_response_iss_parameter_supported": promises_iss,
         "client_id_metadata_document_supported": shared.has(Fault::Documents),
     });
     for (fault, member, value) in [
@@ -100,7 +105,7 @@ fn metadata(shared: &Shared, role: Role) -> Response {
 }
 
 /// Sets a member of a document; `null` removes it.
-pub(crate) fn set(document: &mut Value, name: &str, value: Value) {
+fn set(document: &mut Value, name: &str, value: Value) {
     let Some(members) = document.as_object_mut() else { return };
     match value {
         Value::Null => drop(members.remove(name)),
@@ -108,21 +113,13 @@ pub(crate) fn set(document: &mut Value, name: &str, value: Value) {
     }
 }
 
-fn promises_iss(shared: &Shared) -> bool {
-    [Fault::IssPromised, Fault::IssMissing, Fault::IssWrong, Fault::IssSlash]
-        .into_iter()
-        .any(|fault| shared.has(fault))
-}
-
-fn register(shared: &Shared, role: Role, request: &RecordedRequest) -> Response {
+fn register(shared: &Shared, request: &RecordedRequest) -> Response {
     let document: Value = serde_json::from_str(&request.body).unwrap_or_default();
     if shared.has(Fault::RegistrationRefused) {
         return error_response("invalid_redirect_uri", None);
     }
-    let redirect_uris = document.get("redirect_uris").and_then(Value::as_array).cloned();
-    let redirect_uris = redirect_uris.unwrap_or_default();
-    let redirect_uris: Vec<String> =
-        redirect_uris.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    let redirect_uris = document.get("redirect_uris").map(Vec::<String>::deserialize);
+    let redirect_uris = redirect_uris.and_then(Result::ok).unwrap_or_default();
     if redirect_uris.is_empty() || document.get("application_type") != Some(&json!("native")) {
         return error_response("invalid_client_metadata", None);
     }
@@ -133,7 +130,7 @@ fn register(shared: &Shared, role: Role, request: &RecordedRequest) -> Response 
     let id = store.unique_value("client");
     let secret = (method != "none").then(|| store.unique_value("password"));
     let client = Client { secret: secret.clone(), redirect_uris, method: Some(method.to_owned()) };
-    store.clients.insert((role, id.clone()), client);
+    store.clients.insert((request.role, id.clone()), client);
     let body = json!({
         "client_id": id,
         "client_secret": secret,
@@ -144,8 +141,9 @@ fn register(shared: &Shared, role: Role, request: &RecordedRequest) -> Response 
 }
 
 /// Authorization page: consents at once and redirects back.
-fn authorize(shared: &Shared, role: Role, request: &RecordedRequest) -> Response {
+fn authorize(shared: &Shared, request: &RecordedRequest) -> Response {
     let get = |name| request.get(name).unwrap_or_default().to_owned();
+    let role = request.role;
     let (client_id, redirect_uri) = (get("client_id"), get("redirect_uri"));
     let is_document = shared.has(Fault::Documents) && client_id.starts_with("https://");
     let known = {
@@ -188,45 +186,45 @@ fn iss(shared: &Shared, role: Role) -> Option<String> {
     }
 }
 
-fn token(shared: &Shared, role: Role, request: &RecordedRequest) -> Response {
-    let Some(caller) = identify_client(shared, role, request) else {
+fn token(shared: &Shared, request: &RecordedRequest) -> Response {
+    let Some(caller) = identify_client(shared, request) else {
         return Response { status: 401, ..error_response("invalid_client", None) };
     };
-    let rotation = match () {
-        () if shared.has(Fault::NoRefresh) => None,
-        () if shared.has(Fault::RefreshKeeps) => Some(Rotation::Keep),
-        () => Some(Rotation::Rotate),
-    };
+    let has_refresh = !shared.has(Fault::NoRefresh);
     let pair = match request.get("grant_type").unwrap_or_default() {
-        "authorization_code" => exchange(shared, &caller, request, rotation),
+        "authorization_code" => exchange(shared, &caller, request, has_refresh),
         "refresh_token" if shared.has(Fault::RefreshDown) => return Response::empty(503),
         "refresh_token" => {
             let token = request.get("refresh_token").unwrap_or_default();
-            let rotation = rotation.unwrap_or(Rotation::Keep);
-            let who = (role, caller.id.as_str());
+            let rotates = has_refresh && !shared.has(Fault::RefreshKeeps);
+            let who = (request.role, caller.id.as_str());
             let mut store = shared.store();
             let matches = request.get("resource") == Some(&protected_resource::resource_id(shared));
-            let renewed = store.refresh_login(token, who, shared.plan.lifetime, rotation);
+            let renewed = store.refresh_login(token, who, shared.plan.lifetime, rotates);
             renewed.filter(|_| matches)
         }
-        "client_credentials" if caller.is_authenticated => {
-            Some(issue_without_user(shared, &caller, request))
-        }
-        "urn:ietf:params:oauth:grant-type:jwt-bearer"
-            if caller.is_authenticated && request.get("assertion") == Some(ID_JAG_TOKEN) =>
+        grant
+            if caller.is_authenticated
+                && (grant == "client_credentials"
+                    || grant == JWT_BEARER && request.get("assertion") == Some(ID_JAG_TOKEN)) =>
         {
             Some(issue_without_user(shared, &caller, request))
         }
         _ => return error_response("unsupported_grant_type", None),
     };
-    match pair {
-        Some(pair) => token_response(shared, &pair),
-        None => {
-            shared.store().stats.invalid_grants += 1;
-            let quoted = request.get("refresh_token").or(request.get("code"));
-            error_response("invalid_grant", quoted.filter(|_| shared.has(Fault::Quoting)))
-        }
-    }
+    let Some(pair) = pair else {
+        shared.store().stats.invalid_grants += 1;
+        let quoted = request.get("refresh_token").or(request.get("code"));
+        return error_response("invalid_grant", quoted.filter(|_| shared.has(Fault::Quoting)));
+    };
+    let body = json!({
+        "access_token": pair.access,
+        "token_type": if shared.has(Fault::TokenType) { "mac" } else { "Bearer" },
+        "expires_in": shared.plan.lifetime.as_secs_f64(),
+        "refresh_token": pair.refresh,
+        "scope": pair.scope,
+    });
+    Response::json(200, &body)
 }
 
 /// Exchanges a code for tokens if client, redirect URI, resource and PKCE verifier match.
@@ -234,7 +232,7 @@ fn exchange(
     shared: &Shared,
     caller: &ClientIdentity,
     request: &RecordedRequest,
-    rotation: Option<Rotation>,
+    has_refresh: bool,
 ) -> Option<TokenPair> {
     let mut store = shared.store();
     let code = store.remove_code(request.get("code")?)?;
@@ -246,7 +244,7 @@ fn exchange(
         return None;
     }
     store.stats.codes += 1;
-    Some(store.issue(code.grant, shared.plan.lifetime, rotation))
+    Some(store.issue(code.grant, shared.plan.lifetime, has_refresh))
 }
 
 fn issue_without_user(
@@ -255,26 +253,14 @@ fn issue_without_user(
     request: &RecordedRequest,
 ) -> TokenPair {
     let grant = Grant {
-        role: caller.role,
+        role: request.role,
         client_id: caller.id.clone(),
         scope: request.get("scope").unwrap_or_default().to_owned(),
         resource: protected_resource::resource_id(shared),
     };
     let mut store = shared.store();
     store.stats.non_interactive += 1;
-    store.issue(grant, shared.plan.lifetime, None)
-}
-
-fn token_response(shared: &Shared, pair: &TokenPair) -> Response {
-    let kind = if shared.has(Fault::TokenType) { "mac" } else { "Bearer" };
-    let body = json!({
-        "access_token": pair.access,
-        "token_type": kind,
-        "expires_in": shared.plan.lifetime.as_secs_f64(),
-        "refresh_token": pair.refresh,
-        "scope": pair.scope,
-    });
-    Response::json(200, &body)
+    store.issue(grant, shared.plan.lifetime, false)
 }
 
 /// Identity provider: exchanges an ID token for an identity assertion (ID-JAG).
@@ -300,7 +286,6 @@ fn error_response(error: &str, quoted: Option<&str>) -> Response {
 /// An identified client, possibly authenticated.
 #[derive(Debug)]
 struct ClientIdentity {
-    role: Role,
     id: String,
     is_authenticated: bool,
 }
@@ -311,19 +296,16 @@ fn s256(verifier: &str) -> String {
 }
 
 /// Identifies the client. `None` if its credentials are wrong, or not of the registered method.
-fn identify_client(
-    shared: &Shared,
-    role: Role,
-    request: &RecordedRequest,
-) -> Option<ClientIdentity> {
+fn identify_client(shared: &Shared, request: &RecordedRequest) -> Option<ClientIdentity> {
+    let role = request.role;
     if let Some(assertion) = request.get("client_assertion") {
         let id = verify_assertion(shared, role, assertion)?;
-        return Some(ClientIdentity { role, id, is_authenticated: true });
+        return Some(ClientIdentity { id, is_authenticated: true });
     }
     let (id, secret, method) = presented_credentials(request)?;
     let store = shared.store();
     if id.starts_with("https://") && shared.has(Fault::Documents) {
-        return Some(ClientIdentity { role, id, is_authenticated: false });
+        return Some(ClientIdentity { id, is_authenticated: false });
     }
     let client = store.clients.get(&(role, id.clone()))?;
     let agreed = match () {
@@ -332,7 +314,7 @@ fn identify_client(
         () => client.method.as_deref(),
     };
     let matches = client.secret == secret && agreed.is_none_or(|agreed| agreed == method);
-    matches.then(|| ClientIdentity { role, id, is_authenticated: client.secret.is_some() })
+    matches.then(|| ClientIdentity { id, is_authenticated: client.secret.is_some() })
 }
 
 /// Id, secret and method in the request. `None` if it uses both methods at once.

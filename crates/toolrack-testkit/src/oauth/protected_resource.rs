@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::exchange::{RecordedRequest, Response};
 use super::{Fault, Role, Shared, authorization_server};
+use crate::jsonrpc::insert_if;
 
 const BASIC: &str = "mcp:basic";
 const WRITE: &str = "mcp:write";
@@ -14,9 +15,7 @@ pub(crate) fn handle(shared: &Shared, request: &RecordedRequest) -> Response {
         ("POST", "/mcp") => call(shared, request),
         ("GET", path) if path.starts_with(METADATA_PATH) => metadata(shared, path),
         // Without resource metadata, the origin of the resource is its authorization server.
-        _ if shared.has(Fault::NoDescription) => {
-            authorization_server::handle(shared, Role::Resource, request)
-        }
+        _ if shared.has(Fault::NoDescription) => authorization_server::handle(shared, request),
         _ => Response::empty(404),
     }
 }
@@ -45,14 +44,10 @@ pub(crate) fn metadata(shared: &Shared, path: &str) -> Response {
         () if shared.has(Fault::ServerPlain) => "http://auth.example".to_owned(),
         () => authorization_server::issuer_url(shared, shared.current_issuer()),
     };
-    let mut document =
-        json!({ "resource": resource_id(shared), "authorization_servers": [server] });
-    if shared.has(Fault::NoServers) {
-        authorization_server::set(&mut document, "authorization_servers", json!([]));
-    }
-    if shared.has(Fault::ScopesListed) {
-        authorization_server::set(&mut document, "scopes_supported", json!([BASIC, "mcp:listed"]));
-    }
+    let servers = if shared.has(Fault::NoServers) { Vec::new() } else { vec![server] };
+    let mut document = json!({ "resource": resource_id(shared), "authorization_servers": servers });
+    let scopes = json!([BASIC, "mcp:listed"]);
+    insert_if(shared.has(Fault::ScopesListed), &mut document, "scopes_supported", scopes);
     Response::json(200, &document)
 }
 

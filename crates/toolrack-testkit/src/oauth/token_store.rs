@@ -94,13 +94,6 @@ pub(crate) struct TokenPair {
     pub(crate) scope: String,
 }
 
-/// Whether a refresh replaces the refresh token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rotation {
-    Rotate,
-    Keep,
-}
-
 impl TokenStore {
     pub(crate) fn new(clients: &[(String, String)]) -> Self {
         let mut store = Self::default();
@@ -134,11 +127,11 @@ impl TokenStore {
         &mut self,
         grant: Grant,
         lifetime: Duration,
-        rotation: Option<Rotation>,
+        has_refresh: bool,
     ) -> TokenPair {
         self.count += 1;
         let login = self.count;
-        self.issue_pair(grant, login, lifetime, rotation)
+        self.issue_pair(grant, login, lifetime, has_refresh)
     }
 
     fn issue_pair(
@@ -146,18 +139,14 @@ impl TokenStore {
         grant: Grant,
         login: u64,
         lifetime: Duration,
-        rotation: Option<Rotation>,
+        has_refresh: bool,
     ) -> TokenPair {
         let access = self.unique_value("access");
         let scope = grant.scope.clone();
-        let refresh = rotation.map(|_| {
+        let refresh = has_refresh.then(|| {
             let name = self.unique_value("refresh");
-            let entry = RefreshToken {
-                grant: grant.clone(),
-                login,
-                access: access.clone(),
-                is_used: false,
-            };
+            let (grant, access) = (grant.clone(), access.clone());
+            let entry = RefreshToken { grant, login, access, is_used: false };
             self.refresh.insert(name.clone(), entry);
             name
         });
@@ -167,13 +156,13 @@ impl TokenStore {
     }
 
     /// Issues the next tokens of a login. Revokes the login and returns `None` if the token is reused or belongs to
-    /// another client.
+    /// another client. Without rotation the token stays valid.
     pub(crate) fn refresh_login(
         &mut self,
         token: &str,
         (role, client_id): (Role, &str),
         lifetime: Duration,
-        rotation: Rotation,
+        rotates: bool,
     ) -> Option<TokenPair> {
         let entry = self.refresh.get_mut(token)?;
         let login = entry.login;
@@ -182,21 +171,13 @@ impl TokenStore {
             self.revoked_logins.insert(login);
             return None;
         }
-        let grant = entry.grant.clone();
-        let old = entry.access.clone();
-        if rotation == Rotation::Rotate {
-            entry.is_used = true;
-        }
+        entry.is_used = rotates;
+        let (grant, old) = (entry.grant.clone(), entry.access.clone());
         self.stats.refreshes += 1;
         if self.access.get(&old).is_some_and(|token| now() < token.expires_at) {
             self.stats.early_refreshes += 1;
         }
-        let pair = self.issue_pair(
-            grant,
-            login,
-            lifetime,
-            Some(rotation).filter(|rotation| *rotation == Rotation::Rotate),
-        );
+        let pair = self.issue_pair(grant, login, lifetime, rotates);
         if let Some(entry) = self.refresh.get_mut(token) {
             entry.access.clone_from(&pair.access);
         }
@@ -245,39 +226,29 @@ mod tests {
     fn reused_refresh_token_revokes_the_login() {
         let mut store = TokenStore::default();
         let who = (Role::First, "c");
-        let first = store.issue(grant(), LIFETIME, Some(Rotation::Rotate));
+        let first = store.issue(grant(), LIFETIME, true);
         let token = first.refresh.unwrap();
-        let second = store.refresh_login(&token, who, LIFETIME, Rotation::Rotate).unwrap();
+        let second = store.refresh_login(&token, who, LIFETIME, true).unwrap();
         assert!(store.grant(&second.access).is_some());
-        assert!(store.refresh_login(&token, who, LIFETIME, Rotation::Rotate).is_none());
+        assert!(store.refresh_login(&token, who, LIFETIME, true).is_none());
         assert!(store.grant(&second.access).is_none());
-        assert!(
-            store
-                .refresh_login(&second.refresh.unwrap(), who, LIFETIME, Rotation::Rotate)
-                .is_none()
-        );
+        assert!(store.refresh_login(&second.refresh.unwrap(), who, LIFETIME, true).is_none());
         assert_eq!((store.stats.refreshes, store.stats.early_refreshes), (1, 1));
     }
 
     #[test]
     fn refresh_of_an_expired_token_is_not_early() {
         let mut store = TokenStore::default();
-        let pair = store.issue(grant(), Duration::ZERO, Some(Rotation::Rotate));
+        let pair = store.issue(grant(), Duration::ZERO, true);
         assert!(store.grant(&pair.access).is_none());
-        store
-            .refresh_login(&pair.refresh.unwrap(), (Role::First, "c"), LIFETIME, Rotation::Rotate)
-            .unwrap();
+        store.refresh_login(&pair.refresh.unwrap(), (Role::First, "c"), LIFETIME, true).unwrap();
         assert_eq!(store.stats.early_refreshes, 0);
     }
 
     #[test]
     fn other_client_cannot_refresh() {
         let mut store = TokenStore::default();
-        let token = store.issue(grant(), LIFETIME, Some(Rotation::Rotate)).refresh.unwrap();
-        assert!(
-            store
-                .refresh_login(&token, (Role::First, "other"), LIFETIME, Rotation::Rotate)
-                .is_none()
-        );
+        let token = store.issue(grant(), LIFETIME, true).refresh.unwrap();
+        assert!(store.refresh_login(&token, (Role::First, "other"), LIFETIME, true).is_none());
     }
 }

@@ -2,8 +2,11 @@
 
 use serde::Deserialize;
 
-use super::fault::{FAULTS, HTTP_FAULTS, fault_name};
+use super::fault::{examples, fault_name};
 use crate::quantity;
+
+/// Parser of one argument.
+type Parse<T> = fn(&str) -> Result<T, String>;
 
 /// Remaining arguments of one fault.
 pub(super) struct Args<'a> {
@@ -18,26 +21,15 @@ impl<'a> Args<'a> {
         Self { name, left: items.into_iter() }
     }
 
-    pub(super) fn optional<T>(
-        &mut self,
-        parse: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Result<Option<T>, String> {
+    pub(super) fn optional<T>(&mut self, parse: Parse<T>) -> Result<Option<T>, String> {
         self.left.next().map(parse).transpose()
     }
 
-    pub(super) fn or<T>(
-        &mut self,
-        absent: T,
-        parse: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Result<T, String> {
+    pub(super) fn or<T>(&mut self, absent: T, parse: Parse<T>) -> Result<T, String> {
         Ok(self.optional(parse)?.unwrap_or(absent))
     }
 
-    pub(super) fn required<T>(
-        &mut self,
-        what: &str,
-        parse: impl FnOnce(&str) -> Result<T, String>,
-    ) -> Result<T, String> {
+    pub(super) fn required<T>(&mut self, what: &str, parse: Parse<T>) -> Result<T, String> {
         self.optional(parse)?.ok_or_else(|| self.wants(what))
     }
 
@@ -74,9 +66,7 @@ impl<'a> Args<'a> {
     }
 
     fn wants(&self, what: &str) -> String {
-        let example =
-            FAULTS.iter().chain(HTTP_FAULTS).find(|(example, _)| fault_name(example) == self.name);
-        let example = example.map_or(self.name, |(example, _)| example);
-        format!("`{}` needs {what}, as in `{example}`", self.name)
+        let example = examples().find(|example| fault_name(example) == self.name);
+        format!("`{}` needs {what}, as in `{}`", self.name, example.unwrap_or(self.name))
     }
 }

@@ -146,73 +146,46 @@ pub(crate) enum Ignored {
     Eof,
 }
 
-/// Example of each fault, shown in the help, and its effect.
-pub(crate) const FAULTS: &[(&str, &str)] = &[
-    ("ok", "no fault (for mixes)"),
-    ("late(200ms)", "delays the response, even if the client cancels meanwhile"),
-    ("hold(3)", "holds responses until there are 3, then sends them in reverse order"),
-    ("dup", "responds twice"),
-    ("hang", "never responds; the server goes on"),
-    (
-        "id(zero)",
-        "responds with the id 0; also id(text) \"7\", id(float) 7.0, id(unknown), id(null)",
-    ),
-    (
-        "shape(both)",
-        "result and error; also neither, null (result), number (result), alien (resultType)",
-    ),
-    ("error(-32603)", "responds with this error code"),
-    (
-        "frame(crlf)",
-        "ends the line with CRLF; also bom, bytewise (one write per byte), batch (in an array)",
-    ),
-    (
-        "huge(64MiB)",
-        "a junk line of that size first; huge(64MiB,open): no newline and no response; \
-                     huge(64MiB,front|back): the response itself, with the id in front or at the end",
-    ),
-    ("version(1999-01-01)", "the version in the response to `initialize` or `server/discover`"),
-    (
-        "cursor(same)",
-        "`tools/list` never ends with one cursor; also empty (\"\"), endless (always new)",
-    ),
-    (
-        "garbage(text,1)",
-        "lines that are not messages; also ansi, blank, crlf, bom, utf8 (invalid), json",
-    ),
-    ("nonsense(1000)", "valid JSON of an invalid shape, this often or `forever`"),
-    ("stderr(10MiB)", "this much stderr output first; stderr(10MiB,raw): without newlines"),
-    ("notify(1000)", "this many log notifications first, or `forever`"),
-    (
-        "changed(1000,1ms)",
-        "this many list_changed notifications, one every 1ms; without a time all at once",
-    ),
-    ("ping(1000)", "this many pings from the server first, or `forever`"),
-    ("exit(1)", "exits without a response"),
-    ("kill(KILL)", "kills itself with this signal; also TERM, HUP, INT, ABRT, SEGV"),
-    ("half(1)", "writes half of the response, then exits"),
-    ("close(stdout)", "closes stdout, stdin or stderr and keeps running"),
-    ("leak(0)", "exits and leaves a process that holds stdout open"),
-    ("stopread", "stops reading after this message"),
-    ("escape(2)", "starts sleeping processes that leave the session and ignore TERM"),
-    ("children(2)", "starts sleeping processes"),
-    ("spin", "burns a CPU and does nothing else"),
-    ("burn", "burns a CPU while serving"),
-    ("prompt", "prompts on stderr and waits for a line that is not JSON"),
-    ("ignore(term,eof)", "ignores SIGTERM, the end of input, or both"),
-    ("tree(1)", "runs the server as launcher → sh → server, nested this often"),
-];
+/// Help: an example of each fault, and its effect.
+pub(crate) const FAULTS: &str = "\
+  ok                   no fault (for mixes)
+  late(200ms)          delays the response, even if the client cancels meanwhile
+  hold(3)              holds responses until there are 3, then sends them in reverse order
+  dup                  responds twice
+  hang                 never responds; the server goes on
+  id(zero)             responds with the id 0; also id(text) \"7\", id(float) 7.0, id(unknown), id(null)
+  shape(both)          result and error; also neither, null (result), number (result), alien (resultType)
+  error(-32603)        responds with this error code
+  frame(crlf)          ends the line with CRLF; also bom, bytewise (one write per byte), batch (in an array)
+  huge(64MiB)          a junk line of that size first; huge(64MiB,open): no newline and no response; \
+    huge(64MiB,front|back): the response itself, with the id in front or at the end
+  version(1999-01-01)  the version in the response to `initialize` or `server/discover`
+  cursor(same)         `tools/list` never ends with one cursor; also empty (\"\"), endless (always new)
+  garbage(text,1)      lines that are not messages; also ansi, blank, crlf, bom, utf8 (invalid), json
+  nonsense(1000)       valid JSON of an invalid shape, this often or `forever`
+  stderr(10MiB)        this much stderr output first; stderr(10MiB,raw): without newlines
+  notify(1000)         this many log notifications first, or `forever`
+  changed(1000,1ms)    this many list_changed notifications, one every 1ms; without a time all at once
+  ping(1000)           this many pings from the server first, or `forever`
+  exit(1)              exits without a response
+  kill(KILL)           kills itself with this signal; also TERM, HUP, INT, ABRT, SEGV
+  half(1)              writes half of the response, then exits
+  close(stdout)        closes stdout, stdin or stderr and keeps running
+  leak(0)              exits and leaves a process that holds stdout open
+  stopread             stops reading after this message
+  escape(2)            starts sleeping processes that leave the session and ignore TERM
+  children(2)          starts sleeping processes
+  spin                 burns a CPU and does nothing else
+  burn                 burns a CPU while serving
+  prompt               prompts on stderr and waits for a line that is not JSON
+  ignore(term,eof)     ignores SIGTERM, the end of input, or both
+  tree(1)              runs the server as launcher → sh → server, nested this often
+";
 
 impl Fault {
     /// Parses `name` or `name(argument, …)`.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let (name, args) = match text.split_once('(') {
-            None => (text, ""),
-            Some((name, rest)) => match rest.strip_suffix(')') {
-                Some(args) => (name, args),
-                None => return Err(format!("`{text}` has no closing parenthesis")),
-            },
-        };
+        let (name, args) = quantity::name_and_arguments(text)?;
         let mut args = Args::new(name, args);
         let fault = Self::from_name(name, &mut args)?;
         args.done()?;
@@ -311,6 +284,12 @@ impl Fault {
     }
 }
 
+/// Examples of all faults.
+pub(super) fn examples() -> impl Iterator<Item = &'static str> {
+    let lines = FAULTS.lines().chain(HTTP_FAULTS.lines());
+    lines.filter_map(|line| line.split_whitespace().next())
+}
+
 /// Name of a fault, without its arguments.
 pub(super) fn fault_name(example: &str) -> &str {
     example.split('(').next().unwrap_or(example)
@@ -393,35 +372,23 @@ pub(crate) enum Cut {
     BeforeResponse,
 }
 
-/// Example of each fault, shown in the help, and its effect.
-pub(crate) const HTTP_FAULTS: &[(&str, &str)] = &[
-    (
-        "status(503,2s)",
-        "this status instead of a response, with `Retry-After` if a time is given; the request is not run. \
-                     With `error(-32000)` beside it, a JSON-RPC error is the body",
-    ),
-    (
-        "redirect(same,307)",
-        "redirects to another path; also other (origin), loop; the request is not run",
-    ),
-    ("forget", "drops every session and responds 404, as after a restart; the request is not run"),
-    ("drop", "closes the connection without a response"),
-    ("reset", "resets the connection (RST) without a response"),
-    ("mute", "sends nothing, not even headers"),
-    ("empty", "200 with an empty body"),
-    ("type(html)", "an HTML page; also text (the response as text/plain), none (no content type)"),
-    (
-        "cut(100)",
-        "closes the connection after this many bytes of the body; cut(answer): just before the response",
-    ),
-    (
-        "end(100ms)",
-        "ends the stream normally before the response; the time, if any, is its `retry`",
-    ),
-    ("elsewhere", "202 for the POST, and the response on the GET stream"),
-    ("drip(1,100ms)", "sends this many bytes at a time"),
-    ("gzip", "compresses the response; gzip(10GiB): a response of this size when decompressed"),
-];
+/// Help: an example of each fault, and its effect.
+pub(crate) const HTTP_FAULTS: &str = "\
+  status(503,2s)       this status instead of a response, with `Retry-After` if a time is given; the request is not run. \
+    With `error(-32000)` beside it, a JSON-RPC error is the body
+  redirect(same,307)   redirects to another path; also other (origin), loop; the request is not run
+  forget               drops every session and responds 404, as after a restart; the request is not run
+  drop                 closes the connection without a response
+  reset                resets the connection (RST) without a response
+  mute                 sends nothing, not even headers
+  empty                200 with an empty body
+  type(html)           an HTML page; also text (the response as text/plain), none (no content type)
+  cut(100)             closes the connection after this many bytes of the body; cut(answer): just before the response
+  end(100ms)           ends the stream normally before the response; the time, if any, is its `retry`
+  elsewhere            202 for the POST, and the response on the GET stream
+  drip(1,100ms)        sends this many bytes at a time
+  gzip                 compresses the response; gzip(10GiB): a response of this size when decompressed
+";
 
 /// Triggers of HTTP faults: everything that gets its own HTTP response.
 pub(super) const HTTP_TRIGGERS: &[Trigger] = &[
@@ -463,8 +430,7 @@ impl HttpFault {
             },
             "gzip" => Self::Gzip(args.optional(quantity::bytes)?),
             _ => {
-                let all = FAULTS.iter().chain(HTTP_FAULTS);
-                let known: Vec<&str> = all.map(|(example, _)| fault_name(example)).collect();
+                let known: Vec<&str> = examples().map(fault_name).collect();
                 let known = known.join(", ");
                 return Err(format!("unknown fault or trigger `{name}`; faults: {known}"));
             }

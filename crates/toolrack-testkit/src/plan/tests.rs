@@ -101,7 +101,7 @@ fn invalid_plan_is_explained() {
 
 #[test]
 fn help_examples_parse() {
-    for (example, _) in FAULTS.iter().chain(HTTP_FAULTS) {
+    for example in fault::examples() {
         let plan = Plan::parse(example).expect(example);
         assert_eq!(plan.rules.len(), 1, "{example}");
     }

@@ -1,6 +1,5 @@
 //! Command line of the scripted server, and its help text with the plan grammar.
 
-use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -214,22 +213,9 @@ Examples:
 ";
 
 pub(super) fn help_text() -> String {
-    let mut text = HEAD.to_owned();
-    let rows = Trigger::ALL.iter().map(|(_, name, meaning)| (*name, *meaning));
-    add_rows(&mut text, rows);
-    text.push_str("\nFaults:\n");
-    add_rows(&mut text, FAULTS.iter().copied());
-    text.push_str("\nFaults over HTTP:\n");
-    add_rows(&mut text, HTTP_FAULTS.iter().copied());
-    text.push_str(TAIL);
-    text
-}
-
-fn add_rows<'a>(text: &mut String, rows: impl Iterator<Item = (&'a str, &'a str)>) {
-    for (name, meaning) in rows {
-        // Writing to a string cannot fail.
-        writeln!(text, "  {name:<20} {meaning}").unwrap_or_default();
-    }
+    let row = |(_, name, meaning): &(Trigger, &str, &str)| format!("  {name:<20} {meaning}\n");
+    let triggers: String = Trigger::ALL.iter().map(row).collect();
+    format!("{HEAD}{triggers}\nFaults:\n{FAULTS}\nFaults over HTTP:\n{HTTP_FAULTS}{TAIL}")
 }
 
 #[cfg(test)]

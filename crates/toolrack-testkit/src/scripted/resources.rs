@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::client::PendingRequest;
-use crate::jsonrpc::{Params, Response, RpcError, text_block};
+use crate::jsonrpc::{Params, Response, RpcError, RpcResult, text_block};
 
 const ECHO_PREFIX: &str = "test://echo/";
 const NAMES: [&str; 4] = ["ada", "alan", "barbara", "grace"];
@@ -13,7 +13,7 @@ pub(super) fn read(
     method: &str,
     params: &Params<'_>,
     n_updates: u64,
-) -> Result<Response, RpcError> {
+) -> RpcResult {
     match method {
         "resources/list" => Ok(Response::cacheable(&json!({ "resources": [
             { "uri": "test://readme", "name": "readme", "mimeType": "text/plain" },
@@ -36,11 +36,7 @@ pub(super) fn read(
     }
 }
 
-fn read_resource(
-    pending: &PendingRequest,
-    params: &Params<'_>,
-    n_updates: u64,
-) -> Result<Response, RpcError> {
+fn read_resource(pending: &PendingRequest, params: &Params<'_>, n_updates: u64) -> RpcResult {
     let uri = params.uri.as_deref().unwrap_or_default();
     let item = match uri {
         "test://readme" => json!({ "uri": uri, "mimeType": "text/plain", "text": "Read me." }),
@@ -62,7 +58,7 @@ fn read_resource(
     Ok(Response::cacheable(&json!({ "contents": [item] })))
 }
 
-fn get_prompt(params: &Params<'_>) -> Result<Response, RpcError> {
+fn get_prompt(params: &Params<'_>) -> RpcResult {
     let text = match (params.name(), params.arguments().get::<Option<String>>("name")?) {
         ("plain", _) => "Say something.".to_owned(),
         ("greeting", Some(whom)) => format!("Greet {whom}."),
@@ -74,7 +70,7 @@ fn get_prompt(params: &Params<'_>) -> Result<Response, RpcError> {
     Ok(Response::prompt(vec![text_block(text)]))
 }
 
-fn complete(params: &Params<'_>) -> Result<Response, RpcError> {
+fn complete(params: &Params<'_>) -> RpcResult {
     let text = |from: &Option<Value>, key: &str| {
         from.as_ref().and_then(|from| from.get(key)?.as_str().map(str::to_owned))
     };

@@ -12,12 +12,14 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::child_process;
-use super::client::{Client, MessageContext, PendingRequest};
+use super::client::{Client, MessageContext, PendingRequest, SlowCall};
 use super::http::Sessions;
-use super::input_requests::AwaitingClient;
+use super::input_requests::{AwaitingClient, InputRequest, ResultText};
 use super::options::Options;
 use crate::journal::{JournalEvent, JournalRecord, LineWriter};
-use crate::jsonrpc::{self, Incoming, Params, Response, RpcError, error_code, insert_if};
+use crate::jsonrpc::{
+    self, Incoming, Params, Response, RpcError, RpcResult, error_code, insert_if,
+};
 use crate::message_sink::MessageSink;
 use crate::plan::{Fault, Trigger};
 use crate::revision::{Era, Revision, SupportedRevisions};
@@ -34,15 +36,27 @@ pub(crate) trait Content: fmt::Debug + Send + Sync {
         &[]
     }
 
-    fn call_tool(&self, pending: PendingRequest, params: &Params<'_>);
+    fn call_tool(&self, pending: &PendingRequest, params: &Params<'_>) -> ToolResult;
 
     /// Handles the lists and reads; every other method is unknown.
-    fn read(
-        &self,
-        pending: &PendingRequest,
-        method: &str,
-        params: &Params<'_>,
-    ) -> Result<Response, RpcError>;
+    fn read(&self, pending: &PendingRequest, method: &str, params: &Params<'_>) -> RpcResult;
+}
+
+pub(crate) type ToolResult = Result<ToolOutcome, RpcError>;
+
+/// Outcome of a tool call.
+pub(crate) enum ToolOutcome {
+    Response(Response),
+    /// The response comes later.
+    Slow(SlowCall),
+    /// The call waits for responses of a legacy client, which become the text of the result.
+    Input(Vec<InputRequest>, ResultText),
+}
+
+impl From<Response> for ToolOutcome {
+    fn from(response: Response) -> Self {
+        Self::Response(response)
+    }
 }
 
 /// How a server introduces itself.
@@ -249,7 +263,14 @@ impl MessageContext {
         let subscriptions = &self.client.subscriptions;
         let has_changes = !content.change_kinds().is_empty();
         let response = match (method, pending.era()) {
-            ("tools/call", _) => return content.call_tool(pending, params),
+            ("tools/call", _) => match content.call_tool(&pending, params) {
+                Ok(ToolOutcome::Slow(slow)) => return pending.respond_slowly(slow),
+                Ok(ToolOutcome::Input(requests, result_text)) => {
+                    return pending.request_input(params.name(), requests, result_text);
+                }
+                Ok(ToolOutcome::Response(response)) => Ok(response),
+                Err(rpc_error) => Err(rpc_error),
+            },
             ("initialize", Era::Legacy) => Ok(self.initialize(&pending)),
             ("server/discover", Era::Modern) => Ok(self.discover(&pending)),
             ("ping", Era::Legacy) => Ok(Response::empty()),

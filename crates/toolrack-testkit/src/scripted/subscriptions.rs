@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::{Client, MessageContext, PendingRequest};
 use super::server::Server;
-use crate::jsonrpc::{self, Params, Response, RpcError};
+use crate::jsonrpc::{self, Params, Response, RpcError, RpcResult};
 use crate::revision::Era;
 
 const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
@@ -22,13 +22,13 @@ pub(super) struct Subscriptions {
 }
 
 impl Subscriptions {
-    pub(super) fn subscribe(&self, params: &Params<'_>) -> Result<Response, RpcError> {
+    pub(super) fn subscribe(&self, params: &Params<'_>) -> RpcResult {
         let uri = params.uri.clone().ok_or_else(no_uri)?;
         self.subscribed.lock().insert(uri);
         Ok(Response::empty())
     }
 
-    pub(super) fn unsubscribe(&self, params: &Params<'_>) -> Result<Response, RpcError> {
+    pub(super) fn unsubscribe(&self, params: &Params<'_>) -> RpcResult {
         let uri = params.uri.as_ref().ok_or_else(no_uri)?;
         self.subscribed.lock().remove(uri);
         Ok(Response::empty())
@@ -39,7 +39,7 @@ impl Subscriptions {
         self.listeners.lock().remove(id);
     }
 
-    pub(super) fn set_level(&self, params: &Params<'_>) -> Result<Response, RpcError> {
+    pub(super) fn set_level(&self, params: &Params<'_>) -> RpcResult {
         let severity = jsonrpc::severity(params.level.as_deref().unwrap_or_default())?;
         self.log_level.store(severity, Ordering::Relaxed);
         Ok(Response::empty())

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::PendingRequest;
 use super::options::Options;
-use crate::jsonrpc::{Params, Response, RpcError, insert_if, json_string};
+use crate::jsonrpc::{Params, Response, RpcError, RpcResult, insert_if, json_string};
 use crate::plan::{Cursor, Fault};
 use crate::revision::Revision;
 
@@ -106,11 +106,7 @@ impl ToolList {
         ))
     }
 
-    pub(super) fn list(
-        &self,
-        pending: &PendingRequest,
-        params: &Params<'_>,
-    ) -> Result<Response, RpcError> {
+    pub(super) fn list(&self, pending: &PendingRequest, params: &Params<'_>) -> RpcResult {
         let planned = pending.faults.iter().rev().find_map(|fault| match fault {
             Fault::Cursor(cursor) => Some(*cursor),
             _ => None,

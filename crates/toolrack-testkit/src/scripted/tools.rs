@@ -13,9 +13,11 @@ use super::client::{PendingRequest, SlowCall};
 use super::input_requests::{InputRequest, input_required, sign_state, verify_state};
 use super::options::Options;
 use super::resources;
-use super::server::{Content, ServerInfo};
+use super::server::{Content, ServerInfo, ToolOutcome, ToolResult};
 use super::tool_list::ToolList;
-use crate::jsonrpc::{self, Arguments, Params, Response, RpcError, insert_if, json_string};
+use crate::jsonrpc::{
+    self, Arguments, Params, Response, RpcError, RpcResult, insert_if, json_string,
+};
 use crate::process;
 use crate::revision::{Era, Revision};
 
@@ -64,63 +66,24 @@ impl Content for ScriptedContent {
         &["toolsListChanged", "resourceSubscriptions"]
     }
 
-    fn call_tool(&self, pending: PendingRequest, params: &Params<'_>) {
-        let response = match params.name() {
-            "sleep" | "progress" => match slow_call(&pending, params) {
-                Ok(slow) => return pending.respond_slowly(slow),
-                Err(rpc_error) => Err(rpc_error),
-            },
-            "ask" => match ask(&pending, params) {
-                Ok(Question::Requests(tool, requests)) => {
-                    return pending.request_input(&tool, requests, |_, responses| {
-                        responses.first().map(|(_, text)| text.clone()).unwrap_or_default()
-                    });
-                }
-                Ok(Question::Response(response)) => Ok(response),
-                Err(rpc_error) => Err(rpc_error),
-            },
-            _ => self.call_fast_tool(&pending, params),
-        };
-        pending.respond(response.into());
-    }
-
-    fn read(
-        &self,
-        pending: &PendingRequest,
-        method: &str,
-        params: &Params<'_>,
-    ) -> Result<Response, RpcError> {
-        match method {
-            "tools/list" => self.tool_list.list(pending, params),
-            other => {
-                let n_updates = self.n_updates.load(Ordering::Relaxed);
-                resources::read(pending, other, params, n_updates)
-            }
-        }
-    }
-}
-
-impl ScriptedContent {
-    fn call_fast_tool(
-        &self,
-        pending: &PendingRequest,
-        params: &Params<'_>,
-    ) -> Result<Response, RpcError> {
+    fn call_tool(&self, pending: &PendingRequest, params: &Params<'_>) -> ToolResult {
         let server = &pending.context.server;
         let raw = params.arguments.map_or("{}", RawValue::get);
         if params.name() == "echo" {
-            return echo(raw);
+            return Ok(echo(raw)?.into());
         }
         let arguments = params.arguments();
-        Ok(match params.name() {
+        let response = match params.name() {
+            "sleep" | "progress" => return slow_call(pending, &arguments, params),
+            "ask" => return ask(pending, &arguments, params),
             "add" => Response::sum(arguments.get("a")?, arguments.get("b")?, pending.revision),
             "big" => big(arguments.get("bytes")?, arguments.get("escapes")?),
             "fail" => {
                 let text: Option<String> = arguments.get("text")?;
                 Response::tool_error(text.as_deref().unwrap_or("this tool always fails"))
             }
-            "log" => return log(pending, &arguments, params),
-            "mutate_tools" => return self.mutate_tools(pending, &arguments),
+            "log" => log(pending, &arguments, params)?,
+            "mutate_tools" => self.mutate_tools(pending, &arguments)?,
             "touch" => {
                 let uri: String = arguments.get("uri")?;
                 self.n_updates.fetch_add(1, Ordering::Relaxed);
@@ -138,14 +101,23 @@ impl ScriptedContent {
             routed if self.tool_list.has_special(routed) => Response::text(raw),
             extra if self.tool_list.is_extra(extra) => Response::text(extra),
             name => return Err(RpcError::invalid_params(format!("no tool `{name}`"))),
-        })
+        };
+        Ok(response.into())
     }
 
-    fn mutate_tools(
-        &self,
-        pending: &PendingRequest,
-        arguments: &Arguments,
-    ) -> Result<Response, RpcError> {
+    fn read(&self, pending: &PendingRequest, method: &str, params: &Params<'_>) -> RpcResult {
+        match method {
+            "tools/list" => self.tool_list.list(pending, params),
+            other => {
+                let n_updates = self.n_updates.load(Ordering::Relaxed);
+                resources::read(pending, other, params, n_updates)
+            }
+        }
+    }
+}
+
+impl ScriptedContent {
+    fn mutate_tools(&self, pending: &PendingRequest, arguments: &Arguments) -> RpcResult {
         let mut added = self.tool_list.added.lock();
         let text = match arguments.get::<Option<String>>("remove")? {
             Some(name) => {
@@ -172,8 +144,7 @@ impl ScriptedContent {
     }
 }
 
-fn slow_call(pending: &PendingRequest, params: &Params<'_>) -> Result<SlowCall, RpcError> {
-    let arguments = params.arguments();
+fn slow_call(pending: &PendingRequest, arguments: &Arguments, params: &Params<'_>) -> ToolResult {
     let ms: Option<u64> = arguments.get("ms")?;
     let every = Duration::from_millis(ms.unwrap_or_default());
     let (n_steps, text) = if params.name() == "sleep" {
@@ -183,33 +154,24 @@ fn slow_call(pending: &PendingRequest, params: &Params<'_>) -> Result<SlowCall, 
         (n_steps, format!("took {n_steps} steps"))
     };
     let notification = pending.progress_line(params, n_steps, |step| format!("step {step}"));
-    Ok(SlowCall { n_steps, every, rest: every, notification, text })
+    Ok(ToolOutcome::Slow(SlowCall { n_steps, every, rest: every, notification, text }))
 }
 
-/// How the tool `ask` gets its input.
-enum Question {
-    /// Requests to a legacy client.
-    Requests(String, Vec<InputRequest>),
-    /// Response to a modern client, which may ask for more.
-    Response(Response),
-}
-
-fn ask(pending: &PendingRequest, params: &Params<'_>) -> Result<Question, RpcError> {
-    let arguments = params.arguments();
+fn ask(pending: &PendingRequest, arguments: &Arguments, params: &Params<'_>) -> ToolResult {
     let kind: String = arguments.get("kind")?;
     let is_modern = pending.era() == Era::Modern;
     let requests = match client_request(&kind) {
-        Some(_) if is_modern && kind == "ping" => None,
-        Some(request) => Some(vec![request]),
-        None if is_modern && kind == "state" => Some(Vec::new()),
-        None => None,
-    };
-    let Some(requests) = requests else {
-        let text = format!("there is no way to ask for `{kind}`");
-        return Ok(Question::Response(Response::tool_error(&text)));
+        Some(request) if !(is_modern && kind == "ping") => vec![request],
+        None if is_modern && kind == "state" => Vec::new(),
+        _ => {
+            let text = format!("there is no way to ask for `{kind}`");
+            return Ok(Response::tool_error(&text).into());
+        }
     };
     if !is_modern {
-        return Ok(Question::Requests(kind, requests));
+        return Ok(ToolOutcome::Input(requests, |_, responses| {
+            responses.first().map(|(_, text)| text.clone()).unwrap_or_default()
+        }));
     }
     let force: Option<bool> = arguments.get("force")?;
     if !force.unwrap_or_default() && !requests.is_empty() && !params.meta.declares(&kind) {
@@ -221,11 +183,12 @@ fn ask(pending: &PendingRequest, params: &Params<'_>) -> Result<Question, RpcErr
     let is_missing = !requests.is_empty() && response.is_none();
     let done = done.saturating_sub(u64::from(is_missing));
     let rounds: Option<u64> = arguments.get("rounds")?;
-    Ok(Question::Response(if done >= rounds.unwrap_or(1) {
+    let response = if done >= rounds.unwrap_or(1) {
         Response::text(&json!({ "result": response }).to_string())
     } else {
         input_required(&requests, Some(sign_state(done + 1, &kind)))
-    }))
+    };
+    Ok(response.into())
 }
 
 /// Request to the client for this kind of input.
@@ -253,11 +216,7 @@ fn client_request(kind: &str) -> Option<InputRequest> {
     Some(("answer", method, params))
 }
 
-fn log(
-    pending: &PendingRequest,
-    arguments: &Arguments,
-    params: &Params<'_>,
-) -> Result<Response, RpcError> {
+fn log(pending: &PendingRequest, arguments: &Arguments, params: &Params<'_>) -> RpcResult {
     let level: Option<String> = arguments.get("level")?;
     let level = level.as_deref().unwrap_or("info");
     let severity = match jsonrpc::severity(level) {
@@ -276,7 +235,7 @@ fn log(
 }
 
 /// Copies the texts as raw JSON: benchmarks use this call.
-fn echo(arguments: &str) -> Result<Response, RpcError> {
+fn echo(arguments: &str) -> RpcResult {
     #[derive(Deserialize)]
     struct Echo<'a> {
         #[serde(borrow)]

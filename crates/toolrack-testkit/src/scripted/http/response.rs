@@ -18,7 +18,7 @@ use super::gzip::{self, GzipStream};
 use super::response_head::ResponseHead;
 use super::response_stream::JSON;
 use crate::http;
-use crate::http_log::{HttpLogWriter, HttpOutcome};
+use crate::http_log::{HttpLogWriter, HttpOutcome, HttpRequest};
 use crate::plan::{ContentKind, Cut, HttpFault};
 
 const PAGE: &[u8] =
@@ -30,9 +30,7 @@ const MAX_DRIP_QUEUE: usize = 256;
 #[derive(Debug)]
 pub(super) struct HttpResponse {
     socket: Arc<Socket>,
-    /// Request log, and the number of the request in it.
     log: Option<Arc<HttpLogWriter>>,
-    number: u64,
     inner: Mutex<Inner>,
     done: Condvar,
 }
@@ -43,8 +41,8 @@ struct Inner {
     /// Planned faults; the last of a kind wins.
     faults: Vec<HttpFault>,
     head: ResponseHead,
-    /// Status, once the head is sent.
-    sent_status: Option<u16>,
+    /// Log record, if there is a log.
+    record: Option<HttpRequest>,
     n_body_bytes: u64,
     gzip_stream: Option<GzipStream>,
     drip: Drip,
@@ -113,19 +111,19 @@ impl HttpResponse {
     pub(super) fn new(
         socket: Arc<Socket>,
         log: Option<Arc<HttpLogWriter>>,
-        number: u64,
+        record: Option<HttpRequest>,
         head: ResponseHead,
     ) -> Arc<Self> {
         let inner = Inner {
             phase: Phase::Waiting,
             faults: Vec::new(),
             head,
-            sent_status: None,
+            record,
             n_body_bytes: 0,
             gzip_stream: None,
             drip: Drip::No,
         };
-        Arc::new(Self { socket, log, number, inner: Mutex::new(inner), done: Condvar::new() })
+        Arc::new(Self { socket, log, inner: Mutex::new(inner), done: Condvar::new() })
     }
 
     pub(super) fn add_fault(&self, fault: &HttpFault) {
@@ -299,7 +297,9 @@ impl HttpResponse {
 
     /// Before the first byte: notes the status and starts dripping.
     fn open(self: &Arc<Self>, inner: &mut Inner) {
-        inner.sent_status = Some(inner.head.status);
+        if let Some(record) = &mut inner.record {
+            record.status = Some(inner.head.status);
+        }
         let drip = inner.fault(|fault| match fault {
             HttpFault::Drip { bytes, every } => Some((*bytes, *every)),
             _ => None,
@@ -373,8 +373,9 @@ impl HttpResponse {
             inner.drip = Drip::Ending;
             drop(tap);
         }
-        if let Some(log) = &self.log {
-            log.ended(self.number, inner.sent_status, how);
+        if let (Some(log), Some(record)) = (&self.log, &mut inner.record) {
+            record.outcome = Some(how);
+            log.write(record);
         }
         self.done.notify_all();
     }
