@@ -4,8 +4,9 @@
 //! **Invariant:** slow tools run on a timer, so a slow call never delays a fast one; a cancelled call is never
 //! answered.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, BufRead, Write};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -150,7 +151,7 @@ fn dice(arguments: &Arguments) -> RpcResult {
     let sides = in_range(arguments, "sides", 6, (1, 1000))?;
     let rolls = in_range(arguments, "rolls", 1, (1, 100))?;
     let seed: Option<u64> = arguments.get("seed")?;
-    let seed = seed.unwrap_or_else(|| u64::from(std::process::id()) ^ clock_seed());
+    let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(()));
     let rolled: Vec<String> = (0..rolls)
         .map(|roll| (splitmix64(seed.wrapping_add(splitmix64(roll))) % sides + 1).to_string())
         .collect();
@@ -184,11 +185,6 @@ fn in_range(
         return Ok(value);
     }
     Err(RpcError::invalid_params(format!("`{name}` is {value}; it must be {least} to {most}")))
-}
-
-fn clock_seed() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| u64::from(since.subsec_nanos()) ^ since.as_secs())
 }
 
 #[cfg(test)]

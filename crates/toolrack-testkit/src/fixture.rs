@@ -30,15 +30,16 @@ pub fn run(
         [option, revision] if option == "--revision" => SupportedRevisions::parse(revision),
         _ => Err(USAGE.to_owned()),
     };
-    let revisions = match revisions {
-        Ok(revisions) => revisions,
+    match revisions {
+        Ok(revisions) => {
+            scripted::serve_content(revisions, Fixture::default(), input, output)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Err(error) => {
             io::stderr().write_all(error.as_bytes())?;
-            return Ok(ExitCode::FAILURE);
+            Ok(ExitCode::FAILURE)
         }
-    };
-    scripted::serve_content(revisions, Fixture::default(), input, output)?;
-    Ok(ExitCode::SUCCESS)
+    }
 }
 
 /// Content of the fixture server.

@@ -9,6 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use url::form_urlencoded;
+
 /// Further connections of a listener are closed at once.
 const MAX_CONNECTIONS: usize = 4096;
 /// A compressor alone takes several hundred KiB of stack in a debug build.
@@ -212,43 +214,17 @@ fn reason(status: u16) -> &'static str {
 
 /// Decodes `a=b&c=d`.
 pub(crate) fn decode(text: &str) -> Vec<(String, String)> {
-    let pairs = text.split('&').filter(|part| !part.is_empty());
-    pairs
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (unescape(name), unescape(value))
-        })
-        .collect()
+    form_urlencoded::parse(text.as_bytes()).into_owned().collect()
 }
 
+/// Decodes one percent-encoded value.
 pub(crate) fn unescape(text: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        match byte {
-            b'+' => bytes.push(b' '),
-            b'%' => {
-                let digits: String = rest.by_ref().take(2).map(char::from).collect();
-                bytes.extend(u8::from_str_radix(&digits, 16));
-            }
-            plain => bytes.push(plain),
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    decode(text).into_iter().map(|(value, _)| value).next().unwrap_or_default()
 }
 
 /// Percent-encodes text for a query.
 pub(crate) fn escape(text: &str) -> String {
-    let mut escaped = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                escaped.push(char::from(byte));
-            }
-            other => write!(escaped, "%{other:02X}").unwrap_or_default(),
-        }
-    }
-    escaped
+    form_urlencoded::byte_serialize(text.as_bytes()).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 //!
 //! **Invariant:** a stopped or dropped server leaves no process.
 
-use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -13,9 +12,8 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process};
 
-use crate::process::Marker;
+use crate::process::{Marker, command};
 use crate::programs::program;
 use crate::wait::poll;
 
@@ -23,6 +21,7 @@ use crate::wait::poll;
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// Kills a server that ignores stdin at the end of stdin, so a killed test leaves no process.
 const SUPERVISOR_SCRIPT: &str = r#""$0" "$@" </dev/null & cat >/dev/null; kill -9 $!"#;
 const TAIL_BYTES: usize = 8 * 1024;
 /// Below the ephemeral port range.
@@ -105,10 +104,6 @@ impl HttpServerKind {
         }
     }
 
-    fn path(&self) -> &'static str {
-        if *self == Self::EverythingSse { "/sse" } else { "/mcp" }
-    }
-
     /// Command for a server on this port; a scripted server may choose its own.
     fn command(&self, port: u16) -> Command {
         let port = port.to_string();
@@ -119,9 +114,10 @@ impl HttpServerKind {
         }
         let (interpreter, script, args) = self.installed().unwrap_or_default();
         let args = args.iter().map(|arg| if *arg == PORT { port.as_str() } else { arg });
-        let mut server = supervised(interpreter.as_ref());
-        server.arg(script).args(args).env(PORT, &port);
-        server
+        let mut shell = command("sh");
+        shell.args(["-c", SUPERVISOR_SCRIPT]).arg(interpreter).arg(script).args(args);
+        shell.env(PORT, &port);
+        shell
     }
 }
 
@@ -143,7 +139,8 @@ impl HttpServer {
 
     /// The URL to give to a client.
     pub fn url(&self) -> String {
-        format!("http://{}{}", self.address, self.kind.path())
+        let path = if self.kind == HttpServerKind::EverythingSse { "sse" } else { "mcp" };
+        format!("http://{}/{path}", self.address)
     }
 
     /// Listen address.
@@ -163,17 +160,7 @@ impl HttpServer {
 
     /// Kills the server and all its child processes; afterwards its port is free.
     pub fn kill(&mut self) {
-        // Repeat: a process may just be forking, and a killed one takes a moment to exit.
-        poll(KILL_TIMEOUT, || {
-            let left = self.marker.survivors();
-            for process in &left {
-                if let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) {
-                    // It may have exited by itself.
-                    kill_process(pid, Signal::KILL).unwrap_or_default();
-                }
-            }
-            left.is_empty()
-        });
+        poll(KILL_TIMEOUT, || self.marker.kill_survivors().is_empty());
         if let Some(mut child) = self.child.take() {
             // It may have exited by itself; either way it is reaped.
             child.kill().unwrap_or_default();
@@ -200,18 +187,15 @@ impl HttpServer {
         let line = child.stdout.take().map(read_address);
         let errors = child.stderr.take().map(capture_stderr).unwrap_or_default();
         self.child = Some(child);
-        match line {
-            Some(line) => {
-                let stderr = line.recv_timeout(START_TIMEOUT).ok().flatten();
-                let mute = || start_error(&errors, "the server did not print its address");
-                self.address = stderr.ok_or_else(mute)?;
-            }
-            None => {
-                if !poll(START_TIMEOUT, || is_listening(self.address)) {
-                    return Err(start_error(&errors, "the server does not listen"));
-                }
-            }
-        }
+        let address = match line {
+            Some(line) => line.recv_timeout(START_TIMEOUT).ok().flatten(),
+            None => poll(START_TIMEOUT, || is_listening(self.address)).then_some(self.address),
+        };
+        self.address = address.ok_or_else(|| {
+            let stderr = String::from_utf8_lossy(&errors.lock()).into_owned();
+            let why = format!("the server does not listen; last output: {stderr}");
+            io::Error::new(io::ErrorKind::TimedOut, why)
+        })?;
         Ok(())
     }
 }
@@ -273,23 +257,4 @@ fn capture_stderr(mut pipe: impl Read + Send + 'static) -> StderrTail {
         }
     });
     tail
-}
-
-fn start_error(errors: &StderrTail, why: &str) -> io::Error {
-    let stderr = errors.lock();
-    let stderr = String::from_utf8_lossy(&stderr);
-    io::Error::new(io::ErrorKind::TimedOut, format!("{why}; last output: {stderr}"))
-}
-
-/// Wraps a server that ignores stdin in a shell that kills it at the end of stdin, so a killed test leaves no
-/// process.
-fn supervised(program: &OsStr) -> Command {
-    let mut shell = command("sh");
-    shell.arg("-c").arg(SUPERVISOR_SCRIPT).arg(program);
-    shell
-}
-
-#[expect(clippy::disallowed_methods, reason = "tests start real servers")]
-fn command(program: impl AsRef<OsStr>) -> Command {
-    Command::new(program)
 }

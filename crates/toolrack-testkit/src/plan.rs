@@ -81,21 +81,19 @@ impl Trigger {
     }
 }
 
-/// Occurrences of a trigger, counted from 1.
+/// Occurrences of a trigger, counted from 1: the multiples of `step` in a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Occurrences {
-    All,
-    Range { from: u64, to: u64 },
-    Every(u64),
+struct Occurrences {
+    from: u64,
+    to: u64,
+    step: u64,
 }
 
 impl Occurrences {
+    const ALL: Self = Self { from: 1, to: u64::MAX, step: 1 };
+
     fn includes(self, number: u64) -> bool {
-        match self {
-            Self::All => true,
-            Self::Range { from, to } => (from..=to).contains(&number),
-            Self::Every(step) => number.is_multiple_of(step),
-        }
+        (self.from..=self.to).contains(&number) && number.is_multiple_of(self.step)
     }
 }
 
@@ -156,7 +154,7 @@ fn parse_rule(text: &str) -> Result<Vec<Rule>, String> {
 /// `call:3=exit(1)+…`: everything after the trigger name.
 fn parse_trigger_rule(trigger: Trigger, rest: &str) -> Result<Vec<Rule>, String> {
     let (occurrences, faults) = match rest.strip_prefix(':') {
-        None => (Occurrences::All, rest.strip_prefix('=')),
+        None => (Occurrences::ALL, rest.strip_prefix('=')),
         Some(selected) => {
             let digits = selected.strip_prefix("every=").unwrap_or(selected);
             let skipped = selected.len() - digits.len();
@@ -175,9 +173,9 @@ fn parse_trigger_rule(trigger: Trigger, rest: &str) -> Result<Vec<Rule>, String>
 fn parse_default_rule(text: &str) -> Result<Vec<Rule>, String> {
     if let Some((name, args)) = text.split_once('=') {
         let fault = format!("{}({})", name.trim(), args.trim());
-        return Ok(vec![make_rule(&fault, None, Occurrences::All)?]);
+        return Ok(vec![make_rule(&fault, None, Occurrences::ALL)?]);
     }
-    text.split('+').map(|fault| make_rule(fault.trim(), None, Occurrences::All)).collect()
+    text.split('+').map(|fault| make_rule(fault.trim(), None, Occurrences::ALL)).collect()
 }
 
 fn make_rule(
@@ -187,17 +185,8 @@ fn make_rule(
 ) -> Result<Rule, String> {
     let (name, fault) = (fault_name(text).to_owned(), Fault::parse(text)?);
     let trigger = trigger.unwrap_or_else(|| fault.default_trigger());
-    let at = trigger.name();
-    match fault.allowed_triggers() {
-        Some(only) if !only.contains(&trigger) => {
-            let names: Vec<String> = only.iter().map(|only| format!("`{}`", only.name())).collect();
-            Err(format!("`{name}` is allowed at {}, not at `{at}`", names.join(" or ")))
-        }
-        None if fault.changes_response() && !trigger.has_request() => {
-            Err(format!("`{name}` changes a response, and `{at}` has none"))
-        }
-        _ => Ok(Rule { trigger, occurrences, name, fault }),
-    }
+    fault.check_trigger(&name, trigger)?;
+    Ok(Rule { trigger, occurrences, name, fault })
 }
 
 fn parse_occurrences(text: &str) -> Result<Occurrences, String> {
@@ -206,18 +195,15 @@ fn parse_occurrences(text: &str) -> Result<Occurrences, String> {
         other => other,
     };
     if let Some(step) = text.strip_prefix("every=") {
-        return Ok(Occurrences::Every(positive(step)?));
+        return Ok(Occurrences { step: positive(step)?, ..Occurrences::ALL });
     }
-    let Some((from, to)) = text.split_once('-') else {
-        let only = positive(text)?;
-        return Ok(Occurrences::Range { from: only, to: only });
-    };
+    let (from, to) = text.split_once('-').unwrap_or((text, text));
     let from = positive(from)?;
     let to = if to.trim().is_empty() { u64::MAX } else { positive(to)? };
     if to < from {
         return Err(format!("the range {from}-{to} is reversed"));
     }
-    Ok(Occurrences::Range { from, to })
+    Ok(Occurrences { from, to, step: 1 })
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -236,9 +222,9 @@ impl FaultMix {
             };
             let name = fault_name(fault.trim());
             let fault = Fault::parse(fault.trim())?;
-            if fault.allowed_triggers().is_some_and(|only| !only.contains(&Trigger::Call)) {
-                return Err(format!("`{name}` cannot happen at a call"));
-            }
+            fault
+                .check_trigger(name, Trigger::Call)
+                .map_err(|_why| format!("`{name}` cannot happen at a call"))?;
             weighted.push((quantity::count(weight.trim())?, fault));
         }
         match weighted.iter().map(|(weight, _)| weight).sum() {

@@ -28,8 +28,6 @@ pub(crate) use self::client::{PendingRequest, SlowCall};
 pub(crate) use self::input_requests::{InputRequest, input_required, sign_state, verify_state};
 pub(crate) use self::server::{Content, ServerInfo, ToolOutcome, ToolResult};
 
-use rustix::io::Errno;
-
 use self::client::{Client, MessageContext};
 use self::options::{Options, Role};
 use self::server::Server;
@@ -60,7 +58,7 @@ fn run_role(options: Options, args: Vec<String>) -> io::Result<ExitCode> {
                 let content = ScriptedContent::new(&options);
                 match options.http.clone() {
                     Some(http) => http::serve(options, http, content)?,
-                    None => serve(&Server::new(options, content)?, Stdin, Stdout)?,
+                    None => serve(&Server::new(options, content)?, io::stdin(), io::stdout())?,
                 }
                 Ok(ExitCode::SUCCESS)
             }
@@ -121,30 +119,4 @@ fn fail(why: &str) -> ExitCode {
     // Stderr may be closed.
     io::stderr().write_all(line.as_bytes()).unwrap_or_default();
     ExitCode::from(2)
-}
-
-/// Unbuffered descriptor 0.
-struct Stdin;
-
-impl Read for Stdin {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match rustix::io::read(io::stdin(), buffer) {
-            Err(Errno::INTR) => Err(io::ErrorKind::Interrupted.into()),
-            // Any other error counts as the end of input.
-            read => Ok(read.unwrap_or_default()),
-        }
-    }
-}
-
-/// Unbuffered descriptor 1, which a fault may have replaced.
-struct Stdout;
-
-impl Write for Stdout {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::io::write(io::stdout(), bytes)?)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

@@ -255,15 +255,29 @@ impl Fault {
         }
     }
 
-    /// The only triggers of the fault, where it is limited.
-    pub(super) fn allowed_triggers(&self) -> Option<&'static [Trigger]> {
+    fn allows(&self, trigger: Trigger) -> bool {
         match self {
-            Self::Version(_) => Some(&[Trigger::Initialize, Trigger::Discover]),
-            Self::Cursor(_) => Some(&[Trigger::List]),
-            Self::Ignore(_) | Self::Tree(_) => Some(&[Trigger::Start]),
-            Self::Http(_) => Some(HTTP_TRIGGERS),
-            _ => None,
+            Self::Version(_) => matches!(trigger, Trigger::Initialize | Trigger::Discover),
+            Self::Cursor(_) => trigger == Trigger::List,
+            Self::Ignore(_) | Self::Tree(_) => trigger == Trigger::Start,
+            // Everything else gets its own HTTP response.
+            Self::Http(_) => !matches!(trigger, Trigger::Start | Trigger::Message | Trigger::Eof),
+            _ => true,
         }
+    }
+
+    /// Why the fault with this name cannot happen at a trigger.
+    pub(super) fn check_trigger(&self, name: &str, trigger: Trigger) -> Result<(), String> {
+        let at = trigger.name();
+        if !self.allows(trigger) {
+            let allowed = Trigger::ALL.iter().filter(|(trigger, ..)| self.allows(*trigger));
+            let names: Vec<String> = allowed.map(|(_, name, _)| format!("`{name}`")).collect();
+            return Err(format!("`{name}` is allowed at {}, not at `{at}`", names.join(" or ")));
+        }
+        if self.changes_response() && !trigger.has_request() {
+            return Err(format!("`{name}` changes a response, and `{at}` has none"));
+        }
+        Ok(())
     }
 
     /// Whether the fault changes a response, and so needs a request.
@@ -389,20 +403,6 @@ pub(crate) const HTTP_FAULTS: &str = "\
   drip(1,100ms)        sends this many bytes at a time
   gzip                 compresses the response; gzip(10GiB): a response of this size when decompressed
 ";
-
-/// Triggers of HTTP faults: everything that gets its own HTTP response.
-pub(super) const HTTP_TRIGGERS: &[Trigger] = &[
-    Trigger::Call,
-    Trigger::List,
-    Trigger::Initialize,
-    Trigger::Discover,
-    Trigger::Initialized,
-    Trigger::Listen,
-    Trigger::Unknown,
-    Trigger::Http,
-    Trigger::Stream,
-    Trigger::Delete,
-];
 
 impl HttpFault {
     fn from_name(name: &str, args: &mut Args<'_>) -> Result<Self, String> {

@@ -3,6 +3,7 @@
 //! The legacy era sends requests and waits. 2026-07-28 answers `input_required` and is called again; the state of
 //! the next round travels in `requestState`, with a checksum that detects any change.
 
+use std::hash::{BuildHasher as _, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 
 use serde_json::value::RawValue;
@@ -105,7 +106,8 @@ pub(crate) fn input_required(requests: &[InputRequest], state: Option<String>) -
 /// State before the round with this number.
 pub(crate) fn sign_state(round: u64, tool: &str) -> String {
     let content = format!("{round}:{tool}:{HARD_TO_COPY}");
-    format!("{:016x}:{content}", digest(&content))
+    let digest = BuildHasherDefault::<DefaultHasher>::default().hash_one(&content);
+    format!("{digest:016x}:{content}")
 }
 
 /// Checks a state and returns its round.
@@ -115,13 +117,6 @@ pub(crate) fn verify_state(state: &str, tool: &str) -> Result<u64, RpcError> {
         return Ok(round);
     }
     Err(RpcError::invalid_params("`requestState` was not echoed byte for byte"))
-}
-
-/// FNV-1a.
-fn digest(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
-    })
 }
 
 #[cfg(test)]

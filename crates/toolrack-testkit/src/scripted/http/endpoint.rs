@@ -63,7 +63,7 @@ impl Endpoint {
     }
 
     fn end_session(&self, session: &Session) {
-        drop(self.server.sessions.remove(&session.id));
+        self.server.sessions.table.lock().remove(&session.id);
         self.server.remove_client(&session.client);
         session.get_stream.finish();
     }
@@ -279,7 +279,8 @@ impl Exchange<'_> {
 
     fn find_session(&self, id: &str) -> Result<Arc<Session>, Rejection> {
         let not_found = || RpcError::new(error_code::SESSION_NOT_FOUND, "Session not found");
-        self.endpoint.server.sessions.get(id).ok_or_else(|| (404, not_found()))
+        let table = self.endpoint.server.sessions.table.lock();
+        table.get(id).cloned().ok_or_else(|| (404, not_found()))
     }
 }
 

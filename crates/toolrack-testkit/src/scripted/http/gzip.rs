@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
-use flate2::write::GzEncoder;
-use flate2::{Compress, Compression, Crc, FlushCompress, Status};
+use flate2::write::{DeflateEncoder, GzEncoder};
+use flate2::{Compression, Crc};
 
 const BLOCK_BYTES: usize = 1 << 20;
 
@@ -35,7 +35,7 @@ impl GzipStream {
 /// The block of spaces is compressed once and repeated, so a bomb of any size is cheap.
 pub(super) fn bomb(head: &[u8], n_bytes: u64, tail: &[u8], mut take: impl FnMut(&[u8]) -> bool) {
     let spaces = vec![b' '; BLOCK_BYTES];
-    let block = deflate(&spaces, FlushCompress::Full);
+    let block = deflate(&spaces, false);
     let n_blocks = n_bytes.div_ceil(BLOCK_BYTES as u64);
     let mut crc_of_block = Crc::new();
     crc_of_block.update(&spaces);
@@ -43,7 +43,7 @@ pub(super) fn bomb(head: &[u8], n_bytes: u64, tail: &[u8], mut take: impl FnMut(
     crc.update(head);
     // Magic, deflate, no flags, no time, no extra flags, unknown system.
     let mut taken = take(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255]);
-    taken = taken && take(&deflate(head, FlushCompress::Full));
+    taken = taken && take(&deflate(head, false));
     for _ in 0..n_blocks {
         if !taken {
             return;
@@ -52,28 +52,22 @@ pub(super) fn bomb(head: &[u8], n_bytes: u64, tail: &[u8], mut take: impl FnMut(
         taken = take(&block);
     }
     crc.update(tail);
-    let mut end = deflate(tail, FlushCompress::Finish);
+    let mut end = deflate(tail, true);
     end.extend(crc.sum().to_le_bytes());
     end.extend(crc.amount().to_le_bytes());
     take(&end);
 }
 
 /// Compresses a chunk of a raw deflate stream, independent of other chunks.
-fn deflate(piece: &[u8], flush: FlushCompress) -> Vec<u8> {
-    let mut compress = Compress::new(Compression::best(), false);
-    let mut out = Vec::with_capacity(piece.len() / 64 + 1024);
-    loop {
-        let at = usize::try_from(compress.total_in()).unwrap_or(usize::MAX);
-        let left = piece.get(at..).unwrap_or_default();
-        let status = compress.compress_vec(left, &mut out, flush);
-        // `compress_vec` fills only spare capacity: room left after all input means that the flush is complete.
-        let room_left = out.len() < out.capacity();
-        match status {
-            Ok(Status::StreamEnd) | Err(_) => return out,
-            Ok(_) if room_left && compress.total_in() == piece.len() as u64 => return out,
-            Ok(_) => out.reserve(1024),
-        }
+fn deflate(piece: &[u8], is_last: bool) -> Vec<u8> {
+    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
+    // Writing to memory cannot fail, here and below.
+    encoder.write_all(piece).unwrap_or_default();
+    if is_last {
+        return encoder.finish().unwrap_or_default();
     }
+    encoder.flush().unwrap_or_default();
+    std::mem::take(encoder.get_mut())
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ pub(super) struct StreamFormat {
 
 #[derive(Debug)]
 pub(super) struct ResponseStream {
-    stream_format: StreamFormat,
+    pub(super) stream_format: StreamFormat,
     /// Sink for messages that do not fit into a JSON response.
     fallback: Option<Arc<dyn MessageSink>>,
     inner: Mutex<Inner>,
@@ -62,6 +62,15 @@ struct Inner {
     ended: bool,
 }
 
+impl Inner {
+    /// Moves the stream to a new connection and finishes the old one.
+    fn move_to(&mut self, response: &Arc<HttpResponse>) {
+        if let Some(old) = self.response.replace(Arc::clone(response)) {
+            old.finish();
+        }
+    }
+}
+
 impl ResponseStream {
     pub(super) fn new(
         stream_format: StreamFormat,
@@ -70,10 +79,6 @@ impl ResponseStream {
     ) -> Arc<Self> {
         let inner = Inner { response, ..Inner::default() };
         Arc::new(Self { stream_format, fallback, inner: Mutex::new(inner) })
-    }
-
-    pub(super) fn number(&self) -> Option<u64> {
-        self.stream_format.number
     }
 
     /// Opens the stream at once if the response will be a stream anyway.
@@ -90,9 +95,7 @@ impl ResponseStream {
     pub(super) fn attach(&self, response: &Arc<HttpResponse>, first: &[u8]) {
         let mut inner = self.inner.lock();
         response.start(EVENTS, &[self.opening_event().as_slice(), first].concat());
-        if let Some(old) = inner.response.replace(Arc::clone(response)) {
-            old.finish();
-        }
+        inner.move_to(response);
     }
 
     /// Moves the stream to a new connection and replays everything after an event.
@@ -106,9 +109,7 @@ impl ResponseStream {
         if inner.ended {
             return response.finish();
         }
-        if let Some(old) = inner.response.replace(Arc::clone(response)) {
-            old.finish();
-        }
+        inner.move_to(response);
     }
 
     /// Closes the connection of the stream.
