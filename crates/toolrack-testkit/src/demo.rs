@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::jsonrpc::{Arguments, Params, Response, RpcError, RpcResult, insert_if, text_block};
+use crate::jsonrpc::{Arguments, Params, Response, RpcError, RpcResult, insert, text_block};
 use crate::plan::splitmix64;
 use crate::revision::{Revision, SupportedRevisions};
 use crate::scripted::{
@@ -123,10 +123,10 @@ fn tools(revision: Revision) -> Vec<Value> {
     ];
     let tool = |(name, description, properties, required): (&str, &str, Value, &[&str])| {
         let mut schema = json!({ "type": "object", "properties": properties });
-        insert_if(!required.is_empty(), &mut schema, "required", json!(required));
+        insert(&mut schema, "required", (!required.is_empty()).then(|| json!(required)));
         let mut tool = json!({ "name": name, "description": description, "inputSchema": schema });
         let hints = json!({ "readOnlyHint": true, "openWorldHint": false });
-        insert_if(revision >= Revision::R2025_03_26, &mut tool, "annotations", hints);
+        insert(&mut tool, "annotations", (revision >= Revision::R2025_03_26).then_some(hints));
         tool
     };
     rows.into_iter().map(tool).collect()

@@ -2,6 +2,7 @@
 //!
 //! **Invariant:** a record is one `write(2)` to a file opened for appending, so lines never mix.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::http::Request;
 use crate::journal::{LineWriter, read_lines};
+use crate::jsonrpc::Incoming;
 use crate::scripted;
 use crate::timer::now;
 
@@ -97,13 +99,14 @@ impl HttpLogWriter {
     /// Writes the arrival of a request.
     pub(crate) fn arrived(&self, number: u64, request: &Request) -> HttpRequest {
         let query = if request.query.is_empty() { "" } else { "?" };
+        let message = serde_json::from_slice::<Incoming<'_>>(&request.body);
         let record = HttpRequest {
             number,
             pid: std::process::id(),
             at: self.started.elapsed(),
             verb: request.verb.clone(),
             target: format!("{}{query}{}", request.path, request.query),
-            method: method_of(&request.body),
+            method: message.ok().and_then(|message| message.method).map(Cow::into_owned),
             headers: request.headers.iter().cloned().collect(),
             status: None,
             outcome: None,
@@ -119,14 +122,6 @@ impl HttpLogWriter {
             scripted::exit(3);
         }
     }
-}
-
-fn method_of(body: &[u8]) -> Option<String> {
-    #[derive(Deserialize)]
-    struct Message {
-        method: String,
-    }
-    serde_json::from_slice::<Message>(body).ok().map(|message| message.method)
 }
 
 #[cfg(test)]

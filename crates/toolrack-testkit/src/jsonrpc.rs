@@ -196,7 +196,7 @@ impl RpcError {
 
     pub(crate) fn to_json(&self) -> Value {
         let mut error = json!({ "code": self.code, "message": self.message });
-        insert_if(self.data.is_some(), &mut error, "data", json!(self.data));
+        insert(&mut error, "data", self.data.as_ref().map(|value| json!(value)));
         error
     }
 }
@@ -302,9 +302,9 @@ pub(crate) fn text_block(text: impl Into<String>) -> Value {
     json!({ "type": "text", "text": text.into() })
 }
 
-/// Adds a member to an object, if `condition` is true.
-pub(crate) fn insert_if(condition: bool, object: &mut Value, name: &str, value: Value) {
-    if let (true, Some(members)) = (condition, object.as_object_mut()) {
+/// Adds a member to an object, unless it is `None`.
+pub(crate) fn insert(object: &mut Value, name: &str, value: Option<Value>) {
+    if let (Some(value), Some(members)) = (value, object.as_object_mut()) {
         members.insert(name.to_owned(), value);
     }
 }
@@ -318,7 +318,7 @@ pub(crate) fn response_line(id: &str, body: &str) -> String {
 /// Notification line without its newline.
 pub(crate) fn notification_line(method: &str, params: Option<&Value>) -> Vec<u8> {
     let mut notification = json!({ "jsonrpc": "2.0", "method": method });
-    insert_if(params.is_some(), &mut notification, "params", json!(params));
+    insert(&mut notification, "params", params.as_ref().map(|value| json!(value)));
     notification.to_string().into_bytes()
 }
 

@@ -2,18 +2,19 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`scripted`] | scripted server: a complete MCP server over stdio and HTTP that follows a fault plan |
+//! | [`scripted`] | scripted server: a complete MCP server over stdio and HTTP that follows a fault plan; also runs the content of the demo and fixture servers |
 //! | `plan` | fault plans: parser, faults, triggers, seeded mixes |
-//! | [`demo`] | demo server for new users |
-//! | [`fixture`] | server that the official conformance suites expect |
+//! | [`demo`] | content of the demo server for new users |
+//! | [`fixture`] | content of the server that the official conformance suites expect |
 //! | [`oauth`] | OAuth server: protected resource, authorization servers, identity provider |
 //! | [`proxy`] | chaos proxy: a TCP proxy that impairs the network |
 //! | `jsonrpc`, `message_sink`, `revision` | messages, output and protocol revisions of these servers |
+//! | `http` | HTTP/1.1 of the scripted and OAuth servers: connections, requests, responses, chunks |
 //! | `http_server` | starts real HTTP servers: scripted, npm, PyPI |
 //! | `docker` | private Docker engine |
 //! | `journal`, `http_log` | what a scripted server executed, and which HTTP requests it got |
-//! | `process`, `programs` | process markers, `/proc` readers, kill-on-drop guard, built programs |
-//! | `wait`, `timer`, `quantity` | polling, timer thread, parsers for sizes and durations |
+//! | `process`, `programs` | process markers, `/proc` readers, commands, kill-on-drop guard, built programs |
+//! | `wait`, `timer`, `quantity` | polling, timer thread, parsers for sizes, durations and words |
 //! | `log_capture` | `tracing` subscriber that records everything |
 //!
 //! Invariants:

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use self::exchange::Response;
 pub use self::exchange::{RecordedRequest, follow_redirects, get};
@@ -137,7 +137,7 @@ impl OAuthServer {
 
     /// Counters so far.
     pub fn stats(&self) -> Stats {
-        self.shared.store().stats
+        self.shared.store.lock().stats
     }
 
     /// All requests so far, in order.
@@ -157,12 +157,12 @@ impl OAuthServer {
 
     /// Expires every access token.
     pub fn expire_all(&self) {
-        self.shared.store().expire_all();
+        self.shared.store.lock().expire_all();
     }
 
     /// Revokes every login.
     pub fn revoke_all(&self) {
-        self.shared.store().revoke_all();
+        self.shared.store.lock().revoke_all();
     }
 
     /// Blocks forever, for a program that only runs the server.
@@ -198,7 +198,7 @@ fn handle(shared: &Shared, role: Role, mut stream: TcpStream) -> io::Result<()> 
         shared.requests.lock().push(request.clone());
     }
     let response = match (role, request.path.as_str()) {
-        (_, "/stats") => Response::json(200, &shared.store().stats),
+        (_, "/stats") => Response::json(200, &shared.store.lock().stats),
         (Role::Resource, _) => protected_resource::handle(shared, &request),
         (Role::First | Role::Second, _) => authorization_server::handle(shared, &request),
     };
@@ -223,9 +223,5 @@ impl Shared {
     /// The authorization server that the resource uses now.
     pub(crate) fn current_issuer(&self) -> Role {
         if self.has(Fault::Migrated) { Role::Second } else { Role::First }
-    }
-
-    pub(crate) fn store(&self) -> MutexGuard<'_, TokenStore> {
-        self.store.lock()
     }
 }

@@ -8,7 +8,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use super::exchange::{RecordedRequest, Response};
-use super::token_store::{AuthorizationCode, Client, Grant, TokenPair};
+use super::token_store::{AuthorizationCode, Client, Grant, Rotation, TokenPair};
 use super::{Fault, Role, Shared, protected_resource};
 use crate::http::{escape, unescape};
 
@@ -33,7 +33,7 @@ pub(crate) fn handle(shared: &Shared, request: &RecordedRequest) -> Response {
         ("POST", "/token") => token(shared, request),
         ("POST", "/idp/token") => exchange_id_token(shared, request),
         ("POST", "/revoke") => {
-            shared.store().revoke(request.get("token").unwrap_or_default());
+            shared.store.lock().revoke(request.get("token").unwrap_or_default());
             Response::empty(200)
         }
         _ => Response::empty(404),
@@ -125,7 +125,7 @@ fn register(shared: &Shared, request: &RecordedRequest) -> Response {
     }
     let method = document.get("token_endpoint_auth_method").and_then(Value::as_str);
     let method = method.unwrap_or("client_secret_basic");
-    let mut store = shared.store();
+    let mut store = shared.store.lock();
     store.stats.registrations += 1;
     let id = store.unique_value("client");
     let secret = (method != "none").then(|| store.unique_value("password"));
@@ -147,7 +147,7 @@ fn authorize(shared: &Shared, request: &RecordedRequest) -> Response {
     let (client_id, redirect_uri) = (get("client_id"), get("redirect_uri"));
     let is_document = shared.has(Fault::Documents) && client_id.starts_with("https://");
     let known = {
-        let store = shared.store();
+        let store = shared.store.lock();
         let client = store.clients.get(&(role, client_id.clone()));
         client.is_some_and(|client| {
             client.redirect_uris.is_empty() || client.redirect_uris.contains(&redirect_uri)
@@ -170,7 +170,7 @@ fn authorize(shared: &Shared, request: &RecordedRequest) -> Response {
     }
     let grant = Grant { role, client_id, scope: get("scope"), resource: get("resource") };
     let code = AuthorizationCode { grant, redirect_uri, challenge: get("code_challenge") };
-    let mut store = shared.store();
+    let mut store = shared.store.lock();
     store.stats.logins += 1;
     let code = store.insert_code(code);
     Response::redirect(format!("{location}&code={}", escape(&code)))
@@ -190,17 +190,20 @@ fn token(shared: &Shared, request: &RecordedRequest) -> Response {
     let Some(caller) = identify_client(shared, request) else {
         return Response { status: 401, ..error_response("invalid_client", None) };
     };
-    let has_refresh = !shared.has(Fault::NoRefresh);
+    let rotation = match () {
+        () if shared.has(Fault::NoRefresh) => Rotation::None,
+        () if shared.has(Fault::RefreshKeeps) => Rotation::Keep,
+        () => Rotation::Rotate,
+    };
     let pair = match request.get("grant_type").unwrap_or_default() {
-        "authorization_code" => exchange(shared, &caller, request, has_refresh),
+        "authorization_code" => exchange(shared, &caller, request, rotation),
         "refresh_token" if shared.has(Fault::RefreshDown) => return Response::empty(503),
         "refresh_token" => {
             let token = request.get("refresh_token").unwrap_or_default();
-            let rotates = has_refresh && !shared.has(Fault::RefreshKeeps);
             let who = (request.role, caller.id.as_str());
-            let mut store = shared.store();
+            let mut store = shared.store.lock();
             let matches = request.get("resource") == Some(&protected_resource::resource_id(shared));
-            let renewed = store.refresh_login(token, who, shared.plan.lifetime, rotates);
+            let renewed = store.refresh_login(token, who, shared.plan.lifetime, rotation);
             renewed.filter(|_| matches)
         }
         grant
@@ -213,7 +216,7 @@ fn token(shared: &Shared, request: &RecordedRequest) -> Response {
         _ => return error_response("unsupported_grant_type", None),
     };
     let Some(pair) = pair else {
-        shared.store().stats.invalid_grants += 1;
+        shared.store.lock().stats.invalid_grants += 1;
         let quoted = request.get("refresh_token").or(request.get("code"));
         return error_response("invalid_grant", quoted.filter(|_| shared.has(Fault::Quoting)));
     };
@@ -232,10 +235,10 @@ fn exchange(
     shared: &Shared,
     caller: &ClientIdentity,
     request: &RecordedRequest,
-    has_refresh: bool,
+    rotation: Rotation,
 ) -> Option<TokenPair> {
-    let mut store = shared.store();
-    let code = store.remove_code(request.get("code")?)?;
+    let mut store = shared.store.lock();
+    let code = store.codes.remove(request.get("code")?)?;
     let matches = code.grant.client_id == caller.id
         && request.get("redirect_uri") == Some(&code.redirect_uri)
         && request.get("resource") == Some(&code.grant.resource)
@@ -244,7 +247,7 @@ fn exchange(
         return None;
     }
     store.stats.codes += 1;
-    Some(store.issue(code.grant, shared.plan.lifetime, has_refresh))
+    Some(store.issue(code.grant, shared.plan.lifetime, rotation))
 }
 
 fn issue_without_user(
@@ -258,9 +261,9 @@ fn issue_without_user(
         scope: request.get("scope").unwrap_or_default().to_owned(),
         resource: protected_resource::resource_id(shared),
     };
-    let mut store = shared.store();
+    let mut store = shared.store.lock();
     store.stats.non_interactive += 1;
-    store.issue(grant, shared.plan.lifetime, false)
+    store.issue(grant, shared.plan.lifetime, Rotation::None)
 }
 
 /// Identity provider: exchanges an ID token for an identity assertion (ID-JAG).
@@ -303,7 +306,7 @@ fn identify_client(shared: &Shared, request: &RecordedRequest) -> Option<ClientI
         return Some(ClientIdentity { id, is_authenticated: true });
     }
     let (id, secret, method) = presented_credentials(request)?;
-    let store = shared.store();
+    let store = shared.store.lock();
     if id.starts_with("https://") && shared.has(Fault::Documents) {
         return Some(ClientIdentity { id, is_authenticated: false });
     }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::exchange::{RecordedRequest, Response};
 use super::{Fault, Role, Shared, authorization_server};
-use crate::jsonrpc::insert_if;
+use crate::jsonrpc::insert;
 
 const BASIC: &str = "mcp:basic";
 const WRITE: &str = "mcp:write";
@@ -47,7 +47,7 @@ pub(crate) fn metadata(shared: &Shared, path: &str) -> Response {
     let servers = if shared.has(Fault::NoServers) { Vec::new() } else { vec![server] };
     let mut document = json!({ "resource": resource_id(shared), "authorization_servers": servers });
     let scopes = json!([BASIC, "mcp:listed"]);
-    insert_if(shared.has(Fault::ScopesListed), &mut document, "scopes_supported", scopes);
+    insert(&mut document, "scopes_supported", shared.has(Fault::ScopesListed).then_some(scopes));
     Response::json(200, &document)
 }
 
@@ -56,7 +56,7 @@ fn call(shared: &Shared, request: &RecordedRequest) -> Response {
     let is_tool = message.get("method") == Some(&json!("tools/call"));
     let token = request.authorization.as_deref().and_then(|header| header.strip_prefix("Bearer "));
     let scope = {
-        let store = shared.store();
+        let store = shared.store.lock();
         let grant = token.and_then(|token| store.grant(token));
         let issuer =
             if shared.has(Fault::NoDescription) { Role::Resource } else { shared.current_issuer() };
@@ -69,7 +69,7 @@ fn call(shared: &Shared, request: &RecordedRequest) -> Response {
         Some(_) if shared.has(Fault::AlwaysUnauthorized) => Some(unauthorized(shared, token)),
         Some(_) if is_tool && shared.has(Fault::Forbidden) => Some(Response::empty(403)),
         Some(_) if is_tool && shared.has(Fault::ScopeLoop) => {
-            let n_rejections = shared.store().stats.rejections;
+            let n_rejections = shared.store.lock().stats.rejections;
             Some(insufficient(shared, &format!("mcp:more{n_rejections}")))
         }
         Some(scope) if is_tool && shared.has(Fault::StepUp) && !has_scope(&scope, WRITE) => {
@@ -77,7 +77,7 @@ fn call(shared: &Shared, request: &RecordedRequest) -> Response {
         }
         Some(_) => None,
     };
-    let stats = &mut shared.store().stats;
+    let stats = &mut shared.store.lock().stats;
     match error_response {
         Some(error_response) => {
             stats.rejections += 1;

@@ -79,7 +79,8 @@ struct RefreshToken {
 pub(crate) struct TokenStore {
     pub(crate) stats: Stats,
     pub(crate) clients: HashMap<(Role, String), Client>,
-    codes: HashMap<String, AuthorizationCode>,
+    /// A code works once.
+    pub(crate) codes: HashMap<String, AuthorizationCode>,
     access: HashMap<String, AccessToken>,
     refresh: HashMap<String, RefreshToken>,
     revoked_logins: HashSet<u64>,
@@ -92,6 +93,17 @@ pub(crate) struct TokenPair {
     pub(crate) access: String,
     pub(crate) refresh: Option<String>,
     pub(crate) scope: String,
+}
+
+/// What becomes of refresh tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rotation {
+    /// There are none.
+    None,
+    /// They stay valid.
+    Keep,
+    /// A refresh replaces them.
+    Rotate,
 }
 
 impl TokenStore {
@@ -117,21 +129,16 @@ impl TokenStore {
         name
     }
 
-    /// Removes a code, which works once.
-    pub(crate) fn remove_code(&mut self, name: &str) -> Option<AuthorizationCode> {
-        self.codes.remove(name)
-    }
-
     /// Issues the tokens of a new login.
     pub(crate) fn issue(
         &mut self,
         grant: Grant,
         lifetime: Duration,
-        has_refresh: bool,
+        rotation: Rotation,
     ) -> TokenPair {
         self.count += 1;
         let login = self.count;
-        self.issue_pair(grant, login, lifetime, has_refresh)
+        self.issue_pair(grant, login, lifetime, rotation)
     }
 
     fn issue_pair(
@@ -139,11 +146,11 @@ impl TokenStore {
         grant: Grant,
         login: u64,
         lifetime: Duration,
-        has_refresh: bool,
+        rotation: Rotation,
     ) -> TokenPair {
         let access = self.unique_value("access");
         let scope = grant.scope.clone();
-        let refresh = has_refresh.then(|| {
+        let refresh = (rotation != Rotation::None).then(|| {
             let name = self.unique_value("refresh");
             let (grant, access) = (grant.clone(), access.clone());
             let entry = RefreshToken { grant, login, access, is_used: false };
@@ -162,7 +169,7 @@ impl TokenStore {
         token: &str,
         (role, client_id): (Role, &str),
         lifetime: Duration,
-        rotates: bool,
+        rotation: Rotation,
     ) -> Option<TokenPair> {
         let entry = self.refresh.get_mut(token)?;
         let login = entry.login;
@@ -171,13 +178,14 @@ impl TokenStore {
             self.revoked_logins.insert(login);
             return None;
         }
-        entry.is_used = rotates;
+        entry.is_used = rotation == Rotation::Rotate;
+        let rotation = if entry.is_used { rotation } else { Rotation::None };
         let (grant, old) = (entry.grant.clone(), entry.access.clone());
         self.stats.refreshes += 1;
         if self.access.get(&old).is_some_and(|token| now() < token.expires_at) {
             self.stats.early_refreshes += 1;
         }
-        let pair = self.issue_pair(grant, login, lifetime, rotates);
+        let pair = self.issue_pair(grant, login, lifetime, rotation);
         if let Some(entry) = self.refresh.get_mut(token) {
             entry.access.clone_from(&pair.access);
         }
@@ -226,29 +234,39 @@ mod tests {
     fn reused_refresh_token_revokes_the_login() {
         let mut store = TokenStore::default();
         let who = (Role::First, "c");
-        let first = store.issue(grant(), LIFETIME, true);
+        let first = store.issue(grant(), LIFETIME, Rotation::Rotate);
         let token = first.refresh.unwrap();
-        let second = store.refresh_login(&token, who, LIFETIME, true).unwrap();
+        let second = store.refresh_login(&token, who, LIFETIME, Rotation::Rotate).unwrap();
         assert!(store.grant(&second.access).is_some());
-        assert!(store.refresh_login(&token, who, LIFETIME, true).is_none());
+        assert!(store.refresh_login(&token, who, LIFETIME, Rotation::Rotate).is_none());
         assert!(store.grant(&second.access).is_none());
-        assert!(store.refresh_login(&second.refresh.unwrap(), who, LIFETIME, true).is_none());
+        assert!(
+            store
+                .refresh_login(&second.refresh.unwrap(), who, LIFETIME, Rotation::Rotate)
+                .is_none()
+        );
         assert_eq!((store.stats.refreshes, store.stats.early_refreshes), (1, 1));
     }
 
     #[test]
     fn refresh_of_an_expired_token_is_not_early() {
         let mut store = TokenStore::default();
-        let pair = store.issue(grant(), Duration::ZERO, true);
+        let pair = store.issue(grant(), Duration::ZERO, Rotation::Rotate);
         assert!(store.grant(&pair.access).is_none());
-        store.refresh_login(&pair.refresh.unwrap(), (Role::First, "c"), LIFETIME, true).unwrap();
+        store
+            .refresh_login(&pair.refresh.unwrap(), (Role::First, "c"), LIFETIME, Rotation::Rotate)
+            .unwrap();
         assert_eq!(store.stats.early_refreshes, 0);
     }
 
     #[test]
     fn other_client_cannot_refresh() {
         let mut store = TokenStore::default();
-        let token = store.issue(grant(), LIFETIME, true).refresh.unwrap();
-        assert!(store.refresh_login(&token, (Role::First, "other"), LIFETIME, true).is_none());
+        let token = store.issue(grant(), LIFETIME, Rotation::Rotate).refresh.unwrap();
+        assert!(
+            store
+                .refresh_login(&token, (Role::First, "other"), LIFETIME, Rotation::Rotate)
+                .is_none()
+        );
     }
 }

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::server::Server;
 use super::subscriptions::Subscriptions;
-use crate::jsonrpc::{self, Params, Response, error_code, insert_if};
+use crate::jsonrpc::{self, Params, Response, error_code, insert};
 use crate::message_sink::MessageSink;
 use crate::plan::Fault;
 use crate::revision::{Era, Revision};
@@ -152,7 +152,7 @@ impl PendingRequest {
         Box::new(move |step| {
             let mut params =
                 json!({ "progressToken": token.as_ref()?, "progress": step, "total": total });
-            insert_if(has_message, &mut params, "message", json!(message(step)));
+            insert(&mut params, "message", has_message.then(|| json!(message(step))));
             Some(jsonrpc::notification_line("notifications/progress", Some(&params)))
         })
     }

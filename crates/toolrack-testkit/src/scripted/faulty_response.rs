@@ -13,19 +13,19 @@ use crate::revision::Era;
 impl PendingRequest {
     /// Sends the response as the plan says: now, later, together with others, or never.
     pub(crate) fn respond(self, response: Response) {
-        let (mut late, mut hold) = (None, None);
+        let (mut late, mut enough) = (None, None);
         for fault in &self.faults {
             match fault {
                 Fault::Hang | Fault::Huge { place: HugePlacement::Open, .. } => {
                     return self.register_open(Vec::new());
                 }
                 Fault::Late(delay) => late = Some(*delay),
-                Fault::Hold(count) => hold = Some(*count),
+                Fault::Hold(count) => enough = Some(*count),
                 _ => (),
             }
         }
         let server = Arc::clone(&self.context.server);
-        match (late, hold) {
+        match (late, enough) {
             (None, None) => self.emit(response),
             (Some(late), _) => {
                 self.register_open(Vec::new());
@@ -93,7 +93,7 @@ impl PendingRequest {
             return emit_huge(sink, &id, bytes, place, self.era());
         }
         self.set_http_status(&response);
-        let mut body = response.body(self.era(), &self.context.server.server_meta);
+        let mut body = response.body(self.era(), &self.context.server.result_meta);
         if let Some(shape) = shape {
             body = misshapen(shape, &body);
         }

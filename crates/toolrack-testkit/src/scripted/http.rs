@@ -144,10 +144,10 @@ impl Endpoint {
                 child_process::sleep_then_exit(lifetime);
             }
             let number = self.n_requests.fetch_add(1, Ordering::Relaxed) + 1;
-            let record = self.log.as_ref().map(|log| log.arrived(number, &request));
+            let log = self.log.as_ref().map(|log| (Arc::clone(log), log.arrived(number, &request)));
             let url = |address| format!("http://{address}{}", request.path);
             let head = ResponseHead::new(url(self.address), url(self.other_address));
-            let response = HttpResponse::new(Arc::clone(&socket), self.log.clone(), record, head);
+            let response = HttpResponse::new(Arc::clone(&socket), log, head);
             let exchange = Exchange { endpoint: self, request: &request, response: &response };
             let on_disconnect = exchange.serve();
             if let Some((_, old)) = open.replace((response, on_disconnect)) {

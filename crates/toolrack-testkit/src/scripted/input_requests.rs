@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use super::client::{MessageContext, PendingRequest};
-use crate::jsonrpc::{Response, RpcError, insert_if};
+use crate::jsonrpc::{Response, RpcError, insert};
 
 /// Characters that careless clients change when they echo the state.
 const HARD_TO_COPY: &str = "\"\\/ é\u{2028}\u{1f600} \t</script>";
@@ -92,14 +92,14 @@ impl MessageContext {
 pub(crate) fn input_required(requests: &[InputRequest], state: Option<String>) -> Response {
     let request = |(key, method, params): &InputRequest| {
         let mut request = json!({ "method": method });
-        insert_if(params.is_some(), &mut request, "params", json!(params));
+        insert(&mut request, "params", params.as_ref().map(|value| json!(value)));
         ((*key).to_owned(), request)
     };
     let requests: Map<String, Value> = requests.iter().map(request).collect();
     let mut members = json!({});
     let has_requests = !requests.is_empty() || state.is_none();
-    insert_if(has_requests, &mut members, "inputRequests", Value::Object(requests));
-    insert_if(state.is_some(), &mut members, "requestState", json!(state));
+    insert(&mut members, "inputRequests", has_requests.then_some(Value::Object(requests)));
+    insert(&mut members, "requestState", state.as_ref().map(|value| json!(value)));
     Response::input_required(&members)
 }
 

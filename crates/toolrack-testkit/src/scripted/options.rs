@@ -98,7 +98,7 @@ pub(super) fn parse(args: &[String]) -> Result<Option<Options>, String> {
         }
     }
     options.http = http.listen.is_some().then_some(http);
-    options.revisions = speaks_over(options.http.as_ref(), revisions)?;
+    options.revisions = speaks_over(options.http.as_ref().map(|http| http.shape), revisions)?;
     if let (None, Some(fault)) = (&options.http, options.plan.needs_http()) {
         return Err(format!("--plan: `{fault}` needs `--http`"));
     }
@@ -109,17 +109,16 @@ pub(super) fn parse(args: &[String]) -> Result<Option<Options>, String> {
 
 /// Supported revisions: as given, or the default of the transport shape.
 fn speaks_over(
-    http: Option<&HttpOptions>,
-    client_request: Option<SupportedRevisions>,
+    shape: Option<Shape>,
+    given: Option<SupportedRevisions>,
 ) -> Result<SupportedRevisions, String> {
-    let usual = match http.map(|http| http.shape) {
-        None | Some(Shape::Session) => SupportedRevisions::Only(Revision::R2025_11_25),
+    let revisions = given.unwrap_or(match shape {
+        None | Some(Shape::Session) => SupportedRevisions::default(),
         Some(Shape::Stateless) => SupportedRevisions::Only(Revision::R2026_07_28),
         Some(Shape::Sse) => SupportedRevisions::Only(Revision::R2024_11_05),
         Some(Shape::Dual) => SupportedRevisions::Dual,
-    };
-    let revisions = client_request.unwrap_or(usual);
-    match http.map(|http| http.shape) {
+    });
+    match shape {
         Some(Shape::Session | Shape::Sse) if revisions.has_modern() => {
             Err("--shape: 2026-07-28 has no sessions; use stateless or dual".to_owned())
         }

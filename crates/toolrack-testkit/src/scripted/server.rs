@@ -17,9 +17,7 @@ use super::http::Sessions;
 use super::input_requests::{AwaitingClient, InputRequest, ResultText};
 use super::options::Options;
 use crate::journal::{JournalEvent, JournalRecord, LineWriter};
-use crate::jsonrpc::{
-    self, Incoming, Params, Response, RpcError, RpcResult, error_code, insert_if,
-};
+use crate::jsonrpc::{self, Incoming, Params, Response, RpcError, RpcResult, error_code, insert};
 use crate::message_sink::MessageSink;
 use crate::plan::{Fault, Trigger};
 use crate::revision::{Era, Revision, SupportedRevisions};
@@ -80,7 +78,7 @@ pub(crate) struct Server {
     pub(super) held: Mutex<Vec<(PendingRequest, Response)>>,
     pub(super) awaiting_client: Mutex<Vec<AwaitingClient>>,
     /// `_meta` of every modern result.
-    pub(super) server_meta: String,
+    pub(super) result_meta: String,
     journal: Option<LineWriter>,
     /// Occurrences of each trigger, in the order of `Trigger::ALL`.
     counts: [AtomicU64; Trigger::ALL.len()],
@@ -108,7 +106,7 @@ impl Server {
             flags: Flags::default(),
             held: Mutex::default(),
             awaiting_client: Mutex::default(),
-            server_meta: format!(
+            result_meta: format!(
                 r#","_meta":{{"io.modelcontextprotocol/serverInfo":{implementation}}}"#
             ),
             content: Box::new(content),
@@ -159,7 +157,7 @@ impl Server {
     ) -> u64 {
         let id = self.n_client_requests.fetch_add(1, Ordering::Relaxed) + 1;
         let mut request = json!({ "jsonrpc": "2.0", "id": id, "method": method });
-        insert_if(params.is_some(), &mut request, "params", json!(params));
+        insert(&mut request, "params", params.as_ref().map(|value| json!(value)));
         sink.send(request.to_string().as_bytes());
         id
     }
@@ -298,7 +296,7 @@ impl MessageContext {
             "serverInfo": implementation(info, Some(revision)),
         });
         let instructions = info.instructions;
-        insert_if(instructions.is_some(), &mut result, "instructions", json!(instructions));
+        insert(&mut result, "instructions", instructions.as_ref().map(|value| json!(value)));
         Response::complete(&result)
     }
 
@@ -309,7 +307,7 @@ impl MessageContext {
             "capabilities": self.server.content.capabilities(Revision::R2026_07_28),
         });
         let instructions = self.server.content.info().instructions;
-        insert_if(instructions.is_some(), &mut result, "instructions", json!(instructions));
+        insert(&mut result, "instructions", instructions.as_ref().map(|value| json!(value)));
         Response::cacheable(&result)
     }
 
@@ -374,7 +372,7 @@ impl MessageContext {
 fn implementation(info: ServerInfo, revision: Option<Revision>) -> Value {
     let mut implementation = json!({ "name": info.name, "version": env!("CARGO_PKG_VERSION") });
     let titled = info.title.is_some() && revision >= Some(Revision::R2025_06_18);
-    insert_if(titled, &mut implementation, "title", json!(info.title));
+    insert(&mut implementation, "title", titled.then(|| json!(info.title)));
     implementation
 }
 

@@ -92,19 +92,25 @@ impl Server {
         let kind = format!("{list}ListChanged");
         let wants = |filter: &Value| filter.get(&kind) == Some(&Value::Bool(true));
         for client in self.clients() {
-            client.notify(&method, &Map::new(), wants, client.negotiated().is_some());
+            client.notify_listeners(&method, &Map::new(), wants);
+            if client.negotiated().is_some() {
+                client.sink.send(&jsonrpc::notification_line(&method, None));
+            }
         }
     }
 
     pub(super) fn notify_resource_updated(&self, uri: &str) {
+        let method = "notifications/resources/updated";
         let params = Map::from_iter([("uri".to_owned(), Value::from(uri))]);
         let wants = |filter: &Value| {
             let uris = filter.get("resourceSubscriptions").and_then(Value::as_array);
             uris.is_some_and(|uris| uris.iter().any(|subscribed| subscribed == uri))
         };
         for client in self.clients() {
-            let is_subscribed = client.subscriptions.subscribed.lock().contains(uri);
-            client.notify("notifications/resources/updated", &params, wants, is_subscribed);
+            client.notify_listeners(method, &params, wants);
+            if client.subscriptions.subscribed.lock().contains(uri) {
+                client.sink.send(&jsonrpc::notification_line(method, Some(&json!(params))));
+            }
         }
     }
 }
@@ -130,21 +136,15 @@ impl Client {
         ended.len()
     }
 
-    /// Notifies the listen streams with a matching filter, and a legacy client.
-    fn notify(
+    fn notify_listeners(
         &self,
         method: &str,
         params: &Map<String, Value>,
         wants: impl Fn(&Value) -> bool,
-        is_legacy_subscriber: bool,
     ) {
         let listeners = self.subscriptions.listeners.lock();
         for (id, _) in listeners.iter().filter(|(_, filter)| wants(filter)) {
             self.sink.send(&on_stream(method, id, params.clone()));
-        }
-        if is_legacy_subscriber {
-            let params = (!params.is_empty()).then(|| json!(params));
-            self.sink.send(&jsonrpc::notification_line(method, params.as_ref()));
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::client::PendingRequest;
 use super::options::Options;
-use crate::jsonrpc::{Params, Response, RpcError, RpcResult, insert_if, json_string};
+use crate::jsonrpc::{Params, Response, RpcError, RpcResult, insert, json_string};
 use crate::plan::{Cursor, Fault};
 use crate::revision::Revision;
 
@@ -158,12 +158,12 @@ fn own_tool(name: &str, description: &str, properties: &str, revision: Revision)
     });
     let read_only = !matches!(name, "mutate_tools" | "touch" | "end_listens");
     let annotations = json!({ "readOnlyHint": read_only });
-    insert_if(revision >= Revision::R2025_03_26, &mut tool, "annotations", annotations);
+    insert(&mut tool, "annotations", (revision >= Revision::R2025_03_26).then_some(annotations));
     let is_titled = revision >= Revision::R2025_06_18;
-    insert_if(is_titled, &mut tool, "title", json!(format!("The tool {name}")));
+    insert(&mut tool, "title", is_titled.then(|| json!(format!("The tool {name}"))));
     let sum = json!({ "sum": { "type": "number" } });
     let schema = json!({ "type": "object", "properties": sum, "required": ["sum"] });
-    insert_if(is_titled && name == "add", &mut tool, "outputSchema", schema);
+    insert(&mut tool, "outputSchema", (is_titled && name == "add").then_some(schema));
     tool
 }
 

@@ -15,9 +15,7 @@ use super::options::Options;
 use super::resources;
 use super::server::{Content, ServerInfo, ToolOutcome, ToolResult};
 use super::tool_list::ToolList;
-use crate::jsonrpc::{
-    self, Arguments, Params, Response, RpcError, RpcResult, insert_if, json_string,
-};
+use crate::jsonrpc::{self, Arguments, Params, Response, RpcError, RpcResult, insert, json_string};
 use crate::process;
 use crate::revision::{Era, Revision};
 
@@ -58,7 +56,7 @@ impl Content for ScriptedContent {
         });
         // The first revision has completion, but no capability for it.
         let has_completions = revision >= Revision::R2025_03_26;
-        insert_if(has_completions, &mut capabilities, "completions", json!({}));
+        insert(&mut capabilities, "completions", has_completions.then(|| json!({})));
         capabilities
     }
 

@@ -4,7 +4,6 @@
 //! request only when this response has left completely.
 
 use std::io::{self, Write};
-use std::mem;
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::SyncSender;
@@ -12,9 +11,11 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use parking_lot::{Condvar, Mutex};
 
-use super::gzip::{self, GzipStream};
+use super::gzip;
 use super::response_head::ResponseHead;
 use super::response_stream::JSON;
 use crate::http;
@@ -30,7 +31,6 @@ const MAX_DRIP_QUEUE: usize = 256;
 #[derive(Debug)]
 pub(super) struct HttpResponse {
     socket: Arc<Socket>,
-    log: Option<Arc<HttpLogWriter>>,
     inner: Mutex<Inner>,
     done: Condvar,
 }
@@ -41,11 +41,14 @@ struct Inner {
     /// Planned faults; the last of a kind wins.
     faults: Vec<HttpFault>,
     head: ResponseHead,
-    /// Log record, if there is a log.
-    record: Option<HttpRequest>,
+    /// Request log, and the record of this request in it.
+    log: Option<(Arc<HttpLogWriter>, HttpRequest)>,
     n_body_bytes: u64,
-    gzip_stream: Option<GzipStream>,
-    drip: Drip,
+    gzip_encoder: Option<GzEncoder<Vec<u8>>>,
+    /// Queue of a dripping response.
+    drip: Option<SyncSender<Vec<u8>>>,
+    /// Whether something of the queue is not yet sent.
+    is_dripping: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,14 +58,6 @@ pub(super) enum Phase {
     /// The head is sent, and the body is chunked.
     Streaming,
     Done,
-}
-
-#[derive(Debug)]
-enum Drip {
-    No,
-    On(SyncSender<Vec<u8>>),
-    /// Everything is queued, but not yet sent.
-    Ending,
 }
 
 impl Inner {
@@ -110,20 +105,20 @@ impl Inner {
 impl HttpResponse {
     pub(super) fn new(
         socket: Arc<Socket>,
-        log: Option<Arc<HttpLogWriter>>,
-        record: Option<HttpRequest>,
+        log: Option<(Arc<HttpLogWriter>, HttpRequest)>,
         head: ResponseHead,
     ) -> Arc<Self> {
         let inner = Inner {
             phase: Phase::Waiting,
             faults: Vec::new(),
             head,
-            record,
+            log,
             n_body_bytes: 0,
-            gzip_stream: None,
-            drip: Drip::No,
+            gzip_encoder: None,
+            drip: None,
+            is_dripping: false,
         };
-        Arc::new(Self { socket, log, inner: Mutex::new(inner), done: Condvar::new() })
+        Arc::new(Self { socket, inner: Mutex::new(inner), done: Condvar::new() })
     }
 
     pub(super) fn add_fault(&self, fault: &HttpFault) {
@@ -162,7 +157,7 @@ impl HttpResponse {
             match bomb {
                 None => self.write_body(&mut inner, body),
                 Some(n_bytes) => {
-                    inner.gzip_stream = None;
+                    inner.gzip_encoder = None;
                     let (head, tail) = body.split_at(body.len().saturating_sub(1));
                     gzip::bomb(head, n_bytes, tail, |piece| {
                         self.send(&mut inner, http::chunk(piece));
@@ -243,25 +238,18 @@ impl HttpResponse {
     }
 
     /// Closes the connection.
-    pub(super) fn close(self: &Arc<Self>) {
-        let mut inner = self.inner.lock();
-        if inner.phase != Phase::Done {
-            self.end_by(&mut inner, HttpOutcome::Cut, Socket::close);
-        }
+    pub(super) fn close(&self) {
+        self.end_by(&mut self.inner.lock(), HttpOutcome::Cut, Socket::close);
     }
 
     /// The client has disconnected.
     pub(super) fn client_closed(&self) {
-        let mut inner = self.inner.lock();
-        if inner.phase != Phase::Done {
-            self.end(&mut inner, HttpOutcome::ClientClosed);
-        }
+        self.end(&mut self.inner.lock(), HttpOutcome::ClientClosed);
     }
 
     /// Waits until the next response of the connection may begin; returns `false` on timeout.
     pub(super) fn wait(&self, within: Duration) -> bool {
-        let busy =
-            |inner: &mut Inner| inner.phase != Phase::Done || !matches!(inner.drip, Drip::No);
+        let busy = |inner: &mut Inner| inner.phase != Phase::Done || inner.is_dripping;
         !self.done.wait_while_for(&mut self.inner.lock(), busy, within).timed_out()
     }
 
@@ -297,7 +285,7 @@ impl HttpResponse {
 
     /// Before the first byte: notes the status and starts dripping.
     fn open(self: &Arc<Self>, inner: &mut Inner) {
-        if let Some(record) = &mut inner.record {
+        if let Some((_, record)) = &mut inner.log {
             record.status = Some(inner.head.status);
         }
         let drip = inner.fault(|fault| match fault {
@@ -306,14 +294,14 @@ impl HttpResponse {
         });
         if let Some((bytes, every)) = drip {
             let n_bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-            inner.drip = Drip::On(self.start_dripping(n_bytes, every));
+            (inner.drip, inner.is_dripping) = (Some(self.start_dripping(n_bytes, every)), true);
         }
     }
 
     fn stream(self: &Arc<Self>, inner: &mut Inner, content_type: &'static str) {
         if inner.gzip().is_some() {
             inner.head.headers.push(("content-encoding", "gzip".to_owned()));
-            inner.gzip_stream = Some(GzipStream::new());
+            inner.gzip_encoder = Some(GzEncoder::new(Vec::new(), Compression::fast()));
         }
         let head = inner.head.with_chunks(content_type, inner.wrong_kind());
         self.open(inner);
@@ -335,8 +323,8 @@ impl HttpResponse {
         let room = usize::try_from(room).unwrap_or(usize::MAX);
         let allowed = bytes.get(..room).unwrap_or(bytes);
         inner.n_body_bytes += allowed.len() as u64;
-        let piece = match &mut inner.gzip_stream {
-            Some(gzip_stream) => gzip_stream.compress(allowed),
+        let piece = match &mut inner.gzip_encoder {
+            Some(encoder) => gzip::compress(encoder, allowed),
             None => allowed.to_vec(),
         };
         self.send(inner, http::chunk(&piece));
@@ -351,8 +339,8 @@ impl HttpResponse {
         if inner.phase != Phase::Streaming {
             return;
         }
-        if let Some(rest) = inner.gzip_stream.take().map(GzipStream::end) {
-            self.send(inner, http::chunk(&rest));
+        if let Some(encoder) = inner.gzip_encoder.take() {
+            self.send(inner, http::chunk(&encoder.finish().unwrap_or_default()));
         }
         self.send(inner, b"0\r\n\r\n".to_vec());
         self.end(inner, HttpOutcome::Completed);
@@ -361,29 +349,31 @@ impl HttpResponse {
     fn send(&self, inner: &mut Inner, bytes: Vec<u8>) {
         match &inner.drip {
             // The drip thread ends early only when the client is gone.
-            Drip::On(tap) => tap.send(bytes).unwrap_or_default(),
-            Drip::No | Drip::Ending => drop(self.socket.write(&bytes)),
+            Some(drip) => drip.send(bytes).unwrap_or_default(),
+            None => drop(self.socket.write(&bytes)),
         }
     }
 
     fn end(&self, inner: &mut Inner, how: HttpOutcome) {
-        inner.phase = Phase::Done;
-        if let Drip::On(tap) = mem::replace(&mut inner.drip, Drip::No) {
-            // The sender is dropped here, but the thread still drips its queue; `wait` must see that.
-            inner.drip = Drip::Ending;
-            drop(tap);
+        if inner.phase == Phase::Done {
+            return;
         }
-        if let (Some(log), Some(record)) = (&self.log, &mut inner.record) {
+        inner.phase = Phase::Done;
+        // The thread still drips what is queued; `wait` must see that.
+        inner.drip = None;
+        if let Some((log, record)) = &mut inner.log {
             record.outcome = Some(how);
             log.write(record);
         }
         self.done.notify_all();
     }
 
+    /// Ends the response by closing the connection, which cuts off what still drips.
     fn end_by(&self, inner: &mut Inner, how: HttpOutcome, close: fn(&Socket)) {
-        self.end(inner, how);
-        // Cuts off what still drips.
-        close(&self.socket);
+        if inner.phase != Phase::Done {
+            self.end(inner, how);
+            close(&self.socket);
+        }
     }
 
     fn start_dripping(self: &Arc<Self>, n_bytes: usize, every: Duration) -> SyncSender<Vec<u8>> {
@@ -398,7 +388,7 @@ impl HttpResponse {
                     thread::sleep(every);
                 }
             }
-            response.inner.lock().drip = Drip::No;
+            response.inner.lock().is_dripping = false;
             response.done.notify_all();
         });
         tap
