@@ -196,7 +196,7 @@ impl RpcError {
 
     pub(crate) fn to_json(&self) -> Value {
         let mut error = json!({ "code": self.code, "message": self.message });
-        insert(&mut error, "data", self.data.as_ref().map(|value| json!(value)));
+        insert(&mut error, "data", self.data.clone());
         error
     }
 }
@@ -318,7 +318,7 @@ pub(crate) fn response_line(id: &str, body: &str) -> String {
 /// Notification line without its newline.
 pub(crate) fn notification_line(method: &str, params: Option<&Value>) -> Vec<u8> {
     let mut notification = json!({ "jsonrpc": "2.0", "method": method });
-    insert(&mut notification, "params", params.as_ref().map(|value| json!(value)));
+    insert(&mut notification, "params", params.cloned());
     notification.to_string().into_bytes()
 }
 

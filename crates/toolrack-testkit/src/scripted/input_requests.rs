@@ -92,14 +92,14 @@ impl MessageContext {
 pub(crate) fn input_required(requests: &[InputRequest], state: Option<String>) -> Response {
     let request = |(key, method, params): &InputRequest| {
         let mut request = json!({ "method": method });
-        insert(&mut request, "params", params.as_ref().map(|value| json!(value)));
+        insert(&mut request, "params", params.clone());
         ((*key).to_owned(), request)
     };
     let requests: Map<String, Value> = requests.iter().map(request).collect();
     let mut members = json!({});
     let has_requests = !requests.is_empty() || state.is_none();
     insert(&mut members, "inputRequests", has_requests.then_some(Value::Object(requests)));
-    insert(&mut members, "requestState", state.as_ref().map(|value| json!(value)));
+    insert(&mut members, "requestState", state.map(Value::from));
     Response::input_required(&members)
 }
 

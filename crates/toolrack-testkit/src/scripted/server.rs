@@ -157,7 +157,7 @@ impl Server {
     ) -> u64 {
         let id = self.n_client_requests.fetch_add(1, Ordering::Relaxed) + 1;
         let mut request = json!({ "jsonrpc": "2.0", "id": id, "method": method });
-        insert(&mut request, "params", params.as_ref().map(|value| json!(value)));
+        insert(&mut request, "params", params.cloned());
         sink.send(request.to_string().as_bytes());
         id
     }
@@ -295,8 +295,7 @@ impl MessageContext {
             "capabilities": self.server.content.capabilities(revision),
             "serverInfo": implementation(info, Some(revision)),
         });
-        let instructions = info.instructions;
-        insert(&mut result, "instructions", instructions.as_ref().map(|value| json!(value)));
+        insert(&mut result, "instructions", info.instructions.map(Value::from));
         Response::complete(&result)
     }
 
@@ -307,7 +306,7 @@ impl MessageContext {
             "capabilities": self.server.content.capabilities(Revision::R2026_07_28),
         });
         let instructions = self.server.content.info().instructions;
-        insert(&mut result, "instructions", instructions.as_ref().map(|value| json!(value)));
+        insert(&mut result, "instructions", instructions.map(Value::from));
         Response::cacheable(&result)
     }
 
