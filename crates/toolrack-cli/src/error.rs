@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use toolrack_client::{CallError, ConnectError};
 use toolrack_gateway::GatewayErrorData;
-use toolrack_manager::{ConnectionState, FailureKind, ManagerError, error_chain};
+use toolrack_manager::{ConnectionState, ErrorKind, ManagerError, error_chain};
 use toolrack_service::{ErrorCode, ErrorDetail, ServiceError};
 use toolrack_transport::{Delivery, sanitize_line};
 
@@ -38,7 +38,7 @@ impl CliError {
     }
 
     /// A failed request or connection.
-    fn from_kind(kind: FailureKind, message: impl Into<String>, hint: impl Into<String>) -> Self {
+    fn from_kind(kind: ErrorKind, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::new(ExitCode::from(kind), ErrorCode::from(kind), message, hint)
     }
 
@@ -195,7 +195,7 @@ impl From<ManagerError> for CliError {
 
 impl From<ConnectError> for CliError {
     fn from(error: ConnectError) -> Self {
-        let kind = FailureKind::from_connect_error(&error);
+        let kind = ErrorKind::from_connect_error(&error);
         let general = "run the server in a terminal to see why";
         let hint = error.hint().unwrap_or_else(|| general.to_owned());
         Self::from_kind(kind, error_chain(&error), hint)
@@ -207,37 +207,37 @@ impl From<CallError> for CliError {
         if let Some(failure) = relayed(&error) {
             return failure;
         }
-        let kind = FailureKind::from_call_error(&error);
+        let kind = ErrorKind::from_call_error(&error);
         Self::from_kind(kind, error_chain(&error), hint(kind, error.delivery()))
     }
 }
 
 /// What to do about a failed request, where the error itself has no hint.
-fn hint(kind: FailureKind, delivery: Delivery) -> String {
+fn hint(kind: ErrorKind, delivery: Delivery) -> String {
     let text = match (kind, delivery) {
-        (FailureKind::NoSuchServer, _) => return format!("list servers with {}", command("list")),
-        (FailureKind::NoSuchTool, _) => return format!("list tools with {}", command("tools")),
-        (FailureKind::NoSuchResource, _) => {
+        (ErrorKind::NoSuchServer, _) => return format!("list servers with {}", command("list")),
+        (ErrorKind::NoSuchTool, _) => return format!("list tools with {}", command("tools")),
+        (ErrorKind::NoSuchResource, _) => {
             return format!("list resources with {}", command("resources"));
         }
-        (FailureKind::TooLarge, _) => {
+        (ErrorKind::TooLarge, _) => {
             let about = "the server has responded; request less data, or raise its";
             return format!("{about} `max_message_bytes` with {}", command("edit"));
         }
-        (FailureKind::Unsupported, _) => {
+        (ErrorKind::Unsupported, _) => {
             return format!("list what the server offers with {}", command("tools"));
         }
-        (FailureKind::Rejected | FailureKind::InvalidResponse, _) => {
+        (ErrorKind::Rejected | ErrorKind::InvalidResponse, _) => {
             let schema = command("tools --schema");
             return format!("compare the arguments with the tool's schema: {schema}");
         }
-        (FailureKind::MissingCapability, _) => {
+        (ErrorKind::MissingCapability, _) => {
             "the server requires a client feature that the command line lacks, such as sampling"
         }
-        (FailureKind::TimedOut, Delivery::NotSent) => {
+        (ErrorKind::TimedOut, Delivery::NotSent) => {
             "the server does not read its input; allow more time with `--timeout`"
         }
-        (FailureKind::TimedOut, _) => {
+        (ErrorKind::TimedOut, _) => {
             "the server may have acted; check before retrying, or allow more time with \
              `--timeout`"
         }
@@ -268,10 +268,10 @@ fn from_relay(error: &CallError) -> Option<CliError> {
     Some(CliError::from_kind(cause, refusal.message.as_str(), hint))
 }
 
-fn relay_hint(cause: FailureKind, delivery: Delivery) -> String {
+fn relay_hint(cause: ErrorKind, delivery: Delivery) -> String {
     match cause {
-        FailureKind::TimedOut | FailureKind::Lost | FailureKind::TooLarge => hint(cause, delivery),
-        FailureKind::InvalidResponse => format!("see its output with {}", command("logs NAME")),
+        ErrorKind::TimedOut | ErrorKind::Lost | ErrorKind::TooLarge => hint(cause, delivery),
+        ErrorKind::InvalidResponse => format!("see its output with {}", command("logs NAME")),
         _ => format!("see {}", command("status")),
     }
 }
@@ -357,7 +357,7 @@ mod tests {
         check_gateway_error(
             data("answered", "too_large"),
             ExitCode::Unreachable,
-            &hint(FailureKind::TooLarge, Delivery::Answered),
+            &hint(ErrorKind::TooLarge, Delivery::Answered),
         );
         let general = "see `toolrack status`";
         check_gateway_error(data("not_sent", "bad_config"), ExitCode::Config, general);

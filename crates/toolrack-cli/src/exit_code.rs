@@ -2,7 +2,7 @@
 
 use std::process;
 
-use toolrack_manager::FailureKind;
+use toolrack_manager::ErrorKind;
 use toolrack_service::ErrorCode;
 
 /// Exit code of the program.
@@ -69,23 +69,23 @@ impl ExitCode {
     }
 }
 
-impl From<FailureKind> for ExitCode {
-    fn from(kind: FailureKind) -> Self {
+impl From<ErrorKind> for ExitCode {
+    fn from(kind: ErrorKind) -> Self {
         match kind {
-            FailureKind::NoSuchServer
-            | FailureKind::NoSuchTool
-            | FailureKind::NoSuchResource
-            | FailureKind::Ambiguous
-            | FailureKind::InvalidArguments => Self::Usage,
-            FailureKind::Disabled | FailureKind::BadConfig | FailureKind::MissingCredentials => {
+            ErrorKind::NoSuchServer
+            | ErrorKind::NoSuchTool
+            | ErrorKind::NoSuchResource
+            | ErrorKind::Ambiguous
+            | ErrorKind::InvalidArguments => Self::Usage,
+            ErrorKind::Disabled | ErrorKind::BadConfig | ErrorKind::MissingCredentials => {
                 Self::Config
             }
-            FailureKind::NeedsLogin => Self::Auth,
-            FailureKind::Rejected
-            | FailureKind::InvalidResponse
-            | FailureKind::MissingCapability
-            | FailureKind::Unsupported => Self::ToolFailed,
-            FailureKind::Denied => Self::Denied,
+            ErrorKind::NeedsLogin => Self::Auth,
+            ErrorKind::Rejected
+            | ErrorKind::InvalidResponse
+            | ErrorKind::MissingCapability
+            | ErrorKind::Unsupported => Self::ToolFailed,
+            ErrorKind::Denied => Self::Denied,
             _ => Self::Unreachable,
         }
     }

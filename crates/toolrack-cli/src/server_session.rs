@@ -16,7 +16,7 @@ use toolrack_client::CallOptions;
 use toolrack_config::{McpServerConfig, McpTransport, StartMode, without_secrets};
 use toolrack_http::HttpOptions;
 use toolrack_manager::{
-    ConnectPhase, ConnectionState, FailureKind, ManagerError, ManagerEvent, McpConnection,
+    ConnectPhase, ConnectionState, ErrorKind, ManagerError, ManagerEvent, McpConnection,
     McpManager,
 };
 use toolrack_mcp::Tool;
@@ -161,18 +161,18 @@ impl ServerSession {
         // The failure's own hint is more specific.
         let hint = |fallback: &str| failure.hint().unwrap_or(fallback).to_owned();
         match (failure.kind(), self.source) {
-            (FailureKind::NeedsLogin, ServerSource::AdHoc)
+            (ErrorKind::NeedsLogin, ServerSource::AdHoc)
                 if let Some(hint) = login_hint(config) =>
             {
                 general.with_message(format!("`{name}` requires a login")).with_hint(hint)
             }
-            (FailureKind::NeedsLogin, ServerSource::Configured) if config.has_authorization() => {
+            (ErrorKind::NeedsLogin, ServerSource::Configured) if config.has_authorization() => {
                 general.with_hint(token_hint(config))
             }
-            (FailureKind::BadConfig | FailureKind::MissingCredentials, ServerSource::AdHoc) => {
+            (ErrorKind::BadConfig | ErrorKind::MissingCredentials, ServerSource::AdHoc) => {
                 general.with_exit_code(ExitCode::Usage).with_hint(hint("check the command line"))
             }
-            (FailureKind::BadConfig | FailureKind::MissingCredentials, _) => {
+            (ErrorKind::BadConfig | ErrorKind::MissingCredentials, _) => {
                 general.with_hint(hint("fix this in the config, or set the missing value"))
             }
             _ => general,

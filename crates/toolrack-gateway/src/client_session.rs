@@ -459,7 +459,7 @@ mod tests {
         assert!(in_flight.acquire("subscriptions/listen").await.unwrap().is_none());
         let busy = in_flight.acquire("tools/call").await.unwrap_err();
         let data = GatewayErrorData::from_error(&busy).unwrap();
-        assert_eq!(data.cause, toolrack_manager::FailureKind::Busy);
+        assert_eq!(data.cause, toolrack_manager::ErrorKind::Busy);
         assert_eq!(data.delivery, toolrack_transport::Delivery::NotSent);
         let (second, ()) = tokio::join!(in_flight.acquire("tools/call"), async { drop(first) });
         assert!(second.unwrap().is_some());

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use toolrack_client::CallError;
-use toolrack_manager::{FailureKind, ManagerError, error_chain};
+use toolrack_manager::{ErrorKind, ManagerError, error_chain};
 use toolrack_mcp::{Era, ErrorCode};
 use toolrack_transport::Delivery;
 use toolrack_transport::JsonRpcError;
@@ -24,32 +24,32 @@ pub struct GatewayErrorData {
     pub delivery: Delivery,
     /// The kind of failure, coarser than the one that the gateway knows.
     #[serde(with = "cause_name")]
-    pub cause: FailureKind,
+    pub cause: ErrorKind,
     /// The next step for the user, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
 
 /// Names of causes. Clients and other gateways read them, so they keep their first spelling.
-const CAUSE_NAMES: [(FailureKind, &str); 10] = [
-    (FailureKind::TimedOut, "timed_out"),
-    (FailureKind::Lost, "line"),
-    (FailureKind::TooLarge, "too_large"),
-    (FailureKind::NeedsLogin, "needs_login"),
-    (FailureKind::InvalidResponse, "bad_answer"),
-    (FailureKind::NotRunning, "not_connected"),
-    (FailureKind::BadConfig, "bad_config"),
-    (FailureKind::Disabled, "disabled"),
-    (FailureKind::Busy, "busy"),
-    (FailureKind::Internal, "other"),
+const CAUSE_NAMES: [(ErrorKind, &str); 10] = [
+    (ErrorKind::TimedOut, "timed_out"),
+    (ErrorKind::Lost, "line"),
+    (ErrorKind::TooLarge, "too_large"),
+    (ErrorKind::NeedsLogin, "needs_login"),
+    (ErrorKind::InvalidResponse, "bad_answer"),
+    (ErrorKind::NotRunning, "not_connected"),
+    (ErrorKind::BadConfig, "bad_config"),
+    (ErrorKind::Disabled, "disabled"),
+    (ErrorKind::Busy, "busy"),
+    (ErrorKind::Internal, "other"),
 ];
 
 /// Serialized form of a cause.
 mod cause_name {
-    use super::{CAUSE_NAMES, Deserialize as _, FailureKind};
+    use super::{CAUSE_NAMES, Deserialize as _, ErrorKind};
 
     pub(super) fn serialize<S: serde::Serializer>(
-        kind: &FailureKind,
+        kind: &ErrorKind,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         let named = CAUSE_NAMES.iter().find(|(named, _)| named == kind);
@@ -58,11 +58,11 @@ mod cause_name {
 
     pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(
         deserializer: D,
-    ) -> Result<FailureKind, D::Error> {
+    ) -> Result<ErrorKind, D::Error> {
         let text = String::deserialize(deserializer)?;
         let named = CAUSE_NAMES.iter().find(|(_, name)| *name == text);
         // A later version may know more causes.
-        Ok(named.map_or(FailureKind::Internal, |(kind, _)| *kind))
+        Ok(named.map_or(ErrorKind::Internal, |(kind, _)| *kind))
     }
 }
 
@@ -85,7 +85,7 @@ impl GatewayErrorData {
     /// Error for a request that never left the gateway because its client has too many others in flight.
     pub(crate) fn busy(message: String) -> JsonRpcError {
         let hint = Some("wait for some of the open requests to finish".to_owned());
-        Self { delivery: Delivery::NotSent, cause: FailureKind::Busy, hint }.into_error(message)
+        Self { delivery: Delivery::NotSent, cause: ErrorKind::Busy, hint }.into_error(message)
     }
 
     fn into_error(self, message: String) -> JsonRpcError {
@@ -150,23 +150,23 @@ pub(crate) fn from_read_error(error: CallError, style: ErrorStyle, uri: &str) ->
     }
 }
 
-fn manager_cause(error: &ManagerError) -> FailureKind {
+fn manager_cause(error: &ManagerError) -> ErrorKind {
     match error {
         ManagerError::NotConnected { .. } | ManagerError::NotReady { .. } => match error.kind() {
-            kind @ (FailureKind::Disabled | FailureKind::NeedsLogin) => kind,
-            FailureKind::BadConfig | FailureKind::MissingCredentials => FailureKind::BadConfig,
-            _ => FailureKind::NotRunning,
+            kind @ (ErrorKind::Disabled | ErrorKind::NeedsLogin) => kind,
+            ErrorKind::BadConfig | ErrorKind::MissingCredentials => ErrorKind::BadConfig,
+            _ => ErrorKind::NotRunning,
         },
-        _ => FailureKind::Internal,
+        _ => ErrorKind::Internal,
     }
 }
 
-fn call_cause(error: &CallError) -> FailureKind {
-    match (FailureKind::from_call_error(error), error) {
-        (kind @ (FailureKind::NeedsLogin | FailureKind::TooLarge), _) => kind,
-        (_, CallError::TimedOut { .. }) => FailureKind::TimedOut,
-        (_, CallError::Transport(_)) => FailureKind::Lost,
-        _ => FailureKind::InvalidResponse,
+fn call_cause(error: &CallError) -> ErrorKind {
+    match (ErrorKind::from_call_error(error), error) {
+        (kind @ (ErrorKind::NeedsLogin | ErrorKind::TooLarge), _) => kind,
+        (_, CallError::TimedOut { .. }) => ErrorKind::TimedOut,
+        (_, CallError::Transport(_)) => ErrorKind::Lost,
+        _ => ErrorKind::InvalidResponse,
     }
 }
 
@@ -259,9 +259,9 @@ mod tests {
             ManagerError::NotConnected { server: "s".to_owned(), state }
         };
         for (kind, cause) in [
-            (FailureKind::Exited, "not_connected"),
-            (FailureKind::MissingCredentials, "bad_config"),
-            (FailureKind::NeedsLogin, "needs_login"),
+            (ErrorKind::Exited, "not_connected"),
+            (ErrorKind::MissingCredentials, "bad_config"),
+            (ErrorKind::NeedsLogin, "needs_login"),
         ] {
             let data = json!({ "delivery": "not_sent", "cause": cause, "hint": "look" });
             check_data(failed(kind), data);
@@ -304,17 +304,17 @@ mod tests {
 
     #[test]
     fn server_error_has_no_gateway_error_data() {
-        let check = |code, data: Option<Value>, expected: Option<FailureKind>| {
+        let check = |code, data: Option<Value>, expected: Option<ErrorKind>| {
             let error = JsonRpcError { data, ..JsonRpcError::new(code, "no") };
             let cause = GatewayErrorData::from_error(&error).map(|parsed| parsed.cause);
             assert_eq!(cause, expected, "{error:?}");
         };
         let data = json!({ "delivery": "unknown", "cause": "line" });
-        check(-32603, Some(data.clone()), Some(FailureKind::Lost));
+        check(-32603, Some(data.clone()), Some(ErrorKind::Lost));
         check(-32602, Some(data), None);
         check(-32603, None, None);
         check(-32603, Some(json!({ "delivery": "unknown" })), None);
         let newer = json!({ "delivery": "answered", "cause": "a_new_one" });
-        check(-32603, Some(newer), Some(FailureKind::Internal));
+        check(-32603, Some(newer), Some(ErrorKind::Internal));
     }
 }

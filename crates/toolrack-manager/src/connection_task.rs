@@ -23,7 +23,7 @@ use crate::connector::{
     ClosingConnector, Installation, PackageRequest, PreparedServer, build_connector,
     package_request, prepare_without_package, resolve, stdio_options,
 };
-use crate::error::{Failure, FailureKind};
+use crate::error::{Failure, ErrorKind};
 use crate::events::{EventSender, ManagerEvent};
 use crate::in_flight::{IdleTimer, InFlight};
 use crate::lifecycle::{ConnectPhase, Epoch};
@@ -93,7 +93,7 @@ impl ProgressReporter {
 }
 
 fn stopped() -> Failure {
-    Failure::new(FailureKind::Stopped, "stopped")
+    Failure::new(ErrorKind::Stopped, "stopped")
 }
 
 impl ConnectionTask {
@@ -136,7 +136,7 @@ impl ConnectionTask {
             () = self.stop.cancelled() => return Err(stopped()),
             resolved = timeout(self.config.startup_timeout, resolve(&self.config, &self.options)) => {
                 let timed_out = || {
-                    Failure::new(FailureKind::Internal, "resolving variables of the config timed out")
+                    Failure::new(ErrorKind::Internal, "resolving variables of the config timed out")
                 };
                 resolved.unwrap_or_else(|_elapsed| Err(timed_out()))?
             }
@@ -152,7 +152,7 @@ impl ConnectionTask {
         let Some(installer) = &self.options.package_installer else {
             let reason = "this program cannot install packages";
             let hint = "set `command` or `url` instead of a package";
-            return Err(Failure::new(FailureKind::BadConfig, reason).with_hint(hint));
+            return Err(Failure::new(ErrorKind::BadConfig, reason).with_hint(hint));
         };
         let (stop, progress) = (self.stop.child_token(), self.progress_reporter());
         let installation = Installation {
@@ -170,7 +170,7 @@ impl ConnectionTask {
             outcome = &mut work => return outcome,
             () = sleep(limit) => {
                 let reason = format!("package was not installed within {limit:?}");
-                Failure::new(FailureKind::InstallTimedOut, reason)
+                Failure::new(ErrorKind::InstallTimedOut, reason)
                     .with_hint("increase `install_timeout`, or check the network")
             }
         };
@@ -345,7 +345,7 @@ async fn catch_panic<T>(work: impl Future<Output = T>) -> Result<T, Failure> {
 
 fn panicked() -> Failure {
     let reason = "connecting panicked, possibly in the application's credentials or handler";
-    Failure::new(FailureKind::Internal, reason).with_hint("see the panic message on its stderr")
+    Failure::new(ErrorKind::Internal, reason).with_hint("see the panic message on its stderr")
 }
 
 #[cfg(test)]

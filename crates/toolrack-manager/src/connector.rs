@@ -27,7 +27,7 @@ use toolrack_transport::{
     BoxFuture, IncomingHandler, Redactor, Transport, TransportError, sanitize_line,
 };
 
-use crate::error::{Failure, FailureKind};
+use crate::error::{Failure, ErrorKind};
 use crate::events::{EventSender, ManagerEvent};
 use crate::manager::LaunchOptions;
 use crate::redacting_transport::{RedactingHandler, redacting};
@@ -49,7 +49,7 @@ pub(crate) async fn resolve(
         // Fail closed: the server must not run without a protection that its config asks for.
         let reason = format!("`{key}` is set, but this build does not support it");
         let hint = format!("remove `{key}` from the server's config to run it without");
-        return Err(Failure::new(FailureKind::BadConfig, reason).with_hint(hint));
+        return Err(Failure::new(ErrorKind::BadConfig, reason).with_hint(hint));
     }
     let (config, lookup) = (Arc::clone(config), Arc::clone(&options.lookup));
     // A lookup may read files or wait for a keyring, which must not block the runtime.
@@ -62,7 +62,7 @@ pub(crate) async fn resolve(
         Ok(Err(diagnostics)) => Err(unresolved(&diagnostics)),
         Err(_panicked) => {
             let reason = "resolving variables of the config panicked";
-            Err(Failure::new(FailureKind::Internal, reason))
+            Err(Failure::new(ErrorKind::Internal, reason))
         }
     }
 }
@@ -125,7 +125,7 @@ pub(crate) fn prepare_without_package(
         })),
         _ => {
             let reason = "this build does not support the server's transport";
-            Err(Failure::new(FailureKind::BadConfig, reason))
+            Err(Failure::new(ErrorKind::BadConfig, reason))
         }
     }
 }
@@ -148,9 +148,9 @@ fn unresolved(diagnostics: &[Diagnostic]) -> Failure {
         diagnostic.kind == DiagnosticKind::Unresolved && is_credential(diagnostic)
     };
     let kind = if diagnostics.iter().any(is_missing) {
-        FailureKind::MissingCredentials
+        ErrorKind::MissingCredentials
     } else {
-        FailureKind::BadConfig
+        ErrorKind::BadConfig
     };
     let messages: Vec<String> = diagnostics.iter().map(ToString::to_string).collect();
     let failure = Failure::new(kind, messages.join("; "));

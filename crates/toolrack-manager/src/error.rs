@@ -128,18 +128,18 @@ impl ManagerError {
     }
 
     /// What went wrong. Codes, statuses and exit codes of the layers above follow from it.
-    pub fn kind(&self) -> FailureKind {
+    pub fn kind(&self) -> ErrorKind {
         match self {
-            ManagerError::NoSuchServer { .. } => FailureKind::NoSuchServer,
-            ManagerError::NoSuchTool { .. } => FailureKind::NoSuchTool,
-            ManagerError::Ambiguous { .. } => FailureKind::Ambiguous,
-            ManagerError::Denied { .. } => FailureKind::Denied,
+            ManagerError::NoSuchServer { .. } => ErrorKind::NoSuchServer,
+            ManagerError::NoSuchTool { .. } => ErrorKind::NoSuchTool,
+            ManagerError::Ambiguous { .. } => ErrorKind::Ambiguous,
+            ManagerError::Denied { .. } => ErrorKind::Denied,
             ManagerError::NotConnected { state, .. } | ManagerError::NotReady { state, .. } => {
-                FailureKind::from_state(state)
+                ErrorKind::from_state(state)
             }
-            ManagerError::Call { source, .. } => FailureKind::from_call_error(source),
-            ManagerError::Undecodable { .. } => FailureKind::InvalidResponse,
-            ManagerError::Closed => FailureKind::Closed,
+            ManagerError::Call { source, .. } => ErrorKind::from_call_error(source),
+            ManagerError::Undecodable { .. } => ErrorKind::InvalidResponse,
+            ManagerError::Closed => ErrorKind::Closed,
         }
     }
 
@@ -197,7 +197,7 @@ impl ManagerError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     text: Arc<Text>,
-    kind: FailureKind,
+    kind: ErrorKind,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -217,7 +217,7 @@ pub(crate) enum Remedy {
 
 impl Failure {
     /// A failure without a hint.
-    pub fn new(kind: FailureKind, reason: impl Into<String>) -> Self {
+    pub fn new(kind: ErrorKind, reason: impl Into<String>) -> Self {
         // A reason may quote output of the server, which is shown in terminals and logs.
         let reason = sanitize_line(&reason.into(), MAX_REASON_CHARS);
         Self { text: Arc::new(Text { reason, hint: None }), kind }
@@ -232,7 +232,7 @@ impl Failure {
 
     /// Connecting failed.
     pub(crate) fn from_connect_error(error: &ConnectError) -> Self {
-        let failure = Self::new(FailureKind::from_connect_error(error), error_chain(error));
+        let failure = Self::new(ErrorKind::from_connect_error(error), error_chain(error));
         match error.hint() {
             Some(hint) => failure.with_hint(hint),
             None => failure,
@@ -246,7 +246,7 @@ impl Failure {
             _ => None,
         };
         let reason = format!("connection lost: {close_reason}");
-        let failure = Self::new(FailureKind::from_close_reason(close_reason), reason);
+        let failure = Self::new(ErrorKind::from_close_reason(close_reason), reason);
         match last_output {
             Some(last_output) => failure.with_hint(last_output),
             None => failure,
@@ -255,7 +255,7 @@ impl Failure {
 
     /// An established connection is unusable because the server is unreachable.
     pub(crate) fn from_unreachable(error: &TransportError) -> Self {
-        Self::new(FailureKind::Lost, format!("connection lost: {}", error_chain(error)))
+        Self::new(ErrorKind::Lost, format!("connection lost: {}", error_chain(error)))
     }
 
     /// The same failure without secrets.
@@ -267,7 +267,7 @@ impl Failure {
     }
 
     /// Kind of the failure.
-    pub fn kind(&self) -> FailureKind {
+    pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
@@ -283,7 +283,7 @@ impl Failure {
 
     pub(crate) fn remedy(&self) -> Remedy {
         match self.kind {
-            FailureKind::NeedsLogin => Remedy::Login,
+            ErrorKind::NeedsLogin => Remedy::Login,
             _ => Remedy::Retry,
         }
     }
@@ -303,7 +303,7 @@ impl Error for Failure {}
 /// Errors are classified here and nowhere else: the layers above have one table each, from kinds to their codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum FailureKind {
+pub enum ErrorKind {
     /// No server has this name.
     NoSuchServer,
     /// No tool has this name.
@@ -374,7 +374,7 @@ pub enum FailureKind {
     Internal,
 }
 
-impl FailureKind {
+impl ErrorKind {
     /// Kind of a failed call.
     pub fn from_call_error(error: &CallError) -> Self {
         match error {
@@ -518,7 +518,7 @@ mod tests {
             "tool `write_file` of server `fs` is denied: it matches `deny = \"write_*\"`",
             Some("change `allow` or `deny` of the server to use it"),
         );
-        let failure = Failure::new(FailureKind::MissingTool, "no program").with_hint("install it");
+        let failure = Failure::new(ErrorKind::MissingTool, "no program").with_hint("install it");
         let state = ConnectionState::Failed(failure);
         check_error(
             ManagerError::NotConnected { server: "fs".to_owned(), state },
@@ -573,8 +573,8 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_kind(error: ConnectError, expected: FailureKind) {
-        assert_eq!(FailureKind::from_connect_error(&error), expected);
+    fn check_kind(error: ConnectError, expected: ErrorKind) {
+        assert_eq!(ErrorKind::from_connect_error(&error), expected);
     }
 
     #[test]
@@ -583,37 +583,37 @@ mod tests {
         let exit = || ProcessExit { status: ExitStatus::Code(1), stderr: [].into() };
         let (program, path) = ("npx".to_owned(), "/bin".to_owned());
         let missing = SpawnError::NotFound { program, path };
-        check_kind(over(TransportError::Spawn(missing)), FailureKind::PackageNotFound);
+        check_kind(over(TransportError::Spawn(missing)), ErrorKind::PackageNotFound);
         let no_file = SpawnError::NoSuchFile("/x".into());
-        check_kind(over(TransportError::Spawn(no_file)), FailureKind::PackageNotFound);
+        check_kind(over(TransportError::Spawn(no_file)), ErrorKind::PackageNotFound);
         let directory = SpawnError::NotExecutable("/".into());
-        check_kind(over(TransportError::Spawn(directory)), FailureKind::CannotStart);
+        check_kind(over(TransportError::Spawn(directory)), ErrorKind::CannotStart);
         let bad_cwd = SpawnError::InvalidWorkingDir("/x".into());
-        check_kind(over(TransportError::Spawn(bad_cwd)), FailureKind::BadConfig);
+        check_kind(over(TransportError::Spawn(bad_cwd)), ErrorKind::BadConfig);
         let guardian = SpawnError::Guardian(io::ErrorKind::TimedOut.into());
-        check_kind(over(TransportError::Spawn(guardian)), FailureKind::CannotStart);
-        check_kind(over(TransportError::ProcessExited(exit())), FailureKind::Exited);
-        check_kind(ConnectError::Exited { exit: exit(), sample: None }, FailureKind::Exited);
+        check_kind(over(TransportError::Spawn(guardian)), ErrorKind::CannotStart);
+        check_kind(over(TransportError::ProcessExited(exit())), ErrorKind::Exited);
+        check_kind(ConnectError::Exited { exit: exit(), sample: None }, ErrorKind::Exited);
         let text = String::new;
         let status = |code| over(TransportError::Status { code, text: text() });
-        check_kind(status(503), FailureKind::Unreachable);
-        check_kind(status(404), FailureKind::Refused);
+        check_kind(status(503), ErrorKind::Unreachable);
+        check_kind(status(404), ErrorKind::Refused);
         let timed_out = ConnectError::TimedOut {
             method: Method::Initialize,
             waited: Duration::from_secs(1),
             still_installing: None,
             stats: Box::new(TransportStats::default()),
         };
-        check_kind(timed_out, FailureKind::HandshakeTimedOut);
+        check_kind(timed_out, ErrorKind::HandshakeTimedOut);
         let login = || AuthError::LoginRequired { reason: text() };
-        check_kind(ConnectError::NeedsAuth(login()), FailureKind::NeedsLogin);
-        check_kind(over(TransportError::Unauthorized(login())), FailureKind::NeedsLogin);
+        check_kind(ConnectError::NeedsAuth(login()), ErrorKind::NeedsLogin);
+        check_kind(over(TransportError::Unauthorized(login())), ErrorKind::NeedsLogin);
         let auth_server_down = AuthError::Unreachable { reason: text() };
-        check_kind(ConnectError::NeedsAuth(auth_server_down), FailureKind::Unreachable);
+        check_kind(ConnectError::NeedsAuth(auth_server_down), ErrorKind::Unreachable);
         assert_eq!(
-            FailureKind::from_close_reason(&CloseReason::Exited(exit())),
-            FailureKind::Exited
+            ErrorKind::from_close_reason(&CloseReason::Exited(exit())),
+            ErrorKind::Exited
         );
-        assert_eq!(FailureKind::from_close_reason(&CloseReason::OutputClosed), FailureKind::Lost);
+        assert_eq!(ErrorKind::from_close_reason(&CloseReason::OutputClosed), ErrorKind::Lost);
     }
 }

@@ -15,7 +15,7 @@ use toolrack_client::ConnectStep;
 use toolrack_config::StartMode;
 use toolrack_transport::Backoff;
 
-use crate::error::{Failure, FailureKind, Remedy};
+use crate::error::{Failure, ErrorKind, Remedy};
 
 /// This many starts within [`CRASH_LOOP_WINDOW`] are a crash loop.
 const CRASH_LOOP_STARTS: usize = 5;
@@ -561,7 +561,7 @@ impl Lifecycle {
         }
         if self.is_open(epoch) {
             // The connection task ended without reporting a failure.
-            let failure = Failure::new(FailureKind::Internal, "connection closed without a reason");
+            let failure = Failure::new(ErrorKind::Internal, "connection closed without a reason");
             self.lost(epoch, failure, now, jitter);
         }
         // After `lost`, which looks at the launch.

@@ -12,7 +12,7 @@ use rig_core::tool::{
 use rig_core::wasm_compat::WasmBoxedFuture;
 use serde_json::{Value, json};
 use toolrack_client::McpToolDef;
-use toolrack_manager::{FailureKind, ManagerError, McpManager, ToolWithServer, error_chain};
+use toolrack_manager::{ErrorKind, ManagerError, McpManager, ToolWithServer, error_chain};
 use toolrack_transport::{Delivery, sanitize_text};
 
 /// One tool of one server as a rig tool. Cheap to clone.
@@ -184,22 +184,22 @@ pub(crate) fn call_error(error: ManagerError) -> ToolExecutionError {
 
 fn error_kind(error: &ManagerError) -> ToolErrorKind {
     match error.kind() {
-        FailureKind::NoSuchServer | FailureKind::NoSuchTool => ToolErrorKind::NotFound,
-        FailureKind::Denied | FailureKind::NeedsLogin => ToolErrorKind::PermissionDenied,
+        ErrorKind::NoSuchServer | ErrorKind::NoSuchTool => ToolErrorKind::NotFound,
+        ErrorKind::Denied | ErrorKind::NeedsLogin => ToolErrorKind::PermissionDenied,
         _ if matches!(error, ManagerError::NotReady { .. }) => ToolErrorKind::Timeout,
         // Disabled or stopped by the user: a retry does not start it.
-        FailureKind::Disabled | FailureKind::NotRunning | FailureKind::Ambiguous => {
+        ErrorKind::Disabled | ErrorKind::NotRunning | ErrorKind::Ambiguous => {
             ToolErrorKind::Other
         }
-        FailureKind::TimedOut => ToolErrorKind::Timeout,
-        FailureKind::RateLimited => ToolErrorKind::RateLimited,
-        FailureKind::Closed => ToolErrorKind::Cancelled,
+        ErrorKind::TimedOut => ToolErrorKind::Timeout,
+        ErrorKind::RateLimited => ToolErrorKind::RateLimited,
+        ErrorKind::Closed => ToolErrorKind::Cancelled,
         // JSON-RPC 2.0: -32602 means invalid parameters.
-        FailureKind::Rejected if error_code(error) == Some(-32602) => ToolErrorKind::InvalidArgs,
-        FailureKind::Rejected
-        | FailureKind::InvalidResponse
-        | FailureKind::MissingCapability
-        | FailureKind::Unsupported => ToolErrorKind::Provider,
+        ErrorKind::Rejected if error_code(error) == Some(-32602) => ToolErrorKind::InvalidArgs,
+        ErrorKind::Rejected
+        | ErrorKind::InvalidResponse
+        | ErrorKind::MissingCapability
+        | ErrorKind::Unsupported => ToolErrorKind::Provider,
         _ => ToolErrorKind::Network,
     }
 }

@@ -7,7 +7,7 @@ use std::{fmt, io};
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use toolrack_manager::{ConnectionState, Failure, FailureKind, ManagerError, error_chain};
+use toolrack_manager::{ConnectionState, Failure, ErrorKind, ManagerError, error_chain};
 use toolrack_transport::sanitize_line;
 
 use crate::validate::CREDENTIALS_MISSING;
@@ -78,28 +78,28 @@ impl ErrorCode {
     }
 }
 
-impl From<FailureKind> for ErrorCode {
-    fn from(kind: FailureKind) -> Self {
+impl From<ErrorKind> for ErrorCode {
+    fn from(kind: ErrorKind) -> Self {
         match kind {
-            FailureKind::Ambiguous
-            | FailureKind::BadConfig
-            | FailureKind::MissingCredentials
-            | FailureKind::InvalidArguments => Self::ValidationError,
-            FailureKind::NoSuchServer
-            | FailureKind::NoSuchTool
-            | FailureKind::NoSuchResource
-            | FailureKind::PackageNotFound
-            | FailureKind::Unsupported => Self::NotFound,
-            FailureKind::Disabled | FailureKind::Stopped => Self::Conflict,
-            FailureKind::NeedsLogin => Self::Unauthorized,
-            FailureKind::Denied => Self::Denied,
-            FailureKind::Starting
-            | FailureKind::HandshakeTimedOut
-            | FailureKind::InstallTimedOut
-            | FailureKind::Unreachable
-            | FailureKind::Lost
-            | FailureKind::TimedOut => Self::NetworkError,
-            FailureKind::Internal => Self::Internal,
+            ErrorKind::Ambiguous
+            | ErrorKind::BadConfig
+            | ErrorKind::MissingCredentials
+            | ErrorKind::InvalidArguments => Self::ValidationError,
+            ErrorKind::NoSuchServer
+            | ErrorKind::NoSuchTool
+            | ErrorKind::NoSuchResource
+            | ErrorKind::PackageNotFound
+            | ErrorKind::Unsupported => Self::NotFound,
+            ErrorKind::Disabled | ErrorKind::Stopped => Self::Conflict,
+            ErrorKind::NeedsLogin => Self::Unauthorized,
+            ErrorKind::Denied => Self::Denied,
+            ErrorKind::Starting
+            | ErrorKind::HandshakeTimedOut
+            | ErrorKind::InstallTimedOut
+            | ErrorKind::Unreachable
+            | ErrorKind::Lost
+            | ErrorKind::TimedOut => Self::NetworkError,
+            ErrorKind::Internal => Self::Internal,
             _ => Self::ServiceUnavailable,
         }
     }
@@ -264,12 +264,12 @@ impl ErrorDetail {
 }
 
 /// The message of a failure, where spec 004 dictates one.
-fn contract_message(kind: FailureKind) -> Option<&'static str> {
+fn contract_message(kind: ErrorKind) -> Option<&'static str> {
     match kind {
-        FailureKind::PackageNotFound => Some("Package not found"),
-        FailureKind::DockerNotRunning => Some("Docker not running"),
-        FailureKind::MissingCredentials => Some(CREDENTIALS_MISSING),
-        FailureKind::HandshakeTimedOut => Some("Handshake timed out"),
+        ErrorKind::PackageNotFound => Some("Package not found"),
+        ErrorKind::DockerNotRunning => Some("Docker not running"),
+        ErrorKind::MissingCredentials => Some(CREDENTIALS_MISSING),
+        ErrorKind::HandshakeTimedOut => Some("Handshake timed out"),
         _ => None,
     }
 }
@@ -376,7 +376,7 @@ mod mapping_tests {
     use super::*;
 
     #[track_caller]
-    fn check_failure(kind: FailureKind, code: ErrorCode, message: &str) {
+    fn check_failure(kind: ErrorKind, code: ErrorCode, message: &str) {
         let detail = ErrorDetail::from_failure(&Failure::new(kind, "why").with_hint("what"));
         assert_eq!((detail.code, detail.message.as_str()), (code, message));
         let hint = if message == "why" { "what" } else { "why; what" };
@@ -389,23 +389,23 @@ mod mapping_tests {
         use ErrorCode::{
             Conflict, NetworkError, NotFound, ServiceUnavailable, Unauthorized, ValidationError,
         };
-        check_failure(FailureKind::PackageNotFound, NotFound, "Package not found");
-        check_failure(FailureKind::DockerNotRunning, ServiceUnavailable, "Docker not running");
+        check_failure(ErrorKind::PackageNotFound, NotFound, "Package not found");
+        check_failure(ErrorKind::DockerNotRunning, ServiceUnavailable, "Docker not running");
         check_failure(
-            FailureKind::MissingCredentials,
+            ErrorKind::MissingCredentials,
             ValidationError,
             "Missing required credentials",
         );
-        check_failure(FailureKind::HandshakeTimedOut, NetworkError, "Handshake timed out");
-        check_failure(FailureKind::Exited, ServiceUnavailable, "why");
-        check_failure(FailureKind::Lost, NetworkError, "why");
-        check_failure(FailureKind::Unreachable, NetworkError, "why");
-        check_failure(FailureKind::MissingTool, ServiceUnavailable, "why");
-        check_failure(FailureKind::InstallFailed, ServiceUnavailable, "why");
-        check_failure(FailureKind::BadConfig, ValidationError, "why");
-        check_failure(FailureKind::NeedsLogin, Unauthorized, "why");
-        check_failure(FailureKind::Stopped, Conflict, "why");
-        check_failure(FailureKind::Internal, ErrorCode::Internal, "why");
+        check_failure(ErrorKind::HandshakeTimedOut, NetworkError, "Handshake timed out");
+        check_failure(ErrorKind::Exited, ServiceUnavailable, "why");
+        check_failure(ErrorKind::Lost, NetworkError, "why");
+        check_failure(ErrorKind::Unreachable, NetworkError, "why");
+        check_failure(ErrorKind::MissingTool, ServiceUnavailable, "why");
+        check_failure(ErrorKind::InstallFailed, ServiceUnavailable, "why");
+        check_failure(ErrorKind::BadConfig, ValidationError, "why");
+        check_failure(ErrorKind::NeedsLogin, Unauthorized, "why");
+        check_failure(ErrorKind::Stopped, Conflict, "why");
+        check_failure(ErrorKind::Internal, ErrorCode::Internal, "why");
     }
 
     #[track_caller]

@@ -23,7 +23,7 @@ use install_plan::{AvailableTools, InstallLocation, InstallPlan, PackageInstall,
 use tokio::time::sleep;
 use toolrack_http::HttpServerDef;
 use toolrack_manager::{
-    Failure, FailureKind, Installation, PackageInstaller, PackageRequest, PreparedServer,
+    Failure, ErrorKind, Installation, PackageInstaller, PackageRequest, PreparedServer,
     error_chain,
 };
 use toolrack_platform::{create_private_dir, replace};
@@ -133,7 +133,7 @@ async fn run_install(
     }
     executable::find_entry_point(install).map_err(|reason| {
         let reason = format!("`{}` was installed, but {reason}", install.spec);
-        Failure::new(FailureKind::InstallFailed, reason)
+        Failure::new(ErrorKind::InstallFailed, reason)
             .with_hint("choose the server's executable with `package.program`")
     })
 }
@@ -225,11 +225,11 @@ impl CommandRunner<'_> {
 fn run_failure(program: &str, error: &TransportError) -> Failure {
     let kind = match error {
         TransportError::Spawn(SpawnError::NotFound { .. } | SpawnError::NoSuchFile(_)) => {
-            FailureKind::MissingTool
+            ErrorKind::MissingTool
         }
-        TransportError::Shutdown => FailureKind::Stopped,
-        TransportError::Timeout(_) => FailureKind::InstallTimedOut,
-        _ => FailureKind::InstallFailed,
+        TransportError::Shutdown => ErrorKind::Stopped,
+        TransportError::Timeout(_) => ErrorKind::InstallTimedOut,
+        _ => ErrorKind::InstallFailed,
     };
     Failure::new(kind, format!("cannot run `{program}`: {}", error_chain(error)))
 }
@@ -289,7 +289,7 @@ impl InstallDir {
             }
             tokio::select! {
                 () = installation.stop().cancelled() => {
-                    return Err(Failure::new(FailureKind::Stopped, "the installation was stopped"));
+                    return Err(Failure::new(ErrorKind::Stopped, "the installation was stopped"));
                 }
                 () = sleep(LOCK_POLL) => {}
             }
@@ -328,7 +328,7 @@ impl InstallDir {
 
     fn unusable(&self, error: &io::Error) -> Failure {
         let reason = format!("cannot use the directory `{}`: {error}", self.dir.display());
-        Failure::new(FailureKind::InstallFailed, reason)
+        Failure::new(ErrorKind::InstallFailed, reason)
             .with_hint("check its permissions and the free disk space")
     }
 }

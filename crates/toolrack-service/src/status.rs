@@ -95,7 +95,7 @@ pub(crate) fn status(state: &ConnectionState, tools: impl FnOnce() -> Vec<String
 
 #[cfg(test)]
 mod tests {
-    use toolrack_manager::{Failure, FailureKind};
+    use toolrack_manager::{Failure, ErrorKind};
 
     use super::*;
 
@@ -112,14 +112,14 @@ mod tests {
         check(ConnectionState::Connecting, McpStatus::Starting);
         check(ConnectionState::Connected, McpStatus::Running { tools: vec!["greet".to_owned()] });
         let error = |message: &str| McpStatus::Error { message: message.to_owned() };
-        let crashed = Failure::new(FailureKind::Exited, "process exited with code 3");
+        let crashed = Failure::new(ErrorKind::Exited, "process exited with code 3");
         let until = Instant::now();
         let failure = crashed.clone();
         check(ConnectionState::BackingOff { until, failure }, error("process exited with code 3"));
         check(ConnectionState::Failed(crashed), error("process exited with code 3"));
-        let late = Failure::new(FailureKind::HandshakeTimedOut, "no answer within 30s");
+        let late = Failure::new(ErrorKind::HandshakeTimedOut, "no answer within 30s");
         check(ConnectionState::Failed(late), error("Handshake timed out"));
-        let login = Failure::new(FailureKind::NeedsLogin, "login needed");
+        let login = Failure::new(ErrorKind::NeedsLogin, "login needed");
         check(ConnectionState::NeedsAuth(login), error("login needed"));
     }
 }

@@ -1,258 +1,98 @@
-//! Demo server: a small, correct MCP server of both eras, for first steps and for tests.
+//! Demo server: a small, correct MCP server of both eras, for first steps and for tests. It is the scripted server
+//! without a plan, and with content of its own.
 //!
 //! **Invariant:** slow tools run on a timer, so a slow call never delays a fast one; a cancelled call is never
 //! answered.
 
-mod tools;
-
-use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, BufRead, Write};
-use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use tools::ToolOutcome;
 
-use crate::jsonrpc::{self, Incoming, Params, Response, RpcError, error_code};
-use crate::message_sink::{MessageSink, PipeSink};
-use crate::revision::{Era, Revision, SupportedRevisions};
-use crate::timer::Timer;
-
-/// `_meta` of every modern result.
-const SERVER_META: &str = concat!(
-    r#","_meta":{"io.modelcontextprotocol/serverInfo":{"name":"toolrack-demo","version":""#,
-    env!("CARGO_PKG_VERSION"),
-    r#""}}"#
-);
+use crate::jsonrpc::{Arguments, Params, Response, RpcError, RpcResult, insert, text_block};
+use crate::plan::splitmix64;
+use crate::revision::{Revision, SupportedRevisions};
+use crate::scripted::{
+    self, Content, PendingRequest, ServerInfo, SlowCall, ToolOutcome, ToolResult,
+};
 
 /// Serves one client until the end of input.
 ///
 /// Fails only if the input cannot be read; a closed output is not an error.
-pub fn serve(mut input: impl BufRead, output: impl Write + Send + 'static) -> io::Result<()> {
-    let demo = Arc::new(Demo {
-        sink: PipeSink::new(output),
-        running: Mutex::default(),
-        negotiated: Mutex::new(None),
-    });
-    // Dropped with this function, and with it every scheduled response.
-    let timer = Timer::start();
-    let mut line = Vec::new();
-    while input.read_until(b'\n', &mut line)? > 0 {
-        demo.handle_line(&timer, &line);
-        demo.sink.flush();
-        line.clear();
-    }
-    Ok(())
+pub fn serve(input: impl BufRead, output: impl Write + Send + 'static) -> io::Result<()> {
+    scripted::serve_content(SupportedRevisions::Dual, Demo, input, output)
 }
 
+/// Content of the demo server.
 #[derive(Debug)]
-struct Demo {
-    sink: PipeSink,
-    /// Slow calls in progress, by their ids as the client wrote them.
-    running: Mutex<HashSet<String>>,
-    negotiated: Mutex<Option<Revision>>,
-}
-
-impl Demo {
-    fn handle_line(self: &Arc<Self>, timer: &Timer, line: &[u8]) {
-        let line = line.trim_ascii();
-        if line.is_empty() {
-            return;
-        }
-        match serde_json::from_slice::<Incoming<'_>>(line) {
-            Ok(Incoming { method: Some(method), id: Some(id), params, .. }) => {
-                self.handle_request(timer, id, &method, params);
-            }
-            Ok(Incoming { method: Some(method), id: None, params, .. }) => {
-                self.handle_notification(&method, params);
-            }
-            Ok(_) => (),
-            Err(_) => {
-                let rpc_error =
-                    RpcError::new(error_code::PARSE_ERROR, "the line is no message").to_json();
-                let line = json!({ "jsonrpc": "2.0", "error": rpc_error }).to_string();
-                self.sink.send(line.as_bytes());
-            }
-        }
-    }
-
-    fn handle_request(
-        self: &Arc<Self>,
-        timer: &Timer,
-        id: &RawValue,
-        method: &str,
-        params: Option<&RawValue>,
-    ) {
-        let id = id.get();
-        let parsed = Params::parse(params)
-            .and_then(|params| Ok((self.revision_of(method, &params)?, params)));
-        let (revision, params) = match parsed {
-            Ok(parsed) => parsed,
-            // The era is unknown here, and an error looks the same in both.
-            Err(rpc_error) => return self.respond(id, Era::Legacy, &Response::Error(rpc_error)),
-        };
-        let era = revision.era();
-        let response = match (method, era) {
-            ("tools/call", _) => match tools::call(&params, revision) {
-                Ok(ToolOutcome::Immediate(response)) => Ok(response),
-                Ok(ToolOutcome::Countdown(countdown)) => {
-                    self.running.lock().insert(id.to_owned());
-                    let token = params.meta.progress_token.map(ToOwned::to_owned);
-                    let call = SlowCall { id: id.to_owned(), revision, token };
-                    return self.schedule_countdown(timer, call, countdown);
-                }
-                Err(rpc_error) => Err(rpc_error),
-            },
-            ("initialize", Era::Legacy) => {
-                *self.negotiated.lock() = Some(revision);
-                Ok(initialize(revision))
-            }
-            ("server/discover", Era::Modern) => Ok(discover()),
-            ("ping", Era::Legacy) => Ok(Response::empty()),
-            _ => list_or_read(method, &params, revision),
-        };
-        self.respond(id, era, &response.into());
-    }
-
-    /// Schedules all steps at once; steps after a cancellation find the call gone.
-    fn schedule_countdown(
-        self: &Arc<Self>,
-        timer: &Timer,
-        call: SlowCall,
-        countdown: tools::Countdown,
-    ) {
-        let call = Arc::new(call);
-        for step in 1..=countdown.from {
-            let (demo, call) = (Arc::clone(self), Arc::clone(&call));
-            timer.after(countdown.every * step, move || {
-                if demo.running.lock().contains(&call.id) {
-                    demo.send_progress(&call, step, countdown.from);
-                }
-            });
-        }
-        let (demo, end) = (Arc::clone(self), countdown.every * countdown.from);
-        timer.after(end.max(Duration::from_millis(1)), move || {
-            if demo.running.lock().remove(&call.id) {
-                demo.respond(&call.id, call.revision.era(), &Response::text("Lift-off!"));
-                demo.sink.flush();
-            }
-        });
-    }
-
-    fn send_progress(&self, call: &SlowCall, step: u32, from: u32) {
-        let Some(token) = &call.token else { return };
-        let mut params = json!({ "progressToken": token, "progress": step, "total": from });
-        if let (true, Some(members)) =
-            (call.revision >= Revision::R2025_03_26, params.as_object_mut())
-        {
-            members.insert("message".to_owned(), json!(format!("{}…", from - step)));
-        }
-        self.sink.send(&jsonrpc::notification_line("notifications/progress", Some(&params)));
-        self.sink.flush();
-    }
-
-    fn handle_notification(&self, method: &str, params: Option<&RawValue>) {
-        if method != "notifications/cancelled" {
-            return;
-        }
-        if let Some(id) = Params::parse(params).ok().and_then(|params| params.request_id) {
-            self.running.lock().remove(id.get());
-        }
-    }
-
-    fn respond(&self, id: &str, era: Era, response: &Response) {
-        self.sink.send(&jsonrpc::response_line(id, &response.body(era, SERVER_META)));
-    }
-
-    /// A request is modern if its `_meta` names a version; otherwise the negotiated revision applies.
-    fn revision_of(&self, method: &str, params: &Params<'_>) -> Result<Revision, RpcError> {
-        let requested = params.protocol_version.as_deref().unwrap_or_default();
-        match (method, *self.negotiated.lock()) {
-            ("initialize", _) => {
-                Ok(SupportedRevisions::Dual.negotiate(requested).unwrap_or(Revision::R2025_11_25))
-            }
-            ("ping", None) => Ok(Revision::R2025_11_25),
-            (_, Some(revision)) if params.meta.protocol_version.is_none() => Ok(revision),
-            _ => {
-                params.meta.check(&SupportedRevisions::Dual.supported())?;
-                Ok(Revision::R2026_07_28)
-            }
-        }
-    }
-}
-
-/// A call in progress.
-#[derive(Debug)]
-struct SlowCall {
-    id: String,
-    revision: Revision,
-    token: Option<Box<RawValue>>,
-}
-
-/// Complete result with these members.
-fn complete(members: &Value) -> Response {
-    Response::Complete(Response::object_members(members))
-}
+struct Demo;
 
 const README_URI: &str = "demo://readme";
 const README: &str = "\
 This is the demo server of Toolrack. Its tools greet, add, roll dice, count words, and count down \
 slowly enough to watch the progress or to cancel.
 ";
-const INSTRUCTIONS: &str = "A demo: try `greet`, then `countdown`.";
 
-fn initialize(revision: Revision) -> Response {
-    let mut info = json!({ "name": "toolrack-demo", "version": env!("CARGO_PKG_VERSION") });
-    if let (true, Some(members)) = (revision >= Revision::R2025_06_18, info.as_object_mut()) {
-        members.insert("title".to_owned(), json!("Toolrack demo"));
+impl Content for Demo {
+    fn info(&self) -> ServerInfo {
+        ServerInfo {
+            name: "toolrack-demo",
+            title: Some("Toolrack demo"),
+            instructions: Some("A demo: try `greet`, then `countdown`."),
+        }
     }
-    complete(&json!({
-        "protocolVersion": revision.as_str(),
-        "capabilities": capabilities(),
-        "serverInfo": info,
-        "instructions": INSTRUCTIONS,
-    }))
-}
 
-fn discover() -> Response {
-    cacheable(&json!({
-        "supportedVersions": SupportedRevisions::Dual.supported(),
-        "capabilities": capabilities(),
-        "instructions": INSTRUCTIONS,
-    }))
-}
-
-/// Handles lists and reads; every other method is unknown.
-fn list_or_read(
-    method: &str,
-    params: &Params<'_>,
-    revision: Revision,
-) -> Result<Response, RpcError> {
-    match method {
-        "tools/list" => Ok(cacheable(&json!({ "tools": tools(revision) }))),
-        "resources/list" => Ok(cacheable(&json!({ "resources": [
-            { "uri": README_URI, "name": "readme", "mimeType": "text/plain" },
-        ]}))),
-        "resources/templates/list" => Ok(cacheable(&json!({ "resourceTemplates": [] }))),
-        "resources/read" => read_resource(params, revision),
-        "prompts/list" => Ok(cacheable(&json!({ "prompts": [
-            { "name": "introduce", "description": "Introduces somebody", "arguments": [
-                { "name": "name", "description": "Who is introduced", "required": true },
-            ]},
-        ]}))),
-        "prompts/get" => get_prompt(params),
-        other => Err(RpcError::unknown_method(other)),
+    fn capabilities(&self, _revision: Revision) -> Value {
+        json!({ "tools": {}, "resources": {}, "prompts": {} })
     }
-}
 
-fn capabilities() -> Value {
-    json!({ "tools": {}, "resources": {}, "prompts": {} })
-}
+    fn call_tool(&self, pending: &PendingRequest, params: &Params<'_>) -> ToolResult {
+        let outcome = match params.name() {
+            "countdown" => countdown(pending, params),
+            "greet" | "add" | "dice" | "word_count" => {
+                call(params.name(), &params.arguments(), pending.revision).map(ToolOutcome::from)
+            }
+            name => return Err(RpcError::invalid_params(format!("no tool `{name}`"))),
+        };
+        // Invalid arguments are a tool error, so that a model can read the reason and try again.
+        outcome.or_else(|rpc_error| Ok(Response::tool_error(&rpc_error.message).into()))
+    }
 
-fn cacheable(members: &Value) -> Response {
-    Response::Cacheable(Response::object_members(members))
+    fn read(&self, pending: &PendingRequest, method: &str, params: &Params<'_>) -> RpcResult {
+        Ok(match method {
+            "tools/list" => Response::cacheable(&json!({ "tools": tools(pending.revision) })),
+            "resources/list" => Response::cacheable(&json!({ "resources": [
+                { "uri": README_URI, "name": "readme", "mimeType": "text/plain" },
+            ]})),
+            "resources/templates/list" => Response::cacheable(&json!({ "resourceTemplates": [] })),
+            "resources/read" => {
+                let uri = params.uri.as_deref().unwrap_or_default();
+                if uri != README_URI {
+                    let message = format!("no resource `{uri}`; there is `{README_URI}`");
+                    return Err(RpcError::resource_not_found(pending.era(), uri, message));
+                }
+                let item = json!({ "uri": uri, "mimeType": "text/plain", "text": README });
+                Response::cacheable(&json!({ "contents": [item] }))
+            }
+            "prompts/list" => Response::cacheable(&json!({ "prompts": [
+                { "name": "introduce", "description": "Introduces somebody", "arguments": [
+                    { "name": "name", "description": "Who is introduced", "required": true },
+                ]},
+            ]})),
+            "prompts/get" if params.name() != "introduce" => {
+                return Err(RpcError::invalid_params("no such prompt; there is `introduce`"));
+            }
+            "prompts/get" => {
+                let Ok(name) = params.arguments().get::<String>("name") else {
+                    return Err(RpcError::invalid_params("the argument `name` is missing"));
+                };
+                let text = format!("Introduce {name} in two sentences.");
+                Response::prompt(vec![text_block(text)])
+            }
+            other => return Err(RpcError::unknown_method(other)),
+        })
+    }
 }
 
 fn tools(revision: Revision) -> Vec<Value> {
@@ -262,76 +102,141 @@ fn tools(revision: Revision) -> Vec<Value> {
     };
     let text = |what: &str| json!({ "type": "string", "description": what });
     let number = json!({ "type": "number" });
-    let rows = [
-        ("greet", "Greets somebody", json!({ "name": text("Whom to greet") }), vec!["name"]),
-        ("add", "Adds two numbers", json!({ "a": number, "b": number }), vec!["a", "b"]),
-        (
-            "dice",
-            "Rolls dice; the same seed rolls the same",
-            json!({
-                "sides": integer(1, 1000, "Sides of each die (6)"),
-                "rolls": integer(1, 100, "How many dice (1)"),
-                "seed": { "type": "integer", "minimum": 0, "description": "A number to start from" },
-            }),
-            Vec::new(),
-        ),
-        (
-            "countdown",
-            "Counts down to zero, telling its progress",
-            json!({
-                "from": integer(0, 1000, "Where to start (3)"),
-                "every_ms": integer(0, 60_000, "Milliseconds for each step (1000)"),
-            }),
-            Vec::new(),
-        ),
-        (
-            "word_count",
-            "Counts lines, words and characters",
-            json!({ "text": text("The text to count in") }),
-            vec!["text"],
-        ),
+    let dice = json!({
+        "sides": integer(1, 1000, "Sides of each die (6)"),
+        "rolls": integer(1, 100, "How many dice (1)"),
+        "seed": { "type": "integer", "minimum": 0, "description": "A number to start from" },
+    });
+    let countdown = json!({
+        "from": integer(0, 1000, "Where to start (3)"),
+        "every_ms": integer(0, 60_000, "Milliseconds for each step (1000)"),
+    });
+    let (name, numbers) =
+        (json!({ "name": text("Whom to greet") }), json!({ "a": number, "b": number }));
+    let counted = json!({ "text": text("The text to count in") });
+    let rows: [(&str, &str, Value, &[&str]); 5] = [
+        ("greet", "Greets somebody", name, &["name"]),
+        ("add", "Adds two numbers", numbers, &["a", "b"]),
+        ("dice", "Rolls dice; the same seed rolls the same", dice, &[]),
+        ("countdown", "Counts down to zero, telling its progress", countdown, &[]),
+        ("word_count", "Counts lines, words and characters", counted, &["text"]),
     ];
-    let tool = |(name, description, properties, required): (&str, &str, Value, Vec<&str>)| {
+    let tool = |(name, description, properties, required): (&str, &str, Value, &[&str])| {
         let mut schema = json!({ "type": "object", "properties": properties });
-        if let (false, Some(members)) = (required.is_empty(), schema.as_object_mut()) {
-            members.insert("required".to_owned(), json!(required));
-        }
+        insert(&mut schema, "required", (!required.is_empty()).then(|| json!(required)));
         let mut tool = json!({ "name": name, "description": description, "inputSchema": schema });
-        if let (true, Some(members)) = (revision >= Revision::R2025_03_26, tool.as_object_mut()) {
-            let hints = json!({ "readOnlyHint": true, "openWorldHint": false });
-            members.insert("annotations".to_owned(), hints);
-        }
+        let hints = json!({ "readOnlyHint": true, "openWorldHint": false });
+        insert(&mut tool, "annotations", (revision >= Revision::R2025_03_26).then_some(hints));
         tool
     };
     rows.into_iter().map(tool).collect()
 }
 
-fn read_resource(params: &Params<'_>, revision: Revision) -> Result<Response, RpcError> {
-    let uri = params.uri.as_deref().unwrap_or_default();
-    if uri == README_URI {
-        let item = json!({ "uri": uri, "mimeType": "text/plain", "text": README });
-        return Ok(cacheable(&json!({ "contents": [item] })));
-    }
-    let code = match revision.era() {
-        Era::Legacy => error_code::RESOURCE_NOT_FOUND,
-        Era::Modern => error_code::INVALID_PARAMS,
-    };
-    let message = format!("no resource `{uri}`; there is `{README_URI}`");
-    Err(RpcError { code, message, data: Some(json!({ "uri": uri })) })
+/// Calls a tool that returns at once.
+fn call(name: &str, arguments: &Arguments, revision: Revision) -> RpcResult {
+    Ok(match name {
+        "greet" => Response::text(&format!("Hello, {}!", arguments.get::<String>("name")?)),
+        "add" => Response::sum(arguments.get("a")?, arguments.get("b")?, revision),
+        "dice" => return dice(arguments),
+        _ => {
+            let text: String = arguments.get("text")?;
+            let (lines, words) = (text.lines().count(), text.split_whitespace().count());
+            let characters = text.chars().count();
+            Response::text(&format!("{lines} lines, {words} words, {characters} characters"))
+        }
+    })
 }
 
-fn get_prompt(params: &Params<'_>) -> Result<Response, RpcError> {
-    let refused = |why: &str| Err(RpcError::new(error_code::INVALID_PARAMS, why));
-    if params.name.as_deref() != Some("introduce") {
-        return refused("no such prompt; there is `introduce`");
+fn dice(arguments: &Arguments) -> RpcResult {
+    let sides = in_range(arguments, "sides", 6, (1, 1000))?;
+    let rolls = in_range(arguments, "rolls", 1, (1, 100))?;
+    let seed: Option<u64> = arguments.get("seed")?;
+    let seed = seed.unwrap_or_else(|| RandomState::new().hash_one(()));
+    let rolled: Vec<String> = (0..rolls)
+        .map(|roll| (splitmix64(seed.wrapping_add(splitmix64(roll))) % sides + 1).to_string())
+        .collect();
+    Ok(Response::text(&rolled.join(" ")))
+}
+
+fn countdown(pending: &PendingRequest, params: &Params<'_>) -> ToolResult {
+    let (n_steps, every) = countdown_steps(&params.arguments())?;
+    let message = move |step| format!("{}…", n_steps - step);
+    let notification = pending.progress_line(params, n_steps, message);
+    let (rest, text) = (Duration::from_millis(1), "Lift-off!".to_owned());
+    Ok(ToolOutcome::Slow(SlowCall { n_steps, every, rest, notification, text }))
+}
+
+/// Number and interval of the steps.
+fn countdown_steps(arguments: &Arguments) -> Result<(u64, Duration), RpcError> {
+    let from = in_range(arguments, "from", 3, (0, 1000))?;
+    let every = in_range(arguments, "every_ms", 1000, (0, 60_000))?;
+    Ok((from, Duration::from_millis(every)))
+}
+
+/// An optional argument between `least` and `most`.
+fn in_range(
+    arguments: &Arguments,
+    name: &str,
+    absent: u64,
+    (least, most): (u64, u64),
+) -> Result<u64, RpcError> {
+    let value = arguments.get::<Option<u64>>(name)?.unwrap_or(absent);
+    if (least..=most).contains(&value) {
+        return Ok(value);
     }
-    let arguments: Value = params
-        .arguments
-        .and_then(|arguments| serde_json::from_str(arguments.get()).ok())
-        .unwrap_or_default();
-    let Some(name) = arguments.get("name").and_then(Value::as_str) else {
-        return refused("the argument `name` is missing");
-    };
-    let content = json!({ "type": "text", "text": format!("Introduce {name} in two sentences.") });
-    Ok(complete(&json!({ "messages": [{ "role": "user", "content": content }] })))
+    Err(RpcError::invalid_params(format!("`{name}` is {value}; it must be {least} to {most}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::value::RawValue;
+
+    use super::*;
+
+    #[test]
+    fn demo_tools_return_readable_text() {
+        let check = |name: &str, arguments: &str, expected: &Response| {
+            let text = format!(r#"{{"name":"{name}","arguments":{arguments}}}"#);
+            let raw: &RawValue = serde_json::from_str(&text).expect("JSON");
+            let params = Params::parse(Some(raw)).expect("params");
+            let arguments = params.arguments();
+            let response = if name == "countdown" {
+                countdown_steps(&arguments).map(|_| Response::empty())
+            } else {
+                call(name, &arguments, Revision::R2025_03_26)
+            };
+            let response =
+                response.unwrap_or_else(|rpc_error| Response::tool_error(&rpc_error.message));
+            assert_eq!(&response, expected, "{name} {text}");
+        };
+        check("greet", r#"{"name":"Ada"}"#, &Response::text("Hello, Ada!"));
+        check("add", r#"{"a":1,"b":0.5}"#, &Response::text("1.5"));
+        check(
+            "word_count",
+            r#"{"text":"one two\nthree"}"#,
+            &Response::text("2 lines, 3 words, 13 characters"),
+        );
+        check("dice", r#"{"rolls":3,"seed":7,"sides":1}"#, &Response::text("1 1 1"));
+        check(
+            "dice",
+            r#"{"sides":0}"#,
+            &Response::tool_error("`sides` is 0; it must be 1 to 1000"),
+        );
+        check(
+            "countdown",
+            r#"{"from":5000}"#,
+            &Response::tool_error("`from` is 5000; it must be 0 to 1000"),
+        );
+    }
+
+    #[test]
+    fn dice_are_fair_and_repeatable_by_seed() {
+        let roll = |seed: u64| dice(&Arguments(json!({ "sides": 6, "rolls": 100, "seed": seed })));
+        assert_eq!(roll(1), roll(1));
+        assert_ne!(roll(1), roll(2));
+        for side in 1..=6 {
+            let Ok(Response::Complete(text)) = roll(3) else { panic!("no dice") };
+            assert!(text.contains(&side.to_string()), "{side} in {text}");
+        }
+    }
 }

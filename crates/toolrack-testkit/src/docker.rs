@@ -12,7 +12,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use crate::process::Marker;
+use crate::process::{self, Marker};
 use crate::programs::program;
 use crate::wait::poll;
 
@@ -95,10 +95,9 @@ impl DockerEngine {
         if !rustix::process::geteuid().is_root() {
             return Err("a private Docker engine needs root".to_owned());
         }
-        for (program, package) in [("dockerd", "docker.io"), ("docker", "docker.io")] {
-            let has = |dir: &str| Path::new(dir).join(program).is_file();
-            if !PATH.split(':').any(has) {
-                return Err(format!("`{program}` is missing: `apt-get install {package}`"));
+        for program in ["dockerd", "docker"] {
+            if !PATH.split(':').any(|dir| Path::new(dir).join(program).is_file()) {
+                return Err(format!("`{program}` is missing: `apt-get install docker.io`"));
             }
         }
         remove_stale_dirs();
@@ -131,9 +130,11 @@ impl DockerEngine {
         fs::create_dir_all(root.join("tmp"))?;
         let libraries = command("ldd").arg(&server).output()?.stdout;
         let libraries = String::from_utf8_lossy(&libraries).into_owned();
-        let words = libraries.split_whitespace().filter(|word| word.starts_with('/'));
-        for library in words.map(Path::new).filter(|path| path.is_file()) {
-            copy(library, &root.join(library.strip_prefix("/").unwrap_or(library)))?;
+        for library in libraries.split_whitespace().filter_map(|word| word.strip_prefix('/')) {
+            let path = Path::new("/").join(library);
+            if path.is_file() {
+                copy(&path, &root.join(library))?;
+            }
         }
         copy(&server, &root.join("server"))?;
         let tar = self.dir.join("image.tar");
@@ -173,8 +174,7 @@ fn expect_success(output: &Output) -> io::Result<()> {
 }
 
 fn command(program: &str) -> Command {
-    #[expect(clippy::disallowed_methods, reason = "tests start real programs")]
-    let mut command = Command::new(program);
+    let mut command = process::command(program);
     command.env("PATH", PATH);
     command
 }

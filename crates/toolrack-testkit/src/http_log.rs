@@ -2,18 +2,22 @@
 //!
 //! **Invariant:** a record is one `write(2)` to a file opened for appending, so lines never mix.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use crate::http::Request;
+use crate::journal::{LineWriter, read_lines};
+use crate::jsonrpc::Incoming;
+use crate::scripted;
 use crate::timer::now;
 
-/// One HTTP request that reached the server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One HTTP request that reached the server. The file has a line when it arrives, and one when its response ends.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HttpRequest {
     /// Number within its server process, from 1.
     pub number: u64,
@@ -37,15 +41,12 @@ pub struct HttpRequest {
 
 /// How the response to a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
 pub enum HttpOutcome {
     /// It was sent completely, with any status.
-    #[serde(rename = "answered")]
     Completed,
     /// The server cut it off, as planned.
     Cut,
     /// The client closed the connection first. In 2026-07-28 this cancels the request.
-    #[serde(rename = "hung_up")]
     ClientClosed,
 }
 
@@ -61,13 +62,13 @@ impl HttpLog {
     ///
     /// Fails with `InvalidData` on an invalid line.
     pub fn read(path: &Path) -> io::Result<Self> {
-        let text = match std::fs::read_to_string(path) {
-            Err(missing) if missing.kind() == io::ErrorKind::NotFound => String::new(),
-            other => other?,
-        };
         let mut log = Self::default();
-        for line in text.lines() {
-            log.add(serde_json::from_str(line)?);
+        for record in read_lines::<HttpRequest>(path)? {
+            let key = |request: &HttpRequest| (request.pid, request.number);
+            match log.requests.iter_mut().rev().find(|request| key(request) == key(&record)) {
+                Some(request) => *request = record,
+                None => log.requests.push(record),
+            }
         }
         Ok(log)
     }
@@ -81,83 +82,45 @@ impl HttpLog {
     pub fn with_verb<'a>(&'a self, verb: &'a str) -> impl Iterator<Item = &'a HttpRequest> {
         self.requests.iter().filter(move |request| request.verb == verb)
     }
-
-    fn add(&mut self, record: HttpRecord) {
-        let (pid, number) = (record.pid, record.number);
-        let known = |request: &&mut HttpRequest| (request.pid, request.number) == (pid, number);
-        match record.event {
-            HttpLogEvent::Arrived { at_ms, verb, target, method, headers } => {
-                let at = Duration::from_millis(at_ms);
-                let (status, outcome) = (None, None);
-                self.requests.push(HttpRequest {
-                    number,
-                    pid,
-                    at,
-                    verb,
-                    target,
-                    method,
-                    headers,
-                    status,
-                    outcome,
-                });
-            }
-            HttpLogEvent::Ended { status, outcome } => {
-                if let Some(request) = self.requests.iter_mut().rev().find(known) {
-                    (request.status, request.outcome) = (status, Some(outcome));
-                }
-            }
-        }
-    }
-}
-
-/// One line of the file.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct HttpRecord {
-    pid: u32,
-    number: u64,
-    #[serde(flatten)]
-    event: HttpLogEvent,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
-pub(crate) enum HttpLogEvent {
-    Arrived {
-        at_ms: u64,
-        verb: String,
-        target: String,
-        method: Option<String>,
-        headers: BTreeMap<String, String>,
-    },
-    Ended {
-        status: Option<u16>,
-        #[serde(rename = "ending")]
-        outcome: HttpOutcome,
-    },
 }
 
 /// Writer of a request log.
 #[derive(Debug)]
 pub(crate) struct HttpLogWriter {
-    file: File,
+    lines: LineWriter,
     started: Instant,
 }
 
 impl HttpLogWriter {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).open(path)?;
-        Ok(Self { file, started: now() })
+        Ok(Self { lines: LineWriter::open(path)?, started: now() })
     }
 
-    pub(crate) fn millis(&self) -> u64 {
-        u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    /// Writes the arrival of a request.
+    pub(crate) fn arrived(&self, number: u64, request: &Request) -> HttpRequest {
+        let query = if request.query.is_empty() { "" } else { "?" };
+        let message = serde_json::from_slice::<Incoming<'_>>(&request.body);
+        let record = HttpRequest {
+            number,
+            pid: std::process::id(),
+            at: self.started.elapsed(),
+            verb: request.verb.clone(),
+            target: format!("{}{query}{}", request.path, request.query),
+            method: message.ok().and_then(|message| message.method).map(Cow::into_owned),
+            headers: request.headers.iter().cloned().collect(),
+            status: None,
+            outcome: None,
+        };
+        self.write(&record);
+        record
     }
 
-    pub(crate) fn write(&self, number: u64, event: HttpLogEvent) -> io::Result<()> {
-        let record = HttpRecord { pid: std::process::id(), number, event };
-        let mut line = serde_json::to_vec(&record)?;
-        line.push(b'\n');
-        (&self.file).write_all(&line)
+    /// Writes a request again, with the end of its response.
+    pub(crate) fn write(&self, record: &HttpRequest) {
+        if self.lines.write(record).is_err() {
+            // An incomplete log proves nothing, so stop the run.
+            scripted::exit(3);
+        }
     }
 }
 
@@ -171,18 +134,17 @@ mod tests {
         let path = dir.path().join("log");
         assert_eq!(HttpLog::read(&path).expect("no file yet"), HttpLog::default());
         let writer = HttpLogWriter::open(&path).expect("opened");
-        for number in [1, 2] {
-            let arrived = HttpLogEvent::Arrived {
-                at_ms: 7,
-                verb: "POST".to_owned(),
-                target: "/mcp".to_owned(),
-                method: Some("ping".to_owned()),
-                headers: BTreeMap::from([("host".to_owned(), "a".to_owned())]),
-            };
-            writer.write(number, arrived).expect("written");
-        }
-        let ended = HttpLogEvent::Ended { status: Some(200), outcome: HttpOutcome::ClientClosed };
-        writer.write(1, ended).expect("written");
+        let request = Request {
+            verb: "POST".to_owned(),
+            path: "/mcp".to_owned(),
+            headers: vec![("host".to_owned(), "a".to_owned())],
+            body: br#"{"method":"ping"}"#.to_vec(),
+            ..Request::default()
+        };
+        let mut first = writer.arrived(1, &request);
+        writer.arrived(2, &request);
+        (first.status, first.outcome) = (Some(200), Some(HttpOutcome::ClientClosed));
+        writer.write(&first);
         let log = HttpLog::read(&path).expect("read");
         let ends: Vec<_> =
             log.with_method("ping").map(|request| (request.status, request.outcome)).collect();

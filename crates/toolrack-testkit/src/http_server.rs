@@ -2,10 +2,9 @@
 //!
 //! **Invariant:** a stopped or dropped server leaves no process.
 
-use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
@@ -13,9 +12,8 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process};
 
-use crate::process::Marker;
+use crate::process::{Marker, command};
 use crate::programs::program;
 use crate::wait::poll;
 
@@ -23,11 +21,18 @@ use crate::wait::poll;
 const START_TIMEOUT: Duration = Duration::from_mins(1);
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// Kills a server that ignores stdin at the end of stdin, so a killed test leaves no process.
 const SUPERVISOR_SCRIPT: &str = r#""$0" "$@" </dev/null & cat >/dev/null; kill -9 $!"#;
 const TAIL_BYTES: usize = 8 * 1024;
 /// Below the ephemeral port range.
 const FIRST_PORT: u32 = 20_000;
 const N_PORTS: u32 = 10_000;
+
+/// Directory of the installed servers, and the script of server-everything in it.
+const SERVERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/servers");
+const EVERYTHING: &str = "node/node_modules/@modelcontextprotocol/server-everything/dist/index.js";
+/// Placeholder of the port in arguments, and the variable that server-everything reads.
+const PORT: &str = "PORT";
 
 /// Last bytes of a server's stderr.
 type StderrTail = Arc<Mutex<Vec<u8>>>;
@@ -70,62 +75,49 @@ impl HttpServerKind {
 
     /// Why the server cannot run here; `None` if it can.
     pub fn unavailable_reason(&self) -> Option<String> {
-        let (program, script) = self.files()?;
-        let missing = [program, script].into_iter().find(|path| !path.exists())?;
+        let (interpreter, script, _) = self.installed()?;
+        // Node comes from the system, so only its script can be checked.
+        let is_missing = |path: &PathBuf| path.is_absolute() && !path.exists();
+        let missing = [interpreter, script].into_iter().find(is_missing)?;
         Some(format!("{} is missing; run `cargo xtask servers`", missing.display()))
     }
 
-    /// The program and the script that must be installed.
-    fn files(&self) -> Option<(PathBuf, PathBuf)> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/servers");
-        let python = |dir: &str, script: &str| {
+    /// Interpreter, script and arguments of an installed server; `None` for a scripted one.
+    fn installed(&self) -> Option<(PathBuf, PathBuf, &'static [&'static str])> {
+        let root = PathBuf::from(SERVERS);
+        let node = |args: &'static [&'static str]| {
+            Some((PathBuf::from("node"), root.join(EVERYTHING), args))
+        };
+        let python = |dir: &str, script: &str, args: &'static [&'static str]| {
             let dir = root.join(dir);
-            Some((dir.join("venv/bin/python"), dir.join(script)))
+            Some((dir.join("venv/bin/python"), dir.join(script), args))
         };
         match self {
             Self::Scripted(_) => None,
-            Self::Everything | Self::EverythingSse => {
-                let script = "node_modules/@modelcontextprotocol/server-everything/dist/index.js";
-                // Node comes from the system, so only the script can be checked.
-                let script = root.join("node").join(script);
-                Some((script.clone(), script))
-            }
-            Self::FastMcp | Self::FastMcpLogin => python("python/fastmcp", "server.py"),
-            Self::Mcp1 | Self::Mcp1Stateless => python("python/mcp1", "server.py"),
-            Self::Mcp2 => python("python", "mcp2_server.py"),
+            Self::Everything => node(&["streamableHttp"]),
+            Self::EverythingSse => node(&["sse"]),
+            Self::FastMcp => python("python/fastmcp", "server.py", &[PORT]),
+            Self::FastMcpLogin => python("python/fastmcp", "server.py", &[PORT, "login"]),
+            Self::Mcp1 => python("python/mcp1", "server.py", &[PORT]),
+            Self::Mcp1Stateless => python("python/mcp1", "server.py", &[PORT, "stateless"]),
+            Self::Mcp2 => python("python", "mcp2_server.py", &[PORT]),
         }
-    }
-
-    fn path(&self) -> &'static str {
-        if *self == Self::EverythingSse { "/sse" } else { "/mcp" }
     }
 
     /// Command for a server on this port; a scripted server may choose its own.
     fn command(&self, port: u16) -> Command {
-        let (program_file, script) = self.files().unwrap_or_default();
-        match self {
-            Self::Scripted(args) => {
-                let mut server = command(program("scripted-server"));
-                server.args(["--http", &format!("127.0.0.1:{port}")]).args(args);
-                server
-            }
-            Self::Everything | Self::EverythingSse => {
-                let mut server = supervised("node".as_ref());
-                let transport = if *self == Self::Everything { "streamableHttp" } else { "sse" };
-                server.arg(script).arg(transport).env("PORT", port.to_string());
-                server
-            }
-            Self::FastMcp | Self::FastMcpLogin | Self::Mcp1 | Self::Mcp1Stateless | Self::Mcp2 => {
-                let mut server = supervised(program_file.as_ref());
-                server.arg(script).arg(port.to_string());
-                match self {
-                    Self::Mcp1Stateless => server.arg("stateless"),
-                    Self::FastMcpLogin => server.arg("login"),
-                    _ => &mut server,
-                };
-                server
-            }
+        let port = port.to_string();
+        if let Self::Scripted(args) = self {
+            let mut server = command(program("scripted-server"));
+            server.args(["--http", &format!("127.0.0.1:{port}")]).args(args);
+            return server;
         }
+        let (interpreter, script, args) = self.installed().unwrap_or_default();
+        let args = args.iter().map(|arg| if *arg == PORT { port.as_str() } else { arg });
+        let mut shell = command("sh");
+        shell.args(["-c", SUPERVISOR_SCRIPT]).arg(interpreter).arg(script).args(args);
+        shell.env(PORT, &port);
+        shell
     }
 }
 
@@ -147,7 +139,8 @@ impl HttpServer {
 
     /// The URL to give to a client.
     pub fn url(&self) -> String {
-        format!("http://{}{}", self.address, self.kind.path())
+        let path = if self.kind == HttpServerKind::EverythingSse { "sse" } else { "mcp" };
+        format!("http://{}/{path}", self.address)
     }
 
     /// Listen address.
@@ -167,17 +160,7 @@ impl HttpServer {
 
     /// Kills the server and all its child processes; afterwards its port is free.
     pub fn kill(&mut self) {
-        // Repeat: a process may just be forking, and a killed one takes a moment to exit.
-        poll(KILL_TIMEOUT, || {
-            let left = self.marker.survivors();
-            for process in &left {
-                if let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) {
-                    // It may have exited by itself.
-                    kill_process(pid, Signal::KILL).unwrap_or_default();
-                }
-            }
-            left.is_empty()
-        });
+        poll(KILL_TIMEOUT, || self.marker.kill_survivors().is_empty());
         if let Some(mut child) = self.child.take() {
             // It may have exited by itself; either way it is reaped.
             child.kill().unwrap_or_default();
@@ -204,18 +187,15 @@ impl HttpServer {
         let line = child.stdout.take().map(read_address);
         let errors = child.stderr.take().map(capture_stderr).unwrap_or_default();
         self.child = Some(child);
-        match line {
-            Some(line) => {
-                let stderr = line.recv_timeout(START_TIMEOUT).ok().flatten();
-                let mute = || start_error(&errors, "the server did not print its address");
-                self.address = stderr.ok_or_else(mute)?;
-            }
-            None => {
-                if !poll(START_TIMEOUT, || is_listening(self.address)) {
-                    return Err(start_error(&errors, "the server does not listen"));
-                }
-            }
-        }
+        let address = match line {
+            Some(line) => line.recv_timeout(START_TIMEOUT).ok().flatten(),
+            None => poll(START_TIMEOUT, || is_listening(self.address)).then_some(self.address),
+        };
+        self.address = address.ok_or_else(|| {
+            let stderr = String::from_utf8_lossy(&errors.lock()).into_owned();
+            let why = format!("the server does not listen; last output: {stderr}");
+            io::Error::new(io::ErrorKind::TimedOut, why)
+        })?;
         Ok(())
     }
 }
@@ -277,23 +257,4 @@ fn capture_stderr(mut pipe: impl Read + Send + 'static) -> StderrTail {
         }
     });
     tail
-}
-
-fn start_error(errors: &StderrTail, why: &str) -> io::Error {
-    let stderr = errors.lock();
-    let stderr = String::from_utf8_lossy(&stderr);
-    io::Error::new(io::ErrorKind::TimedOut, format!("{why}; last output: {stderr}"))
-}
-
-/// Wraps a server that ignores stdin in a shell that kills it at the end of stdin, so a killed test leaves no
-/// process.
-fn supervised(program: &OsStr) -> Command {
-    let mut shell = command("sh");
-    shell.arg("-c").arg(SUPERVISOR_SCRIPT).arg(program);
-    shell
-}
-
-#[expect(clippy::disallowed_methods, reason = "tests start real servers")]
-fn command(program: impl AsRef<OsStr>) -> Command {
-    Command::new(program)
 }

@@ -8,6 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// What happened to a call on the server.
@@ -45,12 +46,7 @@ impl Journal {
     ///
     /// Fails with `InvalidData` on an invalid line.
     pub fn read(path: &Path) -> io::Result<Self> {
-        let text = match std::fs::read_to_string(path) {
-            Err(missing) if missing.kind() == io::ErrorKind::NotFound => String::new(),
-            other => other?,
-        };
-        let records = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-        Ok(Self { records })
+        Ok(Self { records: read_lines(path)? })
     }
 
     /// How often the call with this nonce ran.
@@ -83,23 +79,32 @@ impl Journal {
     }
 }
 
-/// Writer of a journal.
+/// Appends records to a file, one line each.
 #[derive(Debug)]
-pub(crate) struct JournalWriter {
+pub(crate) struct LineWriter {
     file: File,
 }
 
-impl JournalWriter {
+impl LineWriter {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().create(true).append(true).open(path)?;
         Ok(Self { file })
     }
 
-    pub(crate) fn write(&self, record: &JournalRecord) -> io::Result<()> {
+    pub(crate) fn write(&self, record: &impl Serialize) -> io::Result<()> {
         let mut line = serde_json::to_vec(record)?;
         line.push(b'\n');
         (&self.file).write_all(&line)
     }
+}
+
+/// Reads the records of a file; there are none in a missing file.
+pub(crate) fn read_lines<T: DeserializeOwned>(path: &Path) -> io::Result<Vec<T>> {
+    let text = match std::fs::read_to_string(path) {
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => String::new(),
+        other => other?,
+    };
+    Ok(text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?)
 }
 
 #[cfg(test)]
@@ -124,7 +129,7 @@ mod tests {
             record(JournalEvent::Executed, None, 4),
             record(JournalEvent::Executed, None, 5),
         ];
-        let (one, two) = (JournalWriter::open(&path), JournalWriter::open(&path));
+        let (one, two) = (LineWriter::open(&path), LineWriter::open(&path));
         let writers = [one.expect("opened"), two.expect("opened")];
         for (record, writer) in records.iter().zip(writers.iter().cycle()) {
             writer.write(record).expect("written");

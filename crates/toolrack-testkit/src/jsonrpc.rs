@@ -6,10 +6,11 @@
 use std::borrow::Cow;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::revision::Era;
+use crate::revision::{Era, Revision};
 
 /// JSON-RPC and MCP error codes.
 pub(crate) mod error_code {
@@ -31,15 +32,15 @@ pub(crate) mod error_code {
 /// Any client message; its members decide the kind.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Incoming<'a> {
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     pub(crate) id: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     pub(crate) method: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     pub(crate) params: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     pub(crate) result: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     pub(crate) error: Option<&'a RawValue>,
 }
 
@@ -49,29 +50,20 @@ pub(crate) struct Incoming<'a> {
 pub(crate) struct Params<'a> {
     #[serde(borrow, default, rename = "_meta")]
     pub(crate) meta: Meta<'a>,
-    #[serde(default)]
     pub(crate) name: Option<String>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     pub(crate) arguments: Option<&'a RawValue>,
-    #[serde(default)]
     pub(crate) cursor: Option<String>,
-    #[serde(default)]
     pub(crate) uri: Option<String>,
-    #[serde(default)]
     pub(crate) level: Option<String>,
-    #[serde(default)]
     pub(crate) protocol_version: Option<String>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     pub(crate) request_id: Option<&'a RawValue>,
-    #[serde(default, rename = "ref")]
+    #[serde(rename = "ref")]
     pub(crate) reference: Option<Value>,
-    #[serde(default)]
     pub(crate) argument: Option<Value>,
-    #[serde(default)]
     pub(crate) notifications: Option<Value>,
-    #[serde(default)]
     pub(crate) input_responses: Option<Value>,
-    #[serde(default)]
     pub(crate) request_state: Option<String>,
 }
 
@@ -79,20 +71,44 @@ impl<'a> Params<'a> {
     pub(crate) fn parse(raw: Option<&'a RawValue>) -> Result<Self, RpcError> {
         let Some(raw) = raw else { return Ok(Self::default()) };
         serde_json::from_str(raw.get())
-            .map_err(|error| RpcError::new(error_code::INVALID_PARAMS, format!("params: {error}")))
+            .map_err(|error| RpcError::invalid_params(format!("params: {error}")))
+    }
+
+    /// Name of the tool or prompt.
+    pub(crate) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or_default()
+    }
+
+    /// Arguments of a tool call or a prompt; invalid ones count as none.
+    pub(crate) fn arguments(&self) -> Arguments {
+        let parsed = self.arguments.and_then(|raw| serde_json::from_str(raw.get()).ok());
+        Arguments(parsed.unwrap_or_default())
+    }
+}
+
+/// Parsed arguments of a tool call or a prompt.
+#[derive(Debug)]
+pub(crate) struct Arguments(pub(crate) Value);
+
+impl Arguments {
+    /// A missing argument counts as `null`, so `Option` types are optional.
+    pub(crate) fn get<T: DeserializeOwned>(&self, name: &str) -> Result<T, RpcError> {
+        let value = self.0.get(name).unwrap_or(&Value::Null);
+        T::deserialize(value)
+            .map_err(|error| RpcError::invalid_params(format!("arguments: `{name}`: {error}")))
     }
 }
 
 /// Members of `params._meta` that servers use.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Meta<'a> {
-    #[serde(borrow, default, rename = "progressToken")]
+    #[serde(borrow, rename = "progressToken")]
     pub(crate) progress_token: Option<&'a RawValue>,
-    #[serde(default, rename = "io.modelcontextprotocol/protocolVersion")]
+    #[serde(rename = "io.modelcontextprotocol/protocolVersion")]
     pub(crate) protocol_version: Option<String>,
-    #[serde(borrow, default, rename = "io.modelcontextprotocol/clientCapabilities")]
+    #[serde(borrow, rename = "io.modelcontextprotocol/clientCapabilities")]
     pub(crate) client_capabilities: Option<&'a RawValue>,
-    #[serde(default, rename = "io.modelcontextprotocol/logLevel")]
+    #[serde(rename = "io.modelcontextprotocol/logLevel")]
     pub(crate) log_level: Option<String>,
 }
 
@@ -108,12 +124,7 @@ impl Meta<'_> {
         if requested != "2026-07-28" {
             return Err(RpcError::unsupported_version(requested, supported));
         }
-        match &self.log_level {
-            Some(level) if severity(level).is_none() => {
-                Err(RpcError::new(error_code::INVALID_PARAMS, format!("no log level `{level}`")))
-            }
-            _ => Ok(()),
-        }
+        self.log_level.as_deref().map_or(Ok(()), |level| severity(level).map(drop))
     }
 
     pub(crate) fn declares(&self, capability: &str) -> bool {
@@ -123,11 +134,12 @@ impl Meta<'_> {
     }
 }
 
-/// Rank of a log level, lowest first; `None` for an unknown one.
-pub(crate) fn severity(level: &str) -> Option<usize> {
+/// Rank of a log level, lowest first.
+pub(crate) fn severity(level: &str) -> Result<usize, RpcError> {
     ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
         .iter()
         .position(|known| *known == level)
+        .ok_or_else(|| RpcError::invalid_params(format!("no log level `{level}`")))
 }
 
 /// A JSON-RPC error.
@@ -143,20 +155,38 @@ impl RpcError {
         Self { code, message: message.into(), data: None }
     }
 
+    pub(crate) fn invalid_params(message: impl Into<String>) -> Self {
+        Self::new(error_code::INVALID_PARAMS, message)
+    }
+
+    /// A missing resource; the code differs by era.
+    pub(crate) fn resource_not_found(era: Era, uri: &str, message: impl Into<String>) -> Self {
+        let code = match era {
+            Era::Legacy => error_code::RESOURCE_NOT_FOUND,
+            Era::Modern => error_code::INVALID_PARAMS,
+        };
+        Self { data: Some(json!({ "uri": uri })), ..Self::new(code, message) }
+    }
+
+    /// A call needs a capability that the client does not declare.
+    pub(crate) fn missing_capability(capability: &str) -> Self {
+        let message = format!("the client declares no `{capability}`");
+        let data = json!({ "requiredCapabilities": { capability: {} } });
+        Self { data: Some(data), ..Self::new(error_code::MISSING_CLIENT_CAPABILITY, message) }
+    }
+
     pub(crate) fn unknown_method(method: &str) -> Self {
         Self::new(error_code::METHOD_NOT_FOUND, format!("no method `{method}`"))
     }
 
     pub(crate) fn unsupported_version(requested: &str, supported: &[&str]) -> Self {
-        Self {
-            code: error_code::UNSUPPORTED_VERSION,
-            message: "unsupported protocol version".to_owned(),
-            data: Some(json!({ "supported": supported, "requested": requested })),
-        }
+        let data = json!({ "supported": supported, "requested": requested });
+        let message = "unsupported protocol version";
+        Self { data: Some(data), ..Self::new(error_code::UNSUPPORTED_VERSION, message) }
     }
 
     fn missing_meta(key: &str) -> Self {
-        Self::new(error_code::INVALID_PARAMS, format!("`_meta` lacks `{key}`"))
+        Self::invalid_params(format!("`_meta` lacks `{key}`"))
     }
 
     /// Error response to a message whose id could not be parsed.
@@ -166,12 +196,13 @@ impl RpcError {
 
     pub(crate) fn to_json(&self) -> Value {
         let mut error = json!({ "code": self.code, "message": self.message });
-        if let (Some(data), Some(members)) = (&self.data, error.as_object_mut()) {
-            members.insert("data".to_owned(), data.clone());
-        }
+        insert(&mut error, "data", self.data.clone());
         error
     }
 }
+
+/// Response, or the error that is the response.
+pub(crate) type RpcResult = Result<Response, RpcError>;
 
 /// Response to a request. Strings are the members of the result object, without its braces.
 #[derive(Debug, Clone, PartialEq)]
@@ -188,34 +219,50 @@ impl Response {
         Self::Complete(String::new())
     }
 
-    /// A tool result of one text block.
-    pub(crate) fn text(text: &str) -> Self {
-        Self::Complete(format!(r#""content":[{{"type":"text","text":{}}}]"#, json_string(text)))
+    /// A complete result with the members of this object.
+    pub(crate) fn complete(object: &Value) -> Self {
+        Self::Complete(object_members(object))
     }
 
-    /// A tool result of one text block, with structured content.
-    pub(crate) fn structured(text: &str, structure: &Value) -> Self {
-        Self::Complete(format!(
-            r#""content":[{{"type":"text","text":{}}}],"structuredContent":{structure}"#,
-            json_string(text)
-        ))
+    /// A complete result with the members of this object, and cache hints.
+    pub(crate) fn cacheable(object: &Value) -> Self {
+        Self::Cacheable(object_members(object))
+    }
+
+    pub(crate) fn input_required(object: &Value) -> Self {
+        Self::InputRequired(object_members(object))
+    }
+
+    /// A tool result of one text block.
+    pub(crate) fn text(text: &str) -> Self {
+        Self::text_and(text, "")
     }
 
     /// A tool result with `isError`.
     pub(crate) fn tool_error(text: &str) -> Self {
-        Self::Complete(format!(
-            r#""content":[{{"type":"text","text":{}}}],"isError":true"#,
-            json_string(text)
-        ))
+        Self::text_and(text, r#","isError":true"#)
     }
 
-    /// Members of a JSON object, without its braces.
-    pub(crate) fn object_members(object: &Value) -> String {
-        let text = object.to_string();
-        text.strip_prefix('{')
-            .and_then(|rest| rest.strip_suffix('}'))
-            .unwrap_or_default()
-            .to_owned()
+    /// Result of the tool `add`, with structured content where the revision has it.
+    pub(crate) fn sum(a: f64, b: f64, revision: Revision) -> Self {
+        let sum = a + b;
+        if revision < Revision::R2025_06_18 {
+            return Self::text(&sum.to_string());
+        }
+        let structure = json!({ "sum": sum });
+        Self::text_and(&sum.to_string(), &format!(r#","structuredContent":{structure}"#))
+    }
+
+    /// A prompt result: messages of the user.
+    pub(crate) fn prompt(contents: Vec<Value>) -> Self {
+        let message = |content| json!({ "role": "user", "content": content });
+        let messages: Vec<Value> = contents.into_iter().map(message).collect();
+        Self::complete(&json!({ "messages": messages }))
+    }
+
+    fn text_and(text: &str, more: &str) -> Self {
+        let text = json_string(text);
+        Self::Complete(format!(r#""content":[{{"type":"text","text":{text}}}]{more}"#))
     }
 
     /// `"result":…` or `"error":…`, as in the response.
@@ -238,31 +285,41 @@ impl Response {
     }
 }
 
-impl From<Result<Self, RpcError>> for Response {
-    fn from(outcome: Result<Self, RpcError>) -> Self {
+impl From<RpcResult> for Response {
+    fn from(outcome: RpcResult) -> Self {
         outcome.unwrap_or_else(Self::Error)
     }
 }
 
+/// Members of a JSON object, without its braces.
+fn object_members(object: &Value) -> String {
+    let text = object.to_string();
+    text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or_default().to_owned()
+}
+
+/// A text block of a tool result or a prompt.
+pub(crate) fn text_block(text: impl Into<String>) -> Value {
+    json!({ "type": "text", "text": text.into() })
+}
+
+/// Adds a member to an object, unless it is `None`.
+pub(crate) fn insert(object: &mut Value, name: &str, value: Option<Value>) {
+    if let (Some(value), Some(members)) = (value, object.as_object_mut()) {
+        members.insert(name.to_owned(), value);
+    }
+}
+
 /// Response line without its newline.
-pub(crate) fn response_line(id: &str, body: &str) -> Vec<u8> {
-    let mut line = Vec::with_capacity(id.len() + body.len() + 24);
-    line.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
-    line.extend_from_slice(id.as_bytes());
-    line.push(b',');
-    line.extend_from_slice(body.as_bytes());
-    line.push(b'}');
-    line
+pub(crate) fn response_line(id: &str, body: &str) -> String {
+    let comma = if body.is_empty() { "" } else { "," };
+    format!(r#"{{"jsonrpc":"2.0","id":{id}{comma}{body}}}"#)
 }
 
 /// Notification line without its newline.
 pub(crate) fn notification_line(method: &str, params: Option<&Value>) -> Vec<u8> {
-    match params {
-        Some(params) => json!({ "jsonrpc": "2.0", "method": method, "params": params }),
-        None => json!({ "jsonrpc": "2.0", "method": method }),
-    }
-    .to_string()
-    .into_bytes()
+    let mut notification = json!({ "jsonrpc": "2.0", "method": method });
+    insert(&mut notification, "params", params.cloned());
+    notification.to_string().into_bytes()
 }
 
 /// JSON string, including quotes.

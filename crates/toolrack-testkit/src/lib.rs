@@ -2,19 +2,20 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`scripted`] | scripted server: a complete MCP server over stdio and HTTP that follows a fault plan |
+//! | [`scripted`] | scripted server: a complete MCP server over stdio and HTTP that follows a fault plan; also runs the content of the demo and fixture servers |
 //! | `plan` | fault plans: parser, faults, triggers, seeded mixes |
-//! | [`demo`] | demo server for new users |
-//! | [`fixture`] | server that the official conformance suites expect |
+//! | [`demo`] | content of the demo server for new users |
+//! | [`fixture`] | content of the server that the official conformance suites expect |
 //! | [`oauth`] | OAuth server: protected resource, authorization servers, identity provider |
 //! | [`proxy`] | chaos proxy: a TCP proxy that impairs the network |
 //! | `jsonrpc`, `message_sink`, `revision` | messages, output and protocol revisions of these servers |
+//! | `http` | HTTP/1.1 of the scripted and OAuth servers: connections, requests, responses, chunks |
 //! | `http_server` | starts real HTTP servers: scripted, npm, PyPI |
 //! | `docker` | private Docker engine |
 //! | [`harness`] | what the benchmarks and the reliability gates share: printing, clock, processes, statistics |
 //! | `journal`, `http_log` | what a scripted server executed, and which HTTP requests it got |
-//! | `process`, `programs` | process markers, `/proc` readers, kill-on-drop guard, built programs |
-//! | `wait`, `timer`, `quantity` | polling, timer thread, parsers for sizes and durations |
+//! | `process`, `programs` | process markers, `/proc` readers, commands, kill-on-drop guard, built programs |
+//! | `wait`, `timer`, `quantity` | polling, timer thread, parsers for sizes, durations and words |
 //! | `log_capture` | `tracing` subscriber that records everything |
 //!
 //! Invariants:
@@ -31,6 +32,7 @@ pub mod demo;
 mod docker;
 pub mod fixture;
 pub mod harness;
+mod http;
 mod http_log;
 mod http_server;
 mod journal;
@@ -53,8 +55,6 @@ pub use http_log::{HttpLog, HttpOutcome, HttpRequest};
 pub use http_server::{HttpServer, HttpServerKind};
 pub use journal::{Journal, JournalEvent, JournalRecord};
 pub use log_capture::LogCapture;
-pub use process::{
-    ChildGuard, Marker, Process, children_of, open_fds, private_bytes, rss_bytes, zombies_of,
-};
+pub use process::{ChildGuard, Marker, Process, children_of, open_fds, rss_bytes, zombies_of};
 pub use programs::program;
 pub use wait::{eventually, eventually_async, skipped};

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::io::Write;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::plan::HttpFault;
 
@@ -23,10 +23,7 @@ pub(crate) trait MessageSink: fmt::Debug + Send + Sync {
         self.send(line);
     }
 
-    /// Sends the response with one system call per byte.
-    fn respond_bytewise(&self, line: &[u8]);
-
-    /// Sends a message too long for memory: `filler` between head and tail, atomically for other threads.
+    /// Sends a message in pieces, atomically for other threads.
     fn send_long(&self, message: &LongMessage<'_>);
 
     /// Writes raw bytes after everything queued before.
@@ -46,13 +43,15 @@ pub(crate) trait MessageSink: fmt::Debug + Send + Sync {
     fn is_broken(&self) -> bool;
 }
 
-/// A message that is mostly filler.
+/// A message in pieces, because it is too long for memory, or to test the reader: filler between head and tail.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LongMessage<'a> {
     pub(crate) head: &'a [u8],
     pub(crate) filler: u8,
     pub(crate) bytes: u64,
     pub(crate) tail: &'a [u8],
+    /// Bytes per system call.
+    pub(crate) piece_bytes: usize,
     pub(crate) kind: LongKind,
 }
 
@@ -66,19 +65,28 @@ pub(crate) enum LongKind {
     Unterminated,
 }
 
+impl Default for LongMessage<'_> {
+    fn default() -> Self {
+        let kind = LongKind::Extra;
+        Self { head: b"", filler: 0, bytes: 0, tail: b"", piece_bytes: FLUSH_AT_BYTES, kind }
+    }
+}
+
 impl LongMessage<'_> {
-    /// Writes the message in chunks until `take` returns `false`.
-    pub(crate) fn write_chunks(&self, mut take: impl FnMut(&[u8]) -> bool) {
+    /// Writes the message between a prefix and a suffix, until `take` returns `false`. An unterminated message has no
+    /// suffix.
+    pub(crate) fn write(&self, prefix: &[u8], suffix: &[u8], mut take: impl FnMut(&[u8]) -> bool) {
+        let mut take_all = |bytes: &[u8]| bytes.chunks(self.piece_bytes).all(&mut take);
         let chunk = vec![self.filler; FLUSH_AT_BYTES];
         let mut left = self.bytes;
-        let mut taken = take(self.head);
+        let mut taken = take_all(prefix) && take_all(self.head);
         while left > 0 && taken {
             let now = usize::try_from(left).unwrap_or(usize::MAX).min(chunk.len());
-            taken = take(chunk.get(..now).unwrap_or_default());
+            taken = take_all(chunk.get(..now).unwrap_or_default());
             left -= now as u64;
         }
-        if taken {
-            take(self.tail);
+        if taken && take_all(self.tail) && self.kind != LongKind::Unterminated {
+            take_all(suffix);
         }
     }
 }
@@ -106,16 +114,11 @@ impl PipeSink {
         let inner = Inner { buffer: Vec::new(), out: Box::new(out), broken: false };
         Self { inner: Mutex::new(inner) }
     }
-
-    /// A panic in another thread leaves at worst a line unwritten, so a poisoned lock is fine.
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock()
-    }
 }
 
 impl MessageSink for PipeSink {
     fn send(&self, line: &[u8]) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.buffer.extend_from_slice(line);
         inner.buffer.push(b'\n');
         if inner.buffer.len() >= FLUSH_AT_BYTES {
@@ -124,37 +127,26 @@ impl MessageSink for PipeSink {
     }
 
     fn flush(&self) {
-        self.lock().flush();
+        self.inner.lock().flush();
     }
 
     fn write_raw(&self, bytes: &[u8]) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.flush();
         inner.write(bytes);
     }
 
-    fn respond_bytewise(&self, line: &[u8]) {
-        let mut inner = self.lock();
-        inner.flush();
-        for byte in line.chunks(1).chain([b"\n".as_slice()]) {
-            inner.write(byte);
-        }
-    }
-
     fn send_long(&self, message: &LongMessage<'_>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.flush();
-        message.write_chunks(|piece| {
+        message.write(b"", b"\n", |piece| {
             inner.write(piece);
             !inner.broken
         });
-        if message.kind != LongKind::Unterminated {
-            inner.write(b"\n");
-        }
     }
 
     fn is_broken(&self) -> bool {
-        self.lock().broken
+        self.inner.lock().broken
     }
 }
 

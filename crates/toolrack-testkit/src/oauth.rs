@@ -5,26 +5,29 @@
 //! revokes the whole login. The authorization page consents at once.
 
 mod authorization_server;
+mod exchange;
 mod fault;
-mod http;
 mod protected_resource;
 mod token_store;
 
 use std::collections::HashSet;
-use std::io;
+use std::io::{self, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
+use self::exchange::Response;
+pub use self::exchange::{RecordedRequest, follow_redirects, get};
 pub use self::fault::Fault;
-pub use self::http::RecordedRequest;
-pub use self::http::{follow_redirects, get, post};
 pub use self::token_store::Stats;
 use self::token_store::TokenStore;
+use crate::http;
+
+const IO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Initial configuration of the server.
 #[derive(Debug, Clone)]
@@ -100,7 +103,13 @@ impl OAuthServer {
         let roles = [Role::Resource, Role::First, Role::Second];
         let threads = roles.into_iter().zip(listeners).map(|(role, listener)| {
             let shared = Arc::clone(&shared);
-            thread::spawn(move || serve(&shared, role, &listener))
+            thread::spawn(move || {
+                let serving = Arc::clone(&shared);
+                http::accept_each(&listener, &shared.ending, move |stream| {
+                    // The client may have closed the connection.
+                    handle(&serving, role, stream).unwrap_or_default();
+                });
+            })
         });
         let threads = threads.collect();
         Ok(Self { shared, threads })
@@ -128,32 +137,32 @@ impl OAuthServer {
 
     /// Counters so far.
     pub fn stats(&self) -> Stats {
-        self.shared.store().stats
+        self.shared.store.lock().stats
     }
 
     /// All requests so far, in order.
     pub fn requests(&self) -> Vec<RecordedRequest> {
-        self.shared.requests().clone()
+        self.shared.requests.lock().clone()
     }
 
     /// Activates a fault.
     pub fn add_fault(&self, fault: Fault) {
-        self.shared.faults().insert(fault);
+        self.shared.faults.lock().insert(fault);
     }
 
     /// Deactivates a fault.
     pub fn remove_fault(&self, fault: Fault) {
-        self.shared.faults().remove(&fault);
+        self.shared.faults.lock().remove(&fault);
     }
 
     /// Expires every access token.
     pub fn expire_all(&self) {
-        self.shared.store().expire_all();
+        self.shared.store.lock().expire_all();
     }
 
     /// Revokes every login.
     pub fn revoke_all(&self) {
-        self.shared.store().revoke_all();
+        self.shared.store.lock().revoke_all();
     }
 
     /// Blocks forever, for a program that only runs the server.
@@ -177,28 +186,23 @@ impl Drop for OAuthServer {
     }
 }
 
-/// One thread per connection; a connection carries one request.
-fn serve(shared: &Arc<Shared>, role: Role, listener: &TcpListener) {
-    for connection in listener.incoming() {
-        if shared.ending.load(Ordering::Acquire) {
-            return;
-        }
-        let Ok(stream) = connection else { continue };
-        let shared = Arc::clone(shared);
-        thread::spawn(move || handle(&shared, role, stream));
+/// A connection carries one request.
+fn handle(shared: &Shared, role: Role, mut stream: TcpStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(IO_TIMEOUT))?;
+    stream.set_write_timeout(Some(IO_TIMEOUT))?;
+    let request = http::read(&mut BufReader::new(&stream), &mut &stream)?;
+    let Some(request) = request else { return Ok(()) };
+    let request = RecordedRequest::new(role, request);
+    // More than any test reads; keeps a long-running program bounded.
+    if shared.requests.lock().len() < 20_000 {
+        shared.requests.lock().push(request.clone());
     }
-}
-
-fn handle(shared: &Shared, role: Role, stream: TcpStream) {
-    let Ok(Some(request)) = http::read(&stream) else { return };
-    shared.record_request(role, &request);
     let response = match (role, request.path.as_str()) {
-        (_, "/stats") => http::Response::json(200, &shared.store().stats),
+        (_, "/stats") => Response::json(200, &shared.store.lock().stats),
         (Role::Resource, _) => protected_resource::handle(shared, &request),
-        (Role::First | Role::Second, _) => authorization_server::handle(shared, role, &request),
+        (Role::First | Role::Second, _) => authorization_server::handle(shared, &request),
     };
-    // The client may have closed the connection.
-    http::write(stream, &response).unwrap_or_default();
+    stream.write_all(&response.to_bytes())
 }
 
 impl Shared {
@@ -213,31 +217,11 @@ impl Shared {
     }
 
     pub(crate) fn has(&self, fault: Fault) -> bool {
-        self.faults().contains(&fault)
+        self.faults.lock().contains(&fault)
     }
 
     /// The authorization server that the resource uses now.
     pub(crate) fn current_issuer(&self) -> Role {
         if self.has(Fault::Migrated) { Role::Second } else { Role::First }
-    }
-
-    fn record_request(&self, role: Role, request: &http::Request) {
-        let mut requests = self.requests();
-        // More than any test reads; keeps a long-running program bounded.
-        if requests.len() < 20_000 {
-            requests.push(RecordedRequest::new(role, request));
-        }
-    }
-
-    fn faults(&self) -> MutexGuard<'_, HashSet<Fault>> {
-        self.faults.lock()
-    }
-
-    pub(crate) fn store(&self) -> MutexGuard<'_, TokenStore> {
-        self.store.lock()
-    }
-
-    fn requests(&self) -> MutexGuard<'_, Vec<RecordedRequest>> {
-        self.requests.lock()
     }
 }

@@ -10,13 +10,12 @@ mod fault;
 #[cfg(test)]
 mod tests;
 
-use std::fmt;
-
 pub(crate) use fault::{ContentKind, Cut, HTTP_FAULTS, HttpFault, RedirectTarget};
 pub(crate) use fault::{
     Cursor, FAULTS, Fault, Framing, Garbage, HugePlacement, Ignored, Lines, Shape, Stream, WrongId,
 };
 
+use self::fault::fault_name;
 use crate::quantity;
 
 /// Event at which a fault can happen.
@@ -61,14 +60,11 @@ impl Trigger {
     ];
 
     fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find_map(|(trigger, known, _)| (known == name).then_some(trigger))
+        Self::ALL.iter().find(|(_, known, _)| *known == name).map(|(trigger, ..)| *trigger)
     }
 
     fn name(self) -> &'static str {
-        Self::ALL
-            .into_iter()
-            .find_map(|(trigger, name, _)| (trigger == self).then_some(name))
-            .unwrap_or_default()
+        Self::ALL.iter().find(|(trigger, ..)| *trigger == self).map_or("", |(_, name, _)| name)
     }
 
     /// Whether the trigger is a request that gets a response.
@@ -85,21 +81,19 @@ impl Trigger {
     }
 }
 
-/// Occurrences of a trigger, counted from 1.
+/// Occurrences of a trigger, counted from 1: the multiples of `step` in a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Occurrences {
-    All,
-    Range { from: u64, to: u64 },
-    Every(u64),
+struct Occurrences {
+    from: u64,
+    to: u64,
+    step: u64,
 }
 
 impl Occurrences {
+    const ALL: Self = Self { from: 1, to: u64::MAX, step: 1 };
+
     fn includes(self, number: u64) -> bool {
-        match self {
-            Self::All => true,
-            Self::Range { from, to } => (from..=to).contains(&number),
-            Self::Every(step) => number.is_multiple_of(step),
-        }
+        (self.from..=self.to).contains(&number) && number.is_multiple_of(self.step)
     }
 }
 
@@ -107,6 +101,7 @@ impl Occurrences {
 struct Rule {
     trigger: Trigger,
     occurrences: Occurrences,
+    name: String,
     fault: Fault,
 }
 
@@ -117,11 +112,10 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn parse(text: &str) -> Result<Self, PlanError> {
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let mut rules = Vec::new();
         for rule in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
-            let parsed = parse_rule(rule);
-            rules.extend(parsed.map_err(|why| PlanError { rule: rule.to_owned(), why })?);
+            rules.extend(parse_rule(rule).map_err(|why| format!("in `{rule}`: {why}"))?);
         }
         Ok(Self { rules })
     }
@@ -139,29 +133,14 @@ impl Plan {
     }
 
     /// The first fault that needs HTTP.
-    pub(crate) fn needs_http(&self) -> Option<&'static str> {
+    pub(crate) fn needs_http(&self) -> Option<&str> {
         let of_http = |rule: &&Rule| {
             matches!(rule.fault, Fault::Http(_))
                 || matches!(rule.trigger, Trigger::Http | Trigger::Stream | Trigger::Delete)
         };
-        self.rules.iter().find(of_http).map(|rule| rule.fault.name())
+        self.rules.iter().find(of_http).map(|rule| rule.name.as_str())
     }
 }
-
-/// Parse error of a plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct PlanError {
-    rule: String,
-    why: String,
-}
-
-impl fmt::Display for PlanError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "in `{}`: {}", self.rule, self.why)
-    }
-}
-
-impl std::error::Error for PlanError {}
 
 fn parse_rule(text: &str) -> Result<Vec<Rule>, String> {
     let end = text.find(|character: char| !character.is_ascii_lowercase()).unwrap_or(text.len());
@@ -175,7 +154,7 @@ fn parse_rule(text: &str) -> Result<Vec<Rule>, String> {
 /// `call:3=exit(1)+…`: everything after the trigger name.
 fn parse_trigger_rule(trigger: Trigger, rest: &str) -> Result<Vec<Rule>, String> {
     let (occurrences, faults) = match rest.strip_prefix(':') {
-        None => (Occurrences::All, rest.strip_prefix('=')),
+        None => (Occurrences::ALL, rest.strip_prefix('=')),
         Some(selected) => {
             let digits = selected.strip_prefix("every=").unwrap_or(selected);
             let skipped = selected.len() - digits.len();
@@ -187,47 +166,27 @@ fn parse_trigger_rule(trigger: Trigger, rest: &str) -> Result<Vec<Rule>, String>
     let Some(faults) = faults.filter(|faults| !faults.trim().is_empty()) else {
         return Err(format!("expected a fault, as in `{}=exit(1)`", trigger.name()));
     };
-    faults
-        .split('+')
-        .map(|text| make_rule(Fault::parse(text.trim())?, Some(trigger), occurrences))
-        .collect()
+    faults.split('+').map(|fault| make_rule(fault.trim(), Some(trigger), occurrences)).collect()
 }
 
 /// `late=200ms` or `late(200ms)+dup`: faults at their default triggers.
 fn parse_default_rule(text: &str) -> Result<Vec<Rule>, String> {
     if let Some((name, args)) = text.split_once('=') {
-        let fault = Fault::parse(&format!("{}({})", name.trim(), args.trim()))?;
-        return Ok(vec![make_rule(fault, None, Occurrences::All)?]);
+        let fault = format!("{}({})", name.trim(), args.trim());
+        return Ok(vec![make_rule(&fault, None, Occurrences::ALL)?]);
     }
-    text.split('+')
-        .map(|part| make_rule(Fault::parse(part.trim())?, None, Occurrences::All))
-        .collect()
+    text.split('+').map(|fault| make_rule(fault.trim(), None, Occurrences::ALL)).collect()
 }
 
 fn make_rule(
-    fault: Fault,
+    text: &str,
     trigger: Option<Trigger>,
     occurrences: Occurrences,
 ) -> Result<Rule, String> {
+    let (name, fault) = (fault_name(text).to_owned(), Fault::parse(text)?);
     let trigger = trigger.unwrap_or_else(|| fault.default_trigger());
-    if let Some(only) = fault.allowed_triggers() {
-        if !only.contains(&trigger) {
-            let names: Vec<String> = only.iter().map(|only| format!("`{}`", only.name())).collect();
-            return Err(format!(
-                "`{}` is allowed at {}, not at `{}`",
-                fault.name(),
-                names.join(" or "),
-                trigger.name()
-            ));
-        }
-    } else if fault.needs_request() && !trigger.has_request() {
-        return Err(format!(
-            "`{}` changes a response, and `{}` has none",
-            fault.name(),
-            trigger.name()
-        ));
-    }
-    Ok(Rule { trigger, occurrences, fault })
+    fault.check_trigger(&name, trigger)?;
+    Ok(Rule { trigger, occurrences, name, fault })
 }
 
 fn parse_occurrences(text: &str) -> Result<Occurrences, String> {
@@ -236,18 +195,15 @@ fn parse_occurrences(text: &str) -> Result<Occurrences, String> {
         other => other,
     };
     if let Some(step) = text.strip_prefix("every=") {
-        return Ok(Occurrences::Every(positive(step)?));
+        return Ok(Occurrences { step: positive(step)?, ..Occurrences::ALL });
     }
-    let Some((from, to)) = text.split_once('-') else {
-        let only = positive(text)?;
-        return Ok(Occurrences::Range { from: only, to: only });
-    };
+    let (from, to) = text.split_once('-').unwrap_or((text, text));
     let from = positive(from)?;
     let to = if to.trim().is_empty() { u64::MAX } else { positive(to)? };
     if to < from {
         return Err(format!("the range {from}-{to} is reversed"));
     }
-    Ok(Occurrences::Range { from, to })
+    Ok(Occurrences { from, to, step: 1 })
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -264,10 +220,11 @@ impl FaultMix {
             let Some((fault, weight)) = entry.rsplit_once('=') else {
                 return Err(format!("`{entry}` has no weight, as in `ok=80`"));
             };
+            let name = fault_name(fault.trim());
             let fault = Fault::parse(fault.trim())?;
-            if fault.allowed_triggers().is_some_and(|only| !only.contains(&Trigger::Call)) {
-                return Err(format!("`{}` cannot happen at a call", fault.name()));
-            }
+            fault
+                .check_trigger(name, Trigger::Call)
+                .map_err(|_why| format!("`{name}` cannot happen at a call"))?;
             weighted.push((quantity::count(weight.trim())?, fault));
         }
         match weighted.iter().map(|(weight, _)| weight).sum() {

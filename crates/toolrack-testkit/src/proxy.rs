@@ -6,7 +6,6 @@
 mod connection;
 mod impairments;
 
-use std::fmt::Write as _;
 use std::io::{self, BufRead, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::process::ExitCode;
@@ -15,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 pub use impairments::ProxyPlan;
 
@@ -92,8 +91,8 @@ impl ChaosProxy {
 
     /// Sets the plan, for open connections too, and restarts their byte counts.
     pub fn set_plan(&self, plan: ProxyPlan) -> io::Result<()> {
-        let mut current = self.shared.lock();
-        match (current.refuses(), plan.refuses()) {
+        let mut current = self.shared.plan.lock();
+        match (current.refuses, plan.refuses) {
             // After the shutdown the socket keeps its port, and connections are refused.
             (false, true) => {
                 rustix::net::shutdown(&self.shared.listener, rustix::net::Shutdown::Read)?;
@@ -201,12 +200,8 @@ impl Shared {
     }
 
     fn impairments(&self, number: u64) -> (u64, Impairments) {
-        let plan = self.lock();
+        let plan = self.plan.lock();
         (self.epoch.load(Ordering::Relaxed), plan.sample(self.seed, number))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ProxyPlan> {
-        self.plan.lock()
     }
 }
 
@@ -228,10 +223,13 @@ Commands on stdin (it exits at the end of stdin):
 A plan:
 ";
 
+const TAIL: &str = "Sizes may be ranges with a direction: `cut(100-5000,up)`.\n";
+
 /// Runs the program with these arguments until the end of input.
 pub fn run(args: Vec<String>) -> ExitCode {
     let asks = args.iter().any(|arg| arg == "--help");
-    let outcome = if asks { print(&help()) } else { run_commands(&args) };
+    let outcome =
+        if asks { print(&format!("{HEAD}{IMPAIRMENTS}{TAIL}")) } else { run_commands(&args) };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
@@ -286,16 +284,6 @@ fn start(args: &[String]) -> io::Result<ChaosProxy> {
         return Err(invalid("`--upstream` is missing".to_owned()));
     };
     ChaosProxy::listen(listen, upstream, plan, seed)
-}
-
-fn help() -> String {
-    let mut text = HEAD.to_owned();
-    for (example, meaning) in IMPAIRMENTS {
-        // Writing to a string cannot fail.
-        writeln!(text, "  {example:<21} {meaning}").unwrap_or_default();
-    }
-    text.push_str("Sizes may be ranges with a direction: `cut(100-5000,up)`.\n");
-    text
 }
 
 fn print(text: &str) -> io::Result<()> {

@@ -1,6 +1,10 @@
-//! Parsers for sizes, durations and counts on the command line: `64KiB`, `200ms`, `1000`, `forever`.
+//! Parsers for sizes, durations, counts and words on the command line: `64KiB`, `200ms`, `1000`, `forever`.
 
+use std::fmt;
 use std::time::Duration;
+
+use serde::Deserialize;
+use serde::de::{self, IntoDeserializer as _};
 
 /// Number of repetitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,33 +24,22 @@ impl Times {
 }
 
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
-    let (number, unit) = split(text);
-    let factor = match unit {
-        "" | "B" => Some(1),
-        "KiB" => Some(1 << 10),
-        "MiB" => Some(1 << 20),
-        "GiB" => Some(1 << 30),
-        _ => None,
-    };
-    factor
-        .zip(number.parse().ok())
-        .and_then(|(factor, number): (u64, u64)| number.checked_mul(factor))
+    scaled(text, &[("", 1), ("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)])
         .ok_or_else(|| format!("`{text}` is not a size; write `512`, `64KiB`, `10MiB` or `1GiB`"))
 }
 
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    let (number, unit) = split(text);
-    let millis = match unit {
-        "ms" => Some(1),
-        "s" => Some(1000),
-        "m" => Some(60_000),
-        _ => None,
-    };
-    millis
-        .zip(number.parse().ok())
-        .and_then(|(factor, number): (u64, u64)| number.checked_mul(factor))
+    scaled(text, &[("ms", 1), ("s", 1000), ("m", 60_000)])
         .map(Duration::from_millis)
         .ok_or_else(|| format!("`{text}` is not a duration; write `200ms`, `2s` or `1m`"))
+}
+
+/// A number with one of these units.
+fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
+    number.parse::<u64>().ok()?.checked_mul(*factor)
 }
 
 pub(crate) fn count(text: &str) -> Result<u64, String> {
@@ -60,9 +53,38 @@ pub(crate) fn times(text: &str) -> Result<Times, String> {
     }
 }
 
-fn split(text: &str) -> (&str, &str) {
-    let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
-    text.split_at(end)
+/// Splits `name` or `name(argument, …)`.
+pub(crate) fn name_and_arguments(text: &str) -> Result<(&str, &str), String> {
+    let Some((name, rest)) = text.split_once('(') else { return Ok((text, "")) };
+    let arguments = rest.strip_suffix(')');
+    Ok((name, arguments.ok_or_else(|| format!("`{text}` has no closing parenthesis"))?))
+}
+
+/// A word, as serde names the variants of `T`. The error is the list of known words.
+pub(crate) fn word<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, KnownWords> {
+    T::deserialize(text.into_deserializer())
+}
+
+/// Words that a parser knows.
+#[derive(Debug)]
+pub(crate) struct KnownWords(String);
+
+impl de::Error for KnownWords {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self(message.to_string())
+    }
+
+    fn unknown_variant(_unknown: &str, known: &'static [&'static str]) -> Self {
+        Self(known.join(", "))
+    }
+}
+
+impl std::error::Error for KnownWords {}
+
+impl fmt::Display for KnownWords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 #[cfg(test)]

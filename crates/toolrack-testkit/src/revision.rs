@@ -1,7 +1,5 @@
 //! The five protocol revisions, the two eras, and version negotiation.
 
-use std::fmt;
-
 /// Protocol revision, oldest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Revision {
@@ -13,26 +11,20 @@ pub(crate) enum Revision {
 }
 
 impl Revision {
-    pub(crate) const ALL: [Self; 5] = [
-        Self::R2024_11_05,
-        Self::R2025_03_26,
-        Self::R2025_06_18,
-        Self::R2025_11_25,
-        Self::R2026_07_28,
+    const ALL: [(Self, &str); 5] = [
+        (Self::R2024_11_05, "2024-11-05"),
+        (Self::R2025_03_26, "2025-03-26"),
+        (Self::R2025_06_18, "2025-06-18"),
+        (Self::R2025_11_25, "2025-11-25"),
+        (Self::R2026_07_28, "2026-07-28"),
     ];
 
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::R2024_11_05 => "2024-11-05",
-            Self::R2025_03_26 => "2025-03-26",
-            Self::R2025_06_18 => "2025-06-18",
-            Self::R2025_11_25 => "2025-11-25",
-            Self::R2026_07_28 => "2026-07-28",
-        }
+    pub(crate) fn as_str(self) -> &'static str {
+        Self::ALL.iter().find(|(revision, _)| *revision == self).map_or("", |(_, name)| name)
     }
 
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|revision| revision.as_str() == text)
+        Self::ALL.iter().find(|(_, name)| *name == text).map(|(revision, _)| *revision)
     }
 
     pub(crate) const fn era(self) -> Era {
@@ -40,12 +32,6 @@ impl Revision {
             Self::R2026_07_28 => Era::Modern,
             _ => Era::Legacy,
         }
-    }
-}
-
-impl fmt::Display for Revision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 
@@ -63,22 +49,21 @@ pub(crate) enum SupportedRevisions {
     Dual,
 }
 
+impl Default for SupportedRevisions {
+    fn default() -> Self {
+        Self::Only(Revision::R2025_11_25)
+    }
+}
+
 impl SupportedRevisions {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         match text {
             "dual" => Ok(Self::Dual),
             "modern" => Ok(Self::Only(Revision::R2026_07_28)),
-            dated => match Revision::parse(dated) {
-                Some(revision) => Ok(Self::Only(revision)),
-                None => {
-                    let known: Vec<&str> =
-                        Revision::ALL.iter().map(|revision| revision.as_str()).collect();
-                    Err(format!(
-                        "unknown revision `{dated}`; expected one of {}, modern, dual",
-                        known.join(", ")
-                    ))
-                }
-            },
+            dated => Revision::parse(dated).map(Self::Only).ok_or_else(|| {
+                let known = Revision::ALL.map(|(_, name)| name).join(", ");
+                format!("unknown revision `{dated}`; expected one of {known}, modern, dual")
+            }),
         }
     }
 
@@ -86,12 +71,12 @@ impl SupportedRevisions {
     pub(crate) fn supported(self) -> Vec<&'static str> {
         match self {
             Self::Only(revision) => vec![revision.as_str()],
-            Self::Dual => Revision::ALL.iter().rev().map(|revision| revision.as_str()).collect(),
+            Self::Dual => Revision::ALL.iter().rev().map(|(_, name)| *name).collect(),
         }
     }
 
     pub(crate) fn has_modern(self) -> bool {
-        matches!(self, Self::Dual | Self::Only(Revision::R2026_07_28))
+        self == Self::Dual || !self.has_legacy()
     }
 
     pub(crate) fn has_legacy(self) -> bool {

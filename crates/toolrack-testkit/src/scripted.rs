@@ -5,14 +5,13 @@
 //!
 //! **Invariant:** a process that outlives its client exits by itself after `--lifetime`.
 
-mod ask_tool;
 mod child_process;
 mod client;
 mod fault_actions;
 mod faulty_response;
-mod handshake;
 mod header_tools;
 mod http;
+mod input_requests;
 mod options;
 mod resources;
 mod server;
@@ -24,48 +23,77 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use client::{Client, MessageContext};
-use options::{Command, Options, Role};
-use server::Server;
+pub(crate) use self::child_process::exit;
+pub(crate) use self::client::{PendingRequest, SlowCall};
+pub(crate) use self::input_requests::{InputRequest, input_required, sign_state, verify_state};
+pub(crate) use self::server::{Content, ServerInfo, ToolOutcome, ToolResult};
 
+use self::client::{Client, MessageContext};
+use self::options::{Options, Role};
+use self::server::Server;
+use self::tools::ScriptedContent;
 use crate::message_sink::PipeSink;
+use crate::plan::Trigger;
+use crate::revision::SupportedRevisions;
 
 /// Runs the program with these arguments until the client disconnects or the plan ends it.
 pub fn run(args: Vec<String>) -> ExitCode {
     match options::parse(&args) {
-        Ok(Command::Help) => {
+        Ok(None) => {
             // Stdout may be closed.
             io::stdout().write_all(options::help_text().as_bytes()).unwrap_or_default();
             ExitCode::SUCCESS
         }
-        Ok(Command::Run(options)) => run_role(*options, args),
+        Ok(Some(options)) => {
+            run_role(options, args).unwrap_or_else(|error| fail(&error.to_string()))
+        }
         Err(why) => fail(&why),
     }
 }
 
-fn run_role(options: Options, args: Vec<String>) -> ExitCode {
-    let played = match options.role {
+fn run_role(options: Options, args: Vec<String>) -> io::Result<ExitCode> {
+    match options.role {
         Role::Server | Role::Inside(_) => match options.levels_left() {
-            0 => match options.http.clone() {
-                Some(http) => http::serve(options, http),
-                None => serve(options),
-            },
+            0 => {
+                let content = ScriptedContent::new(&options);
+                match options.http.clone() {
+                    Some(http) => http::serve(options, http, content)?,
+                    None => serve(&Server::new(options, content)?, io::stdin(), io::stdout())?,
+                }
+                Ok(ExitCode::SUCCESS)
+            }
             left => child_process::launch(args, left),
         },
-        Role::Child => child_process::run_child(options.lifetime),
+        Role::Child => child_process::sleep_then_exit(options.lifetime),
         Role::Escapee => child_process::run_escapee(options.lifetime),
         Role::Between(n_escapees) => child_process::run_intermediate(n_escapees, &options),
-    };
-    played.unwrap_or_else(|error| fail(&error.to_string()))
+    }
 }
 
-fn serve(options: Options) -> io::Result<ExitCode> {
-    let server = Server::new(options)?;
-    let client = Client::new(Arc::new(PipeSink::new(Stdout)));
+/// Serves this content to one client until the end of input, without a plan.
+pub(crate) fn serve_content(
+    revisions: SupportedRevisions,
+    content: impl Content + 'static,
+    input: impl Read,
+    output: impl Write + Send + 'static,
+) -> io::Result<()> {
+    let options = Options { revisions, ..Options::default() };
+    serve(&Server::new(options, content)?, input, output)
+}
+
+/// Serves one client until the end of input.
+///
+/// Fails only if the input cannot be read; a closed output is not an error.
+fn serve(
+    server: &Arc<Server>,
+    input: impl Read,
+    output: impl Write + Send + 'static,
+) -> io::Result<()> {
+    let client = Client::new(Arc::new(PipeSink::new(output)));
     server.add_client(&client);
-    let context = MessageContext::for_client(&client);
-    server.start(&context);
-    let mut input = BufReader::with_capacity(64 * 1024, Stdin);
+    let context = MessageContext::new(server, &client);
+    context.run_faults(Trigger::Start);
+    let mut input = BufReader::with_capacity(64 * 1024, input);
     let mut line = Vec::new();
     loop {
         if server.has_stopped_reading() {
@@ -76,15 +104,14 @@ fn serve(options: Options) -> io::Result<ExitCode> {
         if !input.buffer().contains(&b'\n') {
             context.sink.flush();
         }
-        // A read error counts as the end of input.
-        if input.read_until(b'\n', &mut line).unwrap_or_default() == 0 {
+        if input.read_until(b'\n', &mut line)? == 0 {
             break;
         }
-        server.handle_line(&context, &line);
+        context.handle_line(&line);
         line.clear();
     }
-    server.end_of_input(&context);
-    Ok(ExitCode::SUCCESS)
+    context.end_of_input();
+    Ok(())
 }
 
 fn fail(why: &str) -> ExitCode {
@@ -92,26 +119,4 @@ fn fail(why: &str) -> ExitCode {
     // Stderr may be closed.
     io::stderr().write_all(line.as_bytes()).unwrap_or_default();
     ExitCode::from(2)
-}
-
-/// Unbuffered descriptor 0.
-struct Stdin;
-
-impl Read for Stdin {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::io::read(io::stdin(), buffer)?)
-    }
-}
-
-/// Unbuffered descriptor 1, which a fault may have replaced.
-struct Stdout;
-
-impl Write for Stdout {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        Ok(rustix::io::write(io::stdout(), bytes)?)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }

@@ -2,14 +2,13 @@
 //!
 //! **Invariant:** jobs of the same instant run in insertion order. Dropping the timer drops its pending jobs.
 
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -17,6 +16,7 @@ pub(crate) struct Timer {
     shared: Arc<Shared>,
 }
 
+#[derive(Default)]
 struct Shared {
     queue: Mutex<Queue>,
     wakeup: Condvar,
@@ -24,37 +24,35 @@ struct Shared {
 
 #[derive(Default)]
 struct Queue {
-    jobs: BinaryHeap<Entry>,
+    /// Jobs by their time and insertion number.
+    jobs: BTreeMap<(Instant, u64), Job>,
     n_added: u64,
     closed: bool,
 }
 
-struct Entry {
-    at: Instant,
-    order: u64,
-    job: Job,
-}
-
 impl fmt::Debug for Timer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timer").field("waiting", &self.shared.lock().jobs.len()).finish()
+        f.debug_struct("Timer").field("waiting", &self.shared.queue.lock().jobs.len()).finish()
     }
 }
 
 impl Timer {
     pub(crate) fn start() -> Self {
-        let shared =
-            Arc::new(Shared { queue: Mutex::new(Queue::default()), wakeup: Condvar::new() });
+        let shared = Arc::<Shared>::default();
         let worker = Arc::clone(&shared);
-        thread::spawn(move || worker.run());
+        thread::spawn(move || {
+            while let Some(job) = worker.next() {
+                job();
+            }
+        });
         Self { shared }
     }
 
     pub(crate) fn after(&self, delay: Duration, job: impl FnOnce() + Send + 'static) {
-        let mut queue = self.shared.lock();
-        let order = queue.n_added;
+        let mut queue = self.shared.queue.lock();
+        let key = (now() + delay, queue.n_added);
         queue.n_added += 1;
-        queue.jobs.push(Entry { at: now() + delay, order, job: Box::new(job) });
+        queue.jobs.insert(key, Box::new(job));
         drop(queue);
         self.shared.wakeup.notify_one();
     }
@@ -62,7 +60,7 @@ impl Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        let mut queue = self.shared.lock();
+        let mut queue = self.shared.queue.lock();
         queue.closed = true;
         queue.jobs.clear();
         drop(queue);
@@ -71,27 +69,17 @@ impl Drop for Timer {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock()
-    }
-
-    fn run(&self) {
-        while let Some(job) = self.next() {
-            job();
-        }
-    }
-
     /// Waits for the next due job; `None` when the timer is dropped.
     fn next(&self) -> Option<Job> {
-        let mut queue = self.lock();
+        let mut queue = self.queue.lock();
         loop {
             if queue.closed {
                 return None;
             }
             // A wake-up may mean a new job, an earlier one, or a drop, so everything is checked again.
-            let wait = queue.jobs.peek().map(|first| first.at.saturating_duration_since(now()));
-            match wait {
-                Some(Duration::ZERO) => return queue.jobs.pop().map(|entry| entry.job),
+            let first = queue.jobs.first_key_value().map(|((at, _), _)| *at);
+            match first.map(|at| at.saturating_duration_since(now())) {
+                Some(Duration::ZERO) => return queue.jobs.pop_first().map(|(_, job)| job),
                 Some(wait) => {
                     self.wakeup.wait_for(&mut queue, wait);
                 }
@@ -105,27 +93,6 @@ impl Shared {
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
-
-/// `BinaryHeap` pops the greatest entry, so the earliest one compares as the greatest.
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (other.at, other.order).cmp(&(self.at, self.order))
-    }
-}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Entry {}
 
 #[cfg(test)]
 mod tests {

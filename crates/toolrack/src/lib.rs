@@ -119,7 +119,7 @@ pub use toolrack::Toolrack;
 pub use toolrack_client::{ClientHandler, McpClient, McpToolDef, McpToolResult};
 pub use toolrack_config::McpServerConfig;
 pub use toolrack_manager::{
-    ConnectionState, FailureKind, ManagerError, ManagerEvent, ManagerEvents, McpConnection,
+    ConnectionState, ErrorKind, ManagerError, ManagerEvent, ManagerEvents, McpConnection,
     McpManager, ToolCall, ToolResult, ToolWithServer, error_chain,
 };
 pub use toolrack_service::{LocalService, McpService};
@@ -237,7 +237,7 @@ pub mod http {
 pub mod manager {
     pub use toolrack_manager::{
         CallArguments, CallOutcome, CallTarget, ClientGuard, ConnectPhase, ConnectionState,
-        CredentialsProvider, Failure, FailureKind, FileWatch, FilterRule, Installation,
+        CredentialsProvider, Failure, ErrorKind, FileWatch, FilterRule, Installation,
         ManagerBuilder, ManagerError, ManagerEvent, ManagerEvents, McpConnection, McpManager,
         PackageInstaller, PackageRequest, ParseServers, PreparedServer, ToolCall, ToolResult,
         ToolWithServer, error_chain, render_tool_result,

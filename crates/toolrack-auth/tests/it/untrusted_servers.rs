@@ -63,7 +63,7 @@ async fn missing_server_metadata_is_an_error() {
 async fn redirect_from_another_issuer_is_rejected() {
     for fault in [Fault::IssMissing, Fault::IssWrong, Fault::IssSlash] {
         let (fixture, _) = check(&[fault], "untrusted", &[TOKEN]).await;
-        assert_eq!(fixture.requests_to(PAGE).len(), 1, "{fault}");
+        assert_eq!(fixture.requests_to(PAGE).len(), 1, "{fault:?}");
     }
     let (_, text) = check(&[Fault::AccessDenied], "refused", &[TOKEN]).await;
     assert!(text.contains("said no"), "{text}");

@@ -80,7 +80,12 @@ impl<const RAW: bool> BenchClient for ManagerClient<RAW> {
     async fn call(&self, call: &Call) -> anyhow::Result<usize> {
         if RAW {
             let options = CallOptions::default();
-            let result = self.0.call_tool_raw(FIRST, call.tool, &call.raw_arguments, &options);
+            let result = self
+                .0
+                .call((FIRST, call.tool))
+                .args(&call.raw_arguments)
+                .options(options.clone())
+                .send_raw();
             return text_bytes(result.await?.as_bytes()).context("unexpected result");
         }
         let result = self.0.call_tool(FIRST, call.tool, &call.arguments).await?;

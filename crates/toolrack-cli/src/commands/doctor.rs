@@ -16,7 +16,7 @@ use toolrack_auth::LoginStatus;
 use toolrack_config::{
     Lookup as _, McpServerConfig, ResolvedTransport, VariableSource, interpolate,
 };
-use toolrack_manager::FailureKind;
+use toolrack_manager::ErrorKind;
 use toolrack_service::{ErrorCode, ErrorDetail, LocalService, McpConfig, McpService as _};
 use toolrack_stdio::find_program;
 use toolrack_transport::sanitize_line;
@@ -361,40 +361,40 @@ async fn check_connection(service: &LocalService, id: Uuid, server: &McpServerCo
 
 /// The failed stage, the exit code and the usual fix for a kind of failure.
 fn classify_failure(
-    kind: Option<FailureKind>,
+    kind: Option<ErrorKind>,
     server: &McpServerConfig,
 ) -> (&'static str, ExitCode, String) {
     let run = |verb: &str| server_command(verb, &server.name);
     let logs = format!("see its output with {}", run("logs"));
     match kind {
         Some(
-            FailureKind::MissingTool
-            | FailureKind::PackageNotFound
-            | FailureKind::InstallFailed
-            | FailureKind::InstallTimedOut
-            | FailureKind::DockerNotRunning,
+            ErrorKind::MissingTool
+            | ErrorKind::PackageNotFound
+            | ErrorKind::InstallFailed
+            | ErrorKind::InstallTimedOut
+            | ErrorKind::DockerNotRunning,
         ) => {
             let fix = format!("change the package with {}", run("edit"));
             ("package", ExitCode::Unreachable, fix)
         }
-        Some(FailureKind::BadConfig | FailureKind::MissingCredentials) => {
+        Some(ErrorKind::BadConfig | ErrorKind::MissingCredentials) => {
             ("values", ExitCode::Config, format!("change it with {}", run("edit")))
         }
-        Some(FailureKind::NeedsLogin) if server.has_authorization() => {
+        Some(ErrorKind::NeedsLogin) if server.has_authorization() => {
             ("login", ExitCode::Auth, token_hint(server))
         }
-        Some(FailureKind::NeedsLogin) => {
+        Some(ErrorKind::NeedsLogin) => {
             ("login", ExitCode::Auth, format!("log in with {}", run("login")))
         }
-        Some(FailureKind::Unreachable) => {
+        Some(ErrorKind::Unreachable) => {
             let fix = format!("check the URL with {}, the network and the proxy", run("get"));
             ("connect", ExitCode::Unreachable, fix)
         }
-        Some(FailureKind::HandshakeTimedOut) => {
+        Some(ErrorKind::HandshakeTimedOut) => {
             let about = "it may not be an MCP server, or it needs a longer `startup_timeout`";
             ("handshake", ExitCode::Unreachable, format!("{about}; {logs}"))
         }
-        Some(FailureKind::Refused) => {
+        Some(ErrorKind::Refused) => {
             ("handshake", ExitCode::Unreachable, format!("it may not be an MCP server; {logs}"))
         }
         _ => ("start", ExitCode::Unreachable, logs),
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(kind: FailureKind, stage: &str, exit_code: ExitCode) {
+    fn check(kind: ErrorKind, stage: &str, exit_code: ExitCode) {
         let server = McpServerConfig::http("it", "http://host/mcp");
         let (found, code, fix) = classify_failure(Some(kind), &server);
         assert_eq!((found, code), (stage, exit_code), "{kind:?}");
@@ -493,17 +493,17 @@ mod tests {
 
     #[test]
     fn every_failure_has_a_stage_and_a_fix() {
-        check(FailureKind::MissingTool, "package", ExitCode::Unreachable);
-        check(FailureKind::BadConfig, "values", ExitCode::Config);
-        check(FailureKind::NeedsLogin, "login", ExitCode::Auth);
-        check(FailureKind::Unreachable, "connect", ExitCode::Unreachable);
-        check(FailureKind::HandshakeTimedOut, "handshake", ExitCode::Unreachable);
-        check(FailureKind::Exited, "start", ExitCode::Unreachable);
+        check(ErrorKind::MissingTool, "package", ExitCode::Unreachable);
+        check(ErrorKind::BadConfig, "values", ExitCode::Config);
+        check(ErrorKind::NeedsLogin, "login", ExitCode::Auth);
+        check(ErrorKind::Unreachable, "connect", ExitCode::Unreachable);
+        check(ErrorKind::HandshakeTimedOut, "handshake", ExitCode::Unreachable);
+        check(ErrorKind::Exited, "start", ExitCode::Unreachable);
         let mut server = McpServerConfig::http("it", "http://host/mcp");
         if let McpTransport::Http { headers, .. } = &mut server.transport {
             headers.insert("authorization".to_owned(), "Bearer ${TOKEN}".to_owned());
         }
-        let (_, _, fix) = classify_failure(Some(FailureKind::NeedsLogin), &server);
+        let (_, _, fix) = classify_failure(Some(ErrorKind::NeedsLogin), &server);
         assert_eq!(fix, "change the token in its headers with `toolrack edit it`");
     }
 

@@ -16,7 +16,7 @@ const LAZY: Policy = Policy { enabled: Enabled::Yes, start: StartMode::Lazy };
 const OFF: Policy = Policy { enabled: Enabled::No, start: StartMode::Eager };
 
 fn failure() -> Failure {
-    Failure::new(FailureKind::Exited, "broken")
+    Failure::new(ErrorKind::Exited, "broken")
 }
 
 impl Machine {
@@ -395,7 +395,7 @@ fn policy_change_keeps_the_connection() {
 #[test]
 fn needs_auth_waits_for_the_user() {
     let login =
-        || Event::OpenFailed(Epoch(1), Failure::new(FailureKind::NeedsLogin, "login needed"));
+        || Event::OpenFailed(Epoch(1), Failure::new(ErrorKind::NeedsLogin, "login needed"));
     check(
         EAGER,
         &[

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 use tempfile::TempDir;
 use toolrack_config::McpServerConfig;
-use toolrack_manager::{ConnectionState, FailureKind, ManagerEvent, McpManager, error_chain};
+use toolrack_manager::{ConnectionState, ErrorKind, ManagerEvent, McpManager, error_chain};
 use toolrack_testkit::proxy::{ChaosProxy, ProxyPlan};
 use toolrack_testkit::{HttpLog, HttpServer, HttpServerKind, skipped};
 
@@ -66,7 +66,7 @@ async fn concurrent_failures_are_one_loss_and_the_server_reconnects() {
         _ => None,
     });
     let ConnectionState::BackingOff { failure, .. } = lost.await else { panic!("not lost") };
-    assert_eq!(failure.kind(), FailureKind::Lost);
+    assert_eq!(failure.kind(), ErrorKind::Lost);
     let reason = failure.reason();
     assert!(reason.starts_with("connection lost: ") && reason.contains("http://"), "{reason}");
     assert_eq!(tools(&manager), known);

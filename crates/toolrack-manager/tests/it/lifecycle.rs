@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 use toolrack_client::ClientHandler;
 use toolrack_config::{EnvValue, McpServerConfig, McpTransport, Pin, Sandbox, VariableSource};
-use toolrack_manager::{ConnectionState, FailureKind, ManagerEvent};
+use toolrack_manager::{ConnectionState, ErrorKind, ManagerEvent};
 use toolrack_mcp::ClientCapabilities;
 use toolrack_testkit::Marker;
 
@@ -296,7 +296,7 @@ async fn application_panic_fails_only_its_server() {
         let servers = manager.connect_all().await.unwrap();
         let state = servers[0].state().to_string();
         assert!(state.starts_with("failed: connecting panicked"), "{state}");
-        assert_eq!(servers[0].state().failure().unwrap().kind(), FailureKind::Internal);
+        assert_eq!(servers[0].state().failure().unwrap().kind(), ErrorKind::Internal);
         manager.close().await;
     }
     marker.assert_no_processes_left(Duration::ZERO);

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use toolrack_manager::{Failure, FailureKind, PackageRequest, PreparedServer};
+use toolrack_manager::{Failure, ErrorKind, PackageRequest, PreparedServer};
 use toolrack_stdio::{CleanupCommand, McpServerDef, is_orphaned, new_process_tag};
 
 use super::CommandRunner;
@@ -62,12 +62,12 @@ async fn check_docker_running(runner: &CommandRunner<'_>) -> Result<(), Failure>
     let cause = match version {
         Ok(finished) if finished.is_success() => return Ok(()),
         Ok(finished) => finished.last_stderr_line().to_owned(),
-        Err(failure) if failure.kind() == FailureKind::InstallTimedOut => {
+        Err(failure) if failure.kind() == ErrorKind::InstallTimedOut => {
             format!("no response within {QUERY_TIMEOUT:?}")
         }
         Err(failure) => return Err(failure),
     };
-    Err(Failure::new(FailureKind::DockerNotRunning, format!("Docker is not responding: {cause}"))
+    Err(Failure::new(ErrorKind::DockerNotRunning, format!("Docker is not responding: {cause}"))
         .with_hint("start Docker, and check that `docker version` works for your user"))
 }
 
@@ -115,7 +115,7 @@ fn check_runtime_args(args: &[String]) -> Result<(), Failure> {
     match args.iter().find(is_reserved) {
         Some(arg) => {
             let reason = format!("`{arg}` is not allowed in `package.runtime_args`");
-            Err(Failure::new(FailureKind::BadConfig, reason)
+            Err(Failure::new(ErrorKind::BadConfig, reason)
                 .with_hint("remove it: Toolrack names, watches and removes containers itself"))
         }
         None => Ok(()),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(arg: &str, expected: Result<(), FailureKind>) {
+    fn check(arg: &str, expected: Result<(), ErrorKind>) {
         let outcome = check_runtime_args(&["--network=none".to_owned(), arg.to_owned()]);
         assert_eq!(outcome.map_err(|failure| failure.kind()), expected, "{arg}");
     }
@@ -184,8 +184,8 @@ mod tests {
     fn reserved_docker_options_are_rejected() {
         check("--volume=/a:/b", Ok(()));
         check("--dns=1.1.1.1", Ok(()));
-        check("--name", Err(FailureKind::BadConfig));
-        check("--name=x", Err(FailureKind::BadConfig));
-        check("-d", Err(FailureKind::BadConfig));
+        check("--name", Err(ErrorKind::BadConfig));
+        check("--name=x", Err(ErrorKind::BadConfig));
+        check("-d", Err(ErrorKind::BadConfig));
     }
 }

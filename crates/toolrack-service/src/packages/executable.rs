@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use toolrack_client::ConnectError;
 use toolrack_config::similar_names;
-use toolrack_manager::{Failure, FailureKind};
+use toolrack_manager::{Failure, ErrorKind};
 use toolrack_stdio::find_program;
 use toolrack_transport::{SpawnError, TransportError};
 
@@ -126,8 +126,8 @@ pub(super) fn check_binary(
         cwd.filter(|_| is_path).map_or_else(|| PathBuf::from(command), |cwd| cwd.join(command));
     let Err(error) = find_program(&file.to_string_lossy(), path) else { return Ok(()) };
     let kind = match error {
-        SpawnError::NotFound { .. } | SpawnError::NoSuchFile(_) => FailureKind::PackageNotFound,
-        _ => FailureKind::CannotStart,
+        SpawnError::NotFound { .. } | SpawnError::NoSuchFile(_) => ErrorKind::PackageNotFound,
+        _ => ErrorKind::CannotStart,
     };
     let failure = Failure::new(kind, error.to_string());
     if let SpawnError::NotExecutable(_) = &error {
@@ -198,7 +198,7 @@ mod binary_tests {
     use super::*;
 
     #[track_caller]
-    fn check_failure(command: &str, dir: &Path, expected: (FailureKind, &str)) {
+    fn check_failure(command: &str, dir: &Path, expected: (ErrorKind, &str)) {
         let failure = check_binary(command, Some(dir.as_os_str()), Some(dir)).unwrap_err();
         assert_eq!((failure.kind(), failure.hint().unwrap()), expected, "{failure}");
     }
@@ -209,16 +209,16 @@ mod binary_tests {
         fs::copy("/bin/true", dir.path().join("tool")).unwrap();
         assert_eq!(check_binary("tool", Some(dir.path().as_os_str()), None), Ok(()));
         assert_eq!(check_binary("./tool", None, Some(dir.path())), Ok(()));
-        let similar = (FailureKind::PackageNotFound, "did you mean `tool`?");
+        let similar = (ErrorKind::PackageNotFound, "did you mean `tool`?");
         check_failure("tol", dir.path(), similar);
         check_failure("./tooll", dir.path(), similar);
-        let nothing = (FailureKind::PackageNotFound, "install it, or give its full path");
+        let nothing = (ErrorKind::PackageNotFound, "install it, or give its full path");
         check_failure("something-else", dir.path(), nothing);
         check_failure("/nowhere/at/all", dir.path(), nothing);
         let plain = dir.path().join("data");
         File::create(&plain).unwrap();
         let hint = format!("make it executable with `chmod +x {}`", plain.display());
-        check_failure("data", dir.path(), (FailureKind::CannotStart, &hint));
+        check_failure("data", dir.path(), (ErrorKind::CannotStart, &hint));
     }
 
     use std::fs::File;

@@ -4,7 +4,7 @@
 //! network failure. Output that is not recognized is passed on as it is.
 
 use serde_json::Value;
-use toolrack_manager::{Failure, FailureKind};
+use toolrack_manager::{Failure, ErrorKind};
 use toolrack_stdio::CommandOutput;
 
 use super::install_plan::{InstallCommand, PackageInstall, Registry};
@@ -72,16 +72,16 @@ pub(super) fn install_failure(
         Registry::Pypi => ("PyPI", "https://pypi.org/project"),
     };
     match kind {
-        FailureKind::PackageNotFound => {
+        ErrorKind::PackageNotFound => {
             Failure::new(kind, format!("`{spec}` was not found on {registry}"))
                 .with_hint(format!("check its name and version: {page}/{}", install.name))
         }
-        FailureKind::Unreachable => {
+        ErrorKind::Unreachable => {
             Failure::new(kind, format!("cannot fetch `{spec}` from {registry}: {cause}"))
                 .with_hint("check the network, the proxy and the package manager's settings")
         }
         _ if command.args.iter().any(|arg| arg == "venv") => Failure::new(
-            FailureKind::MissingTool,
+            ErrorKind::MissingTool,
             format!("cannot create a virtual environment for `{spec}`: {cause}"),
         )
         .with_hint("install uv, or Python's `venv` module (`python3-venv`)"),
@@ -94,7 +94,7 @@ pub(super) fn install_failure(
 pub(super) fn pull_failure(image: &str, finished: &CommandOutput) -> Failure {
     let cause = finished.last_stderr_line();
     match classify(finished, IMAGE_OFFLINE, IMAGE_NOT_FOUND) {
-        kind @ FailureKind::PackageNotFound => {
+        kind @ ErrorKind::PackageNotFound => {
             Failure::new(kind, format!("the image `{image}` was not found: {cause}"))
                 .with_hint("check its name and tag, or log in with `docker login` if it is private")
         }
@@ -104,31 +104,31 @@ pub(super) fn pull_failure(image: &str, finished: &CommandOutput) -> Failure {
 }
 
 /// With `--json`, npm prints an error code and a summary.
-fn npm(finished: &CommandOutput) -> (FailureKind, String) {
+fn npm(finished: &CommandOutput) -> (ErrorKind, String) {
     let report: Option<Value> = serde_json::from_str(&finished.stdout).ok();
     let error = report.as_ref().and_then(|report| report.get("error"));
     let text = |key: &str| error.and_then(|error| error.get(key)).and_then(Value::as_str);
     let kind = match text("code") {
-        Some(code) if NPM_NOT_FOUND.contains(&code) => FailureKind::PackageNotFound,
-        Some(code) if NPM_OFFLINE.contains(&code) => FailureKind::Unreachable,
-        _ => FailureKind::InstallFailed,
+        Some(code) if NPM_NOT_FOUND.contains(&code) => ErrorKind::PackageNotFound,
+        Some(code) if NPM_OFFLINE.contains(&code) => ErrorKind::Unreachable,
+        _ => ErrorKind::InstallFailed,
     };
     let summary = text("summary").filter(|summary| !summary.trim().is_empty());
     (kind, summary.unwrap_or(finished.last_stderr_line()).to_owned())
 }
 
-fn pypi(finished: &CommandOutput) -> FailureKind {
+fn pypi(finished: &CommandOutput) -> ErrorKind {
     classify(finished, PYPI_OFFLINE, PYPI_NOT_FOUND)
 }
 
-fn classify(finished: &CommandOutput, offline: &[&str], missing: &[&str]) -> FailureKind {
+fn classify(finished: &CommandOutput, offline: &[&str], missing: &[&str]) -> ErrorKind {
     let text = finished.stderr.join("\n").to_lowercase();
     if offline.iter().any(|phrase| text.contains(phrase)) {
-        FailureKind::Unreachable
+        ErrorKind::Unreachable
     } else if missing.iter().any(|phrase| text.contains(phrase)) {
-        FailureKind::PackageNotFound
+        ErrorKind::PackageNotFound
     } else {
-        FailureKind::InstallFailed
+        ErrorKind::InstallFailed
     }
 }
 
@@ -144,57 +144,57 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_npm(code: &str, expected: FailureKind) {
+    fn check_npm(code: &str, expected: ErrorKind) {
         let output = format!(r#"{{"error":{{"code":"{code}","summary":"why"}}}}"#);
         assert_eq!(npm(&finished(&output, &["x"])), (expected, "why".to_owned()));
     }
 
     #[test]
     fn npm_error_codes_are_classified() {
-        check_npm("E404", FailureKind::PackageNotFound);
-        check_npm("ETARGET", FailureKind::PackageNotFound);
-        check_npm("ECONNREFUSED", FailureKind::Unreachable);
-        check_npm("ENOSPC", FailureKind::InstallFailed);
+        check_npm("E404", ErrorKind::PackageNotFound);
+        check_npm("ETARGET", ErrorKind::PackageNotFound);
+        check_npm("ECONNREFUSED", ErrorKind::Unreachable);
+        check_npm("ENOSPC", ErrorKind::InstallFailed);
         let crash = finished("no json", &["npm broke", ""]);
-        assert_eq!(npm(&crash), (FailureKind::InstallFailed, "npm broke".to_owned()));
+        assert_eq!(npm(&crash), (ErrorKind::InstallFailed, "npm broke".to_owned()));
     }
 
     #[track_caller]
-    fn check_pypi(errors: &[&str], expected: FailureKind) {
+    fn check_pypi(errors: &[&str], expected: ErrorKind) {
         assert_eq!(pypi(&finished("", errors)), expected);
     }
 
     #[test]
     fn pip_and_uv_output_is_classified() {
         let nothing = "ERROR: No matching distribution found for x==1";
-        check_pypi(&[nothing], FailureKind::PackageNotFound);
+        check_pypi(&[nothing], ErrorKind::PackageNotFound);
         let retry = "WARNING: Retrying after connection broken by 'NewConnectionError'";
-        check_pypi(&[retry, nothing], FailureKind::Unreachable);
+        check_pypi(&[retry, nothing], ErrorKind::Unreachable);
         let unknown = "cause: Because x was not found in the package registry and you require x";
-        check_pypi(&[unknown], FailureKind::PackageNotFound);
+        check_pypi(&[unknown], ErrorKind::PackageNotFound);
         let version = "cause: Because there is no version of x==0 and you require x==0";
-        check_pypi(&[version], FailureKind::PackageNotFound);
-        check_pypi(&["cause: Failed to fetch: http://host/simple/x/"], FailureKind::Unreachable);
-        check_pypi(&["ERROR: Could not build wheels for x"], FailureKind::InstallFailed);
+        check_pypi(&[version], ErrorKind::PackageNotFound);
+        check_pypi(&["cause: Failed to fetch: http://host/simple/x/"], ErrorKind::Unreachable);
+        check_pypi(&["ERROR: Could not build wheels for x"], ErrorKind::InstallFailed);
     }
 
     #[track_caller]
-    fn check_image(message: &str, expected: FailureKind) {
+    fn check_image(message: &str, expected: ErrorKind) {
         let line = format!("Error response from daemon: {message}");
         assert_eq!(pull_failure("x:1", &finished("", &[&line])).kind(), expected);
     }
 
     #[test]
     fn docker_output_is_classified() {
-        check_image("manifest for x:1 not found: manifest unknown", FailureKind::PackageNotFound);
+        check_image("manifest for x:1 not found: manifest unknown", ErrorKind::PackageNotFound);
         check_image(
             "pull access denied for x, repository does not exist",
-            FailureKind::PackageNotFound,
+            ErrorKind::PackageNotFound,
         );
         check_image(
             "Get \"https://r/v2/\": dial tcp: lookup r: no such host",
-            FailureKind::Unreachable,
+            ErrorKind::Unreachable,
         );
-        check_image("no space left on device", FailureKind::InstallFailed);
+        check_image("no space left on device", ErrorKind::InstallFailed);
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 use toolrack_config::PackageKind;
-use toolrack_manager::{Failure, FailureKind, PackageRequest};
+use toolrack_manager::{Failure, ErrorKind, PackageRequest};
 
 /// Installed programs that install or run packages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -240,12 +240,12 @@ fn check_name(text: &str, noun: &str) -> Result<(), Failure> {
 }
 
 fn bad_config(reason: String) -> Failure {
-    Failure::new(FailureKind::BadConfig, reason).with_hint("fix `package` in the config")
+    Failure::new(ErrorKind::BadConfig, reason).with_hint("fix `package` in the config")
 }
 
 fn missing_tool(program: &str, hint: &str) -> Failure {
     let reason = format!("`{program}` is required but was not found in PATH");
-    Failure::new(FailureKind::MissingTool, reason).with_hint(hint)
+    Failure::new(ErrorKind::MissingTool, reason).with_hint(hint)
 }
 
 /// Directory name of a package: readable, and unique for each spec and executable.

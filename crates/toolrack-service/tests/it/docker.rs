@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::json;
 use toolrack_config::{EnvValue, McpServerConfig, McpTransport, PackageKind};
-use toolrack_manager::FailureKind;
+use toolrack_manager::ErrorKind;
 use toolrack_service::Installer;
 use toolrack_testkit::{ChildGuard, DockerEngine, Marker, children_of, skipped};
 
@@ -89,7 +89,7 @@ async fn missing_image_and_stopped_engine_differ() {
     let installer = Installer::new(std::env::temp_dir()).env("DOCKER_HOST", "unix:///nowhere.sock");
     let stopped =
         failure(McpServerConfig { name: "pkg".into(), ..container("x", &marker) }, installer).await;
-    assert_eq!(stopped.kind(), FailureKind::DockerNotRunning, "{stopped}");
+    assert_eq!(stopped.kind(), ErrorKind::DockerNotRunning, "{stopped}");
     assert!(stopped.reason().starts_with("Docker is not responding: "), "{stopped}");
     assert!(
         stopped.hint().is_some_and(|hint| hint.starts_with("start Docker")),
@@ -101,7 +101,7 @@ async fn missing_image_and_stopped_engine_differ() {
     let image = format!("{}/no/such-image", registry.address);
     let config = package(PackageKind::Docker, &image, Some("1"), &marker);
     let missing = failure(config, with_engine(engine, &marker)).await;
-    assert_eq!(missing.kind(), FailureKind::PackageNotFound, "{missing}");
+    assert_eq!(missing.kind(), ErrorKind::PackageNotFound, "{missing}");
     assert!(
         missing.reason().starts_with(&format!("the image `{image}:1` was not found")),
         "{missing}"

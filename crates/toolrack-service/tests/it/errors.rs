@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use serde_json::{Value, json};
-use toolrack_manager::FailureKind;
+use toolrack_manager::ErrorKind;
 use toolrack_service::{ErrorCode, LocalService, McpConfig, McpService as _, McpStatus};
 use toolrack_testkit::{HttpServer, HttpServerKind, program};
 use uuid::Uuid;
@@ -97,7 +97,7 @@ async fn lost_connection_is_an_error_until_reconnected() {
     assert_eq!(error.code(), ErrorCode::NetworkError, "{error}");
     // The test `startup_errors_match_spec_004` checks the code of this kind.
     let lost = next_failure(&mut events).await;
-    assert_eq!(lost.kind(), FailureKind::Lost, "{lost}");
+    assert_eq!(lost.kind(), ErrorKind::Lost, "{lost}");
     assert!(!is_running(&service.status(id)), "the status changes before the event");
     until(&service, id, |status| matches!(status, McpStatus::Error { .. })).await;
     symlink(program("scripted-server"), &link).unwrap();
@@ -119,7 +119,7 @@ async fn http_server_is_called_and_its_loss_reported() {
     assert_eq!(error.code(), ErrorCode::NetworkError, "{error}");
     // Reconnecting failed too, so the connection is lost.
     let lost = next_failure(&mut events).await;
-    assert_eq!(lost.kind(), FailureKind::Lost, "{lost}");
+    assert_eq!(lost.kind(), ErrorKind::Lost, "{lost}");
     assert!(!is_running(&service.status(id)), "the status changes before the event");
     until(&service, id, |status| matches!(status, McpStatus::Error { .. })).await;
     server.launch().unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolrack_config::{EnvValue, McpTransport, PackageKind};
-use toolrack_manager::{ConnectPhase, FailureKind, ManagerEvent, McpManager};
+use toolrack_manager::{ConnectPhase, ErrorKind, ManagerEvent, McpManager};
 use toolrack_service::Installer;
 use toolrack_testkit::{HttpServer, HttpServerKind, Marker, program, skipped};
 
@@ -124,7 +124,7 @@ async fn missing_package_and_unreachable_registry_differ() {
     };
     let (npm, pypi) = (PackageKind::Npm, PackageKind::Pypi);
     let nothing = "toolrack-no-such-package-0";
-    let missing = |text: &str| (FailureKind::PackageNotFound, text.to_owned());
+    let missing = |text: &str| (ErrorKind::PackageNotFound, text.to_owned());
     assert_eq!(
         look(npm, nothing, None, installer()).await,
         missing("`toolrack-no-such-package-0` was not found on npm")
@@ -150,7 +150,7 @@ async fn missing_package_and_unreachable_registry_differ() {
         let mcp_manager = McpManager::builder().package_installer(Arc::clone(&silent) as Arc<_>);
         let mcp_manager = mcp_manager.build(vec![package(kind, nothing, None, &marker)]);
         let failure = connect(&mcp_manager).await.state().failure().cloned().unwrap();
-        assert_eq!(failure.kind(), FailureKind::Unreachable, "{failure}");
+        assert_eq!(failure.kind(), ErrorKind::Unreachable, "{failure}");
         mcp_manager.close().await;
     }
 }
@@ -165,7 +165,7 @@ async fn missing_tool_is_named_with_a_hint() {
     };
     let missing = |reason: &str, hint: &str| {
         let reason = format!("{reason} is required but was not found in PATH");
-        (FailureKind::MissingTool, reason, hint.to_owned())
+        (ErrorKind::MissingTool, reason, hint.to_owned())
     };
     assert_eq!(
         look(PackageKind::Npm).await,
@@ -183,7 +183,7 @@ async fn missing_tool_is_named_with_a_hint() {
         missing("`docker`", "install Docker, see https://docs.docker.com/get-docker")
     );
     let (kind, reason, hint) = look(PackageKind::Binary).await;
-    assert_eq!(kind, FailureKind::PackageNotFound);
+    assert_eq!(kind, ErrorKind::PackageNotFound);
     assert_eq!(reason, "program `x` not found in PATH (/nowhere)");
     assert_eq!(hint, "install it, or give its full path");
 }
@@ -220,6 +220,6 @@ async fn missing_required_secret_is_missing_credentials() {
         env.insert("TOKEN".to_owned(), secret);
     }
     let failure = failure(config, installer(data.path(), &marker)).await;
-    assert_eq!(failure.kind(), FailureKind::MissingCredentials, "{failure}");
+    assert_eq!(failure.kind(), ErrorKind::MissingCredentials, "{failure}");
     assert!(failure.reason().contains("`git-token` does not exist"), "{failure}");
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use toolrack_config::{McpServerConfig, PackageKind};
-use toolrack_manager::{ConnectPhase, ConnectionState, FailureKind, ManagerEvent, McpManager};
+use toolrack_manager::{ConnectPhase, ConnectionState, ErrorKind, ManagerEvent, McpManager};
 use toolrack_service::Installer;
 use toolrack_testkit::{ChildGuard, Marker, program};
 
@@ -155,7 +155,7 @@ async fn installation_has_its_own_timeout() {
     let fake = FakeNpm::new();
     let config = McpServerConfig { install_timeout: Duration::from_millis(700), ..fake.config() };
     let failure = failure(config, fake.installer()).await;
-    assert_eq!(failure.kind(), FailureKind::InstallTimedOut, "{failure}");
+    assert_eq!(failure.kind(), ErrorKind::InstallTimedOut, "{failure}");
     assert_eq!(failure.reason(), "package was not installed within 700ms");
     assert!(
         failure.hint().is_some_and(|hint| hint.contains("install_timeout")),

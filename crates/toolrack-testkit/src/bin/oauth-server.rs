@@ -1,7 +1,6 @@
 //! Program `oauth-server`: an OAuth server for tests on loopback. See `--help`.
 
-use std::io;
-use std::process::ExitCode;
+use std::io::{self, Write as _};
 use std::time::Duration;
 
 use toolrack_testkit::oauth::{Fault, OAuthPlan, OAuthServer};
@@ -16,19 +15,13 @@ each. It runs until killed.
 Faults:
 ";
 
-fn main() -> ExitCode {
+fn main() -> io::Result<()> {
     let mut out = io::stdout();
-    let outcome = match plan(std::env::args().skip(1)) {
-        Some(plan) => run(plan, &mut out),
-        None => help(&mut out),
+    let Some(plan) = plan(std::env::args().skip(1)) else {
+        out.write_all(HELP.as_bytes())?;
+        let names = Fault::parse("").err().unwrap_or_default();
+        return names.split(", ").try_for_each(|name| writeln!(out, "  {name}"));
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
-}
-
-fn run(plan: OAuthPlan, out: &mut impl io::Write) -> io::Result<()> {
     let server = OAuthServer::start(plan)?;
     writeln!(out, "mcp {}", server.url())?;
     writeln!(out, "issuer {}", server.issuer())?;
@@ -38,17 +31,12 @@ fn run(plan: OAuthPlan, out: &mut impl io::Write) -> io::Result<()> {
     Ok(())
 }
 
-fn help(out: &mut impl io::Write) -> io::Result<()> {
-    out.write_all(HELP.as_bytes())?;
-    Fault::ALL.iter().try_for_each(|fault| writeln!(out, "  {fault}"))
-}
-
 /// `None` asks for the help text.
 fn plan(mut args: impl Iterator<Item = String>) -> Option<OAuthPlan> {
     let mut plan = OAuthPlan::default();
     while let Some(arg) = args.next() {
         match arg.as_str() {
-            "--fault" => plan.faults.push(Fault::parse(&args.next()?)?),
+            "--fault" => plan.faults.push(Fault::parse(&args.next()?).ok()?),
             "--lifetime-ms" => plan.lifetime = Duration::from_millis(args.next()?.parse().ok()?),
             "--client" => {
                 let client = args.next()?;

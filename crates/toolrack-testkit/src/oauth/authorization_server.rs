@@ -4,33 +4,36 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use ring::digest::{SHA256, digest};
 use ring::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
-use super::http::{Request, Response, escape, unescape};
+use super::exchange::{RecordedRequest, Response};
 use super::token_store::{AuthorizationCode, Client, Grant, Rotation, TokenPair};
 use super::{Fault, Role, Shared, protected_resource};
+use crate::http::{escape, unescape};
 
 const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
+const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 /// The ID token that the identity provider accepts, and the assertion that it issues for it.
 const ID_TOKEN: &str = "id-token-s3cret";
 const ID_JAG_TOKEN: &str = "vouched-s3cret";
 
-pub(crate) fn handle(shared: &Shared, role: Role, request: &Request) -> Response {
+pub(crate) fn handle(shared: &Shared, request: &RecordedRequest) -> Response {
     let path = request.path.as_str();
     match (request.method.as_str(), path) {
         ("GET", "/.well-known/oauth-authorization-server") if !shared.has(Fault::OpenIdOnly) => {
-            metadata(shared, role)
+            metadata(shared, request.role)
         }
-        ("GET", "/.well-known/openid-configuration") => metadata(shared, role),
+        ("GET", "/.well-known/openid-configuration") => metadata(shared, request.role),
         ("GET", _) if path.starts_with("/.well-known/oauth-protected-resource") => {
             protected_resource::metadata(shared, path)
         }
-        ("POST", "/register") => register(shared, role, request),
-        ("GET", "/authorize") => authorize(shared, role, request),
-        ("POST", "/token") => token(shared, role, request),
+        ("POST", "/register") => register(shared, request),
+        ("GET", "/authorize") => authorize(shared, request),
+        ("POST", "/token") => token(shared, request),
         ("POST", "/idp/token") => exchange_id_token(shared, request),
         ("POST", "/revoke") => {
-            shared.store().revoke(request.get("token").unwrap_or_default());
+            shared.store.lock().revoke(request.get("token").unwrap_or_default());
             Response::empty(200)
         }
         _ => Response::empty(404),
@@ -68,6 +71,9 @@ fn metadata(shared: &Shared, role: Role) -> Response {
         () if shared.has(Fault::SignedOnly) => json!(["private_key_jwt"]),
         () => json!(["none", "client_secret_basic"]),
     };
+    let promises_iss = [Fault::IssPromised, Fault::IssMissing, Fault::IssWrong, Fault::IssSlash]
+        .into_iter()
+        .any(|fault| shared.has(fault));
     let mut document = json!({
         "issuer": issuer,
         "authorization_endpoint": format!("{origin}/authorize"),
@@ -77,7 +83,7 @@ fn metadata(shared: &Shared, role: Role) -> Response {
         "response_types_supported": ["code"],
         "code_challenge_methods_supported": ["S256"],
         "token_endpoint_auth_methods_supported": methods,
-        "authorization_response_iss_parameter_supported": promises_iss(shared),
+        "authorization_response_iss_parameter_supported": promises_iss,
         "client_id_metadata_document_supported": shared.has(Fault::Documents),
     });
     for (fault, member, value) in [
@@ -99,7 +105,7 @@ fn metadata(shared: &Shared, role: Role) -> Response {
 }
 
 /// Sets a member of a document; `null` removes it.
-pub(crate) fn set(document: &mut Value, name: &str, value: Value) {
+fn set(document: &mut Value, name: &str, value: Value) {
     let Some(members) = document.as_object_mut() else { return };
     match value {
         Value::Null => drop(members.remove(name)),
@@ -107,32 +113,24 @@ pub(crate) fn set(document: &mut Value, name: &str, value: Value) {
     }
 }
 
-fn promises_iss(shared: &Shared) -> bool {
-    [Fault::IssPromised, Fault::IssMissing, Fault::IssWrong, Fault::IssSlash]
-        .into_iter()
-        .any(|fault| shared.has(fault))
-}
-
-fn register(shared: &Shared, role: Role, request: &Request) -> Response {
-    let document: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+fn register(shared: &Shared, request: &RecordedRequest) -> Response {
+    let document: Value = serde_json::from_str(&request.body).unwrap_or_default();
     if shared.has(Fault::RegistrationRefused) {
         return error_response("invalid_redirect_uri", None);
     }
-    let redirect_uris = document.get("redirect_uris").and_then(Value::as_array).cloned();
-    let redirect_uris = redirect_uris.unwrap_or_default();
-    let redirect_uris: Vec<String> =
-        redirect_uris.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+    let redirect_uris = document.get("redirect_uris").map(Vec::<String>::deserialize);
+    let redirect_uris = redirect_uris.and_then(Result::ok).unwrap_or_default();
     if redirect_uris.is_empty() || document.get("application_type") != Some(&json!("native")) {
         return error_response("invalid_client_metadata", None);
     }
     let method = document.get("token_endpoint_auth_method").and_then(Value::as_str);
     let method = method.unwrap_or("client_secret_basic");
-    let mut store = shared.store();
+    let mut store = shared.store.lock();
     store.stats.registrations += 1;
     let id = store.unique_value("client");
     let secret = (method != "none").then(|| store.unique_value("password"));
     let client = Client { secret: secret.clone(), redirect_uris, method: Some(method.to_owned()) };
-    store.clients.insert((role, id.clone()), client);
+    store.clients.insert((request.role, id.clone()), client);
     let body = json!({
         "client_id": id,
         "client_secret": secret,
@@ -143,12 +141,13 @@ fn register(shared: &Shared, role: Role, request: &Request) -> Response {
 }
 
 /// Authorization page: consents at once and redirects back.
-fn authorize(shared: &Shared, role: Role, request: &Request) -> Response {
+fn authorize(shared: &Shared, request: &RecordedRequest) -> Response {
     let get = |name| request.get(name).unwrap_or_default().to_owned();
+    let role = request.role;
     let (client_id, redirect_uri) = (get("client_id"), get("redirect_uri"));
     let is_document = shared.has(Fault::Documents) && client_id.starts_with("https://");
     let known = {
-        let store = shared.store();
+        let store = shared.store.lock();
         let client = store.clients.get(&(role, client_id.clone()));
         client.is_some_and(|client| {
             client.redirect_uris.is_empty() || client.redirect_uris.contains(&redirect_uri)
@@ -171,7 +170,7 @@ fn authorize(shared: &Shared, role: Role, request: &Request) -> Response {
     }
     let grant = Grant { role, client_id, scope: get("scope"), resource: get("resource") };
     let code = AuthorizationCode { grant, redirect_uri, challenge: get("code_challenge") };
-    let mut store = shared.store();
+    let mut store = shared.store.lock();
     store.stats.logins += 1;
     let code = store.insert_code(code);
     Response::redirect(format!("{location}&code={}", escape(&code)))
@@ -187,56 +186,59 @@ fn iss(shared: &Shared, role: Role) -> Option<String> {
     }
 }
 
-fn token(shared: &Shared, role: Role, request: &Request) -> Response {
-    let Some(caller) = identify_client(shared, role, request) else {
+fn token(shared: &Shared, request: &RecordedRequest) -> Response {
+    let Some(caller) = identify_client(shared, request) else {
         return Response { status: 401, ..error_response("invalid_client", None) };
     };
     let rotation = match () {
-        () if shared.has(Fault::NoRefresh) => None,
-        () if shared.has(Fault::RefreshKeeps) => Some(Rotation::Keep),
-        () => Some(Rotation::Rotate),
+        () if shared.has(Fault::NoRefresh) => Rotation::None,
+        () if shared.has(Fault::RefreshKeeps) => Rotation::Keep,
+        () => Rotation::Rotate,
     };
     let pair = match request.get("grant_type").unwrap_or_default() {
         "authorization_code" => exchange(shared, &caller, request, rotation),
         "refresh_token" if shared.has(Fault::RefreshDown) => return Response::empty(503),
         "refresh_token" => {
             let token = request.get("refresh_token").unwrap_or_default();
-            let rotation = rotation.unwrap_or(Rotation::Keep);
-            let who = (role, caller.id.as_str());
-            let mut store = shared.store();
+            let who = (request.role, caller.id.as_str());
+            let mut store = shared.store.lock();
             let matches = request.get("resource") == Some(&protected_resource::resource_id(shared));
             let renewed = store.refresh_login(token, who, shared.plan.lifetime, rotation);
             renewed.filter(|_| matches)
         }
-        "client_credentials" if caller.is_authenticated => {
-            Some(issue_without_user(shared, &caller, request))
-        }
-        "urn:ietf:params:oauth:grant-type:jwt-bearer"
-            if caller.is_authenticated && request.get("assertion") == Some(ID_JAG_TOKEN) =>
+        grant
+            if caller.is_authenticated
+                && (grant == "client_credentials"
+                    || grant == JWT_BEARER && request.get("assertion") == Some(ID_JAG_TOKEN)) =>
         {
             Some(issue_without_user(shared, &caller, request))
         }
         _ => return error_response("unsupported_grant_type", None),
     };
-    match pair {
-        Some(pair) => token_response(shared, &pair),
-        None => {
-            shared.store().stats.invalid_grants += 1;
-            let quoted = request.get("refresh_token").or(request.get("code"));
-            error_response("invalid_grant", quoted.filter(|_| shared.has(Fault::Quoting)))
-        }
-    }
+    let Some(pair) = pair else {
+        shared.store.lock().stats.invalid_grants += 1;
+        let quoted = request.get("refresh_token").or(request.get("code"));
+        return error_response("invalid_grant", quoted.filter(|_| shared.has(Fault::Quoting)));
+    };
+    let body = json!({
+        "access_token": pair.access,
+        "token_type": if shared.has(Fault::TokenType) { "mac" } else { "Bearer" },
+        "expires_in": shared.plan.lifetime.as_secs_f64(),
+        "refresh_token": pair.refresh,
+        "scope": pair.scope,
+    });
+    Response::json(200, &body)
 }
 
 /// Exchanges a code for tokens if client, redirect URI, resource and PKCE verifier match.
 fn exchange(
     shared: &Shared,
     caller: &ClientIdentity,
-    request: &Request,
-    rotation: Option<Rotation>,
+    request: &RecordedRequest,
+    rotation: Rotation,
 ) -> Option<TokenPair> {
-    let mut store = shared.store();
-    let code = store.remove_code(request.get("code")?)?;
+    let mut store = shared.store.lock();
+    let code = store.codes.remove(request.get("code")?)?;
     let matches = code.grant.client_id == caller.id
         && request.get("redirect_uri") == Some(&code.redirect_uri)
         && request.get("resource") == Some(&code.grant.resource)
@@ -248,32 +250,24 @@ fn exchange(
     Some(store.issue(code.grant, shared.plan.lifetime, rotation))
 }
 
-fn issue_without_user(shared: &Shared, caller: &ClientIdentity, request: &Request) -> TokenPair {
+fn issue_without_user(
+    shared: &Shared,
+    caller: &ClientIdentity,
+    request: &RecordedRequest,
+) -> TokenPair {
     let grant = Grant {
-        role: caller.role,
+        role: request.role,
         client_id: caller.id.clone(),
         scope: request.get("scope").unwrap_or_default().to_owned(),
         resource: protected_resource::resource_id(shared),
     };
-    let mut store = shared.store();
+    let mut store = shared.store.lock();
     store.stats.non_interactive += 1;
-    store.issue(grant, shared.plan.lifetime, None)
-}
-
-fn token_response(shared: &Shared, pair: &TokenPair) -> Response {
-    let kind = if shared.has(Fault::TokenType) { "mac" } else { "Bearer" };
-    let body = json!({
-        "access_token": pair.access,
-        "token_type": kind,
-        "expires_in": shared.plan.lifetime.as_secs_f64(),
-        "refresh_token": pair.refresh,
-        "scope": pair.scope,
-    });
-    Response::json(200, &body)
+    store.issue(grant, shared.plan.lifetime, Rotation::None)
 }
 
 /// Identity provider: exchanges an ID token for an identity assertion (ID-JAG).
-fn exchange_id_token(shared: &Shared, request: &Request) -> Response {
+fn exchange_id_token(shared: &Shared, request: &RecordedRequest) -> Response {
     let is_valid = request.get("subject_token") == Some(ID_TOKEN)
         && request.get("requested_token_type") == Some(ID_JAG)
         && request.get("audience") == Some(&issuer_url(shared, shared.current_issuer()))
@@ -295,7 +289,6 @@ fn error_response(error: &str, quoted: Option<&str>) -> Response {
 /// An identified client, possibly authenticated.
 #[derive(Debug)]
 struct ClientIdentity {
-    role: Role,
     id: String,
     is_authenticated: bool,
 }
@@ -306,15 +299,16 @@ fn s256(verifier: &str) -> String {
 }
 
 /// Identifies the client. `None` if its credentials are wrong, or not of the registered method.
-fn identify_client(shared: &Shared, role: Role, request: &Request) -> Option<ClientIdentity> {
+fn identify_client(shared: &Shared, request: &RecordedRequest) -> Option<ClientIdentity> {
+    let role = request.role;
     if let Some(assertion) = request.get("client_assertion") {
         let id = verify_assertion(shared, role, assertion)?;
-        return Some(ClientIdentity { role, id, is_authenticated: true });
+        return Some(ClientIdentity { id, is_authenticated: true });
     }
     let (id, secret, method) = presented_credentials(request)?;
-    let store = shared.store();
+    let store = shared.store.lock();
     if id.starts_with("https://") && shared.has(Fault::Documents) {
-        return Some(ClientIdentity { role, id, is_authenticated: false });
+        return Some(ClientIdentity { id, is_authenticated: false });
     }
     let client = store.clients.get(&(role, id.clone()))?;
     let agreed = match () {
@@ -323,11 +317,13 @@ fn identify_client(shared: &Shared, role: Role, request: &Request) -> Option<Cli
         () => client.method.as_deref(),
     };
     let matches = client.secret == secret && agreed.is_none_or(|agreed| agreed == method);
-    matches.then(|| ClientIdentity { role, id, is_authenticated: client.secret.is_some() })
+    matches.then(|| ClientIdentity { id, is_authenticated: client.secret.is_some() })
 }
 
 /// Id, secret and method in the request. `None` if it uses both methods at once.
-fn presented_credentials(request: &Request) -> Option<(String, Option<String>, &'static str)> {
+fn presented_credentials(
+    request: &RecordedRequest,
+) -> Option<(String, Option<String>, &'static str)> {
     let header = request.authorization.as_deref().and_then(|header| header.strip_prefix("Basic "));
     let secret = request.get("client_secret").map(str::to_owned);
     match (header, secret) {

@@ -1,157 +1,140 @@
 //! Faults and variants of the OAuth server.
 
-use std::fmt;
+use serde::Deserialize;
 
-/// Generates the enum, the command-line names and the list of all variants, so that they cannot diverge.
-macro_rules! faults {
-    ($($(#[doc = $doc:literal])+ $variant:ident = $name:literal,)+) => {
-        /// One fault or variant of the OAuth server.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-        pub enum Fault {
-            $($(#[doc = $doc])+ $variant,)+
-        }
+use crate::quantity;
 
-        impl Fault {
-            /// All faults.
-            pub const ALL: &'static [Self] = &[$(Self::$variant,)+];
-
-            /// Name on the command line.
-            pub fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name,)+ }
-            }
-        }
-    };
-}
-
-faults! {
+/// One fault or variant of the OAuth server. Its name on the command line is in kebab case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fault {
     /// The challenge has no `resource_metadata`.
-    NoHint = "no-hint",
+    NoHint,
     /// The challenge has no scope.
-    NoScopeHint = "no-scope-hint",
+    NoScopeHint,
     /// The resource metadata lists scopes.
-    ScopesListed = "scopes-listed",
+    ScopesListed,
     /// There is no resource metadata, as in 2025-03-26.
-    NoDescription = "no-description",
+    NoDescription,
     /// The resource metadata is only at the root.
-    DescriptionAtRoot = "description-at-root",
+    DescriptionAtRoot,
     /// The resource metadata is on another origin, which is legal.
-    DescriptionElsewhere = "description-elsewhere",
+    DescriptionElsewhere,
     /// The challenge points to a private address.
-    DescriptionPrivate = "description-private",
+    DescriptionPrivate,
     /// The resource metadata is not JSON.
-    DescriptionGarbage = "description-garbage",
+    DescriptionGarbage,
     /// The resource metadata names no authorization server.
-    NoServers = "no-servers",
+    NoServers,
     /// The resource metadata is for another resource.
-    ResourceOther = "resource-other",
+    ResourceOther,
     /// The resource identifier is the origin, without a slash.
-    ResourceOrigin = "resource-origin",
+    ResourceOrigin,
     /// The authorization server is at a private address.
-    ServerPrivate = "server-private",
+    ServerPrivate,
     /// The authorization server does not use https.
-    ServerPlain = "server-plain",
+    ServerPlain,
     /// There is no authorization server metadata.
-    NoMetadata = "no-metadata",
+    NoMetadata,
     /// There is only `OpenID` metadata.
-    OpenIdOnly = "openid-only",
+    #[serde(rename = "openid-only")]
+    OpenIdOnly,
     /// The metadata request fails with a 500.
-    MetadataDown = "metadata-down",
+    MetadataDown,
     /// The metadata is a redirect.
-    MetadataRedirect = "metadata-redirect",
+    MetadataRedirect,
     /// The metadata is over any reasonable size limit.
-    MetadataHuge = "metadata-huge",
+    MetadataHuge,
     /// The metadata is for another issuer.
-    IssuerOther = "issuer-other",
+    IssuerOther,
     /// The issuer has a trailing slash.
-    IssuerSlash = "issuer-slash",
+    IssuerSlash,
     /// The issuer in the metadata has one more trailing slash than in the resource metadata.
-    IssuerNormalized = "issuer-normalized",
+    IssuerNormalized,
     /// The metadata lists only the PKCE method `plain`.
-    NoS256 = "no-s256",
+    NoS256,
     /// The metadata does not mention PKCE.
-    NoPkceWord = "no-pkce-word",
+    NoPkceWord,
     /// The token endpoint does not use https.
-    TokenPlain = "token-plain",
+    TokenPlain,
     /// The token endpoint is at a private address.
-    TokenPrivate = "token-private",
+    TokenPrivate,
     /// The registration endpoint is at a private address.
-    RegistrationPrivate = "registration-private",
+    RegistrationPrivate,
     /// The authorization endpoint is a `javascript:` URL.
-    PageScript = "page-script",
+    PageScript,
     /// There is no dynamic client registration.
-    NoRegistration = "no-registration",
+    NoRegistration,
     /// Registrations are rejected.
-    RegistrationRefused = "registration-refused",
+    RegistrationRefused,
     /// URLs of client metadata documents are accepted as client ids.
-    Documents = "documents",
+    Documents,
     /// Clients authenticate with `client_secret_basic`.
-    BasicOnly = "basic-only",
+    BasicOnly,
     /// Clients authenticate with `client_secret_post`.
-    PostOnly = "post-only",
+    PostOnly,
     /// Clients authenticate with `private_key_jwt`.
-    SignedOnly = "signed-only",
+    SignedOnly,
     /// `offline_access` is listed.
-    Offline = "offline",
+    Offline,
     /// The metadata promises `iss`, and the redirect has it.
-    IssPromised = "iss-promised",
+    IssPromised,
     /// The redirect has `iss` without a promise.
-    IssUnpromised = "iss-unpromised",
+    IssUnpromised,
     /// The metadata promises `iss`, and the redirect lacks it.
-    IssMissing = "iss-missing",
+    IssMissing,
     /// The redirect has the `iss` of another issuer.
-    IssWrong = "iss-wrong",
+    IssWrong,
     /// The redirect has an `iss` with a trailing slash.
-    IssSlash = "iss-slash",
+    IssSlash,
     /// The redirect has a wrong `state`.
-    StateWrong = "state-wrong",
+    StateWrong,
     /// The user denies access.
-    AccessDenied = "access-denied",
+    AccessDenied,
     /// Tokens are not bearer tokens.
-    TokenType = "token-type",
+    TokenType,
     /// Refresh requests fail with a 503.
-    RefreshDown = "refresh-down",
+    RefreshDown,
     /// A refresh returns no new refresh token, and the old one stays valid.
-    RefreshKeeps = "refresh-keeps",
+    RefreshKeeps,
     /// There are no refresh tokens.
-    NoRefresh = "no-refresh",
+    NoRefresh,
     /// Error descriptions quote the rejected value.
-    Quoting = "quoting",
+    Quoting,
     /// Tool calls need one more scope.
-    StepUp = "step-up",
+    StepUp,
     /// Tool calls always need more scopes.
-    ScopeLoop = "scope-loop",
+    ScopeLoop,
     /// Tool calls are forbidden, with any scope.
-    Forbidden = "forbidden",
+    Forbidden,
     /// Every token is rejected.
-    AlwaysUnauthorized = "always-unauthorized",
+    AlwaysUnauthorized,
     /// The resource has migrated to the second authorization server.
-    Migrated = "migrated",
+    Migrated,
     /// The identity provider returns a token of another type than requested.
-    ExchangeOther = "exchange-other",
+    ExchangeOther,
 }
 
 impl Fault {
-    /// Parses a name.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|fault| fault.name() == name)
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+    /// Parses a name. The error lists all names.
+    pub fn parse(name: &str) -> Result<Self, String> {
+        quantity::word(name).map_err(|known| known.to_string())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
     fn every_fault_parses_from_its_name() {
-        for fault in Fault::ALL {
-            assert_eq!(Fault::parse(fault.name()), Some(*fault));
-        }
-        assert_eq!(Fault::parse("nothing"), None);
+        let names = Fault::parse("nothing").expect_err("no fault");
+        let faults: HashSet<Fault> =
+            names.split(", ").map(|name| Fault::parse(name).expect(name)).collect();
+        assert_eq!(faults.len(), names.split(", ").count());
+        assert_eq!(Fault::parse("openid-only"), Ok(Fault::OpenIdOnly));
+        assert_eq!(Fault::parse("no-s256"), Ok(Fault::NoS256));
     }
 }

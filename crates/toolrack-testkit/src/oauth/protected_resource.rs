@@ -2,21 +2,20 @@
 
 use serde_json::{Value, json};
 
-use super::http::{Request, Response};
+use super::exchange::{RecordedRequest, Response};
 use super::{Fault, Role, Shared, authorization_server};
+use crate::jsonrpc::insert;
 
 const BASIC: &str = "mcp:basic";
 const WRITE: &str = "mcp:write";
 const METADATA_PATH: &str = "/.well-known/oauth-protected-resource";
 
-pub(crate) fn handle(shared: &Shared, request: &Request) -> Response {
+pub(crate) fn handle(shared: &Shared, request: &RecordedRequest) -> Response {
     match (request.method.as_str(), request.path.as_str()) {
         ("POST", "/mcp") => call(shared, request),
         ("GET", path) if path.starts_with(METADATA_PATH) => metadata(shared, path),
         // Without resource metadata, the origin of the resource is its authorization server.
-        _ if shared.has(Fault::NoDescription) => {
-            authorization_server::handle(shared, Role::Resource, request)
-        }
+        _ if shared.has(Fault::NoDescription) => authorization_server::handle(shared, request),
         _ => Response::empty(404),
     }
 }
@@ -45,23 +44,19 @@ pub(crate) fn metadata(shared: &Shared, path: &str) -> Response {
         () if shared.has(Fault::ServerPlain) => "http://auth.example".to_owned(),
         () => authorization_server::issuer_url(shared, shared.current_issuer()),
     };
-    let mut document =
-        json!({ "resource": resource_id(shared), "authorization_servers": [server] });
-    if shared.has(Fault::NoServers) {
-        authorization_server::set(&mut document, "authorization_servers", json!([]));
-    }
-    if shared.has(Fault::ScopesListed) {
-        authorization_server::set(&mut document, "scopes_supported", json!([BASIC, "mcp:listed"]));
-    }
+    let servers = if shared.has(Fault::NoServers) { Vec::new() } else { vec![server] };
+    let mut document = json!({ "resource": resource_id(shared), "authorization_servers": servers });
+    let scopes = json!([BASIC, "mcp:listed"]);
+    insert(&mut document, "scopes_supported", shared.has(Fault::ScopesListed).then_some(scopes));
     Response::json(200, &document)
 }
 
-fn call(shared: &Shared, request: &Request) -> Response {
-    let message: Value = serde_json::from_slice(&request.body).unwrap_or_default();
+fn call(shared: &Shared, request: &RecordedRequest) -> Response {
+    let message: Value = serde_json::from_str(&request.body).unwrap_or_default();
     let is_tool = message.get("method") == Some(&json!("tools/call"));
     let token = request.authorization.as_deref().and_then(|header| header.strip_prefix("Bearer "));
     let scope = {
-        let store = shared.store();
+        let store = shared.store.lock();
         let grant = token.and_then(|token| store.grant(token));
         let issuer =
             if shared.has(Fault::NoDescription) { Role::Resource } else { shared.current_issuer() };
@@ -74,7 +69,7 @@ fn call(shared: &Shared, request: &Request) -> Response {
         Some(_) if shared.has(Fault::AlwaysUnauthorized) => Some(unauthorized(shared, token)),
         Some(_) if is_tool && shared.has(Fault::Forbidden) => Some(Response::empty(403)),
         Some(_) if is_tool && shared.has(Fault::ScopeLoop) => {
-            let n_rejections = shared.store().stats.rejections;
+            let n_rejections = shared.store.lock().stats.rejections;
             Some(insufficient(shared, &format!("mcp:more{n_rejections}")))
         }
         Some(scope) if is_tool && shared.has(Fault::StepUp) && !has_scope(&scope, WRITE) => {
@@ -82,7 +77,7 @@ fn call(shared: &Shared, request: &Request) -> Response {
         }
         Some(_) => None,
     };
-    let stats = &mut shared.store().stats;
+    let stats = &mut shared.store.lock().stats;
     match error_response {
         Some(error_response) => {
             stats.rejections += 1;

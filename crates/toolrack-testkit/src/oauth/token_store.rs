@@ -79,7 +79,8 @@ struct RefreshToken {
 pub(crate) struct TokenStore {
     pub(crate) stats: Stats,
     pub(crate) clients: HashMap<(Role, String), Client>,
-    codes: HashMap<String, AuthorizationCode>,
+    /// A code works once.
+    pub(crate) codes: HashMap<String, AuthorizationCode>,
     access: HashMap<String, AccessToken>,
     refresh: HashMap<String, RefreshToken>,
     revoked_logins: HashSet<u64>,
@@ -94,11 +95,15 @@ pub(crate) struct TokenPair {
     pub(crate) scope: String,
 }
 
-/// Whether a refresh replaces the refresh token.
+/// What becomes of refresh tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rotation {
-    Rotate,
+    /// There are none.
+    None,
+    /// They stay valid.
     Keep,
+    /// A refresh replaces them.
+    Rotate,
 }
 
 impl TokenStore {
@@ -124,17 +129,12 @@ impl TokenStore {
         name
     }
 
-    /// Removes a code, which works once.
-    pub(crate) fn remove_code(&mut self, name: &str) -> Option<AuthorizationCode> {
-        self.codes.remove(name)
-    }
-
     /// Issues the tokens of a new login.
     pub(crate) fn issue(
         &mut self,
         grant: Grant,
         lifetime: Duration,
-        rotation: Option<Rotation>,
+        rotation: Rotation,
     ) -> TokenPair {
         self.count += 1;
         let login = self.count;
@@ -146,18 +146,14 @@ impl TokenStore {
         grant: Grant,
         login: u64,
         lifetime: Duration,
-        rotation: Option<Rotation>,
+        rotation: Rotation,
     ) -> TokenPair {
         let access = self.unique_value("access");
         let scope = grant.scope.clone();
-        let refresh = rotation.map(|_| {
+        let refresh = (rotation != Rotation::None).then(|| {
             let name = self.unique_value("refresh");
-            let entry = RefreshToken {
-                grant: grant.clone(),
-                login,
-                access: access.clone(),
-                is_used: false,
-            };
+            let (grant, access) = (grant.clone(), access.clone());
+            let entry = RefreshToken { grant, login, access, is_used: false };
             self.refresh.insert(name.clone(), entry);
             name
         });
@@ -167,7 +163,7 @@ impl TokenStore {
     }
 
     /// Issues the next tokens of a login. Revokes the login and returns `None` if the token is reused or belongs to
-    /// another client.
+    /// another client. Without rotation the token stays valid.
     pub(crate) fn refresh_login(
         &mut self,
         token: &str,
@@ -182,21 +178,14 @@ impl TokenStore {
             self.revoked_logins.insert(login);
             return None;
         }
-        let grant = entry.grant.clone();
-        let old = entry.access.clone();
-        if rotation == Rotation::Rotate {
-            entry.is_used = true;
-        }
+        entry.is_used = rotation == Rotation::Rotate;
+        let rotation = if entry.is_used { rotation } else { Rotation::None };
+        let (grant, old) = (entry.grant.clone(), entry.access.clone());
         self.stats.refreshes += 1;
         if self.access.get(&old).is_some_and(|token| now() < token.expires_at) {
             self.stats.early_refreshes += 1;
         }
-        let pair = self.issue_pair(
-            grant,
-            login,
-            lifetime,
-            Some(rotation).filter(|rotation| *rotation == Rotation::Rotate),
-        );
+        let pair = self.issue_pair(grant, login, lifetime, rotation);
         if let Some(entry) = self.refresh.get_mut(token) {
             entry.access.clone_from(&pair.access);
         }
@@ -245,7 +234,7 @@ mod tests {
     fn reused_refresh_token_revokes_the_login() {
         let mut store = TokenStore::default();
         let who = (Role::First, "c");
-        let first = store.issue(grant(), LIFETIME, Some(Rotation::Rotate));
+        let first = store.issue(grant(), LIFETIME, Rotation::Rotate);
         let token = first.refresh.unwrap();
         let second = store.refresh_login(&token, who, LIFETIME, Rotation::Rotate).unwrap();
         assert!(store.grant(&second.access).is_some());
@@ -262,7 +251,7 @@ mod tests {
     #[test]
     fn refresh_of_an_expired_token_is_not_early() {
         let mut store = TokenStore::default();
-        let pair = store.issue(grant(), Duration::ZERO, Some(Rotation::Rotate));
+        let pair = store.issue(grant(), Duration::ZERO, Rotation::Rotate);
         assert!(store.grant(&pair.access).is_none());
         store
             .refresh_login(&pair.refresh.unwrap(), (Role::First, "c"), LIFETIME, Rotation::Rotate)
@@ -273,7 +262,7 @@ mod tests {
     #[test]
     fn other_client_cannot_refresh() {
         let mut store = TokenStore::default();
-        let token = store.issue(grant(), LIFETIME, Some(Rotation::Rotate)).refresh.unwrap();
+        let token = store.issue(grant(), LIFETIME, Rotation::Rotate).refresh.unwrap();
         assert!(
             store
                 .refresh_login(&token, (Role::First, "other"), LIFETIME, Rotation::Rotate)

@@ -21,7 +21,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CloseKind {
     Closed,
-    Cut,
     Reset,
 }
 
@@ -102,7 +101,7 @@ impl ProxiedConnection {
                     let linger = Some(Duration::ZERO);
                     rustix::net::sockopt::set_socket_linger(stream, linger).unwrap_or_default();
                 }
-                CloseKind::Cut | CloseKind::Closed => {
+                CloseKind::Closed => {
                     stream.shutdown(Shutdown::Both).unwrap_or_default();
                 }
             }
@@ -188,7 +187,7 @@ impl Flow {
                 let close_kind = if reset.is_some_and(|reset| reset <= self.n_passed) {
                     CloseKind::Reset
                 } else {
-                    CloseKind::Cut
+                    CloseKind::Closed
                 };
                 return Ok(Some(close_kind));
             }
@@ -216,7 +215,8 @@ impl Flow {
             }
             self.n_queued -= written;
             self.n_passed += written as u64;
-            self.use_allowance(written);
+            let spent = u32::try_from(written).map_or(0.0, f64::from);
+            self.allowance = (self.allowance - spent).max(0.0);
         }
         if self.input == Input::Ended {
             self.input = Input::Delivered;
@@ -234,11 +234,6 @@ impl Flow {
             return;
         };
         self.allowance = (self.allowance + rate * since.as_secs_f64()).min(rate);
-    }
-
-    fn use_allowance(&mut self, n_bytes: usize) {
-        let spent = u32::try_from(n_bytes).map_or(0.0, f64::from);
-        self.allowance = (self.allowance - spent).max(0.0);
     }
 }
 

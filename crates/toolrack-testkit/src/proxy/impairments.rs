@@ -7,24 +7,19 @@ use std::time::Duration;
 use crate::plan::splitmix64;
 use crate::quantity;
 
-/// Impairments of the network; the default plan has none.
+/// Impairments of the network before sampling; the default plan has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ProxyPlan {
-    impairments: Vec<Impairment>,
+    /// Least delay, and what may come on top of it.
+    delay: (Duration, Duration),
+    bytes_per_second: Option<u64>,
+    cut: Option<ByteOffset>,
+    reset: Option<ByteOffset>,
+    corrupt: Option<ByteOffset>,
+    pub(super) refuses: bool,
+    black_hole: bool,
     /// Percentage of connections that are impaired.
     percent: Option<u64>,
-}
-
-/// One impairment before sampling.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Impairment {
-    Delay { least: Duration, spread: Duration },
-    Slow(u64),
-    Cut(ByteOffset),
-    Reset(ByteOffset),
-    Corrupt(ByteOffset),
-    Refuse,
-    BlackHole,
 }
 
 /// Byte range and direction.
@@ -54,17 +49,21 @@ pub(super) struct Impairments {
     pub(super) black_hole: bool,
 }
 
-/// Example of each impairment, and its effect.
-pub(super) const IMPAIRMENTS: &[(&str, &str)] = &[
-    ("delay(20ms,10ms)", "delays bytes in both directions, plus up to the second time"),
-    ("slow(1KiB)", "limits bytes per second in both directions"),
-    ("cut(1000)", "closes the connection after this many bytes from the server"),
-    ("reset(0)", "resets the connection (RST) after this many bytes from the server"),
-    ("corrupt(100)", "flips a bit after this many bytes from the server"),
-    ("refuse", "refuses new connections"),
-    ("hole", "accepts connections and drops everything"),
-    ("chance(30)", "impairs only this percentage of connections; not for `refuse`"),
-];
+/// Help: an example of each impairment, and its effect.
+pub(super) const IMPAIRMENTS: &str = "\
+  delay(20ms,10ms)      delays bytes in both directions, plus up to the second time
+  slow(1KiB)            limits bytes per second in both directions
+  cut(1000)             closes the connection after this many bytes from the server
+  reset(0)              resets the connection (RST) after this many bytes from the server
+  corrupt(100)          flips a bit after this many bytes from the server
+  refuse                refuses new connections
+  hole                  accepts connections and drops everything
+  chance(30)            impairs only this percentage of connections; not for `refuse`
+";
+
+fn examples() -> impl Iterator<Item = &'static str> {
+    IMPAIRMENTS.lines().filter_map(|line| line.split_whitespace().next())
+}
 
 impl ProxyPlan {
     /// Parses impairments separated by `;`, as in `delay(20ms); cut(100-5000)`.
@@ -73,13 +72,7 @@ impl ProxyPlan {
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut plan = Self::default();
         for rule in text.split(';').map(str::trim).filter(|part| !part.is_empty()) {
-            let (name, args) = match rule.split_once('(') {
-                None => (rule, ""),
-                Some((name, rest)) => {
-                    let args = rest.strip_suffix(')');
-                    (name, args.ok_or_else(|| format!("`{rule}` has no closing parenthesis"))?)
-                }
-            };
+            let (name, args) = quantity::name_and_arguments(rule)?;
             let args: Vec<&str> =
                 args.split(',').map(str::trim).filter(|part| !part.is_empty()).collect();
             plan.add(name, &args).map_err(|why| format!("in `{rule}`: {why}"))?;
@@ -88,69 +81,52 @@ impl ProxyPlan {
     }
 
     fn add(&mut self, name: &str, args: &[&str]) -> Result<(), String> {
-        let impairment = match (name, args) {
-            ("delay", [least]) => {
-                Impairment::Delay { least: quantity::time(least)?, spread: Duration::ZERO }
-            }
+        match (name, args) {
+            ("delay", [least]) => self.delay = (quantity::time(least)?, Duration::ZERO),
             ("delay", [least, spread]) => {
-                Impairment::Delay { least: quantity::time(least)?, spread: quantity::time(spread)? }
+                self.delay = (quantity::time(least)?, quantity::time(spread)?);
             }
             ("slow", [rate]) => match quantity::bytes(rate)? {
                 0 => return Err("a rate of 0 is a `hole`".to_owned()),
-                rate => Impairment::Slow(rate),
+                rate => self.bytes_per_second = Some(rate),
             },
-            ("cut", args) => Impairment::Cut(ByteOffset::parse(args)?),
-            ("reset", args) => Impairment::Reset(ByteOffset::parse(args)?),
-            ("corrupt", args) => Impairment::Corrupt(ByteOffset::parse(args)?),
-            ("refuse", []) => Impairment::Refuse,
-            ("hole", []) => Impairment::BlackHole,
-            ("chance", [percent]) => {
-                let percent = quantity::count(percent)?;
-                if percent > 100 {
-                    return Err("the percentage is at most 100".to_owned());
-                }
-                self.percent = Some(percent);
-                return Ok(());
-            }
+            ("cut", args) => self.cut = Some(ByteOffset::parse(args)?),
+            ("reset", args) => self.reset = Some(ByteOffset::parse(args)?),
+            ("corrupt", args) => self.corrupt = Some(ByteOffset::parse(args)?),
+            ("refuse", []) => self.refuses = true,
+            ("hole", []) => self.black_hole = true,
+            ("chance", [percent]) => match quantity::count(percent)? {
+                101.. => return Err("the percentage is at most 100".to_owned()),
+                percent => self.percent = Some(percent),
+            },
             _ => {
-                let known: Vec<&str> = IMPAIRMENTS.iter().map(|(example, _)| *example).collect();
+                let known: Vec<&str> = examples().collect();
                 return Err(format!("write {}", known.join(", ")));
             }
-        };
-        self.impairments.push(impairment);
+        }
         Ok(())
-    }
-
-    pub(super) fn refuses(&self) -> bool {
-        self.impairments.contains(&Impairment::Refuse)
     }
 
     /// Samples the impairments of the connection with this number.
     pub(super) fn sample(&self, seed: u64, number: u64) -> Impairments {
-        let mut impairments = Impairments::default();
         let mut dice = splitmix64(seed ^ splitmix64(number));
         let mut roll = |sides: u64| {
             dice = splitmix64(dice);
             if sides == 0 { 0 } else { dice % sides }
         };
         if self.percent.is_some_and(|percent| roll(100) >= percent) {
-            return impairments;
+            return Impairments::default();
         }
-        for impairment in &self.impairments {
-            match impairment {
-                Impairment::Delay { least, spread } => {
-                    let micros = u64::try_from(spread.as_micros()).unwrap_or(u64::MAX);
-                    impairments.delay = *least + Duration::from_micros(roll(micros));
-                }
-                Impairment::Slow(rate) => impairments.bytes_per_second = Some(*rate),
-                Impairment::Cut(at) => impairments.cut = Some(at.sample(&mut roll)),
-                Impairment::Reset(at) => impairments.reset = Some(at.sample(&mut roll)),
-                Impairment::Corrupt(at) => impairments.corrupt = Some(at.sample(&mut roll)),
-                Impairment::BlackHole => impairments.black_hole = true,
-                Impairment::Refuse => (),
-            }
+        let (least, spread) = self.delay;
+        let micros = u64::try_from(spread.as_micros()).unwrap_or(u64::MAX);
+        Impairments {
+            delay: least + Duration::from_micros(roll(micros)),
+            bytes_per_second: self.bytes_per_second,
+            cut: self.cut.map(|at| at.sample(&mut roll)),
+            reset: self.reset.map(|at| at.sample(&mut roll)),
+            corrupt: self.corrupt.map(|at| at.sample(&mut roll)),
+            black_hole: self.black_hole,
         }
-        impairments
     }
 }
 
@@ -197,8 +173,8 @@ mod tests {
         check("corrupt(9,up)", Impairments { corrupt: Some((9, Direction::Upstream)), ..none() });
         check("hole; chance(0)", none());
         check("refuse", none());
-        assert!(ProxyPlan::parse("refuse").expect("a plan").refuses());
-        for (example, _) in IMPAIRMENTS {
+        assert!(ProxyPlan::parse("refuse").expect("a plan").refuses);
+        for example in examples() {
             ProxyPlan::parse(example).expect(example);
         }
     }

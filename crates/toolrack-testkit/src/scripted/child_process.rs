@@ -3,7 +3,7 @@
 //! Each is this same program in another role, so it inherits the environment and needs no `fork`.
 
 use std::io::{self, Read, Write};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, ExitCode, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -12,6 +12,7 @@ use std::time::Duration;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::options::Options;
+use crate::process::command;
 
 /// Two commands: with a single one, some shells `exec` it and disappear.
 const SHELL_SCRIPT: &str = r#""$0" "$@"; exit $?"#;
@@ -66,10 +67,6 @@ pub(super) fn run_escapee(lifetime: Duration) -> io::Result<ExitCode> {
     sleep_then_exit(lifetime)
 }
 
-pub(super) fn run_child(lifetime: Duration) -> io::Result<ExitCode> {
-    sleep_then_exit(lifetime)
-}
-
 pub(super) fn ignore_sigterm() -> io::Result<()> {
     ignore_signal(SIGTERM)
 }
@@ -81,7 +78,7 @@ pub(super) fn sleep_then_exit(lifetime: Duration) -> ! {
 }
 
 #[expect(clippy::exit, reason = "a plan may exit anywhere")]
-pub(super) fn exit(code: i32) -> ! {
+pub(crate) fn exit(code: i32) -> ! {
     std::process::exit(code)
 }
 
@@ -97,12 +94,4 @@ fn start(role: &str, options: &Options, stdout: Stdio) -> io::Result<Child> {
         child.args(["--marker", marker]);
     }
     child.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::null()).spawn()
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "a scripted server starts processes that its client must clean up"
-)]
-fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
-    Command::new(program)
 }

@@ -1,40 +1,39 @@
-//! Clients of the server: negotiated revision, subscriptions, open calls, and the sink for each message.
+//! Clients of the server: negotiated revision, subscriptions, open calls, and the context of each message.
 //!
 //! Over stdio there is one client; over HTTP there is one per session, and one per request without a session.
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
+use serde_json::json;
 
-use super::faulty_response::ResponseFaults;
 use super::server::Server;
 use super::subscriptions::Subscriptions;
-use crate::jsonrpc::{Response, error_code};
+use crate::jsonrpc::{self, Params, Response, error_code, insert};
 use crate::message_sink::MessageSink;
+use crate::plan::Fault;
 use crate::revision::{Era, Revision};
 
 #[derive(Debug)]
-pub(super) struct Client {
+pub(crate) struct Client {
     /// Sink for unsolicited messages.
     pub(super) sink: Arc<dyn MessageSink>,
-    pub(super) open: OpenCalls,
+    /// Calls that can be cancelled, by their ids as the client wrote them.
+    pub(super) open: Mutex<HashMap<String, OpenCall>>,
     pub(super) subscriptions: Subscriptions,
-    negotiated: Mutex<Option<Revision>>,
+    pub(super) negotiated: Mutex<Option<Revision>>,
 }
 
 impl Client {
     pub(super) fn new(sink: Arc<dyn MessageSink>) -> Arc<Self> {
         Arc::new(Self {
             sink,
-            open: OpenCalls::default(),
+            open: Mutex::default(),
             subscriptions: Subscriptions::default(),
-            negotiated: Mutex::new(None),
+            negotiated: Mutex::default(),
         })
-    }
-
-    pub(super) fn set_negotiated(&self, revision: Revision) {
-        *self.negotiated.lock() = Some(revision);
     }
 
     pub(super) fn negotiated(&self) -> Option<Revision> {
@@ -53,10 +52,9 @@ impl Server {
 
     /// Removes a client and cancels its calls.
     pub(super) fn remove_client(&self, client: &Arc<Client>) {
-        let mut clients = self.clients.lock();
-        clients.retain(|known| !Arc::ptr_eq(known, client));
-        drop(clients);
-        for id in client.open.ids() {
+        self.clients.lock().retain(|known| !Arc::ptr_eq(known, client));
+        let ids: Vec<String> = client.open.lock().keys().cloned().collect();
+        for id in ids {
             self.cancel(client, &id);
         }
     }
@@ -68,7 +66,8 @@ impl Server {
 
 /// Source of a message.
 #[derive(Debug, Clone)]
-pub(super) struct MessageContext {
+pub(crate) struct MessageContext {
+    pub(crate) server: Arc<Server>,
     pub(super) client: Arc<Client>,
     /// Sink for responses: the client's own, or the response to one HTTP request.
     pub(super) sink: Arc<dyn MessageSink>,
@@ -76,40 +75,106 @@ pub(super) struct MessageContext {
 
 impl MessageContext {
     /// Context of a client with a single sink.
-    pub(super) fn for_client(client: &Arc<Client>) -> Self {
-        Self { client: Arc::clone(client), sink: Arc::clone(&client.sink) }
+    pub(super) fn new(server: &Arc<Server>, client: &Arc<Client>) -> Self {
+        let sink = Arc::clone(&client.sink);
+        Self { server: Arc::clone(server), client: Arc::clone(client), sink }
     }
 }
 
 /// A request that waits for its response.
 #[derive(Debug)]
-pub(super) struct PendingRequest {
-    pub(super) context: MessageContext,
+pub(crate) struct PendingRequest {
+    pub(crate) context: MessageContext,
     /// The id as the client wrote it.
     pub(super) id: String,
-    pub(super) revision: Revision,
+    pub(crate) revision: Revision,
     /// The number of the call; 0 for other requests.
     pub(super) call: u64,
     pub(super) nonce: Option<String>,
-    pub(super) response_faults: Option<Box<ResponseFaults>>,
+    /// Faults of the response, and others.
+    pub(super) faults: Vec<Fault>,
+}
+
+/// A call that takes its time: notifications at an interval, then the response.
+pub(crate) struct SlowCall {
+    pub(crate) n_steps: u64,
+    pub(crate) every: Duration,
+    /// Time between the last step and the response.
+    pub(crate) rest: Duration,
+    /// Notification of the step with this number, from 1.
+    pub(crate) notification: Box<dyn Fn(u64) -> Option<Vec<u8>> + Send>,
+    pub(crate) text: String,
 }
 
 impl PendingRequest {
-    pub(super) fn era(&self) -> Era {
+    pub(crate) fn era(&self) -> Era {
         self.revision.era()
     }
 
-    pub(super) fn sink(&self) -> &dyn MessageSink {
+    pub(crate) fn sink(&self) -> &dyn MessageSink {
         &*self.context.sink
+    }
+
+    /// Runs a slow call on the timer. Its client can cancel it; then it is never answered.
+    pub(crate) fn respond_slowly(self, slow: SlowCall) {
+        self.register_open(Vec::new());
+        self.step(slow, 1);
+    }
+
+    fn step(self, slow: SlowCall, number: u64) {
+        let server = Arc::clone(&self.context.server);
+        let is_last = number > slow.n_steps;
+        server.timer.after(if is_last { slow.rest } else { slow.every }, move || {
+            let sink = Arc::clone(&self.context.sink);
+            if is_last {
+                if self.finish() {
+                    self.respond(Response::text(&slow.text));
+                }
+            } else if self.context.client.open.lock().contains_key(&self.id) {
+                if let Some(line) = (slow.notification)(number) {
+                    sink.send(&line);
+                }
+                self.step(slow, number + 1);
+            }
+            sink.flush();
+        });
+    }
+
+    /// Builds progress notifications; there are none without a token.
+    pub(crate) fn progress_line(
+        &self,
+        params: &Params<'_>,
+        total: u64,
+        message: impl Fn(u64) -> String + Send + 'static,
+    ) -> Box<dyn Fn(u64) -> Option<Vec<u8>> + Send> {
+        let token = params.meta.progress_token.map(ToOwned::to_owned);
+        let has_message = self.revision >= Revision::R2025_03_26;
+        Box::new(move |step| {
+            let mut params =
+                json!({ "progressToken": token.as_ref()?, "progress": step, "total": total });
+            insert(&mut params, "message", has_message.then(|| json!(message(step))));
+            Some(jsonrpc::notification_line("notifications/progress", Some(&params)))
+        })
+    }
+
+    /// Whether the client wants log messages of this severity.
+    ///
+    /// Spec 2026-07-28, logging: nothing is sent unless the request names a level.
+    pub(crate) fn wants_log(&self, severity: usize, params: &Params<'_>) -> bool {
+        match self.era() {
+            Era::Legacy => self.context.client.subscriptions.log_level() <= severity,
+            Era::Modern => {
+                let least = params.meta.log_level.as_deref().map(jsonrpc::severity);
+                matches!(least, Some(Ok(least)) if least <= severity)
+            }
+        }
     }
 
     /// Spec 2026-07-28, HTTP: some errors have their own status. Older revisions always use 200.
     pub(super) fn set_http_status(&self, response: &Response) {
         let Response::Error(rpc_error) = response else { return };
-        if self.era() == Era::Legacy {
-            return;
-        }
         match rpc_error.code {
+            _ if self.era() == Era::Legacy => (),
             error_code::METHOD_NOT_FOUND => self.sink().set_status(404),
             error_code::HEADER_MISMATCH
             | error_code::MISSING_CLIENT_CAPABILITY
@@ -121,52 +186,24 @@ impl PendingRequest {
     }
 
     /// Registers a call that can be cancelled from now on.
-    pub(super) fn register_open(&self, client_request: Option<u64>) {
+    pub(super) fn register_open(&self, client_requests: Vec<u64>) {
         let sink = Arc::clone(&self.context.sink);
-        let call = OpenCall { call: self.call, nonce: self.nonce.clone(), client_request, sink };
-        self.context.client.open.begin(&self.id, call);
+        let call = OpenCall { call: self.call, nonce: self.nonce.clone(), client_requests, sink };
+        self.context.client.open.lock().insert(self.id.clone(), call);
     }
 
-    /// Removes the call from the open ones; `None` if it was cancelled.
-    pub(super) fn finish(&self) -> Option<OpenCall> {
-        self.context.client.open.finish(&self.id)
+    /// Removes the call from the open ones; returns `false` if it was cancelled.
+    pub(super) fn finish(&self) -> bool {
+        self.context.client.open.lock().remove(&self.id).is_some()
     }
-}
-
-#[derive(Debug, Default)]
-pub(super) struct OpenCalls {
-    calls: Mutex<HashMap<String, OpenCall>>,
 }
 
 #[derive(Debug)]
 pub(super) struct OpenCall {
     pub(super) call: u64,
     pub(super) nonce: Option<String>,
-    /// Id of the request to the client that this call waits for.
-    pub(super) client_request: Option<u64>,
+    /// Ids of the requests to the client that this call waits for.
+    pub(super) client_requests: Vec<u64>,
     /// Sink of its response.
     pub(super) sink: Arc<dyn MessageSink>,
-}
-
-impl OpenCalls {
-    pub(super) fn begin(&self, id: &str, call: OpenCall) {
-        self.lock().insert(id.to_owned(), call);
-    }
-
-    /// Removes the call; `None` if it was cancelled.
-    pub(super) fn finish(&self, id: &str) -> Option<OpenCall> {
-        self.lock().remove(id)
-    }
-
-    pub(super) fn is_open(&self, id: &str) -> bool {
-        self.lock().contains_key(id)
-    }
-
-    pub(super) fn ids(&self) -> Vec<String> {
-        self.lock().keys().cloned().collect()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, OpenCall>> {
-        self.calls.lock()
-    }
 }

@@ -12,10 +12,8 @@ use serde_json::json;
 
 use super::child_process;
 use super::client::MessageContext;
-use super::faulty_response::{Copies, ResponseFaults, Withheld};
-use super::server::Server;
 use crate::jsonrpc;
-use crate::message_sink::{LongKind, LongMessage, MessageSink};
+use crate::message_sink::{LongKind, LongMessage};
 use crate::plan::{Fault, Garbage, HttpFault, HugePlacement, Ignored, Lines, Stream};
 use crate::quantity::Times;
 use crate::timer::now;
@@ -25,46 +23,45 @@ const NONSENSE: &[u8] = br#"{"jsonrpc":"2.0","id":1,"result":5,"method":7}"#;
 /// Rounds of a flood between two checks of the reader and the lifetime.
 const CHECK_EVERY: u64 = 1024;
 
-impl Server {
-    pub(super) fn apply_fault(
-        self: &Arc<Self>,
-        context: &MessageContext,
-        fault: &Fault,
-        response_faults: &mut Option<Box<ResponseFaults>>,
-    ) {
-        let sink = &*context.sink;
-        // Earlier output must leave before the fault takes effect.
-        sink.flush();
+impl MessageContext {
+    /// Executes the immediate effects of these faults. Faults of the response come with it.
+    pub(super) fn apply_faults(&self, faults: &[Fault]) {
+        for fault in faults {
+            // Earlier output must leave before the fault takes effect.
+            self.sink.flush();
+            self.apply_fault(fault);
+            self.sink.flush();
+        }
+    }
+
+    fn apply_fault(&self, fault: &Fault) {
+        let (server, sink) = (&self.server, &*self.sink);
+        let options = &server.options;
         match fault {
-            Fault::Ok | Fault::Tree(_) => (),
-            Fault::Garbage { kind, times } => self.flood(sink, *times, |_| garbage(*kind)),
-            Fault::Nonsense(times) => self.flood(sink, *times, |_| NONSENSE.to_vec()),
-            Fault::Notify(times) => self.flood(sink, *times, log_line),
+            Fault::Garbage { kind, times } => self.flood(*times, |_| garbage(*kind)),
+            Fault::Nonsense(times) => self.flood(*times, |_| NONSENSE.to_vec()),
+            Fault::Notify(times) => self.flood(*times, log_line),
             Fault::Changed { times, every: Duration::ZERO } => {
-                self.repeat(sink, *times, |_| self.announce_change());
+                self.repeat(*times, |_| self.announce_change());
             }
-            Fault::Changed { times, every } => self.announce_repeatedly(context, *times, *every, 0),
-            Fault::Ping(times) => self.repeat(sink, *times, |_| {
-                self.request_client(sink, "ping", None);
+            Fault::Changed { times, every } => self.clone().announce_repeatedly(*times, *every, 0),
+            Fault::Ping(times) => self.repeat(*times, |_| {
+                server.request_client(sink, "ping", None);
             }),
             Fault::Stderr { bytes, lines } => flood_stderr(*bytes, *lines),
             Fault::Exit(code) => child_process::exit(*code),
             Fault::Kill(signal) => kill_self(*signal),
             Fault::Close(stream) => self.close(*stream),
             Fault::Leak(code) => {
-                exit_on_error(child_process::start_stdout_holder(&self.options));
+                exit_on_error(child_process::start_stdout_holder(options));
                 child_process::exit(*code);
             }
-            Fault::StopRead => self.flags.stopped_reading.store(true, Ordering::Relaxed),
-            Fault::Escape(count) => {
-                exit_on_error(child_process::start_escapees(*count, &self.options));
-            }
-            Fault::Children(count) => {
-                exit_on_error(child_process::start_children(*count, &self.options));
-            }
-            Fault::Spin => spin(self.options.lifetime),
+            Fault::StopRead => server.flags.stopped_reading.store(true, Ordering::Relaxed),
+            Fault::Escape(count) => exit_on_error(child_process::start_escapees(*count, options)),
+            Fault::Children(count) => exit_on_error(child_process::start_children(*count, options)),
+            Fault::Spin => spin(options.lifetime),
             Fault::Burn => {
-                let lifetime = self.options.lifetime;
+                let lifetime = options.lifetime;
                 thread::spawn(move || spin(lifetime));
             }
             Fault::Prompt => self.prompt(),
@@ -74,28 +71,27 @@ impl Server {
             }
             Fault::Huge { bytes, place: HugePlacement::Open } => {
                 sink.send_long(&junk(*bytes, LongKind::Unterminated));
-                response_faults.get_or_insert_default().withheld = Withheld::Yes;
             }
-            Fault::Http(HttpFault::Forget) => {
-                self.sessions.forget();
-                sink.add_fault(&HttpFault::Forget);
+            Fault::Http(fault) => {
+                if *fault == HttpFault::Forget {
+                    server.sessions.forget();
+                }
+                sink.add_fault(fault);
             }
-            Fault::Http(fault) => sink.add_fault(fault),
-            response_fault => record_fault(response_fault, response_faults.get_or_insert_default()),
+            _ => (),
         }
-        sink.flush();
     }
 
     /// Writes lines until the count is reached, the reader is gone, or the lifetime is over.
-    fn flood(&self, sink: &dyn MessageSink, times: Times, line: impl Fn(u64) -> Vec<u8>) {
-        self.repeat(sink, times, |round| sink.send(&line(round)));
+    fn flood(&self, times: Times, line: impl Fn(u64) -> Vec<u8>) {
+        self.repeat(times, |round| self.sink.send(&line(round)));
     }
 
-    fn repeat(&self, sink: &dyn MessageSink, times: Times, action: impl Fn(u64)) {
-        let deadline = now() + self.options.lifetime;
+    fn repeat(&self, times: Times, action: impl Fn(u64)) {
+        let deadline = now() + self.server.options.lifetime;
         let mut round = 0;
         while times.includes(round) {
-            if round % CHECK_EVERY == 0 && (sink.is_broken() || now() > deadline) {
+            if round % CHECK_EVERY == 0 && (self.sink.is_broken() || now() > deadline) {
                 return;
             }
             action(round);
@@ -103,26 +99,19 @@ impl Server {
         }
     }
 
-    fn announce_repeatedly(
-        self: &Arc<Self>,
-        context: &MessageContext,
-        times: Times,
-        every: Duration,
-        round: u64,
-    ) {
-        if !times.includes(round) || context.client.sink.is_broken() {
+    fn announce_repeatedly(self, times: Times, every: Duration, round: u64) {
+        if !times.includes(round) || self.client.sink.is_broken() {
             return;
         }
         self.announce_change();
-        context.client.sink.flush();
-        let (server, context) = (Arc::clone(self), context.clone());
-        self.timer
-            .after(every, move || server.announce_repeatedly(&context, times, every, round + 1));
+        self.client.sink.flush();
+        let server = Arc::clone(&self.server);
+        server.timer.after(every, move || self.announce_repeatedly(times, every, round + 1));
     }
 
     /// Announces a change that did not happen, subscribed or not.
     fn announce_change(&self) {
-        for client in self.clients() {
+        for client in self.server.clients() {
             client.sink.send(&client.subscriptions.tools_changed_line());
         }
     }
@@ -135,7 +124,7 @@ impl Server {
                 Stream::Stderr => rustix::stdio::dup2_stderr(null)?,
                 Stream::Stdin => {
                     // The next read sees the end of `/dev/null`, which must not stop the server.
-                    self.flags.ignores_eof.store(true, Ordering::Relaxed);
+                    self.server.flags.ignores_eof.store(true, Ordering::Relaxed);
                     rustix::stdio::dup2_stdin(null)?;
                 }
             }
@@ -144,7 +133,7 @@ impl Server {
     }
 
     fn prompt(&self) {
-        self.flags.prompting.store(true, Ordering::Relaxed);
+        self.server.flags.prompting.store(true, Ordering::Relaxed);
         exit_on_error(
             io::stderr().write_all(b"Need to install the following packages. Ok to proceed? (y) "),
         );
@@ -152,32 +141,14 @@ impl Server {
 
     fn ignore(&self, what: Ignored) {
         match what {
-            Ignored::Eof => self.flags.ignores_eof.store(true, Ordering::Relaxed),
+            Ignored::Eof => self.server.flags.ignores_eof.store(true, Ordering::Relaxed),
             Ignored::Term => exit_on_error(child_process::ignore_sigterm()),
         }
     }
 }
 
-fn record_fault(fault: &Fault, response_faults: &mut ResponseFaults) {
-    match fault {
-        Fault::Late(delay) => response_faults.late = Some(*delay),
-        Fault::Hold(count) => response_faults.hold = Some(*count),
-        Fault::Dup => response_faults.copies = Copies::Two,
-        Fault::Hang => response_faults.withheld = Withheld::Yes,
-        Fault::Id(wrong) => response_faults.id = Some(*wrong),
-        Fault::Shape(shape) => response_faults.shape = Some(*shape),
-        Fault::Error(code) => response_faults.error = Some(*code),
-        Fault::Frame(framing) => response_faults.framing = Some(*framing),
-        Fault::Huge { bytes, place } => response_faults.huge = Some((*bytes, *place)),
-        Fault::Half(code) => response_faults.half = Some(*code),
-        Fault::Version(version) => response_faults.version = Some(version.clone()),
-        Fault::Cursor(cursor) => response_faults.cursor = Some(*cursor),
-        _ => (),
-    }
-}
-
 fn junk(bytes: u64, kind: LongKind) -> LongMessage<'static> {
-    LongMessage { head: b"", filler: b'j', bytes, tail: b"", kind }
+    LongMessage { filler: b'j', bytes, kind, ..LongMessage::default() }
 }
 
 fn garbage(kind: Garbage) -> Vec<u8> {

@@ -1,109 +1,110 @@
-//! Faulty responses: late, duplicate, misshapen, huge or missing.
+//! Responses and their faults: late, duplicate, misshapen, huge or missing.
 
 use std::mem;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::child_process;
 use super::client::PendingRequest;
-use super::server::Server;
-use crate::jsonrpc::{Response, RpcError};
+use crate::jsonrpc::{self, Response, RpcError};
 use crate::message_sink::{LongKind, LongMessage, MessageSink};
-use crate::plan::{Cursor, Framing, HugePlacement, Shape, WrongId};
+use crate::plan::{Fault, Framing, HugePlacement, Shape, WrongId};
 use crate::revision::Era;
 
-/// Faults of one response.
-#[derive(Debug, Default)]
-pub(super) struct ResponseFaults {
-    pub(super) late: Option<Duration>,
-    pub(super) hold: Option<u64>,
-    pub(super) withheld: Withheld,
-    pub(super) copies: Copies,
-    pub(super) id: Option<WrongId>,
-    pub(super) shape: Option<Shape>,
-    pub(super) error: Option<i64>,
-    pub(super) framing: Option<Framing>,
-    pub(super) huge: Option<(u64, HugePlacement)>,
-    /// Exit code after half of the response.
-    pub(super) half: Option<i32>,
-    pub(super) version: Option<String>,
-    pub(super) cursor: Option<Cursor>,
-}
-
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Withheld {
-    #[default]
-    No,
-    Yes,
-}
-
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Copies {
-    #[default]
-    One,
-    Two,
-}
-
-impl Server {
-    /// Sends a faulty response: now, later, together with others, or never.
-    pub(super) fn send_faulty(self: &Arc<Self>, mut pending: PendingRequest, response: Response) {
-        let response_faults = pending.response_faults.take().unwrap_or_default();
-        if response_faults.withheld == Withheld::Yes {
-            return pending.register_open(None);
+impl PendingRequest {
+    /// Sends the response as the plan says: now, later, together with others, or never.
+    pub(crate) fn respond(self, response: Response) {
+        let (mut late, mut enough) = (None, None);
+        for fault in &self.faults {
+            match fault {
+                Fault::Hang | Fault::Huge { place: HugePlacement::Open, .. } => {
+                    return self.register_open(Vec::new());
+                }
+                Fault::Late(delay) => late = Some(*delay),
+                Fault::Hold(count) => enough = Some(*count),
+                _ => (),
+            }
         }
-        if let Some(late) = response_faults.late {
-            pending.register_open(None);
-            self.timer.after(late, move || {
-                // Answer even a cancelled call, like a response that was already in transit.
-                drop(pending.finish());
-                emit(&pending, &response_faults, response);
-                pending.sink().flush();
-            });
-            return;
-        }
-        let Some(enough) = response_faults.hold else {
-            return emit(&pending, &response_faults, response);
-        };
-        pending.response_faults = Some(response_faults);
-        let mut held = self.held.lock();
-        held.push((pending, response));
-        if held.len() as u64 >= enough {
-            for (mut pending, response) in mem::take(&mut *held).into_iter().rev() {
-                let response_faults = pending.response_faults.take().unwrap_or_default();
-                emit(&pending, &response_faults, response);
-                pending.sink().flush();
+        let server = Arc::clone(&self.context.server);
+        match (late, enough) {
+            (None, None) => self.emit(response),
+            (Some(late), _) => {
+                self.register_open(Vec::new());
+                server.timer.after(late, move || {
+                    // Answer even a cancelled call, like a response that was already in transit.
+                    self.finish();
+                    self.emit(response);
+                    self.sink().flush();
+                });
+            }
+            (None, Some(enough)) => {
+                let mut held = server.held.lock();
+                held.push((self, response));
+                if held.len() as u64 >= enough {
+                    for (pending, response) in mem::take(&mut *held).into_iter().rev() {
+                        pending.emit(response);
+                        pending.sink().flush();
+                    }
+                }
             }
         }
     }
-}
 
-fn emit(pending: &PendingRequest, response_faults: &ResponseFaults, response: Response) {
-    emit_unfinished(pending, response_faults, response);
-    pending.sink().finish();
-}
+    /// Rejects the request before it runs, with an error body if the plan has one.
+    pub(super) fn reject(&self) {
+        if self.faults.iter().any(|fault| matches!(fault, Fault::Error(_))) {
+            return self.emit(Response::empty());
+        }
+        self.sink().finish();
+    }
 
-fn emit_unfinished(pending: &PendingRequest, response_faults: &ResponseFaults, response: Response) {
-    let response = match response_faults.error {
-        Some(code) => Response::Error(RpcError::new(code, "the plan says so")),
-        None => response,
-    };
-    let id =
-        response_faults.id.map_or_else(|| pending.id.clone(), |wrong| wrong_id(wrong, &pending.id));
-    if let Some((bytes, place)) = response_faults.huge {
-        return emit_huge(pending.sink(), &id, bytes, place, pending.era());
+    /// Version that the plan puts into the handshake.
+    pub(super) fn planned_version(&self) -> Option<&str> {
+        self.faults.iter().rev().find_map(|fault| match fault {
+            Fault::Version(version) => Some(version.as_str()),
+            _ => None,
+        })
     }
-    pending.set_http_status(&response);
-    let body = Server::body(pending, &response);
-    let body = response_faults.shape.map_or_else(|| body.clone(), |shape| misshapen(shape, &body));
-    let comma = if body.is_empty() { "" } else { "," };
-    let line = format!(r#"{{"jsonrpc":"2.0","id":{id}{comma}{body}}}"#);
-    if let Some(code) = response_faults.half {
-        pending.sink().write_raw(line.as_bytes().get(..line.len() / 2).unwrap_or_default());
-        child_process::exit(code);
+
+    fn emit(&self, response: Response) {
+        self.emit_unfinished(response);
+        self.sink().finish();
     }
-    emit_framed(pending.sink(), &line, response_faults.framing);
-    if response_faults.copies == Copies::Two {
-        emit_framed(pending.sink(), &line, response_faults.framing);
+
+    fn emit_unfinished(&self, mut response: Response) {
+        let (sink, mut id, mut copies) = (self.sink(), self.id.clone(), 1);
+        let (mut shape, mut framing, mut half, mut huge) = (None, None, None, None);
+        for fault in &self.faults {
+            match fault {
+                Fault::Error(code) => {
+                    response = Response::Error(RpcError::new(*code, "the plan says so"));
+                }
+                Fault::Id(wrong) => id = wrong_id(*wrong, &self.id),
+                Fault::Huge { bytes, place } if fault.changes_response() => {
+                    huge = Some((*bytes, *place));
+                }
+                Fault::Shape(wrong) => shape = Some(*wrong),
+                Fault::Frame(wrong) => framing = Some(*wrong),
+                Fault::Half(code) => half = Some(*code),
+                Fault::Dup => copies = 2,
+                _ => (),
+            }
+        }
+        if let Some((bytes, place)) = huge {
+            return emit_huge(sink, &id, bytes, place, self.era());
+        }
+        self.set_http_status(&response);
+        let mut body = response.body(self.era(), &self.context.server.result_meta);
+        if let Some(shape) = shape {
+            body = misshapen(shape, &body);
+        }
+        let line = jsonrpc::response_line(&id, &body);
+        if let Some(code) = half {
+            sink.write_raw(line.as_bytes().get(..line.len() / 2).unwrap_or_default());
+            child_process::exit(code);
+        }
+        for _ in 0..copies {
+            emit_framed(sink, &line, framing);
+        }
     }
 }
 
@@ -113,7 +114,12 @@ fn emit_framed(sink: &dyn MessageSink, line: &str, framing: Option<Framing>) {
         Some(Framing::Crlf) => sink.respond(format!("{line}\r").as_bytes()),
         Some(Framing::Bom) => sink.respond(format!("\u{feff}{line}").as_bytes()),
         Some(Framing::Batch) => sink.respond(format!("[{line}]").as_bytes()),
-        Some(Framing::Bytewise) => sink.respond_bytewise(line.as_bytes()),
+        Some(Framing::Bytewise) => sink.send_long(&LongMessage {
+            head: line.as_bytes(),
+            piece_bytes: 1,
+            kind: LongKind::Response,
+            ..LongMessage::default()
+        }),
     }
 }
 
@@ -127,8 +133,15 @@ fn emit_huge(sink: &dyn MessageSink, id: &str, bytes: u64, place: HugePlacement,
         }
         _ => (format!(r#"{{"jsonrpc":"2.0","id":{id},{open}"#), "\"}]}}".to_owned()),
     };
-    let (head, tail) = (head.as_bytes(), tail.as_bytes());
-    sink.send_long(&LongMessage { head, filler: b'a', bytes, tail, kind: LongKind::Response });
+    let (head, tail, kind) = (head.as_bytes(), tail.as_bytes(), LongKind::Response);
+    sink.send_long(&LongMessage {
+        head,
+        filler: b'a',
+        bytes,
+        tail,
+        kind,
+        ..LongMessage::default()
+    });
 }
 
 fn wrong_id(wrong: WrongId, id: &str) -> String {

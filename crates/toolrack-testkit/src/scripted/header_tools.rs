@@ -1,11 +1,14 @@
 //! Tools with `x-mcp-header` annotations, valid and invalid ones.
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// Which of these tools the server offers.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum HeaderTools {
     #[default]
+    #[serde(skip)]
     None,
     Valid,
     Invalid,
@@ -13,15 +16,6 @@ pub(super) enum HeaderTools {
 }
 
 impl HeaderTools {
-    pub(super) fn parse(text: &str) -> Result<Self, String> {
-        match text {
-            "valid" => Ok(Self::Valid),
-            "invalid" => Ok(Self::Invalid),
-            "all" => Ok(Self::All),
-            other => Err(format!("`{other}` is not one of valid, invalid, all")),
-        }
-    }
-
     /// Definitions in list order.
     pub(super) fn list(self) -> Vec<Value> {
         let mut tools = Vec::new();
@@ -33,10 +27,6 @@ impl HeaderTools {
             tools.extend(wrong.map(|(name, why, properties)| tool(name, why, &properties)));
         }
         tools
-    }
-
-    pub(super) fn has(self, name: &str) -> bool {
-        self.list().iter().any(|tool| tool.get("name").and_then(Value::as_str) == Some(name))
     }
 }
 
@@ -71,34 +61,21 @@ fn valid() -> Value {
 
 /// Name, defect, and input properties.
 fn invalid() -> Vec<(&'static str, &'static str, Value)> {
-    let a = |schema: Value| json!({ "a": schema });
+    let text = |header: &str| json!({ "type": "string", "x-mcp-header": header });
+    let typed = |kind: &str| json!({ "a": { "type": kind, "x-mcp-header": "A" } });
+    let array = json!({ "type": "array", "items": text("A") });
     vec![
-        ("bad_empty", "An empty name", a(json!({ "type": "string", "x-mcp-header": "" }))),
-        ("bad_space", "A space", a(json!({ "type": "string", "x-mcp-header": "My Header" }))),
-        ("bad_colon", "A colon", a(json!({ "type": "string", "x-mcp-header": "My:Header" }))),
-        ("bad_accent", "Not ASCII", a(json!({ "type": "string", "x-mcp-header": "Région" }))),
-        ("bad_no_text", "No string", a(json!({ "type": "string", "x-mcp-header": 7 }))),
-        ("bad_number", "A number", a(json!({ "type": "number", "x-mcp-header": "A" }))),
-        ("bad_object", "An object", a(json!({ "type": "object", "x-mcp-header": "A" }))),
-        ("bad_untyped", "No type", a(json!({ "x-mcp-header": "A" }))),
-        (
-            "bad_twins",
-            "One name twice",
-            json!({
-                "a": { "type": "string", "x-mcp-header": "Same" },
-                "b": { "type": "string", "x-mcp-header": "same" },
-            }),
-        ),
-        (
-            "bad_items",
-            "Inside of an array",
-            a(json!({ "type": "array", "items": { "type": "string", "x-mcp-header": "A" } })),
-        ),
-        (
-            "bad_any_of",
-            "Inside of a choice",
-            a(json!({ "anyOf": [{ "type": "string", "x-mcp-header": "A" }] })),
-        ),
+        ("bad_empty", "An empty name", json!({ "a": text("") })),
+        ("bad_space", "A space", json!({ "a": text("My Header") })),
+        ("bad_colon", "A colon", json!({ "a": text("My:Header") })),
+        ("bad_accent", "Not ASCII", json!({ "a": text("Région") })),
+        ("bad_no_text", "No string", json!({ "a": { "type": "string", "x-mcp-header": 7 } })),
+        ("bad_number", "A number", typed("number")),
+        ("bad_object", "An object", typed("object")),
+        ("bad_untyped", "No type", json!({ "a": { "x-mcp-header": "A" } })),
+        ("bad_twins", "One name twice", json!({ "a": text("Same"), "b": text("same") })),
+        ("bad_items", "Inside of an array", json!({ "a": array })),
+        ("bad_any_of", "Inside of a choice", json!({ "a": { "anyOf": [text("A")] } })),
     ]
 }
 
@@ -123,6 +100,8 @@ mod tests {
             assert_eq!(annotated.to_ascii_lowercase(), *header);
         }
         assert_eq!(HeaderTools::All.list().len(), 1 + invalid().len());
-        assert!(!HeaderTools::Valid.has("bad_empty") && HeaderTools::Invalid.has("bad_empty"));
+        let first_name = |tools: HeaderTools| tools.list()[0]["name"].clone();
+        assert_eq!(first_name(HeaderTools::Valid), json!(NAME));
+        assert_eq!(first_name(HeaderTools::Invalid), json!("bad_empty"));
     }
 }

@@ -1,23 +1,19 @@
 //! Command line of the scripted server, and its help text with the plan grammar.
 
-use std::fmt::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::Deserialize;
+
 use super::header_tools::HeaderTools;
-use super::http::{EndpointForm, HttpOptions, ReplyMode, Shape};
+use super::http::{HttpOptions, Shape};
 use crate::plan::{FAULTS, Fault, FaultMix, HTTP_FAULTS, Plan, Trigger};
 use crate::quantity;
 use crate::revision::{Revision, SupportedRevisions};
 
-#[derive(Debug)]
-pub(super) enum Command {
-    Help,
-    Run(Box<Options>),
-}
-
-#[derive(Debug)]
+/// Options of a server; the default ones are those of a server without faults.
+#[derive(Debug, Default)]
 pub(super) struct Options {
     pub(super) revisions: SupportedRevisions,
     pub(super) plan: Plan,
@@ -26,8 +22,8 @@ pub(super) struct Options {
     pub(super) schema_bytes: u64,
     /// Tools per page; `None` puts all on one.
     pub(super) page_size: Option<usize>,
-    /// Whether it declares and sends `list_changed`.
-    pub(super) sends_list_changed: bool,
+    /// Whether it neither declares nor sends `list_changed`.
+    pub(super) silent_changes: bool,
     pub(super) journal: Option<PathBuf>,
     pub(super) marker: Option<String>,
     pub(super) lifetime: Duration,
@@ -38,8 +34,9 @@ pub(super) struct Options {
 }
 
 /// Role of this process in a process tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
+    #[default]
     Server,
     /// Part of a tree, with this many launchers below.
     Inside(u64),
@@ -63,97 +60,65 @@ impl Options {
     }
 }
 
-pub(super) fn parse(args: &[String]) -> Result<Command, String> {
-    let mut options = Options {
-        revisions: SupportedRevisions::Only(Revision::R2025_11_25),
-        plan: Plan::default(),
-        mix: None,
-        n_tools: 0,
-        schema_bytes: 0,
-        page_size: None,
-        sends_list_changed: true,
-        journal: None,
-        marker: None,
-        lifetime: Duration::from_mins(2),
-        role: Role::Server,
-        header_tools: HeaderTools::default(),
-        http: None,
-    };
+/// Parses the command line. `None` asks for the help text.
+pub(super) fn parse(args: &[String]) -> Result<Option<Options>, String> {
+    let mut options = Options { lifetime: Duration::from_mins(2), ..Options::default() };
     let (mut mix, mut seed, mut revisions) = (None, 0, None);
-    let (mut listen, mut http) = (None, default_http());
+    let mut http = HttpOptions::default();
     let mut left = args.iter();
     while let Some(name) = left.next() {
         if name == "--help" {
-            return Ok(Command::Help);
+            return Ok(None);
         }
         let mut value = || left.next().ok_or_else(|| format!("`{name}` needs a value"));
         let within = |why: String| format!("{name}: {why}");
         match name.as_str() {
             "--revision" => revisions = Some(SupportedRevisions::parse(value()?).map_err(within)?),
-            "--plan" => {
-                options.plan = Plan::parse(value()?).map_err(|error| within(error.to_string()))?;
-            }
+            "--plan" => options.plan = Plan::parse(value()?).map_err(within)?,
             "--mix" => mix = Some(value()?),
             "--seed" => seed = parse_seed(value()?).map_err(within)?,
             "--tools" => options.n_tools = quantity::count(value()?).map_err(within)?,
             "--schema-bytes" => options.schema_bytes = quantity::bytes(value()?).map_err(within)?,
             "--page-size" => options.page_size = Some(page_size(value()?).map_err(within)?),
-            "--silent-changes" => options.sends_list_changed = false,
+            "--silent-changes" => options.silent_changes = true,
             "--journal" => options.journal = Some(PathBuf::from(value()?)),
             "--marker" => options.marker = Some(value()?.clone()),
             "--lifetime" => options.lifetime = quantity::time(value()?).map_err(within)?,
             "--role" => options.role = role(value()?).map_err(within)?,
-            "--http" => listen = Some(address(value()?).map_err(within)?),
-            "--header-tools" => {
-                options.header_tools = HeaderTools::parse(value()?).map_err(within)?;
-            }
+            "--http" => http.listen = Some(address(value()?).map_err(within)?),
+            "--header-tools" => options.header_tools = word(value()?).map_err(within)?,
             "--http-log" => http.log = Some(PathBuf::from(value()?)),
             "--retry" => http.retry = Some(quantity::time(value()?).map_err(within)?),
             "--comments" => http.comments = Some(quantity::time(value()?).map_err(within)?),
-            "--shape" => http.shape = word(value()?, &SHAPES).map_err(within)?,
-            "--reply" => http.reply_mode = word(value()?, &REPLIES).map_err(within)?,
-            "--event-ids" => http.event_ids = word(value()?, &SWITCH).map_err(within)?,
-            "--endpoint" => http.endpoint = word(value()?, &ENDPOINTS).map_err(within)?,
+            "--shape" => http.shape = word(value()?).map_err(within)?,
+            "--reply" => http.reply_mode = word(value()?).map_err(within)?,
+            "--event-ids" => http.event_ids = word(value()?).map_err(within)?,
+            "--endpoint" => http.endpoint = word(value()?).map_err(within)?,
             _ => return Err(format!("unknown option `{name}`")),
         }
     }
-    options.http = listen.map(|listen| HttpOptions { listen, ..http });
-    options.revisions = speaks_over(options.http.as_ref(), revisions)?;
+    options.http = http.listen.is_some().then_some(http);
+    options.revisions = speaks_over(options.http.as_ref().map(|http| http.shape), revisions)?;
     if let (None, Some(fault)) = (&options.http, options.plan.needs_http()) {
         return Err(format!("--plan: `{fault}` needs `--http`"));
     }
     let mix = mix.map(|text| FaultMix::parse(text, seed).map_err(|why| format!("--mix: {why}")));
     options.mix = mix.transpose()?;
-    Ok(Command::Run(Box::new(options)))
-}
-
-fn default_http() -> HttpOptions {
-    HttpOptions {
-        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
-        shape: Shape::Session,
-        reply_mode: ReplyMode::Auto,
-        event_ids: true,
-        retry: None,
-        comments: None,
-        endpoint: EndpointForm::Relative,
-        log: None,
-        bound: None,
-    }
+    Ok(Some(options))
 }
 
 /// Supported revisions: as given, or the default of the transport shape.
 fn speaks_over(
-    http: Option<&HttpOptions>,
-    client_request: Option<SupportedRevisions>,
+    shape: Option<Shape>,
+    given: Option<SupportedRevisions>,
 ) -> Result<SupportedRevisions, String> {
-    let usual = match http.map(|http| http.shape) {
-        None | Some(Shape::Session) => SupportedRevisions::Only(Revision::R2025_11_25),
+    let revisions = given.unwrap_or(match shape {
+        None | Some(Shape::Session) => SupportedRevisions::default(),
         Some(Shape::Stateless) => SupportedRevisions::Only(Revision::R2026_07_28),
         Some(Shape::Sse) => SupportedRevisions::Only(Revision::R2024_11_05),
         Some(Shape::Dual) => SupportedRevisions::Dual,
-    };
-    let revisions = client_request.unwrap_or(usual);
-    match http.map(|http| http.shape) {
+    });
+    match shape {
         Some(Shape::Session | Shape::Sse) if revisions.has_modern() => {
             Err("--shape: 2026-07-28 has no sessions; use stateless or dual".to_owned())
         }
@@ -168,27 +133,8 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_no_address| format!("`{text}` is not an address, as in `127.0.0.1:0`"))
 }
 
-const SHAPES: [(&str, Shape); 4] = [
-    ("stateless", Shape::Stateless),
-    ("session", Shape::Session),
-    ("sse", Shape::Sse),
-    ("dual", Shape::Dual),
-];
-const REPLIES: [(&str, ReplyMode); 3] =
-    [("json", ReplyMode::Json), ("sse", ReplyMode::Sse), ("auto", ReplyMode::Auto)];
-const SWITCH: [(&str, bool); 2] = [("on", true), ("off", false)];
-const ENDPOINTS: [(&str, EndpointForm); 3] = [
-    ("relative", EndpointForm::Relative),
-    ("absolute", EndpointForm::Absolute),
-    ("foreign", EndpointForm::Foreign),
-];
-
-fn word<T: Copy>(text: &str, words: &[(&str, T)]) -> Result<T, String> {
-    let found = words.iter().find_map(|(word, item)| (*word == text).then_some(*item));
-    found.ok_or_else(|| {
-        let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
-        format!("`{text}` is not one of {}", known.join(", "))
-    })
+fn word<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, String> {
+    quantity::word(text).map_err(|known| format!("`{text}` is not one of {known}"))
 }
 
 /// A restarted server has the same arguments; `pid` gives it other faults.
@@ -266,29 +212,16 @@ Examples:
 ";
 
 pub(super) fn help_text() -> String {
-    let mut text = HEAD.to_owned();
-    let rows = Trigger::ALL.iter().map(|(_, name, meaning)| (*name, *meaning));
-    add_rows(&mut text, rows);
-    text.push_str("\nFaults:\n");
-    add_rows(&mut text, FAULTS.iter().copied());
-    text.push_str("\nFaults over HTTP:\n");
-    add_rows(&mut text, HTTP_FAULTS.iter().copied());
-    text.push_str(TAIL);
-    text
-}
-
-fn add_rows<'a>(text: &mut String, rows: impl Iterator<Item = (&'a str, &'a str)>) {
-    for (name, meaning) in rows {
-        // Writing to a string cannot fail.
-        writeln!(text, "  {name:<20} {meaning}").unwrap_or_default();
-    }
+    let row = |(_, name, meaning): &(Trigger, &str, &str)| format!("  {name:<20} {meaning}\n");
+    let triggers: String = Trigger::ALL.iter().map(row).collect();
+    format!("{HEAD}{triggers}\nFaults:\n{FAULTS}\nFaults over HTTP:\n{HTTP_FAULTS}{TAIL}")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse_words(line: &str) -> Result<Command, String> {
+    fn parse_words(line: &str) -> Result<Option<Options>, String> {
         let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         parse(&words)
     }
@@ -296,7 +229,7 @@ mod tests {
     #[test]
     fn options_are_read_in_any_order() {
         let line = "--seed 7 --mix ok=1 --revision dual --tools 3 --page-size 2 --lifetime 5s";
-        let Ok(Command::Run(options)) = parse_words(line) else { panic!("{line}") };
+        let Ok(Some(options)) = parse_words(line) else { panic!("{line}") };
         let read = (options.revisions, options.n_tools, options.page_size, options.lifetime);
         assert_eq!(read, (SupportedRevisions::Dual, 3, Some(2), Duration::from_secs(5)));
         assert_eq!(options.mix, Some(FaultMix::parse("ok=1", 7).expect("a mix")));
@@ -304,7 +237,7 @@ mod tests {
 
     #[test]
     fn seed_can_be_the_pid() {
-        let Ok(Command::Run(options)) = parse_words("--mix ok=1 --seed pid") else { panic!() };
+        let Ok(Some(options)) = parse_words("--mix ok=1 --seed pid") else { panic!() };
         let own = FaultMix::parse("ok=1", u64::from(std::process::id()));
         assert_eq!(options.mix, own.ok());
     }
@@ -312,7 +245,7 @@ mod tests {
     #[test]
     fn shape_has_a_default_revision() {
         let check = |line: &str, expected: &str| {
-            let Ok(Command::Run(options)) = parse_words(line) else { panic!("{line}") };
+            let Ok(Some(options)) = parse_words(line) else { panic!("{line}") };
             assert_eq!(Ok(options.revisions), SupportedRevisions::parse(expected), "{line}");
         };
         check("--http 127.0.0.1:0", "2025-11-25");
@@ -346,7 +279,7 @@ mod tests {
     #[test]
     fn tree_depth_comes_from_the_plan_or_the_role() {
         let check = |line: &str, expected: u64| {
-            let Ok(Command::Run(options)) = parse_words(line) else { panic!("{line}") };
+            let Ok(Some(options)) = parse_words(line) else { panic!("{line}") };
             assert_eq!(options.levels_left(), expected, "{line}");
         };
         check("", 0);

@@ -1,15 +1,14 @@
 //! Subscriptions of a client: legacy subscriptions and log level, modern listen streams.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
-use super::client::{Client, PendingRequest};
+use super::client::{Client, MessageContext, PendingRequest};
 use super::server::Server;
-use crate::jsonrpc::{self, Params, Response, RpcError, error_code};
+use crate::jsonrpc::{self, Params, Response, RpcError, RpcResult};
 use crate::revision::Era;
 
 const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
@@ -23,13 +22,13 @@ pub(super) struct Subscriptions {
 }
 
 impl Subscriptions {
-    pub(super) fn subscribe(&self, params: &Params<'_>) -> Result<Response, RpcError> {
+    pub(super) fn subscribe(&self, params: &Params<'_>) -> RpcResult {
         let uri = params.uri.clone().ok_or_else(no_uri)?;
         self.subscribed.lock().insert(uri);
         Ok(Response::empty())
     }
 
-    pub(super) fn unsubscribe(&self, params: &Params<'_>) -> Result<Response, RpcError> {
+    pub(super) fn unsubscribe(&self, params: &Params<'_>) -> RpcResult {
         let uri = params.uri.as_ref().ok_or_else(no_uri)?;
         self.subscribed.lock().remove(uri);
         Ok(Response::empty())
@@ -40,15 +39,9 @@ impl Subscriptions {
         self.listeners.lock().remove(id);
     }
 
-    pub(super) fn set_level(&self, params: &Params<'_>) -> Result<Response, RpcError> {
-        let level = params.level.as_deref().unwrap_or_default();
-        let Some(rank) = jsonrpc::severity(level) else {
-            return Err(RpcError::new(
-                error_code::INVALID_PARAMS,
-                format!("no log level `{level}`"),
-            ));
-        };
-        self.log_level.store(rank, Ordering::Relaxed);
+    pub(super) fn set_level(&self, params: &Params<'_>) -> RpcResult {
+        let severity = jsonrpc::severity(params.level.as_deref().unwrap_or_default())?;
+        self.log_level.store(severity, Ordering::Relaxed);
         Ok(Response::empty())
     }
 
@@ -65,46 +58,59 @@ impl Subscriptions {
     }
 }
 
-impl Server {
+impl MessageContext {
     /// Opens a listen stream; its request stays pending until one side ends it.
-    pub(super) fn listen(self: &Arc<Self>, pending: PendingRequest, params: &Params<'_>) {
+    pub(super) fn listen(&self, pending: PendingRequest, params: &Params<'_>) {
         let Some(Value::Object(wanted)) = &params.notifications else {
-            let rpc_error = RpcError::new(error_code::INVALID_PARAMS, "`notifications` is missing");
-            return self.respond(pending, Response::Error(rpc_error));
+            let rpc_error = RpcError::invalid_params("`notifications` is missing");
+            return pending.respond(Response::Error(rpc_error));
         };
-        let known = ["toolsListChanged", "resourceSubscriptions"];
-        let granted: Map<String, Value> = wanted
-            .iter()
-            .filter(|(kind, _)| known.contains(&kind.as_str()))
-            .map(|(kind, filter)| (kind.clone(), filter.clone()))
-            .collect();
+        let known = self.server.content.change_kinds();
+        let mut granted = wanted.clone();
+        granted.retain(|kind, _| known.contains(&kind.as_str()));
         let granted = Value::Object(granted);
         let params = Map::from_iter([("notifications".to_owned(), granted.clone())]);
         let line = on_stream("notifications/subscriptions/acknowledged", &pending.id, params);
-        let client = &pending.context.client;
         // Before the acknowledgement: a client that has read it must get the next change.
-        self.add_client(client);
-        let mut listeners = client.subscriptions.listeners.lock();
+        self.server.add_client(&self.client);
+        let mut listeners = self.client.subscriptions.listeners.lock();
         // Under the lock, so that no change precedes the acknowledgement.
-        pending.sink().send(&line);
-        listeners.insert(pending.id.clone(), granted);
+        self.sink.send(&line);
+        listeners.insert(pending.id, granted);
     }
+}
 
+impl Server {
     /// Ends every listen stream from the server side.
     pub(super) fn end_listens(&self, how: &str) -> usize {
         self.clients().iter().map(|client| client.end_listens(how)).sum()
     }
 
-    pub(super) fn notify_tools_changed(&self) {
-        for client in self.clients().into_iter().filter(|_| self.options.sends_list_changed) {
-            client.notify_tools_changed();
+    /// Announces a change of the `tools` or `prompts` in the way of each client's era.
+    pub(crate) fn notify_list_changed(&self, list: &str) {
+        let method = format!("notifications/{list}/list_changed");
+        let kind = format!("{list}ListChanged");
+        let wants = |filter: &Value| filter.get(&kind) == Some(&Value::Bool(true));
+        for client in self.clients() {
+            client.notify_listeners(&method, &Map::new(), wants);
+            if client.negotiated().is_some() {
+                client.sink.send(&jsonrpc::notification_line(&method, None));
+            }
         }
     }
 
     pub(super) fn notify_resource_updated(&self, uri: &str) {
-        self.count_update();
+        let method = "notifications/resources/updated";
+        let params = Map::from_iter([("uri".to_owned(), Value::from(uri))]);
+        let wants = |filter: &Value| {
+            let uris = filter.get("resourceSubscriptions").and_then(Value::as_array);
+            uris.is_some_and(|uris| uris.iter().any(|subscribed| subscribed == uri))
+        };
         for client in self.clients() {
-            client.notify_resource_updated(uri);
+            client.notify_listeners(method, &params, wants);
+            if client.subscriptions.subscribed.lock().contains(uri) {
+                client.sink.send(&jsonrpc::notification_line(method, Some(&json!(params))));
+            }
         }
     }
 }
@@ -121,34 +127,13 @@ impl Client {
             }
             let members = format!(r#""_meta":{{"io.modelcontextprotocol/subscriptionId":{id}}}"#);
             let body = Response::Complete(members).body(Era::Modern, "");
-            self.sink.respond(&jsonrpc::response_line(id, &body));
+            self.sink.respond(jsonrpc::response_line(id, &body).as_bytes());
         }
         if !ended.is_empty() {
             self.sink.flush();
             self.sink.finish();
         }
         ended.len()
-    }
-
-    fn notify_tools_changed(&self) {
-        let wants = |filter: &Value| filter.get("toolsListChanged") == Some(&Value::Bool(true));
-        self.notify_listeners(TOOLS_CHANGED, &Map::new(), wants);
-        if self.negotiated().is_some() {
-            self.sink.send(&jsonrpc::notification_line(TOOLS_CHANGED, None));
-        }
-    }
-
-    fn notify_resource_updated(&self, uri: &str) {
-        let method = "notifications/resources/updated";
-        let params = Map::from_iter([("uri".to_owned(), Value::from(uri))]);
-        let wants = |filter: &Value| {
-            let uris = filter.get("resourceSubscriptions").and_then(Value::as_array);
-            uris.is_some_and(|uris| uris.iter().any(|subscribed| subscribed == uri))
-        };
-        self.notify_listeners(method, &params, wants);
-        if self.subscriptions.subscribed.lock().contains(uri) {
-            self.sink.send(&jsonrpc::notification_line(method, Some(&Value::Object(params))));
-        }
     }
 
     fn notify_listeners(
@@ -177,5 +162,5 @@ fn raw(id: &str) -> Value {
 }
 
 fn no_uri() -> RpcError {
-    RpcError::new(error_code::INVALID_PARAMS, "`uri` is missing")
+    RpcError::invalid_params("`uri` is missing")
 }

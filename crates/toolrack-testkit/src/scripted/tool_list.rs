@@ -2,60 +2,47 @@
 
 use std::fmt::Write;
 
-use parking_lot::{Mutex, MutexGuard};
-use serde_json::{Value, json};
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
 
 use super::client::PendingRequest;
 use super::options::Options;
-use super::server::Server;
-use crate::jsonrpc::{Params, Response, RpcError, error_code, json_string};
-use crate::plan::Cursor;
+use crate::jsonrpc::{Params, Response, RpcError, RpcResult, insert, json_string};
+use crate::plan::{Cursor, Fault};
 use crate::revision::Revision;
 
-/// Name, description, and input properties as JSON.
+/// Name, description, and names and types of the input properties.
 const OWN: &[(&str, &str, &str)] = &[
-    (
-        "echo",
-        "Returns `text`, and `nonce` as a second block",
-        r#"{"text":{"type":"string"},"nonce":{"type":"string"}}"#,
-    ),
-    ("add", "Adds two numbers", r#"{"a":{"type":"number"},"b":{"type":"number"}}"#),
-    ("sleep", "Answers after `ms`", r#"{"ms":{"type":"integer"},"nonce":{"type":"string"}}"#),
+    ("echo", "Returns `text`, and `nonce` as a second block", "text:string nonce:string"),
+    ("add", "Adds two numbers", "a:number b:number"),
+    ("sleep", "Answers after `ms`", "ms:integer nonce:string"),
     (
         "big",
         "A text of so many bytes, with characters that JSON escapes if `escapes`",
-        r#"{"bytes":{"type":"integer"},"escapes":{"type":"boolean"}}"#,
+        "bytes:integer escapes:boolean",
     ),
-    ("fail", "Always fails, as a tool does", r#"{"text":{"type":"string"}}"#),
+    ("fail", "Always fails, as a tool does", "text:string"),
     (
         "progress",
         "Tells of `steps` steps, one each `ms`, then answers",
-        r#"{"steps":{"type":"integer"},"ms":{"type":"integer"},"nonce":{"type":"string"}}"#,
+        "steps:integer ms:integer nonce:string",
     ),
-    (
-        "log",
-        "Sends `count` log messages",
-        r#"{"level":{"type":"string"},"text":{"type":"string"},"count":{"type":"integer"}}"#,
-    ),
+    ("log", "Sends `count` log messages", "level:string text:string count:integer"),
     (
         "ask",
         "Asks the client for ping, roots, sampling, elicitation or state, and returns its answer",
-        r#"{"kind":{"type":"string"},"rounds":{"type":"integer"},"force":{"type":"boolean"}}"#,
+        "kind:string rounds:integer force:boolean",
     ),
     (
         "mutate_tools",
         "Adds a tool, or removes one that was added, and tells of it",
-        r#"{"add":{"type":"string"},"remove":{"type":"string"}}"#,
+        "add:string remove:string",
     ),
-    ("touch", "Tells that a resource was updated", r#"{"uri":{"type":"string"}}"#),
-    (
-        "end_listens",
-        "Ends every listen stream by a `result` or by `cancelled`",
-        r#"{"how":{"type":"string"}}"#,
-    ),
-    ("env", "The environment of the server", "{}"),
-    ("fds", "The open descriptors of the server", "{}"),
-    ("pid", "The server's process, parent, group and session", "{}"),
+    ("touch", "Tells that a resource was updated", "uri:string"),
+    ("end_listens", "Ends every listen stream by a `result` or by `cancelled`", "how:string"),
+    ("env", "The environment of the server", ""),
+    ("fds", "The open descriptors of the server", ""),
+    ("pid", "The server's process, parent, group and session", ""),
 ];
 
 #[derive(Debug)]
@@ -65,7 +52,7 @@ pub(super) struct ToolList {
     page_size: Option<usize>,
     /// Definitions of optional tools.
     special: Vec<Value>,
-    added: Mutex<Vec<String>>,
+    pub(super) added: Mutex<Vec<String>>,
 }
 
 impl ToolList {
@@ -87,32 +74,21 @@ impl ToolList {
         }
     }
 
-    pub(super) fn add(&self, name: String) {
-        self.added().push(name);
-    }
-
-    pub(super) fn remove(&self, name: &str) -> bool {
-        let mut added = self.added();
-        let before = added.len();
-        added.retain(|added| added != name);
-        added.len() < before
-    }
-
-    pub(super) fn n_added(&self) -> usize {
-        self.added().len()
+    pub(super) fn has_special(&self, name: &str) -> bool {
+        self.special.iter().any(|tool| tool.get("name").and_then(Value::as_str) == Some(name))
     }
 
     /// Whether the tool only returns its own name.
     pub(super) fn is_extra(&self, name: &str) -> bool {
         let number = name.strip_prefix("tool_").and_then(|rest| rest.parse::<usize>().ok());
         number.is_some_and(|number| (1..=self.n_generated).contains(&number))
-            || self.added().iter().any(|added| added == name)
+            || self.added.lock().iter().any(|added| added == name)
     }
 
     /// Definition of the tool at an index of the whole list.
     fn tool(&self, index: usize, added: &[String], revision: Revision) -> Option<String> {
         if let Some((name, description, properties)) = OWN.get(index) {
-            return Some(own_tool(name, description, properties, revision));
+            return Some(own_tool(name, description, properties, revision).to_string());
         }
         let index = index - OWN.len();
         if let Some(tool) = self.special.get(index) {
@@ -130,30 +106,20 @@ impl ToolList {
         ))
     }
 
-    fn added(&self) -> MutexGuard<'_, Vec<String>> {
-        self.added.lock()
-    }
-}
-
-impl Server {
-    pub(super) fn list_tools(
-        &self,
-        pending: &PendingRequest,
-        params: &Params<'_>,
-    ) -> Result<Response, RpcError> {
-        let planned =
-            pending.response_faults.as_ref().and_then(|response_faults| response_faults.cursor);
-        let tool_list = &self.tool_list;
-        let added = tool_list.added().clone();
-        let total = OWN.len() + tool_list.special.len() + added.len() + tool_list.n_generated;
+    pub(super) fn list(&self, pending: &PendingRequest, params: &Params<'_>) -> RpcResult {
+        let planned = pending.faults.iter().rev().find_map(|fault| match fault {
+            Fault::Cursor(cursor) => Some(*cursor),
+            _ => None,
+        });
+        let added = self.added.lock().clone();
+        let total = OWN.len() + self.special.len() + added.len() + self.n_generated;
         let from = match (planned, params.cursor.as_deref()) {
             (Some(_), _) | (None, None) => 0,
             (None, Some(cursor)) => from_cursor(cursor, total)?,
         };
-        let to = tool_list.page_size.map_or(total, |size| from.saturating_add(size).min(total));
-        let tools: Vec<String> = (from..to)
-            .filter_map(|index| tool_list.tool(index, &added, pending.revision))
-            .collect();
+        let to = self.page_size.map_or(total, |size| from.saturating_add(size).min(total));
+        let tools: Vec<String> =
+            (from..to).filter_map(|index| self.tool(index, &added, pending.revision)).collect();
         let mut members = format!(r#""tools":[{}]"#, tools.join(","));
         let next = match planned {
             Some(Cursor::Same) => Some("again".to_owned()),
@@ -176,30 +142,29 @@ fn from_cursor(cursor: &str, total: usize) -> Result<usize, RpcError> {
     let index = cursor.strip_prefix("from-").and_then(|rest| rest.parse().ok());
     index
         .filter(|index| *index <= total)
-        .ok_or_else(|| RpcError::new(error_code::INVALID_PARAMS, format!("no cursor `{cursor}`")))
+        .ok_or_else(|| RpcError::invalid_params(format!("no cursor `{cursor}`")))
 }
 
-fn own_tool(name: &str, description: &str, properties: &str, revision: Revision) -> String {
-    let input: Value = serde_json::from_str(properties).unwrap_or_default();
+fn own_tool(name: &str, description: &str, properties: &str, revision: Revision) -> Value {
+    let property = |property: &str| {
+        let (name, kind) = property.split_once(':')?;
+        Some((name.to_owned(), json!({ "type": kind })))
+    };
+    let properties: Map<String, Value> = properties.split(' ').filter_map(property).collect();
     let mut tool = json!({
         "name": name,
         "description": description,
-        "inputSchema": { "type": "object", "properties": input },
+        "inputSchema": { "type": "object", "properties": properties },
     });
-    let Some(members) = tool.as_object_mut() else { return String::new() };
-    if revision >= Revision::R2025_03_26 {
-        let read_only = !matches!(name, "mutate_tools" | "touch" | "end_listens");
-        members.insert("annotations".to_owned(), json!({ "readOnlyHint": read_only }));
-    }
-    if revision >= Revision::R2025_06_18 {
-        members.insert("title".to_owned(), json!(format!("The tool {name}")));
-        if name == "add" {
-            let sum = json!({ "sum": { "type": "number" } });
-            let schema = json!({ "type": "object", "properties": sum, "required": ["sum"] });
-            members.insert("outputSchema".to_owned(), schema);
-        }
-    }
-    tool.to_string()
+    let read_only = !matches!(name, "mutate_tools" | "touch" | "end_listens");
+    let annotations = json!({ "readOnlyHint": read_only });
+    insert(&mut tool, "annotations", (revision >= Revision::R2025_03_26).then_some(annotations));
+    let is_titled = revision >= Revision::R2025_06_18;
+    insert(&mut tool, "title", is_titled.then(|| json!(format!("The tool {name}"))));
+    let sum = json!({ "sum": { "type": "number" } });
+    let schema = json!({ "type": "object", "properties": sum, "required": ["sum"] });
+    insert(&mut tool, "outputSchema", (is_titled && name == "add").then_some(schema));
+    tool
 }
 
 /// A schema of at least the given size.
@@ -232,9 +197,11 @@ mod tests {
 
     #[test]
     fn built_in_tool_inputs_are_json() {
-        for (name, _, properties) in OWN {
-            let parsed: Result<Value, _> = serde_json::from_str(properties);
-            assert!(parsed.is_ok_and(|parsed| parsed.is_object()), "{name}");
+        for (name, description, properties) in OWN {
+            let tool = own_tool(name, description, properties, Revision::R2025_11_25);
+            let parsed = tool.pointer("/inputSchema/properties").and_then(Value::as_object);
+            let n_properties = properties.split_whitespace().count();
+            assert_eq!(parsed.map(Map::len), Some(n_properties), "{name}");
         }
     }
 }

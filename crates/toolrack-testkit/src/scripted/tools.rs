@@ -1,192 +1,229 @@
-//! Tools of the scripted server, except `ask`.
+//! Tools of the scripted server.
 //!
 //! **Invariant:** a slow tool runs on the timer, never in the reading thread.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::client::PendingRequest;
-use super::server::Server;
-use crate::jsonrpc::{self, Params, Response, RpcError, error_code, json_string};
+use super::client::{PendingRequest, SlowCall};
+use super::input_requests::{InputRequest, input_required, sign_state, verify_state};
+use super::options::Options;
+use super::resources;
+use super::server::{Content, ServerInfo, ToolOutcome, ToolResult};
+use super::tool_list::ToolList;
+use crate::jsonrpc::{self, Arguments, Params, Response, RpcError, RpcResult, insert, json_string};
 use crate::process;
 use crate::revision::{Era, Revision};
 
-impl Server {
-    pub(super) fn call_tool(self: &Arc<Self>, pending: PendingRequest, params: &Params<'_>) {
-        let name = params.name.as_deref().unwrap_or_default();
-        let arguments = params.arguments.map_or("{}", RawValue::get);
-        let response = match name {
-            "echo" => echo(arguments),
-            "add" => add(arguments, pending.revision),
-            "big" => big(arguments),
-            "fail" => fail(arguments),
-            "sleep" => return self.sleep(pending, arguments),
-            "progress" => return self.progress(pending, arguments, params),
-            "ask" => return self.call_ask(pending, arguments, params),
-            "log" => log(&pending, arguments, params),
-            "mutate_tools" => self.mutate_tools(arguments),
-            "touch" => self.touch(arguments),
-            "end_listens" => self.end_listens_by(arguments),
-            "forget_sessions" => Ok(self.forget_sessions()),
-            "env" => Ok(environment()),
-            "fds" => Ok(descriptors()),
-            "pid" => Ok(processes()),
-            routed if self.options.header_tools.has(routed) => Ok(Response::text(arguments)),
-            extra if self.tool_list.is_extra(extra) => Ok(Response::text(extra)),
-            _ => Err(RpcError::new(error_code::INVALID_PARAMS, format!("no tool `{name}`"))),
-        };
-        self.respond(pending, response.into());
-    }
+/// Tools, resources and prompts of the scripted server.
+#[derive(Debug)]
+pub(super) struct ScriptedContent {
+    tool_list: ToolList,
+    sends_list_changed: bool,
+    /// Number of resource updates.
+    n_updates: AtomicU64,
+}
 
-    fn sleep(self: &Arc<Self>, pending: PendingRequest, arguments: &str) {
-        #[derive(Deserialize)]
-        struct Arguments {
-            ms: u64,
+impl ScriptedContent {
+    pub(super) fn new(options: &Options) -> Self {
+        Self {
+            tool_list: ToolList::new(options),
+            sends_list_changed: !options.silent_changes,
+            n_updates: AtomicU64::new(0),
         }
-        let Arguments { ms } = match parse_arguments(arguments) {
-            Ok(arguments) => arguments,
-            Err(rpc_error) => return self.respond(pending, Response::Error(rpc_error)),
-        };
-        pending.register_open(None);
-        let server = Arc::clone(self);
-        self.timer.after(Duration::from_millis(ms), move || {
-            if pending.finish().is_some() {
-                let sink = Arc::clone(&pending.context.sink);
-                server.respond(pending, Response::text(&format!("slept {ms} ms")));
-                sink.flush();
-            }
-        });
     }
+}
 
-    fn progress(self: &Arc<Self>, pending: PendingRequest, arguments: &str, params: &Params<'_>) {
-        let steps: Steps = match parse_arguments(arguments) {
-            Ok(steps) => steps,
-            Err(rpc_error) => return self.respond(pending, Response::Error(rpc_error)),
-        };
-        let token =
-            params.meta.progress_token.and_then(|token| serde_json::from_str(token.get()).ok());
-        pending.register_open(None);
-        self.step(pending, steps, token, 1);
-    }
-
-    fn step(
-        self: &Arc<Self>,
-        pending: PendingRequest,
-        steps: Steps,
-        token: Option<Value>,
-        number: u64,
-    ) {
-        let server = Arc::clone(self);
-        self.timer.after(Duration::from_millis(steps.ms), move || {
-            let sink = Arc::clone(&pending.context.sink);
-            if number > steps.steps {
-                if pending.finish().is_some() {
-                    server.respond(pending, Response::text(&format!("took {} steps", steps.steps)));
-                }
-            } else if pending.context.client.open.is_open(&pending.id) {
-                if let Some(token) = &token {
-                    send_progress(&pending, &steps, token, number);
-                }
-                server.step(pending, steps, token, number + 1);
-            }
-            sink.flush();
-        });
-    }
-
-    fn mutate_tools(&self, arguments: &str) -> Result<Response, RpcError> {
-        #[derive(Deserialize)]
-        struct Arguments {
-            #[serde(default)]
-            add: Option<String>,
-            #[serde(default)]
-            remove: Option<String>,
+impl Content for ScriptedContent {
+    fn info(&self) -> ServerInfo {
+        ServerInfo {
+            name: "scripted-server",
+            title: Some("Scripted server"),
+            instructions: Some("A server for tests. It does what its plan says."),
         }
-        let Arguments { add, remove } = parse_arguments(arguments)?;
-        let text = match remove {
-            Some(name) if self.tool_list.remove(&name) => format!("removed {name}"),
-            Some(name) => return Ok(Response::tool_error(&format!("{name} was never added"))),
+    }
+
+    fn capabilities(&self, revision: Revision) -> Value {
+        let mut capabilities = json!({
+            "tools": { "listChanged": self.sends_list_changed },
+            "resources": { "subscribe": true },
+            "prompts": {},
+            "logging": {},
+        });
+        // The first revision has completion, but no capability for it.
+        let has_completions = revision >= Revision::R2025_03_26;
+        insert(&mut capabilities, "completions", has_completions.then(|| json!({})));
+        capabilities
+    }
+
+    fn change_kinds(&self) -> &'static [&'static str] {
+        &["toolsListChanged", "resourceSubscriptions"]
+    }
+
+    fn call_tool(&self, pending: &PendingRequest, params: &Params<'_>) -> ToolResult {
+        let server = &pending.context.server;
+        let raw = params.arguments.map_or("{}", RawValue::get);
+        if params.name() == "echo" {
+            return Ok(echo(raw)?.into());
+        }
+        let arguments = params.arguments();
+        let response = match params.name() {
+            "sleep" | "progress" => return slow_call(pending, &arguments, params),
+            "ask" => return ask(pending, &arguments, params),
+            "add" => Response::sum(arguments.get("a")?, arguments.get("b")?, pending.revision),
+            "big" => big(arguments.get("bytes")?, arguments.get("escapes")?),
+            "fail" => {
+                let text: Option<String> = arguments.get("text")?;
+                Response::tool_error(text.as_deref().unwrap_or("this tool always fails"))
+            }
+            "log" => log(pending, &arguments, params)?,
+            "mutate_tools" => self.mutate_tools(pending, &arguments)?,
+            "touch" => {
+                let uri: String = arguments.get("uri")?;
+                self.n_updates.fetch_add(1, Ordering::Relaxed);
+                server.notify_resource_updated(&uri);
+                Response::text(&format!("touched {uri}"))
+            }
+            "end_listens" => {
+                let how: Option<String> = arguments.get("how")?;
+                Response::text(&format!("ended {}", server.end_listens(&how.unwrap_or_default())))
+            }
+            "forget_sessions" => Response::text(&format!("forgot {}", server.sessions.forget())),
+            "env" => environment(),
+            "fds" => descriptors(),
+            "pid" => processes(),
+            routed if self.tool_list.has_special(routed) => Response::text(raw),
+            extra if self.tool_list.is_extra(extra) => Response::text(extra),
+            name => return Err(RpcError::invalid_params(format!("no tool `{name}`"))),
+        };
+        Ok(response.into())
+    }
+
+    fn read(&self, pending: &PendingRequest, method: &str, params: &Params<'_>) -> RpcResult {
+        match method {
+            "tools/list" => self.tool_list.list(pending, params),
+            other => {
+                let n_updates = self.n_updates.load(Ordering::Relaxed);
+                resources::read(pending, other, params, n_updates)
+            }
+        }
+    }
+}
+
+impl ScriptedContent {
+    fn mutate_tools(&self, pending: &PendingRequest, arguments: &Arguments) -> RpcResult {
+        let mut added = self.tool_list.added.lock();
+        let text = match arguments.get::<Option<String>>("remove")? {
+            Some(name) => {
+                let before = added.len();
+                added.retain(|added| *added != name);
+                if added.len() == before {
+                    return Ok(Response::tool_error(&format!("{name} was never added")));
+                }
+                format!("removed {name}")
+            }
             None => {
-                let number = self.tool_list.n_added() + 1;
-                let name = add.unwrap_or_else(|| format!("extra_{number}"));
-                self.tool_list.add(name.clone());
+                let number = added.len() + 1;
+                let name: Option<String> = arguments.get("add")?;
+                let name = name.unwrap_or_else(|| format!("extra_{number}"));
+                added.push(name.clone());
                 format!("added {name}")
             }
         };
-        self.notify_tools_changed();
+        drop(added);
+        if self.sends_list_changed {
+            pending.context.server.notify_list_changed("tools");
+        }
         Ok(Response::text(&text))
     }
+}
 
-    fn touch(&self, arguments: &str) -> Result<Response, RpcError> {
-        #[derive(Deserialize)]
-        struct Arguments {
-            uri: String,
+fn slow_call(pending: &PendingRequest, arguments: &Arguments, params: &Params<'_>) -> ToolResult {
+    let ms: Option<u64> = arguments.get("ms")?;
+    let every = Duration::from_millis(ms.unwrap_or_default());
+    let (n_steps, text) = if params.name() == "sleep" {
+        (0, format!("slept {} ms", arguments.get::<u64>("ms")?))
+    } else {
+        let n_steps = arguments.get("steps")?;
+        (n_steps, format!("took {n_steps} steps"))
+    };
+    let notification = pending.progress_line(params, n_steps, |step| format!("step {step}"));
+    Ok(ToolOutcome::Slow(SlowCall { n_steps, every, rest: every, notification, text }))
+}
+
+fn ask(pending: &PendingRequest, arguments: &Arguments, params: &Params<'_>) -> ToolResult {
+    let kind: String = arguments.get("kind")?;
+    let is_modern = pending.era() == Era::Modern;
+    let requests = match client_request(&kind) {
+        Some(request) if !(is_modern && kind == "ping") => vec![request],
+        None if is_modern && kind == "state" => Vec::new(),
+        _ => {
+            let text = format!("there is no way to ask for `{kind}`");
+            return Ok(Response::tool_error(&text).into());
         }
-        let Arguments { uri } = parse_arguments(arguments)?;
-        self.notify_resource_updated(&uri);
-        Ok(Response::text(&format!("touched {uri}")))
+    };
+    if !is_modern {
+        return Ok(ToolOutcome::Input(requests, |_, responses| {
+            responses.first().map(|(_, text)| text.clone()).unwrap_or_default()
+        }));
     }
+    let force: Option<bool> = arguments.get("force")?;
+    if !force.unwrap_or_default() && !requests.is_empty() && !params.meta.declares(&kind) {
+        return Err(RpcError::missing_capability(&kind));
+    }
+    let done = params.request_state.as_ref().map_or(Ok(0), |state| verify_state(state, &kind))?;
+    let response = params.input_responses.as_ref().and_then(|responses| responses.get("answer"));
+    // A round without its response is repeated rather than rejected.
+    let is_missing = !requests.is_empty() && response.is_none();
+    let done = done.saturating_sub(u64::from(is_missing));
+    let rounds: Option<u64> = arguments.get("rounds")?;
+    let response = if done >= rounds.unwrap_or(1) {
+        Response::text(&json!({ "result": response }).to_string())
+    } else {
+        input_required(&requests, Some(sign_state(done + 1, &kind)))
+    };
+    Ok(response.into())
+}
 
-    fn end_listens_by(&self, arguments: &str) -> Result<Response, RpcError> {
-        #[derive(Deserialize)]
-        struct Arguments {
-            #[serde(default)]
-            how: String,
+/// Request to the client for this kind of input.
+fn client_request(kind: &str) -> Option<InputRequest> {
+    let (method, params) = match kind {
+        "ping" => ("ping", None),
+        "roots" => ("roots/list", None),
+        "sampling" => {
+            let content = jsonrpc::text_block("What is the answer?");
+            let messages = json!([{ "role": "user", "content": content }]);
+            ("sampling/createMessage", Some(json!({ "messages": messages, "maxTokens": 64 })))
         }
-        let Arguments { how } = parse_arguments(arguments)?;
-        Ok(Response::text(&format!("ended {}", self.end_listens(&how))))
-    }
-
-    fn forget_sessions(&self) -> Response {
-        Response::text(&format!("forgot {}", self.sessions.forget()))
-    }
+        "elicitation" => {
+            let properties = json!({
+                "name": { "type": "string", "description": "Your name" },
+                "agree": { "type": "boolean", "default": true },
+            });
+            let schema =
+                json!({ "type": "object", "properties": properties, "required": ["name"] });
+            let params = json!({ "message": "Who are you?", "requestedSchema": schema });
+            ("elicitation/create", Some(params))
+        }
+        _ => return None,
+    };
+    Some(("answer", method, params))
 }
 
-#[derive(Debug, Deserialize)]
-struct Steps {
-    steps: u64,
-    #[serde(default)]
-    ms: u64,
-}
-
-fn send_progress(pending: &PendingRequest, steps: &Steps, token: &Value, number: u64) {
-    let mut params = json!({ "progressToken": token, "progress": number, "total": steps.steps });
-    if let (true, Some(members)) =
-        (pending.revision >= Revision::R2025_03_26, params.as_object_mut())
-    {
-        members.insert("message".to_owned(), json!(format!("step {number}")));
-    }
-    pending.sink().send(&jsonrpc::notification_line("notifications/progress", Some(&params)));
-}
-
-/// Spec 2026-07-28, logging: nothing is sent unless the request names a level.
-fn log(
-    pending: &PendingRequest,
-    arguments: &str,
-    params: &Params<'_>,
-) -> Result<Response, RpcError> {
-    #[derive(Deserialize)]
-    struct Arguments {
-        #[serde(default)]
-        level: Option<String>,
-        #[serde(default)]
-        text: Option<String>,
-        #[serde(default)]
-        count: Option<u64>,
-    }
-    let Arguments { level, text, count } = parse_arguments(arguments)?;
+fn log(pending: &PendingRequest, arguments: &Arguments, params: &Params<'_>) -> RpcResult {
+    let level: Option<String> = arguments.get("level")?;
     let level = level.as_deref().unwrap_or("info");
-    let Some(rank) = jsonrpc::severity(level) else {
-        return Ok(Response::tool_error(&format!("no log level `{level}`")));
+    let severity = match jsonrpc::severity(level) {
+        Ok(severity) => severity,
+        Err(unknown) => return Ok(Response::tool_error(&unknown.message)),
     };
-    let least = match pending.era() {
-        Era::Legacy => Some(pending.context.client.subscriptions.log_level()),
-        Era::Modern => params.meta.log_level.as_deref().and_then(jsonrpc::severity),
-    };
-    let sent = if least.is_some_and(|least| least <= rank) { count.unwrap_or(1) } else { 0 };
+    let count: Option<u64> = arguments.get("count")?;
+    let sent = if pending.wants_log(severity, params) { count.unwrap_or(1) } else { 0 };
+    let text: Option<String> = arguments.get("text")?;
     let message = json!({ "level": level, "logger": "log", "data": text.unwrap_or_default() });
     let line = jsonrpc::notification_line("notifications/message", Some(&message));
     for _ in 0..sent {
@@ -195,82 +232,38 @@ fn log(
     Ok(Response::text(&format!("sent {sent}")))
 }
 
-pub(super) fn parse_arguments<'a, T: Deserialize<'a>>(arguments: &'a str) -> Result<T, RpcError> {
-    serde_json::from_str(arguments)
-        .map_err(|error| RpcError::new(error_code::INVALID_PARAMS, format!("arguments: {error}")))
-}
-
 /// Copies the texts as raw JSON: benchmarks use this call.
-fn echo(arguments: &str) -> Result<Response, RpcError> {
+fn echo(arguments: &str) -> RpcResult {
     #[derive(Deserialize)]
-    struct Arguments<'a> {
+    struct Echo<'a> {
         #[serde(borrow)]
         text: &'a RawValue,
-        #[serde(borrow, default)]
+        #[serde(borrow)]
         nonce: Option<&'a RawValue>,
     }
-    let Arguments { text, nonce } = parse_arguments(arguments)?;
-    let as_string = |raw: &RawValue| {
-        if raw.get().starts_with('"') { raw.get().to_owned() } else { json_string(raw.get()) }
+    let Echo { text, nonce } = serde_json::from_str(arguments)
+        .map_err(|error| RpcError::invalid_params(format!("arguments: {error}")))?;
+    let block = |raw: &RawValue| {
+        let raw = raw.get();
+        let text = if raw.starts_with('"') { raw.to_owned() } else { json_string(raw) };
+        format!(r#"{{"type":"text","text":{text}}}"#)
     };
-    let text = as_string(text);
-    Ok(Response::Complete(match nonce {
-        None => format!(r#""content":[{{"type":"text","text":{text}}}]"#),
-        Some(nonce) => format!(
-            r#""content":[{{"type":"text","text":{text}}},{{"type":"text","text":{}}}]"#,
-            as_string(nonce)
-        ),
-    }))
+    let blocks: Vec<String> = [Some(text), nonce].into_iter().flatten().map(block).collect();
+    Ok(Response::Complete(format!(r#""content":[{}]"#, blocks.join(","))))
 }
 
-fn add(arguments: &str, revision: Revision) -> Result<Response, RpcError> {
-    #[derive(Deserialize)]
-    struct Arguments {
-        a: f64,
-        b: f64,
-    }
-    let Arguments { a, b } = parse_arguments(arguments)?;
-    let sum = a + b;
-    Ok(if revision >= Revision::R2025_06_18 {
-        Response::structured(&sum.to_string(), &json!({ "sum": sum }))
-    } else {
-        Response::text(&sum.to_string())
-    })
-}
-
-fn big(arguments: &str) -> Result<Response, RpcError> {
-    #[derive(Deserialize)]
-    struct Arguments {
-        bytes: usize,
-        #[serde(default)]
-        escapes: bool,
-    }
-    let Arguments { bytes, escapes } = parse_arguments(arguments)?;
-    if !escapes {
-        return Ok(Response::text(&"x".repeat(bytes)));
-    }
+fn big(bytes: usize, escapes: Option<bool>) -> Response {
     // 14 bytes that break readers: quote, backslash, newline, control character, two- and four-byte characters.
-    let unit = "a\"b\\c\nd\u{1}é\u{1f600}";
+    let unit = if escapes.unwrap_or_default() { "a\"b\\c\nd\u{1}é\u{1f600}" } else { "x" };
     let mut text = unit.repeat(bytes / unit.len());
     text.push_str(&"x".repeat(bytes % unit.len()));
-    Ok(Response::text(&text))
-}
-
-fn fail(arguments: &str) -> Result<Response, RpcError> {
-    #[derive(Deserialize)]
-    struct Arguments {
-        #[serde(default)]
-        text: Option<String>,
-    }
-    let Arguments { text } = parse_arguments(arguments)?;
-    Ok(Response::tool_error(text.as_deref().unwrap_or("this tool always fails")))
+    Response::text(&text)
 }
 
 fn environment() -> Response {
     let variables: Map<String, Value> = std::env::vars_os()
         .map(|(name, value)| {
-            let value = Value::from(value.to_string_lossy());
-            (name.to_string_lossy().into_owned(), value)
+            (name.to_string_lossy().into_owned(), Value::from(value.to_string_lossy()))
         })
         .collect();
     Response::text(&Value::Object(variables).to_string())
@@ -298,11 +291,7 @@ fn processes() -> Response {
     let Some(status) = process::status(own) else {
         return Response::tool_error("there is no /proc here");
     };
-    let facts = json!({
-        "pid": own,
-        "parent": status.parent,
-        "group": status.group,
-        "session": status.session,
-    });
+    let (parent, group, session) = (status.parent, status.group, status.session);
+    let facts = json!({ "pid": own, "parent": parent, "group": group, "session": session });
     Response::text(&facts.to_string())
 }

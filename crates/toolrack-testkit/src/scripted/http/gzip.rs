@@ -2,32 +2,16 @@
 
 use std::io::Write;
 
-use flate2::write::GzEncoder;
-use flate2::{Compress, Compression, Crc, FlushCompress, Status};
+use flate2::write::{DeflateEncoder, GzEncoder};
+use flate2::{Compression, Crc};
 
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// Body compressed chunk by chunk, so that each chunk can be decoded on arrival.
-#[derive(Debug)]
-pub(super) struct GzipStream {
-    encoder: GzEncoder<Vec<u8>>,
-}
-
-impl GzipStream {
-    pub(super) fn new() -> Self {
-        Self { encoder: GzEncoder::new(Vec::new(), Compression::fast()) }
-    }
-
-    /// Compresses the next chunk.
-    pub(super) fn compress(&mut self, piece: &[u8]) -> Vec<u8> {
-        // Writing to memory cannot fail.
-        self.encoder.write_all(piece).and_then(|()| self.encoder.flush()).unwrap_or_default();
-        std::mem::take(self.encoder.get_mut())
-    }
-
-    pub(super) fn end(self) -> Vec<u8> {
-        self.encoder.finish().unwrap_or_default()
-    }
+/// Compresses the next chunk of a body, so that it can be decoded on arrival.
+pub(super) fn compress(encoder: &mut GzEncoder<Vec<u8>>, piece: &[u8]) -> Vec<u8> {
+    // Writing to memory cannot fail.
+    encoder.write_all(piece).and_then(|()| encoder.flush()).unwrap_or_default();
+    std::mem::take(encoder.get_mut())
 }
 
 /// Produces a gzip file that decompresses to the head, `n_bytes` of spaces (rounded up to MiB), and the tail.
@@ -35,7 +19,7 @@ impl GzipStream {
 /// The block of spaces is compressed once and repeated, so a bomb of any size is cheap.
 pub(super) fn bomb(head: &[u8], n_bytes: u64, tail: &[u8], mut take: impl FnMut(&[u8]) -> bool) {
     let spaces = vec![b' '; BLOCK_BYTES];
-    let block = deflate(&spaces, FlushCompress::Full);
+    let block = flushed(deflate(&spaces));
     let n_blocks = n_bytes.div_ceil(BLOCK_BYTES as u64);
     let mut crc_of_block = Crc::new();
     crc_of_block.update(&spaces);
@@ -43,7 +27,7 @@ pub(super) fn bomb(head: &[u8], n_bytes: u64, tail: &[u8], mut take: impl FnMut(
     crc.update(head);
     // Magic, deflate, no flags, no time, no extra flags, unknown system.
     let mut taken = take(&[0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 255]);
-    taken = taken && take(&deflate(head, FlushCompress::Full));
+    taken = taken && take(&flushed(deflate(head)));
     for _ in 0..n_blocks {
         if !taken {
             return;
@@ -52,28 +36,24 @@ pub(super) fn bomb(head: &[u8], n_bytes: u64, tail: &[u8], mut take: impl FnMut(
         taken = take(&block);
     }
     crc.update(tail);
-    let mut end = deflate(tail, FlushCompress::Finish);
+    let mut end = deflate(tail).finish().unwrap_or_default();
     end.extend(crc.sum().to_le_bytes());
     end.extend(crc.amount().to_le_bytes());
     take(&end);
 }
 
-/// Compresses a chunk of a raw deflate stream, independent of other chunks.
-fn deflate(piece: &[u8], flush: FlushCompress) -> Vec<u8> {
-    let mut compress = Compress::new(Compression::best(), false);
-    let mut out = Vec::with_capacity(piece.len() / 64 + 1024);
-    loop {
-        let at = usize::try_from(compress.total_in()).unwrap_or(usize::MAX);
-        let left = piece.get(at..).unwrap_or_default();
-        let status = compress.compress_vec(left, &mut out, flush);
-        // `compress_vec` fills only spare capacity: room left after all input means that the flush is complete.
-        let room_left = out.len() < out.capacity();
-        match status {
-            Ok(Status::StreamEnd) | Err(_) => return out,
-            Ok(_) if room_left && compress.total_in() == piece.len() as u64 => return out,
-            Ok(_) => out.reserve(1024),
-        }
-    }
+/// Encoder of a raw deflate stream that has taken a chunk. The chunk does not refer to earlier ones.
+fn deflate(piece: &[u8]) -> DeflateEncoder<Vec<u8>> {
+    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
+    // Writing to memory cannot fail, here and below.
+    encoder.write_all(piece).unwrap_or_default();
+    encoder
+}
+
+/// A chunk that another one follows.
+fn flushed(mut encoder: DeflateEncoder<Vec<u8>>) -> Vec<u8> {
+    encoder.flush().unwrap_or_default();
+    std::mem::take(encoder.get_mut())
 }
 
 #[cfg(test)]
@@ -92,11 +72,11 @@ mod tests {
 
     #[test]
     fn gzip_stream_round_trips() {
-        let mut gzip_stream = GzipStream::new();
-        let mut bytes = gzip_stream.compress(b"one ");
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        let mut bytes = compress(&mut encoder, b"one ");
         assert!(!bytes.is_empty());
-        bytes.extend(gzip_stream.compress(b"two"));
-        bytes.extend(gzip_stream.end());
+        bytes.extend(compress(&mut encoder, b"two"));
+        bytes.extend(encoder.finish().expect("the rest"));
         assert_eq!(unpack(&bytes), b"one two");
     }
 

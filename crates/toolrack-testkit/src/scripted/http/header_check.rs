@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::request::Request;
+use crate::http::Request;
 use crate::jsonrpc::{Incoming, Params, RpcError, error_code};
 use crate::scripted::header_tools;
 
@@ -36,10 +36,7 @@ pub(super) fn check(request: &Request, message: &Incoming<'_>) -> Result<(), Rpc
     if method != "tools/call" {
         return Ok(());
     }
-    let arguments: Value = params
-        .arguments
-        .and_then(|arguments| serde_json::from_str(arguments.get()).ok())
-        .unwrap_or_default();
+    let arguments = params.arguments().0;
     for (header, path) in header_tools::mirrored_headers(name.unwrap_or_default()) {
         let value = path.iter().try_fold(&arguments, |value, key| value.get(key));
         let expected = match value {

@@ -1,12 +1,9 @@
-//! Heads of HTTP responses.
+//! Heads of HTTP responses, with the wrong content types of a plan.
 
-use std::fmt::Write;
 use std::time::Duration;
 
+use crate::http;
 use crate::plan::{ContentKind, RedirectTarget};
-
-const PAGE: &str =
-    "<!doctype html><title>Log in</title><p>Accept the terms of this network to go on.";
 
 /// Status and headers of a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,21 +27,15 @@ impl ResponseHead {
         wrong: Option<ContentKind>,
         n_bytes: usize,
     ) -> Vec<u8> {
-        self.text(content_type, wrong, &format!("content-length: {n_bytes}"))
+        self.text(content_type, wrong, &[("content-length", &n_bytes.to_string())])
     }
 
     pub(super) fn with_chunks(&self, content_type: &str, wrong: Option<ContentKind>) -> Vec<u8> {
-        self.text(content_type, wrong, "cache-control: no-cache\r\ntransfer-encoding: chunked")
+        let framing = [("cache-control", "no-cache"), ("transfer-encoding", "chunked")];
+        self.text(content_type, wrong, &framing)
     }
 
-    /// HTML page, like that of a captive portal.
-    pub(super) fn page(&self) -> Vec<u8> {
-        let mut response = self.with_length("text/html; charset=utf-8", None, PAGE.len());
-        response.extend_from_slice(PAGE.as_bytes());
-        response
-    }
-
-    /// Status with an optional body.
+    /// Response with this status and body.
     pub(super) fn with_status(
         &mut self,
         status: u16,
@@ -59,9 +50,7 @@ impl ResponseHead {
             self.headers.push(("www-authenticate", "Bearer realm=\"scripted\"".to_owned()));
         }
         let content_type = if body.is_empty() { "" } else { "application/json" };
-        let mut response = self.with_length(content_type, None, body.len());
-        response.extend_from_slice(body);
-        response
+        [&self.with_length(content_type, None, body.len()), body].concat()
     }
 
     pub(super) fn redirect(&mut self, status: u16, to: RedirectTarget) -> Vec<u8> {
@@ -75,50 +64,21 @@ impl ResponseHead {
         self.with_length("", None, 0)
     }
 
-    fn text(&self, content_type: &str, wrong: Option<ContentKind>, framing: &str) -> Vec<u8> {
-        let mut text = format!("HTTP/1.1 {} {}\r\n", self.status, reason(self.status));
+    fn text(
+        &self,
+        content_type: &str,
+        wrong: Option<ContentKind>,
+        framing: &[(&str, &str)],
+    ) -> Vec<u8> {
         let content_type = match wrong {
             None => content_type,
             Some(ContentKind::None) => "",
             Some(ContentKind::Text | ContentKind::Html) => "text/plain",
         };
-        if !content_type.is_empty() {
-            // Writing to a string cannot fail, here and below.
-            write!(text, "content-type: {content_type}\r\n").unwrap_or_default();
-        }
-        for (name, value) in &self.headers {
-            write!(text, "{name}: {value}\r\n").unwrap_or_default();
-        }
-        write!(text, "{framing}\r\n\r\n").unwrap_or_default();
-        text.into_bytes()
-    }
-}
-
-/// Encodes one chunk; empty input gives nothing, since an empty chunk ends the body.
-pub(super) fn chunk(bytes: &[u8]) -> Vec<u8> {
-    if bytes.is_empty() {
-        return Vec::new();
-    }
-    let size = format!("{:x}\r\n", bytes.len());
-    [size.as_bytes(), bytes, b"\r\n"].concat()
-}
-
-fn reason(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        202 => "Accepted",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        403 => "Forbidden",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        406 => "Not Acceptable",
-        415 => "Unsupported Media Type",
-        429 => "Too Many Requests",
-        500 => "Internal Server Error",
-        503 => "Service Unavailable",
-        300..=399 => "Elsewhere",
-        _ => "Planned",
+        let content_type =
+            Some(("content-type", content_type)).filter(|(_, kind)| !kind.is_empty());
+        let own = self.headers.iter().map(|(name, value)| (*name, value.as_str()));
+        http::head(self.status, content_type.into_iter().chain(own).chain(framing.iter().copied()))
     }
 }
 
@@ -167,11 +127,5 @@ mod tests {
             head().redirect(307, RedirectTarget::Other),
             "HTTP/1.1 307 Elsewhere\r\nlocation: http://b/mcp\r\ncontent-length: 0\r\n\r\n",
         );
-    }
-
-    #[test]
-    fn empty_chunk_encodes_to_nothing() {
-        check(chunk(b""), "");
-        check(chunk(b"0123456789abcdef!"), "11\r\n0123456789abcdef!\r\n");
     }
 }

@@ -8,26 +8,29 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
+use serde::Deserialize;
 
-use super::response::{HttpResponse, Phase, ResponsePlace};
+use super::response::{HttpResponse, Phase};
 use crate::message_sink::{LongKind, LongMessage, MessageSink};
 use crate::plan::HttpFault;
 
-const JSON: &str = "application/json";
+pub(super) const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
 /// Events per stream that can be replayed.
 const MAX_BUFFERED_EVENTS: usize = 1024;
 
 /// Form of responses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(in crate::scripted) enum ReplyMode {
     /// JSON only; other messages go elsewhere or are dropped.
     Json,
     /// Always an event stream.
     Sse,
     /// JSON, unless there are other messages before the response.
+    #[default]
     Auto,
 }
 
@@ -44,7 +47,7 @@ pub(super) struct StreamFormat {
 
 #[derive(Debug)]
 pub(super) struct ResponseStream {
-    stream_format: StreamFormat,
+    pub(super) stream_format: StreamFormat,
     /// Sink for messages that do not fit into a JSON response.
     fallback: Option<Arc<dyn MessageSink>>,
     inner: Mutex<Inner>,
@@ -59,6 +62,15 @@ struct Inner {
     ended: bool,
 }
 
+impl Inner {
+    /// Moves the stream to a new connection and finishes the old one.
+    fn move_to(&mut self, response: &Arc<HttpResponse>) {
+        if let Some(old) = self.response.replace(Arc::clone(response)) {
+            old.finish();
+        }
+    }
+}
+
 impl ResponseStream {
     pub(super) fn new(
         stream_format: StreamFormat,
@@ -69,13 +81,9 @@ impl ResponseStream {
         Arc::new(Self { stream_format, fallback, inner: Mutex::new(inner) })
     }
 
-    pub(super) fn number(&self) -> Option<u64> {
-        self.stream_format.number
-    }
-
     /// Opens the stream at once if the response will be a stream anyway.
     pub(super) fn open(&self) {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let Some(response) = &inner.response else { return };
         let now = self.stream_format.reply_mode == ReplyMode::Sse || response.needs_stream();
         if now && !inner.ended && response.phase() == Phase::Waiting {
@@ -85,16 +93,14 @@ impl ResponseStream {
 
     /// Moves the stream to a new connection and finishes the old one. `first` goes to this connection only.
     pub(super) fn attach(&self, response: &Arc<HttpResponse>, first: &[u8]) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         response.start(EVENTS, &[self.opening_event().as_slice(), first].concat());
-        if let Some(old) = inner.response.replace(Arc::clone(response)) {
-            old.finish();
-        }
+        inner.move_to(response);
     }
 
     /// Moves the stream to a new connection and replays everything after an event.
     pub(super) fn resume(&self, after: u64, response: &Arc<HttpResponse>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         response.start(EVENTS, b"");
         // Under the lock, so that no new event overtakes the replay.
         for (_, event) in inner.buffered.iter().filter(|(number, _)| *number > after) {
@@ -103,38 +109,29 @@ impl ResponseStream {
         if inner.ended {
             return response.finish();
         }
-        if let Some(old) = inner.response.replace(Arc::clone(response)) {
-            old.finish();
-        }
+        inner.move_to(response);
     }
 
     /// Closes the connection of the stream.
     pub(super) fn close_connection(&self) {
-        if let Some(response) = self.lock().response.take() {
+        if let Some(response) = self.inner.lock().response.take() {
             response.close();
         }
     }
 
-    fn write_event(&self, inner: &mut Inner, line: &[u8]) -> bool {
+    fn write_event(&self, inner: &mut Inner, line: &[u8]) {
         inner.n_events += 1;
-        let event = self.event(inner.n_events, line);
-        let header = inner.response.as_ref().is_some_and(|response| {
-            response.start(EVENTS, &self.opening_event()) && response.write(&event)
-        });
+        let event = [self.event_head(inner.n_events).as_bytes(), line, b"\n\n"].concat();
+        if let Some(response) = &inner.response {
+            response.start(EVENTS, &self.opening_event());
+            response.write(&event);
+        }
         if self.stream_format.number.is_some() {
             inner.buffered.push_back((inner.n_events, event));
             if inner.buffered.len() > MAX_BUFFERED_EVENTS {
                 inner.buffered.pop_front();
             }
         }
-        header
-    }
-
-    fn event(&self, number: u64, line: &[u8]) -> Vec<u8> {
-        let mut event = self.event_head(number).into_bytes();
-        event.extend_from_slice(line);
-        event.extend_from_slice(b"\n\n");
-        event
     }
 
     fn event_head(&self, number: u64) -> String {
@@ -172,15 +169,11 @@ impl ResponseStream {
             && response.phase() == Phase::Waiting;
         can.then(|| Arc::clone(response))
     }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock()
-    }
 }
 
 impl MessageSink for ResponseStream {
     fn send(&self, line: &[u8]) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if self.stream_format.reply_mode == ReplyMode::Json {
             drop(inner);
             if let Some(fallback) = &self.fallback {
@@ -192,9 +185,9 @@ impl MessageSink for ResponseStream {
     }
 
     fn respond(&self, line: &[u8]) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if let (Some(response), Some(fallback)) = (&inner.response, &self.fallback)
-            && response.place() == ResponsePlace::Elsewhere
+            && response.is_elsewhere()
         {
             return fallback.send(line);
         }
@@ -210,45 +203,23 @@ impl MessageSink for ResponseStream {
         }
     }
 
-    fn respond_bytewise(&self, line: &[u8]) {
-        let inner = self.lock();
-        let Some(response) = &inner.response else { return };
-        let bytes = match self.json_reply(&inner) {
-            Some(_) => {
-                response.start(JSON, b"");
-                line.to_vec()
-            }
-            None => {
-                response.start(EVENTS, &self.opening_event());
-                self.event(inner.n_events + 1, line)
-            }
-        };
-        for byte in bytes.chunks(1) {
-            response.write(byte);
-        }
-    }
-
     fn send_long(&self, message: &LongMessage<'_>) {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let Some(response) = &inner.response else { return };
-        let as_json = message.kind == LongKind::Response && self.json_reply(&inner).is_some();
-        if as_json {
+        if message.kind == LongKind::Response && self.json_reply(&inner).is_some() {
             response.start(JSON, b"");
-            return message.write_chunks(|piece| response.write(piece));
+            return message.write(b"", b"", |piece| response.write(piece));
         }
         if self.stream_format.reply_mode == ReplyMode::Json {
             return;
         }
         response.start(EVENTS, &self.opening_event());
-        response.write(self.event_head(inner.n_events + 1).as_bytes());
-        message.write_chunks(|piece| response.write(piece));
-        if message.kind != LongKind::Unterminated {
-            response.write(b"\n\n");
-        }
+        let head = self.event_head(inner.n_events + 1);
+        message.write(head.as_bytes(), b"\n\n", |piece| response.write(piece));
     }
 
     fn write_raw(&self, bytes: &[u8]) {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let Some(response) = &inner.response else { return };
         let kind = if self.json_reply(&inner).is_some() { JSON } else { EVENTS };
         response.start(kind, b"");
@@ -258,7 +229,7 @@ impl MessageSink for ResponseStream {
     fn flush(&self) {}
 
     fn finish(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.ended = true;
         if let Some(response) = &inner.response {
             response.finish();
@@ -266,19 +237,19 @@ impl MessageSink for ResponseStream {
     }
 
     fn set_status(&self, status: u16) {
-        if let Some(response) = &self.lock().response {
+        if let Some(response) = &self.inner.lock().response {
             response.set_status(status);
         }
     }
 
     fn add_fault(&self, fault: &HttpFault) {
-        if let Some(response) = &self.lock().response {
+        if let Some(response) = &self.inner.lock().response {
             response.add_fault(fault);
         }
     }
 
     fn is_broken(&self) -> bool {
-        self.lock().response.as_ref().is_none_or(|response| response.phase() == Phase::Done)
+        self.inner.lock().response.as_ref().is_none_or(|response| response.phase() == Phase::Done)
     }
 }
 
@@ -291,10 +262,6 @@ pub(super) struct Sse2024Sink {
 impl MessageSink for Sse2024Sink {
     fn send(&self, line: &[u8]) {
         self.stream.send(line);
-    }
-
-    fn respond_bytewise(&self, line: &[u8]) {
-        self.stream.respond_bytewise(line);
     }
 
     fn send_long(&self, message: &LongMessage<'_>) {

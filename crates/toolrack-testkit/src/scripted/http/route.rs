@@ -1,7 +1,7 @@
 //! Routes of the HTTP endpoint, and the era of a message. No IO.
 
 use super::Shape;
-use super::request::Request;
+use crate::http::Request;
 use crate::jsonrpc::Incoming;
 use crate::revision::{Revision, SupportedRevisions};
 
@@ -31,16 +31,13 @@ pub(super) fn route(
     request: &Request,
 ) -> Result<Route, u16> {
     let old = shape == Shape::Sse;
+    let has_sessions = shape.has_sessions() && revisions.has_legacy();
     match (request.verb.as_str(), request.path.as_str()) {
         ("GET", "/mcp" | "/sse") if old => Ok(Route::Sse2024Stream),
         ("POST", "/messages") if old => Ok(Route::Sse2024Message),
         ("POST", "/mcp" | "/mcp/moved") if !old => Ok(Route::Message),
-        ("GET", "/mcp" | "/mcp/moved") if shape.has_sessions() && revisions.has_legacy() => {
-            Ok(Route::Stream)
-        }
-        ("DELETE", "/mcp" | "/mcp/moved") if shape.has_sessions() && revisions.has_legacy() => {
-            Ok(Route::EndSession)
-        }
+        ("GET", "/mcp" | "/mcp/moved") if has_sessions => Ok(Route::Stream),
+        ("DELETE", "/mcp" | "/mcp/moved") if has_sessions => Ok(Route::EndSession),
         (_, "/mcp" | "/mcp/moved") => Err(405),
         (_, "/sse" | "/messages") if old => Err(405),
         _ => Err(404),

@@ -3,14 +3,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
 use super::response::HttpResponse;
 use super::response_stream::{ReplyMode, ResponseStream, StreamFormat};
 use crate::message_sink::MessageSink;
-use crate::plan::splitmix64;
+use crate::process::unique_id;
 use crate::scripted::client::Client;
 
 /// Streams per session that can be resumed.
@@ -18,8 +17,7 @@ const MAX_STREAMS: usize = 1024;
 
 #[derive(Debug, Default)]
 pub(in crate::scripted) struct Sessions {
-    table: Mutex<HashMap<String, Arc<Session>>>,
-    made: AtomicU64,
+    pub(super) table: Mutex<HashMap<String, Arc<Session>>>,
 }
 
 #[derive(Debug)]
@@ -39,7 +37,7 @@ impl Sessions {
         let get_stream = ResponseStream::new(stream_format, None, None);
         let sink: Arc<dyn MessageSink> = Arc::<ResponseStream>::clone(&get_stream);
         let session = Arc::new(Session {
-            id: self.fresh_id(),
+            id: unique_id(),
             client: Client::new(sink),
             get_stream,
             streams: Mutex::default(),
@@ -49,14 +47,6 @@ impl Sessions {
         session
     }
 
-    pub(super) fn get(&self, id: &str) -> Option<Arc<Session>> {
-        self.table.lock().get(id).map(Arc::clone)
-    }
-
-    pub(super) fn remove(&self, id: &str) -> Option<Arc<Session>> {
-        self.table.lock().remove(id)
-    }
-
     /// Removes every session, as a restart does, and returns how many there were.
     pub(in crate::scripted) fn forget(&self) -> usize {
         let forgotten = std::mem::take(&mut *self.table.lock());
@@ -64,15 +54,6 @@ impl Sessions {
             session.get_stream.close_connection();
         }
         forgotten.len()
-    }
-
-    /// A unique id, also across servers and restarts.
-    fn fresh_id(&self) -> String {
-        let made = self.made.fetch_add(1, Ordering::Relaxed);
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let time = u64::try_from(since & u128::from(u64::MAX)).unwrap_or_default();
-        let unique = splitmix64(time ^ u64::from(std::process::id()).rotate_left(40));
-        format!("{unique:016x}{:016x}", splitmix64(unique ^ made))
     }
 }
 
@@ -101,7 +82,7 @@ impl Session {
     pub(super) fn find(&self, event_id: &str) -> Option<(Arc<ResponseStream>, u64)> {
         let (stream, event) = event_id.split_once('-')?;
         let (stream, event): (u64, u64) = (stream.parse().ok()?, event.parse().ok()?);
-        if self.get_stream.number() == Some(stream) {
+        if self.get_stream.stream_format.number == Some(stream) {
             return Some((Arc::clone(&self.get_stream), event));
         }
         self.streams.lock().get(&stream).map(|found| (Arc::clone(found), event))

@@ -1,54 +1,78 @@
-//! HTTP/1.1 request parser.
+//! HTTP/1.1 of the test servers: connections, requests, responses, chunks and percent-encoding.
 //!
 //! **Invariant:** a request is bounded: 64 KiB of head, 64 MiB of body.
 
+use std::fmt::Write as _;
 use std::io::{self, BufRead, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
+use url::form_urlencoded;
+
+/// Further connections of a listener are closed at once.
+const MAX_CONNECTIONS: usize = 4096;
+/// A compressor alone takes several hundred KiB of stack in a debug build.
+const STACK_BYTES: usize = 2 * 1024 * 1024;
 const MAX_HEAD_BYTES: usize = 64 * 1024;
 const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 const MAX_HEADERS: usize = 100;
 
 /// A parsed request.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Request {
-    pub(super) verb: String,
-    pub(super) path: String,
-    pub(super) query: String,
+pub(crate) struct Request {
+    pub(crate) verb: String,
+    pub(crate) path: String,
+    pub(crate) query: String,
     /// Names in lower case, in wire order.
-    pub(super) headers: Vec<(String, String)>,
-    pub(super) body: Vec<u8>,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Request {
     /// Value of a header, the first if it is repeated.
-    pub(super) fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(header, _)| header == name).map(|(_, value)| value.as_str())
     }
 
-    pub(super) fn count(&self, name: &str) -> usize {
+    pub(crate) fn count(&self, name: &str) -> usize {
         self.headers.iter().filter(|(header, _)| header == name).count()
     }
 
     /// Whether a media type list contains this type.
-    pub(super) fn has_media_type(&self, header: &str, media_type: &str) -> bool {
+    pub(crate) fn has_media_type(&self, header: &str, media_type: &str) -> bool {
         self.header(header).is_some_and(|value| {
             value.split(',').any(|part| {
                 part.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(media_type)
             })
         })
     }
+}
 
-    /// Value of a query parameter.
-    pub(super) fn parameter(&self, name: &str) -> Option<&str> {
-        self.query
-            .split('&')
-            .find_map(|part| part.split_once('=').filter(|(key, _)| *key == name))
-            .map(|(_, value)| value)
+/// Serves each connection on a thread of its own, until `is_ending`.
+pub(crate) fn accept_each(
+    listener: &TcpListener,
+    is_ending: &AtomicBool,
+    serve: impl Fn(TcpStream) + Send + Sync + 'static,
+) {
+    // Every thread holds a reference, so their count is that of the connections.
+    let serve = Arc::new(serve);
+    for stream in listener.incoming().flatten() {
+        if is_ending.load(Ordering::Acquire) {
+            return;
+        }
+        if Arc::strong_count(&serve) <= MAX_CONNECTIONS {
+            let serve = Arc::clone(&serve);
+            let thread = thread::Builder::new().stack_size(STACK_BYTES);
+            // A connection without a thread is closed.
+            drop(thread.spawn(move || serve(stream)));
+        }
     }
 }
 
 /// Reads the next request; `None` at the end of the connection.
-pub(super) fn read(
+pub(crate) fn read(
     input: &mut impl BufRead,
     output: &mut impl Write,
 ) -> io::Result<Option<Request>> {
@@ -146,6 +170,63 @@ fn bad(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
+/// Status line and headers of a response.
+pub(crate) fn head<'a>(
+    status: u16,
+    headers: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Vec<u8> {
+    let mut text = format!("HTTP/1.1 {status} {}\r\n", reason(status));
+    for (name, value) in headers {
+        // Writing to a string cannot fail.
+        write!(text, "{name}: {value}\r\n").unwrap_or_default();
+    }
+    text.push_str("\r\n");
+    text.into_bytes()
+}
+
+/// Encodes one chunk; empty input gives nothing, since an empty chunk ends the body.
+pub(crate) fn chunk(bytes: &[u8]) -> Vec<u8> {
+    if bytes.is_empty() {
+        return Vec::new();
+    }
+    let size = format!("{:x}\r\n", bytes.len());
+    [size.as_bytes(), bytes, b"\r\n"].concat()
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        202 => "Accepted",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        406 => "Not Acceptable",
+        415 => "Unsupported Media Type",
+        429 => "Too Many Requests",
+        500 => "Internal Server Error",
+        503 => "Service Unavailable",
+        300..=399 => "Elsewhere",
+        _ => "Planned",
+    }
+}
+
+/// Decodes `a=b&c=d`.
+pub(crate) fn decode(text: &str) -> Vec<(String, String)> {
+    form_urlencoded::parse(text.as_bytes()).into_owned().collect()
+}
+
+/// Decodes one percent-encoded value.
+pub(crate) fn unescape(text: &str) -> String {
+    decode(text).into_iter().map(|(value, _)| value).next().unwrap_or_default()
+}
+
+/// Percent-encodes text for a query.
+pub(crate) fn escape(text: &str) -> String {
+    form_urlencoded::byte_serialize(text.as_bytes()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -178,8 +259,8 @@ mod tests {
     fn request_head_is_parsed() {
         let text = "GET /mcp?session=a&b=c HTTP/1.1\r\nAccept: text/EVENT-stream;q=1, x/y\r\nX: 1\r\nx: 2\r\n\r\n";
         let request = read_text(text).expect("a request").expect("not the end");
-        let seen = (request.verb.as_str(), request.path.as_str(), request.parameter("session"));
-        assert_eq!(seen, ("GET", "/mcp", Some("a")));
+        let seen = (request.verb.as_str(), request.path.as_str(), request.query.as_str());
+        assert_eq!(seen, ("GET", "/mcp", "session=a&b=c"));
         assert_eq!((request.header("x"), request.count("x")), (Some("1"), 2));
         assert!(
             request.has_media_type("accept", "text/event-stream")
@@ -188,5 +269,30 @@ mod tests {
         assert!(!request.has_media_type("accept", "application/json"));
         assert_eq!(read_text("").expect("the end"), None);
         assert!(read_text("GET /").is_err() && read_text("nonsense\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn request_is_read_only_when_complete() {
+        let text = "POST /token?a=1 HTTP/1.1\r\nContent-Length: 3\r\n\r\nb=2";
+        for end in 0..text.len() {
+            assert!(!matches!(read_text(&text[..end]), Ok(Some(_))), "{end}");
+        }
+        assert!(matches!(read_text(text), Ok(Some(_))));
+    }
+
+    #[test]
+    fn percent_encoding_round_trips() {
+        for text in ["", "a b+c", "https://h/ü?x=1&y=%2", "😀"] {
+            assert_eq!(unescape(&escape(text)), text);
+        }
+        let expected = [("a", "1 2"), ("b", ""), ("c", "=")];
+        let found = decode("a=1+2&b&&c=%3D");
+        assert_eq!(found, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+
+    #[test]
+    fn empty_chunk_encodes_to_nothing() {
+        assert_eq!(chunk(b""), b"");
+        assert_eq!(chunk(b"0123456789abcdef!"), b"11\r\n0123456789abcdef!\r\n");
     }
 }
