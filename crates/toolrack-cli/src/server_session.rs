@@ -16,8 +16,7 @@ use toolrack_client::CallOptions;
 use toolrack_config::{McpServerConfig, McpTransport, StartMode, without_secrets};
 use toolrack_http::HttpOptions;
 use toolrack_manager::{
-    ConnectPhase, ConnectionState, ErrorKind, ManagerError, ManagerEvent, McpConnection,
-    McpManager,
+    ConnectPhase, ConnectionState, ErrorKind, ManagerError, ManagerEvent, McpConnection, McpManager,
 };
 use toolrack_mcp::Tool;
 use toolrack_service::{ConfigInput, LocalService, LogKind, McpStatus, ServiceOptions};
@@ -161,9 +160,7 @@ impl ServerSession {
         // The failure's own hint is more specific.
         let hint = |fallback: &str| failure.hint().unwrap_or(fallback).to_owned();
         match (failure.kind(), self.source) {
-            (ErrorKind::NeedsLogin, ServerSource::AdHoc)
-                if let Some(hint) = login_hint(config) =>
-            {
+            (ErrorKind::NeedsLogin, ServerSource::AdHoc) if let Some(hint) = login_hint(config) => {
                 general.with_message(format!("`{name}` requires a login")).with_hint(hint)
             }
             (ErrorKind::NeedsLogin, ServerSource::Configured) if config.has_authorization() => {

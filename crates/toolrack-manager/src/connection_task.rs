@@ -23,7 +23,7 @@ use crate::connector::{
     ClosingConnector, Installation, PackageRequest, PreparedServer, build_connector,
     package_request, prepare_without_package, resolve, stdio_options,
 };
-use crate::error::{Failure, ErrorKind};
+use crate::error::{ErrorKind, Failure};
 use crate::events::{EventSender, ManagerEvent};
 use crate::in_flight::{IdleTimer, InFlight};
 use crate::lifecycle::{ConnectPhase, Epoch};

@@ -27,7 +27,7 @@ use toolrack_transport::{
     BoxFuture, IncomingHandler, Redactor, Transport, TransportError, sanitize_line,
 };
 
-use crate::error::{Failure, ErrorKind};
+use crate::error::{ErrorKind, Failure};
 use crate::events::{EventSender, ManagerEvent};
 use crate::manager::LaunchOptions;
 use crate::redacting_transport::{RedactingHandler, redacting};

@@ -610,10 +610,7 @@ mod tests {
         check_kind(over(TransportError::Unauthorized(login())), ErrorKind::NeedsLogin);
         let auth_server_down = AuthError::Unreachable { reason: text() };
         check_kind(ConnectError::NeedsAuth(auth_server_down), ErrorKind::Unreachable);
-        assert_eq!(
-            ErrorKind::from_close_reason(&CloseReason::Exited(exit())),
-            ErrorKind::Exited
-        );
+        assert_eq!(ErrorKind::from_close_reason(&CloseReason::Exited(exit())), ErrorKind::Exited);
         assert_eq!(ErrorKind::from_close_reason(&CloseReason::OutputClosed), ErrorKind::Lost);
     }
 }

@@ -126,7 +126,7 @@ pub use builder::ManagerBuilder;
 pub use call::{CallArguments, CallTarget, ToolCall, ToolResult, render_tool_result};
 pub use config_watcher::{FileWatch, ParseServers};
 pub use connector::{Installation, PackageInstaller, PackageRequest, PreparedServer};
-pub use error::{Failure, ErrorKind, ManagerError, error_chain};
+pub use error::{ErrorKind, Failure, ManagerError, error_chain};
 pub use events::{CallOutcome, ManagerEvent, ManagerEvents};
 pub use in_flight::ClientGuard;
 pub use lifecycle::{ConnectPhase, ConnectionState};

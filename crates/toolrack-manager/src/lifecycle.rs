@@ -15,7 +15,7 @@ use toolrack_client::ConnectStep;
 use toolrack_config::StartMode;
 use toolrack_transport::Backoff;
 
-use crate::error::{Failure, ErrorKind, Remedy};
+use crate::error::{ErrorKind, Failure, Remedy};
 
 /// This many starts within [`CRASH_LOOP_WINDOW`] are a crash loop.
 const CRASH_LOOP_STARTS: usize = 5;

@@ -188,9 +188,7 @@ fn error_kind(error: &ManagerError) -> ToolErrorKind {
         ErrorKind::Denied | ErrorKind::NeedsLogin => ToolErrorKind::PermissionDenied,
         _ if matches!(error, ManagerError::NotReady { .. }) => ToolErrorKind::Timeout,
         // Disabled or stopped by the user: a retry does not start it.
-        ErrorKind::Disabled | ErrorKind::NotRunning | ErrorKind::Ambiguous => {
-            ToolErrorKind::Other
-        }
+        ErrorKind::Disabled | ErrorKind::NotRunning | ErrorKind::Ambiguous => ToolErrorKind::Other,
         ErrorKind::TimedOut => ToolErrorKind::Timeout,
         ErrorKind::RateLimited => ToolErrorKind::RateLimited,
         ErrorKind::Closed => ToolErrorKind::Cancelled,

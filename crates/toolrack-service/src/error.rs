@@ -7,7 +7,7 @@ use std::{fmt, io};
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use toolrack_manager::{ConnectionState, Failure, ErrorKind, ManagerError, error_chain};
+use toolrack_manager::{ConnectionState, ErrorKind, Failure, ManagerError, error_chain};
 use toolrack_transport::sanitize_line;
 
 use crate::validate::CREDENTIALS_MISSING;

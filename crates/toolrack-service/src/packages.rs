@@ -23,8 +23,7 @@ use install_plan::{AvailableTools, InstallLocation, InstallPlan, PackageInstall,
 use tokio::time::sleep;
 use toolrack_http::HttpServerDef;
 use toolrack_manager::{
-    Failure, ErrorKind, Installation, PackageInstaller, PackageRequest, PreparedServer,
-    error_chain,
+    ErrorKind, Failure, Installation, PackageInstaller, PackageRequest, PreparedServer, error_chain,
 };
 use toolrack_platform::{create_private_dir, replace};
 use toolrack_stdio::{

@@ -95,7 +95,7 @@ pub(crate) fn status(state: &ConnectionState, tools: impl FnOnce() -> Vec<String
 
 #[cfg(test)]
 mod tests {
-    use toolrack_manager::{Failure, ErrorKind};
+    use toolrack_manager::{ErrorKind, Failure};
 
     use super::*;
 

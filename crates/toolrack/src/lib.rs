@@ -131,10 +131,10 @@ pub use toolrack_stdio::init;
 pub mod auth {
     pub use toolrack_auth::{
         Audience, AuthSettings, AuthorizationResponse, Authorizer, Browser, ClientAuth,
-        FileTokenStore, Grant, IdTokenSource, IdentityProvider, LoginOutcome, LoginRequest,
+        FileTokenStore, Grant, IdTokenSource, IdentityProvider, LoginFuture, LoginRequest,
         LoginStatus, MemoryTokenStore, Network, PastedRedirect, PreRegisteredClient, PreparedLogin,
-        PrivateAddresses, RedactingTokenStore, Secret, SigningAlgorithm, StaticBearer, StoreError,
-        StoreLock, StoredCredentials, SystemBrowser, TokenStore, UrlOpener,
+        RedactingTokenStore, Secret, SigningAlgorithm, StaticBearer, StoreError, StoreLock,
+        StoredCredentials, SystemBrowser, TokenStore, UrlOpener,
     };
 }
 
@@ -222,7 +222,7 @@ pub mod config {
         Position, Resolved, ResolvedTransport, Sandbox, ServerEntry, Settings, Severity,
         SourceLocation, StartMode, ToolNaming, VariableSource, detect, did_you_mean, diff,
         fingerprint, interpolate, join, json_schema, key_reference, parse_duration, read, read_as,
-        similar_names, suggest, without_secrets,
+        read_server, similar_names, suggest, without_secrets,
     };
 }
 
@@ -237,7 +237,7 @@ pub mod http {
 pub mod manager {
     pub use toolrack_manager::{
         CallArguments, CallOutcome, CallTarget, ClientGuard, ConnectPhase, ConnectionState,
-        CredentialsProvider, Failure, ErrorKind, FileWatch, FilterRule, Installation,
+        CredentialsProvider, ErrorKind, Failure, FileWatch, FilterRule, Installation,
         ManagerBuilder, ManagerError, ManagerEvent, ManagerEvents, McpConnection, McpManager,
         PackageInstaller, PackageRequest, ParseServers, PreparedServer, ToolCall, ToolResult,
         ToolWithServer, error_chain, render_tool_result,
@@ -248,17 +248,16 @@ pub mod manager {
 pub mod mcp {
     pub use toolrack_mcp::{
         Arguments, CacheHint, CacheScope, CallToolParams, CancelTaskParams, Cancelled, Choice,
-        ClientCapabilities, ClientCapabilitiesWire, CompleteParams, CompleteResult, Completion,
-        CompletionArgument, CompletionContext, CompletionRef, Content, DecodeError, DiscoverParams,
-        DiscoverResult, Elicitation, ElicitationCapability, ElicitationComplete, ElicitationResult,
-        EmptyResult, Era, ErrorCode, ErrorData, Extra, Field, FieldError, FieldErrorKind,
-        FieldKind, FieldValue, FormContent, FormElicitation, FormSchema, GetPromptParams,
-        GetPromptResult, GetTaskParams, GetTaskReportParams, Implementation, ImplementationWire,
-        IncludeContext, InitializeParams, InitializeResult, Initialized, InputRequest,
-        InputRequired, InputResponse, InputResponses, ListCapability, ListEntry, ListKind,
-        ListPage, ListPromptsParams, ListResourceTemplatesParams, ListResourcesParams,
-        ListToolsParams, ListenParams, LogLevel, LogMessage, MetaKey, Method, MethodKind,
-        MissingCapability, ModelHint, ModelPreferences, Notification, ParamHeaders,
+        ClientCapabilities, CompleteParams, CompleteResult, Completion, CompletionArgument,
+        CompletionContext, CompletionRef, Content, DecodeError, DiscoverParams, DiscoverResult,
+        Elicitation, ElicitationCapability, ElicitationComplete, ElicitationResult, EmptyResult,
+        Era, ErrorCode, ErrorData, Extra, Field, FieldError, FieldErrorKind, FieldKind, FieldValue,
+        FormContent, FormElicitation, FormSchema, GetPromptParams, GetPromptResult, GetTaskParams,
+        GetTaskReportParams, Implementation, IncludeContext, InitializeParams, InitializeResult,
+        Initialized, InputRequest, InputRequired, InputResponse, InputResponses, ListCapability,
+        ListEntry, ListKind, ListPage, ListPromptsParams, ListResourceTemplatesParams,
+        ListResourcesParams, ListToolsParams, ListenParams, LogLevel, LogMessage, MetaKey, Method,
+        MethodKind, MissingCapability, ModelHint, ModelPreferences, Notification, ParamHeaders,
         ParamHeadersError, PingParams, Progress, ProgressToken, Prompt, PromptArgument,
         PromptMessage, ReadResourceParams, ReadResourceResult, Request, RequestMeta, RequestResult,
         Resource, ResourceBody, ResourceContents, ResourceTemplate, ResourceUpdated,
@@ -277,11 +276,12 @@ pub mod mcp {
 /// Configured servers as a service: add, change, remove, start and stop them, with packages, secrets and logs.
 pub mod service {
     pub use toolrack_service::{
-        Autostart, ConfigScope, ConfigStore, Document, ETag, Enabled, Entry, EnvVarConfig,
-        ErrorCode, ErrorDetail, Home, Installer, InvalidETag, LocalService, LogKind, LogLine,
-        LogStore, McpConfig, McpPackage, McpPackageType, McpService, McpSource, McpStatus,
-        McpTransport, Secret, SecretStore, SecretVersion, ServiceError, ServiceOptions,
-        SharedLookup, StatusDetail, StoredConfig, ToolCall, ToolCallError, WatchConfig, validate,
+        Autostart, ConfigInput, ConfigScope, ConfigStore, Document, ETag, Enabled, Entry,
+        EnvVarConfig, ErrorCode, ErrorDetail, Home, Installer, InvalidETag, LoadError,
+        LocalService, LogKind, LogLine, LogStore, McpConfig, McpPackage, McpPackageType,
+        McpService, McpSource, McpStatus, McpTransport, Secret, SecretStore, ServiceError,
+        ServiceOptions, SharedLookup, StatusDetail, StoredConfig, ToolCall, ToolCallError,
+        WatchConfig, validate,
     };
 }
 
@@ -301,11 +301,12 @@ pub mod transport {
         CancelledParams, CloseReason, Credentials, Deadline, Delivery, ExitStatus, InMemoryPeer,
         InMemoryTransport, IncomingHandler, JsonRpcError, JsonRpcNotification, JsonRpcRequest,
         JsonRpcResponse, Message, MessageError, MessageRouter, NoParams, OnCancel, OutgoingRequest,
-        Params, PendingRequests, PendingResponse, ProcessExit, ProtocolMode, RawJson, Redactor,
-        RequestError, RequestId, RequestTimeout, Routed, SpawnError, Transport, TransportCounters,
-        TransportError, TransportKind, TransportStats, TruncatedMessage, await_response,
-        deadline_after, exit_cause, in_memory_pair, is_invisible, sanitize_line, sanitize_text,
-        split_batch, write_notification, write_request, write_response, write_string,
+        Params, PendingRequests, PendingResponse, ProcessExit, ProtocolMode, QueuedRequest,
+        RawJson, Redactor, RequestError, RequestId, RequestQueue, RequestTimeout, Response,
+        ResponseFuture, Routed, SpawnError, Transport, TransportCounters, TransportError,
+        TransportKind, TransportStats, TruncatedMessage, await_response, deadline_after,
+        exit_cause, in_memory_pair, is_invisible, sanitize_line, sanitize_text, split_batch,
+        write_notification, write_request, write_response, write_string,
     };
 }
 

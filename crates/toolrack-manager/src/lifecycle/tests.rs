@@ -394,8 +394,7 @@ fn policy_change_keeps_the_connection() {
 
 #[test]
 fn needs_auth_waits_for_the_user() {
-    let login =
-        || Event::OpenFailed(Epoch(1), Failure::new(ErrorKind::NeedsLogin, "login needed"));
+    let login = || Event::OpenFailed(Epoch(1), Failure::new(ErrorKind::NeedsLogin, "login needed"));
     check(
         EAGER,
         &[

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use toolrack_manager::{Failure, ErrorKind, PackageRequest, PreparedServer};
+use toolrack_manager::{ErrorKind, Failure, PackageRequest, PreparedServer};
 use toolrack_stdio::{CleanupCommand, McpServerDef, is_orphaned, new_process_tag};
 
 use super::CommandRunner;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use toolrack_client::ConnectError;
 use toolrack_config::similar_names;
-use toolrack_manager::{Failure, ErrorKind};
+use toolrack_manager::{ErrorKind, Failure};
 use toolrack_stdio::find_program;
 use toolrack_transport::{SpawnError, TransportError};
 

@@ -4,7 +4,7 @@
 //! network failure. Output that is not recognized is passed on as it is.
 
 use serde_json::Value;
-use toolrack_manager::{Failure, ErrorKind};
+use toolrack_manager::{ErrorKind, Failure};
 use toolrack_stdio::CommandOutput;
 
 use super::install_plan::{InstallCommand, PackageInstall, Registry};

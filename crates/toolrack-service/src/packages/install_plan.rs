@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 use toolrack_config::PackageKind;
-use toolrack_manager::{Failure, ErrorKind, PackageRequest};
+use toolrack_manager::{ErrorKind, Failure, PackageRequest};
 
 /// Installed programs that install or run packages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
