@@ -6,13 +6,12 @@
 //! **Invariant:** at least one fault, always a hint, and no control characters in any text.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use toolrack_client::{CallError, ConnectError};
 use toolrack_gateway::GatewayErrorData;
 use toolrack_manager::{ConnectionState, ErrorKind, ManagerError, error_chain};
 use toolrack_service::{ErrorCode, ErrorDetail, ServiceError};
-use toolrack_transport::{Delivery, sanitize_line};
+use toolrack_transport::{Delivery, JsonRpcError, sanitize_line};
 
 use crate::exit_code::ExitCode;
 use crate::suggested_command::{command, server_command};
@@ -25,6 +24,15 @@ const MAX_CHARS: usize = 2000;
 pub(crate) struct CliError {
     exit_code: ExitCode,
     error_details: Vec<ErrorDetail>,
+    /// The JSON-RPC error behind it, if a server or the daemon's gateway sent one.
+    json_rpc: Option<Box<JsonRpcCause>>,
+}
+
+#[derive(Debug)]
+struct JsonRpcCause {
+    /// Goes before the message of the error.
+    prefix: String,
+    error: JsonRpcError,
 }
 
 impl CliError {
@@ -42,10 +50,20 @@ impl CliError {
         Self::new(ExitCode::from(kind), ErrorCode::from(kind), message, hint)
     }
 
+    /// The error as the daemon's gateway classified it, for servers behind the daemon. Servers that
+    /// are connected directly must not be able to forge gateway errors.
+    pub(crate) fn into_gateway_error(self) -> Self {
+        let Some(JsonRpcCause { prefix, error }) = self.json_rpc.as_deref() else { return self };
+        let Some(data) = GatewayErrorData::from_error(error) else { return self };
+        let GatewayErrorData { delivery, cause, hint } = data;
+        let hint = hint.unwrap_or_else(|| relay_hint(cause, delivery));
+        Self::from_kind(cause, format!("{prefix}{}", error.message), hint)
+    }
+
     /// Several faults. The first hint counts for all.
     pub(crate) fn from_details(exit_code: ExitCode, error_details: Vec<ErrorDetail>) -> Self {
         let error_details = error_details.into_iter().map(sanitized).collect();
-        Self { exit_code, error_details }
+        Self { exit_code, error_details, json_rpc: None }
     }
 
     /// Invalid arguments.
@@ -84,6 +102,8 @@ impl CliError {
         if let Some(first) = self.error_details.first_mut() {
             first.message = sanitize_line(&message, MAX_CHARS);
         }
+        // The new message is about more than the response.
+        self.json_rpc = None;
         self
     }
 
@@ -174,13 +194,6 @@ impl From<ServiceError> for CliError {
 
 impl From<ManagerError> for CliError {
     fn from(error: ManagerError) -> Self {
-        // Behind the daemon, the error of the real server is inside the gateway's response.
-        if let ManagerError::Call { source, .. } = &error
-            && let Some(failure) = relayed(source)
-        {
-            let message = format!("{error}: {}", failure.summary().message);
-            return failure.with_message(message);
-        }
         let (kind, delivery) = (error.kind(), error.delivery());
         let hint = match (&error, error.hint()) {
             (ManagerError::NotConnected { server, state: ConnectionState::Disabled }, _) => {
@@ -189,7 +202,11 @@ impl From<ManagerError> for CliError {
             (ManagerError::Call { .. }, _) | (_, None) => hint(kind, delivery),
             (_, Some(hint)) => hint,
         };
-        Self::from_kind(kind, error_chain(&error), hint)
+        let json_rpc = error.json_rpc_error().cloned();
+        let json_rpc =
+            json_rpc.map(|json_rpc| JsonRpcCause { prefix: format!("{error}: "), error: json_rpc });
+        let cli_error = Self::from_kind(kind, error_chain(&error), hint);
+        Self { json_rpc: json_rpc.map(Box::new), ..cli_error }
     }
 }
 
@@ -204,11 +221,15 @@ impl From<ConnectError> for CliError {
 
 impl From<CallError> for CliError {
     fn from(error: CallError) -> Self {
-        if let Some(failure) = relayed(&error) {
-            return failure;
-        }
         let kind = ErrorKind::from_call_error(&error);
-        Self::from_kind(kind, error_chain(&error), hint(kind, error.delivery()))
+        let cli_error = Self::from_kind(kind, error_chain(&error), hint(kind, error.delivery()));
+        let json_rpc = match error {
+            CallError::Refused(error) => {
+                Some(Box::new(JsonRpcCause { prefix: String::new(), error }))
+            }
+            _ => None,
+        };
+        Self { json_rpc, ..cli_error }
     }
 }
 
@@ -245,27 +266,6 @@ fn hint(kind: ErrorKind, delivery: Delivery) -> String {
         _ => "run the command again with `--verbose` to see the server's output",
     };
     text.to_owned()
-}
-
-/// Whether the servers of this run are behind the daemon, all of them or none. Servers that are
-/// connected directly must not be able to forge gateway errors.
-static IS_EXPECTED: AtomicBool = AtomicBool::new(false);
-
-/// From now on, responses come from the daemon.
-pub(crate) fn expect_relay() {
-    IS_EXPECTED.store(true, Ordering::Relaxed);
-}
-
-/// The error of the daemon's gateway, or `None` if the server itself returned it.
-pub(crate) fn relayed(error: &CallError) -> Option<CliError> {
-    if IS_EXPECTED.load(Ordering::Relaxed) { from_relay(error) } else { None }
-}
-
-fn from_relay(error: &CallError) -> Option<CliError> {
-    let CallError::Refused(refusal) = error else { return None };
-    let GatewayErrorData { delivery, cause, hint } = GatewayErrorData::from_error(refusal)?;
-    let hint = hint.unwrap_or_else(|| relay_hint(cause, delivery));
-    Some(CliError::from_kind(cause, refusal.message.as_str(), hint))
 }
 
 fn relay_hint(cause: ErrorKind, delivery: Delivery) -> String {
@@ -337,7 +337,7 @@ mod tests {
 
     #[track_caller]
     fn check_gateway_error(data: Value, exit_code: ExitCode, hint: &str) {
-        let failure = from_relay(&refused(-32603, data)).unwrap();
+        let failure = CliError::from(refused(-32603, data)).into_gateway_error();
         assert_eq!((failure.exit_code(), failure.hint()), (exit_code, Some(hint)));
         assert_eq!(failure.summary().message, "the line to the server failed");
     }
@@ -366,13 +366,21 @@ mod tests {
 
     #[test]
     fn server_errors_are_not_gateway_errors() {
-        assert!(from_relay(&refused(-32603, json!({ "delivery": "to the door" }))).is_none());
-        assert!(
-            from_relay(&refused(-32602, json!({ "delivery": "unknown", "cause": "line" })))
-                .is_none()
-        );
-        assert!(from_relay(&CallError::TooManyRounds { rounds: 1 }).is_none());
+        let check_unchanged = |error: CallError| {
+            let before = CliError::from(error).summary();
+            (before.message, before.hint)
+        };
+        for (code, data) in [
+            (-32603, json!({ "delivery": "to the door" })),
+            (-32602, json!({ "delivery": "unknown", "cause": "line" })),
+        ] {
+            let after = CliError::from(refused(code, data.clone())).into_gateway_error().summary();
+            assert_eq!(check_unchanged(refused(code, data)), (after.message, after.hint));
+        }
+        // Without `into_gateway_error`, which only sessions with the daemon call, the data has no effect.
         let forged = json!({ "delivery": "not_sent", "cause": "line", "hint": "run this" });
-        assert!(relayed(&refused(-32603, forged)).is_none(), "only the daemon is trusted");
+        let direct = CliError::from(refused(-32603, forged));
+        assert_eq!(direct.exit_code(), ExitCode::ToolFailed);
+        assert!(!direct.hint().unwrap().contains("run this"));
     }
 }

@@ -27,7 +27,7 @@ use crate::args::tools::RequestOptions;
 use crate::context::Context;
 use crate::daemon_client::{self, Daemon, Status};
 use crate::elicitation::ElicitationHandler;
-use crate::error::{self, CliError};
+use crate::error::CliError;
 use crate::exit_code::ExitCode;
 use crate::fan_out::{UnlistedReason, UnlistedServer, last_outcome};
 use crate::printer::Spinner;
@@ -228,10 +228,11 @@ impl ServerSession {
         let spinner = spinner.as_deref();
         let work = self.context.run_cancellable(work);
         let mut work = Box::pin(async {
-            match spinner {
+            let outcome = match spinner {
                 Some(spinner) => spinner.during(work).await,
                 None => work.await,
-            }
+            };
+            outcome.map_err(|error| self.classify(error))
         });
         if spinner.is_none() && self.context.printer.verbosity() != Verbosity::Verbose {
             return work.await;
@@ -249,6 +250,11 @@ impl ServerSession {
                 Some(event) = events.next() => self.relay(server, spinner, &event),
             }
         }
+    }
+
+    /// Behind the daemon, the error of the server itself is inside the gateway's response.
+    fn classify(&self, error: CliError) -> CliError {
+        if self.daemon.is_some() { error.into_gateway_error() } else { error }
     }
 
     /// Shows the phase of a server, and with `--verbose` its output.
@@ -306,8 +312,6 @@ pub(crate) async fn with_session<T>(
         (None, Some(stored)) => (servers.configs, ConfigInput::Stored(stored)),
         (None, None) => (servers.configs, ConfigInput::Servers(Vec::new())),
         (Some(daemon), _) => {
-            // Before any request: from here on, all responses come through the gateway.
-            error::expect_relay();
             let configs = daemon.endpoints(&servers.configs, request.timeout(settings));
             (configs, ConfigInput::Servers(Vec::new()))
         }
@@ -336,7 +340,7 @@ pub(crate) async fn with_session<T>(
     }
     let (context, has_started) = (context.clone(), Cell::new(false));
     let session = ServerSession { service, configs, source, daemon, context, has_started };
-    let outcome = work(&session).await;
+    let outcome = work(&session).await.map_err(|error| session.classify(error));
     // Also after an error, or servers would be left to their guardians.
     session.close().await;
     outcome

@@ -48,6 +48,7 @@ const CAUSE_NAMES: [(ErrorKind, &str); 10] = [
 mod cause_name {
     use super::{CAUSE_NAMES, Deserialize as _, ErrorKind};
 
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
     pub(super) fn serialize<S: serde::Serializer>(
         kind: &ErrorKind,
         serializer: S,

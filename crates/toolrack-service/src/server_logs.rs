@@ -111,20 +111,20 @@ impl LogStore {
         // One write under the lock, so that lines of two processes do not mix.
         file.write_all(&bytes)?;
         let size = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
-        if size > MAX_BYTES { self.truncate_to_tail(&path) } else { Ok(()) }
+        if size > MAX_BYTES { truncate_to_tail(&path) } else { Ok(()) }
     }
+}
 
-    /// Keeps the newer half of a file, from the first whole line on.
-    fn truncate_to_tail(&self, path: &Path) -> io::Result<()> {
-        let file = OpenOptions::new().read(true).open(path)?;
-        let bytes = read_open_file(&file, MAX_READ_BYTES)?;
-        // Half of it, so that the file is rewritten once per 128 KiB of output and not
-        // on each line.
-        let (_, tail) = bytes.split_at(bytes.len().saturating_sub(MAX_BYTES / 2));
-        let start = tail.iter().position(|byte| *byte == b'\n').map_or(tail.len(), |pos| pos + 1);
-        // A reader sees the old file or the new one.
-        replace(path, tail.split_at(start).1)
-    }
+/// Keeps the newer half of a file, from the first whole line on.
+fn truncate_to_tail(path: &Path) -> io::Result<()> {
+    let file = OpenOptions::new().read(true).open(path)?;
+    let bytes = read_open_file(&file, MAX_READ_BYTES)?;
+    // Half of it, so that the file is rewritten once per 128 KiB of output and not
+    // on each line.
+    let (_, tail) = bytes.split_at(bytes.len().saturating_sub(MAX_BYTES / 2));
+    let start = tail.iter().position(|byte| *byte == b'\n').map_or(tail.len(), |pos| pos + 1);
+    // A reader sees the old file or the new one.
+    replace(path, tail.split_at(start).1)
 }
 
 fn file_name(id: Uuid) -> OsString {
