@@ -243,37 +243,28 @@ impl<'a> ToolCall<'a> {
         self.options.timeout.get_or_insert(config.timeout);
         self.options.total_timeout.get_or_insert(config.max_timeout);
         let shared = &*self.manager.shared;
-        if !telemetry::is_enabled() && !shared.events.has_subscribers() {
-            return self.attempt_and_retry(found).await;
-        }
-        Box::pin(async {
-            let span = telemetry::span(found.connection, found.tool);
-            // Before the await: if the caller drops the call, the guard's drop
-            // still emits `CallFinished`.
-            let guard = CallEventGuard::start(
-                shared,
-                found.connection,
-                self.id,
-                found.tool,
-                self.arguments(),
-            );
-            let outcome = self.attempt_and_retry(found).instrument(span.clone()).await;
-            telemetry::record_outcome(&span, &outcome);
-            if let Some(guard) = guard {
-                guard.finish(&outcome);
+        let call = &*self;
+        let attempts = async move {
+            // The first attempt uses the snapshot that the name was resolved with, and needs no lookup.
+            match call.attempt(found, None, 1).await {
+                Ok(outcome) => outcome,
+                Err(reason) => Box::pin(call.retry(found, reason)).await,
             }
-            outcome
-        })
-        .await
-    }
-
-    /// Sends the call, and sends it again if the first attempt gives a reason to.
-    async fn attempt_and_retry(&self, found: ResolvedTool<'_>) -> Result<RawJson, ManagerError> {
-        // The first attempt uses the snapshot that the name was resolved with, and needs no lookup.
-        match self.attempt(found, None, 1).await {
-            Ok(outcome) => outcome,
-            Err(reason) => Box::pin(self.retry(found, reason)).await,
+        };
+        if !telemetry::is_enabled() && !shared.events.has_subscribers() {
+            return attempts.await;
         }
+        let span = telemetry::span(found.connection, found.tool);
+        // Before the await: if the caller drops the call, the guard's drop
+        // still emits `CallFinished`.
+        let arguments = call.arguments();
+        let guard = CallEventGuard::start(shared, found.connection, call.id, found.tool, arguments);
+        let outcome = Box::pin(attempts.instrument(span.clone())).await;
+        telemetry::record_outcome(&span, &outcome);
+        if let Some(guard) = guard {
+            guard.finish(&outcome);
+        }
+        outcome
     }
 
     /// Waits for the server and sends the call again, until it has an outcome.

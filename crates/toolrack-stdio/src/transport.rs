@@ -141,12 +141,10 @@ impl Transport for StdioClientTransport {
         let id = response.id();
         let write = move |out: &mut Vec<u8>| write_request(out, id, request.method, request.params);
         let new_queued = move |response| QueuedRequest::new(response, shared, request.on_cancel);
-        match shared.push(Some(id), &write) {
-            Ok(WriteGuard { status: WriteStatus::Done, .. }) => {
-                ResponseFuture::Queued(new_queued(response))
-            }
-            Ok(guard) => {
-                let queued = new_queued(response);
+        match shared.queue.push(Some(id), &write) {
+            Ok(WriteStatus::Done) => ResponseFuture::Queued(new_queued(response)),
+            Ok(status) => {
+                let (guard, queued) = (WriteGuard { shared, status }, new_queued(response));
                 ResponseFuture::Boxed(Box::pin(async move {
                     guard.finish().await;
                     queued.await
