@@ -18,8 +18,13 @@ pub fn similar_names<'a>(
     let mut similar: Vec<(usize, &str)> = candidates
         .into_iter()
         .filter(|candidate| candidate.len() <= MAX_NAME_BYTES)
-        .map(|candidate| (distance(&name, &normalize(candidate)), candidate))
-        .filter(|(distance, _)| *distance <= max_distance)
+        .filter_map(|candidate| {
+            let known = normalize(candidate);
+            let distance = strsim::damerau_levenshtein(&name, &known);
+            // A part of a name is similar to it, however much is missing.
+            let is_part = name.len() >= 3 && known.contains(&name);
+            (is_part || distance <= max_distance).then_some((distance, candidate))
+        })
         .collect();
     similar.sort_unstable();
     similar.dedup();
@@ -42,12 +47,6 @@ pub fn did_you_mean(names: &[impl AsRef<str>]) -> String {
 
 fn normalize(name: &str) -> String {
     name.to_lowercase().replace('-', "_")
-}
-
-/// A part of a name counts as one typo, however short it is.
-fn distance(name: &str, candidate: &str) -> usize {
-    let distance = strsim::damerau_levenshtein(name, candidate);
-    if name.len() >= 3 && candidate.contains(name) { distance.min(1) } else { distance }
 }
 
 #[cfg(test)]

@@ -113,7 +113,13 @@ impl JsonReader {
             }
         };
         match kind.and_then(Value::as_str) {
-            Some("stdio") => (McpTransport::Stdio, None),
+            Some("stdio") => {
+                // Not used, and still checked: a document with a wrong type is not what its author thinks.
+                if url.is_some_and(|url| !url.is_string()) {
+                    self.details.push(invalid("transport.url", "must be a string"));
+                }
+                (McpTransport::Stdio, None)
+            }
             Some("http") => {
                 let text = url.and_then(Value::as_str).unwrap_or_default().to_owned();
                 (McpTransport::Http { url: text }, url.cloned())
@@ -288,6 +294,10 @@ mod tests {
         check(
             with("transport", json!({ "type": "smoke" })),
             &[("transport.type", "must be `stdio` or `http`")],
+        );
+        check(
+            with("transport", json!({ "type": "stdio", "url": {} })),
+            &[("transport.url", "must be a string")],
         );
         check(
             with("source", json!({ "type": "official", "name": "x" })),

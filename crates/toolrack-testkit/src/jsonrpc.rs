@@ -93,9 +93,13 @@ pub(crate) struct Arguments(pub(crate) Value);
 impl Arguments {
     /// A missing argument counts as `null`, so `Option` types are optional.
     pub(crate) fn get<T: DeserializeOwned>(&self, name: &str) -> Result<T, RpcError> {
-        let value = self.0.get(name).unwrap_or(&Value::Null);
-        T::deserialize(value)
-            .map_err(|error| RpcError::invalid_params(format!("arguments: `{name}`: {error}")))
+        let given = self.0.get(name);
+        T::deserialize(given.unwrap_or(&Value::Null)).map_err(|error| {
+            RpcError::invalid_params(match given {
+                Some(_) => format!("arguments: `{name}`: {error}"),
+                None => format!("arguments: `{name}` is missing"),
+            })
+        })
     }
 }
 
