@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use parking_lot::{Mutex, MutexGuard};
 use ring::digest::{SHA256, digest};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
-use toolrack_platform::{create_private_dir, make_private, private_options, remove, replace};
+use toolrack_platform::{create_private_dir, private_options, remove, replace};
 use toolrack_transport::{AuthError, BoxFuture, Redactor};
 use url::Url;
 
@@ -112,7 +113,10 @@ impl FileTokenStore {
 
     async fn acquire_lock(&self, path: &Path) -> Result<File, StoreError> {
         create_private_dir(&self.dir)?;
-        make_private(&self.dir);
+        // `create` leaves an existing directory as it is. Fail closed: no token goes where others may look.
+        if fs::metadata(&self.dir)?.permissions().mode() & 0o077 != 0 {
+            fs::set_permissions(&self.dir, fs::Permissions::from_mode(0o700))?;
+        }
         // Opened anew for every lock: `flock` belongs to the open file, so it excludes the tasks of this process too.
         // Never removed: a process that still has the removed file open would hold a lock on another file than
         // the rest.

@@ -166,6 +166,9 @@ impl ServerSession {
             (ErrorKind::NeedsLogin, ServerSource::Configured) if config.has_authorization() => {
                 general.with_hint(token_hint(config))
             }
+            (ErrorKind::NeedsLogin, ServerSource::Configured) => {
+                general.with_hint(format!("log in with {}", server_command("login", name)))
+            }
             (ErrorKind::BadConfig | ErrorKind::MissingCredentials, ServerSource::AdHoc) => {
                 general.with_exit_code(ExitCode::Usage).with_hint(hint("check the command line"))
             }

@@ -240,15 +240,16 @@ impl<'a> ToolCall<'a> {
     /// Runs the call to its outcome, with telemetry if anyone wants it.
     async fn deliver(&mut self, found: ResolvedTool<'_>) -> Result<RawJson, ManagerError> {
         let config = &found.connection.config;
+        let is_unset = (self.options.timeout.is_none(), self.options.total_timeout.is_none());
         self.options.timeout.get_or_insert(config.timeout);
         self.options.total_timeout.get_or_insert(config.max_timeout);
         let shared = &*self.manager.shared;
         let call = &*self;
         let attempts = async move {
             // The first attempt uses the snapshot that the name was resolved with, and needs no lookup.
-            match call.attempt(found, None, 1).await {
+            match call.attempt(found, &call.options, None, 1).await {
                 Ok(outcome) => outcome,
-                Err(reason) => Box::pin(call.retry(found, reason)).await,
+                Err(reason) => Box::pin(call.retry(found, is_unset, reason)).await,
             }
         };
         if !telemetry::is_enabled() && !shared.events.has_subscribers() {
@@ -271,9 +272,11 @@ impl<'a> ToolCall<'a> {
     async fn retry(
         &self,
         found: ResolvedTool<'_>,
+        (is_timeout_unset, is_total_unset): (bool, bool),
         mut reason: RetryReason,
     ) -> Result<RawJson, ManagerError> {
         let shared = &*self.manager.shared;
+        let mut options = self.options.clone();
         // The deadlines start once: retries do not extend them.
         let wait = shared.start_wait(found.connection);
         // Attempts that found no connection are not counted: the call was not sent.
@@ -285,8 +288,15 @@ impl<'a> ToolCall<'a> {
                 // The error of the attempt says more than the fact that no second attempt is possible.
                 Err(error) => return Err(reason.error.unwrap_or(error)),
             };
+            // Timeouts of the current config, which may be newer than that of the first attempt.
+            if is_timeout_unset {
+                options.timeout = Some(ready.config.timeout);
+            }
+            if is_total_unset {
+                options.total_timeout = Some(ready.config.max_timeout);
+            }
             let ready = ResolvedTool { connection: &ready, tool: found.tool };
-            match self.attempt(ready, reason.avoid, n_sent + 1).await {
+            match self.attempt(ready, &options, reason.avoid, n_sent + 1).await {
                 Ok(outcome) => return outcome,
                 Err(next) => {
                     // Keeps the last error of a sent attempt, which tells the caller whether the server may have acted.
@@ -301,6 +311,7 @@ impl<'a> ToolCall<'a> {
     async fn attempt(
         &self,
         found: ResolvedTool<'_>,
+        options: &CallOptions,
         avoid: Option<Epoch>,
         number: u32,
     ) -> Result<Result<RawJson, ManagerError>, RetryReason> {
@@ -319,7 +330,7 @@ impl<'a> ToolCall<'a> {
         let Some(_in_flight) = active.in_flight.acquire() else {
             return Err(RetryReason { avoid, error: None });
         };
-        let calling = active.client.call_tool_with(tool, self.arguments(), &self.options);
+        let calling = active.client.call_tool_with(tool, self.arguments(), options);
         let error = match calling.await {
             Ok(result) => return Ok(Ok(result)),
             Err(error) => error,

@@ -388,9 +388,9 @@ impl ErrorKind {
                 TransportError::Oversize { .. } => Self::TooLarge,
                 TransportError::ProcessExited(_) => Self::Exited,
                 TransportError::Spawn(_) => Self::CannotStart,
-                TransportError::Parse(_) => Self::InvalidResponse,
                 TransportError::Status { code: 429, .. } => Self::RateLimited,
-                TransportError::Status { .. } => Self::Refused,
+                // An HTTP status or body that is not from an MCP server.
+                TransportError::Status { .. } | TransportError::Parse(_) => Self::Refused,
                 TransportError::Serialize(_) => Self::InvalidArguments,
                 _ => Self::Lost,
             },

@@ -58,8 +58,7 @@ fn flaw(schema: &RawValue) -> Option<&'static str> {
     {
         return None;
     }
-    let Outline { kind, properties, required } =
-        serde_json::from_str::<Outline<'_, &RawValue, &RawValue>>(schema.get()).ok()?;
+    let Outline { kind, properties, required } = outline(schema)?;
     let properties = properties.map(|raw| serde_json::from_str::<Properties>(raw.get()));
     let names = required.map(|raw| serde_json::from_str::<Vec<Text<'_>>>(raw.get()));
     match (properties, names) {
@@ -71,6 +70,19 @@ fn flaw(schema: &RawValue) -> Option<&'static str> {
         (_, Some(Err(_))) => Some("has a `required` that is no list of names"),
         _ => None,
     }
+}
+
+/// The outline of an object. Of a repeated member the last one counts.
+fn outline(schema: &RawValue) -> Option<Outline<'_, &RawValue, &RawValue>> {
+    serde_json::from_str(schema.get()).ok().or_else(|| {
+        let members = members(schema)?;
+        let last = |name: &str| {
+            let member = members.iter().rfind(|(member, _)| member == name);
+            member.map(|(_, value)| *value).filter(|value| value.get() != "null")
+        };
+        let (kind, properties, required) = (last("type"), last("properties"), last("required"));
+        Some(Outline { kind, properties, required })
+    })
 }
 
 struct Properties {
@@ -107,8 +119,7 @@ fn members(raw: &RawValue) -> Option<Vec<(String, &RawValue)>> {
 
 /// Whether the schema is an object schema, as output schemas had to be before 2026-07-28.
 pub fn is_object_schema(schema: &RawValue) -> bool {
-    let outline = serde_json::from_str::<Outline<'_, IgnoredAny, IgnoredAny>>(schema.get());
-    outline.is_ok_and(|outline| outline.kind.is_some_and(|kind| kind.get() == OBJECT))
+    outline(schema).and_then(|outline| outline.kind).is_some_and(|kind| kind.get() == OBJECT)
 }
 
 /// The input schema for strict clients: `type` is `object`, and no member
@@ -155,6 +166,10 @@ mod tests {
         check(r#"{"properties":{"x":5}}"#, Some("has a property that is no schema"));
         check(r#"{"required":"x"}"#, Some("has a `required` that is no list of names"));
         check(r#"{"required":[5]}"#, Some("has a `required` that is no list of names"));
+        // Of a repeated member the last one counts.
+        check(r#"{"type":"string","type":"object"}"#, None);
+        check(r#"{"type":"object","type":"string"}"#, Some("is not of the type `object`"));
+        check(r#"{"properties":5,"properties":5}"#, Some("has properties that are no object"));
     }
 
     #[test]

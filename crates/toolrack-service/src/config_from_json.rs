@@ -143,10 +143,10 @@ impl JsonReader {
     }
 
     fn variable(&mut self, name: &str, value: &Value) -> Value {
-        if !value.is_object() {
-            return value.clone();
-        }
         let path = join("env_vars", name);
+        if !value.is_object() {
+            return self.secret_text(&path, value);
+        }
         let given = self.object(&path, Some(value), VARIABLE_KEYS).cloned().unwrap_or_default();
         if get(&given, "name").is_some_and(|given| given != name) {
             self.details.push(invalid(join(&path, "name"), "differs from its key"));
@@ -157,9 +157,23 @@ impl JsonReader {
         {
             put(&mut table, ours, get(&given, theirs).cloned());
         }
+        if let Some(value) = get(&given, "value") {
+            table.insert("value".to_owned(), self.secret_text(&join(&path, "value"), value));
+        }
         // In the file, a variable without a value is required unless it says otherwise.
         put(&mut table, "required", get(&given, "required").cloned().or(Some(json!(false))));
         Value::Object(table)
+    }
+
+    /// A value that may be a secret. The config reader quotes numbers in its messages, so they are reported here.
+    fn secret_text(&mut self, path: &str, value: &Value) -> Value {
+        let kind = match value {
+            Value::Number(_) => "a number",
+            Value::Bool(_) => "a boolean",
+            other => return other.clone(),
+        };
+        self.details.push(invalid(path, &format!("must be a string, not {kind}")));
+        Value::from("")
     }
 
     /// Reads an object, and reports unknown members.
@@ -307,7 +321,7 @@ mod tests {
             with("env_vars", json!({ "A": { "secretref": "x" }, "B": 3 })),
             &[
                 ("env_vars.A.secretref", "is not a known key; did you mean `secret_ref`?"),
-                ("env_vars.B", "must be a string; write `\"3\"`, not an integer"),
+                ("env_vars.B", "must be a string, not a number"),
             ],
         );
     }

@@ -59,9 +59,14 @@ impl ConfigSnapshot {
         let file =
             ConfigFile { defaults: servers.iter().map(entry).collect(), ..Default::default() };
         let mut snapshot = Self::from_file(revision, None, &file);
-        for (configured, server) in snapshot.servers.iter_mut().zip(servers) {
-            configured.manager_config =
-                McpServerConfig { id: configured.manager_config.id.take(), ..server };
+        for server in servers {
+            // By name: of two servers with one name, the last counts.
+            let same_name =
+                |configured: &&mut ConfiguredServer| configured.manager_config.name == server.name;
+            if let Some(configured) = snapshot.servers.iter_mut().find(same_name) {
+                let id = configured.manager_config.id.take();
+                configured.manager_config = McpServerConfig { id, ..server };
+            }
         }
         snapshot
     }

@@ -28,9 +28,10 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::net::unix::pipe::{Receiver, Sender};
 #[cfg(target_os = "linux")]
 use tokio::runtime::Handle;
-use tokio::task::yield_now;
+use tokio::task::{unconstrained, yield_now};
 use tokio::time::{Instant, Sleep, sleep, sleep_until, timeout_at};
 use tokio_util::io::poll_read_buf;
+use tokio_util::task::AbortOnDropHandle;
 use toolrack_transport::{CloseReason, ExitStatus, MessageRouter, ProcessExit, Routed};
 
 use crate::line_decoder::{DecodedLine, LineDecoder};
@@ -86,6 +87,8 @@ pub(crate) const EXITED: u8 = 2;
 pub(crate) const DEADLINE: u8 = 4;
 /// The last turn left input behind.
 const MORE_INPUT: u8 = 8;
+/// It is time for the next look at the deadlines.
+const LOOK: u8 = 16;
 
 impl Wakeups {
     /// Sets a flag and wakes the IO task.
@@ -120,13 +123,13 @@ const LOOK_AGAIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 /// A deadline within this time gets a timer at once.
 const TIMER_AHEAD: Duration = Duration::from_secs(5);
 
-/// Wakes the IO task in a moment, as if a deadline had changed. Returns `false` if the system cannot do that.
+/// Raises [`LOOK`] in a moment. `None` if the system cannot do that.
 ///
 /// A timer of the runtime makes every turn of the runtime look at the clock once more, for as long as it is set; one of
 /// the kernel does not. Most responses arrive within a moment, so only a request that is still pending at the second look
 /// gets a timer of the runtime.
 #[cfg(target_os = "linux")]
-fn wake_later(shared: &Arc<Shared>) -> bool {
+fn look_later(shared: &Arc<Shared>) -> Option<AbortOnDropHandle<()>> {
     let one_shot = || {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
         let no_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -135,22 +138,20 @@ fn wake_later(shared: &Arc<Shared>) -> bool {
         // Not a pipe, but all that is needed is to wait until it is readable.
         Receiver::from_owned_fd_unchecked(timer)
     };
-    let Ok(timer) = one_shot() else { return false };
+    let timer = one_shot().ok()?;
     let transport = Arc::downgrade(shared);
-    // Not tracked: it ends by itself, and nobody has to wait for it.
-    drop(Handle::current().spawn(async move {
+    Some(AbortOnDropHandle::new(Handle::current().spawn(async move {
         if timer.readable().await.is_ok()
             && let Some(shared) = transport.upgrade()
         {
-            shared.wakeups.raise(DEADLINE);
+            shared.wakeups.raise(LOOK);
         }
-    }));
-    true
+    })))
 }
 
 #[cfg(not(target_os = "linux"))]
-fn wake_later(_shared: &Arc<Shared>) -> bool {
-    false
+fn look_later(_shared: &Arc<Shared>) -> Option<AbortOnDropHandle<()>> {
+    None
 }
 
 /// The IO task of one server.
@@ -159,8 +160,10 @@ pub(crate) struct IoTask {
     shared: Arc<Shared>,
     stdout: Receiver,
     decoder: LineDecoder,
-    /// Fires at the earliest request deadline. Not set while every request is young, see [`wake_later`].
+    /// Fires at the earliest request deadline. Not set while every request is young, see [`look_later`].
     timer: Option<Pin<Box<Sleep>>>,
+    /// The next look, one at a time. It ends with the IO task.
+    look: Option<AbortOnDropHandle<()>>,
     /// The request with the earliest deadline at the last look, and so an upper bound for the ids known then.
     last_seen_id: u64,
     /// Turns in a row that left input behind and contained no response.
@@ -229,6 +232,7 @@ impl IoTask {
             stdout,
             decoder,
             timer: None,
+            look: None,
             last_seen_id: 0,
             n_flood_turns: 0,
             throttle: None,
@@ -284,12 +288,15 @@ impl IoTask {
 
     /// Fails expired requests. One timer serves all requests, and a request that completes in time never touches it.
     fn poll_deadlines(&mut self, context: &mut Context<'_>, flags: u8) {
-        // Not kept for later requests: see `wake_later`.
+        // Not kept for later requests: see `look_later`.
         if self.timer.is_some() && self.shared.router.pending.cancel_expiry() {
             self.timer = None;
         }
-        if flags & DEADLINE != 0 {
-            self.shared.wakeups.clear(DEADLINE);
+        if flags & LOOK != 0 {
+            self.look = None;
+        }
+        if flags & (DEADLINE | LOOK) != 0 {
+            self.shared.wakeups.clear(DEADLINE | LOOK);
             self.reset_timer(context);
         }
         // While a task always has input, the runtime rarely processes its timers, so compare the clock directly.
@@ -308,12 +315,17 @@ impl IoTask {
         let was_seen = self.last_seen_id >= id;
         self.last_seen_id = id;
         let is_soon = next < Instant::now() + TIMER_AHEAD;
-        if !was_seen && !is_soon && wake_later(&self.shared) {
+        if !is_soon && !was_seen && self.look.is_none() {
+            self.look = look_later(&self.shared);
+        }
+        // The look comes long before a deadline that is not soon.
+        if !is_soon && self.look.is_some() {
             return;
         }
         let mut timer = Box::pin(sleep_until(next));
-        // Polled only here: a task has one waker for its whole life. `is_elapsed` then tells that it fired.
-        let _elapsed = timer.as_mut().poll(context);
+        // Polled only here: a task has one waker for its whole life. `is_elapsed` then tells that it fired. Without the
+        // task's budget, which reads may have used up: a poll without budget would not register the timer.
+        let _elapsed = pin!(unconstrained(timer.as_mut())).poll(context);
         self.timer = Some(timer);
     }
 

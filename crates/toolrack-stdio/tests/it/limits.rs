@@ -83,6 +83,29 @@ async fn stdout_flood_does_not_delay_timeouts() {
     marker.assert_no_processes_left(Duration::ZERO);
 }
 
+/// A timeout above five seconds gets its timer only at the second look, one second after the call.
+#[tokio::test]
+async fn long_timeouts_fire_in_time() {
+    let marker = Marker::new();
+    let plan = ["--plan", "call:1=hang; call:2=hang"];
+    let transport = initialized(&scripted_server(&marker, &plan), fast_shutdown()).await;
+    let started = Instant::now();
+    let echo = || json!({"text": "x"});
+    // The second call comes while the look for the first one is under way, and expires first.
+    let calls = tokio::join!(call(&transport, "echo", echo(), 7_000), async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let outcome = call(&transport, "echo", echo(), 5_500).await;
+        (outcome, started.elapsed())
+    });
+    let (long, (short, short_elapsed)) = calls;
+    assert!(matches!(short.unwrap_err().error, TransportError::Timeout(5_500)));
+    assert!(short_elapsed < Duration::from_millis(5_800) + SLACK, "{short_elapsed:?}");
+    assert!(matches!(long.unwrap_err().error, TransportError::Timeout(7_000)));
+    assert!(started.elapsed() < Duration::from_secs(7) + SLACK, "{:?}", started.elapsed());
+    transport.close().await;
+    marker.assert_no_processes_left(Duration::ZERO);
+}
+
 /// Runs on one thread, so that the flood and all other tasks have to take turns.
 #[tokio::test]
 async fn stdout_flood_does_not_delay_other_servers() {
