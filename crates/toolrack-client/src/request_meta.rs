@@ -143,7 +143,7 @@ impl<P: Request + Sync> Params for RequestWithMeta<'_, P> {
             out.push(b'}');
         }
         let body = out.len();
-        serde_json::to_writer(&mut *out, self.params)?;
+        self.params.write(out)?;
         let is_empty = out.get(body..) == Some(b"{}".as_slice());
         if is_empty {
             out.truncate(body);

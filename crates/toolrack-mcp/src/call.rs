@@ -59,6 +59,30 @@ impl Request for CallToolParams<'_> {
     const METHOD: Method = Method::CallTool;
     type Result = ToolCallResult<'static>;
 
+    /// The first request of a call is by far the most frequent message, so its name skips the escape check per
+    /// character, and raw arguments skip serde.
+    fn write(&self, out: &mut Vec<u8>) -> Result<(), serde_json::Error> {
+        let Self { name, arguments, input_responses: None, request_state: None, task: None } = self
+        else {
+            return serde_json::to_writer(out, self);
+        };
+        if !name.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+            return serde_json::to_writer(out, self);
+        }
+        out.extend_from_slice(br#"{"name":""#);
+        out.extend_from_slice(name.as_bytes());
+        out.push(b'"');
+        if let Some(arguments) = arguments {
+            out.extend_from_slice(br#","arguments":"#);
+            match arguments {
+                Arguments::Raw(raw) => out.extend_from_slice(raw.get().as_bytes()),
+                Arguments::Value(value) => serde_json::to_writer(&mut *out, value)?,
+            }
+        }
+        out.push(b'}');
+        Ok(())
+    }
+
     fn subject(&self) -> Option<&str> {
         Some(self.name)
     }
@@ -209,6 +233,24 @@ mod tests {
         let content = serde_json::to_string(&read.content).unwrap();
         let structured = read.structured_content.as_deref().map(RawValue::get);
         assert_eq!((&*content, structured, read.is_error), expected, "{json}");
+    }
+
+    #[test]
+    fn params_are_written_as_serde_writes_them() {
+        let raw = RawValue::from_string(r#"{"a" : "\u00e9"}"#.to_owned()).unwrap();
+        let value = serde_json::json!({"b": "\"quoted\""});
+        let arguments = [None, Some(Arguments::Raw(&raw)), Some(Arguments::Value(&value))];
+        for name in ["add", "", "größer", "a\"b", "a\\b", "line\nbreak", "\u{7f}"] {
+            for arguments in arguments {
+                let first = CallToolParams::new(name, arguments);
+                for params in [first, CallToolParams { request_state: Some("s"), ..first }] {
+                    let mut out = Vec::new();
+                    params.write(&mut out).unwrap();
+                    let expected = serde_json::to_string(&params).unwrap();
+                    assert_eq!(String::from_utf8(out).unwrap(), expected);
+                }
+            }
+        }
     }
 
     #[test]

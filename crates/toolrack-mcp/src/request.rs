@@ -35,6 +35,14 @@ pub trait Request: Serialize {
     /// Complete result.
     type Result: RequestResult;
 
+    /// Writes the parameters as JSON.
+    fn write(&self, out: &mut Vec<u8>) -> Result<(), serde_json::Error>
+    where
+        Self: Sized,
+    {
+        serde_json::to_writer(out, self)
+    }
+
     /// Name of the tool or prompt, or URI of the resource.
     ///
     /// Spec 2026-07-28, transports §Standard Request Headers: HTTP repeats it in `Mcp-Name`.
