@@ -16,34 +16,10 @@ const MAX_CHARS: usize = 2000;
 /// Replacement for a redacted value.
 const HIDDEN: &str = "…";
 /// Words that mark a name as secret.
-const SECRET_WORDS: [&str; 17] = [
-    "token",
-    "tokens",
-    "secret",
-    "secrets",
-    "password",
-    "passwd",
-    "pass",
-    "pwd",
-    "key",
-    "keys",
-    "apikey",
-    "auth",
-    "authorization",
-    "credential",
-    "credentials",
-    "cookie",
-    "pat",
-];
-/// The same for names without separators, such as `githubToken`.
+const SECRET_WORDS: [&str; 10] =
+    ["passwd", "pass", "pwd", "key", "keys", "auth", "credential", "credentials", "cookie", "pat"];
+/// The same, also within a word such as `githubToken`.
 const SECRET_PARTS: [&str; 5] = ["token", "secret", "password", "apikey", "authorization"];
-
-/// Whether values from the config file are shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Values {
-    Hidden,
-    Shown,
-}
 
 /// Whether the name suggests a secret.
 pub(crate) fn is_secret_name(name: &str) -> bool {
@@ -88,24 +64,18 @@ pub(crate) fn transport_name(config: &McpConfig) -> &'static str {
     }
 }
 
-/// The config as JSON.
-pub(crate) fn to_document(config: &McpConfig, values: Values) -> Value {
+/// The config as JSON, with values redacted that may be secret.
+pub(crate) fn redacted_document(config: &McpConfig) -> Value {
     let mut document = json!(config);
-    if values == Values::Shown {
-        return document;
+    if let Some(Value::Object(variables)) = document.get_mut("env_vars") {
+        let values = variables.values_mut().filter_map(|variable| variable.get_mut("value"));
+        values.for_each(redact_value);
     }
-    let variables = document.get_mut("env_vars").and_then(Value::as_object_mut);
-    for variable in variables.into_iter().flat_map(|variables| variables.values_mut()) {
-        if let Some(value) = variable.get_mut("value") {
-            redact_value(value);
-        }
-    }
-    let rest = document.get_mut("config");
-    if let Some(headers) = rest.and_then(|config| config.get_mut("headers")?.as_object_mut()) {
+    if let Some(Value::Object(headers)) = document.pointer_mut("/config/headers") {
         headers.values_mut().for_each(redact_value);
     }
-    if let Some(place) = document.get_mut("config").and_then(|config| config.get_mut("args")) {
-        *place = json!(redact_args(&strings(Some(place))));
+    if let Some(args) = document.pointer_mut("/config/args") {
+        *args = json!(redact_args(&strings(Some(args))));
     }
     for pointer in ["/package/identifier", "/transport/url"] {
         if let Some(Value::String(url)) = document.pointer_mut(pointer) {
@@ -145,14 +115,14 @@ fn redact_args(args: &[String]) -> Vec<String> {
 
 /// A secret within an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SecretSpan {
-    pub(crate) name: String,
-    pub(crate) range: Range<usize>,
+struct SecretSpan {
+    name: String,
+    range: Range<usize>,
 }
 
 /// For each argument its secret, if it has one: the value after `--token`, and the end of
 /// `--token=x`, of `NAME=x` (`docker -e`) and of `Authorization: x` (`--header`).
-pub(crate) fn find_in_args(args: &[String]) -> Vec<Option<SecretSpan>> {
+fn find_in_args(args: &[String]) -> Vec<Option<SecretSpan>> {
     let mut awaited: Option<String> = None;
     let each = args.iter().map(|arg| {
         // `--token --verbose`: the second word is another option and not the value.
@@ -176,7 +146,7 @@ pub(crate) fn find_in_args(args: &[String]) -> Vec<Option<SecretSpan>> {
 
 /// Secrets in an argument that is or ends with a URL: the password, and query parameters with a
 /// secret name.
-pub(crate) fn find_in_url(arg: &str) -> Vec<SecretSpan> {
+fn find_in_url(arg: &str) -> Vec<SecretSpan> {
     if is_reference(arg) {
         return Vec::new();
     }
@@ -395,10 +365,10 @@ mod tests {
             "config": { "headers": { "A": "s3cret", "B": "Bearer ${T}" } },
         }));
         assert_eq!((target(&http).as_str(), transport_name(&http)), ("https://h/mcp", "http"));
-        let shown = to_document(&http, Values::Hidden);
+        let shown = redacted_document(&http);
         assert!(!shown.to_string().contains("s3cret"), "{shown}");
         assert_eq!(shown["config"]["headers"], json!({ "A": "…", "B": "Bearer ${T}" }));
-        assert!(to_document(&http, Values::Shown).to_string().contains("s3cret"));
+        assert!(json!(http).to_string().contains("s3cret"));
     }
 
     /// Names and values of secrets, for comparison.

@@ -12,11 +12,10 @@ use toolrack_service::{
     ConfigInput, ConfigScope, LocalService, McpConfig, McpService as _, ServiceOptions,
 };
 
-use crate::context::Context;
-use crate::error::CliError;
+use crate::commands::Context;
+use crate::error::{CliError, command};
 use crate::server_selection::Servers;
 use crate::settings::{self, Settings};
-use crate::suggested_command::command;
 
 /// Opens the service of this home, runs `work`, and closes the service in any case.
 pub(crate) async fn with_service<T>(

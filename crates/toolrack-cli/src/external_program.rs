@@ -10,9 +10,8 @@ use std::process::{Command, Stdio};
 
 use toolrack_stdio::find_program;
 
-use crate::error::CliError;
+use crate::error::{CliError, command};
 use crate::settings::{Variable, env_var};
-use crate::suggested_command::command;
 
 /// Editors that accept `+LINE`.
 const EDITORS_WITH_LINE: [&str; 8] = ["vi", "vim", "nvim", "nano", "emacs", "kak", "micro", "joe"];

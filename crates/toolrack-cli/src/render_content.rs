@@ -29,17 +29,13 @@ pub(crate) fn render_result(
         blocks.push(render_block(block, files)?);
     }
     Ok(match (blocks.is_empty(), &result.structured_content) {
-        (true, Some(structured)) => render_structured(RawValue::get(structured)),
+        (true, Some(structured)) if json_format::is_too_deep(structured.get()) => format!(
+            "[{} bytes of JSON, nested too deep to display; use `-o json`]",
+            structured.get().len()
+        ),
+        (true, Some(structured)) => json_format::pretty(structured.get()),
         _ => blocks.join("\n"),
     })
-}
-
-fn render_structured(json: &str) -> String {
-    if json_format::is_too_deep(json) {
-        let n_bytes = json.len();
-        return format!("[{n_bytes} bytes of JSON, nested too deep to display; use `-o json`]");
-    }
-    json_format::pretty(json)
 }
 
 /// A content block as text.

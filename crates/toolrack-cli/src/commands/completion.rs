@@ -13,16 +13,14 @@
 
 use std::future::ready;
 
-use clap::{Arg, Command, CommandFactory as _, ValueEnum as _};
+use clap::{Arg, Command, CommandFactory as _};
 use serde_json::Value;
 use toolrack_manager::ToolWithServer;
 use toolrack_transport::sanitize_line;
 
-use crate::args::servers::SourceTool;
-use crate::args::tools::RequestOptions;
-use crate::args::{Cli, Shell, TargetOptions};
-use crate::commands::tools;
-use crate::context::Context;
+use crate::args::{Cli, RequestOptions, Shell, TargetOptions};
+use crate::commands::import::SOURCE_TOOLS;
+use crate::commands::{Context, tools};
 use crate::error::CliError;
 use crate::server_selection::{ServerSource, Servers, Warnings};
 use crate::server_session::{ServerSession, with_session};
@@ -90,18 +88,19 @@ async fn load_known(context: &Context) -> Option<KnownNames> {
     let names = servers.names().map(str::to_owned).collect();
     let list_tools = async |session: &ServerSession| {
         session.list_cached().await?;
+        let known_tool = |tool: &ToolWithServer| {
+            let schema: Value =
+                serde_json::from_str(tool.tool().input_schema.get()).unwrap_or_default();
+            let arguments = Schema::new(&schema).property_names().into_iter().map(str::to_owned);
+            let text = tools::typed_name(tool, ServerSource::Configured);
+            let candidate = Candidate { text, about: tools::description(tool.tool()) };
+            KnownTool { candidate, arguments: arguments.collect() }
+        };
         Ok(session.manager().all_tools().iter().map(known_tool).collect())
     };
     let tools =
         with_session(servers, &RequestOptions::default(), context, list_tools).await.ok()?;
     Some(KnownNames { servers: names, tools })
-}
-
-fn known_tool(tool: &ToolWithServer) -> KnownTool {
-    let schema: Value = serde_json::from_str(tool.tool().input_schema.get()).unwrap_or_default();
-    let arguments = Schema::new(&schema).property_names().into_iter().map(str::to_owned).collect();
-    let text = tools::typed_name(tool, ServerSource::Configured);
-    KnownTool { candidate: Candidate { text, about: tools::description(tool.tool()) }, arguments }
 }
 
 /// Longer names are not offered.
@@ -196,7 +195,7 @@ fn positional(command: &Command, typed: &[&str], known: &KnownNames) -> Vec<Cand
         ("read", []) => names_with(&known.servers, ""),
         ("prompt", []) => names_with(&known.servers, "."),
         ("import", []) => {
-            let tools = SourceTool::value_variants().iter().map(|tool| tool.name());
+            let tools = SOURCE_TOOLS.iter().map(|tool| tool.name.to_owned());
             names_with(&tools.collect::<Vec<_>>(), "")
         }
         ("call", []) => known.tools.iter().map(|tool| tool.candidate.clone()).collect(),

@@ -12,21 +12,18 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use toolrack_config::{Diagnostic, Severity, detect, read};
 use toolrack_platform::read_at_most;
-use toolrack_service::{ConfigStore, ErrorCode, ErrorDetail, ServiceError};
+use toolrack_service::{ConfigStore, ServiceError};
 
-use crate::args::servers::ConfigAction;
+use crate::args::ConfigAction;
+use crate::commands::Context;
+use crate::commands::import::dialect_name;
 use crate::config_service::count_servers;
-use crate::context::Context;
 use crate::elicitation::read_line;
-use crate::error::CliError;
-use crate::exit_code::ExitCode;
+use crate::error::{CliError, ExitCode, command};
 use crate::external_program;
-use crate::import_sources::dialect_name;
-use crate::output::Output;
-use crate::printer::Printer;
+use crate::printer::{Output, Printer};
 use crate::render_content::create_numbered;
 use crate::server_selection::Servers;
-use crate::suggested_command::command;
 
 const LIMIT_BYTES: u64 = 16 << 20;
 
@@ -44,7 +41,7 @@ pub(crate) fn config(action: ConfigAction, context: &Context) -> Result<(), CliE
         }
         ConfigAction::Path => {
             let file = home.config_file();
-            if context.printer.output() == Output::Raw {
+            if context.printer.output == Output::Raw {
                 context.printer.line(file.display());
                 return Ok(());
             }
@@ -69,7 +66,7 @@ fn check_config(file: &Path, hint: &str, context: &Context) -> Result<(), CliErr
         context.printer.note(format_args!("warning: {warning}"));
     }
     if !errors.is_empty() {
-        return Err(invalid_config(&errors, hint));
+        return Err(CliError::from_diagnostics(ExitCode::Config, &errors, hint));
     }
     let n_servers = reading.value.entries().count();
     let dialect = dialect_name(detection.dialect);
@@ -82,19 +79,6 @@ fn check_config(file: &Path, hint: &str, context: &Context) -> Result<(), CliErr
     let text = format!("{path} is valid: {dialect} format, {}", count_servers(n_servers));
     context.printer.done(text, &json);
     Ok(())
-}
-
-/// All errors of a config file.
-pub(crate) fn invalid_config(errors: &[Diagnostic], hint: &str) -> CliError {
-    let error_detail = |diagnostic: &Diagnostic| {
-        let field = Some(diagnostic.field.clone()).filter(|field| !field.is_empty());
-        let message = diagnostic.to_string();
-        ErrorDetail {
-            field,
-            ..ErrorDetail::new(ErrorCode::ValidationError, message).with_hint(hint)
-        }
-    };
-    CliError::from_details(ExitCode::Config, errors.iter().map(error_detail).collect())
 }
 
 /// Reads a config file that must exist.
@@ -195,7 +179,7 @@ impl Draft {
     fn keep(&self, failure: CliError, printer: &Printer) -> CliError {
         let path = self.path.display();
         printer.note(format_args!("the config file is unchanged; your text is kept in {path}"));
-        if printer.output() != Output::Json {
+        if printer.output != Output::Json {
             return failure;
         }
         let hint = failure.hint().unwrap_or_default();

@@ -10,16 +10,15 @@ use tokio::time::timeout;
 use toolrack_auth::LoginStatus;
 use toolrack_service::{Enabled, LocalService, McpConfig, McpService as _};
 
-use crate::args::servers::EnableOptions;
-use crate::check_server::check_server;
+use crate::args::EnableOptions;
+use crate::commands::Context;
+use crate::commands::servers::check_server;
 use crate::config_service::{change_json, config_path, ensure_own_entry, insert_key, with_server};
-use crate::context::Context;
 use crate::daemon_client::{self, Status};
-use crate::error::CliError;
+use crate::error::{CliError, server_command};
 use crate::printer::Spinner;
 use crate::server_selection::Servers;
 use crate::settings::DaemonUse;
-use crate::suggested_command::server_command;
 
 /// Starts or restarts a server.
 pub(crate) async fn start(name: String, verb: &str, context: &Context) -> Result<(), CliError> {
@@ -60,7 +59,7 @@ pub(crate) async fn start(name: String, verb: &str, context: &Context) -> Result
 /// Starts a server as a check, and stops it again.
 async fn start_once(name: &str, context: &Context) -> Result<(), CliError> {
     let checked = check_server(name, context).await?;
-    let mut json = checked.to_json();
+    let mut json = json!(checked);
     insert_key(&mut json, "name", json!(name));
     let text = format!(
         "`{name}` starts: {}\nstopped it again: without a daemon, a server runs only as long as \

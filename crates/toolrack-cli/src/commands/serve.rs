@@ -16,13 +16,12 @@ use toolrack_gateway::{
 use toolrack_manager::McpManager;
 use toolrack_service::{Autostart, LocalService, ServiceOptions, WatchConfig};
 
-use crate::args::daemon::ServeOptions;
+use crate::args::ServeOptions;
+use crate::commands::Context;
 use crate::config_service::service_options;
-use crate::context::Context;
 use crate::daemon_client::{self, Daemon};
-use crate::error::CliError;
+use crate::error::{CliError, command};
 use crate::server_selection::Servers;
-use crate::suggested_command::command;
 
 /// The daemon's server name in the bridge. Clients never see it, because tool names pass through
 /// unchanged.
