@@ -188,84 +188,74 @@ pub(crate) struct ExtractedSecrets {
 }
 
 /// Replaces secret-looking values with references.
-pub(crate) fn extract_secrets(mut config: McpConfig) -> ExtractedSecrets {
-    let (mut secrets, mut names) = (Vec::new(), Vec::new());
-    for (name, variable) in &mut config.env_vars {
-        let Some(value) = variable.value.as_mut().filter(|value| is_plain_secret(name, value))
-        else {
-            continue;
-        };
-        // The store keeps values literally, so an escaped `$${` is unescaped.
-        *value = unescape(value);
-        variable.is_secret = true;
-        variable.required = true;
-        names.push(name.clone());
+pub(crate) fn extract_secrets(config: McpConfig) -> ExtractedSecrets {
+    let mut found = ExtractedSecrets { config, secrets: Vec::new(), names: Vec::new() };
+    for (name, variable) in &mut found.config.env_vars {
+        if let Some(value) = variable.value.as_mut().filter(|value| is_plain_secret(name, value)) {
+            // The store keeps values literally, so an escaped `$${` is unescaped.
+            *value = unescape(value);
+            variable.is_secret = true;
+            variable.required = true;
+            found.names.push(name.clone());
+        }
     }
-    let server = config.name.clone();
-    let headers = config.config.get_mut("headers").and_then(Value::as_object_mut);
+    // Taken out and put back, because `replace` changes the rest of `found`.
+    let mut rest = std::mem::take(&mut found.config.config);
+    let headers = rest.get_mut("headers").and_then(Value::as_object_mut);
     for (name, place) in headers.into_iter().flatten() {
-        let Some(value) = place.as_str().filter(|value| is_plain_secret(name, value)) else {
-            continue;
-        };
-        let token = strip_scheme(value);
-        if token.is_empty() {
-            continue;
+        if let Some(value) = place.as_str().filter(|value| is_plain_secret(name, value)) {
+            let span = SecretSpan { name: name.clone(), range: 0..value.len() };
+            *place = json!(found.replace(value.to_owned(), vec![span]));
         }
-        let secret = add_secret(&mut secrets, secret_name(&server, name), token);
-        let before = value.strip_suffix(token).unwrap_or_default();
-        *place = json!(format!("{before}{secret}"));
-        names.push(name.clone());
     }
-    let args = config.config.get_mut("args").and_then(Value::as_array_mut);
-    for (place, spans) in args.into_iter().flat_map(|args| args_with_secrets(args)) {
-        let text = place.as_str().unwrap_or_default().to_owned();
-        *place = json!(replace_secrets(text, spans, &server, &mut secrets, &mut names));
+    if let Some(Value::Array(args)) = rest.get_mut("args") {
+        let texts = args.iter().map(|arg| arg.as_str().unwrap_or_default().to_owned());
+        let texts: Vec<String> = texts.collect();
+        for ((place, named), text) in args.iter_mut().zip(find_in_args(&texts)).zip(&texts) {
+            let spans = match named {
+                // Redaction may be generous, but a wrong extraction would break the server.
+                Some(span) if !is_secret_flag(&span.name) => continue,
+                Some(span) => vec![span],
+                None => find_in_url(text),
+            };
+            *place = json!(found.replace(text.clone(), spans));
+        }
     }
-    if let McpTransport::Http { url } = &mut config.transport {
-        let spans = find_in_url(url);
-        *url = replace_secrets(std::mem::take(url), spans, &server, &mut secrets, &mut names);
+    found.config.config = rest;
+    if let McpTransport::Http { url } = found.config.transport.clone() {
+        let spans = find_in_url(&url);
+        let url = found.replace(url, spans);
         // Both hold the URL; if they differed, the entry would be written as a package.
-        config.package.identifier.clone_from(url);
+        found.config.package.identifier.clone_from(&url);
+        found.config.transport = McpTransport::Http { url };
     }
-    ExtractedSecrets { config, secrets, names }
+    found
 }
 
-/// Replaces secrets in a text with references.
-fn replace_secrets(
-    mut text: String,
-    spans: Vec<SecretSpan>,
-    server: &str,
-    secrets: &mut Vec<(String, String)>,
-    names: &mut Vec<String>,
-) -> String {
-    // Backwards, so that earlier ranges stay valid.
-    for SecretSpan { name, range } in spans.into_iter().rev() {
-        let token = strip_scheme(text.get(range.clone()).unwrap_or_default()).to_owned();
-        if token.is_empty() {
-            continue;
+impl ExtractedSecrets {
+    /// Replaces secrets in a text with references.
+    fn replace(&mut self, mut text: String, spans: Vec<SecretSpan>) -> String {
+        // Backwards, so that earlier ranges stay valid.
+        for SecretSpan { name, range } in spans.into_iter().rev() {
+            let token = strip_scheme(text.get(range.clone()).unwrap_or_default()).to_owned();
+            if token.is_empty() {
+                continue;
+            }
+            let (secret, value) = (secret_name(&self.config.name, &name), unescape(&token));
+            // A name that is taken by another value gets a number.
+            let is_free = |candidate: &String| {
+                self.secrets.iter().all(|(name, known)| name != candidate || *known == value)
+            };
+            let numbered = (2..).map(|n| format!("{secret}-{n}"));
+            let mut candidates = std::iter::once(secret.clone()).chain(numbered);
+            let secret = candidates.find(is_free).unwrap_or(secret);
+            let reference = format!("${{secret:{secret}}}");
+            text.replace_range(range.end - token.len()..range.end, &reference);
+            self.secrets.push((secret, value));
+            self.names.push(name);
         }
-        let secret = add_secret(secrets, secret_name(server, &name), &token);
-        text.replace_range(range.end - token.len()..range.end, &secret);
-        names.push(name);
+        text
     }
-    text
-}
-
-/// Each argument with its secrets.
-fn args_with_secrets(args: &mut [Value]) -> impl Iterator<Item = (&mut Value, Vec<SecretSpan>)> {
-    let texts = args.iter().map(|arg| arg.as_str().unwrap_or_default().to_owned());
-    let texts: Vec<String> = texts.collect();
-    let spans: Vec<Vec<SecretSpan>> = find_in_args(&texts)
-        .into_iter()
-        .zip(&texts)
-        .map(|(named, text)| match named {
-            // Redaction may be generous, but a wrong extraction would break the server.
-            Some(span) if !is_secret_flag(&span.name) => Vec::new(),
-            Some(span) => vec![span],
-            None => find_in_url(text),
-        })
-        .collect();
-    args.iter_mut().zip(spans)
 }
 
 /// Whether the last word of the name is secret: `--token`, but not `--auth-mode` or `--token-file`.
@@ -279,20 +269,6 @@ fn is_secret_flag(name: &str) -> bool {
 fn strip_scheme(value: &str) -> &str {
     let value = value.trim_start();
     SCHEMES.iter().find_map(|scheme| value.strip_prefix(scheme)).unwrap_or(value)
-}
-
-/// Adds a secret and returns the reference to it. A name that is taken by another value gets a
-/// number.
-fn add_secret(secrets: &mut Vec<(String, String)>, name: String, token: &str) -> String {
-    let value = unescape(token);
-    let is_free = |candidate: &String| {
-        secrets.iter().all(|(name, known)| name != candidate || *known == value)
-    };
-    let numbered = (2..).map(|n| format!("{name}-{n}"));
-    let name = std::iter::once(name.clone()).chain(numbered).find(is_free).unwrap_or(name);
-    let reference = format!("${{secret:{name}}}");
-    secrets.push((name, value));
-    reference
 }
 
 fn is_plain_secret(name: &str, value: &str) -> bool {

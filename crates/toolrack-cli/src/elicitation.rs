@@ -114,9 +114,9 @@ impl ElicitationHandler {
     async fn fill_form(&self, server: &str, form: &FormElicitation) -> Option<ElicitationResult> {
         let message = sanitize_line(&form.message, MAX_CHARS);
         // Fields have defaults, so without this question Enter alone would submit the form.
-        let consent = self.ask_consent(&format!("`{server}` asks: {message}\n"), "Answer?").await?;
-        if !matches!(consent, ElicitationResult::Accept { .. }) {
-            return Some(consent);
+        let answer = self.ask_consent(&format!("`{server}` asks: {message}\n"), "Answer?").await?;
+        if !matches!(answer, ElicitationResult::Accept { .. }) {
+            return Some(answer);
         }
         let mut content = FormContent::new();
         for field in form.schema.fields() {

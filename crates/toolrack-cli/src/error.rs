@@ -94,7 +94,8 @@ impl From<ExitCode> for process::ExitCode {
 #[derive(Debug)]
 pub(crate) struct CliError {
     pub(crate) exit_code: ExitCode,
-    first: ErrorDetail,
+    /// Boxed, because every `Result` of the program has room for an error.
+    first: Box<ErrorDetail>,
     /// More faults.
     others: Vec<ErrorDetail>,
     /// The JSON-RPC error behind it, if a server or the daemon's gateway sent one, and the text
@@ -137,7 +138,8 @@ impl CliError {
         });
         let first = error_details.next();
         let first = first.unwrap_or_else(|| ErrorDetail::new(ErrorCode::Internal, "unknown error"));
-        Self { exit_code, first, others: error_details.collect(), json_rpc: None }
+        let (first, others) = (Box::new(first), error_details.collect());
+        Self { exit_code, first, others, json_rpc: None }
     }
 
     /// The errors of a config.
@@ -212,7 +214,7 @@ impl CliError {
 
     /// All faults.
     pub(crate) fn error_details(&self) -> impl Iterator<Item = &ErrorDetail> {
-        std::iter::once(&self.first).chain(&self.others)
+        std::iter::once(&*self.first).chain(&self.others)
     }
 
     pub(crate) fn hint(&self) -> Option<&str> {
@@ -228,7 +230,7 @@ impl CliError {
             message: messages.join("; "),
             hint: self.hint().map(str::to_owned),
             reason: None,
-            ..self.first.clone()
+            ..ErrorDetail::clone(&self.first)
         }
     }
 }

@@ -131,7 +131,9 @@ impl Printer {
             return items.iter().for_each(|item| self.line(text(item)));
         }
         let mut list = List::default();
-        items.iter().for_each(|item| list.push(Vec::new(), item));
+        for item in items {
+            list.push(Vec::new(), item);
+        }
         self.list(&list);
     }
 

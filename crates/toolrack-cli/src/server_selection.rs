@@ -227,18 +227,17 @@ fn load_error(error: LoadError, path: &Path, settings: &Settings) -> CliError {
 /// The config of the ad-hoc server.
 fn ad_hoc(target: &TargetOptions) -> Result<McpServerConfig, CliError> {
     if let Some(url) = &target.url {
-        let headers: Result<_, CliError> =
-            target.header.iter().map(|header| parse_header(header)).collect();
-        let transport = McpTransport::Http { url: url.clone(), headers: headers? };
+        let headers = target.header.iter().map(|header| parse_header(header));
+        let headers = headers.collect::<Result<_, CliError>>()?;
+        let transport = McpTransport::Http { url: url.clone(), headers };
         return Ok(McpServerConfig::new(host(url), transport));
     }
     let mut words = target.command.iter().map(|word| escape_references(word));
-    let env: Result<_, CliError> =
-        target.env.iter().map(|variable| parse_variable(variable)).collect();
+    let env = target.env.iter().map(|variable| parse_variable(variable));
     let transport = McpTransport::Stdio {
         command: words.next().unwrap_or_default(),
         args: words.collect(),
-        env: env?,
+        env: env.collect::<Result<_, CliError>>()?,
         cwd: target.cwd.as_ref().map(|dir| escape_references(&dir.to_string_lossy())),
     };
     Ok(McpServerConfig::new(server_name(&target.command), transport))

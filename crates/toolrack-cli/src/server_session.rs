@@ -174,9 +174,9 @@ impl ServerSession {
 
     /// The error of a server that is not connected.
     fn not_connected(&self, config: &McpServerConfig, state: &ConnectionState) -> CliError {
-        let (server, state) = (config.name.clone(), state.clone());
         let name = &config.name;
-        let general = CliError::from(ManagerError::NotConnected { server, state: state.clone() });
+        let error = ManagerError::NotConnected { server: name.clone(), state: state.clone() };
+        let general = CliError::from(error);
         let Some(failure) = state.failure() else {
             return general.with_message(format!("`{name}` is {state}"));
         };

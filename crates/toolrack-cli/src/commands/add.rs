@@ -47,8 +47,8 @@ pub(crate) async fn add(options: Box<AddOptions>, context: &Context) -> Result<(
 async fn create(mut config: McpConfig, check: Check, context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
     let name = config.name.clone();
-    let cwd_path = std::env::current_dir();
-    let dir_note = cwd_path.ok().and_then(|dir| working_dir::set_if_relative(&mut config, &dir));
+    let cwd = std::env::current_dir().ok();
+    let dir_note = cwd.and_then(|dir| working_dir::set_if_relative(&mut config, &dir));
     // Only the names, for a warning: the config is stored as typed.
     let secret_names = extract_secrets(config.clone()).names;
     let (file, mut json) =

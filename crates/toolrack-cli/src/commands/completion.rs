@@ -94,7 +94,7 @@ async fn load_known(context: &Context) -> Option<KnownNames> {
             let arguments = Schema::new(&schema).property_names().into_iter().map(str::to_owned);
             let text = tools::typed_name(tool, ServerSource::Configured);
             let candidate = Candidate { text, about: tools::description(tool.tool()) };
-            KnownTool { candidate, arguments: arguments.collect() }
+            (candidate, arguments.collect())
         };
         Ok(session.manager().all_tools().iter().map(known_tool).collect())
     };
@@ -110,14 +110,8 @@ const MAX_CHARS: usize = 200;
 #[derive(Debug, Default)]
 struct KnownNames {
     servers: Vec<String>,
-    tools: Vec<KnownTool>,
-}
-
-/// A cached tool.
-#[derive(Debug)]
-struct KnownTool {
-    candidate: Candidate,
-    arguments: Vec<String>,
+    /// The cached tools, with their arguments.
+    tools: Vec<(Candidate, Vec<String>)>,
 }
 
 /// A completion candidate.
@@ -198,10 +192,10 @@ fn positional(command: &Command, typed: &[&str], known: &KnownNames) -> Vec<Cand
             let tools = SOURCE_TOOLS.iter().map(|tool| tool.name.to_owned());
             names_with(&tools.collect::<Vec<_>>(), "")
         }
-        ("call", []) => known.tools.iter().map(|tool| tool.candidate.clone()).collect(),
+        ("call", []) => known.tools.iter().map(|(tool, _)| tool.clone()).collect(),
         ("call", [tool, ..]) => {
-            let tool = known.tools.iter().find(|known| known.candidate.text == *tool);
-            tool.map(|tool| names_with(&tool.arguments, "=")).unwrap_or_default()
+            let known = known.tools.iter().find(|(known, _)| known.text == *tool);
+            known.map(|(_, arguments)| names_with(arguments, "=")).unwrap_or_default()
         }
         (_, typed) => match command.get_positionals().nth(typed.len()) {
             Some(place) if place.get_id() == "server" => names_with(&known.servers, ""),
@@ -228,10 +222,9 @@ fn candidate(text: &str, about: Option<&clap::builder::StyledStr>) -> Candidate 
 mod tests {
     use super::*;
 
-    fn tool(name: &str, arguments: &[&str]) -> KnownTool {
+    fn tool(name: &str, arguments: &[&str]) -> (Candidate, Vec<String>) {
         let arguments = arguments.iter().map(|&name| name.to_owned()).collect();
-        let candidate = Candidate { text: name.to_owned(), about: String::new() };
-        KnownTool { candidate, arguments }
+        (Candidate { text: name.to_owned(), about: String::new() }, arguments)
     }
 
     #[track_caller]

@@ -106,14 +106,13 @@ pub(crate) async fn doctor(wanted: Option<String>, context: &Context) -> Result<
     if let Some(name) = &wanted {
         servers.server(name)?;
     }
-    let (file, path) = (home.config_file(), home.config_file().display());
-    findings.push(Finding::ok(
-        "config",
-        match file.exists() {
-            true => format!("{path} is valid, with {}", count_servers(servers.configs.len())),
-            false => format!("{path} does not exist yet; {} creates it", command("add")),
-        },
-    ));
+    let file = home.config_file().display();
+    let detail = if home.config_file().exists() {
+        format!("{file} is valid, with {}", count_servers(servers.configs.len()))
+    } else {
+        format!("{file} does not exist yet; {} creates it", command("add"))
+    };
+    findings.push(Finding::ok("config", detail));
     let configs = servers.configs.clone();
     let is_wanted =
         |server: &&McpServerConfig| wanted.as_ref().is_none_or(|name| *name == server.name);

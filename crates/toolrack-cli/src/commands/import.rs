@@ -137,28 +137,34 @@ pub(crate) async fn import(options: ImportOptions, context: &Context) -> Result<
             if let Some(note) = &import.note {
                 printer.note(note);
             }
+            let McpConfig { name, env_vars, .. } = &mut import.config;
             let stored = service.secrets().list()?;
-            for secret in make_missing_secrets_optional(&mut import.config, &stored) {
-                let name = &import.config.name;
-                printer.note(format_args!(
-                    "note: `{name}` needs a secret that is not stored; store it with `toolrack \
-                     secret set {secret}`"
-                ));
+            for variable in env_vars.values_mut().filter(|variable| variable.required) {
+                let secret = variable.secret_ref.as_ref();
+                if let Some(secret) = secret.filter(|secret| !stored.contains(secret)) {
+                    printer.note(format_args!(
+                        "note: `{name}` needs a secret that is not stored; store it with \
+                         `toolrack secret set {secret}`"
+                    ));
+                    // So that the server can be imported.
+                    variable.required = false;
+                }
             }
-            let extracted = config_secrets::extract_secrets(import.config.clone());
-            if options.secrets && !extracted.names.is_empty() {
-                let (name, names) = (&import.config.name, extracted.names.join(", "));
+            let config = import.config.clone();
+            let ExtractedSecrets { config: extracted, secrets, names } =
+                config_secrets::extract_secrets(config.clone());
+            let (config, secrets) =
+                if options.secrets { (extracted, secrets) } else { (config, Vec::new()) };
+            if options.secrets && !names.is_empty() {
+                let (name, names) = (&import.config.name, names.join(", "));
                 printer.note(format_args!("{name}: to the secret store: {names}"));
             } else {
-                n_plain += extracted.names.len();
+                n_plain += names.len();
             }
             if options.dry_run {
                 continue;
             }
-            let imported =
-                save_import(service, import.config.clone(), options.secrets.then_some(extracted))
-                    .await;
-            if let Err(failure) = imported {
+            if let Err(failure) = save_import(service, config, secrets).await {
                 import.skipped = Some(failure.summary().message);
                 first_error.get_or_insert(failure);
             }
@@ -175,34 +181,15 @@ pub(crate) async fn import(options: ImportOptions, context: &Context) -> Result<
     .await
 }
 
-/// Makes secrets optional that are not stored yet, so that the server can be imported. Returns
-/// their names.
-fn make_missing_secrets_optional(config: &mut McpConfig, stored: &[String]) -> Vec<String> {
-    let mut missing = Vec::new();
-    for variable in config.env_vars.values_mut().filter(|variable| variable.required) {
-        if let Some(secret) = variable.secret_ref.as_ref().filter(|secret| !stored.contains(secret))
-        {
-            missing.push(secret.clone());
-            variable.required = false;
-        }
-    }
-    missing
-}
-
-/// Saves one server, and its secrets to the store if requested.
+/// Saves one server, and its secrets to the store.
 async fn save_import(
     service: &LocalService,
     config: McpConfig,
-    extracted: Option<ExtractedSecrets>,
+    secrets: Vec<(String, String)>,
 ) -> Result<(), CliError> {
-    let Some(ExtractedSecrets { config, secrets, .. }) = extracted else {
-        service.create(config)?;
-        return Ok(());
-    };
     let mut added = Vec::new();
     for (name, value) in secrets {
-        let before = service.secrets().get(&name)?;
-        match before {
+        match service.secrets().get(&name)? {
             Some(before) if before.reveal() == value => {}
             // Another server may use it.
             Some(_) => {
@@ -259,19 +246,15 @@ fn find_files(options: &ImportOptions) -> Result<Vec<SourceFile>, CliError> {
             found.push(read_found(path, Some(tool.dialect))?);
         }
     }
-    if found.is_empty() {
-        return Err(nothing_found(tool, &dirs));
+    if !found.is_empty() {
+        return Ok(found);
     }
-    Ok(found)
-}
-
-fn nothing_found(tool: Option<&SourceTool>, dirs: &SearchDirs) -> CliError {
     let (message, words) = match tool {
         None => {
             ("no config of another tool found".to_owned(), "import path/to/mcp.json".to_owned())
         }
         Some(tool) => {
-            let files = tool.files(dirs);
+            let files = tool.files(&dirs);
             let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
             let name = dialect_name(tool.dialect);
             let message = format!("{name} config not found: {}", files.join(", "));
@@ -279,7 +262,7 @@ fn nothing_found(tool: Option<&SourceTool>, dirs: &SearchDirs) -> CliError {
         }
     };
     let hint = format!("give a file, e.g. {}", command(words));
-    CliError::new(ExitCode::Config, ErrorCode::NotFound, message, hint)
+    Err(CliError::new(ExitCode::Config, ErrorCode::NotFound, message, hint))
 }
 
 fn dirs() -> Result<SearchDirs, CliError> {

@@ -10,7 +10,7 @@ use toolrack_transport::sanitize_line;
 use crate::args::{ListOptions, PromptOptions, ReadOptions, RequestOptions};
 use crate::commands::Context;
 use crate::commands::call::{call_options, invalid_arguments};
-use crate::commands::tools::{Item, select_servers};
+use crate::commands::tools::{ListItem, select_servers};
 use crate::error::{CliError, command};
 use crate::printer::{List, Output, Printer, Spinner};
 use crate::render_content::{self, Files};
@@ -39,12 +39,12 @@ pub(crate) async fn resources(options: ListOptions, context: &Context) -> Result
             for item in &resources.items {
                 let Resource { uri, name, mime_type, description, .. } = item;
                 let row = resource_row(server, uri, name, [mime_type, description]);
-                list.push(row, &Item { server, public_name: None, item });
+                list.push(row, &ListItem { server, public_name: None, item });
             }
             for item in &templates.items {
                 let ResourceTemplate { uri_template, name, mime_type, description, .. } = item;
                 let row = resource_row(server, uri_template, name, [mime_type, description]);
-                list.push(row, &Item { server, public_name: None, item });
+                list.push(row, &ListItem { server, public_name: None, item });
             }
         }
         results.show(&list, "resources", printer)
@@ -138,7 +138,7 @@ pub(crate) async fn prompts(options: ListOptions, context: &Context) -> Result<(
                 let cells = [&item.name, &prompt_signature(item), about.unwrap_or_default()];
                 let cells = cells.map(|text| sanitize_line(text, MAX_CHARS));
                 let row = std::iter::once(server.clone()).chain(cells).collect();
-                list.push(row, &Item { server, public_name: None, item });
+                list.push(row, &ListItem { server, public_name: None, item });
             }
         }
         results.show(&list, "prompts", printer)

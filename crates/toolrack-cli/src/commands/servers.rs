@@ -118,9 +118,10 @@ async fn add_daemon_status(daemon: &Daemon, rows: &mut [ServerRow]) -> Result<()
 
 /// The state of a server, its detail, and the command to run next.
 fn state_of(row: &ServerRow, now: u64) -> (&'static str, String, &'static str) {
-    let unauthorized = |detail| match row.has_token {
-        true => ("needs token", detail, "edit"),
-        false => ("needs login", detail, "login"),
+    let unauthorized = |detail| {
+        let (state, verb) =
+            if row.has_token { ("needs token", "edit") } else { ("needs login", "login") };
+        (state, detail, verb)
     };
     if !row.config.enabled {
         return ("disabled", String::new(), "enable");
@@ -232,9 +233,10 @@ pub(crate) async fn get(options: GetOptions, context: &Context) -> Result<(), Cl
     let found =
         async |service: &LocalService, config: McpConfig| Ok((config, config_path(service)));
     let (config, file) = with_server(&options.server, None, context, found).await?;
-    let document = match options.show_values {
-        true => json!(config),
-        false => config_secrets::redacted_document(&config),
+    let document = if options.show_values {
+        json!(config)
+    } else {
+        config_secrets::redacted_document(&config)
     };
     context.printer.show(render_config(&config, &document, &file), &document);
     Ok(())

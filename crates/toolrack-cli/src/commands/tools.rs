@@ -140,7 +140,7 @@ const MAX_CHARS: usize = 400;
 /// JSON of a tool, resource, template or prompt, with its server.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Item<'a, T> {
+pub(crate) struct ListItem<'a, T> {
     pub(crate) server: &'a str,
     /// Of tools only.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -155,7 +155,7 @@ fn tool_list(tools: &[ToolWithServer], source: ServerSource) -> List {
     for tool in tools {
         let (server, public_name, item) = (tool.server(), Some(&**tool.name()), tool.tool());
         let row = vec![typed_name(tool, source), description(item)];
-        list.push(row, &Item { server, public_name, item });
+        list.push(row, &ListItem { server, public_name, item });
     }
     list
 }
