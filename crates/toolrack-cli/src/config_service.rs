@@ -14,7 +14,7 @@ use toolrack_service::{
 
 use crate::commands::Context;
 use crate::error::{CliError, command};
-use crate::server_selection::Servers;
+use crate::server_selection::{Servers, Warnings};
 use crate::settings::{self, Settings};
 
 /// Opens the service of this home, runs `work`, and closes the service in any case.
@@ -42,7 +42,7 @@ pub(crate) async fn with_server<T>(
     context: &Context,
     work: impl AsyncFnOnce(&LocalService, McpConfig) -> Result<T, CliError>,
 ) -> Result<T, CliError> {
-    let servers = Servers::configured(context)?;
+    let servers = Servers::configured(Warnings::Usual, context)?;
     servers.server(name)?;
     with_service(servers.into_input(), browser, context, async |service: &LocalService| {
         work(service, find_config(service, name)?).await

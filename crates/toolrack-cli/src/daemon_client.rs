@@ -29,7 +29,7 @@ use tracing::Level;
 use url::Url;
 use uuid::Uuid;
 
-use crate::args::{DaemonStartOptions, TargetOptions};
+use crate::args::DaemonStartOptions;
 use crate::commands::Context;
 use crate::error::{CliError, ExitCode, command, flags};
 use crate::server_selection::{Servers, Warnings};
@@ -338,7 +338,7 @@ pub(crate) async fn start_process(
     let settings = &context.settings;
     let home = settings.home()?;
     // Report config errors before creating anything.
-    Servers::select(&TargetOptions::default(), Warnings::None, context)?;
+    Servers::configured(Warnings::None, context)?;
     let log = log_file(home);
     make_home(home)?;
     let mut file = open_log(&log).map_err(|error| cannot_open(&log, &error))?;
@@ -484,19 +484,14 @@ impl LogFile {
         let n_bytes = file.metadata()?.len();
         Ok(Self { path, file, n_bytes })
     }
-
-    fn rotate(&mut self) -> io::Result<()> {
-        std::fs::rename(&self.path, self.path.with_extension("log.old"))?;
-        self.file = open_log(&self.path)?;
-        self.n_bytes = 0;
-        Ok(())
-    }
 }
 
 impl Write for LogFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.n_bytes >= MAX_LOG_BYTES {
-            self.rotate()?;
+            std::fs::rename(&self.path, self.path.with_extension("log.old"))?;
+            self.file = open_log(&self.path)?;
+            self.n_bytes = 0;
         }
         let n_bytes = self.file.write(bytes)?;
         self.n_bytes = self.n_bytes.saturating_add(n_bytes as u64);

@@ -73,7 +73,7 @@ impl Printer {
         Self {
             verbosity,
             has_colors: settings.has_colors,
-            columns: settings.columns,
+            columns: settings.streams.columns,
             progress_stream,
             progress: MultiProgress::with_draw_target(draw_target(progress_stream)),
             ..Self::plain(settings.output)

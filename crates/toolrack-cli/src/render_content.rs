@@ -24,10 +24,8 @@ pub(crate) fn render_result(
     result: &ToolCallResult<'_>,
     files: &mut Files<'_>,
 ) -> Result<String, CliError> {
-    let mut blocks = Vec::new();
-    for block in &result.content {
-        blocks.push(render_block(block, files)?);
-    }
+    let blocks = result.content.iter().map(|block| render_block(block, files));
+    let blocks = blocks.collect::<Result<Vec<_>, CliError>>()?;
     Ok(match (blocks.is_empty(), &result.structured_content) {
         (true, Some(structured)) if json_format::is_too_deep(structured.get()) => format!(
             "[{} bytes of JSON, nested too deep to display; use `-o json`]",

@@ -118,8 +118,8 @@ impl Servers {
     }
 
     /// The configured servers.
-    pub(crate) fn configured(context: &Context) -> Result<Self, CliError> {
-        Self::select(&TargetOptions::default(), Warnings::Usual, context)
+    pub(crate) fn configured(warnings: Warnings, context: &Context) -> Result<Self, CliError> {
+        Self::select(&TargetOptions::default(), warnings, context)
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {

@@ -31,8 +31,6 @@ pub(crate) struct Settings {
     pub(crate) output: Output,
     pub(crate) verbosity: Verbosity,
     pub(crate) has_colors: bool,
-    /// Maximum table width on a terminal.
-    pub(crate) columns: Option<usize>,
     /// Total timeout of a request; the config decides otherwise.
     pub(crate) timeout: Option<Duration>,
     /// Selected agent, whose servers are added to the shared ones.
@@ -240,7 +238,6 @@ pub(crate) fn resolve(
         has_colors: !is_dumb
             && set(Variable::NoColor).is_none()
             && streams.stdout == StreamKind::Terminal,
-        columns: streams.columns.filter(|_| streams.stdout == StreamKind::Terminal),
         timeout,
         agent: options.agent.clone().or_else(|| text(Variable::ToolrackAgent)),
         streams: StdStreams { stderr, ..streams },
@@ -279,7 +276,7 @@ pub(crate) struct StdStreams {
     pub(crate) stdin: StreamKind,
     pub(crate) stdout: StreamKind,
     pub(crate) stderr: StreamKind,
-    /// Width of the terminal on stdout.
+    /// Width of stdout, if it is a terminal; tables are not wider.
     pub(crate) columns: Option<usize>,
 }
 
@@ -389,8 +386,9 @@ mod tests {
 
     #[test]
     fn colors_and_widths_need_a_terminal() {
-        let look =
-            |settings: Settings| (settings.has_colors, settings.columns, settings.streams.stderr);
+        let look = |settings: Settings| {
+            (settings.has_colors, settings.streams.columns, settings.streams.stderr)
+        };
         let none = GlobalOptions::default;
         check((none(), &[], SCREEN), look, (true, Some(80), StreamKind::Terminal));
         check((none(), &[], PIPES), look, (false, None, StreamKind::Pipe));

@@ -75,36 +75,29 @@ async fn create(mut config: McpConfig, check: Check, context: &Context) -> Resul
              `toolrack secret set` with `--env-secret` or `${{secret:NAME}}`"
         ));
     }
+    let added = format!("added `{name}` to {file}");
     if check == Check::No {
-        printer.done(format_args!("added `{name}` to {file}"), &json);
+        printer.done(added, &json);
         return Ok(());
     }
     let run = |verb: &str| server_command(verb, &name);
     let checked = check_server(&name, context).await;
     insert_key(&mut json, "check", json!(checked.as_ref().ok()));
-    match checked {
-        Ok(checked) => {
-            let words = checked.describe();
-            printer.done(format_args!("added `{name}` to {file}\ncheck passed: {words}"), &json);
-            Ok(())
-        }
+    let (text, outcome) = match checked {
+        Ok(checked) => (format!("{added}\ncheck passed: {}", checked.describe()), Ok(())),
         Err(failure) if failure.exit_code == ExitCode::Interrupted => {
-            printer.done(format_args!("added `{name}` to {file} without checking it"), &json);
             let (check, remove) = (run("status --check"), run("remove"));
-            Err(failure.with_hint(format!("check it with {check}, or remove it with {remove}")))
+            let hint = format!("check it with {check}, or remove it with {remove}");
+            (format!("{added} without checking it"), Err(failure.with_hint(hint)))
         }
         Err(failure) => {
             let (edit, remove) = (run("edit"), run("remove"));
-            printer.done(
-                format_args!(
-                    "added `{name}` to {file}, but the check failed; change it with {edit}, or \
-                     remove it with {remove}"
-                ),
-                &json,
-            );
-            Err(failure)
+            let advice = format!("change it with {edit}, or remove it with {remove}");
+            (format!("{added}, but the check failed; {advice}"), Err(failure))
         }
-    }
+    };
+    printer.done(text, &json);
+    outcome
 }
 
 /// Maps an error of the service to the name and URL that were typed.

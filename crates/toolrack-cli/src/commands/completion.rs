@@ -18,7 +18,7 @@ use serde_json::Value;
 use toolrack_manager::ToolWithServer;
 use toolrack_transport::sanitize_line;
 
-use crate::args::{Cli, RequestOptions, Shell, TargetOptions};
+use crate::args::{Cli, RequestOptions, Shell};
 use crate::commands::import::SOURCE_TOOLS;
 use crate::commands::{Context, tools};
 use crate::error::CliError;
@@ -84,7 +84,7 @@ pub(crate) async fn complete(words: Vec<String>, context: &Context) -> Result<()
 
 async fn load_known(context: &Context) -> Option<KnownNames> {
     // Without the warnings, which would end up in the middle of the line being typed.
-    let servers = Servers::select(&TargetOptions::default(), Warnings::None, context).ok()?;
+    let servers = Servers::configured(Warnings::None, context).ok()?;
     let names = servers.names().map(str::to_owned).collect();
     let list_tools = async |session: &ServerSession| {
         session.list_cached().await?;

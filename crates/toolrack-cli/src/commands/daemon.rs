@@ -18,7 +18,7 @@ use toolrack_daemon::{
 use toolrack_platform::unix_time_ms;
 use toolrack_service::{ErrorCode, McpStatus, SharedLookup};
 
-use crate::args::{DaemonAction, DaemonStartOptions, DashboardOptions, TargetOptions};
+use crate::args::{DaemonAction, DaemonStartOptions, DashboardOptions};
 use crate::commands::{Context, logs};
 use crate::config_service::service_options;
 use crate::daemon_client::{self, Daemon, DaemonEnv, find_any, find_matching, log_file};
@@ -89,7 +89,7 @@ fn listens_on(running: &DaemonInfo, listen: Listen) -> bool {
 pub(crate) fn run(options: &DaemonStartOptions, context: &Context) -> Result<(), CliError> {
     let settings = &context.settings;
     let home = settings.home()?;
-    Servers::select(&TargetOptions::default(), Warnings::None, context)?;
+    Servers::configured(Warnings::None, context)?;
     if options.detached {
         // A new session: the terminal's signals and hangup must not reach the daemon.
         rustix::process::setsid().map_err(std::io::Error::from)?;

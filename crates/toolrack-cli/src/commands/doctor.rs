@@ -21,7 +21,6 @@ use toolrack_stdio::find_program;
 use toolrack_transport::sanitize_line;
 use uuid::Uuid;
 
-use crate::args::TargetOptions;
 use crate::commands::Context;
 use crate::config_service::{count_servers, find_config, with_service};
 use crate::daemon_client::{self, Status};
@@ -93,7 +92,7 @@ impl Finding {
 pub(crate) async fn doctor(wanted: Option<String>, context: &Context) -> Result<(), CliError> {
     let home = context.settings.home()?;
     let mut findings = vec![check_home(home.dir()), check_secrets(&home.secrets_dir())];
-    let servers = match Servers::select(&TargetOptions::default(), Warnings::All, context) {
+    let servers = match Servers::configured(Warnings::All, context) {
         Ok(servers) => servers,
         Err(failure) => {
             findings.extend(failure.error_details().map(|error_detail| {

@@ -76,10 +76,9 @@ pub(crate) async fn read(options: ReadOptions, context: &Context) -> Result<(), 
             printer.note(format_args!("note: {n} parts could not be parsed and were skipped"));
         }
         let mut files = Files::new(options.save.as_deref());
-        let mut texts = Vec::new();
-        for part in &result.contents {
-            texts.push(render_content::render_resource(part, &mut files)?);
-        }
+        let parts = result.contents.iter();
+        let texts = parts.map(|part| render_content::render_resource(part, &mut files));
+        let texts = texts.collect::<Result<Vec<_>, CliError>>()?;
         match printer.output {
             Output::Table => {
                 printer.line(texts.join("\n"));

@@ -14,7 +14,7 @@ use toolrack_service::{
     ErrorCode, ErrorDetail, LocalService, LogKind, LogLine, McpConfig, McpService as _, McpStatus,
 };
 
-use crate::args::{GetOptions, RequestOptions, StatusOptions, TargetOptions};
+use crate::args::{GetOptions, RequestOptions, StatusOptions};
 use crate::commands::Context;
 use crate::config_secrets;
 use crate::config_service::{config_path, with_server, with_service};
@@ -41,7 +41,7 @@ struct ServerRow {
 
 /// Prints the status of one or all servers.
 pub(crate) async fn status(options: StatusOptions, context: &Context) -> Result<(), CliError> {
-    let servers = Servers::configured(context)?;
+    let servers = Servers::configured(Warnings::Usual, context)?;
     if let Some(name) = &options.server {
         servers.server(name)?;
     }
@@ -207,7 +207,7 @@ fn render_row(row: &ServerRow, now: u64) -> (Vec<String>, Value) {
 pub(crate) async fn list(context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
     // Prints warnings about the file, and rejects an unknown agent.
-    let servers = Servers::configured(context)?;
+    let servers = Servers::configured(Warnings::Usual, context)?;
     let list = async |service: &LocalService| Ok(service.list());
     let configs = with_service(servers.into_input(), None, context, list).await?;
     if configs.is_empty() {
@@ -318,8 +318,7 @@ impl ServerCheck {
 /// Its processes are the descendants of its guardian, a child of this process.
 pub(crate) async fn check_server(name: &str, context: &Context) -> Result<ServerCheck, CliError> {
     // Warnings about the config file have been printed by the command.
-    let servers =
-        Servers::select(&TargetOptions::default(), Warnings::None, context)?.only(name)?;
+    let servers = Servers::configured(Warnings::None, context)?.only(name)?;
     let started = Instant::now();
     // Checked separately from the instance that the daemon may run.
     let context = &context.without_daemon();

@@ -82,7 +82,7 @@ fn print_tools(
 /// Searches tools by keywords in their names and descriptions.
 pub(crate) async fn search(options: SearchOptions, context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
-    let servers = Servers::configured(context)?;
+    let servers = Servers::configured(Warnings::Usual, context)?;
     if servers.configs.is_empty() {
         return Err(Servers::no_servers());
     }
@@ -97,13 +97,8 @@ pub(crate) async fn search(options: SearchOptions, context: &Context) -> Result<
             printer.note("note: no tool matches all keywords");
         }
         printer.list(&tool_list(&found, ServerSource::Configured));
-        match results {
-            Some(results) => results.close(printer),
-            None => {
-                note_unlisted(&unlisted, printer);
-                Ok(())
-            }
-        }
+        note_unlisted(&unlisted, printer);
+        results.map_or(Ok(()), |results| results.close(printer))
     })
     .await
 }

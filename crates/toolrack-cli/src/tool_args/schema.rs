@@ -65,6 +65,12 @@ impl<'a> Schema<'a> {
         lists.flatten().map(|node| Self { node, ..self }).collect()
     }
 
+    /// The layers, and those of the alternatives: an optional object is often one of two.
+    fn all_layers(self) -> impl Iterator<Item = &'a Map<String, Value>> {
+        let alternatives = self.alternatives().into_iter().flat_map(Self::layers);
+        self.layers().into_iter().chain(alternatives)
+    }
+
     /// The allowed types. Empty means any.
     pub(crate) fn types(self) -> Vec<JsonType> {
         let mut types = self.types_within(0);
@@ -127,21 +133,13 @@ impl<'a> Schema<'a> {
 
     /// The schema of a property.
     pub(crate) fn property(self, name: &str) -> Option<Self> {
-        let own = self.layers().into_iter().find_map(|layer| layer.get("properties")?.get(name));
-        if let Some(node) = own {
-            return Some(Self { node, ..self });
-        }
-        // An optional object is often one of two alternatives.
-        let parts = self.alternatives().into_iter().flat_map(Self::layers);
-        let node = parts.into_iter().find_map(|layer| layer.get("properties")?.get(name))?;
+        let node = self.all_layers().find_map(|layer| layer.get("properties")?.get(name))?;
         Some(Self { node, ..self })
     }
 
     /// Names of all properties.
     pub(crate) fn property_names(self) -> Vec<&'a str> {
-        let alternatives = self.alternatives().into_iter().flat_map(Self::layers);
-        let layers = self.layers().into_iter().chain(alternatives);
-        let maps = layers.filter_map(|layer| layer.get("properties")?.as_object());
+        let maps = self.all_layers().filter_map(|layer| layer.get("properties")?.as_object());
         let mut names: Vec<&str> =
             maps.flat_map(|properties| properties.keys().map(String::as_str)).collect();
         names.sort_unstable();
@@ -172,10 +170,8 @@ impl<'a> Schema<'a> {
 
     /// The schema of list items.
     pub(crate) fn items(self) -> Option<Self> {
-        let own = self.member("items");
-        let among =
-            || self.alternatives().into_iter().find_map(|alternative| alternative.member("items"));
-        Some(Self { node: own.or_else(among)?, ..self })
+        let node = self.all_layers().find_map(|layer| layer.get("items"))?;
+        Some(Self { node, ..self })
     }
 
     pub(crate) fn description(self) -> Option<&'a str> {
