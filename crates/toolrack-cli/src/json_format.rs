@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 use std::iter::Peekable;
-use std::str::{Bytes, Chars};
+use std::str::Chars;
 
 use toolrack_transport::is_invisible;
 
@@ -18,45 +18,17 @@ const EXTRA_BYTES: usize = 1 << 20;
 
 /// Pretty-printed, or on one line if indentation would dominate.
 pub(crate) fn pretty(json: &str) -> String {
-    restyle(json, (!is_too_deep(json)).then_some("  "))
+    indented(json).unwrap_or_else(|| compact(json))
 }
 
-/// Whether indentation would exceed the limits.
-pub(crate) fn is_too_deep(json: &str) -> bool {
-    let most_bytes = json.len().saturating_mul(MAX_GROWTH).saturating_add(EXTRA_BYTES);
-    let (mut depth, mut indent_bytes) = (0_usize, 0_usize);
-    let mut bytes = json.bytes();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'"' => skip_string(&mut bytes),
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            b',' => {}
-            _ => continue,
-        }
-        // Counted before anything is written: deep nesting makes the indentation quadratic.
-        indent_bytes += 2 * depth;
-        if depth > MAX_DEPTH || indent_bytes > most_bytes {
-            return true;
-        }
-    }
-    false
-}
-
-fn skip_string(bytes: &mut Bytes<'_>) {
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'"' => return,
-            // The next byte may be a quote that does not end the string.
-            b'\\' => drop(bytes.next()),
-            _ => {}
-        }
-    }
+/// Pretty-printed. `None` if indentation would exceed the limits.
+pub(crate) fn indented(json: &str) -> Option<String> {
+    restyle(json, Some("  "))
 }
 
 /// On one line.
 pub(crate) fn compact(json: &str) -> String {
-    restyle(json, None)
+    restyle(json, None).unwrap_or_default()
 }
 
 /// Adds a member, given as JSON, to an object. Other JSON is returned unchanged.
@@ -102,10 +74,12 @@ fn unit(text: &str) -> Option<u32> {
     u32::from_str_radix(digits, 16).ok()
 }
 
-/// Formats JSON on indented lines, or on one line without an indentation.
-fn restyle(json: &str, indent: Option<&str>) -> String {
+/// Formats JSON on indented lines, or on one line without an indentation. `None` if there is too
+/// much of it: deep nesting makes the indentation quadratic.
+fn restyle(json: &str, indent: Option<&str>) -> Option<String> {
+    let most_bytes = json.len().saturating_mul(MAX_GROWTH).saturating_add(EXTRA_BYTES);
     let mut out = String::with_capacity(json.len() * 2);
-    let mut depth = 0_usize;
+    let (mut depth, mut indent_bytes) = (0_usize, 0_usize);
     let mut characters = json.chars().peekable();
     while let Some(character) = characters.next() {
         match character {
@@ -134,8 +108,14 @@ fn restyle(json: &str, indent: Option<&str>) -> String {
             space if space.is_ascii_whitespace() => {}
             other => out.push(other),
         }
+        if indent.is_some() && matches!(character, '"' | '{' | '[' | '}' | ']' | ',') {
+            indent_bytes += 2 * depth;
+            if depth > MAX_DEPTH || indent_bytes > most_bytes {
+                return None;
+            }
+        }
     }
-    out
+    Some(out)
 }
 
 fn copy_string(characters: &mut Peekable<Chars<'_>>, out: &mut String) {

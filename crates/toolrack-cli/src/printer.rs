@@ -257,20 +257,14 @@ impl Printer {
 
     /// Returns `exit_code`, unless output was lost. Prints the deferred notes after a success.
     pub(crate) fn close(&self, exit_code: ExitCode) -> ExitCode {
-        let write_error = *self.write_error.lock();
-        match write_error {
-            None => {
-                if exit_code == ExitCode::Success {
-                    let mut notes = self.notes.lock();
-                    notes.drain(..).for_each(|note| self.write_stderr(note));
-                }
-                exit_code
-            }
-            Some(kind) => {
-                let error = io::Error::new(kind, format!("cannot write output: {kind}"));
-                self.error(&CliError::from(error))
-            }
+        if let Some(kind) = *self.write_error.lock() {
+            let error = io::Error::new(kind, format!("cannot write output: {kind}"));
+            return self.error(&CliError::from(error));
         }
+        if exit_code == ExitCode::Success {
+            self.notes.lock().drain(..).for_each(|note| self.write_stderr(note));
+        }
+        exit_code
     }
 }
 

@@ -27,11 +27,10 @@ pub(crate) fn render_result(
     let blocks = result.content.iter().map(|block| render_block(block, files));
     let blocks = blocks.collect::<Result<Vec<_>, CliError>>()?;
     Ok(match (blocks.is_empty(), &result.structured_content) {
-        (true, Some(structured)) if json_format::is_too_deep(structured.get()) => format!(
-            "[{} bytes of JSON, nested too deep to display; use `-o json`]",
-            structured.get().len()
-        ),
-        (true, Some(structured)) => json_format::pretty(structured.get()),
+        (true, Some(structured)) => json_format::indented(structured.get()).unwrap_or_else(|| {
+            let n_bytes = structured.get().len();
+            format!("[{n_bytes} bytes of JSON, nested too deep to display; use `-o json`]")
+        }),
         _ => blocks.join("\n"),
     })
 }

@@ -52,6 +52,7 @@ enum ValueSource {
 }
 
 impl KeyValue {
+    /// Parses an argument.
     pub(crate) fn parse(word: &str) -> Result<Self, CliError> {
         let invalid = |reason: &str| {
             let hint = "use `name=text` or `name:=json`";
@@ -86,6 +87,7 @@ impl KeyValue {
         }
     }
 
+    /// The value, parsed if it is JSON.
     pub(crate) fn read(&self) -> Result<ArgValue, CliError> {
         let (path, text) = (&self.path, self.read_text()?);
         if !self.is_json {

@@ -13,7 +13,8 @@ use crate::json_format;
 /// Converts JSON to YAML. Deeply nested documents stay JSON, which is valid YAML.
 pub(crate) fn write(json: &str) -> String {
     let mut lines = Vec::new();
-    if json_format::is_too_deep(json) || write_block(json.trim(), 0, "", &mut lines).is_err() {
+    if json_format::indented(json).is_none() || write_block(json.trim(), 0, "", &mut lines).is_err()
+    {
         return json_format::compact(json);
     }
     lines.join("\n")

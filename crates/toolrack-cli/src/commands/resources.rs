@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use toolrack_config::{did_you_mean, similar_names};
 use toolrack_mcp::{GetPromptResult, Prompt, Resource, ResourceTemplate, Role};
@@ -38,13 +39,13 @@ pub(crate) async fn resources(options: ListOptions, context: &Context) -> Result
             note_truncated(templates, "resource templates", server, printer);
             for item in &resources.items {
                 let Resource { uri, name, mime_type, description, .. } = item;
-                let row = resource_row(server, uri, name, [mime_type, description]);
-                list.push(row, &ListItem { server, public_name: None, item });
+                let about = [mime_type.as_deref(), description.as_deref()];
+                add_item(&mut list, server, [uri, name], &about, item);
             }
             for item in &templates.items {
                 let ResourceTemplate { uri_template, name, mime_type, description, .. } = item;
-                let row = resource_row(server, uri_template, name, [mime_type, description]);
-                list.push(row, &ListItem { server, public_name: None, item });
+                let about = [mime_type.as_deref(), description.as_deref()];
+                add_item(&mut list, server, [uri_template, name], &about, item);
             }
         }
         results.show(&list, "resources", printer)
@@ -52,10 +53,18 @@ pub(crate) async fn resources(options: ListOptions, context: &Context) -> Result
     .await
 }
 
-fn resource_row(server: &str, uri: &str, name: &str, about: [&Option<String>; 2]) -> Vec<String> {
-    let about = about.map(|text| text.as_deref().unwrap_or_default());
-    let cells = [uri, name].into_iter().chain(about).map(|cell| sanitize_line(cell, MAX_CHARS));
-    std::iter::once(server.to_owned()).chain(cells).collect()
+/// Adds an item to the list, with its server.
+fn add_item<T: Serialize>(
+    list: &mut List,
+    server: &str,
+    names: [&str; 2],
+    about: &[Option<&str>],
+    item: &T,
+) {
+    let about = about.iter().map(|text| text.unwrap_or_default());
+    let cells = names.into_iter().chain(about).map(|cell| sanitize_line(cell, MAX_CHARS));
+    let row = std::iter::once(server.to_owned()).chain(cells).collect();
+    list.push(row, &ListItem { server, public_name: None, item });
 }
 
 /// Reads a resource and prints its contents.
@@ -134,10 +143,7 @@ pub(crate) async fn prompts(options: ListOptions, context: &Context) -> Result<(
             note_truncated(prompts, "prompts", server, printer);
             for item in &prompts.items {
                 let about = item.description.as_deref().or(item.title.as_deref());
-                let cells = [&item.name, &prompt_signature(item), about.unwrap_or_default()];
-                let cells = cells.map(|text| sanitize_line(text, MAX_CHARS));
-                let row = std::iter::once(server.clone()).chain(cells).collect();
-                list.push(row, &ListItem { server, public_name: None, item });
+                add_item(&mut list, server, [&item.name, &prompt_signature(item)], &[about], item);
             }
         }
         results.show(&list, "prompts", printer)

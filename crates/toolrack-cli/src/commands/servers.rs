@@ -18,7 +18,7 @@ use crate::args::{GetOptions, RequestOptions, StatusOptions};
 use crate::commands::Context;
 use crate::config_secrets;
 use crate::config_service::{config_path, with_server, with_service};
-use crate::daemon_client::{self, Daemon, Status};
+use crate::daemon_client::{self, Status};
 use crate::error::{CliError, ExitCode, command, command_line, shell_quote};
 use crate::printer::{List, format_ago, format_utc};
 use crate::server_selection::{Servers, Warnings};
@@ -74,7 +74,16 @@ pub(crate) async fn status(options: StatusOptions, context: &Context) -> Result<
             }
         }
     } else if let Some(daemon) = daemon_client::find(&context.settings)? {
-        add_daemon_status(&daemon, &mut rows).await?;
+        let statuses = daemon.statuses().await?;
+        let process_table = ProcessTable::read();
+        for row in &mut rows {
+            let Some(status) = statuses.iter().find(|one| one.name == row.config.name) else {
+                continue;
+            };
+            (row.n_tools, row.n_tools_total) = (status.n_tools, status.n_tools_total);
+            let processes = status.process.map(|pid| process_table.descendants(pid));
+            row.daemon = Some((status.clone(), processes.unwrap_or_default()));
+        }
     } else {
         context.printer.note(
             "note: without a daemon, servers run only during a command; use `--check` to start and \
@@ -98,22 +107,6 @@ pub(crate) async fn status(options: StatusOptions, context: &Context) -> Result<
             format!("run {} for details", command("doctor")),
         )),
     }
-}
-
-/// Adds the status from the daemon.
-async fn add_daemon_status(daemon: &Daemon, rows: &mut [ServerRow]) -> Result<(), CliError> {
-    let statuses = daemon.statuses().await?;
-    let process_table = ProcessTable::read();
-    for row in rows {
-        let Some(status) = statuses.iter().find(|one| one.name == row.config.name) else {
-            continue;
-        };
-        (row.n_tools, row.n_tools_total) = (status.n_tools, status.n_tools_total);
-        let processes =
-            status.process.map(|pid| process_table.descendants(pid)).unwrap_or_default();
-        row.daemon = Some((status.clone(), processes));
-    }
-    Ok(())
 }
 
 /// The state of a server, its detail, and the command to run next.
