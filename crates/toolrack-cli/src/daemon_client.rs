@@ -137,15 +137,8 @@ impl Daemon {
         *agent == settings.agent && config.as_ref() == Some(theirs)
     }
 
-    pub(crate) async fn get<T: DeserializeOwned>(&self, target: &str) -> Result<T, CliError> {
-        self.request(Method::GET, target).await
-    }
-
-    pub(crate) async fn post<T: DeserializeOwned>(&self, target: &str) -> Result<T, CliError> {
-        self.request(Method::POST, target).await
-    }
-
-    async fn request<T: DeserializeOwned>(
+    /// Sends a request to the API.
+    pub(crate) async fn request<T: DeserializeOwned>(
         &self,
         method: Method,
         target: &str,
@@ -171,12 +164,12 @@ impl Daemon {
 
     /// Runs an action on a server, and waits for the result.
     pub(crate) async fn act(&self, server: &str, verb: &str) -> Result<Status, CliError> {
-        self.post(&path(&["api", "servers", server, verb])).await
+        self.request(Method::POST, &path(&["api", "servers", server, verb])).await
     }
 
     /// Status of all its servers.
     pub(crate) async fn statuses(&self) -> Result<Vec<Status>, CliError> {
-        let Statuses { servers } = self.get("/api/agents/mcp").await?;
+        let Statuses { servers } = self.request(Method::GET, "/api/agents/mcp").await?;
         Ok(servers)
     }
 
@@ -204,7 +197,7 @@ impl Daemon {
         let target = path(&["api", "servers", name]);
         while Instant::now() < deadline {
             sleep(POLL_INTERVAL).await;
-            match self.get::<IgnoredAny>(&target).await {
+            match self.request::<IgnoredAny>(Method::GET, &target).await {
                 Ok(_) => return Ok(()),
                 Err(failure) if is_unknown_server(&failure) => {}
                 Err(failure) => return Err(failure),

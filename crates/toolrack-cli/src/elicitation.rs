@@ -197,6 +197,7 @@ impl ClientHandler for ElicitationHandler {
 ///
 /// If dropped, the reading thread stops at its next poll, so it does not take the next line.
 pub(crate) async fn read_line() -> Option<String> {
+    let wait = Timespec::try_from(POLL_INTERVAL).ok();
     let unwanted = CancellationToken::new();
     let _cancel_on_drop = unwanted.clone().drop_guard();
     // Not `tokio::io::stdin`: its thread cannot be stopped, and would take the next line
@@ -204,7 +205,9 @@ pub(crate) async fn read_line() -> Option<String> {
     tokio::task::spawn_blocking(move || {
         while !unwanted.is_cancelled() {
             // A blocking read could not notice that the server has withdrawn its request.
-            if is_input_ready() {
+            let stdin = std::io::stdin();
+            let mut ends = [PollFd::new(&stdin, PollFlags::IN)];
+            if poll(&mut ends, wait.as_ref()).is_ok_and(|n_ready| n_ready > 0) {
                 let mut line = String::new();
                 let n_bytes = std::io::stdin().read_line(&mut line).unwrap_or_default();
                 return (n_bytes > 0).then_some(line);
@@ -220,14 +223,6 @@ pub(crate) async fn read_line() -> Option<String> {
 fn discard_typed_input() {
     // Without a terminal there is nothing to discard.
     tcflush(std::io::stdin(), QueueSelector::IFlush).unwrap_or_default();
-}
-
-/// Whether a line is ready, after a short wait.
-fn is_input_ready() -> bool {
-    let stdin = std::io::stdin();
-    let mut ends = [PollFd::new(&stdin, PollFlags::IN)];
-    let wait = Timespec::try_from(POLL_INTERVAL).ok();
-    poll(&mut ends, wait.as_ref()).is_ok_and(|n_ready| n_ready > 0)
 }
 
 const MAX_FIELD_CHARS: usize = 200;

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -139,7 +140,7 @@ async fn stop(context: &Context) -> Result<(), CliError> {
         return Ok(());
     };
     let pid = daemon.running.pid;
-    daemon.post::<Value>("/api/daemon/stop").await?;
+    daemon.request::<Value>(Method::POST, "/api/daemon/stop").await?;
     let deadline = Instant::now() + STOP_TIMEOUT;
     // The instance lock is released last, so its absence means that all servers have ended.
     while DaemonInfo::find(settings.home()?)?.is_some_and(|running| running.pid == pid) {
@@ -161,7 +162,7 @@ async fn status(context: &Context) -> Result<(), CliError> {
         return Err(daemon_client::unavailable("no daemon is running for this home"));
     };
     let home = settings.home()?;
-    let about: About = daemon.get("/api/daemon").await?;
+    let about: About = daemon.request(Method::GET, "/api/daemon").await?;
     let servers = daemon.statuses().await?;
     let n_running =
         servers.iter().filter(|server| matches!(server.state, McpStatus::Running { .. }));
@@ -236,14 +237,16 @@ pub(crate) async fn dashboard(
         failure.with_hint(format!("start the daemon with an address: {start}"))
     };
     if options.no_browser {
-        let Link { url, seconds } = daemon.post("/api/daemon/link").await.map_err(needs_listen)?;
+        let link = daemon.request(Method::POST, "/api/daemon/link").await;
+        let Link { url, seconds } = link.map_err(needs_listen)?;
         printer.show(&url, &json!({ "url": url, "seconds": seconds }));
         if printer.output == Output::Table {
             printer.note(format_args!("note: single-use link, valid for {seconds} s"));
         }
         return Ok(());
     }
-    let Page { file, url } = daemon.post("/api/daemon/page").await.map_err(needs_listen)?;
+    let page = daemon.request(Method::POST, "/api/daemon/page").await;
+    let Page { file, url } = page.map_err(needs_listen)?;
     let link = format!("get a link with {}", command("dashboard --no-browser"));
     if let Err(error) = open_page(&file) {
         return Err(CliError::usage(format!("cannot open a browser: {error}"), link));
