@@ -40,16 +40,14 @@ fn write_block(
             let items: Vec<&RawValue> = serde_json::from_str(json)?;
             if !items.is_empty() {
                 open(lines);
-            }
-            for item in &items {
-                let start = lines.len();
-                write_block(item.get(), inner + 1, "", lines)?;
-                // The first line of an item follows the dash.
-                if let Some(first) = lines.get_mut(start) {
-                    *first = format!("{}- {}", "  ".repeat(inner), first.trim_start());
+                for item in items {
+                    let start = lines.len();
+                    write_block(item.get(), inner + 1, "", lines)?;
+                    // The first line of an item follows the dash.
+                    if let Some(first) = lines.get_mut(start) {
+                        *first = format!("{}- {}", "  ".repeat(inner), first.trim_start());
+                    }
                 }
-            }
-            if !items.is_empty() {
                 return Ok(());
             }
             "[]".to_owned()
@@ -58,11 +56,9 @@ fn write_block(
             let Members(members) = serde_json::from_str(json)?;
             if !members.is_empty() {
                 open(lines);
-            }
-            for (key, value) in &members {
-                write_block(value.get(), inner, &format!("{}: ", scalar(key)), lines)?;
-            }
-            if !members.is_empty() {
+                for (key, value) in members {
+                    write_block(value.get(), inner, &format!("{}: ", scalar(&key)), lines)?;
+                }
                 return Ok(());
             }
             "{}".to_owned()
