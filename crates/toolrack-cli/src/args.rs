@@ -1,29 +1,15 @@
 //! Command-line definition: commands, options and help.
 //!
-//! The clap doc comments here and in the submodules are the help texts; there is no other copy of
-//! them.
+//! The clap doc comments here are the help texts; there is no other copy of them.
 
-pub(crate) mod daemon;
-pub(crate) mod servers;
-pub(crate) mod tools;
-
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
-use self::daemon::{DaemonAction, DashboardOptions, HistoryOptions, ServeOptions};
-use self::servers::{
-    AddJsonOptions, AddOptions, ConfigAction, EnableOptions, GetOptions, ImportOptions,
-    LoginOptions, LogsOptions, NameOptions, SecretAction, StatusOptions,
-};
-use self::tools::{
-    CallOptions, ListOptions, PromptOptions, ReadOptions, SearchOptions, ToolsOptions,
-};
-use crate::exit_code::ExitCode;
-use crate::output::Output;
-use crate::settings::Variable;
+use crate::error::ExitCode;
+use crate::printer::Output;
+use crate::settings::{Listen, Settings, Variable};
 
 /// Manage and call MCP servers from one place.
 #[derive(Debug, Parser)]
@@ -186,6 +172,439 @@ pub(crate) enum Shell {
     Fish,
 }
 
+/// Options of `tools`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolrack tools                                  all configured servers
+  toolrack tools github --schema                  one server, with parameters
+  toolrack tools -- npx -y some-server            an ad-hoc server
+  toolrack tools --url https://host/mcp -o json")]
+pub(crate) struct ToolsOptions {
+    /// Also show the parameters of each tool
+    #[arg(long)]
+    pub(crate) schema: bool,
+    /// List cached tools without starting any server
+    #[arg(long)]
+    pub(crate) cached: bool,
+    #[command(flatten)]
+    pub(crate) list: ListOptions,
+}
+
+/// Options of `call`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Argument syntax:
+  name=text           text, converted to the type in the tool's schema
+  name:=json          JSON
+  name=@file          contents of a file; `name:=@file` for JSON, `@-` for stdin
+  name.part=text      a member of an object
+  name=a name=b       items of a list
+
+Examples:
+  toolrack call github.search_issues query=\"is:open\" limit=5
+  toolrack call 'github.search_issues(query: \"is:open\", limit: 5)'
+  toolrack call github.create_issue --args - < issue.json
+  toolrack call echo message=hello -- npx -y @modelcontextprotocol/server-everything
+  toolrack call echo message=hello --url https://host/mcp")]
+pub(crate) struct CallOptions {
+    /// Tool as `server.tool`, `server/tool`, its public name, or its own name if unique;
+    /// `tool(name: value)` includes the arguments
+    pub(crate) tool: String,
+    /// Arguments of the tool, see the syntax below
+    #[arg(value_name = "NAME=VALUE")]
+    pub(crate) arguments: Vec<String>,
+    /// All arguments as a JSON object; `-` reads stdin, `@file` a file
+    #[arg(long, value_name = "JSON")]
+    pub(crate) args: Option<String>,
+    /// Print the request instead of sending it
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Don't validate the arguments against the tool's schema
+    #[arg(long)]
+    pub(crate) no_check: bool,
+    #[command(flatten)]
+    pub(crate) request: RequestOptions,
+    /// Save images, audio and files of the result to this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) save: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) target: TargetOptions,
+}
+
+/// Options of a single request.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct RequestOptions {
+    /// Total timeout of the request, e.g. `90s`
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// Answer the server's questions with their defaults
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+}
+
+impl RequestOptions {
+    /// The total timeout: the option, or else `TOOLRACK_TIMEOUT`.
+    pub(crate) fn timeout(&self, settings: &Settings) -> Option<Duration> {
+        self.timeout.or(settings.timeout)
+    }
+}
+
+/// Options of `search`.
+#[derive(Debug, Args)]
+#[command(after_help = "Searches the cached tool lists; `--live` queries the servers.")]
+pub(crate) struct SearchOptions {
+    /// Keywords; all of them must occur in the name or the description
+    #[arg(required = true, value_name = "KEYWORD")]
+    pub(crate) words: Vec<String>,
+    /// Start all servers and search their current tools
+    #[arg(long)]
+    pub(crate) live: bool,
+}
+
+/// Options of `tools`, `resources` and `prompts`.
+#[derive(Debug, Args)]
+pub(crate) struct ListOptions {
+    /// Only this server [default: all servers]
+    pub(crate) server: Option<String>,
+    #[command(flatten)]
+    pub(crate) target: TargetOptions,
+}
+
+/// Options of `read`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolrack read docs file:///readme.md
+  toolrack read file:///readme.md -- npx -y some-server")]
+pub(crate) struct ReadOptions {
+    /// Server and URI of the resource; the server can be omitted if there is only one
+    #[arg(required = true, num_args = 1..=2, value_names = ["SERVER", "URI"])]
+    pub(crate) words: Vec<String>,
+    #[command(flatten)]
+    pub(crate) request: RequestOptions,
+    /// Save binary contents to this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) save: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) target: TargetOptions,
+}
+
+/// Options of `prompt`.
+#[derive(Debug, Args)]
+pub(crate) struct PromptOptions {
+    /// Prompt as `server.prompt` or `server/prompt`; the server can be omitted if there is only one
+    pub(crate) prompt: String,
+    /// Arguments of the prompt; `name=@file` reads a file
+    #[arg(value_name = "NAME=VALUE")]
+    pub(crate) arguments: Vec<String>,
+    #[command(flatten)]
+    pub(crate) request: RequestOptions,
+    #[command(flatten)]
+    pub(crate) target: TargetOptions,
+}
+
+/// Options of `add`.
+#[derive(Debug, Clone, Default, Args)]
+#[command(after_help = "\
+Examples:
+  toolrack add files -- npx -y @modelcontextprotocol/server-filesystem ~/work
+  toolrack add --transport http sentry https://mcp.sentry.dev/mcp
+  toolrack add --transport http api https://host/mcp --header 'Authorization: Bearer ${API_TOKEN}'
+  toolrack add --pypi mcp-server-git git -- --repository .
+  toolrack add --env-secret GITHUB_TOKEN=github-token github -- npx -y some-server")]
+pub(crate) struct AddOptions {
+    /// Name of the server
+    pub(crate) name: String,
+    /// URL of a server over HTTP
+    #[arg(value_name = "URL", conflicts_with_all = ["npm", "pypi", "docker", "binary"])]
+    pub(crate) url: Option<String>,
+    /// Transport type [default: `http` with a URL, `stdio` with a command]
+    #[arg(short, long, value_name = "TRANSPORT")]
+    pub(crate) transport: Option<TransportKind>,
+    #[command(flatten)]
+    pub(crate) package: PackageOptions,
+    /// Add a request header; `${NAME}` expands a variable, `${secret:NAME}` a secret
+    #[arg(short = 'H', long, value_name = "NAME: VALUE")]
+    pub(crate) header: Vec<String>,
+    /// Set an environment variable for the server
+    #[arg(short, long, value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<String>,
+    /// Set an environment variable from the secret store
+    #[arg(long, value_name = "NAME=SECRET")]
+    pub(crate) env_secret: Vec<String>,
+    /// Working directory of the server
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<PathBuf>,
+    /// Timeout of a call, e.g. `90s`
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// Allow only tools that match this pattern; `*` matches anything
+    #[arg(long, value_name = "TOOL")]
+    pub(crate) allow: Vec<String>,
+    /// Deny tools that match this pattern; `*` matches anything
+    #[arg(long, value_name = "TOOL")]
+    pub(crate) deny: Vec<String>,
+    /// Add it disabled
+    #[arg(long)]
+    pub(crate) disabled: bool,
+    /// Don't check that the server starts
+    #[arg(long)]
+    pub(crate) no_check: bool,
+    /// Command that starts the server, or arguments of the package
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+/// A published package instead of a command.
+#[derive(Debug, Clone, Default, Args)]
+#[group(multiple = false)]
+pub(crate) struct PackageOptions {
+    /// Package in the npm registry
+    #[arg(long, value_name = "PACKAGE")]
+    pub(crate) npm: Option<String>,
+    /// Package on PyPI
+    #[arg(long, value_name = "PACKAGE")]
+    pub(crate) pypi: Option<String>,
+    /// Container image
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) docker: Option<String>,
+    /// Program on this machine
+    #[arg(long, value_name = "PROGRAM")]
+    pub(crate) binary: Option<String>,
+}
+
+/// Values of `--transport`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TransportKind {
+    Stdio,
+    Http,
+    /// Legacy HTTP+SSE, detected automatically
+    Sse,
+}
+
+/// Options of `add-json`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolrack add-json memory '{\"command\": \"npx\", \"args\": [\"-y\", \"@modelcontextprotocol/server-memory\"]}'
+  toolrack add-json sentry - < entry.json")]
+pub(crate) struct AddJsonOptions {
+    /// Name of the server
+    pub(crate) name: String,
+    /// Server entry from any tool's config, or a whole config with one server; `-` reads stdin
+    pub(crate) json: String,
+    /// Don't check that the server starts
+    #[arg(long)]
+    pub(crate) no_check: bool,
+}
+
+/// A command on one server.
+#[derive(Debug, Args)]
+pub(crate) struct NameOptions {
+    /// Name of the server
+    pub(crate) server: String,
+}
+
+/// Options of `get`.
+#[derive(Debug, Args)]
+pub(crate) struct GetOptions {
+    /// Name of the server
+    pub(crate) server: String,
+    /// Also show the values of environment variables and headers in the config file
+    #[arg(long)]
+    pub(crate) show_values: bool,
+}
+
+/// Options of `enable`.
+#[derive(Debug, Args)]
+pub(crate) struct EnableOptions {
+    /// Name of the server
+    pub(crate) server: String,
+    /// Don't check that the server starts
+    #[arg(long)]
+    pub(crate) no_check: bool,
+}
+
+/// Options of `status`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusOptions {
+    /// Show only this server
+    pub(crate) server: Option<String>,
+    /// Start each server, check it, and stop it again
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
+/// Options of `login`.
+#[derive(Debug, Args)]
+pub(crate) struct LoginOptions {
+    /// Name of the server
+    pub(crate) server: String,
+    /// Don't open a browser; print the login URL and ask for the redirect URL
+    #[arg(long)]
+    pub(crate) no_browser: bool,
+}
+
+/// Options of `logs`.
+#[derive(Debug, Args)]
+pub(crate) struct LogsOptions {
+    /// Name of the server
+    pub(crate) server: String,
+    /// Follow log output, until Ctrl-C; with `-o json`, one document per line
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+    /// Show all stored output, not only that of the last start
+    #[arg(long)]
+    pub(crate) all: bool,
+}
+
+/// Subcommands of `secret`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum SecretAction {
+    /// Store a secret; the value is prompted for, or read from stdin
+    Set {
+        /// Name of the secret
+        name: String,
+        // Accepted only to be rejected with the reason: other users can read command lines.
+        #[arg(hide = true)]
+        value: Option<String>,
+    },
+    /// List secrets and the servers that use them
+    #[command(visible_alias = "ls")]
+    List,
+    /// Remove a secret
+    #[command(visible_alias = "rm")]
+    Remove {
+        /// Name of the secret
+        name: String,
+    },
+}
+
+/// Options of `import`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolrack import --dry-run                       show the servers of all tools
+  toolrack import cursor --secrets                move secrets to the secret store
+  cd project && toolrack import claude            include Claude Code's servers of this project
+  toolrack import .mcp.json                       a config file of any tool")]
+pub(crate) struct ImportOptions {
+    /// Tool whose usual config files are searched, or a file [default: all tools]
+    #[arg(value_name = "TOOL|FILE")]
+    pub(crate) from: Option<String>,
+    /// Config file of that tool
+    #[arg(value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
+    /// Show what would be imported, without changing anything
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Move secret-looking variables, headers and arguments into the secret store
+    #[arg(long)]
+    pub(crate) secrets: bool,
+}
+
+/// Subcommands of `config`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigAction {
+    /// Validate a config file of toolrack or another tool
+    Check {
+        /// File to validate [default: the config file in use]
+        file: Option<PathBuf>,
+    },
+    /// Print the path of the config file
+    Path,
+}
+
+/// Subcommands of `daemon`.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DaemonAction {
+    /// Start the daemon in the background, with all enabled servers
+    Start(DaemonStartOptions),
+    /// Stop the daemon and all its servers
+    Stop,
+    /// Show whether the daemon is running, and where
+    Status,
+    /// Show the end of the daemon log
+    #[command(visible_alias = "log")]
+    Logs(DaemonLogsOptions),
+    /// Print a systemd user unit for the daemon
+    Unit,
+}
+
+/// Options of `daemon start`.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct DaemonStartOptions {
+    /// Run in the foreground and log to stderr, until a signal arrives
+    #[arg(short, long)]
+    pub(crate) foreground: bool,
+    /// Address to listen on for browsers and other clients, or `none` [default: 127.0.0.1:7733]
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) listen: Option<Listen>,
+    /// Set by the parent process: this process is already detached and logs to a file
+    #[arg(long, hide = true, requires = "foreground")]
+    pub(crate) detached: bool,
+}
+
+/// Options of `daemon logs`.
+#[derive(Debug, Args)]
+pub(crate) struct DaemonLogsOptions {
+    /// Follow log output, until Ctrl-C
+    #[arg(short, long)]
+    pub(crate) follow: bool,
+}
+
+/// Options of `serve`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Uses the daemon if it is running; otherwise starts the servers itself, and stops them at EOF.
+The daemon also serves MCP over HTTP: http://127.0.0.1:7733/mcp, /mcp/AGENT and /mcp/server/NAME.
+
+Examples:
+  toolrack serve                                  all servers, as one MCP server for an agent
+  toolrack serve --server git                     one server, with its own tool names
+  claude mcp add rack -- toolrack serve")]
+pub(crate) struct ServeOptions {
+    /// Serve only this server, with its own tool names instead of the public ones
+    #[arg(long, value_name = "NAME")]
+    pub(crate) server: Option<String>,
+    // Accepted only to point to `daemon start --listen`.
+    #[arg(long, hide = true, value_name = "ADDR", num_args = 0..=1)]
+    pub(crate) http: Option<Option<String>>,
+}
+
+/// Options of `dashboard`.
+#[derive(Debug, Args)]
+pub(crate) struct DashboardOptions {
+    /// Don't open a browser; print a single-use link, valid for 60 s
+    #[arg(long)]
+    pub(crate) no_browser: bool,
+}
+
+/// Options of `history`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  toolrack history --failed --limit 5
+  toolrack history --server git --tool log -o json
+  toolrack history 1f0c8a2b-17                    one call, by ID")]
+pub(crate) struct HistoryOptions {
+    /// Show only the call with this ID
+    pub(crate) id: Option<String>,
+    /// Only calls to this server
+    #[arg(long, value_name = "NAME", conflicts_with = "id")]
+    pub(crate) server: Option<String>,
+    /// Only calls of this tool, by the server's own name for it
+    #[arg(long, value_name = "NAME", conflicts_with = "id")]
+    pub(crate) tool: Option<String>,
+    /// Only calls that did not succeed
+    #[arg(long, conflicts_with = "id")]
+    pub(crate) failed: bool,
+    /// Maximum number of calls, newest first
+    #[arg(long, value_name = "N", default_value_t = 20, conflicts_with = "id")]
+    pub(crate) limit: u32,
+}
+
 /// Parses a duration in the syntax of the config file.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     toolrack_config::parse_duration(text).map_err(|reason| format!("it {reason}"))
@@ -264,42 +683,37 @@ See `toolrack COMMAND --help` for more about a command.";
 /// Builds the clap command with the grouped help.
 pub(crate) fn command() -> clap::Command {
     let command = Cli::command();
-    let mut groups = String::new();
-    for (heading, names) in COMMAND_GROUPS {
-        // Writing to a string cannot fail.
-        writeln!(groups, "{heading}:").unwrap_or_default();
-        for name in *names {
-            let Some(verb) = command.find_subcommand(name) else { continue };
-            let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
-            write!(groups, "  {name:<12} {about}").unwrap_or_default();
-            for alias in verb.get_visible_aliases() {
-                write!(groups, " [alias: {alias}]").unwrap_or_default();
-            }
-            groups.push('\n');
-        }
-        groups.push('\n');
-    }
+    let line = |name: &&str| {
+        let verb = command.find_subcommand(name)?;
+        let about = verb.get_about().map(ToString::to_string).unwrap_or_default();
+        let aliases = verb.get_visible_aliases().map(|alias| format!(" [alias: {alias}]"));
+        Some(format!("  {name:<12} {about}{}\n", aliases.collect::<String>()))
+    };
+    let groups = COMMAND_GROUPS.iter().map(|(heading, names)| {
+        format!("{heading}:\n{}\n", names.iter().filter_map(line).collect::<String>())
+    });
+    let groups: String = groups.collect();
+    // Only `--help` prints these tables.
+    let exit_codes = ExitCode::value_variants().iter();
+    let exit_codes =
+        exit_codes.map(|code| format!("  {:<16} {}\n", *code as u8, description(code)));
+    let variables = Variable::value_variants().iter();
+    let variables =
+        variables.map(|variable| format!("  {:<21} {}\n", variable.name(), description(variable)));
     let template = format!(
         "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}\n"
     );
-    command
-        .help_template(template)
-        .after_help(HELP_FOOTER)
-        .after_long_help(format!("{}\n{HELP_FOOTER}", help_tables()))
+    command.help_template(template).after_help(HELP_FOOTER).after_long_help(format!(
+        "Exit codes:\n{}\nEnvironment:\n{}\n{HELP_FOOTER}",
+        exit_codes.collect::<String>(),
+        variables.collect::<String>()
+    ))
 }
 
-/// Exit codes and environment variables, which only `--help` prints.
-fn help_tables() -> String {
-    let mut text = "Exit codes:\n".to_owned();
-    for exit_code in ExitCode::ALL {
-        writeln!(text, "  {:<16} {}", exit_code.code(), exit_code.description())
-            .unwrap_or_default();
-    }
-    text.push_str("\nEnvironment:\n");
-    for variable in Variable::value_variants() {
-        writeln!(text, "  {:<21} {}", variable.name(), variable.description()).unwrap_or_default();
-    }
-    text
+/// The description of a value, from its doc comment.
+fn description(value: &impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.and_then(|value| value.get_help().map(ToString::to_string)).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,10 +1,9 @@
-//! The commands and their dispatch.
+//! The commands, their context and their dispatch.
 //!
 //! A command takes its parsed options and the [`Context`], prints through the printer, and returns
 //! a [`CliError`] if it fails. It does not use clap.
 
 pub(crate) mod add;
-pub(crate) mod add_json;
 pub(crate) mod call;
 pub(crate) mod completion;
 pub(crate) mod config;
@@ -22,14 +21,16 @@ pub(crate) mod tools;
 
 use std::future::ready;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
-use crate::args::Command;
-use crate::args::daemon::DaemonAction;
-use crate::context::Context;
+use crate::args::{Command, DaemonAction};
 use crate::error::CliError;
+use crate::printer::Printer;
+use crate::settings::{DaemonUse, Settings};
 
 /// How long to wait for blocking threads, such as a read from stdin, at exit.
 const EXIT_WAIT: Duration = Duration::from_millis(150);
@@ -54,7 +55,7 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<(), CliError> {
         Command::Prompts(options) => Box::pin(resources::prompts(options, context)),
         Command::Prompt(options) => Box::pin(resources::prompt(options, context)),
         Command::Add(options) => Box::pin(add::add(options, context)),
-        Command::AddJson(options) => Box::pin(add_json::add_json(options, context)),
+        Command::AddJson(options) => Box::pin(add::add_json(options, context)),
         Command::List => Box::pin(servers::list(context)),
         Command::Get(options) => Box::pin(servers::get(options, context)),
         Command::Edit { server } => Box::pin(config::edit(server, context)),
@@ -99,4 +100,58 @@ pub(crate) fn run(command: Command, context: &Context) -> Result<(), CliError> {
     // Not a plain drop, which would wait for a blocking read of stdin until the user presses Enter.
     runtime.shutdown_timeout(EXIT_WAIT);
     outcome
+}
+
+/// Context of a command.
+#[derive(Debug, Clone)]
+pub(crate) struct Context {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) printer: Arc<Printer>,
+    /// Cancelled by Ctrl-C.
+    pub(crate) cancellation: CancellationToken,
+}
+
+impl Context {
+    /// The same context, without the daemon.
+    pub(crate) fn without_daemon(&self) -> Self {
+        let mut settings = Settings::clone(&self.settings);
+        settings.daemon = DaemonUse::Never;
+        Self { settings: Arc::new(settings), ..self.clone() }
+    }
+
+    /// Runs `work` until Ctrl-C.
+    ///
+    /// # Cancel safety
+    ///
+    /// Ctrl-C drops `work` at its next await point.
+    pub(crate) async fn run_cancellable<T>(
+        &self,
+        work: impl Future<Output = Result<T, CliError>>,
+    ) -> Result<T, CliError> {
+        tokio::select! {
+            biased;
+            // First, so that Ctrl-C wins over a result that arrives at the same time.
+            () = self.cancellation.cancelled() => Err(CliError::interrupted()),
+            outcome = work => outcome,
+        }
+    }
+
+    /// Waits, until Ctrl-C.
+    pub(crate) async fn sleep(&self, duration: Duration) -> Result<(), CliError> {
+        let waiting = async {
+            tokio::time::sleep(duration).await;
+            Ok(())
+        };
+        self.run_cancellable(waiting).await
+    }
+
+    /// Runs blocking work, such as reading a pipe, on another thread until Ctrl-C. The thread
+    /// itself is not stopped.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, CliError> + Send + 'static,
+    ) -> Result<T, CliError> {
+        let work = tokio::task::spawn_blocking(work);
+        self.run_cancellable(async { work.await.map_err(std::io::Error::from)? }).await
+    }
 }

@@ -16,34 +16,10 @@ const MAX_CHARS: usize = 2000;
 /// Replacement for a redacted value.
 const HIDDEN: &str = "…";
 /// Words that mark a name as secret.
-const SECRET_WORDS: [&str; 17] = [
-    "token",
-    "tokens",
-    "secret",
-    "secrets",
-    "password",
-    "passwd",
-    "pass",
-    "pwd",
-    "key",
-    "keys",
-    "apikey",
-    "auth",
-    "authorization",
-    "credential",
-    "credentials",
-    "cookie",
-    "pat",
-];
-/// The same for names without separators, such as `githubToken`.
+const SECRET_WORDS: [&str; 10] =
+    ["passwd", "pass", "pwd", "key", "keys", "auth", "credential", "credentials", "cookie", "pat"];
+/// The same, also within a word such as `githubToken`.
 const SECRET_PARTS: [&str; 5] = ["token", "secret", "password", "apikey", "authorization"];
-
-/// Whether values from the config file are shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Values {
-    Hidden,
-    Shown,
-}
 
 /// Whether the name suggests a secret.
 pub(crate) fn is_secret_name(name: &str) -> bool {
@@ -88,24 +64,18 @@ pub(crate) fn transport_name(config: &McpConfig) -> &'static str {
     }
 }
 
-/// The config as JSON.
-pub(crate) fn to_document(config: &McpConfig, values: Values) -> Value {
+/// The config as JSON, with values redacted that may be secret.
+pub(crate) fn redacted_document(config: &McpConfig) -> Value {
     let mut document = json!(config);
-    if values == Values::Shown {
-        return document;
+    if let Some(Value::Object(variables)) = document.get_mut("env_vars") {
+        let values = variables.values_mut().filter_map(|variable| variable.get_mut("value"));
+        values.for_each(redact_value);
     }
-    let variables = document.get_mut("env_vars").and_then(Value::as_object_mut);
-    for variable in variables.into_iter().flat_map(|variables| variables.values_mut()) {
-        if let Some(value) = variable.get_mut("value") {
-            redact_value(value);
-        }
-    }
-    let rest = document.get_mut("config");
-    if let Some(headers) = rest.and_then(|config| config.get_mut("headers")?.as_object_mut()) {
+    if let Some(Value::Object(headers)) = document.pointer_mut("/config/headers") {
         headers.values_mut().for_each(redact_value);
     }
-    if let Some(place) = document.get_mut("config").and_then(|config| config.get_mut("args")) {
-        *place = json!(redact_args(&strings(Some(place))));
+    if let Some(args) = document.pointer_mut("/config/args") {
+        *args = json!(redact_args(&strings(Some(args))));
     }
     for pointer in ["/package/identifier", "/transport/url"] {
         if let Some(Value::String(url)) = document.pointer_mut(pointer) {
@@ -145,14 +115,14 @@ fn redact_args(args: &[String]) -> Vec<String> {
 
 /// A secret within an argument.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct SecretSpan {
-    pub(crate) name: String,
-    pub(crate) range: Range<usize>,
+struct SecretSpan {
+    name: String,
+    range: Range<usize>,
 }
 
 /// For each argument its secret, if it has one: the value after `--token`, and the end of
 /// `--token=x`, of `NAME=x` (`docker -e`) and of `Authorization: x` (`--header`).
-pub(crate) fn find_in_args(args: &[String]) -> Vec<Option<SecretSpan>> {
+fn find_in_args(args: &[String]) -> Vec<Option<SecretSpan>> {
     let mut awaited: Option<String> = None;
     let each = args.iter().map(|arg| {
         // `--token --verbose`: the second word is another option and not the value.
@@ -176,7 +146,7 @@ pub(crate) fn find_in_args(args: &[String]) -> Vec<Option<SecretSpan>> {
 
 /// Secrets in an argument that is or ends with a URL: the password, and query parameters with a
 /// secret name.
-pub(crate) fn find_in_url(arg: &str) -> Vec<SecretSpan> {
+fn find_in_url(arg: &str) -> Vec<SecretSpan> {
     if is_reference(arg) {
         return Vec::new();
     }
@@ -218,84 +188,74 @@ pub(crate) struct ExtractedSecrets {
 }
 
 /// Replaces secret-looking values with references.
-pub(crate) fn extract_secrets(mut config: McpConfig) -> ExtractedSecrets {
-    let (mut secrets, mut names) = (Vec::new(), Vec::new());
-    for (name, variable) in &mut config.env_vars {
-        let Some(value) = variable.value.as_mut().filter(|value| is_plain_secret(name, value))
-        else {
-            continue;
-        };
-        // The store keeps values literally, so an escaped `$${` is unescaped.
-        *value = unescape(value);
-        variable.is_secret = true;
-        variable.required = true;
-        names.push(name.clone());
+pub(crate) fn extract_secrets(config: McpConfig) -> ExtractedSecrets {
+    let mut found = ExtractedSecrets { config, secrets: Vec::new(), names: Vec::new() };
+    for (name, variable) in &mut found.config.env_vars {
+        if let Some(value) = variable.value.as_mut().filter(|value| is_plain_secret(name, value)) {
+            // The store keeps values literally, so an escaped `$${` is unescaped.
+            *value = unescape(value);
+            variable.is_secret = true;
+            variable.required = true;
+            found.names.push(name.clone());
+        }
     }
-    let server = config.name.clone();
-    let headers = config.config.get_mut("headers").and_then(Value::as_object_mut);
+    // Taken out and put back, because `replace` changes the rest of `found`.
+    let mut rest = std::mem::take(&mut found.config.config);
+    let headers = rest.get_mut("headers").and_then(Value::as_object_mut);
     for (name, place) in headers.into_iter().flatten() {
-        let Some(value) = place.as_str().filter(|value| is_plain_secret(name, value)) else {
-            continue;
-        };
-        let token = strip_scheme(value);
-        if token.is_empty() {
-            continue;
+        if let Some(value) = place.as_str().filter(|value| is_plain_secret(name, value)) {
+            let span = SecretSpan { name: name.clone(), range: 0..value.len() };
+            *place = json!(found.replace(value.to_owned(), vec![span]));
         }
-        let secret = add_secret(&mut secrets, secret_name(&server, name), token);
-        let before = value.strip_suffix(token).unwrap_or_default();
-        *place = json!(format!("{before}{secret}"));
-        names.push(name.clone());
     }
-    let args = config.config.get_mut("args").and_then(Value::as_array_mut);
-    for (place, spans) in args.into_iter().flat_map(|args| args_with_secrets(args)) {
-        let text = place.as_str().unwrap_or_default().to_owned();
-        *place = json!(replace_secrets(text, spans, &server, &mut secrets, &mut names));
+    if let Some(Value::Array(args)) = rest.get_mut("args") {
+        let texts = args.iter().map(|arg| arg.as_str().unwrap_or_default().to_owned());
+        let texts: Vec<String> = texts.collect();
+        for ((place, named), text) in args.iter_mut().zip(find_in_args(&texts)).zip(&texts) {
+            let spans = match named {
+                // Redaction may be generous, but a wrong extraction would break the server.
+                Some(span) if !is_secret_flag(&span.name) => continue,
+                Some(span) => vec![span],
+                None => find_in_url(text),
+            };
+            *place = json!(found.replace(text.clone(), spans));
+        }
     }
-    if let McpTransport::Http { url } = &mut config.transport {
-        let spans = find_in_url(url);
-        *url = replace_secrets(std::mem::take(url), spans, &server, &mut secrets, &mut names);
+    found.config.config = rest;
+    if let McpTransport::Http { url } = found.config.transport.clone() {
+        let spans = find_in_url(&url);
+        let url = found.replace(url, spans);
         // Both hold the URL; if they differed, the entry would be written as a package.
-        config.package.identifier.clone_from(url);
+        found.config.package.identifier.clone_from(&url);
+        found.config.transport = McpTransport::Http { url };
     }
-    ExtractedSecrets { config, secrets, names }
+    found
 }
 
-/// Replaces secrets in a text with references.
-fn replace_secrets(
-    mut text: String,
-    spans: Vec<SecretSpan>,
-    server: &str,
-    secrets: &mut Vec<(String, String)>,
-    names: &mut Vec<String>,
-) -> String {
-    // Backwards, so that earlier ranges stay valid.
-    for SecretSpan { name, range } in spans.into_iter().rev() {
-        let token = strip_scheme(text.get(range.clone()).unwrap_or_default()).to_owned();
-        if token.is_empty() {
-            continue;
+impl ExtractedSecrets {
+    /// Replaces secrets in a text with references.
+    fn replace(&mut self, mut text: String, spans: Vec<SecretSpan>) -> String {
+        // Backwards, so that earlier ranges stay valid.
+        for SecretSpan { name, range } in spans.into_iter().rev() {
+            let token = strip_scheme(text.get(range.clone()).unwrap_or_default()).to_owned();
+            if token.is_empty() {
+                continue;
+            }
+            let (secret, value) = (secret_name(&self.config.name, &name), unescape(&token));
+            // A name that is taken by another value gets a number.
+            let is_free = |candidate: &String| {
+                self.secrets.iter().all(|(name, known)| name != candidate || *known == value)
+            };
+            let numbered = (2..).map(|n| format!("{secret}-{n}"));
+            let mut candidates = std::iter::once(secret.clone()).chain(numbered);
+            let secret = candidates.find(is_free).unwrap_or(secret);
+            let reference = format!("${{secret:{secret}}}");
+            text.replace_range(range.end - token.len()..range.end, &reference);
+            self.secrets.push((secret, value));
+            self.names.push(name);
         }
-        let secret = add_secret(secrets, secret_name(server, &name), &token);
-        text.replace_range(range.end - token.len()..range.end, &secret);
-        names.push(name);
+        text
     }
-    text
-}
-
-/// Each argument with its secrets.
-fn args_with_secrets(args: &mut [Value]) -> impl Iterator<Item = (&mut Value, Vec<SecretSpan>)> {
-    let texts = args.iter().map(|arg| arg.as_str().unwrap_or_default().to_owned());
-    let texts: Vec<String> = texts.collect();
-    let spans: Vec<Vec<SecretSpan>> = find_in_args(&texts)
-        .into_iter()
-        .zip(&texts)
-        .map(|(named, text)| match named {
-            // Redaction may be generous, but a wrong extraction would break the server.
-            Some(span) if !is_secret_flag(&span.name) => Vec::new(),
-            Some(span) => vec![span],
-            None => find_in_url(text),
-        })
-        .collect();
-    args.iter_mut().zip(spans)
 }
 
 /// Whether the last word of the name is secret: `--token`, but not `--auth-mode` or `--token-file`.
@@ -309,20 +269,6 @@ fn is_secret_flag(name: &str) -> bool {
 fn strip_scheme(value: &str) -> &str {
     let value = value.trim_start();
     SCHEMES.iter().find_map(|scheme| value.strip_prefix(scheme)).unwrap_or(value)
-}
-
-/// Adds a secret and returns the reference to it. A name that is taken by another value gets a
-/// number.
-fn add_secret(secrets: &mut Vec<(String, String)>, name: String, token: &str) -> String {
-    let value = unescape(token);
-    let is_free = |candidate: &String| {
-        secrets.iter().all(|(name, known)| name != candidate || *known == value)
-    };
-    let numbered = (2..).map(|n| format!("{name}-{n}"));
-    let name = std::iter::once(name.clone()).chain(numbered).find(is_free).unwrap_or(name);
-    let reference = format!("${{secret:{name}}}");
-    secrets.push((name, value));
-    reference
 }
 
 fn is_plain_secret(name: &str, value: &str) -> bool {
@@ -395,10 +341,10 @@ mod tests {
             "config": { "headers": { "A": "s3cret", "B": "Bearer ${T}" } },
         }));
         assert_eq!((target(&http).as_str(), transport_name(&http)), ("https://h/mcp", "http"));
-        let shown = to_document(&http, Values::Hidden);
+        let shown = redacted_document(&http);
         assert!(!shown.to_string().contains("s3cret"), "{shown}");
         assert_eq!(shown["config"]["headers"], json!({ "A": "…", "B": "Bearer ${T}" }));
-        assert!(to_document(&http, Values::Shown).to_string().contains("s3cret"));
+        assert!(json!(http).to_string().contains("s3cret"));
     }
 
     /// Names and values of secrets, for comparison.

@@ -12,11 +12,10 @@ use toolrack_service::{
     ConfigInput, ConfigScope, LocalService, McpConfig, McpService as _, ServiceOptions,
 };
 
-use crate::context::Context;
-use crate::error::CliError;
-use crate::server_selection::Servers;
+use crate::commands::Context;
+use crate::error::{CliError, command};
+use crate::server_selection::{Servers, Warnings};
 use crate::settings::{self, Settings};
-use crate::suggested_command::command;
 
 /// Opens the service of this home, runs `work`, and closes the service in any case.
 pub(crate) async fn with_service<T>(
@@ -43,7 +42,7 @@ pub(crate) async fn with_server<T>(
     context: &Context,
     work: impl AsyncFnOnce(&LocalService, McpConfig) -> Result<T, CliError>,
 ) -> Result<T, CliError> {
-    let servers = Servers::configured(context)?;
+    let servers = Servers::configured(Warnings::Usual, context)?;
     servers.server(name)?;
     with_service(servers.into_input(), browser, context, async |service: &LocalService| {
         work(service, find_config(service, name)?).await

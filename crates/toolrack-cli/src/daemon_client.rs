@@ -1,31 +1,39 @@
 //! Client of the daemon's API over its Unix socket: finds the daemon, starts it where required, and
-//! sends requests.
+//! sends requests. The background process: spawning, log file and environment.
+//!
+//! The daemon is this program in a session of its own. Its errors before it is ready go to its log
+//! as JSON, from where they are reported here if it exits early.
 //!
 //! **Invariant:** a command uses only a daemon with the same config file and agent.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::Duration;
 
+use clap::ValueEnum as _;
 use http::{Method, StatusCode};
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::time::{Instant, sleep};
-use toolrack_config::{McpServerConfig, McpTransport};
+use toolrack_config::{Lookup, McpServerConfig, McpTransport, VariableSource};
 use toolrack_daemon::{DaemonError, DaemonInfo};
 use toolrack_gateway::TIMEOUT_HEADER;
 use toolrack_http::UnixClient;
-use toolrack_service::{ErrorCode, ErrorDetail, Home, McpStatus};
+use toolrack_service::{ErrorCode, ErrorDetail, Home, McpStatus, SharedLookup};
+use tracing::Level;
 use url::Url;
 use uuid::Uuid;
 
-use crate::args::daemon::DaemonStartOptions;
-use crate::context::Context;
-use crate::daemon_process;
-use crate::error::CliError;
-use crate::exit_code::ExitCode;
-use crate::settings::{DaemonUse, Settings};
-use crate::suggested_command::command;
+use crate::args::DaemonStartOptions;
+use crate::commands::Context;
+use crate::error::{CliError, ExitCode, command, flags};
+use crate::server_selection::{Servers, Warnings};
+use crate::settings::{DaemonUse, Listen, Settings, Variable, env_var};
 
 /// Maximum time to wait for a response. The daemon's own limits are shorter.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(100);
@@ -79,13 +87,11 @@ pub(crate) fn find(settings: &Settings) -> Result<Option<Daemon>, CliError> {
 
 /// The daemon of this home. A daemon for another config file or agent is an error.
 pub(crate) fn find_matching(settings: &Settings) -> Result<Option<Daemon>, CliError> {
-    match find_any(settings)? {
-        Some(other) if !other.serves(settings) => Err(wrong_daemon(&other.running)),
-        found => Ok(found),
-    }
-}
-
-fn wrong_daemon(running: &DaemonInfo) -> CliError {
+    let found = find_any(settings)?;
+    let Some(other) = found.as_ref().filter(|found| !found.serves(settings)) else {
+        return Ok(found);
+    };
+    let running = &other.running;
     let agent = running.agent.as_ref().map(|agent| format!(" and agent `{agent}`"));
     let message = format!(
         "the daemon of this home (process {}) uses another config: {}{}",
@@ -94,7 +100,7 @@ fn wrong_daemon(running: &DaemonInfo) -> CliError {
         agent.unwrap_or_default(),
     );
     let hint = "stop it with `toolrack daemon stop`, or use the same `--config` and `--agent`";
-    CliError::new(ExitCode::Config, ErrorCode::Conflict, message, hint)
+    Err(CliError::new(ExitCode::Config, ErrorCode::Conflict, message, hint))
 }
 
 /// The daemon for the current config file and agent, started if necessary.
@@ -111,7 +117,7 @@ pub(crate) async fn require(context: &Context) -> Result<Daemon, CliError> {
     if settings.daemon != DaemonUse::Auto {
         return Err(unavailable("this command requires a daemon, and starting one is disabled"));
     }
-    daemon_process::start(&DaemonStartOptions::default(), context).await?;
+    start_process(&DaemonStartOptions::default(), context).await?;
     find(settings)?.ok_or_else(|| unavailable("the daemon exited right after it started"))
 }
 
@@ -131,15 +137,8 @@ impl Daemon {
         *agent == settings.agent && config.as_ref() == Some(theirs)
     }
 
-    pub(crate) async fn get<T: DeserializeOwned>(&self, target: &str) -> Result<T, CliError> {
-        self.request(Method::GET, target).await
-    }
-
-    pub(crate) async fn post<T: DeserializeOwned>(&self, target: &str) -> Result<T, CliError> {
-        self.request(Method::POST, target).await
-    }
-
-    async fn request<T: DeserializeOwned>(
+    /// Sends a request to the API.
+    pub(crate) async fn request<T: DeserializeOwned>(
         &self,
         method: Method,
         target: &str,
@@ -165,12 +164,12 @@ impl Daemon {
 
     /// Runs an action on a server, and waits for the result.
     pub(crate) async fn act(&self, server: &str, verb: &str) -> Result<Status, CliError> {
-        self.post(&path(&["api", "servers", server, verb])).await
+        self.request(Method::POST, &path(&["api", "servers", server, verb])).await
     }
 
     /// Status of all its servers.
     pub(crate) async fn statuses(&self) -> Result<Vec<Status>, CliError> {
-        let Statuses { servers } = self.get("/api/agents/mcp").await?;
+        let Statuses { servers } = self.request(Method::GET, "/api/agents/mcp").await?;
         Ok(servers)
     }
 
@@ -198,7 +197,7 @@ impl Daemon {
         let target = path(&["api", "servers", name]);
         while Instant::now() < deadline {
             sleep(POLL_INTERVAL).await;
-            match self.get::<IgnoredAny>(&target).await {
+            match self.request::<IgnoredAny>(Method::GET, &target).await {
                 Ok(_) => return Ok(()),
                 Err(failure) if is_unknown_server(&failure) => {}
                 Err(failure) => return Err(failure),
@@ -217,9 +216,9 @@ impl Daemon {
         configs: &[McpServerConfig],
         timeout: Option<Duration>,
     ) -> Vec<McpServerConfig> {
-        let header =
-            timeout.map(|timeout| (TIMEOUT_HEADER.to_owned(), timeout.as_millis().to_string()));
-        let headers: HashMap<String, String> = header.into_iter().collect();
+        let timeout = timeout.map(|timeout| timeout.as_millis().to_string());
+        let headers: HashMap<String, String> =
+            timeout.map(|ms| (TIMEOUT_HEADER.to_owned(), ms)).into_iter().collect();
         let endpoint = |config: &McpServerConfig| {
             let url = self.url(&path(&["mcp", "server", &config.name]));
             let transport = McpTransport::Http { url, headers: headers.clone() };
@@ -257,7 +256,7 @@ pub(crate) fn path(parts: &[&str]) -> String {
 
 /// Whether the daemon does not know the server. A missing program has another exit code.
 fn is_unknown_server(failure: &CliError) -> bool {
-    failure.exit_code() == ExitCode::Usage && failure.summary().code == ErrorCode::NotFound
+    failure.exit_code == ExitCode::Usage && failure.summary().code == ErrorCode::NotFound
 }
 
 /// Converts an error response.
@@ -278,11 +277,12 @@ fn api_error(status: StatusCode, body: &[u8]) -> CliError {
 /// Words the error as it is worded without a daemon.
 fn not_connected(name: &str, failure: CliError) -> CliError {
     let ErrorDetail { message, field, .. } = failure.summary();
-    match field {
-        // About the server's entry, such as a disabled server, and not about a failed start.
-        Some(_) => failure,
-        None => failure.with_message(format!("`{name}` is not connected: {message}")),
+    // A sentence about the server itself, such as "`x` is disabled" or "`x` is still starting", is
+    // complete; the reason of a failed start is not.
+    if field.is_some() || message.starts_with(&format!("`{name}` ")) {
+        return failure;
     }
+    failure.with_message(format!("`{name}` is not connected: {message}"))
 }
 
 impl From<DaemonError> for CliError {
@@ -314,6 +314,223 @@ pub(crate) fn log_file(home: &Home) -> PathBuf {
     home.dir().join("daemon.log")
 }
 
+/// Maximum time until the daemon is ready. It does not wait for its servers.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(20);
+const STARTUP_POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// How long to look for a daemon that won the race for the instance lock, if the log of ours is
+/// unreadable.
+const OTHER_DAEMON_WAIT: Duration = Duration::from_secs(1);
+/// Maximum read from the log.
+const MAX_READ_BYTES: u64 = 64 << 10;
+
+/// Starts the daemon in the background, and waits until it is ready.
+pub(crate) async fn start_process(
+    options: &DaemonStartOptions,
+    context: &Context,
+) -> Result<DaemonInfo, CliError> {
+    let settings = &context.settings;
+    let home = settings.home()?;
+    // Report config errors before creating anything.
+    Servers::configured(Warnings::None, context)?;
+    let log = log_file(home);
+    make_home(home)?;
+    let mut file = open_log(&log).map_err(|error| cannot_open(&log, &error))?;
+    // Errors of earlier runs in the same log must not be reported as those of this one.
+    let begin = file.seek(SeekFrom::End(0))?;
+    // Its errors are requested as JSON, to be parsed here.
+    let words = ["-o", "json", "daemon", "start", "--foreground", "--detached"];
+    let listen = options.listen.or(settings.listen);
+    let mut child = spawn(daemon_args(&words, listen, settings)?, file)?;
+    let mut deadline = Instant::now() + STARTUP_TIMEOUT;
+    // The error of our daemon, if another one may have won the race for the instance lock.
+    let mut lost_race = None;
+    loop {
+        // Polls the lock file, which the daemon writes when its sockets are ready.
+        let found = DaemonInfo::find(home)?;
+        if let Some(running) =
+            found.filter(|running| running.pid == child.id() || lost_race.is_some())
+        {
+            return Ok(running);
+        }
+        if lost_race.is_none()
+            && let Some(status) = child.try_wait()?
+        {
+            let failure = exit_error(status.code(), &log, begin);
+            match failure.summary().code {
+                // Two commands started a daemon at once; the other one serves both.
+                ErrorCode::Conflict => {}
+                // Interleaved output of several daemons may be unreadable.
+                ErrorCode::ServiceUnavailable => deadline = Instant::now() + OTHER_DAEMON_WAIT,
+                _ => return Err(failure),
+            }
+            lost_race = Some(failure);
+        }
+        if Instant::now() >= deadline {
+            return Err(lost_race.unwrap_or_else(|| startup_timeout(&mut child, &log)));
+        }
+        context.sleep(STARTUP_POLL_INTERVAL).await?;
+    }
+}
+
+/// Why the daemon exited early, from its log.
+fn exit_error(code: Option<i32>, log: &Path, begin: u64) -> CliError {
+    let log_text = read_log(log, begin).unwrap_or_default();
+    let exit_code =
+        ExitCode::value_variants().iter().find(|exit_code| Some(**exit_code as i32) == code);
+    // The last error that was printed as JSON.
+    let last_error = log_text.lines().rev().find_map(|line| serde_json::from_str(line).ok());
+    match (last_error, exit_code) {
+        (Some(error_detail), Some(exit_code)) => {
+            CliError::from_details(*exit_code, vec![error_detail])
+        }
+        _ => unavailable("the daemon exited before it was ready")
+            .with_hint(format!("see its log: {}", log.display())),
+    }
+}
+
+fn startup_timeout(child: &mut Child, log: &Path) -> CliError {
+    // Its servers end with it: their guardians notice.
+    let killed = child.kill().and_then(|()| child.wait());
+    let message = match killed {
+        Ok(_) => "the daemon was not ready in time and was stopped".to_owned(),
+        Err(error) => format!("the daemon was not ready in time and cannot be stopped: {error}"),
+    };
+    unavailable(&message).with_hint(format!("see its log: {}", log.display()))
+}
+
+/// Arguments that start a daemon for the current servers, in a process with another working
+/// directory.
+pub(crate) fn daemon_args(
+    words: &[&str],
+    listen: Option<Listen>,
+    settings: &Settings,
+) -> Result<Vec<String>, CliError> {
+    let mut args = Vec::new();
+    if settings.has_explicit_config {
+        let file = std::path::absolute(settings.home()?.config_file())?;
+        args.extend(["--config".to_owned(), file.display().to_string()]);
+    }
+    if let Some(agent) = &settings.agent {
+        args.extend(["--agent".to_owned(), agent.clone()]);
+    }
+    args.extend(words.iter().map(|&word| word.to_owned()));
+    if let Some(listen) = listen {
+        args.extend(["--listen".to_owned(), listen.to_string()]);
+    }
+    Ok(args)
+}
+
+fn spawn(arguments: Vec<String>, log: File) -> io::Result<Child> {
+    let program = std::env::current_exe()?;
+    #[expect(clippy::disallowed_methods, reason = "the daemon is this program, not a server")]
+    let mut command = Command::new(program);
+    if let Some(dir) = env_var(Variable::Home).filter(|dir| Path::new(dir).is_dir()) {
+        // The daemon may outlive the current directory.
+        command.current_dir(dir);
+    }
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()
+}
+
+/// Opens the log for appending, readable by its owner only.
+pub(crate) fn open_log(path: &Path) -> io::Result<File> {
+    let no_links = i32::try_from(rustix::fs::OFlags::NOFOLLOW.bits()).unwrap_or_default();
+    OpenOptions::new().create(true).append(true).mode(0o600).custom_flags(no_links).open(path)
+}
+
+/// Creates the data directory.
+pub(crate) fn make_home(home: &Home) -> Result<(), CliError> {
+    let dir = home.dir();
+    std::fs::create_dir_all(dir).map_err(|error| {
+        let hint = "check the permissions of it and its parent directories, or set \
+             `TOOLRACK_HOME` to another directory";
+        cannot_open(dir, &error).with_hint(hint)
+    })
+}
+
+fn cannot_open(path: &Path, error: &io::Error) -> CliError {
+    let message = format!("cannot create or open {}: {error}", path.display());
+    CliError::from(io::Error::new(error.kind(), message))
+}
+
+fn read_log(log: &Path, begin: u64) -> io::Result<String> {
+    let mut file = File::open(log)?;
+    file.seek(SeekFrom::Start(begin))?;
+    let mut bytes = Vec::new();
+    file.take(MAX_READ_BYTES).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Size at which the log is rotated. One old file is kept.
+const MAX_LOG_BYTES: u64 = 2 << 20;
+
+/// A log file with rotation.
+#[derive(Debug)]
+struct LogFile {
+    path: PathBuf,
+    file: File,
+    n_bytes: u64,
+}
+
+impl LogFile {
+    fn open(path: PathBuf) -> io::Result<Self> {
+        let file = open_log(&path)?;
+        let n_bytes = file.metadata()?.len();
+        Ok(Self { path, file, n_bytes })
+    }
+}
+
+impl Write for LogFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.n_bytes >= MAX_LOG_BYTES {
+            std::fs::rename(&self.path, self.path.with_extension("log.old"))?;
+            self.file = open_log(&self.path)?;
+            self.n_bytes = 0;
+        }
+        let n_bytes = self.file.write(bytes)?;
+        self.n_bytes = self.n_bytes.saturating_add(n_bytes as u64);
+        Ok(n_bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// Sends tracing output to a file, or to stderr.
+pub(crate) fn init_logging(path: Option<PathBuf>) -> io::Result<()> {
+    let format = tracing_subscriber::fmt().with_max_level(Level::INFO).with_ansi(false);
+    match path {
+        Some(path) => format.with_writer(Mutex::new(LogFile::open(path)?)).init(),
+        None => format.with_writer(io::stderr).init(),
+    }
+    Ok(())
+}
+
+/// Environment lookup of a daemon: variables set after its start never reach it, and hints say so.
+pub(crate) struct DaemonEnv {
+    pub(crate) values: SharedLookup,
+    /// The command that starts the daemon for the same servers.
+    pub(crate) start: String,
+}
+
+impl Lookup for DaemonEnv {
+    fn look_up(&self, source: VariableSource, name: &str) -> Result<Option<String>, String> {
+        self.values.look_up(source, name)
+    }
+
+    fn advice(&self, variable: &str) -> Option<String> {
+        Some(format!(
+            "the daemon was started without `{variable}`; set it, run `toolrack daemon stop`, then `{}`",
+            self.start
+        ))
+    }
+}
+
+/// The command that starts a daemon for this config file and agent.
+pub(crate) fn start_command(config: Option<&Path>, agent: Option<&str>) -> String {
+    format!("toolrack {}daemon start", flags(config, agent))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,10 +546,10 @@ mod tests {
     fn daemon_errors_keep_their_code() {
         let json = br#"{"code":"DENIED","message":"no","hint":"ask"}"#;
         let failure = api_error(StatusCode::FORBIDDEN, json);
-        assert_eq!((failure.exit_code(), failure.hint()), (ExitCode::Denied, Some("ask")));
+        assert_eq!((failure.exit_code, failure.hint()), (ExitCode::Denied, Some("ask")));
         assert!(!is_unknown_server(&failure));
         let malformed = api_error(StatusCode::BAD_GATEWAY, b"oops");
-        assert_eq!(malformed.exit_code(), ExitCode::Unreachable);
+        assert_eq!(malformed.exit_code, ExitCode::Unreachable);
     }
 
     #[test]
@@ -341,16 +558,59 @@ mod tests {
         let error = api_error(StatusCode::FAILED_DEPENDENCY, json);
         assert!(!is_unknown_server(&error));
         let failure = not_connected("git", error);
-        assert_eq!(failure.exit_code(), ExitCode::Unreachable);
+        assert_eq!(failure.exit_code, ExitCode::Unreachable);
         let ErrorDetail { message, hint, .. } = failure.summary();
         assert_eq!(message, "`git` is not connected: no `git`");
         assert_eq!(hint.as_deref(), Some("get it"));
         let json = br#"{"code":"NOT_FOUND","message":"no server has this id or name"}"#;
         let error = api_error(StatusCode::NOT_FOUND, json);
         assert!(is_unknown_server(&error));
-        assert_eq!(error.exit_code(), ExitCode::Usage);
+        assert_eq!(error.exit_code, ExitCode::Usage);
         let json = br#"{"code":"CONFLICT","message":"`git` is disabled","field":"enabled"}"#;
         let disabled = not_connected("git", api_error(StatusCode::CONFLICT, json));
         assert_eq!(disabled.summary().message, "`git` is disabled");
+    }
+
+    #[test]
+    fn server_is_named_once() {
+        let json = br#"{"code":"NETWORK_ERROR","message":"`git` is still starting"}"#;
+        let failure = not_connected("git", api_error(StatusCode::GATEWAY_TIMEOUT, json));
+        assert_eq!(failure.summary().message, "`git` is still starting");
+    }
+
+    #[test]
+    fn last_error_is_found_in_the_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("daemon.log");
+        let check = |text: &[u8], expected: (ErrorCode, &str)| {
+            File::create(&log).unwrap().write_all(text).unwrap();
+            let summary = exit_error(Some(2), &log, 0).summary();
+            assert_eq!((summary.code, summary.message.as_str()), expected);
+        };
+        let json = b"x\n{\"code\":\"CONFLICT\",\"message\":\"a\"}\nbye\n";
+        check(json, (ErrorCode::Conflict, "a"));
+        let unknown = "the daemon exited before it was ready";
+        check(b"nothing", (ErrorCode::ServiceUnavailable, unknown));
+    }
+
+    #[test]
+    fn long_log_is_rotated() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("daemon.log");
+        let mut log = LogFile::open(path.clone()).unwrap();
+        log.write_all(&vec![b'x'; 2 << 20]).unwrap();
+        log.write_all(b"new\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new\n");
+        assert_eq!(std::fs::metadata(dir.path().join("daemon.log.old")).unwrap().len(), 2 << 20);
+    }
+
+    #[test]
+    fn start_command_keeps_config_and_agent() {
+        let check = |config: Option<&str>, agent, expected: &str| {
+            assert_eq!(start_command(config.map(Path::new), agent), expected);
+        };
+        check(None, None, "toolrack daemon start");
+        check(Some("/c.toml"), Some("a"), "toolrack --config /c.toml --agent a daemon start");
+        check(Some("/my c.toml"), None, "toolrack --config '/my c.toml' daemon start");
     }
 }

@@ -4,25 +4,24 @@
 //! is declined, with a note. Only input typed after the prompt counts, and empty input never means
 //! yes.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::termios::{QueueSelector, tcflush};
 use serde_json::Number;
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 use toolrack_client::ClientHandler;
 use toolrack_mcp::{
     Choice, ClientCapabilities, Elicitation, ElicitationCapability, ElicitationResult, Field,
-    FieldKind, FieldValue, FormContent, FormElicitation, FormSchema, LogMessage, UrlElicitation,
+    FieldKind, FieldValue, FormContent, FormElicitation, FormSchema, LogMessage,
 };
 use toolrack_transport::{BoxFuture, sanitize_line};
 use url::Url;
 
-use crate::args::tools::RequestOptions;
-use crate::context::Context;
+use crate::args::RequestOptions;
+use crate::commands::Context;
 use crate::printer::Printer;
 use crate::settings::Verbosity;
 
@@ -98,8 +97,13 @@ impl ElicitationHandler {
                 return self.fill_form(server, &form).await.unwrap_or(ElicitationResult::Cancel);
             }
             (AnswerSource::Person, Elicitation::Url(page)) => {
-                let answer = self.ask_to_open_url(server, &page).await;
-                return answer.unwrap_or(ElicitationResult::Cancel);
+                let message = sanitize_line(&page.message, MAX_CHARS);
+                let url = sanitize_line(&page.url, MAX_CHARS);
+                let request = format!(
+                    "`{server}` asks: {message}\nOpen this page in your browser:\n  {url}\n"
+                );
+                let consent = self.ask_consent(&request, "Continue?").await;
+                return consent.unwrap_or(ElicitationResult::Cancel);
             }
         };
         self.printer.note(format_args!("note: {note}"));
@@ -109,52 +113,33 @@ impl ElicitationHandler {
     /// Fills in a form. `None` if the input ended.
     async fn fill_form(&self, server: &str, form: &FormElicitation) -> Option<ElicitationResult> {
         let message = sanitize_line(&form.message, MAX_CHARS);
-        discard_typed_input();
-        self.printer.prompt(format_args!("`{server}` asks: {message}\n"));
-        // Fields have defaults, so without this elicitation Enter alone would submit the form.
-        let answer = self.ask_consent("Answer? [y]es, [N]o, [c]ancel: ").await?;
+        // Fields have defaults, so without this question Enter alone would submit the form.
+        let answer = self.ask_consent(&format!("`{server}` asks: {message}\n"), "Answer?").await?;
         if !matches!(answer, ElicitationResult::Accept { .. }) {
             return Some(answer);
         }
         let mut content = FormContent::new();
         for field in form.schema.fields() {
-            if let Some(value) = self.ask_field(form, field).await? {
-                content.insert(field.name.clone(), value);
-            }
+            let value = loop {
+                discard_typed_input();
+                self.printer.prompt(field_prompt(field));
+                let typed = read_line().await?;
+                match parse_answer(&form.schema, field, typed.trim()) {
+                    Ok(value) => break value,
+                    Err(reason) => self.printer.prompt(format_args!("  {reason}\n")),
+                }
+            };
+            content.extend(value.map(|value| (field.name.clone(), value)));
         }
         Some(ElicitationResult::Accept { content: Some(content) })
     }
 
-    /// Prompts for one field until the answer is valid.
-    async fn ask_field(&self, form: &FormElicitation, field: &Field) -> Option<Answer> {
-        loop {
-            discard_typed_input();
-            self.printer.prompt(field_prompt(field));
-            let typed = read_line().await?;
-            match parse_answer(&form.schema, field, typed.trim()) {
-                Ok(answer) => return Some(answer),
-                Err(reason) => self.printer.prompt(format_args!("  {reason}\n")),
-            }
-        }
-    }
-
-    async fn ask_to_open_url(
-        &self,
-        server: &str,
-        page: &UrlElicitation,
-    ) -> Option<ElicitationResult> {
-        let message = sanitize_line(&page.message, MAX_CHARS);
-        let url = sanitize_line(&page.url, MAX_CHARS);
+    /// Shows a request, and asks until the answer is valid. `None` if the input ended.
+    async fn ask_consent(&self, request: &str, question: &str) -> Option<ElicitationResult> {
         discard_typed_input();
-        self.printer.prompt(format_args!(
-            "`{server}` asks: {message}\nOpen this page in your browser:\n  {url}\n"
-        ));
-        self.ask_consent("Continue? [y]es, [N]o, [c]ancel: ").await
-    }
-
-    async fn ask_consent(&self, prompt: &str) -> Option<ElicitationResult> {
+        self.printer.prompt(request);
         loop {
-            self.printer.prompt(prompt);
+            self.printer.prompt(format_args!("{question} [y]es, [N]o, [c]ancel: "));
             if let Some(consent) = parse_consent(&read_line().await?) {
                 return Some(consent);
             }
@@ -199,7 +184,7 @@ impl ClientHandler for ElicitationHandler {
     }
 
     fn log(&self, message: &LogMessage) {
-        if self.printer.verbosity() == Verbosity::Verbose {
+        if self.printer.verbosity == Verbosity::Verbose {
             let data = sanitize_line(message.data.get(), MAX_CHARS);
             self.printer.note(format_args!("log: {data}"));
         }
@@ -212,14 +197,17 @@ impl ClientHandler for ElicitationHandler {
 ///
 /// If dropped, the reading thread stops at its next poll, so it does not take the next line.
 pub(crate) async fn read_line() -> Option<String> {
-    let wanted = Arc::new(AtomicBool::new(true));
-    let _unwanted = StopOnDrop(Arc::clone(&wanted));
+    let wait = Timespec::try_from(POLL_INTERVAL).ok();
+    let unwanted = CancellationToken::new();
+    let _cancel_on_drop = unwanted.clone().drop_guard();
     // Not `tokio::io::stdin`: its thread cannot be stopped, and would take the next line
     // that is typed.
     tokio::task::spawn_blocking(move || {
-        while wanted.load(Ordering::Relaxed) {
+        while !unwanted.is_cancelled() {
             // A blocking read could not notice that the server has withdrawn its request.
-            if is_input_ready() {
+            let stdin = std::io::stdin();
+            let mut ends = [PollFd::new(&stdin, PollFlags::IN)];
+            if poll(&mut ends, wait.as_ref()).is_ok_and(|n_ready| n_ready > 0) {
                 let mut line = String::new();
                 let n_bytes = std::io::stdin().read_line(&mut line).unwrap_or_default();
                 return (n_bytes > 0).then_some(line);
@@ -237,49 +225,26 @@ fn discard_typed_input() {
     tcflush(std::io::stdin(), QueueSelector::IFlush).unwrap_or_default();
 }
 
-/// Whether a line is ready, after a short wait.
-fn is_input_ready() -> bool {
-    let stdin = std::io::stdin();
-    let mut ends = [PollFd::new(&stdin, PollFlags::IN)];
-    let wait = Timespec::try_from(POLL_INTERVAL).ok();
-    poll(&mut ends, wait.as_ref()).is_ok_and(|n_ready| n_ready > 0)
-}
-
-/// Tells the reading thread to stop.
-struct StopOnDrop(Arc<AtomicBool>);
-
-impl Drop for StopOnDrop {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Relaxed);
-    }
-}
-
 const MAX_FIELD_CHARS: usize = 200;
 
-/// The value of a field; `None` omits it.
-pub(super) type Answer = Option<FieldValue>;
-
 /// The prompt of a field.
-pub(super) fn field_prompt(field: &Field) -> String {
-    let mut text = format!("  {}", sanitize_line(field.display_name(), MAX_FIELD_CHARS));
-    if let Some(description) = &field.description {
-        // Writing to a string cannot fail.
-        let about = sanitize_line(description, MAX_FIELD_CHARS);
-        write!(text, " ({about})").unwrap_or_default();
-    }
-    if let FieldKind::Choice { options, .. } | FieldKind::MultiChoice { options, .. } = &field.kind
-    {
-        for (number, option) in (1..).zip(options) {
-            let title = sanitize_line(&option.title, MAX_FIELD_CHARS);
-            write!(text, "\n    {number}. {title}").unwrap_or_default();
+fn field_prompt(field: &Field) -> String {
+    let shown = |text: &str| sanitize_line(text, MAX_FIELD_CHARS);
+    let name = shown(field.display_name());
+    let about = field.description.as_ref().map(|about| format!(" ({})", shown(about)));
+    let options = match &field.kind {
+        FieldKind::Choice { options, .. } | FieldKind::MultiChoice { options, .. } => {
+            let numbered = (1..).zip(options);
+            let lines = numbered.map(|(n, option)| format!("\n    {n}. {}", shown(&option.title)));
+            lines.chain(["\n   ".to_owned()]).collect()
         }
-        text.push_str("\n   ");
-    }
-    match (field.kind.default_value(), field.required) {
-        (Some(default), _) => write!(text, " [{}]", display_value(&default)).unwrap_or_default(),
-        (None, true) => {}
-        (None, false) => text.push_str(" (optional)"),
-    }
+        _ => String::new(),
+    };
+    let default = match (field.kind.default_value(), field.required) {
+        (Some(default), _) => format!(" [{}]", shown(&display_value(default))),
+        (None, true) => String::new(),
+        (None, false) => " (optional)".to_owned(),
+    };
     let kind = match &field.kind {
         FieldKind::Boolean { .. } => " y/n",
         FieldKind::Number { .. } => " number",
@@ -287,26 +252,21 @@ pub(super) fn field_prompt(field: &Field) -> String {
         FieldKind::MultiChoice { .. } => " comma-separated numbers",
         _ => "",
     };
-    text.push_str(kind);
-    text.push_str(": ");
-    text
+    format!("  {name}{}{options}{default}{kind}: ", about.unwrap_or_default())
 }
 
-/// Parses an answer. Empty input means the default, or omits the field. The error is the message
-/// for the user.
-pub(super) fn parse_answer(
+/// Parses an answer. Empty input means the default, or omits the field (`None`). The error is the
+/// message for the user.
+fn parse_answer(
     form: &FormSchema,
     field: &Field,
     typed: &str,
-) -> Result<Answer, String> {
+) -> Result<Option<FieldValue>, String> {
     let answer = match typed {
         "" => field.kind.default_value(),
         typed => Some(parse_value(&field.kind, typed)?),
     };
-    let mut content = FormContent::new();
-    if let Some(value) = &answer {
-        content.insert(field.name.clone(), value.clone());
-    }
+    let content = answer.iter().map(|value| (field.name.clone(), value.clone())).collect();
     // The whole schema checks a form with one field, so errors about missing other fields
     // are ignored below.
     let error_details = form.validate(&content).err().unwrap_or_default();
@@ -351,15 +311,14 @@ fn parse_choice(options: &[Choice], typed: &str) -> Result<String, String> {
     option.ok_or_else(|| format!("type a number from 1 to {}", options.len()))
 }
 
-fn display_value(value: &FieldValue) -> String {
-    let text = match value {
-        FieldValue::Text(text) => text.clone(),
+fn display_value(value: FieldValue) -> String {
+    match value {
+        FieldValue::Text(text) => text,
         FieldValue::List(list) => list.join(", "),
         FieldValue::Boolean(true) => "y".to_owned(),
         FieldValue::Boolean(false) => "n".to_owned(),
         FieldValue::Number(number) => number.to_string(),
-    };
-    sanitize_line(&text, MAX_FIELD_CHARS)
+    }
 }
 
 #[cfg(test)]

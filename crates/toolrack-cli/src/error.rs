@@ -1,38 +1,106 @@
-//! CLI errors: exit code, error code, message and hint.
+//! CLI errors: exit code, error code, message and hint; the commands in hints.
+//!
+//! Suggested commands repeat the `--config` and `--agent` that the user typed; without them they
+//! would use other servers. Settings from the environment need no repetition. Commands that do not
+//! depend on the servers, such as `toolrack daemon stop`, `toolrack secret list` and `--help`, are
+//! plain text.
 //!
 //! Errors of the daemon's gateway are decoded here as well, so that they look as if the server had
 //! been reached directly. Only the structured `data` of such an error is read, never its message.
 //!
 //! **Invariant:** at least one fault, always a hint, and no control characters in any text.
 
-use std::io;
+use std::path::Path;
+use std::sync::OnceLock;
+use std::{fmt, io, process};
 
+use clap::ValueEnum;
 use toolrack_client::{CallError, ConnectError};
+use toolrack_config::Diagnostic;
 use toolrack_gateway::GatewayErrorData;
 use toolrack_manager::{ConnectionState, ErrorKind, ManagerError, error_chain};
 use toolrack_service::{ErrorCode, ErrorDetail, ServiceError};
 use toolrack_transport::{Delivery, JsonRpcError, sanitize_line};
 
-use crate::exit_code::ExitCode;
-use crate::suggested_command::{command, server_command};
+use crate::args::GlobalOptions;
 
 /// Maximum length of one text; servers may send more than anyone reads.
 const MAX_CHARS: usize = 2000;
 
+/// Exit code of the program. The comments of the variants are the descriptions in the help.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExitCode {
+    /// success
+    Success = 0,
+    /// usage error: invalid option, name or tool argument
+    Usage = 1,
+    /// invalid or incomplete configuration
+    Config = 2,
+    /// authentication required or failed
+    Auth = 3,
+    /// server cannot be started or reached, or timed out
+    Unreachable = 4,
+    /// the tool returned an error, or the server rejected the request
+    ToolFailed = 5,
+    /// denied by an allow or deny rule
+    Denied = 6,
+    // As shells report a program ended by Ctrl-C.
+    /// interrupted by Ctrl-C
+    Interrupted = 130,
+}
+
+impl ExitCode {
+    /// Exit code of a service error.
+    pub(crate) fn from_error_code(code: ErrorCode) -> Self {
+        match code {
+            ErrorCode::NotFound => Self::Usage,
+            ErrorCode::ValidationError | ErrorCode::Conflict => Self::Config,
+            ErrorCode::Unauthorized => Self::Auth,
+            ErrorCode::Denied => Self::Denied,
+            _ => Self::Unreachable,
+        }
+    }
+}
+
+impl From<ErrorKind> for ExitCode {
+    fn from(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::NoSuchServer
+            | ErrorKind::NoSuchTool
+            | ErrorKind::NoSuchResource
+            | ErrorKind::Ambiguous
+            | ErrorKind::InvalidArguments => Self::Usage,
+            ErrorKind::Disabled | ErrorKind::BadConfig | ErrorKind::MissingCredentials => {
+                Self::Config
+            }
+            ErrorKind::NeedsLogin => Self::Auth,
+            ErrorKind::Rejected
+            | ErrorKind::InvalidResponse
+            | ErrorKind::MissingCapability
+            | ErrorKind::Unsupported => Self::ToolFailed,
+            ErrorKind::Denied => Self::Denied,
+            _ => Self::Unreachable,
+        }
+    }
+}
+
+impl From<ExitCode> for process::ExitCode {
+    fn from(exit_code: ExitCode) -> Self {
+        process::ExitCode::from(exit_code as u8)
+    }
+}
+
 /// An error of a command.
 #[derive(Debug)]
 pub(crate) struct CliError {
-    exit_code: ExitCode,
-    error_details: Vec<ErrorDetail>,
-    /// The JSON-RPC error behind it, if a server or the daemon's gateway sent one.
-    json_rpc: Option<Box<JsonRpcCause>>,
-}
-
-#[derive(Debug)]
-struct JsonRpcCause {
-    /// Goes before the message of the error.
-    prefix: String,
-    error: JsonRpcError,
+    pub(crate) exit_code: ExitCode,
+    /// Boxed, because every `Result` of the program has room for an error.
+    first: Box<ErrorDetail>,
+    /// More faults.
+    others: Vec<ErrorDetail>,
+    /// The JSON-RPC error behind it, if a server or the daemon's gateway sent one, and the text
+    /// before its message.
+    json_rpc: Option<Box<(String, JsonRpcError)>>,
 }
 
 impl CliError {
@@ -53,7 +121,7 @@ impl CliError {
     /// The error as the daemon's gateway classified it, for servers behind the daemon. Servers that
     /// are connected directly must not be able to forge gateway errors.
     pub(crate) fn into_gateway_error(self) -> Self {
-        let Some(JsonRpcCause { prefix, error }) = self.json_rpc.as_deref() else { return self };
+        let Some((prefix, error)) = self.json_rpc.as_deref() else { return self };
         let Some(data) = GatewayErrorData::from_error(error) else { return self };
         let GatewayErrorData { delivery, cause, hint } = data;
         let hint = hint.unwrap_or_else(|| relay_hint(cause, delivery));
@@ -62,8 +130,29 @@ impl CliError {
 
     /// Several faults. The first hint counts for all.
     pub(crate) fn from_details(exit_code: ExitCode, error_details: Vec<ErrorDetail>) -> Self {
-        let error_details = error_details.into_iter().map(sanitized).collect();
-        Self { exit_code, error_details, json_rpc: None }
+        let mut error_details = error_details.into_iter().map(|detail| ErrorDetail {
+            message: sanitize_line(&detail.message, MAX_CHARS),
+            hint: detail.hint.map(|hint| sanitize_line(&hint, MAX_CHARS)),
+            field: detail.field.map(|field| sanitize_line(&field, MAX_CHARS)),
+            ..detail
+        });
+        let first = error_details.next();
+        let first = first.unwrap_or_else(|| ErrorDetail::new(ErrorCode::Internal, "unknown error"));
+        let (first, others) = (Box::new(first), error_details.collect());
+        Self { exit_code, first, others, json_rpc: None }
+    }
+
+    /// The errors of a config.
+    pub(crate) fn from_diagnostics<'a>(
+        exit_code: ExitCode,
+        errors: impl IntoIterator<Item = &'a Diagnostic>,
+        hint: &str,
+    ) -> Self {
+        let error_detail = |error: &Diagnostic| ErrorDetail {
+            field: Some(error.field.clone()).filter(|field| !field.is_empty()),
+            ..ErrorDetail::new(ErrorCode::ValidationError, error.to_string()).with_hint(hint)
+        };
+        Self::from_details(exit_code, errors.into_iter().map(error_detail).collect())
     }
 
     /// Invalid arguments.
@@ -88,90 +177,61 @@ impl CliError {
 
     /// A tool ran and reported an error.
     pub(crate) fn tool_failed(tool: &str) -> Self {
-        Self::new(
-            ExitCode::ToolFailed,
-            ErrorCode::ServiceUnavailable,
-            format!("the tool `{tool}` returned an error"),
-            "see its output for the reason",
-        )
+        let message = format!("the tool `{tool}` returned an error");
+        let hint = "see its output for the reason";
+        Self::new(ExitCode::ToolFailed, ErrorCode::ServiceUnavailable, message, hint)
+    }
+
+    /// An error of the service, with `hint` unless it has its own.
+    pub(crate) fn from_service(error: ServiceError, hint: &str) -> Self {
+        let exit_code = ExitCode::from_error_code(error.code());
+        let failure = Self::from_details(exit_code, error.details().to_vec());
+        if error.hint().is_some() { failure } else { failure.with_hint(hint) }
     }
 
     /// Replaces the message.
     #[must_use]
     pub(crate) fn with_message(mut self, message: String) -> Self {
-        if let Some(first) = self.error_details.first_mut() {
-            first.message = sanitize_line(&message, MAX_CHARS);
-        }
+        self.first.message = sanitize_line(&message, MAX_CHARS);
         // The new message is about more than the response.
         self.json_rpc = None;
         self
     }
 
-    /// Replaces the exit code.
-    #[must_use]
-    pub(crate) fn with_exit_code(self, exit_code: ExitCode) -> Self {
-        Self { exit_code, ..self }
-    }
-
-    /// An error of the service, with `hint` unless it has its own.
-    pub(crate) fn from_service(error: ServiceError, hint: &str) -> Self {
-        let is_helpful = error.hint().is_some();
-        let failure = Self::from(error);
-        if is_helpful { failure } else { failure.with_hint(hint) }
-    }
-
     /// Replaces the hint.
     #[must_use]
     pub(crate) fn with_hint(mut self, hint: impl Into<String>) -> Self {
-        if let Some(first) = self.error_details.first_mut() {
-            first.hint = Some(sanitize_line(&hint.into(), MAX_CHARS));
-        }
+        self.first.hint = Some(sanitize_line(&hint.into(), MAX_CHARS));
         self
     }
 
     /// Sets the option or argument that the error is about.
     #[must_use]
     pub(crate) fn with_field(mut self, field: &str) -> Self {
-        if let Some(first) = self.error_details.first_mut() {
-            first.field = Some(sanitize_line(field, MAX_CHARS));
-        }
+        self.first.field = Some(sanitize_line(field, MAX_CHARS));
         self
     }
 
-    pub(crate) fn error_details(&self) -> &[ErrorDetail] {
-        &self.error_details
+    /// All faults.
+    pub(crate) fn error_details(&self) -> impl Iterator<Item = &ErrorDetail> {
+        std::iter::once(&*self.first).chain(&self.others)
     }
 
     pub(crate) fn hint(&self) -> Option<&str> {
-        self.error_details.iter().find_map(|error_detail| error_detail.hint.as_deref())
-    }
-
-    pub(crate) fn exit_code(&self) -> ExitCode {
-        self.exit_code
+        self.error_details().find_map(|error_detail| error_detail.hint.as_deref())
     }
 
     /// All faults in one, as printed with `-o json`.
     pub(crate) fn summary(&self) -> ErrorDetail {
         let messages: Vec<&str> =
-            self.error_details.iter().map(|error_detail| error_detail.message.as_str()).collect();
-        let first = self.error_details.first();
+            self.error_details().map(|error_detail| error_detail.message.as_str()).collect();
         ErrorDetail {
-            code: first.map_or(ErrorCode::Internal, |error_detail| error_detail.code),
             // One line, because scripts read a single JSON document from stderr.
             message: messages.join("; "),
-            field: first.and_then(|error_detail| error_detail.field.clone()),
             hint: self.hint().map(str::to_owned),
             reason: None,
+            ..ErrorDetail::clone(&self.first)
         }
-    }
-}
-
-fn sanitized(error_detail: ErrorDetail) -> ErrorDetail {
-    ErrorDetail {
-        message: sanitize_line(&error_detail.message, MAX_CHARS),
-        hint: error_detail.hint.map(|hint| sanitize_line(&hint, MAX_CHARS)),
-        field: error_detail.field.map(|field| sanitize_line(&field, MAX_CHARS)),
-        ..error_detail
     }
 }
 
@@ -184,11 +244,7 @@ impl From<io::Error> for CliError {
 
 impl From<ServiceError> for CliError {
     fn from(error: ServiceError) -> Self {
-        let mut error_details = error.details().to_vec();
-        if let (None, Some(first)) = (error.hint(), error_details.first_mut()) {
-            first.hint = Some("see `toolrack --help`".to_owned());
-        }
-        Self::from_details(ExitCode::from_error_code(error.code()), error_details)
+        Self::from_service(error, "see `toolrack --help`")
     }
 }
 
@@ -203,10 +259,8 @@ impl From<ManagerError> for CliError {
             (_, Some(hint)) => hint,
         };
         let json_rpc = error.json_rpc_error().cloned();
-        let json_rpc =
-            json_rpc.map(|json_rpc| JsonRpcCause { prefix: format!("{error}: "), error: json_rpc });
-        let cli_error = Self::from_kind(kind, error_chain(&error), hint);
-        Self { json_rpc: json_rpc.map(Box::new), ..cli_error }
+        let json_rpc = json_rpc.map(|json_rpc| Box::new((format!("{error}: "), json_rpc)));
+        Self { json_rpc, ..Self::from_kind(kind, error_chain(&error), hint) }
     }
 }
 
@@ -224,9 +278,7 @@ impl From<CallError> for CliError {
         let kind = ErrorKind::from_call_error(&error);
         let cli_error = Self::from_kind(kind, error_chain(&error), hint(kind, error.delivery()));
         let json_rpc = match error {
-            CallError::Refused(error) => {
-                Some(Box::new(JsonRpcCause { prefix: String::new(), error }))
-            }
+            CallError::Refused(error) => Some(Box::new((String::new(), error))),
             _ => None,
         };
         Self { json_rpc, ..cli_error }
@@ -235,37 +287,33 @@ impl From<CallError> for CliError {
 
 /// What to do about a failed request, where the error itself has no hint.
 fn hint(kind: ErrorKind, delivery: Delivery) -> String {
-    let text = match (kind, delivery) {
-        (ErrorKind::NoSuchServer, _) => return format!("list servers with {}", command("list")),
-        (ErrorKind::NoSuchTool, _) => return format!("list tools with {}", command("tools")),
-        (ErrorKind::NoSuchResource, _) => {
-            return format!("list resources with {}", command("resources"));
-        }
-        (ErrorKind::TooLarge, _) => {
-            let about = "the server has responded; request less data, or raise its";
-            return format!("{about} `max_message_bytes` with {}", command("edit"));
-        }
-        (ErrorKind::Unsupported, _) => {
-            return format!("list what the server offers with {}", command("tools"));
-        }
+    let (text, words) = match (kind, delivery) {
+        (ErrorKind::NoSuchServer, _) => ("list servers with ", "list"),
+        (ErrorKind::NoSuchTool, _) => ("list tools with ", "tools"),
+        (ErrorKind::NoSuchResource, _) => ("list resources with ", "resources"),
+        (ErrorKind::TooLarge, _) => (
+            "the server has responded; request less data, or raise its `max_message_bytes` with ",
+            "edit",
+        ),
+        (ErrorKind::Unsupported, _) => ("list what the server offers with ", "tools"),
         (ErrorKind::Rejected | ErrorKind::InvalidResponse, _) => {
-            let schema = command("tools --schema");
-            return format!("compare the arguments with the tool's schema: {schema}");
+            ("compare the arguments with the tool's schema: ", "tools --schema")
         }
-        (ErrorKind::MissingCapability, _) => {
-            "the server requires a client feature that the command line lacks, such as sampling"
-        }
+        (ErrorKind::MissingCapability, _) => (
+            "the server requires a client feature that the command line lacks, such as sampling",
+            "",
+        ),
         (ErrorKind::TimedOut, Delivery::NotSent) => {
-            "the server does not read its input; allow more time with `--timeout`"
+            ("the server does not read its input; allow more time with `--timeout`", "")
         }
-        (ErrorKind::TimedOut, _) => {
-            "the server may have acted; check before retrying, or allow more time with \
-             `--timeout`"
-        }
-        (_, Delivery::Unknown) => "the server may have acted; check before retrying",
-        _ => "run the command again with `--verbose` to see the server's output",
+        (ErrorKind::TimedOut, _) => (
+            "the server may have acted; check before retrying, or allow more time with `--timeout`",
+            "",
+        ),
+        (_, Delivery::Unknown) => ("the server may have acted; check before retrying", ""),
+        _ => ("run the command again with `--verbose` to see the server's output", ""),
     };
-    text.to_owned()
+    if words.is_empty() { text.to_owned() } else { format!("{text}{}", command(words)) }
 }
 
 fn relay_hint(cause: ErrorKind, delivery: Delivery) -> String {
@@ -273,6 +321,49 @@ fn relay_hint(cause: ErrorKind, delivery: Delivery) -> String {
         ErrorKind::TimedOut | ErrorKind::Lost | ErrorKind::TooLarge => hint(cause, delivery),
         ErrorKind::InvalidResponse => format!("see its output with {}", command("logs NAME")),
         _ => format!("see {}", command("status")),
+    }
+}
+
+/// The options of this process that select servers.
+static TYPED_FLAGS: OnceLock<String> = OnceLock::new();
+
+/// Remembers the options of this process. `main` calls it, before anything else can fail.
+pub(crate) fn remember_flags(options: &GlobalOptions) {
+    TYPED_FLAGS.get_or_init(|| flags(options.config.as_deref(), options.agent.as_deref()));
+}
+
+/// The options that select servers, quoted for the shell and each followed by a space.
+pub(crate) fn flags(config: Option<&Path>, agent: Option<&str>) -> String {
+    let config = config.map(|path| format!("--config {} ", shell_quote(&path.to_string_lossy())));
+    let agent = agent.map(|agent| format!("--agent {} ", shell_quote(agent)));
+    config.into_iter().chain(agent).collect()
+}
+
+/// The command `toolrack WORDS` for the servers of this process.
+pub(crate) fn command_line(words: impl fmt::Display) -> String {
+    format!("toolrack {}{words}", TYPED_FLAGS.get().map_or("", String::as_str))
+}
+
+/// The same in backquotes, for a sentence.
+pub(crate) fn command(words: impl fmt::Display) -> String {
+    format!("`{}`", command_line(words))
+}
+
+/// A command on one server, in backquotes.
+pub(crate) fn server_command(verb: &str, server: &str) -> String {
+    command(format_args!("{verb} {}", shell_quote(server)))
+}
+
+/// Quotes a word for the shell, without control and invisible characters.
+pub(crate) fn shell_quote(text: &str) -> String {
+    // A name of a server may contain escape sequences, and users copy the command
+    // from the terminal.
+    let text = sanitize_line(text, usize::MAX);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=,".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
     }
 }
 
@@ -288,8 +379,27 @@ mod tests {
 
     #[track_caller]
     fn check(failure: CliError, exit_code: ExitCode, json: &str) {
-        assert_eq!(failure.exit_code(), exit_code);
+        assert_eq!(failure.exit_code, exit_code);
         assert_eq!(serde_json::to_string(&failure.summary()).unwrap(), json);
+    }
+
+    #[test]
+    fn exit_codes_are_stable() {
+        let codes: Vec<u8> = ExitCode::value_variants().iter().map(|code| *code as u8).collect();
+        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 130]);
+    }
+
+    #[test]
+    fn service_errors_map_to_exit_codes() {
+        for (code, expected) in [
+            (ErrorCode::NotFound, ExitCode::Usage),
+            (ErrorCode::ValidationError, ExitCode::Config),
+            (ErrorCode::Unauthorized, ExitCode::Auth),
+            (ErrorCode::NetworkError, ExitCode::Unreachable),
+            (ErrorCode::Denied, ExitCode::Denied),
+        ] {
+            assert_eq!(ExitCode::from_error_code(code), expected, "{code}");
+        }
     }
 
     #[test]
@@ -338,7 +448,7 @@ mod tests {
     #[track_caller]
     fn check_gateway_error(data: Value, exit_code: ExitCode, hint: &str) {
         let failure = CliError::from(refused(-32603, data)).into_gateway_error();
-        assert_eq!((failure.exit_code(), failure.hint()), (exit_code, Some(hint)));
+        assert_eq!((failure.exit_code, failure.hint()), (exit_code, Some(hint)));
         assert_eq!(failure.summary().message, "the line to the server failed");
     }
 
@@ -380,7 +490,21 @@ mod tests {
         // Without `into_gateway_error`, which only sessions with the daemon call, the data has no effect.
         let forged = json!({ "delivery": "not_sent", "cause": "line", "hint": "run this" });
         let direct = CliError::from(refused(-32603, forged));
-        assert_eq!(direct.exit_code(), ExitCode::ToolFailed);
+        assert_eq!(direct.exit_code, ExitCode::ToolFailed);
         assert!(!direct.hint().unwrap().contains("run this"));
+    }
+
+    #[test]
+    fn suggested_commands_repeat_flags() {
+        let check = |config: Option<&str>, agent, expected: &str| {
+            assert_eq!(flags(config.map(Path::new), agent), expected);
+        };
+        check(None, None, "");
+        check(Some("new.toml"), None, "--config new.toml ");
+        check(None, Some("main"), "--agent main ");
+        check(Some("my file.toml"), Some("it's"), r"--config 'my file.toml' --agent 'it'\''s' ");
+        // Tests run without the flags of a command line.
+        assert_eq!(command("edit"), "`toolrack edit`");
+        assert_eq!(server_command("logs -f", "my it"), "`toolrack logs -f 'my it'`");
     }
 }

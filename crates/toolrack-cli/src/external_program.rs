@@ -10,9 +10,8 @@ use std::process::{Command, Stdio};
 
 use toolrack_stdio::find_program;
 
-use crate::error::CliError;
+use crate::error::{CliError, command};
 use crate::settings::{Variable, env_var};
-use crate::suggested_command::command;
 
 /// Editors that accept `+LINE`.
 const EDITORS_WITH_LINE: [&str; 8] = ["vi", "vim", "nvim", "nano", "emacs", "kak", "micro", "joe"];
@@ -21,12 +20,9 @@ const OPENERS: [&str; 3] = ["xdg-open", "open", "wslview"];
 
 /// Opens a file in the editor, and waits.
 pub(crate) fn edit(file: &Path, line: Option<usize>) -> Result<(), CliError> {
-    let chosen = [Variable::Visual, Variable::Editor].into_iter().find_map(|variable| {
-        env_var(variable)
-            .filter(|value| !value.is_empty())
-            .map(|value| value.to_string_lossy().into_owned())
-    });
-    let editor_args = editor_args(chosen.as_deref().unwrap_or("vi"), line);
+    let mut editors = [Variable::Visual, Variable::Editor].into_iter().filter_map(env_var);
+    let editor = editors.find(|editor| !editor.is_empty()).unwrap_or_else(|| "vi".into());
+    let editor_args = editor_args(&editor.to_string_lossy(), line);
     let Some((program, args)) = editor_args.split_first() else {
         return Err(no_editor("`EDITOR` is blank"));
     };

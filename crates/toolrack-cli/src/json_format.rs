@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 use std::iter::Peekable;
-use std::str::{Bytes, Chars};
+use std::str::Chars;
 
 use toolrack_transport::is_invisible;
 
@@ -18,45 +18,17 @@ const EXTRA_BYTES: usize = 1 << 20;
 
 /// Pretty-printed, or on one line if indentation would dominate.
 pub(crate) fn pretty(json: &str) -> String {
-    restyle(json, if is_too_deep(json) { Layout::OneLine } else { Layout::Lines })
+    indented(json).unwrap_or_else(|| compact(json))
 }
 
-/// Whether indentation would exceed the limits.
-pub(crate) fn is_too_deep(json: &str) -> bool {
-    let most_bytes = json.len().saturating_mul(MAX_GROWTH).saturating_add(EXTRA_BYTES);
-    let (mut depth, mut indent_bytes) = (0_usize, 0_usize);
-    let mut bytes = json.bytes();
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'"' => skip_string(&mut bytes),
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            b',' => {}
-            _ => continue,
-        }
-        // Counted before anything is written: deep nesting makes the indentation quadratic.
-        indent_bytes += 2 * depth;
-        if depth > MAX_DEPTH || indent_bytes > most_bytes {
-            return true;
-        }
-    }
-    false
-}
-
-fn skip_string(bytes: &mut Bytes<'_>) {
-    while let Some(byte) = bytes.next() {
-        match byte {
-            b'"' => return,
-            // The next byte may be a quote that does not end the string.
-            b'\\' => drop(bytes.next()),
-            _ => {}
-        }
-    }
+/// Pretty-printed. `None` if indentation would exceed the limits.
+pub(crate) fn indented(json: &str) -> Option<String> {
+    restyle(json, Some("  "))
 }
 
 /// On one line.
 pub(crate) fn compact(json: &str) -> String {
-    restyle(json, Layout::OneLine)
+    restyle(json, None).unwrap_or_default()
 }
 
 /// Adds a member, given as JSON, to an object. Other JSON is returned unchanged.
@@ -102,45 +74,48 @@ fn unit(text: &str) -> Option<u32> {
     u32::from_str_radix(digits, 16).ok()
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Layout {
-    Lines,
-    OneLine,
-}
-
-fn restyle(json: &str, layout: Layout) -> String {
+/// Formats JSON on indented lines, or on one line without an indentation. `None` if there is too
+/// much of it: deep nesting makes the indentation quadratic.
+fn restyle(json: &str, indent: Option<&str>) -> Option<String> {
+    let most_bytes = json.len().saturating_mul(MAX_GROWTH).saturating_add(EXTRA_BYTES);
     let mut out = String::with_capacity(json.len() * 2);
-    let mut depth = 0_usize;
+    let (mut depth, mut indent_bytes) = (0_usize, 0_usize);
     let mut characters = json.chars().peekable();
     while let Some(character) = characters.next() {
         match character {
             '"' => copy_string(&mut characters, &mut out),
             open @ ('{' | '[') => {
                 out.push(open);
-                skip_space(&mut characters);
+                while characters.next_if(char::is_ascii_whitespace).is_some() {}
                 match characters.next_if(|c| matches!(c, '}' | ']')) {
                     Some(close) => out.push(close),
                     None => {
                         depth += 1;
-                        break_line(&mut out, depth, layout);
+                        break_line(&mut out, depth, indent);
                     }
                 }
             }
             close @ ('}' | ']') => {
                 depth = depth.saturating_sub(1);
-                break_line(&mut out, depth, layout);
+                break_line(&mut out, depth, indent);
                 out.push(close);
             }
             ',' => {
                 out.push(',');
-                break_line(&mut out, depth, layout);
+                break_line(&mut out, depth, indent);
             }
-            ':' if layout == Layout::Lines => out.push_str(": "),
+            ':' if indent.is_some() => out.push_str(": "),
             space if space.is_ascii_whitespace() => {}
             other => out.push(other),
         }
+        if indent.is_some() && matches!(character, '"' | '{' | '[' | '}' | ']' | ',') {
+            indent_bytes += 2 * depth;
+            if depth > MAX_DEPTH || indent_bytes > most_bytes {
+                return None;
+            }
+        }
     }
-    out
+    Some(out)
 }
 
 fn copy_string(characters: &mut Peekable<Chars<'_>>, out: &mut String) {
@@ -156,7 +131,12 @@ fn copy_string(characters: &mut Peekable<Chars<'_>>, out: &mut String) {
             }
             // Escaped and not removed: the value must stay the same, but the terminal must not
             // act on it.
-            hidden if is_invisible(previous.take(), hidden) => escape(hidden, out),
+            hidden if is_invisible(previous.take(), hidden) => {
+                for unit in hidden.encode_utf16(&mut [0; 2]) {
+                    // Writing to a string cannot fail.
+                    write!(out, "\\u{unit:04x}").unwrap_or_default();
+                }
+            }
             plain => {
                 previous = Some(plain);
                 out.push(plain);
@@ -166,22 +146,10 @@ fn copy_string(characters: &mut Peekable<Chars<'_>>, out: &mut String) {
     out.push('"');
 }
 
-fn escape(character: char, out: &mut String) {
-    let mut units = [0; 2];
-    for unit in character.encode_utf16(&mut units) {
-        // Writing to a string cannot fail.
-        write!(out, "\\u{unit:04x}").unwrap_or_default();
-    }
-}
-
-fn skip_space(characters: &mut Peekable<Chars<'_>>) {
-    while characters.next_if(char::is_ascii_whitespace).is_some() {}
-}
-
-fn break_line(out: &mut String, depth: usize, layout: Layout) {
-    if layout == Layout::Lines {
+fn break_line(out: &mut String, depth: usize, indent: Option<&str>) {
+    if let Some(indent) = indent {
         out.push('\n');
-        out.extend(std::iter::repeat_n("  ", depth));
+        out.extend(std::iter::repeat_n(indent, depth));
     }
 }
 

@@ -6,19 +6,17 @@
 //! | module | contents |
 //! |---|---|
 //! | [`args`] | command-line definition and help; tests generate docs/cli.md |
-//! | [`commands`] | the commands and their dispatch |
-//! | [`settings`], [`context`] | options, environment and terminal; the context of a command |
-//! | [`printer`], [`output`] | stdout, stderr and progress; formats, tables and times |
+//! | [`commands`] | the commands, their context and their dispatch |
+//! | [`settings`] | options, environment and terminal |
+//! | [`printer`] | stdout, stderr and progress; formats, tables and times |
 //! | [`json_format`], [`yaml`], [`render_content`] | JSON and YAML text; tool results and saved files |
-//! | [`error`], [`exit_code`], [`usage_error`] | errors with hints; exit codes; invalid command lines |
-//! | [`suggested_command`] | commands in hints |
-//! | [`server_selection`], [`server_session`] | which servers and tools are meant; their use |
-//! | [`fan_out`], [`check_server`] | queries to all servers; health checks |
+//! | [`error`], [`usage_error`] | errors with hints and exit codes; invalid command lines |
+//! | [`server_selection`], [`server_session`] | which servers and tools are meant; their use, one or all |
 //! | [`tool_args`] | arguments of a tool: parsing, coercion, validation |
 //! | [`elicitation`] | prompts for servers' requests |
-//! | [`daemon_client`], [`daemon_process`] | the daemon's API; its background process |
+//! | [`daemon_client`] | the daemon's API and its background process |
 //! | [`config_service`], [`config_secrets`], [`working_dir`] | config changes; secrets in configs; working directories |
-//! | [`import_sources`], [`external_program`] | configs of other tools; editor and browser |
+//! | [`external_program`] | editor and browser |
 //!
 //! Invariants, with their tests:
 //!
@@ -42,27 +40,19 @@
 //! only the daemon uses several.
 
 mod args;
-mod check_server;
 mod commands;
 mod config_secrets;
 mod config_service;
-mod context;
 mod daemon_client;
-mod daemon_process;
 mod elicitation;
 mod error;
-mod exit_code;
 mod external_program;
-mod fan_out;
-mod import_sources;
 mod json_format;
-mod output;
 mod printer;
 mod render_content;
 mod server_selection;
 mod server_session;
 mod settings;
-mod suggested_command;
 mod tool_args;
 mod usage_error;
 mod working_dir;
@@ -75,8 +65,8 @@ use clap::FromArgMatches as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::args::{Cli, requested_output};
-use crate::context::Context;
-use crate::exit_code::ExitCode;
+use crate::commands::Context;
+use crate::error::ExitCode;
 use crate::printer::Printer;
 use crate::settings::StdStreams;
 
@@ -93,7 +83,7 @@ fn main() -> std::process::ExitCode {
         Ok(arguments) => arguments,
         Err(usage) => return early().usage_error(&usage, &words).into(),
     };
-    suggested_command::remember_flags(&arguments.global);
+    error::remember_flags(&arguments.global);
     let resolved = settings::resolve(&arguments.global, &settings::env_var, StdStreams::detect());
     let settings = match resolved {
         Ok(settings) => Arc::new(settings),

@@ -24,22 +24,15 @@ pub(crate) fn render_result(
     result: &ToolCallResult<'_>,
     files: &mut Files<'_>,
 ) -> Result<String, CliError> {
-    let mut blocks = Vec::new();
-    for block in &result.content {
-        blocks.push(render_block(block, files)?);
-    }
+    let blocks = result.content.iter().map(|block| render_block(block, files));
+    let blocks = blocks.collect::<Result<Vec<_>, CliError>>()?;
     Ok(match (blocks.is_empty(), &result.structured_content) {
-        (true, Some(structured)) => render_structured(RawValue::get(structured)),
+        (true, Some(structured)) => json_format::indented(structured.get()).unwrap_or_else(|| {
+            let n_bytes = structured.get().len();
+            format!("[{n_bytes} bytes of JSON, nested too deep to display; use `-o json`]")
+        }),
         _ => blocks.join("\n"),
     })
-}
-
-fn render_structured(json: &str) -> String {
-    if json_format::is_too_deep(json) {
-        let n_bytes = json.len();
-        return format!("[{n_bytes} bytes of JSON, nested too deep to display; use `-o json`]");
-    }
-    json_format::pretty(json)
 }
 
 /// A content block as text.

@@ -8,17 +8,15 @@ use std::path::{Path, PathBuf};
 
 use toolrack_config::{
     Diagnostic, DiagnosticKind, EnvValue, McpServerConfig, McpTransport, Severity, ToolNaming,
+    did_you_mean, similar_names,
 };
 use toolrack_service::{ConfigInput, ConfigStore, LoadError, StoredConfig};
 
 use crate::args::TargetOptions;
-use crate::commands::config::invalid_config;
-use crate::context::Context;
-use crate::error::CliError;
-use crate::import_sources::dialect_name;
+use crate::commands::Context;
+use crate::commands::import::dialect_name;
+use crate::error::{CliError, ExitCode, command, flags, server_command, shell_quote};
 use crate::settings::Settings;
-use crate::suggested_command::{command, flags, server_command, shell_quote};
-use toolrack_config::{did_you_mean, similar_names};
 
 /// A project's config file. It is ignored, because a cloned repository must not be able to start
 /// programs.
@@ -56,17 +54,6 @@ pub(crate) enum Warnings {
     None,
 }
 
-impl Warnings {
-    fn includes(self, diagnostic: &Diagnostic) -> bool {
-        let is_selected = match self {
-            Self::All => true,
-            Self::Usual => diagnostic.kind != DiagnosticKind::Exposed,
-            Self::None => false,
-        };
-        is_selected && diagnostic.severity != Severity::Error
-    }
-}
-
 impl Servers {
     /// The ad-hoc server, or the configured ones. A missing config file counts as empty, unless it
     /// was named explicitly.
@@ -99,7 +86,13 @@ impl Servers {
             Err(LoadError::Invalid(diagnostics)) => diagnostics,
             Err(_) => &[],
         };
-        for warning in diagnostics.iter().filter(|diagnostic| warnings.includes(diagnostic)) {
+        let is_shown = |diagnostic: &&Diagnostic| match warnings {
+            Warnings::All => true,
+            Warnings::Usual => diagnostic.kind != DiagnosticKind::Exposed,
+            Warnings::None => false,
+        };
+        let all = diagnostics.iter().filter(|diagnostic| diagnostic.severity != Severity::Error);
+        for warning in all.filter(is_shown) {
             printer.note(format_args!("warning: {warning}"));
         }
         let stored = loaded.map_err(|error| load_error(error, path, settings))?;
@@ -125,8 +118,8 @@ impl Servers {
     }
 
     /// The configured servers.
-    pub(crate) fn configured(context: &Context) -> Result<Self, CliError> {
-        Self::select(&TargetOptions::default(), Warnings::Usual, context)
+    pub(crate) fn configured(warnings: Warnings, context: &Context) -> Result<Self, CliError> {
+        Self::select(&TargetOptions::default(), warnings, context)
     }
 
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
@@ -226,7 +219,7 @@ fn load_error(error: LoadError, path: &Path, settings: &Settings) -> CliError {
         LoadError::Invalid(mut diagnostics) => {
             diagnostics.retain(|diagnostic| diagnostic.severity == Severity::Error);
             let hint = format!("fix these lines with {}; nothing was started", command("edit"));
-            invalid_config(&diagnostics, &hint)
+            CliError::from_diagnostics(ExitCode::Config, &diagnostics, &hint)
         }
     }
 }
@@ -234,18 +227,17 @@ fn load_error(error: LoadError, path: &Path, settings: &Settings) -> CliError {
 /// The config of the ad-hoc server.
 fn ad_hoc(target: &TargetOptions) -> Result<McpServerConfig, CliError> {
     if let Some(url) = &target.url {
-        let headers: Result<_, CliError> =
-            target.header.iter().map(|header| parse_header(header)).collect();
-        let transport = McpTransport::Http { url: url.clone(), headers: headers? };
+        let headers = target.header.iter().map(|header| parse_header(header));
+        let headers = headers.collect::<Result<_, CliError>>()?;
+        let transport = McpTransport::Http { url: url.clone(), headers };
         return Ok(McpServerConfig::new(host(url), transport));
     }
     let mut words = target.command.iter().map(|word| escape_references(word));
-    let env: Result<_, CliError> =
-        target.env.iter().map(|variable| parse_variable(variable)).collect();
+    let env = target.env.iter().map(|variable| parse_variable(variable));
     let transport = McpTransport::Stdio {
         command: words.next().unwrap_or_default(),
         args: words.collect(),
-        env: env?,
+        env: env.collect::<Result<_, CliError>>()?,
         cwd: target.cwd.as_ref().map(|dir| escape_references(&dir.to_string_lossy())),
     };
     Ok(McpServerConfig::new(server_name(&target.command), transport))
@@ -462,7 +454,7 @@ mod tests {
             (parse_header(": s3cret").unwrap_err(), "--header"),
             (parse_variable("=s3cret").unwrap_err(), "--env"),
         ] {
-            assert_eq!(failure.error_details()[0].field.as_deref(), Some(field));
+            assert_eq!(failure.summary().field.as_deref(), Some(field));
             assert!(!format!("{failure:?}").contains("s3cret"));
         }
     }
@@ -503,8 +495,8 @@ mod tests {
 
     #[track_caller]
     fn check_bare(owners: &[&str], unlisted: &[&str], expected: Result<Option<&str>, &str>) {
-        let found = check_bare_name("echo", owners, unlisted)
-            .map_err(|error| error.error_details()[0].message.clone());
+        let found =
+            check_bare_name("echo", owners, unlisted).map_err(|error| error.summary().message);
         assert_eq!(found, expected.map(|note| note.map(str::to_owned)).map_err(str::to_owned));
     }
 
@@ -523,7 +515,7 @@ mod tests {
         let known = strings(&["git.log", "git_log", "git.show"]);
         let servers = servers(ServerSource::Configured, &["git", "mail"]);
         let failure = unknown_name("tool", typed, &servers.configs, &known);
-        assert_eq!(failure.error_details()[0].message, expected);
+        assert_eq!(failure.summary().message, expected);
     }
 
     #[test]

@@ -1,7 +1,10 @@
-//! Server session: the servers that a command uses, started here or in the daemon.
+//! Server session: the servers that a command uses, started here or in the daemon; queries to all
+//! of them at once.
 //!
 //! **Invariant:** a server starts only when it is needed. When [`ServerSession::close`] returns,
 //! every server started here has ended or is left to its guardian.
+//!
+//! **Invariant:** a failing server does not hide the others, and no error is lost.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,28 +15,27 @@ use futures_util::future::join_all;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 use toolrack::Environment;
-use toolrack_client::CallOptions;
+use toolrack_client::{CallError, CallOptions, McpClient, Truncated};
 use toolrack_config::{McpServerConfig, McpTransport, StartMode, without_secrets};
 use toolrack_http::HttpOptions;
 use toolrack_manager::{
     ConnectPhase, ConnectionState, ErrorKind, ManagerError, ManagerEvent, McpConnection, McpManager,
 };
 use toolrack_mcp::Tool;
-use toolrack_service::{ConfigInput, LocalService, LogKind, McpStatus, ServiceOptions};
+use toolrack_service::{
+    ConfigInput, ErrorCode, ErrorDetail, LocalService, LogKind, LogLine, McpStatus, ServiceOptions,
+};
 use toolrack_stdio::{ShutdownTimeouts, StdioOptions};
 use toolrack_transport::RawJson;
 
-use crate::args::tools::RequestOptions;
-use crate::context::Context;
+use crate::args::RequestOptions;
+use crate::commands::Context;
 use crate::daemon_client::{self, Daemon, Status};
 use crate::elicitation::ElicitationHandler;
-use crate::error::CliError;
-use crate::exit_code::ExitCode;
-use crate::fan_out::{UnlistedReason, UnlistedServer, last_outcome};
-use crate::printer::Spinner;
+use crate::error::{CliError, ExitCode, command, server_command};
+use crate::printer::{List, Output, Printer, Spinner};
 use crate::server_selection::{ResolvedName, ServerSource, Servers};
 use crate::settings::{self, Verbosity};
-use crate::suggested_command::{command, server_command};
 
 /// Shorter than the daemon's, because the user waits for the shell prompt.
 const SHUTDOWN_TIMEOUTS: ShutdownTimeouts =
@@ -47,7 +49,7 @@ pub(crate) struct ServerSession {
     pub(crate) configs: Vec<McpServerConfig>,
     source: ServerSource,
     /// The daemon that runs the servers, if it is not this process.
-    daemon: Option<Daemon>,
+    pub(crate) daemon: Option<Daemon>,
     context: Context,
     /// Whether a server was started in this process.
     has_started: Cell<bool>,
@@ -56,11 +58,6 @@ pub(crate) struct ServerSession {
 impl ServerSession {
     pub(crate) fn manager(&self) -> &McpManager {
         self.service.manager()
-    }
-
-    /// Whether the servers run in the daemon.
-    pub(crate) fn uses_daemon(&self) -> bool {
-        self.daemon.is_some()
     }
 
     /// Lists cached tools without starting servers. Returns the servers whose tools are unknown.
@@ -89,8 +86,7 @@ impl ServerSession {
         }
         let unlisted = enabled.iter().filter_map(|config| {
             let status = statuses.iter().find(|one| one.name == config.name);
-            let reason = self.unlisted_reason(&config.name, status)?;
-            Some(UnlistedServer { server: config.name.clone(), reason })
+            Some((config.name.clone(), self.unlisted_reason(&config.name, status)?))
         });
         Ok(unlisted.collect())
     }
@@ -148,11 +144,39 @@ impl ServerSession {
         }
     }
 
+    /// Queries all enabled servers concurrently.
+    pub(crate) async fn query_all<T: Default>(
+        &self,
+        query: impl AsyncFn(&McpClient) -> Result<T, CliError>,
+    ) -> FanOut<T> {
+        let query = &query;
+        // A single named server is queried even if disabled, to get the error.
+        let is_queried = |config: &&McpServerConfig| config.enabled || self.configs.len() == 1;
+        let names = self.configs.iter().filter(is_queried).map(|config| config.name.as_str());
+        // In parallel: a hanging server delays the list by its own timeout only once.
+        let queries = names.map(|name| async move {
+            let outcome = async {
+                let connection = self.connect(name).await?;
+                let Some(client) = connection.client() else { return Ok(T::default()) };
+                self.run(name, None, query(client)).await
+            };
+            (name, outcome.await)
+        });
+        let mut results = FanOut { responses: Vec::new(), failures: Vec::new() };
+        for (name, outcome) in join_all(queries).await {
+            match outcome {
+                Ok(answer) => results.responses.push((name.to_owned(), answer)),
+                Err(failure) => results.failures.push((name.to_owned(), failure)),
+            }
+        }
+        results
+    }
+
     /// The error of a server that is not connected.
     fn not_connected(&self, config: &McpServerConfig, state: &ConnectionState) -> CliError {
-        let (server, state) = (config.name.clone(), state.clone());
         let name = &config.name;
-        let general = CliError::from(ManagerError::NotConnected { server, state: state.clone() });
+        let error = ManagerError::NotConnected { server: name.clone(), state: state.clone() };
+        let general = CliError::from(error);
         let Some(failure) = state.failure() else {
             return general.with_message(format!("`{name}` is {state}"));
         };
@@ -170,7 +194,9 @@ impl ServerSession {
                 general.with_hint(format!("log in with {}", server_command("login", name)))
             }
             (ErrorKind::BadConfig | ErrorKind::MissingCredentials, ServerSource::AdHoc) => {
-                general.with_exit_code(ExitCode::Usage).with_hint(hint("check the command line"))
+                let mut usage = general.with_hint(hint("check the command line"));
+                usage.exit_code = ExitCode::Usage;
+                usage
             }
             (ErrorKind::BadConfig | ErrorKind::MissingCredentials, _) => {
                 general.with_hint(hint("fix this in the config, or set the missing value"))
@@ -237,7 +263,7 @@ impl ServerSession {
             };
             outcome.map_err(|error| self.classify(error))
         });
-        if spinner.is_none() && self.context.printer.verbosity() != Verbosity::Verbose {
+        if spinner.is_none() && self.context.printer.verbosity != Verbosity::Verbose {
             return work.await;
         }
         let mut events = self.manager().subscribe();
@@ -273,7 +299,7 @@ impl ServerSession {
             ManagerEvent::Warning { server: Some(server), message } => (server, message),
             _ => return,
         };
-        if server == target && self.context.printer.verbosity() == Verbosity::Verbose {
+        if server == target && self.context.printer.verbosity == Verbosity::Verbose {
             self.context.printer.note(format_args!("{server}: {text}"));
         }
     }
@@ -305,21 +331,17 @@ pub(crate) async fn with_session<T>(
     work: impl AsyncFnOnce(&ServerSession) -> Result<T, CliError>,
 ) -> Result<T, CliError> {
     let settings = &context.settings;
-    let (source, names) = (servers.source, Some(servers.names));
-    let daemon = match source {
+    let daemon = match servers.source {
         ServerSource::Configured => daemon_client::find(settings)?,
         // The daemon runs configured servers only.
         ServerSource::AdHoc => None,
     };
-    let (configs, config) = match (&daemon, servers.stored) {
-        (None, Some(stored)) => (servers.configs, ConfigInput::Stored(stored)),
-        (None, None) => (servers.configs, ConfigInput::Servers(Vec::new())),
-        (Some(daemon), _) => {
-            let configs = daemon.endpoints(&servers.configs, request.timeout(settings));
-            (configs, ConfigInput::Servers(Vec::new()))
-        }
+    let (configs, stored) = match &daemon {
+        Some(daemon) => (daemon.endpoints(&servers.configs, request.timeout(settings)), None),
+        None => (servers.configs, servers.stored),
     };
-    let is_added = matches!(config, ConfigInput::Servers(_));
+    let is_added = stored.is_none();
+    let config = stored.map_or(ConfigInput::Servers(Vec::new()), ConfigInput::Stored);
     let mut http = HttpOptions::default();
     if !configs.iter().all(|config| matches!(config.transport, McpTransport::Stdio { .. })) {
         http.proxy = settings::proxies();
@@ -329,7 +351,7 @@ pub(crate) async fn with_session<T>(
         agent: settings.agent.clone(),
         lookup: Some(Arc::new(Environment::from_process().with_base_dir(servers.dir))),
         handler: Some(Arc::new(ElicitationHandler::new(context, request))),
-        names,
+        names: Some(servers.names),
         stdio: StdioOptions { shutdown: SHUTDOWN_TIMEOUTS, ..StdioOptions::default() },
         http,
         ..ServiceOptions::default()
@@ -342,6 +364,7 @@ pub(crate) async fn with_session<T>(
         service.manager().upsert_servers(&configs).await?;
     }
     let (context, has_started) = (context.clone(), Cell::new(false));
+    let source = servers.source;
     let session = ServerSession { service, configs, source, daemon, context, has_started };
     let outcome = work(&session).await.map_err(|error| session.classify(error));
     // Also after an error, or servers would be left to their guardians.
@@ -368,4 +391,186 @@ pub(crate) fn login_hint(server: &McpServerConfig) -> Option<String> {
 /// apply.
 pub(crate) fn token_hint(server: &McpServerConfig) -> String {
     format!("change the token in its headers with {}", server_command("edit", &server.name))
+}
+
+/// Results of a query to several servers.
+pub(crate) struct FanOut<T> {
+    /// The servers that responded, by name.
+    pub(crate) responses: Vec<(String, T)>,
+    failures: Vec<(String, CliError)>,
+}
+
+impl<T> FanOut<T> {
+    /// Prints the list, and returns the overall result.
+    pub(crate) fn show(self, list: &List, what: &str, printer: &Printer) -> Result<(), CliError> {
+        if !self.responses.is_empty() {
+            if list.is_empty() {
+                printer.note(format_args!("note: no {what} found"));
+            }
+            printer.list(list);
+        }
+        self.close(printer)
+    }
+
+    /// The overall result, after everything has been printed.
+    pub(crate) fn close(mut self, printer: &Printer) -> Result<(), CliError> {
+        let is_interrupted =
+            |failure: &(String, CliError)| failure.1.exit_code == ExitCode::Interrupted;
+        if let Some(at) = self.failures.iter().position(is_interrupted) {
+            // Ctrl-C fails every query at once; one "interrupted" says it all.
+            return Err(self.failures.swap_remove(at).1);
+        }
+        let (n_failed, n_queried) =
+            (self.failures.len(), self.failures.len() + self.responses.len());
+        if n_queried == 0 {
+            let hint = format!("enable one with {}", command("enable NAME"));
+            return Err(CliError::config("all configured servers are disabled", hint));
+        }
+        let Some((_, first)) = self.failures.first() else { return Ok(()) };
+        let exit_code = first.exit_code;
+        if n_queried == 1 {
+            return Err(self.failures.swap_remove(0).1);
+        }
+        let message =
+            format!("{n_failed} of {n_queried} servers failed and are missing from this list");
+        let mut error_details = vec![
+            ErrorDetail::new(ErrorCode::ServiceUnavailable, message)
+                .with_hint("see the error of each server"),
+        ];
+        // The details go to notes, or with `-o json` into the one error.
+        for (server, failure) in self.failures {
+            let ErrorDetail { message, hint, code, .. } = failure.summary();
+            let hint = hint.unwrap_or_default();
+            if printer.output == Output::Json {
+                error_details.push(ErrorDetail::new(code, format!("{server}: {message} ({hint})")));
+            } else {
+                printer.note(format_args!("{server}: {message}\n{server}: hint: {hint}"));
+            }
+        }
+        Err(CliError::from_details(exit_code, error_details))
+    }
+}
+
+/// Treats an unsupported list as empty.
+pub(crate) fn or_empty<T: Default>(outcome: Result<T, CallError>) -> Result<T, CliError> {
+    match outcome {
+        Err(CallError::Unsupported { .. }) => Ok(T::default()),
+        outcome => Ok(outcome?),
+    }
+}
+
+/// Notes skipped entries and truncated lists.
+pub(crate) fn note_truncated<T>(
+    listing: &toolrack_client::List<T>,
+    what: &str,
+    server: &str,
+    printer: &Printer,
+) {
+    let n = listing.skipped.len();
+    if n > 0 {
+        printer.note(format_args!(
+            "note: {n} {what} of `{server}` could not be parsed and were \
+             skipped"
+        ));
+    }
+    if let Some(cut) = listing.truncated {
+        let reason = match cut {
+            Truncated::RepeatedCursor => "the server repeats a cursor",
+            Truncated::TooManyPages => "too many pages",
+            Truncated::TooManyEntries => "too many entries",
+            _ => "too long",
+        };
+        printer
+            .note(format_args!("note: the list of {what} of `{server}` is incomplete: {reason}"));
+    }
+}
+
+/// A server whose tools are not listed, by name.
+pub(crate) type UnlistedServer = (String, UnlistedReason);
+
+/// Why a server's tools are not listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum UnlistedReason {
+    NotQueried,
+    /// Stopped by the user.
+    Stopped,
+    /// The last start failed.
+    Failed,
+}
+
+/// Notes which servers' tools are not listed.
+pub(crate) fn note_unlisted(unlisted: &[UnlistedServer], printer: &Printer) {
+    for (reason, names, advice) in group_by_reason(unlisted) {
+        let advice = advice.map(|advice| format!("; {advice}")).unwrap_or_default();
+        printer.note(format_args!("note: not listed ({reason}): {names}{advice}"));
+    }
+}
+
+/// Hint for an unknown tool: it may belong to a server that is not running.
+pub(crate) fn unlisted_hint(unlisted: &[UnlistedServer]) -> Option<String> {
+    let groups = group_by_reason(unlisted).into_iter();
+    let idle = groups.filter_map(|(reason, names, advice)| {
+        advice.map(|advice| format!("{reason}: {names}; {advice}"))
+    });
+    let idle: Vec<String> = idle.collect();
+    (!idle.is_empty()).then(|| idle.join("; "))
+}
+
+/// The reasons, each with the names of its servers and what to run next.
+fn group_by_reason(unlisted: &[UnlistedServer]) -> Vec<(&'static str, String, Option<String>)> {
+    let reasons = [
+        (UnlistedReason::Stopped, "stopped", Some(("start it with", "start"))),
+        (UnlistedReason::Failed, "failed", Some(("see why with", "doctor"))),
+        (UnlistedReason::NotQueried, "not queried yet", None),
+    ];
+    let group = |(reason, word, next): (UnlistedReason, _, Option<(&str, &str)>)| {
+        let same = unlisted.iter().filter(|(_, of_server)| *of_server == reason);
+        let names: Vec<&str> = same.map(|(name, _)| name.as_str()).collect();
+        let advice = next.map(|(purpose, verb)| match names.as_slice() {
+            [name] => format!("{purpose} {}", server_command(verb, name)),
+            _ => format!("{purpose} {}", server_command(verb, "NAME")),
+        });
+        (!names.is_empty()).then(|| (word, names.join(", "), advice))
+    };
+    reasons.into_iter().filter_map(group).collect()
+}
+
+/// Outcome of the last recorded start.
+pub(crate) fn last_outcome(lines: Vec<LogLine>) -> Option<LogLine> {
+    let is_outcome = |line: &LogLine| {
+        matches!(line.kind, LogKind::Ready | LogKind::Failure | LogKind::NeedsLogin)
+    };
+    lines.into_iter().rev().find(is_outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(unlisted: &[(&str, UnlistedReason)], expected: Option<&str>) {
+        let unlisted = unlisted.iter().map(|(name, reason)| ((*name).to_owned(), *reason));
+        assert_eq!(unlisted_hint(&unlisted.collect::<Vec<_>>()).as_deref(), expected);
+    }
+
+    #[test]
+    fn unlisted_servers_are_hinted() {
+        check(&[], None);
+        check(&[("a", UnlistedReason::NotQueried)], None);
+        check(
+            &[("a", UnlistedReason::Stopped), ("b", UnlistedReason::NotQueried)],
+            Some("stopped: a; start it with `toolrack start a`"),
+        );
+        check(
+            &[
+                ("a", UnlistedReason::Stopped),
+                ("b", UnlistedReason::Stopped),
+                ("c", UnlistedReason::Failed),
+            ],
+            Some(
+                "stopped: a, b; start it with `toolrack start NAME`; failed: c; \
+                 see why with `toolrack doctor c`",
+            ),
+        );
+    }
 }

@@ -19,7 +19,7 @@ use toolrack_service::Home;
 
 use crate::args::GlobalOptions;
 use crate::error::CliError;
-use crate::output::Output;
+use crate::printer::Output;
 
 /// Settings of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,13 +28,9 @@ pub(crate) struct Settings {
     home: Option<Home>,
     /// Whether the config file was named explicitly, and so must exist.
     pub(crate) has_explicit_config: bool,
-    /// Whether `TOOLRACK_HOME` is set.
-    pub(crate) has_explicit_home: bool,
     pub(crate) output: Output,
     pub(crate) verbosity: Verbosity,
-    pub(crate) color: ColorMode,
-    /// Maximum table width on a terminal.
-    pub(crate) columns: Option<usize>,
+    pub(crate) has_colors: bool,
     /// Total timeout of a request; the config decides otherwise.
     pub(crate) timeout: Option<Duration>,
     /// Selected agent, whose servers are added to the shared ones.
@@ -97,75 +93,49 @@ pub(crate) enum Verbosity {
     Verbose,
 }
 
-/// Whether to use colors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ColorMode {
-    Color,
-    Plain,
-}
-
 /// Environment variables that are read, with their names and descriptions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum Variable {
     /// directory for the config file and all data
-    #[value(name = "TOOLRACK_HOME")]
-    Home,
+    ToolrackHome,
     /// config file, like `--config`
-    #[value(name = "TOOLRACK_CONFIG")]
-    Config,
+    ToolrackConfig,
     /// output format, like `--output`
-    #[value(name = "TOOLRACK_OUTPUT")]
-    Output,
+    ToolrackOutput,
     /// total timeout of a request, like `--timeout`
-    #[value(name = "TOOLRACK_TIMEOUT")]
-    Timeout,
+    ToolrackTimeout,
     /// agent whose servers are used, like `--agent`
-    #[value(name = "TOOLRACK_AGENT")]
-    Agent,
+    ToolrackAgent,
     /// if set and not empty, don't use the daemon, like `--no-daemon`
-    #[value(name = "TOOLRACK_NO_DAEMON")]
-    NoDaemon,
+    ToolrackNoDaemon,
     /// if set and not empty, don't start a daemon automatically
-    #[value(name = "TOOLRACK_NO_AUTOSTART")]
-    NoAutostart,
+    ToolrackNoAutostart,
     /// address that a daemon listens on, like `toolrack daemon start --listen`
-    #[value(name = "TOOLRACK_LISTEN")]
-    Listen,
+    ToolrackListen,
     /// base directory of `toolrack/toolrack.toml` [default: `~/.config`]
-    #[value(name = "XDG_CONFIG_HOME")]
     XdgConfigHome,
     /// base directory of the data in `toolrack/` [default: `~/.local/share`]
-    #[value(name = "XDG_DATA_HOME")]
     XdgDataHome,
     /// home directory
-    #[value(name = "HOME")]
-    UserHome,
+    Home,
     /// if set and not empty, disable colors
-    #[value(name = "NO_COLOR")]
     NoColor,
     /// `dumb` disables colors and progress lines
-    #[value(name = "TERM")]
     Term,
     /// editor for `toolrack edit`; takes precedence over `EDITOR`
-    #[value(name = "VISUAL")]
     Visual,
     /// editor for `toolrack edit` [default: `vi`]
-    #[value(name = "EDITOR")]
     Editor,
     /// browser for logins and the dashboard
-    #[value(name = "BROWSER")]
     Browser,
     /// proxy for `http` URLs; the lowercase name takes precedence
-    #[value(name = "HTTP_PROXY")]
     HttpProxy,
     /// proxy for `https` URLs
-    #[value(name = "HTTPS_PROXY")]
     HttpsProxy,
     /// proxy for both
-    #[value(name = "ALL_PROXY")]
     AllProxy,
     /// comma-separated hosts to reach without a proxy
-    #[value(name = "NO_PROXY")]
     NoProxy,
 }
 
@@ -175,11 +145,6 @@ impl Variable {
 
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-    }
-
-    pub(crate) fn description(self) -> String {
-        let value = self.to_possible_value();
-        value.and_then(|value| value.get_help().map(ToString::to_string)).unwrap_or_default()
     }
 }
 
@@ -201,7 +166,7 @@ fn home(
     let named = |name: &str| set(Variable::from_str(name, false).ok()?);
     let home = match Home::from_env(named) {
         Ok(home) => home,
-        Err(error) if set(Variable::Home).is_some() => return Err(error.into()),
+        Err(error) if set(Variable::ToolrackHome).is_some() => return Err(error.into()),
         Err(_nowhere) => return Ok(None),
     };
     Ok(Some(match config {
@@ -236,12 +201,11 @@ pub(crate) fn resolve(
     let text = |name: Variable| set(name).map(|value| value.to_string_lossy().into_owned());
     let is_dumb = text(Variable::Term).is_some_and(|term| term == "dumb");
     let stderr = if is_dumb { StreamKind::Pipe } else { streams.stderr };
-    let is_plain =
-        is_dumb || set(Variable::NoColor).is_some() || streams.stdout == StreamKind::Pipe;
-    let config = options.config.clone().or_else(|| set(Variable::Config).map(PathBuf::from));
+    let config =
+        options.config.clone().or_else(|| set(Variable::ToolrackConfig).map(PathBuf::from));
     let output = parse_variable(
-        Variable::Output,
-        text(Variable::Output).filter(|_| options.output.is_none()),
+        Variable::ToolrackOutput,
+        text(Variable::ToolrackOutput).filter(|_| options.output.is_none()),
         |value| {
             Output::from_str(value, false)
                 .map_err(|_unknown| format!("`{value}` is not a valid output format"))
@@ -249,22 +213,21 @@ pub(crate) fn resolve(
         "set `TOOLRACK_OUTPUT` to one of: table, json, yaml, ndjson, raw",
     )?;
     let timeout = parse_variable(
-        Variable::Timeout,
-        text(Variable::Timeout),
+        Variable::ToolrackTimeout,
+        text(Variable::ToolrackTimeout),
         |value| {
             toolrack_config::parse_duration(value).map_err(|reason| format!("`{value}` {reason}"))
         },
         "set `TOOLRACK_TIMEOUT` to a duration such as `90s`, or unset it",
     )?;
     let listen = parse_variable(
-        Variable::Listen,
-        text(Variable::Listen),
+        Variable::ToolrackListen,
+        text(Variable::ToolrackListen),
         |value| value.parse().map_err(|reason| format!("invalid address `{value}`: {reason}")),
         "set `TOOLRACK_LISTEN` to an address such as `127.0.0.1:7733`, or unset it",
     )?;
     Ok(Settings {
         has_explicit_config: config.is_some(),
-        has_explicit_home: set(Variable::Home).is_some(),
         home: home(config, &set)?,
         output: options.output.or(output).unwrap_or_default(),
         verbosity: match (options.quiet, options.verbose) {
@@ -272,14 +235,15 @@ pub(crate) fn resolve(
             (false, true) => Verbosity::Verbose,
             (false, false) => Verbosity::Normal,
         },
-        color: if is_plain { ColorMode::Plain } else { ColorMode::Color },
-        columns: streams.columns.filter(|_| streams.stdout == StreamKind::Terminal),
+        has_colors: !is_dumb
+            && set(Variable::NoColor).is_none()
+            && streams.stdout == StreamKind::Terminal,
         timeout,
-        agent: options.agent.clone().or_else(|| text(Variable::Agent)),
+        agent: options.agent.clone().or_else(|| text(Variable::ToolrackAgent)),
         streams: StdStreams { stderr, ..streams },
-        daemon: if options.no_daemon || set(Variable::NoDaemon).is_some() {
+        daemon: if options.no_daemon || set(Variable::ToolrackNoDaemon).is_some() {
             DaemonUse::Never
-        } else if set(Variable::NoAutostart).is_some() {
+        } else if set(Variable::ToolrackNoAutostart).is_some() {
             DaemonUse::NoAutostart
         } else {
             DaemonUse::Auto
@@ -312,7 +276,7 @@ pub(crate) struct StdStreams {
     pub(crate) stdin: StreamKind,
     pub(crate) stdout: StreamKind,
     pub(crate) stderr: StreamKind,
-    /// Width of the terminal on stdout.
+    /// Width of stdout, if it is a terminal; tables are not wider.
     pub(crate) columns: Option<usize>,
 }
 
@@ -385,16 +349,20 @@ mod tests {
         let none = GlobalOptions::default;
         let form = |settings: Settings| settings.output;
         check((none(), &[], SCREEN), form, Output::Table);
-        check((none(), &[(Variable::Output, "json")], SCREEN), form, Output::Json);
+        check((none(), &[(Variable::ToolrackOutput, "json")], SCREEN), form, Output::Json);
         let given = GlobalOptions { output: Some(Output::Yaml), ..none() };
-        check((given, &[(Variable::Output, "json")], SCREEN), form, Output::Yaml);
+        check((given, &[(Variable::ToolrackOutput, "json")], SCREEN), form, Output::Yaml);
         let agent = |settings: Settings| settings.agent;
-        check((none(), &[(Variable::Agent, "")], SCREEN), agent, None);
+        check((none(), &[(Variable::ToolrackAgent, "")], SCREEN), agent, None);
         let given = GlobalOptions { agent: Some("main".to_owned()), ..none() };
-        check((given, &[(Variable::Agent, "other")], SCREEN), agent, Some("main".to_owned()));
+        check(
+            (given, &[(Variable::ToolrackAgent, "other")], SCREEN),
+            agent,
+            Some("main".to_owned()),
+        );
         let timeout = |settings: Settings| settings.timeout;
         let minute = Some(Duration::from_mins(1));
-        check((none(), &[(Variable::Timeout, "1m")], SCREEN), timeout, minute);
+        check((none(), &[(Variable::ToolrackTimeout, "1m")], SCREEN), timeout, minute);
     }
 
     #[test]
@@ -409,32 +377,30 @@ mod tests {
         let paths = |file: &str, dir: &str| Some((PathBuf::from(file), PathBuf::from(dir)));
         let none = GlobalOptions::default;
         check((none(), &[], SCREEN), file, (None, false));
-        let user = [(Variable::UserHome, "/u"), (Variable::Home, "/h")];
+        let user = [(Variable::Home, "/u"), (Variable::ToolrackHome, "/h")];
         check((none(), &user, SCREEN), file, (paths("/h/toolrack.toml", "/h/catalog"), false));
         let given = GlobalOptions { config: Some("x.toml".into()), ..none() };
         check((given, &user, SCREEN), file, (paths("x.toml", "/h/catalog"), true));
-        assert!(settled(&none(), &[(Variable::Home, "relative")], SCREEN).is_err());
+        assert!(settled(&none(), &[(Variable::ToolrackHome, "relative")], SCREEN).is_err());
     }
 
     #[test]
     fn colors_and_widths_need_a_terminal() {
-        let look = |settings: Settings| (settings.color, settings.columns, settings.streams.stderr);
+        let look = |settings: Settings| {
+            (settings.has_colors, settings.streams.columns, settings.streams.stderr)
+        };
         let none = GlobalOptions::default;
-        check((none(), &[], SCREEN), look, (ColorMode::Color, Some(80), StreamKind::Terminal));
-        check((none(), &[], PIPES), look, (ColorMode::Plain, None, StreamKind::Pipe));
+        check((none(), &[], SCREEN), look, (true, Some(80), StreamKind::Terminal));
+        check((none(), &[], PIPES), look, (false, None, StreamKind::Pipe));
         let no_color = [(Variable::NoColor, "1")];
-        check(
-            (none(), &no_color, SCREEN),
-            look,
-            (ColorMode::Plain, Some(80), StreamKind::Terminal),
-        );
+        check((none(), &no_color, SCREEN), look, (false, Some(80), StreamKind::Terminal));
         check(
             (none(), &[(Variable::NoColor, "")], SCREEN),
             look,
-            (ColorMode::Color, Some(80), StreamKind::Terminal),
+            (true, Some(80), StreamKind::Terminal),
         );
         let dumb = [(Variable::Term, "dumb")];
-        check((none(), &dumb, SCREEN), look, (ColorMode::Plain, Some(80), StreamKind::Pipe));
+        check((none(), &dumb, SCREEN), look, (false, Some(80), StreamKind::Pipe));
     }
 
     #[test]
@@ -442,23 +408,33 @@ mod tests {
         let none = GlobalOptions::default;
         let daemon = |settings: Settings| (settings.daemon, settings.listen);
         check((none(), &[], SCREEN), daemon, (DaemonUse::Auto, None));
-        check((none(), &[(Variable::NoDaemon, "")], SCREEN), daemon, (DaemonUse::Auto, None));
-        check((none(), &[(Variable::NoDaemon, "1")], SCREEN), daemon, (DaemonUse::Never, None));
+        check(
+            (none(), &[(Variable::ToolrackNoDaemon, "")], SCREEN),
+            daemon,
+            (DaemonUse::Auto, None),
+        );
+        check(
+            (none(), &[(Variable::ToolrackNoDaemon, "1")], SCREEN),
+            daemon,
+            (DaemonUse::Never, None),
+        );
         let forbidden = GlobalOptions { no_daemon: true, ..none() };
         check((forbidden, &[], SCREEN), daemon, (DaemonUse::Never, None));
-        let quiet = [(Variable::NoAutostart, "1"), (Variable::Listen, "none")];
+        let quiet = [(Variable::ToolrackNoAutostart, "1"), (Variable::ToolrackListen, "none")];
         let expected = (DaemonUse::NoAutostart, Some(Listen::None));
         check((none(), &quiet, SCREEN), daemon, expected);
     }
 
     #[test]
     fn invalid_variables_are_named() {
-        for (variable, value) in
-            [(Variable::Output, "xml"), (Variable::Timeout, "soon"), (Variable::Listen, "7733")]
-        {
+        for (variable, value) in [
+            (Variable::ToolrackOutput, "xml"),
+            (Variable::ToolrackTimeout, "soon"),
+            (Variable::ToolrackListen, "7733"),
+        ] {
             let failure =
                 settled(&GlobalOptions::default(), &[(variable, value)], SCREEN).unwrap_err();
-            assert_eq!(failure.error_details()[0].field, Some(variable.name()));
+            assert_eq!(failure.summary().field, Some(variable.name()));
             assert!(failure.hint().unwrap().contains(&variable.name()), "{failure:?}");
         }
     }

@@ -34,7 +34,7 @@ pub(crate) fn hint(error: &Error, typed: &[String]) -> String {
     // Words after `--` belong to the server.
     let mut rest = typed.iter().map(String::as_str).take_while(|word| *word != "--");
     let subcommand = rest.find(|word| known.find_subcommand(word).is_some());
-    let stray = first(error, ContextKind::InvalidArg).unwrap_or_default();
+    let stray = values(error, ContextKind::InvalidArg).into_iter().next().unwrap_or_default();
     match (error.kind(), subcommand, suggestion(error)) {
         (_, _, Some(suggestion)) => format!("did you mean `{suggestion}`? Otherwise, {help}"),
         (ErrorKind::UnknownArgument, Some("call"), None) if stray.starts_with("--") => {
@@ -85,7 +85,7 @@ fn suggestion(error: &Error) -> Option<String> {
         (ContextKind::InvalidValue, ContextKind::SuggestedValue),
     ];
     pairs.into_iter().find_map(|(wrong, right)| {
-        let (wrong, rights) = (first(error, wrong)?, all(error, right));
+        let (wrong, rights) = (values(error, wrong).into_iter().next()?, values(error, right));
         let bare = |name: &str| name.trim_start_matches('-').to_owned();
         let bares: Vec<String> = rights.iter().map(|name| bare(name)).collect();
         let nearest = *similar_names(&bare(&wrong), bares.iter().map(String::as_str)).first()?;
@@ -93,11 +93,7 @@ fn suggestion(error: &Error) -> Option<String> {
     })
 }
 
-fn first(error: &Error, kind: ContextKind) -> Option<String> {
-    all(error, kind).into_iter().next()
-}
-
-fn all(error: &Error, kind: ContextKind) -> Vec<String> {
+fn values(error: &Error, kind: ContextKind) -> Vec<String> {
     match error.get(kind) {
         Some(ContextValue::String(text)) => vec![text.clone()],
         Some(ContextValue::Strings(texts)) => texts.clone(),

@@ -4,10 +4,11 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use toolrack_service::{McpConfig, McpPackageType};
 
 use crate::config_secrets::{display_line, is_reference};
+use crate::config_service::insert_key;
 
 /// Directories in which tools keep a project's config. Paths in it are relative to the project.
 const TOOL_DIRS: [&str; 6] = [".codex", ".cursor", ".lmstudio", ".roo", ".vscode", ".zed"];
@@ -31,10 +32,12 @@ pub(crate) fn start_in(config: &mut McpConfig, dir: &Path) -> bool {
         return false;
     }
     let Some(dir) = dir.to_str() else { return false };
-    let Some(rest) = members(&mut config.config) else { return false };
+    if config.config.is_null() {
+        config.config = json!({});
+    }
     // A directory may contain `${`, which the config would expand.
-    rest.insert("cwd".to_owned(), json!(dir.replace("${", "$${")));
-    true
+    insert_key(&mut config.config, "cwd", json!(dir.replace("${", "$${")));
+    config.config.is_object()
 }
 
 /// Whether the server runs locally without a working directory.
@@ -45,13 +48,6 @@ fn needs_dir(config: &McpConfig) -> bool {
         McpPackageType::Docker | McpPackageType::Http => false,
     };
     is_local && config.config.get("cwd").is_none()
-}
-
-fn members(rest: &mut Value) -> Option<&mut Map<String, Value>> {
-    if rest.is_null() {
-        *rest = json!({});
-    }
-    rest.as_object_mut()
 }
 
 /// The first relative path of a server: its program, an argument, or the part after `=`.

@@ -13,7 +13,8 @@ use crate::json_format;
 /// Converts JSON to YAML. Deeply nested documents stay JSON, which is valid YAML.
 pub(crate) fn write(json: &str) -> String {
     let mut lines = Vec::new();
-    if json_format::is_too_deep(json) || write_block(json.trim(), 0, "", &mut lines).is_err() {
+    if json_format::indented(json).is_none() || write_block(json.trim(), 0, "", &mut lines).is_err()
+    {
         return json_format::compact(json);
     }
     lines.join("\n")
@@ -39,16 +40,14 @@ fn write_block(
             let items: Vec<&RawValue> = serde_json::from_str(json)?;
             if !items.is_empty() {
                 open(lines);
-            }
-            for item in &items {
-                let start = lines.len();
-                write_block(item.get(), inner + 1, "", lines)?;
-                // The first line of an item follows the dash.
-                if let Some(first) = lines.get_mut(start) {
-                    *first = format!("{}- {}", "  ".repeat(inner), first.trim_start());
+                for item in items {
+                    let start = lines.len();
+                    write_block(item.get(), inner + 1, "", lines)?;
+                    // The first line of an item follows the dash.
+                    if let Some(first) = lines.get_mut(start) {
+                        *first = format!("{}- {}", "  ".repeat(inner), first.trim_start());
+                    }
                 }
-            }
-            if !items.is_empty() {
                 return Ok(());
             }
             "[]".to_owned()
@@ -57,11 +56,9 @@ fn write_block(
             let Members(members) = serde_json::from_str(json)?;
             if !members.is_empty() {
                 open(lines);
-            }
-            for (key, value) in &members {
-                write_block(value.get(), inner, &format!("{}: ", scalar(key)), lines)?;
-            }
-            if !members.is_empty() {
+                for (key, value) in members {
+                    write_block(value.get(), inner, &format!("{}: ", scalar(&key)), lines)?;
+                }
                 return Ok(());
             }
             "{}".to_owned()

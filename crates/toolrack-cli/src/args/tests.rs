@@ -1,5 +1,7 @@
 //! Tests of the argument definitions; docs/cli.md, which is generated from them.
 
+use std::fmt::Write as _;
+
 use super::*;
 
 #[test]
@@ -69,12 +71,12 @@ fn page() -> String {
     let mut page = HEAD.to_owned();
     let mut add = |text: std::fmt::Arguments<'_>| page.write_fmt(text).unwrap_or_default();
     add(format_args!("\n## Exit codes\n\n| code | meaning |\n|--:|---|\n"));
-    for exit_code in ExitCode::ALL {
-        add(format_args!("| {} | {} |\n", exit_code.code(), exit_code.description()));
+    for exit_code in ExitCode::value_variants() {
+        add(format_args!("| {} | {} |\n", *exit_code as u8, description(exit_code)));
     }
     add(format_args!("\n## Environment\n\n| variable | meaning |\n|---|---|\n"));
     for variable in Variable::value_variants() {
-        add(format_args!("| `{}` | {} |\n", variable.name(), variable.description()));
+        add(format_args!("| `{}` | {} |\n", variable.name(), description(variable)));
     }
     add(format_args!(
         "\nOptions take precedence over variables, and variables over the config file.\n"

@@ -1,26 +1,28 @@
-//! `toolrack add`: adds a server from a command, a URL or a package.
+//! `toolrack add`: adds a server from a command, a URL or a package. `toolrack add-json`: adds a
+//! server from its entry in any tool's config, or from a whole config with one server.
+//!
+//! **Invariant:** no message of `add-json` repeats a value, because it may be a secret.
 
 use std::collections::HashMap;
+use std::io::{self, Read as _};
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 use toolrack_config::{
-    EnvValue, McpTransport, Package, PackageKind, ServerEntry, Settings as ServerSettings,
+    ConfigFile, Diagnostic, Dialect, EnvValue, McpTransport, Package, PackageKind, Parsed,
+    ServerEntry, Settings as ServerSettings, Severity, detect, join, read_as,
 };
 use toolrack_service::{
     ConfigInput, ErrorCode, ErrorDetail, LocalService, McpConfig, McpService as _, ServiceError,
 };
 
-use crate::args::servers::{AddOptions, TransportKind};
-use crate::check_server::{ServerCheck, check_server};
-use crate::commands::credentials;
+use crate::args::{AddJsonOptions, AddOptions, TransportKind};
+use crate::commands::servers::check_server;
+use crate::commands::{Context, credentials};
 use crate::config_secrets::{extract_secrets, is_reference};
 use crate::config_service::{change_json, config_path, insert_key, with_service};
-use crate::context::Context;
-use crate::error::CliError;
-use crate::exit_code::ExitCode;
+use crate::error::{CliError, ExitCode, command, server_command};
 use crate::server_selection::parse_header;
-use crate::suggested_command::{command, server_command};
 use crate::working_dir;
 
 /// Hint for invalid arguments.
@@ -28,7 +30,7 @@ const EXAMPLES_HINT: &str = "see `toolrack add --help` for examples";
 
 /// Whether a new server is started once, as a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Check {
+enum Check {
     Yes,
     No,
 }
@@ -42,15 +44,11 @@ pub(crate) async fn add(options: Box<AddOptions>, context: &Context) -> Result<(
 
 /// Adds a server to the config and checks that it starts. A server that fails the check stays in
 /// the config.
-pub(crate) async fn create(
-    mut config: McpConfig,
-    check: Check,
-    context: &Context,
-) -> Result<(), CliError> {
+async fn create(mut config: McpConfig, check: Check, context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
     let name = config.name.clone();
-    let cwd_path = std::env::current_dir();
-    let dir_note = cwd_path.ok().and_then(|dir| working_dir::set_if_relative(&mut config, &dir));
+    let cwd = std::env::current_dir().ok();
+    let dir_note = cwd.and_then(|dir| working_dir::set_if_relative(&mut config, &dir));
     // Only the names, for a warning: the config is stored as typed.
     let secret_names = extract_secrets(config.clone()).names;
     let (file, mut json) =
@@ -77,37 +75,29 @@ pub(crate) async fn create(
              `toolrack secret set` with `--env-secret` or `${{secret:NAME}}`"
         ));
     }
+    let added = format!("added `{name}` to {file}");
     if check == Check::No {
-        printer.done(format_args!("added `{name}` to {file}"), &json);
+        printer.done(added, &json);
         return Ok(());
     }
     let run = |verb: &str| server_command(verb, &name);
     let checked = check_server(&name, context).await;
-    let json_check = checked.as_ref().map_or(Value::Null, ServerCheck::to_json);
-    insert_key(&mut json, "check", json_check);
-    match checked {
-        Ok(checked) => {
-            let words = checked.describe();
-            printer.done(format_args!("added `{name}` to {file}\ncheck passed: {words}"), &json);
-            Ok(())
-        }
-        Err(failure) if failure.exit_code() == ExitCode::Interrupted => {
-            printer.done(format_args!("added `{name}` to {file} without checking it"), &json);
+    insert_key(&mut json, "check", json!(checked.as_ref().ok()));
+    let (text, outcome) = match checked {
+        Ok(checked) => (format!("{added}\ncheck passed: {}", checked.describe()), Ok(())),
+        Err(failure) if failure.exit_code == ExitCode::Interrupted => {
             let (check, remove) = (run("status --check"), run("remove"));
-            Err(failure.with_hint(format!("check it with {check}, or remove it with {remove}")))
+            let hint = format!("check it with {check}, or remove it with {remove}");
+            (format!("{added} without checking it"), Err(failure.with_hint(hint)))
         }
         Err(failure) => {
             let (edit, remove) = (run("edit"), run("remove"));
-            printer.done(
-                format_args!(
-                    "added `{name}` to {file}, but the check failed; change it with {edit}, or \
-                     remove it with {remove}"
-                ),
-                &json,
-            );
-            Err(failure)
+            let advice = format!("change it with {edit}, or remove it with {remove}");
+            (format!("{added}, but the check failed; {advice}"), Err(failure))
         }
-    }
+    };
+    printer.done(text, &json);
+    outcome
 }
 
 /// Maps an error of the service to the name and URL that were typed.
@@ -186,14 +176,38 @@ fn transport(options: &AddOptions) -> Result<McpTransport, CliError> {
         }
         (_, url) => url.is_some(),
     };
-    match package(options) {
-        Some((kind, identifier)) => packaged(kind, identifier, options),
-        None if is_http => remote(options),
-        None => local(options),
+    let package = package(options);
+    if is_http && package.is_none() {
+        return remote(options);
     }
+    if !options.header.is_empty() {
+        let hint = "use `--env NAME=VALUE` instead";
+        let failure = CliError::usage("`--header` only applies to servers over HTTP", hint);
+        return Err(failure.with_field("--header"));
+    }
+    let cwd = options.cwd.as_ref().map(|dir| absolute_path(&dir.to_string_lossy()));
+    if let Some(package) = package {
+        let (env, headers) = (variables(options)?, HashMap::new());
+        return Ok(McpTransport::Package { package, env, cwd, headers });
+    }
+    let Some((command, args)) = options.command.split_first() else {
+        let name = &options.name;
+        let hint = format!(
+            "give a command, e.g. {}, or a URL, e.g. {}",
+            command(format_args!("add {name} -- npx -y some-server")),
+            command(format_args!("add {name} https://host/mcp"))
+        );
+        return Err(CliError::usage("missing command or URL of the server", hint));
+    };
+    Ok(McpTransport::Stdio {
+        command: absolute_program(command, options.cwd.as_deref()),
+        args: args.to_vec(),
+        env: variables(options)?,
+        cwd,
+    })
 }
 
-fn package(options: &AddOptions) -> Option<(PackageKind, &str)> {
+fn package(options: &AddOptions) -> Option<Package> {
     let package = &options.package;
     let given = [
         (PackageKind::Npm, &package.npm),
@@ -201,7 +215,17 @@ fn package(options: &AddOptions) -> Option<(PackageKind, &str)> {
         (PackageKind::Docker, &package.docker),
         (PackageKind::Binary, &package.binary),
     ];
-    given.into_iter().find_map(|(kind, identifier)| Some((kind, identifier.as_deref()?)))
+    let mut given = given.into_iter().filter_map(|(kind, given)| Some((kind, given.as_deref()?)));
+    let (kind, identifier) = given.next()?;
+    let (identifier, version) = split_version(kind, identifier);
+    Some(Package {
+        kind,
+        identifier: identifier.to_owned(),
+        version: version.map(str::to_owned),
+        args: options.command.clone(),
+        program: None,
+        runtime_args: Vec::new(),
+    })
 }
 
 fn remote(options: &AddOptions) -> Result<McpTransport, CliError> {
@@ -226,25 +250,6 @@ fn remote(options: &AddOptions) -> Result<McpTransport, CliError> {
     Ok(McpTransport::Http { url, headers: headers? })
 }
 
-fn local(options: &AddOptions) -> Result<McpTransport, CliError> {
-    reject_headers(options)?;
-    let Some((command, args)) = options.command.split_first() else {
-        let name = &options.name;
-        let hint = format!(
-            "give a command, e.g. {}, or a URL, e.g. {}",
-            command(format_args!("add {name} -- npx -y some-server")),
-            command(format_args!("add {name} https://host/mcp"))
-        );
-        return Err(CliError::usage("missing command or URL of the server", hint));
-    };
-    Ok(McpTransport::Stdio {
-        command: absolute_program(command, options.cwd.as_deref()),
-        args: args.to_vec(),
-        env: variables(options)?,
-        cwd: cwd(options),
-    })
-}
-
 /// Makes the program's path absolute, because the daemon has another working directory. A bare name
 /// is looked up in PATH at each start.
 fn absolute_program(command: &str, cwd: Option<&Path>) -> String {
@@ -259,25 +264,6 @@ fn absolute_path(path: &str) -> String {
         .unwrap_or_else(|| path.to_owned())
 }
 
-fn packaged(
-    kind: PackageKind,
-    identifier: &str,
-    options: &AddOptions,
-) -> Result<McpTransport, CliError> {
-    reject_headers(options)?;
-    let (identifier, version) = split_version(kind, identifier);
-    let package = Package {
-        kind,
-        identifier: identifier.to_owned(),
-        version: version.map(str::to_owned),
-        args: options.command.clone(),
-        program: None,
-        runtime_args: Vec::new(),
-    };
-    let (env, cwd) = (variables(options)?, cwd(options));
-    Ok(McpTransport::Package { package, env, cwd, headers: HashMap::new() })
-}
-
 /// Splits `name@1.2` and `name==1.2`. The tag of an image stays part of its identifier.
 fn split_version(kind: PackageKind, identifier: &str) -> (&str, Option<&str>) {
     let split = match kind {
@@ -287,19 +273,6 @@ fn split_version(kind: PackageKind, identifier: &str) -> (&str, Option<&str>) {
         _ => None,
     };
     split.map_or((identifier, None), |(name, version)| (name, Some(version)))
-}
-
-fn reject_headers(options: &AddOptions) -> Result<(), CliError> {
-    if options.header.is_empty() {
-        return Ok(());
-    }
-    let hint = "use `--env NAME=VALUE` instead";
-    Err(CliError::usage("`--header` only applies to servers over HTTP", hint)
-        .with_field("--header"))
-}
-
-fn cwd(options: &AddOptions) -> Option<String> {
-    options.cwd.as_ref().map(|dir| absolute_path(&dir.to_string_lossy()))
 }
 
 fn variables(options: &AddOptions) -> Result<HashMap<String, EnvValue>, CliError> {
@@ -329,23 +302,136 @@ fn conflict(one: &str, other: &str) -> CliError {
     CliError::usage(format!("{one} and {other} cannot be used together"), "remove one of them")
 }
 
+/// Maximum size of the JSON.
+const MAX_INPUT_BYTES: u64 = 1 << 20;
+
+/// Adds a server from JSON.
+pub(crate) async fn add_json(options: AddJsonOptions, context: &Context) -> Result<(), CliError> {
+    let text = match options.json.as_str() {
+        "-" => {
+            let mut text = String::new();
+            let read = move || {
+                io::stdin().take(MAX_INPUT_BYTES).read_to_string(&mut text)?;
+                Ok(text)
+            };
+            context.blocking(read).await?
+        }
+        _ => options.json,
+    };
+    let (config, warnings) = parse_entry(&options.name, &text)?;
+    for warning in &warnings {
+        context.printer.note(format_args!("note: {warning}"));
+    }
+    create(config, if options.no_check { Check::No } else { Check::Yes }, context).await
+}
+
+const ENTRY_HINT: &str =
+    r#"for example: '{"command": "npx", "args": ["-y", "some-server"]}' or '{"url": "…"}'"#;
+/// Keys under which tools list their servers.
+const SERVER_KEYS: [&str; 6] =
+    ["mcpServers", "servers", "mcp", "context_servers", "extensions", "mcp_servers"];
+
+/// Parses an entry and gives it `name`. Also returns the warnings about unknown keys and settings
+/// without an effect.
+fn parse_entry(name: &str, text: &str) -> Result<(McpConfig, Vec<Diagnostic>), CliError> {
+    let invalid = |message: &str| Err(CliError::usage(message, ENTRY_HINT).with_field("JSON"));
+    let mut entry = match serde_json::from_str(text) {
+        Ok(Value::Object(entry)) => entry,
+        Ok(_) => return invalid("the JSON is not an object"),
+        Err(error) => {
+            // Without the parser's message, which may quote a value.
+            let (line, column) = (error.line(), error.column());
+            return invalid(&format!("not valid JSON: line {line}, column {column}"));
+        }
+    };
+    if entry.get("package").is_some_and(Value::is_object) {
+        // The service's own JSON format.
+        entry.insert("name".to_owned(), json!(name));
+        return Ok((McpConfig::from_json(&Value::Object(entry))?, Vec::new()));
+    }
+    let is_full_config =
+        SERVER_KEYS.iter().any(|key| entry.get(*key).is_some_and(Value::is_object));
+    let reading = if is_full_config {
+        read_as(detect("", text).dialect, "", text)
+    } else {
+        parse_bare_entry(name, &entry)
+    };
+    let (file, warnings) = reading.accept().map_err(|diagnostics| invalid_entry(&diagnostics))?;
+    let entries: Vec<&ServerEntry> = file.entries().collect();
+    let entry = match entries.as_slice() {
+        [entry] => ServerEntry { name: name.to_owned(), ..(*entry).clone() },
+        [] => return invalid("no server in this JSON"),
+        entries => match entries.iter().find(|entry| entry.name == name) {
+            Some(entry) => (*entry).clone(),
+            None => {
+                let names: Vec<&str> = entries.iter().map(|entry| entry.name.as_str()).collect();
+                let message = format!("several servers in this JSON: {}", names.join(", "));
+                let import = command("import FILE");
+                let hint = format!("give the name of one of them, or import all with {import}");
+                return Err(CliError::usage(message, hint).with_field("NAME"));
+            }
+        },
+    };
+    Ok((McpConfig::from_entry(&entry), warnings))
+}
+
+/// Parses an entry without its list, in the dialect that its keys suggest.
+fn parse_bare_entry(name: &str, entry: &Map<String, Value>) -> Parsed<ConfigFile> {
+    let (dialect, list) = dialect_of(entry);
+    let text = json!({ list: { name: entry } }).to_string();
+    let mut reading = read_as(dialect, "", &text);
+    let wrapper = join(list, name);
+    for diagnostic in &mut reading.diagnostics {
+        // The position refers to the wrapper, which the user has not typed.
+        diagnostic.at = None;
+        let field =
+            diagnostic.field.strip_prefix(&wrapper).map(|field| field.trim_start_matches('.'));
+        diagnostic.field = field.unwrap_or(&diagnostic.field).to_owned();
+    }
+    reading
+}
+
+/// The dialect of an entry, and the key under which it is listed.
+fn dialect_of(entry: &Map<String, Value>) -> (Dialect, &'static str) {
+    let has = |keys: &[&str]| keys.iter().any(|key| entry.contains_key(*key));
+    let kind = entry.get("type").and_then(Value::as_str).unwrap_or_default();
+    let command = entry.get("command");
+    if has(&["cmd", "uri", "envs", "env_keys"]) {
+        (Dialect::Goose, "extensions")
+    } else if matches!(kind, "local" | "remote") || command.is_some_and(Value::is_array) {
+        (Dialect::OpenCode, "mcp")
+    } else if has(&["source"]) || command.is_some_and(Value::is_object) {
+        (Dialect::Zed, "context_servers")
+    } else {
+        (Dialect::McpServers, "mcpServers")
+    }
+}
+
+fn invalid_entry(diagnostics: &[Diagnostic]) -> CliError {
+    let (errors, others): (Vec<&Diagnostic>, Vec<&Diagnostic>) =
+        diagnostics.iter().partition(|diagnostic| diagnostic.severity == Severity::Error);
+    // A misspelled key is usually why a required one is missing.
+    let misspelled = others.into_iter().filter(|diagnostic| diagnostic.suggestion.is_some());
+    CliError::from_diagnostics(ExitCode::Usage, errors.into_iter().chain(misspelled), ENTRY_HINT)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::args::servers::PackageOptions;
-    use crate::config_secrets::{self, Values};
+    use crate::args::PackageOptions;
+    use crate::config_secrets;
 
     fn describe(options: &AddOptions) -> String {
         let config = match build_entry(options) {
             Ok(entry) => McpConfig::from_entry(&entry),
-            Err(failure) => return format!("error: {}", failure.error_details()[0].message),
+            Err(failure) => return format!("error: {}", failure.summary().message),
         };
         let (transport, target) =
             (config_secrets::transport_name(&config), config_secrets::target(&config));
         let env = json!(config.env_vars.keys().collect::<Vec<_>>());
-        let rest = &config_secrets::to_document(&config, Values::Shown)["config"];
+        let rest = &json!(config)["config"];
         format!("{transport} {target} {env} {rest}")
     }
 
@@ -449,5 +535,67 @@ mod tests {
             AddOptions { command: words(&["x"]), env_secret: words(&["=s3cret"]), ..none() },
             "error: `--env-secret` has no name before `=`",
         );
+    }
+
+    #[track_caller]
+    fn check_entry(text: &str, expected: &str) {
+        let described = match parse_entry("it", text) {
+            Ok((config, warnings)) => {
+                assert_eq!(config.name, "it");
+                let timeout = config.config.get("timeout").map(ToString::to_string);
+                let words =
+                    [config_secrets::transport_name(&config), &config_secrets::target(&config)]
+                        .join(" ");
+                let timeout =
+                    timeout.map(|timeout| format!(" timeout={timeout}")).unwrap_or_default();
+                format!("{words}{timeout}{}", if warnings.is_empty() { "" } else { " (warnings)" })
+            }
+            Err(failure) => format!("error: {}", failure.error_details().next().unwrap().message),
+        };
+        assert_eq!(described, expected, "{text}");
+    }
+
+    #[test]
+    fn entries_of_all_dialects_are_parsed() {
+        check_entry(r#"{"command": "npx", "args": ["-y", "x"]}"#, "stdio npx -y x");
+        check_entry(r#"{"type": "http", "url": "https://h/mcp"}"#, "http https://h/mcp");
+        check_entry(
+            r#"{"serverUrl": "https://h/mcp", "timeout": 5000}"#,
+            r#"http https://h/mcp timeout="5s""#,
+        );
+        check_entry(r#"{"type": "local", "command": ["npx", "x"]}"#, "stdio npx x");
+        check_entry(r#"{"type": "remote", "url": "https://h/mcp"}"#, "http https://h/mcp");
+        check_entry(
+            r#"{"cmd": "uvx", "args": ["x"], "type": "stdio", "timeout": 5}"#,
+            r#"stdio uvx x timeout="5s""#,
+        );
+        check_entry(r#"{"command": {"path": "node", "args": ["s.js"]}}"#, "stdio node s.js");
+        check_entry(
+            r#"{"package": {"package_type": "npm", "identifier": "@a/b"}, "transport": "stdio"}"#,
+            "npm @a/b",
+        );
+        check_entry(r#"{"mcpServers": {"other": {"command": "x"}}}"#, "stdio x");
+        check_entry(r#"{"servers": {"it": {"command": "x"}, "b": {"command": "y"}}}"#, "stdio x");
+    }
+
+    #[test]
+    fn invalid_entries_hide_their_values() {
+        check_entry("{", "error: not valid JSON: line 1, column 1");
+        check_entry("[1]", "error: the JSON is not an object");
+        check_entry(r#"{"mcpServers": {}}"#, "error: no server in this JSON");
+        check_entry(
+            r#"{"mcpServers": {"a": {"command": "x"}, "b": {"command": "x"}}}"#,
+            "error: several servers in this JSON: a, b",
+        );
+        check_entry(
+            r#"{"command": 5}"#,
+            "error: command: must be a string; write `\"5\"`, not an integer",
+        );
+        check_entry(
+            r#"{"mcpServers": {"a": {"command": 5}}}"#,
+            "error: 1:34: mcpServers.a.command: must be a string; write `\"5\"`, not an integer",
+        );
+        let failure = parse_entry("it", r#"{"comand": "s3cret", "url": 7}"#).unwrap_err();
+        assert!(!format!("{failure:?}").contains("s3cret"), "{failure:?}");
     }
 }

@@ -1,49 +1,43 @@
 //! `toolrack call`: calls a tool with arguments typed on the command line.
 
-use std::io::{self, Read as _};
+use std::io;
 use std::path::Path;
 
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use toolrack_client::CallOptions as ClientCallOptions;
-use toolrack_mcp::{Tool, ToolCallResult};
-use toolrack_platform::read_at_most;
+use toolrack_config::{did_you_mean, similar_names};
+use toolrack_mcp::ToolCallResult;
 use toolrack_service::{ErrorCode, ErrorDetail};
 use toolrack_transport::{RawJson, sanitize_line};
 
-use crate::args::tools::{CallOptions, RequestOptions};
-use crate::context::Context;
-use crate::error::CliError;
-use crate::exit_code::ExitCode;
-use crate::fan_out;
-use crate::output::Output;
-use crate::printer::Printer;
+use crate::args::{CallOptions, RequestOptions};
+use crate::commands::Context;
+use crate::error::{CliError, ExitCode};
+use crate::printer::{Output, Printer};
 use crate::render_content::{self, Files};
 use crate::server_selection::{self, ResolvedName, Servers, Warnings};
-use crate::server_session::{ServerSession, with_session};
+use crate::server_session::{ServerSession, unlisted_hint, with_session};
 use crate::settings::StreamKind;
 use crate::tool_args::call_expr::{self, Members};
-use crate::tool_args::coerce::{Check, build_arguments, signature};
+use crate::tool_args::coerce::{build_arguments, signature};
 use crate::tool_args::schema::Schema;
-use crate::tool_args::{self, Argument, ValueSource};
-use toolrack_config::{did_you_mean, similar_names};
-
-/// Maximum size of an argument read from a file or from stdin.
-const FILE_LIMIT_BYTES: u64 = 32 << 20;
-
-/// The arguments as typed: an object from `--args` or a call expression, and `name=value` pairs.
-struct TypedArguments {
-    object: Members,
-    arguments: Vec<Argument>,
-}
+use crate::tool_args::{KeyValue, TypedArguments, read_file, read_input};
 
 /// Calls a tool and prints its result.
 pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), CliError> {
     let (name, members) = call_expr::split(&options.tool)?;
     if let (false, None, Some(first)) =
         (options.target.is_given(), &members, options.arguments.first())
+        && !first.contains('=')
+        && !name.contains(['.', '/'])
     {
-        reject_separate_tool_name(name, first)?;
+        // `toolrack call SERVER TOOL`.
+        let hint = format!(
+            "for a tool of the server `{name}`, use `{name}.{first}`; arguments are `name=text` \
+             or `name:=json`"
+        );
+        return Err(CliError::usage(format!("`{first}` is not a valid argument"), hint));
     }
     let reads_stdin = options.args.as_deref() == Some("-");
     if reads_stdin && context.settings.streams.stdin == StreamKind::Terminal {
@@ -51,8 +45,9 @@ pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), 
     }
     let (args, words) = (options.args.clone(), options.arguments.clone());
     // Before any server starts: a missing file or invalid JSON should not cost a start.
-    let typed =
+    let mut typed =
         context.blocking(move || collect_arguments(args.as_deref(), &words, members)).await?;
+    typed.is_unchecked = options.no_check;
     let servers = Servers::select(&options.target, Warnings::Usual, context)?;
     let named = server_selection::resolve_typed(name, &servers);
     let guessed = server_selection::resolve_public(name, &servers)
@@ -66,7 +61,7 @@ pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), 
         let mut target = match named {
             // The name says which server it is, so its tools are listed when it is connected. Behind
             // the daemon it may be connected already.
-            Some(named) if !options.dry_run && !session.uses_daemon() => named,
+            Some(named) if !options.dry_run && session.daemon.is_none() => named,
             named => find_target(session, name, named.or(guessed), context).await?,
         };
         if !options.dry_run || !session.has_tool(&target) {
@@ -78,8 +73,7 @@ pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), 
         {
             target = found;
         }
-        let check = if options.no_check { Check::No } else { Check::Yes };
-        let arguments = coerce_arguments(session, &target, typed, check).await?;
+        let arguments = coerce_arguments(session, &target, typed).await?;
         if options.dry_run {
             let (name, arguments) = (json!(target.item), Value::Object(arguments));
             context.printer.document(&format!(
@@ -93,18 +87,6 @@ pub(crate) async fn call(options: CallOptions, context: &Context) -> Result<(), 
         print_result(&result, &target.item, options.save.as_deref(), &context.printer)
     })
     .await
-}
-
-/// Rejects `toolrack call SERVER TOOL`, and shows the right spelling.
-fn reject_separate_tool_name(name: &str, first: &str) -> Result<(), CliError> {
-    if first.contains('=') || name.contains(['.', '/']) {
-        return Ok(());
-    }
-    let hint = format!(
-        "for a tool of the server `{name}`, use `{name}.{first}`; arguments are `name=text` or \
-         `name:=json`"
-    );
-    Err(CliError::usage(format!("`{first}` is not a valid argument"), hint))
 }
 
 /// The tool that a name means, without starting a server. The cached tool lists decide before
@@ -122,7 +104,7 @@ async fn find_target(
     if found.is_some_and(|tool| tool.tool().name == name && **tool.name() != *name) {
         let same_name = tools.iter().filter(|tool| tool.tool().name == name);
         let owners: Vec<&str> = same_name.map(|tool| &**tool.server()).collect();
-        let unlisted: Vec<&str> = unlisted.iter().map(|server| server.server.as_str()).collect();
+        let unlisted: Vec<&str> = unlisted.iter().map(|(name, _)| name.as_str()).collect();
         if let Some(note) = server_selection::check_bare_name(name, &owners, &unlisted)? {
             context.printer.note(note);
         }
@@ -132,7 +114,7 @@ async fn find_target(
         let spellings: Vec<String> = spellings.collect();
         let unknown = server_selection::unknown_name("tool", name, &session.configs, &spellings);
         // Stopped and failed servers may have the tool.
-        let Some(more) = fan_out::unlisted_hint(&unlisted) else { return unknown };
+        let Some(more) = unlisted_hint(&unlisted) else { return unknown };
         let hint = format!("{}; {more}", unknown.hint().unwrap_or_default());
         unknown.with_hint(hint)
     })
@@ -163,39 +145,13 @@ fn collect_arguments(
         })?;
         object.extend::<Members>(given);
     }
-    let mut arguments = Vec::new();
-    for typed in words {
-        let argument = tool_args::parse(typed)?;
-        let text = read_value(&argument.path, argument.source)?;
-        arguments.push(tool_args::resolve(&argument.path, argument.format, text)?);
+    let mut typed = TypedArguments { object, ..TypedArguments::default() };
+    for word in words {
+        let argument = KeyValue::parse(word)?;
+        let value = argument.read()?;
+        typed.members.push((argument.path, value));
     }
-    Ok(TypedArguments { object, arguments })
-}
-
-/// The text of an argument's value.
-pub(crate) fn read_value(field: &str, source: ValueSource) -> Result<String, CliError> {
-    match source {
-        ValueSource::Inline(text) => Ok(text),
-        ValueSource::Stdin => read_input(field),
-        ValueSource::File(path) => read_file(field, &path),
-    }
-}
-
-fn read_file(field: &str, path: &Path) -> Result<String, CliError> {
-    read_at_most(path, FILE_LIMIT_BYTES).map_err(|error| {
-        let message = format!("cannot read file {}: {error}", path.display());
-        CliError::usage(message, "check the path; use `@@` for a literal `@`").with_field(field)
-    })
-}
-
-fn read_input(field: &str) -> Result<String, CliError> {
-    let mut text = String::new();
-    let read = io::stdin().lock().take(FILE_LIMIT_BYTES).read_to_string(&mut text);
-    read.map_err(|error| {
-        let message = format!("cannot read stdin: {error}");
-        CliError::usage(message, "stdin must be UTF-8 text").with_field(field)
-    })?;
-    Ok(text)
+    Ok(typed)
 }
 
 /// Arguments coerced to the types of the tool's schema.
@@ -203,7 +159,6 @@ async fn coerce_arguments(
     session: &ServerSession,
     target: &ResolvedName,
     typed: TypedArguments,
-    check: Check,
 ) -> Result<Members, CliError> {
     let Some(tool) = session.tool(target) else {
         return Err(session.denied_error(target).unwrap_or_else(|| no_such_tool(session, target)));
@@ -213,8 +168,9 @@ async fn coerce_arguments(
         session.call(target, RawValue::NULL, ClientCallOptions::default()).await?;
     }
     let schema: Value = serde_json::from_str(tool.input_schema.get()).unwrap_or_default();
-    build_arguments(typed.object, typed.arguments, Schema::new(&schema), check)
-        .map_err(|error_details| invalid_arguments(error_details, &tool, &schema))
+    let schema = Schema::new(&schema);
+    build_arguments(typed, schema)
+        .map_err(|error_details| invalid_arguments(error_details, &tool.name, &signature(schema)))
 }
 
 fn no_such_tool(session: &ServerSession, target: &ResolvedName) -> CliError {
@@ -236,24 +192,23 @@ fn print_result(
     save_dir: Option<&Path>,
     printer: &Printer,
 ) -> Result<(), CliError> {
-    let result = ToolCallResult::parse(raw.as_bytes()).map_err(|error| {
+    let parsed = ToolCallResult::parse(raw.as_bytes());
+    if printer.output == Output::Raw {
+        printer.data(raw.as_bytes());
+        printer.data(b"\n");
+        if parsed.is_err() {
+            // It has been printed as it is.
+            return Ok(());
+        }
+    }
+    let result = parsed.map_err(|error| {
         let message = format!("invalid tool result: {error}");
         let hint = "see it with `-o raw`";
         CliError::new(ExitCode::ToolFailed, ErrorCode::ServiceUnavailable, message, hint)
-    });
-    let is_raw = printer.output() == Output::Raw;
-    if is_raw {
-        printer.data(raw.as_bytes());
-        printer.data(b"\n");
-    }
-    let result = match result {
-        // What cannot be parsed has been printed as it is.
-        Err(_) if is_raw => return Ok(()),
-        result => result?,
-    };
+    })?;
     let mut files = Files::new(save_dir);
     let text = render_content::render_result(&result, &mut files)?;
-    match printer.output() {
+    match printer.output {
         Output::Raw => files.note_saved(printer),
         Output::Table if text.is_empty() => printer.note("note: the result is empty"),
         Output::Table => {
@@ -271,12 +226,15 @@ pub(crate) fn call_options(options: &RequestOptions, context: &Context) -> Clien
     ClientCallOptions { timeout, total_timeout: timeout, ..ClientCallOptions::default() }
 }
 
-/// All invalid arguments, with the tool's signature as the hint.
-fn invalid_arguments(error_details: Vec<ErrorDetail>, tool: &Tool, schema: &Value) -> CliError {
-    let signature_text = sanitize_line(&signature(Schema::new(schema)), 500);
-    let hint = match signature_text.as_str() {
-        "" => format!("`{}` takes no arguments", tool.name),
-        signature_text => format!("`{}` takes: {signature_text}", tool.name),
+/// All invalid arguments of a tool or prompt, with its signature as the hint.
+pub(crate) fn invalid_arguments(
+    error_details: Vec<ErrorDetail>,
+    name: &str,
+    signature: &str,
+) -> CliError {
+    let hint = match sanitize_line(signature, 500).as_str() {
+        "" => format!("`{name}` takes no arguments"),
+        signature => format!("`{name}` takes: {signature}"),
     };
     // The hint of the first one counts for all.
     CliError::from_details(ExitCode::Usage, error_details).with_hint(hint)

@@ -13,16 +13,14 @@
 
 use std::future::ready;
 
-use clap::{Arg, Command, CommandFactory as _, ValueEnum as _};
+use clap::{Arg, Command, CommandFactory as _};
 use serde_json::Value;
 use toolrack_manager::ToolWithServer;
 use toolrack_transport::sanitize_line;
 
-use crate::args::servers::SourceTool;
-use crate::args::tools::RequestOptions;
-use crate::args::{Cli, Shell, TargetOptions};
-use crate::commands::tools;
-use crate::context::Context;
+use crate::args::{Cli, RequestOptions, Shell};
+use crate::commands::import::SOURCE_TOOLS;
+use crate::commands::{Context, tools};
 use crate::error::CliError;
 use crate::server_selection::{ServerSource, Servers, Warnings};
 use crate::server_session::{ServerSession, with_session};
@@ -86,22 +84,23 @@ pub(crate) async fn complete(words: Vec<String>, context: &Context) -> Result<()
 
 async fn load_known(context: &Context) -> Option<KnownNames> {
     // Without the warnings, which would end up in the middle of the line being typed.
-    let servers = Servers::select(&TargetOptions::default(), Warnings::None, context).ok()?;
+    let servers = Servers::configured(Warnings::None, context).ok()?;
     let names = servers.names().map(str::to_owned).collect();
     let list_tools = async |session: &ServerSession| {
         session.list_cached().await?;
+        let known_tool = |tool: &ToolWithServer| {
+            let schema: Value =
+                serde_json::from_str(tool.tool().input_schema.get()).unwrap_or_default();
+            let arguments = Schema::new(&schema).property_names().into_iter().map(str::to_owned);
+            let text = tools::typed_name(tool, ServerSource::Configured);
+            let candidate = Candidate { text, about: tools::description(tool.tool()) };
+            (candidate, arguments.collect())
+        };
         Ok(session.manager().all_tools().iter().map(known_tool).collect())
     };
     let tools =
         with_session(servers, &RequestOptions::default(), context, list_tools).await.ok()?;
     Some(KnownNames { servers: names, tools })
-}
-
-fn known_tool(tool: &ToolWithServer) -> KnownTool {
-    let schema: Value = serde_json::from_str(tool.tool().input_schema.get()).unwrap_or_default();
-    let arguments = Schema::new(&schema).property_names().into_iter().map(str::to_owned).collect();
-    let text = tools::typed_name(tool, ServerSource::Configured);
-    KnownTool { candidate: Candidate { text, about: tools::description(tool.tool()) }, arguments }
 }
 
 /// Longer names are not offered.
@@ -111,14 +110,8 @@ const MAX_CHARS: usize = 200;
 #[derive(Debug, Default)]
 struct KnownNames {
     servers: Vec<String>,
-    tools: Vec<KnownTool>,
-}
-
-/// A cached tool.
-#[derive(Debug)]
-struct KnownTool {
-    candidate: Candidate,
-    arguments: Vec<String>,
+    /// The cached tools, with their arguments.
+    tools: Vec<(Candidate, Vec<String>)>,
 }
 
 /// A completion candidate.
@@ -196,13 +189,13 @@ fn positional(command: &Command, typed: &[&str], known: &KnownNames) -> Vec<Cand
         ("read", []) => names_with(&known.servers, ""),
         ("prompt", []) => names_with(&known.servers, "."),
         ("import", []) => {
-            let tools = SourceTool::value_variants().iter().map(|tool| tool.name());
+            let tools = SOURCE_TOOLS.iter().map(|tool| tool.name.to_owned());
             names_with(&tools.collect::<Vec<_>>(), "")
         }
-        ("call", []) => known.tools.iter().map(|tool| tool.candidate.clone()).collect(),
+        ("call", []) => known.tools.iter().map(|(tool, _)| tool.clone()).collect(),
         ("call", [tool, ..]) => {
-            let tool = known.tools.iter().find(|known| known.candidate.text == *tool);
-            tool.map(|tool| names_with(&tool.arguments, "=")).unwrap_or_default()
+            let known = known.tools.iter().find(|(known, _)| known.text == *tool);
+            known.map(|(_, arguments)| names_with(arguments, "=")).unwrap_or_default()
         }
         (_, typed) => match command.get_positionals().nth(typed.len()) {
             Some(place) if place.get_id() == "server" => names_with(&known.servers, ""),
@@ -229,10 +222,9 @@ fn candidate(text: &str, about: Option<&clap::builder::StyledStr>) -> Candidate 
 mod tests {
     use super::*;
 
-    fn tool(name: &str, arguments: &[&str]) -> KnownTool {
+    fn tool(name: &str, arguments: &[&str]) -> (Candidate, Vec<String>) {
         let arguments = arguments.iter().map(|&name| name.to_owned()).collect();
-        let candidate = Candidate { text: name.to_owned(), about: String::new() };
-        KnownTool { candidate, arguments }
+        (Candidate { text: name.to_owned(), about: String::new() }, arguments)
     }
 
     #[track_caller]

@@ -12,21 +12,18 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use toolrack_config::{Diagnostic, Severity, detect, read};
 use toolrack_platform::read_at_most;
-use toolrack_service::{ConfigStore, ErrorCode, ErrorDetail, ServiceError};
+use toolrack_service::{ConfigStore, ServiceError};
 
-use crate::args::servers::ConfigAction;
+use crate::args::ConfigAction;
+use crate::commands::Context;
+use crate::commands::import::dialect_name;
 use crate::config_service::count_servers;
-use crate::context::Context;
 use crate::elicitation::read_line;
-use crate::error::CliError;
-use crate::exit_code::ExitCode;
+use crate::error::{CliError, ExitCode, command};
 use crate::external_program;
-use crate::import_sources::dialect_name;
-use crate::output::Output;
-use crate::printer::Printer;
+use crate::printer::{Output, Printer};
 use crate::render_content::create_numbered;
-use crate::server_selection::Servers;
-use crate::suggested_command::command;
+use crate::server_selection::{Servers, Warnings};
 
 const LIMIT_BYTES: u64 = 16 << 20;
 
@@ -44,7 +41,7 @@ pub(crate) fn config(action: ConfigAction, context: &Context) -> Result<(), CliE
         }
         ConfigAction::Path => {
             let file = home.config_file();
-            if context.printer.output() == Output::Raw {
+            if context.printer.output == Output::Raw {
                 context.printer.line(file.display());
                 return Ok(());
             }
@@ -69,7 +66,7 @@ fn check_config(file: &Path, hint: &str, context: &Context) -> Result<(), CliErr
         context.printer.note(format_args!("warning: {warning}"));
     }
     if !errors.is_empty() {
-        return Err(invalid_config(&errors, hint));
+        return Err(CliError::from_diagnostics(ExitCode::Config, &errors, hint));
     }
     let n_servers = reading.value.entries().count();
     let dialect = dialect_name(detection.dialect);
@@ -82,19 +79,6 @@ fn check_config(file: &Path, hint: &str, context: &Context) -> Result<(), CliErr
     let text = format!("{path} is valid: {dialect} format, {}", count_servers(n_servers));
     context.printer.done(text, &json);
     Ok(())
-}
-
-/// All errors of a config file.
-pub(crate) fn invalid_config(errors: &[Diagnostic], hint: &str) -> CliError {
-    let error_detail = |diagnostic: &Diagnostic| {
-        let field = Some(diagnostic.field.clone()).filter(|field| !field.is_empty());
-        let message = diagnostic.to_string();
-        ErrorDetail {
-            field,
-            ..ErrorDetail::new(ErrorCode::ValidationError, message).with_hint(hint)
-        }
-    };
-    CliError::from_details(ExitCode::Config, errors.iter().map(error_detail).collect())
 }
 
 /// Reads a config file that must exist.
@@ -114,25 +98,25 @@ pub(crate) async fn edit(server: Option<String>, context: &Context) -> Result<()
     let line = match &server {
         None => None,
         Some(name) => {
-            let servers = Servers::configured(context)?;
+            let servers = Servers::configured(Warnings::Usual, context)?;
             servers.server(name)?.origin.at().map(|position| position.line)
         }
     };
     let (text, generation) = store.read_text()?;
-    let draft = Draft::new(&home.dir().join("edit"), &text)?;
+    let draft = create_draft(&home.dir().join("edit"), &text)?;
     let written = loop {
-        let edited = external_program::edit(&draft.path, line);
-        let written = read_at_most(&draft.path, LIMIT_BYTES)?;
+        let edited = external_program::edit(&draft, line);
+        let written = read_at_most(&draft, LIMIT_BYTES)?;
         // Even if the editor failed: there is no text to keep.
         if written == text {
-            draft.remove();
+            fs::remove_file(&draft).unwrap_or_default();
             edited?;
             let json = json!({ "file": store.path(), "changed": false });
             context.printer.done("no changes", &json);
             return Ok(());
         }
         if let Err(failure) = edited {
-            return Err(draft.keep(failure, &context.printer));
+            return Err(keep_draft(&draft, failure, &context.printer));
         }
         // With the version that was read: another program may have saved the file meanwhile.
         match store.replace_text(Some(generation), &written) {
@@ -142,11 +126,12 @@ pub(crate) async fn edit(server: Option<String>, context: &Context) -> Result<()
                 let again = command("edit");
                 let hint = format!("fix that text and save it yourself, or run {again} again");
                 let failure = CliError::from(error).with_hint(hint);
-                return Err(draft.keep(failure, &context.printer));
+                return Err(keep_draft(&draft, failure, &context.printer));
             }
         }
     };
-    draft.remove();
+    // Best effort: it is only a copy of the saved text.
+    fs::remove_file(&draft).unwrap_or_default();
     for warning in &written.warnings {
         context.printer.note(format_args!("warning: {warning}"));
     }
@@ -174,37 +159,26 @@ async fn wants_to_retry(error: &ServiceError, context: &Context) -> bool {
     typed.is_some_and(|answer| !answer.trim().to_ascii_lowercase().starts_with('n'))
 }
 
-/// A private copy of the config file for the editor.
-struct Draft {
-    path: PathBuf,
+/// Creates a private copy of the config file for the editor.
+fn create_draft(dir: &Path, text: &str) -> Result<PathBuf, CliError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|error| {
+        let message = format!("cannot create {}: {error}", dir.display());
+        CliError::from(std::io::Error::new(error.kind(), message))
+    })?;
+    let (mut file, path) = create_numbered(dir, "toolrack", "toml", 0o600)?;
+    file.write_all(text.as_bytes())?;
+    Ok(path)
 }
 
-impl Draft {
-    fn new(dir: &Path, text: &str) -> Result<Self, CliError> {
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
-        made.map_err(|error| {
-            let message = format!("cannot create {}: {error}", dir.display());
-            CliError::from(std::io::Error::new(error.kind(), message))
-        })?;
-        let (mut file, path) = create_numbered(dir, "toolrack", "toml", 0o600)?;
-        file.write_all(text.as_bytes())?;
-        Ok(Self { path })
+/// Says where the unsaved text is: in a note, or with `-o json` in the hint.
+fn keep_draft(draft: &Path, failure: CliError, printer: &Printer) -> CliError {
+    let path = draft.display();
+    printer.note(format_args!("the config file is unchanged; your text is kept in {path}"));
+    if printer.output != Output::Json {
+        return failure;
     }
-
-    /// Says where the unsaved text is: in a note, or with `-o json` in the hint.
-    fn keep(&self, failure: CliError, printer: &Printer) -> CliError {
-        let path = self.path.display();
-        printer.note(format_args!("the config file is unchanged; your text is kept in {path}"));
-        if printer.output() != Output::Json {
-            return failure;
-        }
-        let hint = failure.hint().unwrap_or_default();
-        let hint = format!("{hint}; your text is kept in {path}");
-        failure.with_hint(hint)
-    }
-
-    fn remove(&self) {
-        // Best effort: it is only a copy of the saved text.
-        fs::remove_file(&self.path).unwrap_or_default();
-    }
+    let hint = failure.hint().unwrap_or_default();
+    let hint = format!("{hint}; your text is kept in {path}");
+    failure.with_hint(hint)
 }

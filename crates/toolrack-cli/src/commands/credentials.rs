@@ -10,22 +10,19 @@ use std::sync::Arc;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use serde_json::json;
 use toolrack_auth::{Browser, LoginRequest, LoginStatus, PastedRedirect, SystemBrowser};
+use toolrack_config::{did_you_mean, similar_names};
 use toolrack_manager::error_chain;
 use toolrack_service::{ConfigInput, ErrorCode, LocalService, McpConfig, McpService as _, Secret};
 use toolrack_transport::{AuthError, BoxFuture, sanitize_line};
 
-use crate::args::servers::{LoginOptions, SecretAction};
+use crate::args::{LoginOptions, SecretAction};
+use crate::commands::Context;
 use crate::config_service::{with_server, with_service};
-use crate::context::Context;
 use crate::elicitation::read_line;
-use crate::error::CliError;
-use crate::exit_code::ExitCode;
+use crate::error::{CliError, ExitCode, server_command};
 use crate::external_program::open_page;
-use crate::output::{self, List};
-use crate::printer::Printer;
+use crate::printer::{List, Printer, format_utc};
 use crate::settings::StreamKind;
-use crate::suggested_command::server_command;
-use toolrack_config::{did_you_mean, similar_names};
 
 const MAX_URL_CHARS: usize = 4000;
 
@@ -38,8 +35,23 @@ pub(crate) async fn login(options: LoginOptions, context: &Context) -> Result<()
         let authorizer = service.authorizer(config.id)?;
         let login = async { authorizer.login().await.map_err(|error| login_failed(name, &error)) };
         let status = context.run_cancellable(login).await?;
-        let (text, json) = login_report(name, &status);
-        printer.done(text, &json);
+        let LoginStatus::LoggedIn { issuer, scopes, expires_at, renewable, .. } = &status else {
+            let json = json!({ "name": name, "logged_in": false });
+            printer.done(format_args!("`{name}` does not require a login"), &json);
+            return Ok(());
+        };
+        let until = expires_at.map(format_utc);
+        let expiry = match (&until, renewable) {
+            (_, true) => "the token is refreshed automatically".to_owned(),
+            (Some(until), false) => format!("the token expires at {until}"),
+            (None, false) => "the server does not say when the token expires".to_owned(),
+        };
+        let issuer = sanitize_line(issuer, MAX_URL_CHARS);
+        let json = json!({
+            "name": name, "logged_in": true, "issuer": issuer, "scopes": scopes,
+            "expires_at": until, "renewable": renewable,
+        });
+        printer.done(format_args!("logged in to `{name}` via {issuer}; {expiry}"), &json);
         Ok(())
     })
     .await
@@ -59,27 +71,6 @@ fn login_failed(name: &str, error: &AuthError) -> CliError {
         ),
     };
     CliError::new(ExitCode::Auth, ErrorCode::Unauthorized, message, hint)
-}
-
-fn login_report(name: &str, status: &LoginStatus) -> (String, serde_json::Value) {
-    let LoginStatus::LoggedIn { issuer, scopes, expires_at, renewable, .. } = status else {
-        return (
-            format!("`{name}` does not require a login"),
-            json!({ "name": name, "logged_in": false }),
-        );
-    };
-    let until = expires_at.map(output::format_utc);
-    let expiry = match (&until, renewable) {
-        (_, true) => "the token is refreshed automatically".to_owned(),
-        (Some(until), false) => format!("the token expires at {until}"),
-        (None, false) => "the server does not say when the token expires".to_owned(),
-    };
-    let issuer = sanitize_line(issuer, MAX_URL_CHARS);
-    let json = json!({
-        "name": name, "logged_in": true, "issuer": issuer, "scopes": scopes,
-        "expires_at": until, "renewable": renewable,
-    });
-    (format!("logged in to `{name}` via {issuer}; {expiry}"), json)
 }
 
 /// Opens the login page in the user's browser, and prints the URL as a fallback.
@@ -138,15 +129,9 @@ pub(crate) async fn logout(name: String, context: &Context) -> Result<(), CliErr
 
 /// Runs a `secret` subcommand.
 pub(crate) async fn secret(action: SecretAction, context: &Context) -> Result<(), CliError> {
-    match action {
-        SecretAction::Set { name, value } => set_secret(&name, value, context).await,
-        SecretAction::List => list_secrets(context).await,
-        SecretAction::Remove { name } => remove_secret(&name, context).await,
-    }
-}
-
-async fn set_secret(name: &str, value: Option<String>, context: &Context) -> Result<(), CliError> {
-    if value.is_some() || name.contains('=') {
+    if let SecretAction::Set { name, value } = &action
+        && (value.is_some() || name.contains('='))
+    {
         return Err(CliError::usage(
             "secrets cannot be passed on the command line, where other users and the shell \
              history can see them",
@@ -154,84 +139,80 @@ async fn set_secret(name: &str, value: Option<String>, context: &Context) -> Res
              value just typed exposed",
         ));
     }
-    with_service(ConfigInput::File, None, context, async |service: &LocalService| {
-        // Rejects an invalid name before the user types the value.
-        let present = service.secrets().get(name);
-        let is_new = present
-            .map_err(|error| CliError::from_service(error, "choose a name such as `github-token`"))?
-            .is_none();
-        let value = read_secret(name, context).await?;
-        service.set_secret(name, value).await?;
-        let users = servers_using(&service.list(), name);
-        let text = match (is_new, users.as_slice()) {
-            (true, []) => format!(
-                "stored secret `{name}`; use it with `--env-secret VARIABLE={name}` or \
-                 `${{secret:{name}}}`"
-            ),
-            (true, users) => format!("stored secret `{name}`, used by {}", users.join(", ")),
-            (false, _) => format!("updated secret `{name}`"),
-        };
-        context.printer.done(text, &json!({ "name": name, "used_by": users }));
-        Ok(())
+    with_service(ConfigInput::File, None, context, async |service: &LocalService| match &action {
+        SecretAction::Set { name, .. } => set_secret(name, service, context).await,
+        SecretAction::List => list_secrets(service, &context.printer),
+        SecretAction::Remove { name } => remove_secret(name, service, &context.printer).await,
     })
     .await
 }
 
-async fn list_secrets(context: &Context) -> Result<(), CliError> {
-    with_service(ConfigInput::File, None, context, async |service: &LocalService| {
-        let names = service.secrets().list()?;
-        let configs = service.list();
-        if names.is_empty() {
-            context
-                .printer
-                .note("note: no secrets stored; store one with `toolrack secret set NAME`");
-        }
-        let used: Vec<(String, Vec<String>)> =
-            names.into_iter().map(|name| (name.clone(), servers_using(&configs, &name))).collect();
-        context.printer.list(&List {
-            columns: &["NAME", "USED BY"],
-            rows: used.iter().map(|(name, users)| vec![name.clone(), users.join(", ")]).collect(),
-            items: used
-                .iter()
-                .map(|(name, users)| json!({ "name": name, "used_by": users }).to_string())
-                .collect(),
-        });
-        Ok(())
-    })
-    .await
+async fn set_secret(name: &str, service: &LocalService, context: &Context) -> Result<(), CliError> {
+    // Rejects an invalid name before the user types the value.
+    let present = service.secrets().get(name);
+    let present = present
+        .map_err(|error| CliError::from_service(error, "choose a name such as `github-token`"))?;
+    let value = read_secret(name, context).await?;
+    service.set_secret(name, value).await?;
+    let users = servers_using(&service.list(), name);
+    let text = match (present, users.as_slice()) {
+        (None, []) => format!(
+            "stored secret `{name}`; use it with `--env-secret VARIABLE={name}` or \
+             `${{secret:{name}}}`"
+        ),
+        (None, users) => format!("stored secret `{name}`, used by {}", users.join(", ")),
+        (Some(_), _) => format!("updated secret `{name}`"),
+    };
+    context.printer.done(text, &json!({ "name": name, "used_by": users }));
+    Ok(())
 }
 
-async fn remove_secret(name: &str, context: &Context) -> Result<(), CliError> {
-    with_service(ConfigInput::File, None, context, async |service: &LocalService| {
-        let names = service.secrets().list()?;
-        if !names.iter().any(|stored| stored == name) {
-            let suggestion = did_you_mean(&similar_names(name, names.iter().map(String::as_str)));
-            let hint = "list secrets with `toolrack secret list`";
-            return Err(CliError::unknown(format!("secret not found{suggestion}"), hint));
-        }
-        let users = servers_using(&service.list(), name);
-        service.remove_secret(name).await?;
-        let suffix = match users.as_slice() {
-            [] => String::new(),
-            users => format!("; still used by {}", users.join(", ")),
-        };
-        let text = format!("removed secret `{name}`{suffix}");
-        context.printer.done(text, &json!({ "name": name, "used_by": users }));
-        Ok(())
-    })
-    .await
+fn list_secrets(service: &LocalService, printer: &Printer) -> Result<(), CliError> {
+    let names = service.secrets().list()?;
+    let configs = service.list();
+    if names.is_empty() {
+        printer.note("note: no secrets stored; store one with `toolrack secret set NAME`");
+    }
+    let mut list = List::new(&["NAME", "USED BY"]);
+    for name in names {
+        let users = servers_using(&configs, &name);
+        let item = json!({ "name": name, "used_by": users });
+        list.push(vec![name, users.join(", ")], &item);
+    }
+    printer.list(&list);
+    Ok(())
+}
+
+async fn remove_secret(
+    name: &str,
+    service: &LocalService,
+    printer: &Printer,
+) -> Result<(), CliError> {
+    let names = service.secrets().list()?;
+    if !names.iter().any(|stored| stored == name) {
+        let suggestion = did_you_mean(&similar_names(name, names.iter().map(String::as_str)));
+        let hint = "list secrets with `toolrack secret list`";
+        return Err(CliError::unknown(format!("secret not found{suggestion}"), hint));
+    }
+    let users = servers_using(&service.list(), name);
+    service.remove_secret(name).await?;
+    let suffix = match users.as_slice() {
+        [] => String::new(),
+        users => format!("; still used by {}", users.join(", ")),
+    };
+    let text = format!("removed secret `{name}`{suffix}");
+    printer.done(text, &json!({ "name": name, "used_by": users }));
+    Ok(())
 }
 
 /// Names of the servers that use a secret.
 fn servers_using(configs: &[McpConfig], secret: &str) -> Vec<String> {
     let reference = format!("${{secret:{secret}}}");
     let refers = |config: &&McpConfig| {
-        let variables = || config.env_vars.values();
-        variables().any(|variable| variable.secret_ref.as_deref() == Some(secret))
-            || variables().any(|variable| {
-                variable.value.as_deref().is_some_and(|value| value.contains(&reference))
-            })
-            || config.config.to_string().contains(&reference)
+        config.env_vars.values().any(|variable| {
+            let value = variable.value.as_deref().unwrap_or_default();
+            variable.secret_ref.as_deref() == Some(secret) || value.contains(&reference)
+        }) || config.config.to_string().contains(&reference)
             || config.package.identifier.contains(&reference)
     };
     configs.iter().filter(refers).map(|config| config.name.clone()).collect()
@@ -306,7 +287,7 @@ mod tests {
     #[track_caller]
     fn check(error: &AuthError, hint: &str) {
         let failure = login_failed("it", error);
-        assert_eq!((failure.exit_code(), failure.hint()), (ExitCode::Auth, Some(hint)));
+        assert_eq!((failure.exit_code, failure.hint()), (ExitCode::Auth, Some(hint)));
     }
 
     #[test]

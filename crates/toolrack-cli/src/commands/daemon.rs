@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -18,20 +19,15 @@ use toolrack_daemon::{
 use toolrack_platform::unix_time_ms;
 use toolrack_service::{ErrorCode, McpStatus, SharedLookup};
 
-use crate::args::TargetOptions;
-use crate::args::daemon::{DaemonAction, DaemonStartOptions, DashboardOptions};
-use crate::commands::logs;
+use crate::args::{DaemonAction, DaemonStartOptions, DashboardOptions};
+use crate::commands::{Context, logs};
 use crate::config_service::service_options;
-use crate::context::Context;
-use crate::daemon_client::{self, Daemon, find_any, find_matching, log_file};
-use crate::daemon_process::{self, DaemonEnv, start_command};
-use crate::error::CliError;
-use crate::exit_code::ExitCode;
+use crate::daemon_client::{self, Daemon, DaemonEnv, find_any, find_matching, log_file};
+use crate::error::{CliError, ExitCode, command};
 use crate::external_program::open_page;
-use crate::output::{self, Output};
+use crate::printer::{Output, format_ago, format_utc};
 use crate::server_selection::{Servers, Warnings};
 use crate::settings::{Listen, Settings, Variable, env_var};
-use crate::suggested_command::command;
 
 /// The daemon gives running calls five seconds, and its servers more time after that.
 const STOP_TIMEOUT: Duration = Duration::from_secs(45);
@@ -72,7 +68,7 @@ async fn start(options: &DaemonStartOptions, context: &Context) -> Result<(), Cl
         printer.done(text, &state_json(&running, "already running"));
         return Ok(());
     }
-    let running = daemon_process::start(options, context).await?;
+    let running = daemon_client::start_process(options, context).await?;
     let log = log_file(settings.home()?);
     let text = format!("daemon started: {}\nlog: {}", location(&running), log.display());
     printer.done(text, &state_json(&running, "started"));
@@ -94,13 +90,13 @@ fn listens_on(running: &DaemonInfo, listen: Listen) -> bool {
 pub(crate) fn run(options: &DaemonStartOptions, context: &Context) -> Result<(), CliError> {
     let settings = &context.settings;
     let home = settings.home()?;
-    Servers::select(&TargetOptions::default(), Warnings::None, context)?;
+    Servers::configured(Warnings::None, context)?;
     if options.detached {
         // A new session: the terminal's signals and hangup must not reach the daemon.
         rustix::process::setsid().map_err(std::io::Error::from)?;
     }
-    daemon_process::make_home(home)?;
-    daemon_process::init_logging(options.detached.then(|| log_file(home)))?;
+    daemon_client::make_home(home)?;
+    daemon_client::init_logging(options.detached.then(|| log_file(home)))?;
     raise_file_limit();
     let listen = match options.listen.or(settings.listen) {
         Some(Listen::Addr(addr)) => Some(addr),
@@ -109,7 +105,7 @@ pub(crate) fn run(options: &DaemonStartOptions, context: &Context) -> Result<(),
     };
     let config = std::path::absolute(home.config_file())?;
     let config = settings.has_explicit_config.then_some(config.as_path());
-    let start = start_command(config, settings.agent.as_deref());
+    let start = daemon_client::start_command(config, settings.agent.as_deref());
     let mut service = service_options(settings)?;
     service.lookup =
         service.lookup.map(|values| Arc::new(DaemonEnv { values, start }) as SharedLookup);
@@ -144,7 +140,7 @@ async fn stop(context: &Context) -> Result<(), CliError> {
         return Ok(());
     };
     let pid = daemon.running.pid;
-    daemon.post::<Value>("/api/daemon/stop").await?;
+    daemon.request::<Value>(Method::POST, "/api/daemon/stop").await?;
     let deadline = Instant::now() + STOP_TIMEOUT;
     // The instance lock is released last, so its absence means that all servers have ended.
     while DaemonInfo::find(settings.home()?)?.is_some_and(|running| running.pid == pid) {
@@ -166,7 +162,7 @@ async fn status(context: &Context) -> Result<(), CliError> {
         return Err(daemon_client::unavailable("no daemon is running for this home"));
     };
     let home = settings.home()?;
-    let about: About = daemon.get("/api/daemon").await?;
+    let about: About = daemon.request(Method::GET, "/api/daemon").await?;
     let servers = daemon.statuses().await?;
     let n_running =
         servers.iter().filter(|server| matches!(server.state, McpStatus::Running { .. }));
@@ -176,12 +172,12 @@ async fn status(context: &Context) -> Result<(), CliError> {
     let document = json!({
         "state": "running", "pid": pid, "version": version, "url": url,
         "mcp": url.as_ref().map(|url| format!("{url}/mcp")), "socket": socket,
-        "key_file": token_file(home), "started_at": output::format_utc(about.started_ms),
+        "key_file": token_file(home), "started_at": format_utc(about.started_ms),
         "config": config, "agent": agent, "n_servers": n_servers,
         "n_running_servers": n_running, "n_running_calls": about.n_running_calls,
         "log": log_file(home),
     });
-    let started = output::format_ago(about.started_ms, unix_time_ms());
+    let started = format_ago(about.started_ms, unix_time_ms());
     let address = match url {
         Some(url) => format!(
             "address   {url}\nendpoint  {url}/mcp (requires the token)\ntoken     {}",
@@ -241,14 +237,16 @@ pub(crate) async fn dashboard(
         failure.with_hint(format!("start the daemon with an address: {start}"))
     };
     if options.no_browser {
-        let Link { url, seconds } = daemon.post("/api/daemon/link").await.map_err(needs_listen)?;
+        let link = daemon.request(Method::POST, "/api/daemon/link").await;
+        let Link { url, seconds } = link.map_err(needs_listen)?;
         printer.show(&url, &json!({ "url": url, "seconds": seconds }));
-        if printer.output() == Output::Table {
+        if printer.output == Output::Table {
             printer.note(format_args!("note: single-use link, valid for {seconds} s"));
         }
         return Ok(());
     }
-    let Page { file, url } = daemon.post("/api/daemon/page").await.map_err(needs_listen)?;
+    let page = daemon.request(Method::POST, "/api/daemon/page").await;
+    let Page { file, url } = page.map_err(needs_listen)?;
     let link = format!("get a link with {}", command("dashboard --no-browser"));
     if let Err(error) = open_page(&file) {
         return Err(CliError::usage(format!("cannot open a browser: {error}"), link));
@@ -266,40 +264,33 @@ const ENABLE_COMMAND: &str = "systemctl --user enable --now toolrack";
 pub(crate) fn print_unit(context: &Context) -> Result<(), CliError> {
     let (settings, printer) = (&context.settings, &context.printer);
     let program = std::env::current_exe()?.display().to_string();
-    let unit = unit_text(&program, &unit_args(settings)?, &unit_env(settings, &env_var));
+    let unit = unit_text(&program, &unit_args(settings)?, &unit_env(&env_var));
     let json = json!({ "unit": format!("{unit}\n"), "file": UNIT_FILE, "enable": ENABLE_COMMAND });
     printer.show(unit, &json);
-    if printer.output() == Output::Table {
+    if printer.output == Output::Table {
         printer.note(format_args!("save this as `{UNIT_FILE}`, then run: {ENABLE_COMMAND}"));
     }
     Ok(())
 }
 
-/// Arguments that select the current servers. Paths are absolute, because systemd uses another
-/// working directory.
+/// Arguments of the daemon in a systemd unit.
 fn unit_args(settings: &Settings) -> Result<Vec<String>, CliError> {
-    let mut words = daemon_process::server_args(settings)?;
-    words.extend(["daemon", "start", "--foreground"].map(str::to_owned));
-    if let Some(listen) = settings.listen {
-        words.extend(["--listen".to_owned(), listen.to_string()]);
-    }
-    Ok(words)
+    daemon_client::daemon_args(&["daemon", "start", "--foreground"], settings.listen, settings)
 }
 
 /// Environment variables that locate the config and data directories.
-fn unit_env(
-    settings: &Settings,
-    value: &dyn Fn(Variable) -> Option<OsString>,
-) -> Vec<(String, String)> {
-    // `TOOLRACK_HOME` overrides the XDG variables.
-    let all: &[Variable] = if settings.has_explicit_home {
-        &[Variable::Home]
-    } else {
-        &[Variable::XdgConfigHome, Variable::XdgDataHome]
+fn unit_env(value: &dyn Fn(Variable) -> Option<OsString>) -> Vec<(String, String)> {
+    let given = |variable: Variable| {
+        let value = value(variable).filter(|value| !value.is_empty())?;
+        Some((variable.name(), value.to_string_lossy().into_owned()))
     };
-    let given = all.iter().filter_map(|variable| Some((variable.name(), value(*variable)?)));
-    let given = given.map(|(name, value)| (name, value.to_string_lossy().into_owned()));
-    given.filter(|(_, value)| !value.is_empty()).collect()
+    match given(Variable::ToolrackHome) {
+        // It overrides the XDG variables.
+        Some(home) => vec![home],
+        None => {
+            [Variable::XdgConfigHome, Variable::XdgDataHome].into_iter().filter_map(given).collect()
+        }
+    }
 }
 
 /// The unit's text. `KillMode=mixed`: the daemon stops its servers itself; after a crash their
@@ -371,11 +362,8 @@ mod tests {
         let (stdin, stdout, stderr) = (StreamKind::Pipe, StreamKind::Pipe, StreamKind::Pipe);
         let terminal = StdStreams { stdin, stdout, stderr, columns: None };
         let settings = resolve(options, &value, terminal).unwrap();
-        let unit = unit_text(
-            "/opt/my tools/100%",
-            &unit_args(&settings).unwrap(),
-            &unit_env(&settings, &value),
-        );
+        let unit =
+            unit_text("/opt/my tools/100%", &unit_args(&settings).unwrap(), &unit_env(&value));
         let lines =
             unit.lines().filter(|line| line.starts_with("ExecStart") || line.starts_with("Env"));
         assert_eq!(lines.collect::<Vec<_>>(), expected);
@@ -386,11 +374,11 @@ mod tests {
         let none = GlobalOptions::default;
         let program = |rest: &str| format!("ExecStart=\"/opt/my tools/100%%\" {rest}");
         let plain = program("daemon start --foreground");
-        check(&none(), &[(Variable::UserHome, "/u")], &[&plain]);
-        let moved = [(Variable::Home, "/h"), (Variable::XdgDataHome, "/d")];
+        check(&none(), &[(Variable::Home, "/u")], &[&plain]);
+        let moved = [(Variable::ToolrackHome, "/h"), (Variable::XdgDataHome, "/d")];
         check(&none(), &moved, &[&plain, "Environment=\"TOOLRACK_HOME=/h\""]);
         let parted = [
-            (Variable::UserHome, "/u"),
+            (Variable::Home, "/u"),
             (Variable::XdgConfigHome, "/c %"),
             (Variable::XdgDataHome, "/d"),
         ];
@@ -407,7 +395,7 @@ mod tests {
         let words = program(
             "--config \"/my $$x.toml\" --agent main daemon start --foreground --listen none",
         );
-        let set = [(Variable::UserHome, "/u"), (Variable::Listen, "none")];
+        let set = [(Variable::Home, "/u"), (Variable::ToolrackListen, "none")];
         check(&asked, &set, &[&words]);
     }
 }

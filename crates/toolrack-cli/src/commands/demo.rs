@@ -13,10 +13,9 @@ use toolrack_client::{CallOptions, EraChoice, McpClient};
 use toolrack_stdio::{McpServerDef, StdioOptions};
 
 use crate::args::DemoOptions;
-use crate::context::Context;
+use crate::commands::Context;
 use crate::error::CliError;
-use crate::output::Output;
-use crate::printer::Printer;
+use crate::printer::{Output, Printer};
 use crate::settings::Verbosity;
 
 /// Calls made one after the other.
@@ -59,7 +58,7 @@ async fn run(era: EraChoice, printer: &Printer) -> Result<(), CliError> {
     output.print("  toolrack --help           all commands");
     output.print("  cargo xtask test          all tests, against real servers");
     output.print("  README.md                 the library, for your own program");
-    if printer.output() != Output::Table {
+    if printer.output != Output::Table {
         let json = json!({ "revision": revision, "tools": tools, "calls": output.calls });
         printer.document(&json.to_string());
     }
@@ -98,25 +97,20 @@ impl DemoOutput<'_> {
     /// Records and prints a call and its result.
     fn record(&mut self, tool: &str, what: &str, result: &str) {
         self.calls.push(json!({ "tool": tool, "call": what, "result": result }));
-        if self.printer.output() == Output::Table {
+        if self.printer.output == Output::Table {
             self.printer.line(format_args!("  {what} → {result}"));
         }
     }
 
     fn print(&self, text: impl fmt::Display) {
-        if self.is_text() {
+        let Printer { output, verbosity, .. } = self.printer;
+        if *output == Output::Table && *verbosity != Verbosity::Quiet {
             self.printer.line(text);
         }
     }
 
     fn heading(&self, text: impl fmt::Display) {
-        if self.is_text() {
-            self.printer.heading(text);
-        }
-    }
-
-    fn is_text(&self) -> bool {
-        self.printer.output() == Output::Table && self.printer.verbosity() != Verbosity::Quiet
+        self.print(format_args!("\n{}", self.printer.bold(text)));
     }
 }
 

@@ -5,12 +5,11 @@
 //! covers them.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use futures_util::future::join_all;
-use serde_json::{Value, json};
+use serde::Serialize;
 use toolrack::Environment;
 use toolrack_auth::LoginStatus;
 use toolrack_config::{
@@ -22,32 +21,31 @@ use toolrack_stdio::find_program;
 use toolrack_transport::sanitize_line;
 use uuid::Uuid;
 
-use crate::args::TargetOptions;
+use crate::commands::Context;
 use crate::config_service::{count_servers, find_config, with_service};
-use crate::context::Context;
 use crate::daemon_client::{self, Status};
-use crate::error::CliError;
-use crate::exit_code::ExitCode;
-use crate::output::{List, Output};
+use crate::error::{CliError, ExitCode, command, server_command};
 use crate::server_selection::{Servers, Warnings};
 use crate::server_session::token_hint;
-use crate::suggested_command::{command, server_command};
 
 const MAX_CHARS: usize = 500;
 
 /// Result of one check.
-#[derive(Debug)]
+#[derive(Debug, Clone, Serialize)]
 struct Finding {
-    /// `None` for checks that concern all servers.
-    server: Option<String>,
-    stage: &'static str,
-    outcome: Outcome,
     detail: String,
     fix: Option<String>,
+    #[serde(rename = "health")]
+    outcome: Outcome,
+    #[serde(rename = "layer")]
+    stage: &'static str,
+    /// `None` for checks that concern all servers.
+    server: Option<String>,
 }
 
 /// Outcome of a check.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(into = "&'static str")]
 enum Outcome {
     Ok,
     /// Not checked any further.
@@ -56,13 +54,13 @@ enum Outcome {
     Fail(ExitCode),
 }
 
-impl Outcome {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Skipped => "skipped",
-            Self::Warning => "warning",
-            Self::Fail(_) => "fail",
+impl From<Outcome> for &'static str {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Ok => "ok",
+            Outcome::Skipped => "skipped",
+            Outcome::Warning => "warning",
+            Outcome::Fail(_) => "fail",
         }
     }
 }
@@ -80,29 +78,13 @@ impl Finding {
         Self { server: Some(server.to_owned()), ..self }
     }
 
-    fn to_json(&self) -> String {
-        let json: Value = json!({
-            "server": self.server,
-            "layer": self.stage,
-            "health": self.outcome.as_str(),
-            "detail": self.detail,
-            "fix": self.fix,
-        });
-        json.to_string()
-    }
-
     fn line(&self) -> String {
-        let what = match &self.server {
-            Some(server) => format!("{server}: {}", self.stage),
-            None => self.stage.to_owned(),
-        };
+        let server = self.server.as_ref().map(|server| format!("{server}: ")).unwrap_or_default();
+        let (stage, outcome) = (self.stage, <&str>::from(self.outcome));
         let detail = sanitize_line(&self.detail, MAX_CHARS);
-        let mut line = format!("{:<8} {what}: {detail}", self.outcome.as_str());
-        if let Some(fix) = &self.fix {
-            // Writing to a string cannot fail.
-            write!(line, "\n         fix: {}", sanitize_line(fix, MAX_CHARS)).unwrap_or_default();
-        }
-        line
+        let fix = self.fix.as_ref().map(|fix| sanitize_line(fix, MAX_CHARS));
+        let fix = fix.map(|fix| format!("\n         fix: {fix}")).unwrap_or_default();
+        format!("{outcome:<8} {server}{stage}: {detail}{fix}")
     }
 }
 
@@ -110,12 +92,12 @@ impl Finding {
 pub(crate) async fn doctor(wanted: Option<String>, context: &Context) -> Result<(), CliError> {
     let home = context.settings.home()?;
     let mut findings = vec![check_home(home.dir()), check_secrets(&home.secrets_dir())];
-    let servers = match Servers::select(&TargetOptions::default(), Warnings::All, context) {
+    let servers = match Servers::configured(Warnings::All, context) {
         Ok(servers) => servers,
         Err(failure) => {
-            findings.extend(failure.error_details().iter().map(|error_detail| {
+            findings.extend(failure.error_details().map(|error_detail| {
                 let fix = error_detail.hint.clone().unwrap_or_default();
-                Finding::fail("config", failure.exit_code(), error_detail.message.clone(), fix)
+                Finding::fail("config", failure.exit_code, error_detail.message.clone(), fix)
             }));
             return report(&findings, context);
         }
@@ -123,18 +105,26 @@ pub(crate) async fn doctor(wanted: Option<String>, context: &Context) -> Result<
     if let Some(name) = &wanted {
         servers.server(name)?;
     }
-    findings.push(check_config_file(home.config_file(), servers.configs.len()));
+    let file = home.config_file().display();
+    let detail = if home.config_file().exists() {
+        format!("{file} is valid, with {}", count_servers(servers.configs.len()))
+    } else {
+        format!("{file} does not exist yet; {} creates it", command("add"))
+    };
+    findings.push(Finding::ok("config", detail));
     let configs = servers.configs.clone();
     let is_wanted =
         |server: &&McpServerConfig| wanted.as_ref().is_none_or(|name| *name == server.name);
     let wanted = configs.iter().filter(is_wanted);
     let environment = Environment::from_process().with_base_dir(&servers.dir);
     let check_all = async |service: &LocalService| {
-        let each = join_all(wanted.map(|server| check_server(service, server, &environment)));
-        context.run_cancellable(async { Ok(each.await) }).await
+        let each = join_all(wanted.map(async |server| {
+            let found = check_server(service, server, &environment).await.into_iter();
+            found.map(|finding| finding.for_server(&server.name)).collect::<Vec<_>>()
+        }));
+        context.run_cancellable(async { Ok(each.await.concat()) }).await
     };
     let server_findings = with_service(servers.into_input(), None, context, check_all).await?;
-    let server_findings: Vec<Finding> = server_findings.into_iter().flatten().collect();
     let daemon_findings = check_daemon(&server_findings, context).await?;
     findings.extend(server_findings);
     findings.extend(daemon_findings);
@@ -142,15 +132,7 @@ pub(crate) async fn doctor(wanted: Option<String>, context: &Context) -> Result<
 }
 
 fn report(findings: &[Finding], context: &Context) -> Result<(), CliError> {
-    let printer = &context.printer;
-    match printer.output() {
-        Output::Table => findings.iter().for_each(|finding| printer.line(finding.line())),
-        _ => printer.list(&List {
-            columns: &[],
-            rows: Vec::new(),
-            items: findings.iter().map(Finding::to_json).collect(),
-        }),
-    }
+    context.printer.lines(findings, Finding::line);
     let failed = findings.iter().filter_map(|finding| match finding.outcome {
         Outcome::Fail(exit_code) => Some(exit_code),
         _ => None,
@@ -171,24 +153,21 @@ fn report(findings: &[Finding], context: &Context) -> Result<(), CliError> {
 /// Checks the data directory.
 fn check_home(dir: &Path) -> Finding {
     let path = dir.display();
-    let fail = |detail, fix| Finding::fail("home", ExitCode::Config, detail, fix);
-    match std::fs::metadata(dir) {
-        Ok(about) if !about.is_dir() => {
-            let fix = "move it away, or set `TOOLRACK_HOME` to a directory".to_owned();
-            fail(format!("{path} is not a directory"), fix)
-        }
-        Ok(about) if about.uid() != rustix::process::geteuid().as_raw() => {
-            let fix = format!("run `sudo chown -R \"$USER\" {path}`");
-            fail(format!("{path} is owned by another user"), fix)
-        }
+    let (detail, fix) = match std::fs::metadata(dir) {
+        Ok(about) if !about.is_dir() => (
+            format!("{path} is not a directory"),
+            "move it away, or set `TOOLRACK_HOME` to a directory".to_owned(),
+        ),
+        Ok(about) if about.uid() != rustix::process::geteuid().as_raw() => (
+            format!("{path} is owned by another user"),
+            format!("run `sudo chown -R \"$USER\" {path}`"),
+        ),
         Ok(_) => match check_writable(dir) {
-            Ok(()) => Finding::ok("home", format!("{path} exists")),
-            Err(error) => {
-                let fix = format!(
-                    "run `chmod u+rwx {path}`, or set `TOOLRACK_HOME` to another directory"
-                );
-                fail(format!("{path} is not writable: {error}"), fix)
-            }
+            Ok(()) => return Finding::ok("home", format!("{path} exists")),
+            Err(error) => (
+                format!("{path} is not writable: {error}"),
+                format!("run `chmod u+rwx {path}`, or set `TOOLRACK_HOME` to another directory"),
+            ),
         },
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let mut ancestors = dir.ancestors().skip(1);
@@ -200,29 +179,20 @@ fn check_home(dir: &Path) -> Finding {
             let fix = format!(
                 "check the permissions of {parent}, or set `TOOLRACK_HOME` to another directory"
             );
-            fail(format!("cannot create {path}: {parent}: {error}"), fix)
+            (format!("cannot create {path}: {parent}: {error}"), fix)
         }
-        Err(error) => {
-            let fix = format!("check the permissions of {path} and its parent directories");
-            fail(format!("{path}: {error}"), fix)
-        }
-    }
+        Err(error) => (
+            format!("{path}: {error}"),
+            format!("check the permissions of {path} and its parent directories"),
+        ),
+    };
+    Finding::fail("home", ExitCode::Config, detail, fix)
 }
 
 /// Whether files can be created in a directory, without creating one.
 fn check_writable(dir: &Path) -> std::io::Result<()> {
     use rustix::fs::{Access, AtFlags, CWD, accessat};
     Ok(accessat(CWD, dir, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
-}
-
-/// The config file, which has been read successfully.
-fn check_config_file(file: &Path, n_servers: usize) -> Finding {
-    let path = file.display();
-    if file.exists() {
-        Finding::ok("config", format!("{path} is valid, with {}", count_servers(n_servers)))
-    } else {
-        Finding::ok("config", format!("{path} does not exist yet; {} creates it", command("add")))
-    }
 }
 
 /// Checks that the secrets directory is private.
@@ -246,39 +216,17 @@ async fn check_server(
     environment: &Environment,
 ) -> Vec<Finding> {
     let name = &server.name;
-    let mut findings = Vec::new();
     let config = match find_config(service, name) {
         Ok(config) if config.enabled => config,
         Ok(_) => {
-            let finding = Finding {
+            return vec![Finding {
                 outcome: Outcome::Skipped,
                 fix: Some(format!("enable it with {}, if needed", server_command("enable", name))),
                 ..Finding::ok("start", "server is disabled")
-            };
-            return vec![finding.for_server(name)];
+            }];
         }
-        Err(_gone) => return findings,
+        Err(_gone) => return Vec::new(),
     };
-    let resolved = match check_values(service, server, environment) {
-        Ok(resolved) => resolved,
-        Err(failed) => return failed.into_iter().map(|finding| finding.for_server(name)).collect(),
-    };
-    findings.push(Finding::ok("values", "all variables, secrets and files are available"));
-    let (program, can_start) = check_program(&resolved, name);
-    findings.extend(program);
-    if can_start {
-        findings.extend(check_login(service, &config).await);
-        findings.push(check_connection(service, config.id, server).await);
-    }
-    findings.into_iter().map(|finding| finding.for_server(name)).collect()
-}
-
-/// Checks that all variables, secrets and files that a server refers to exist.
-fn check_values(
-    service: &LocalService,
-    server: &McpServerConfig,
-    environment: &Environment,
-) -> Result<ResolvedTransport, Vec<Finding>> {
     let lookup = |source: VariableSource, name: &str| match source {
         VariableSource::Secret => {
             let found = service.secrets().get(name).map_err(|error| error.to_string())?;
@@ -286,52 +234,61 @@ fn check_values(
         }
         _ => environment.look_up(source, name),
     };
-    interpolate(server, &lookup).map_err(|error_details| {
-        let fix = format!(
-            "set the variable, store the secret with `toolrack secret set NAME`, or change the \
-             server with {}",
-            server_command("edit", &server.name)
-        );
-        let fail = |error_detail: &dyn ToString| {
-            Finding::fail("values", ExitCode::Config, error_detail.to_string(), fix.clone())
-        };
-        error_details.iter().map(|error_detail| fail(error_detail)).collect()
-    })
+    let resolved = match interpolate(server, &lookup) {
+        Ok(resolved) => resolved,
+        Err(missing) => {
+            let fix = format!(
+                "set the variable, store the secret with `toolrack secret set NAME`, or change \
+                 the server with {}",
+                server_command("edit", name)
+            );
+            let fail =
+                |detail: String| Finding::fail("values", ExitCode::Config, detail, fix.clone());
+            return missing.iter().map(|value| fail(value.to_string())).collect();
+        }
+    };
+    let mut findings =
+        vec![Finding::ok("values", "all variables, secrets and files are available")];
+    findings.extend(check_program(&resolved, name));
+    if findings.iter().all(|finding| finding.outcome == Outcome::Ok) {
+        findings.extend(check_login(service, &config).await);
+        findings.push(check_connection(service, config.id, server).await);
+    }
+    findings
 }
 
-/// Checks that the program exists. Also returns whether to go on.
-fn check_program(resolved: &ResolvedTransport, server: &str) -> (Option<Finding>, bool) {
-    let ResolvedTransport::Stdio { command, cwd, .. } = resolved else { return (None, true) };
+/// Checks that the program of a local server exists.
+fn check_program(resolved: &ResolvedTransport, server: &str) -> Option<Finding> {
+    let ResolvedTransport::Stdio { command, cwd, .. } = resolved else { return None };
     let command = command.clone().into_revealed();
     // A relative path depends on the working directory; starting the server will tell.
     if command.contains('/') && cwd.is_some() {
-        return (None, true);
+        return None;
     }
-    match find_program(&command, None) {
-        Ok(path) => (Some(Finding::ok("program", path.display().to_string())), true),
-        Err(error_detail) => {
+    Some(match find_program(&command, None) {
+        Ok(path) => Finding::ok("program", path.display().to_string()),
+        Err(error) => {
             let edit = server_command("edit", server);
             let fix = format!("install it, or set its full path with {edit}");
-            let detail = error_detail.to_string();
-            (Some(Finding::fail("program", ExitCode::Unreachable, detail, fix)), false)
+            Finding::fail("program", ExitCode::Unreachable, error.to_string(), fix)
         }
-    }
+    })
 }
 
 /// Checks the login of a server over HTTP.
 async fn check_login(service: &LocalService, config: &McpConfig) -> Option<Finding> {
     let authorizer = service.authorizer(config.id).ok()?;
-    match authorizer.status().await {
+    Some(match authorizer.status().await {
         Ok(LoginStatus::LoggedIn { issuer, .. }) => {
-            Some(Finding::ok("login", format!("logged in via {issuer}")))
+            Finding::ok("login", format!("logged in via {issuer}"))
         }
-        Ok(_) => Some(Finding::ok("login", "not logged in; not every server requires it")),
+        Ok(_) => Finding::ok("login", "not logged in; not every server requires it"),
         Err(error) => {
             let logout = server_command("logout", &config.name);
             let fix = format!("run {logout}, then {}", server_command("login", &config.name));
-            Some(Finding::fail("login", ExitCode::Auth, error.to_string(), fix))
+            Finding::fail("login", ExitCode::Auth, error.to_string(), fix)
         }
-    }
+    })
 }
 
 /// Starts or connects to a server, and reports the stage that failed.
@@ -366,39 +323,35 @@ fn classify_failure(
 ) -> (&'static str, ExitCode, String) {
     let run = |verb: &str| server_command(verb, &server.name);
     let logs = format!("see its output with {}", run("logs"));
-    match kind {
+    let (stage, fix) = match kind {
         Some(
             ErrorKind::MissingTool
             | ErrorKind::PackageNotFound
             | ErrorKind::InstallFailed
             | ErrorKind::InstallTimedOut
             | ErrorKind::DockerNotRunning,
-        ) => {
-            let fix = format!("change the package with {}", run("edit"));
-            ("package", ExitCode::Unreachable, fix)
-        }
+        ) => ("package", format!("change the package with {}", run("edit"))),
         Some(ErrorKind::BadConfig | ErrorKind::MissingCredentials) => {
-            ("values", ExitCode::Config, format!("change it with {}", run("edit")))
+            ("values", format!("change it with {}", run("edit")))
         }
-        Some(ErrorKind::NeedsLogin) if server.has_authorization() => {
-            ("login", ExitCode::Auth, token_hint(server))
-        }
-        Some(ErrorKind::NeedsLogin) => {
-            ("login", ExitCode::Auth, format!("log in with {}", run("login")))
-        }
+        Some(ErrorKind::NeedsLogin) if server.has_authorization() => ("login", token_hint(server)),
+        Some(ErrorKind::NeedsLogin) => ("login", format!("log in with {}", run("login"))),
         Some(ErrorKind::Unreachable) => {
-            let fix = format!("check the URL with {}, the network and the proxy", run("get"));
-            ("connect", ExitCode::Unreachable, fix)
+            ("connect", format!("check the URL with {}, the network and the proxy", run("get")))
         }
         Some(ErrorKind::HandshakeTimedOut) => {
             let about = "it may not be an MCP server, or it needs a longer `startup_timeout`";
-            ("handshake", ExitCode::Unreachable, format!("{about}; {logs}"))
+            ("handshake", format!("{about}; {logs}"))
         }
-        Some(ErrorKind::Refused) => {
-            ("handshake", ExitCode::Unreachable, format!("it may not be an MCP server; {logs}"))
-        }
-        _ => ("start", ExitCode::Unreachable, logs),
-    }
+        Some(ErrorKind::Refused) => ("handshake", format!("it may not be an MCP server; {logs}")),
+        _ => ("start", logs),
+    };
+    let exit_code = match stage {
+        "values" => ExitCode::Config,
+        "login" => ExitCode::Auth,
+        _ => ExitCode::Unreachable,
+    };
+    (stage, exit_code, fix)
 }
 
 /// Failures in the daemon of servers that work here. Other servers have been reported already.
@@ -416,7 +369,7 @@ async fn check_daemon(
             .collect(),
         Err(failure) => {
             let fix = failure.hint().unwrap_or_default().to_owned();
-            vec![Finding::fail("daemon", failure.exit_code(), failure.summary().message, fix)]
+            vec![Finding::fail("daemon", failure.exit_code, failure.summary().message, fix)]
         }
     })
 }

@@ -4,27 +4,117 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::ValueEnum as _;
 use serde_json::json;
-use toolrack_config::{ConfigFile, Diagnostic, Dialect, detect, read_as};
-use toolrack_service::{
-    ConfigInput, ErrorCode, ErrorDetail, LocalService, McpConfig, McpService as _, Secret,
+use toolrack_config::{
+    ConfigFile, Diagnostic, Dialect, detect, did_you_mean, read_as, similar_names,
 };
+use toolrack_service::{ConfigInput, ErrorCode, LocalService, McpConfig, McpService as _, Secret};
 use toolrack_transport::sanitize_line;
 
-use crate::args::servers::{ImportOptions, SourceTool};
+use crate::args::ImportOptions;
+use crate::commands::Context;
 use crate::commands::config::read_config;
 use crate::config_secrets::{self, ExtractedSecrets, display_line};
 use crate::config_service::{config_path, count_servers, with_service};
-use crate::context::Context;
-use crate::error::CliError;
-use crate::exit_code::ExitCode;
-use crate::import_sources::{SearchDirs, dialect_name};
-use crate::output::{List, Output};
+use crate::error::{CliError, ExitCode, command};
+use crate::printer::{List, Output};
 use crate::settings::{Variable, env_var};
-use crate::suggested_command::command;
 use crate::working_dir;
-use toolrack_config::{did_you_mean, similar_names};
+
+/// A tool whose config files are found automatically.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SourceTool {
+    /// Name on the command line.
+    pub(crate) name: &'static str,
+    dialect: Dialect,
+    /// Usual config files on Linux and macOS, below `~` or `CONFIG`: `$XDG_CONFIG_HOME` or
+    /// `~/.config`.
+    files: &'static [&'static str],
+}
+
+pub(crate) const SOURCE_TOOLS: &[SourceTool] = &[
+    SourceTool::new("claude", Dialect::ClaudeCode, &["~/.claude.json"]),
+    SourceTool::new(
+        "claude-desktop",
+        Dialect::ClaudeDesktop,
+        &[
+            "CONFIG/Claude/claude_desktop_config.json",
+            "~/Library/Application Support/Claude/claude_desktop_config.json",
+        ],
+    ),
+    SourceTool::new("cursor", Dialect::Cursor, &["~/.cursor/mcp.json"]),
+    SourceTool::new(
+        "vscode",
+        Dialect::VsCode,
+        &[
+            "CONFIG/Code/User/mcp.json",
+            "~/Library/Application Support/Code/User/mcp.json",
+            "CONFIG/Code/User/settings.json",
+            "~/Library/Application Support/Code/User/settings.json",
+        ],
+    ),
+    SourceTool::new("codex", Dialect::Codex, &["~/.codex/config.toml"]),
+    SourceTool::new("zed", Dialect::Zed, &["CONFIG/zed/settings.json"]),
+    SourceTool::new("windsurf", Dialect::Windsurf, &["~/.codeium/windsurf/mcp_config.json"]),
+    SourceTool::new(
+        "opencode",
+        Dialect::OpenCode,
+        &["CONFIG/opencode/opencode.json", "CONFIG/opencode/opencode.jsonc"],
+    ),
+    SourceTool::new("goose", Dialect::Goose, &["CONFIG/goose/config.yaml"]),
+    SourceTool::new("lmstudio", Dialect::LmStudio, &["~/.lmstudio/mcp.json"]),
+];
+
+impl SourceTool {
+    const fn new(name: &'static str, dialect: Dialect, files: &'static [&'static str]) -> Self {
+        Self { name, dialect, files }
+    }
+
+    /// Parses a tool's name, ignoring hyphens and case.
+    fn parse(word: &str) -> Option<&'static Self> {
+        let plain = |name: &str| name.to_ascii_lowercase().replace(['-', '_', ' '], "");
+        let word = match plain(word) {
+            // The product is named Claude Code, the option `claude`.
+            word if word == "claudecode" => "claude".to_owned(),
+            word => word,
+        };
+        SOURCE_TOOLS.iter().find(|tool| plain(tool.name) == word)
+    }
+
+    fn files(&self, dirs: &SearchDirs) -> Vec<PathBuf> {
+        let path = |file: &&str| match file.strip_prefix("CONFIG/") {
+            Some(file) => dirs.config.join(file),
+            None => dirs.home.join(file.trim_start_matches("~/")),
+        };
+        self.files.iter().map(path).collect()
+    }
+}
+
+/// Base directories to search.
+#[derive(Debug)]
+struct SearchDirs {
+    home: PathBuf,
+    config: PathBuf,
+}
+
+/// Display name of the tool that uses a format.
+pub(crate) fn dialect_name(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Toolrack => "toolrack",
+        Dialect::ClaudeCode => "Claude Code",
+        Dialect::ClaudeDesktop => "Claude Desktop",
+        Dialect::Cursor => "Cursor",
+        Dialect::Windsurf => "Windsurf",
+        Dialect::LmStudio => "LM Studio",
+        Dialect::Cline => "Cline",
+        Dialect::VsCode => "VS Code",
+        Dialect::Zed => "Zed",
+        Dialect::Codex => "Codex",
+        Dialect::OpenCode => "OpenCode",
+        Dialect::Goose => "goose",
+        _ => "generic `mcpServers`",
+    }
+}
 
 /// Imports servers from other tools.
 pub(crate) async fn import(options: ImportOptions, context: &Context) -> Result<(), CliError> {
@@ -47,28 +137,34 @@ pub(crate) async fn import(options: ImportOptions, context: &Context) -> Result<
             if let Some(note) = &import.note {
                 printer.note(note);
             }
+            let McpConfig { name, env_vars, .. } = &mut import.config;
             let stored = service.secrets().list()?;
-            for secret in make_missing_secrets_optional(&mut import.config, &stored) {
-                let name = &import.config.name;
-                printer.note(format_args!(
-                    "note: `{name}` needs a secret that is not stored; store it with `toolrack \
-                     secret set {secret}`"
-                ));
+            for variable in env_vars.values_mut().filter(|variable| variable.required) {
+                let secret = variable.secret_ref.as_ref();
+                if let Some(secret) = secret.filter(|secret| !stored.contains(secret)) {
+                    printer.note(format_args!(
+                        "note: `{name}` needs a secret that is not stored; store it with \
+                         `toolrack secret set {secret}`"
+                    ));
+                    // So that the server can be imported.
+                    variable.required = false;
+                }
             }
-            let extracted = config_secrets::extract_secrets(import.config.clone());
-            if options.secrets && !extracted.names.is_empty() {
-                let (name, names) = (&import.config.name, extracted.names.join(", "));
+            let config = import.config.clone();
+            let ExtractedSecrets { config: extracted, secrets, names } =
+                config_secrets::extract_secrets(config.clone());
+            let (config, secrets) =
+                if options.secrets { (extracted, secrets) } else { (config, Vec::new()) };
+            if options.secrets && !names.is_empty() {
+                let (name, names) = (&import.config.name, names.join(", "));
                 printer.note(format_args!("{name}: to the secret store: {names}"));
             } else {
-                n_plain += extracted.names.len();
+                n_plain += names.len();
             }
             if options.dry_run {
                 continue;
             }
-            let imported =
-                save_import(service, import.config.clone(), options.secrets.then_some(extracted))
-                    .await;
-            if let Err(failure) = imported {
+            if let Err(failure) = save_import(service, config, secrets).await {
                 import.skipped = Some(failure.summary().message);
                 first_error.get_or_insert(failure);
             }
@@ -85,36 +181,24 @@ pub(crate) async fn import(options: ImportOptions, context: &Context) -> Result<
     .await
 }
 
-/// Makes secrets optional that are not stored yet, so that the server can be imported. Returns
-/// their names.
-fn make_missing_secrets_optional(config: &mut McpConfig, stored: &[String]) -> Vec<String> {
-    let mut missing = Vec::new();
-    for variable in config.env_vars.values_mut().filter(|variable| variable.required) {
-        if let Some(secret) = variable.secret_ref.as_ref().filter(|secret| !stored.contains(secret))
-        {
-            missing.push(secret.clone());
-            variable.required = false;
-        }
-    }
-    missing
-}
-
-/// Saves one server, and its secrets to the store if requested.
+/// Saves one server, and its secrets to the store.
 async fn save_import(
     service: &LocalService,
     config: McpConfig,
-    extracted: Option<ExtractedSecrets>,
+    secrets: Vec<(String, String)>,
 ) -> Result<(), CliError> {
-    let Some(ExtractedSecrets { config, secrets, .. }) = extracted else {
-        service.create(config)?;
-        return Ok(());
-    };
     let mut added = Vec::new();
     for (name, value) in secrets {
-        let before = service.secrets().get(&name)?;
-        match before {
+        match service.secrets().get(&name)? {
             Some(before) if before.reveal() == value => {}
-            Some(_) => return Err(secret_conflict(&name)),
+            // Another server may use it.
+            Some(_) => {
+                let message = format!("the secret `{name}` already exists with another value");
+                let hint = format!(
+                    "remove it with `toolrack secret remove {name}`, or import without `--secrets`"
+                );
+                return Err(CliError::config(message, hint));
+            }
             None => {
                 service.set_secret(&name, Secret::from(value)).await?;
                 added.push(name);
@@ -131,18 +215,10 @@ async fn save_import(
     Ok(())
 }
 
-/// An existing secret is not overwritten, because another server may use it.
-fn secret_conflict(name: &str) -> CliError {
-    let message = format!("the secret `{name}` already exists with another value");
-    let hint =
-        format!("remove it with `toolrack secret remove {name}`, or import without `--secrets`");
-    CliError::config(message, hint)
-}
-
 /// The files to import.
 fn find_files(options: &ImportOptions) -> Result<Vec<SourceFile>, CliError> {
-    let tool = match options.from.as_deref() {
-        None | Some("all") => None,
+    let tool = match options.from.as_deref().filter(|word| *word != "all") {
+        None => None,
         Some(word) => match SourceTool::parse(word) {
             Some(tool) => Some(tool),
             None if options.file.is_none()
@@ -151,55 +227,48 @@ fn find_files(options: &ImportOptions) -> Result<Vec<SourceFile>, CliError> {
                 return Ok(vec![read_given(Path::new(word), None)?]);
             }
             None => {
-                let tools = SourceTool::value_variants().iter().map(|tool| tool.name());
-                let words: Vec<String> = tools.chain(["all".to_owned()]).collect();
-                let similar = similar_names(word, words.iter().map(String::as_str));
-                let message = format!("unknown tool `{word}`{}", did_you_mean(&similar));
+                let names = SOURCE_TOOLS.iter().map(|tool| tool.name);
+                let words: Vec<&str> = names.chain(["all"]).collect();
+                let suggestion = did_you_mean(&similar_names(word, words.iter().copied()));
+                let message = format!("unknown tool `{word}`{suggestion}");
                 let hint = format!("give a file, or one of: {}", words.join(", "));
                 return Err(CliError::usage(message, hint));
             }
         },
     };
     if let Some(file) = &options.file {
-        return Ok(vec![read_given(file, tool.map(SourceTool::dialect))?]);
+        return Ok(vec![read_given(file, tool.map(|tool| tool.dialect))?]);
     }
     let dirs = dirs()?;
     let mut found = Vec::new();
-    let tools = tool.as_ref().map_or(SourceTool::value_variants(), std::slice::from_ref);
-    for tool in tools {
-        for path in tool.existing_files(&dirs) {
-            found.push(read_found(&path, Some(tool.dialect()))?);
+    for tool in tool.map_or(SOURCE_TOOLS, std::slice::from_ref) {
+        for path in tool.files(&dirs).iter().filter(|path| path.is_file()) {
+            found.push(read_found(path, Some(tool.dialect))?);
         }
     }
-    if found.is_empty() {
-        return Err(nothing_found(tool, &dirs));
+    if !found.is_empty() {
+        return Ok(found);
     }
-    Ok(found)
-}
-
-fn nothing_found(tool: Option<SourceTool>, dirs: &SearchDirs) -> CliError {
-    let (message, hint) = match tool {
-        None => (
-            "no config of another tool found".to_owned(),
-            format!("give a file, e.g. {}", command("import path/to/mcp.json")),
-        ),
+    let (message, words) = match tool {
+        None => {
+            ("no config of another tool found".to_owned(), "import path/to/mcp.json".to_owned())
+        }
         Some(tool) => {
-            let files = tool.files(dirs);
+            let files = tool.files(&dirs);
             let files: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
-            let import = command(format_args!("import {} FILE", tool.name()));
-            (
-                format!("{} config not found: {}", dialect_name(tool.dialect()), files.join(", ")),
-                format!("give a file, e.g. {import}"),
-            )
+            let name = dialect_name(tool.dialect);
+            let message = format!("{name} config not found: {}", files.join(", "));
+            (message, format!("import {} FILE", tool.name))
         }
     };
-    CliError::new(ExitCode::Config, ErrorCode::NotFound, message, hint)
+    let hint = format!("give a file, e.g. {}", command(words));
+    Err(CliError::new(ExitCode::Config, ErrorCode::NotFound, message, hint))
 }
 
 fn dirs() -> Result<SearchDirs, CliError> {
     let absolute =
         |variable: Variable| env_var(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-    let Some(home) = absolute(Variable::UserHome) else {
+    let Some(home) = absolute(Variable::Home) else {
         let import = command("import path/to/mcp.json");
         let hint = format!("set `HOME`, or give a file, e.g. {import}");
         return Err(CliError::usage("cannot locate the configs of other tools", hint));
@@ -218,55 +287,46 @@ fn read_found(path: &Path, dialect: Option<Dialect>) -> Result<SourceFile, CliEr
     let path_text = path.display().to_string();
     let dialect = dialect.unwrap_or_else(|| detect(&path_text, &text).dialect);
     let reading = read_as(dialect, &path_text, &text);
-    let (file, warnings) = reading.accept().map_err(|error_details| {
-        let error_detail = |diagnostic: &Diagnostic| {
-            let hint = "fix the file or give another one; nothing was imported";
-            ErrorDetail::new(ErrorCode::ValidationError, diagnostic.to_string()).with_hint(hint)
-        };
-        CliError::from_details(ExitCode::Config, error_details.iter().map(error_detail).collect())
+    let (file, warnings) = reading.accept().map_err(|errors| {
+        let hint = "fix the file or give another one; nothing was imported";
+        CliError::from_diagnostics(ExitCode::Config, &errors, hint)
     })?;
     Ok(SourceFile { path: path.to_owned(), dir: None, dialect, file, warnings })
 }
 
-fn report(imports: &[Import], options: &ImportOptions, file: &str, context: &Context) {
-    let describe = |import: &Import| match (&import.skipped, options.dry_run) {
-        (None, true) => "would be imported".to_owned(),
-        (None, false) => "imported".to_owned(),
-        (Some(reason), _) => format!("skipped: {reason}"),
-    };
+fn report(imports: &[Import<'_>], options: &ImportOptions, file: &str, context: &Context) {
     let printer = &context.printer;
-    let row = |import: &Import| {
-        let name = display_line(&import.config.name);
-        let from = dialect_name(import.dialect).to_owned();
-        vec![name, from, config_secrets::target(&import.config), describe(import)]
-    };
-    let item = |import: &Import| {
-        let json = json!({
-            "name": import.config.name,
-            "file": import.path,
-            "dialect": dialect_name(import.dialect),
-            "target": config_secrets::target(&import.config),
-            "taken": import.skipped.is_none() && !options.dry_run,
-            "outcome": describe(import),
+    let mut list = List::new(&["NAME", "FROM", "TARGET", "OUTCOME"]);
+    for Import { source, config, skipped, .. } in imports {
+        let outcome = match (skipped, options.dry_run) {
+            (None, true) => "would be imported".to_owned(),
+            (None, false) => "imported".to_owned(),
+            (Some(reason), _) => format!("skipped: {reason}"),
+        };
+        let (from, target) = (dialect_name(source.dialect), config_secrets::target(config));
+        let item = json!({
+            "name": config.name,
+            "file": source.path,
+            "dialect": from,
+            "target": target,
+            "taken": skipped.is_none() && !options.dry_run,
+            "outcome": outcome,
         });
-        json.to_string()
-    };
-    printer.list(&List {
-        columns: &["NAME", "FROM", "TARGET", "OUTCOME"],
-        rows: imports.iter().map(row).collect(),
-        items: imports.iter().map(item).collect(),
-    });
+        list.push(vec![display_line(&config.name), from.to_owned(), target, outcome], &item);
+    }
+    printer.list(&list);
+    if printer.output != Output::Table {
+        return;
+    }
     let n_imported = imports.iter().filter(|import| import.skipped.is_none()).count();
-    if printer.output() == Output::Table {
-        match (n_imported, options.dry_run) {
-            (0, _) => printer.note("nothing was imported"),
-            (n, true) => printer.note(format_args!("would import {} to {file}", count_servers(n))),
-            (n, false) => printer.note(format_args!(
-                "imported {} to {file}; check with {}",
-                count_servers(n),
-                command("status --check")
-            )),
-        }
+    let servers = count_servers(n_imported);
+    match (n_imported, options.dry_run) {
+        (0, _) => printer.note("nothing was imported"),
+        (_, true) => printer.note(format_args!("would import {servers} to {file}")),
+        (_, false) => printer.note(format_args!(
+            "imported {servers} to {file}; check with {}",
+            command("status --check")
+        )),
     }
 }
 
@@ -283,9 +343,8 @@ struct SourceFile {
 
 /// A server found in another tool's config.
 #[derive(Debug)]
-struct Import {
-    path: PathBuf,
-    dialect: Dialect,
+struct Import<'a> {
+    source: &'a SourceFile,
     config: McpConfig,
     /// Why it is not imported.
     skipped: Option<String>,
@@ -294,9 +353,10 @@ struct Import {
 }
 
 /// Decides for each server whether it is imported. `cwd` selects the project.
-fn plan(found: &[SourceFile], present: &[McpConfig], cwd: &Path) -> Vec<Import> {
-    let mut imports: Vec<Import> = Vec::new();
-    for SourceFile { path, dir, dialect, file, .. } in found {
+fn plan<'a>(found: &'a [SourceFile], present: &[McpConfig], cwd: &Path) -> Vec<Import<'a>> {
+    let mut imports: Vec<Import<'_>> = Vec::new();
+    for source in found {
+        let SourceFile { dir, file, .. } = source;
         let enclosing = enclosing_project(cwd, file.agents.iter().map(|agent| agent.id.as_str()));
         let shared = file.defaults.iter().map(|entry| (entry, None));
         let per_project = file
@@ -306,7 +366,15 @@ fn plan(found: &[SourceFile], present: &[McpConfig], cwd: &Path) -> Vec<Import> 
         for (entry, project) in shared.chain(per_project) {
             let mut config = McpConfig::from_entry(entry);
             let note = match project {
-                Some(project) => set_project_dir(&mut config, project),
+                Some(project) => {
+                    let (name, dir) = (display_line(&config.name), display_line(project));
+                    working_dir::start_in(&mut config, Path::new(project)).then(|| {
+                        format!(
+                            "note: `{name}` always starts in {dir} (`cwd`), because it belongs to \
+                             that project"
+                        )
+                    })
+                }
                 None => dir.as_ref().and_then(|dir| working_dir::set_if_relative(&mut config, dir)),
             };
             let imported = imports
@@ -318,7 +386,7 @@ fn plan(found: &[SourceFile], present: &[McpConfig], cwd: &Path) -> Vec<Import> 
                 Some(other_owner) => Some(other_project(other_owner)),
                 None => skip_reason(&config, existing).map(str::to_owned),
             };
-            imports.push(Import { path: path.clone(), dialect: *dialect, config, skipped, note });
+            imports.push(Import { source, config, skipped, note });
         }
     }
     imports
@@ -337,16 +405,6 @@ fn enclosing_project<'a>(cwd: &Path, projects: impl Iterator<Item = &'a str>) ->
         .filter(contains_cwd)
         // Projects may be nested; the innermost has the longest path.
         .max_by_key(|name| name.len())
-}
-
-/// Sets the working directory of a project's server to the project.
-fn set_project_dir(config: &mut McpConfig, project: &str) -> Option<String> {
-    let note = format!(
-        "note: `{}` always starts in {} (`cwd`), because it belongs to that project",
-        display_line(&config.name),
-        display_line(project)
-    );
-    working_dir::start_in(config, Path::new(project)).then_some(note)
 }
 
 /// Why a server of another project or agent is skipped.
@@ -444,5 +502,32 @@ mod tests {
         let project = "belongs to the project /p; run `toolrack import` there to import it";
         assert_eq!(other_project("/p"), project);
         assert_eq!(other_project("main"), "belongs to the agent `main`");
+    }
+
+    #[test]
+    fn tool_names_parse() {
+        let check = |word: &str, expected: Option<Dialect>| {
+            assert_eq!(SourceTool::parse(word).map(|tool| tool.dialect), expected, "{word}");
+        };
+        for tool in SOURCE_TOOLS {
+            check(tool.name, Some(tool.dialect));
+        }
+        check("VS-Code", Some(Dialect::VsCode));
+        check("lm-studio", Some(Dialect::LmStudio));
+        check("claude-code", Some(Dialect::ClaudeCode));
+        check("emacs", None);
+    }
+
+    #[test]
+    fn config_files_are_below_home() {
+        let dirs = SearchDirs { home: "/u".into(), config: "/c".into() };
+        let files = |word: &str| SourceTool::parse(word).unwrap().files(&dirs);
+        assert_eq!(files("cursor"), [Path::new("/u/.cursor/mcp.json")]);
+        assert_eq!(files("goose"), [Path::new("/c/goose/config.yaml")]);
+        for tool in SOURCE_TOOLS {
+            let files = tool.files(&dirs);
+            assert!(!files.is_empty());
+            assert!(files.iter().all(|file| file.starts_with("/u") || file.starts_with("/c")));
+        }
     }
 }

@@ -10,21 +10,20 @@ use tokio::time::timeout;
 use toolrack_auth::LoginStatus;
 use toolrack_service::{Enabled, LocalService, McpConfig, McpService as _};
 
-use crate::args::servers::EnableOptions;
-use crate::check_server::check_server;
+use crate::args::EnableOptions;
+use crate::commands::Context;
+use crate::commands::servers::check_server;
 use crate::config_service::{change_json, config_path, ensure_own_entry, insert_key, with_server};
-use crate::context::Context;
 use crate::daemon_client::{self, Status};
-use crate::error::CliError;
+use crate::error::{CliError, server_command};
 use crate::printer::Spinner;
-use crate::server_selection::Servers;
+use crate::server_selection::{Servers, Warnings};
 use crate::settings::DaemonUse;
-use crate::suggested_command::server_command;
 
 /// Starts or restarts a server.
 pub(crate) async fn start(name: String, verb: &str, context: &Context) -> Result<(), CliError> {
     let (settings, printer) = (&context.settings, &context.printer);
-    let is_enabled = Servers::configured(context)?.server(&name)?.enabled;
+    let is_enabled = Servers::configured(Warnings::Usual, context)?.server(&name)?.enabled;
     let found = daemon_client::find(settings)?;
     if found.is_none() && settings.daemon != DaemonUse::Auto {
         return start_once(&name, context).await;
@@ -60,7 +59,7 @@ pub(crate) async fn start(name: String, verb: &str, context: &Context) -> Result
 /// Starts a server as a check, and stops it again.
 async fn start_once(name: &str, context: &Context) -> Result<(), CliError> {
     let checked = check_server(name, context).await?;
-    let mut json = checked.to_json();
+    let mut json = json!(checked);
     insert_key(&mut json, "name", json!(name));
     let text = format!(
         "`{name}` starts: {}\nstopped it again: without a daemon, a server runs only as long as \
@@ -73,7 +72,7 @@ async fn start_once(name: &str, context: &Context) -> Result<(), CliError> {
 
 /// Stops a server of the daemon. Without a daemon, cleans up orphans of crashed runs.
 pub(crate) async fn stop(name: String, context: &Context) -> Result<(), CliError> {
-    Servers::configured(context)?.server(&name)?;
+    Servers::configured(Warnings::Usual, context)?.server(&name)?;
     if let Some(daemon) = daemon_client::find(&context.settings)? {
         context.run_cancellable(daemon.act(&name, "stop")).await?;
         let start = server_command("start", &name);
@@ -102,36 +101,32 @@ pub(crate) async fn enable(options: EnableOptions, context: &Context) -> Result<
     with_server(name, None, context, async |service: &LocalService, config: McpConfig| {
         let mut json = change_json(service, &config);
         insert_key(&mut json, "enabled", json!(true));
-        if config.enabled {
-            printer.done(format_args!("`{name}` is already enabled"), &json);
-            return Ok(());
-        }
-        ensure_own_entry(service, &config, "enable")?;
-        if options.no_check {
+        let text = if config.enabled {
+            format!("`{name}` is already enabled")
+        } else if options.no_check {
+            ensure_own_entry(service, &config, "enable")?;
             service.update(McpConfig { enabled: true, ..config })?;
-            printer.done(format_args!("enabled `{name}` without checking it"), &json);
-            return Ok(());
-        }
-        let spinner = Spinner::new(printer, &format!("{name}: starting"));
-        let starting = async {
-            Ok(match daemon_client::find(&context.settings)? {
-                Some(daemon) => daemon.act_and_wait(name, "enable").await.map(drop),
-                None => service.set_enabled(config.id, Enabled::Yes).await.map_err(CliError::from),
-            })
-        };
-        match spinner.during(context.run_cancellable(starting)).await? {
-            Ok(()) => {
-                printer.done(format_args!("enabled `{name}`; check passed"), &json);
-                Ok(())
-            }
-            Err(failure) => {
+            format!("enabled `{name}` without checking it")
+        } else {
+            ensure_own_entry(service, &config, "enable")?;
+            let spinner = Spinner::new(printer, &format!("{name}: starting"));
+            let starting = async {
+                Ok(match daemon_client::find(&context.settings)? {
+                    Some(daemon) => daemon.act_and_wait(name, "enable").await.map(drop),
+                    None => service.set_enabled(config.id, Enabled::Yes).await.map_err(Into::into),
+                })
+            };
+            let started = spinner.during(context.run_cancellable(starting)).await?;
+            started.inspect_err(|_failure| {
                 printer.note(format_args!(
                     "`{name}` does not start and stays disabled; use `--no-check` to enable it \
                      anyway"
                 ));
-                Err(failure)
-            }
-        }
+            })?;
+            format!("enabled `{name}`; check passed")
+        };
+        printer.done(text, &json);
+        Ok(())
     })
     .await
 }
@@ -141,19 +136,18 @@ pub(crate) async fn disable(name: String, context: &Context) -> Result<(), CliEr
     with_server(&name, None, context, async |service: &LocalService, config: McpConfig| {
         let mut json = change_json(service, &config);
         insert_key(&mut json, "enabled", json!(false));
-        if !config.enabled {
-            context.printer.done(format_args!("`{name}` is already disabled"), &json);
-            return Ok(());
-        }
-        ensure_own_entry(service, &config, "disable")?;
-        match daemon_client::find(&context.settings)? {
-            Some(daemon) => drop(daemon.act(&name, "disable").await?),
-            None => service.set_enabled(config.id, Enabled::No).await?,
-        }
-        let enable = server_command("enable", &name);
-        context
-            .printer
-            .done(format_args!("disabled `{name}`; enable it again with {enable}"), &json);
+        let text = if config.enabled {
+            ensure_own_entry(service, &config, "disable")?;
+            match daemon_client::find(&context.settings)? {
+                Some(daemon) => drop(daemon.act(&name, "disable").await?),
+                None => service.set_enabled(config.id, Enabled::No).await?,
+            }
+            let enable = server_command("enable", &name);
+            format!("disabled `{name}`; enable it again with {enable}")
+        } else {
+            format!("`{name}` is already disabled")
+        };
+        context.printer.done(text, &json);
         Ok(())
     })
     .await

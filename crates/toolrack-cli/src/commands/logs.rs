@@ -12,15 +12,12 @@ use toolrack_daemon::{CallRecord, HistoryQuery, read_call, read_history};
 use toolrack_service::{LocalService, LogKind, LogLine, McpConfig};
 use toolrack_transport::sanitize_line;
 
-use crate::args::daemon::{DaemonLogsOptions, HistoryOptions};
-use crate::args::servers::LogsOptions;
-use crate::config_service::with_server;
-use crate::context::Context;
+use crate::args::{DaemonLogsOptions, HistoryOptions, LogsOptions};
+use crate::commands::Context;
+use crate::config_service::{insert_key, with_server};
 use crate::daemon_client::log_file;
-use crate::error::CliError;
-use crate::output::{self, List, Output};
-use crate::printer::Printer;
-use crate::suggested_command::{command, server_command};
+use crate::error::{CliError, command, server_command};
+use crate::printer::{List, Output, Printer, format_utc};
 
 /// Polling interval of `--follow`.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -34,12 +31,12 @@ pub(crate) async fn logs(options: LogsOptions, context: &Context) -> Result<(), 
     let (id, store) = with_server(name, None, context, found).await?;
     let mut seen = store.read(id)?;
     let selected = if options.all { &seen } else { last_run(&seen) };
-    match printer.output() {
+    match printer.output {
         // A followed list has no end, so lines are printed one by one.
         output if options.follow || output == Output::Table => print_lines(selected, printer),
         _ => {
-            let items = selected.iter().map(|line| line_json(line).to_string()).collect();
-            printer.list(&List { columns: &[], rows: Vec::new(), items });
+            let items: Vec<Value> = selected.iter().map(line_json).collect();
+            printer.lines(&items, Value::to_string);
         }
     }
     if seen.is_empty() {
@@ -75,10 +72,15 @@ async fn follow(
 
 fn print_lines(lines: &[LogLine], printer: &Printer) {
     for line in lines {
-        match printer.output() {
+        match printer.output {
             Output::Table => {
-                let (at, text) = (output::format_utc(line.at), line_text(line));
-                printer.line(format_args!("{at} {} {text}", kind_mark(line.kind)));
+                let mark = match line.kind {
+                    LogKind::Stderr => "|",
+                    LogKind::Install => "+",
+                    _ => "*",
+                };
+                let (at, text) = (format_utc(line.at), line_text(line));
+                printer.line(format_args!("{at} {mark} {text}"));
             }
             _ => printer.line(line_json(line)),
         }
@@ -86,20 +88,11 @@ fn print_lines(lines: &[LogLine], printer: &Printer) {
 }
 
 fn line_json(line: &LogLine) -> Value {
-    json!({ "at": output::format_utc(line.at), "kind": line.kind, "text": line_text(line) })
+    json!({ "at": format_utc(line.at), "kind": line.kind, "text": line_text(line) })
 }
 
 fn line_text(line: &LogLine) -> String {
     sanitize_line(&line.text, MAX_LINE_CHARS)
-}
-
-/// A one-column mark of the line's kind.
-fn kind_mark(kind: LogKind) -> &'static str {
-    match kind {
-        LogKind::Stderr => "|",
-        LogKind::Install => "+",
-        _ => "*",
-    }
 }
 
 /// The lines since the last start.
@@ -179,7 +172,7 @@ fn read_lines(path: &Path, offset: u64) -> io::Result<(String, u64)> {
 fn print_daemon_lines(text: &str, printer: &Printer) {
     for line in text.lines() {
         let line = sanitize_line(line, MAX_LINE_CHARS);
-        match printer.output() {
+        match printer.output {
             Output::Table | Output::Raw => printer.line(line),
             _ => printer.line(json!({ "text": line })),
         }
@@ -219,23 +212,20 @@ pub(crate) async fn history(options: HistoryOptions, context: &Context) -> Resul
     if calls.is_empty() {
         printer.note("note: no matching calls; only calls through the daemon are recorded");
     }
-    printer.list(&List {
-        columns: &["ID", "TIME", "SERVER", "TOOL", "OUTCOME", "DURATION"],
-        rows: calls.iter().map(call_row).collect(),
-        items: calls.iter().map(|call| call_json(call).to_string()).collect(),
-    });
+    let mut list = List::new(&["ID", "TIME", "SERVER", "TOOL", "OUTCOME", "DURATION"]);
+    for call in &calls {
+        let (server, tool) = (display_name(&call.server), display_name(&call.tool));
+        let (outcome, duration) =
+            (call.outcome.replace('_', " "), format_duration(call.duration_us));
+        let time = format_utc(call.time_ms);
+        list.push(vec![call.id.clone(), time, server, tool, outcome, duration], &call_json(call));
+    }
+    printer.list(&list);
     Ok(())
 }
 
 fn display_name(text: &str) -> String {
     sanitize_line(text, MAX_NAME_CHARS)
-}
-
-fn call_row(call: &CallRecord) -> Vec<String> {
-    let (server, tool) = (display_name(&call.server), display_name(&call.tool));
-    let outcome = call.outcome.replace('_', " ");
-    let (time, duration) = (output::format_utc(call.time_ms), format_duration(call.duration_us));
-    vec![call.id.clone(), time, server, tool, outcome, duration]
 }
 
 /// A duration in the unit that reads best.
@@ -249,9 +239,7 @@ fn format_duration(us: u64) -> String {
 
 fn call_json(call: &CallRecord) -> Value {
     let mut item = json!(call);
-    if let Some(members) = item.as_object_mut() {
-        members.insert("time".to_owned(), json!(output::format_utc(call.time_ms)));
-    }
+    insert_key(&mut item, "time", json!(format_utc(call.time_ms)));
     item
 }
 
@@ -259,7 +247,7 @@ fn call_json(call: &CallRecord) -> Value {
 fn render_call(call: &CallRecord) -> String {
     let mut lines = vec![
         format!("id         {}", call.id),
-        format!("time       {}", output::format_utc(call.time_ms)),
+        format!("time       {}", format_utc(call.time_ms)),
         format!("server     {}", display_name(&call.server)),
         format!("tool       {}", display_name(&call.tool)),
         format!("outcome    {}", call.outcome.replace('_', " ")),

@@ -1,71 +1,51 @@
 //! `toolrack resources`, `read`, `prompts` and `prompt`.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::json;
-use toolrack_manager::McpConnection;
-use toolrack_mcp::{GetPromptResult, Prompt, Resource, ResourceTemplate};
-use toolrack_service::{ErrorCode, ErrorDetail};
+use serde_json::{Map, Value, json};
+use toolrack_config::{did_you_mean, similar_names};
+use toolrack_mcp::{GetPromptResult, Prompt, Resource, ResourceTemplate, Role};
 use toolrack_transport::sanitize_line;
 
-use crate::args::tools::{ListOptions, PromptOptions, ReadOptions, RequestOptions};
-use crate::commands::call::{call_options, read_value};
-use crate::commands::tools::select_servers;
-use crate::context::Context;
-use crate::error::CliError;
-use crate::exit_code::ExitCode;
-use crate::fan_out;
-use crate::output::{List, Output};
-use crate::printer::{Printer, Spinner};
+use crate::args::{ListOptions, PromptOptions, ReadOptions, RequestOptions};
+use crate::commands::Context;
+use crate::commands::call::{call_options, invalid_arguments};
+use crate::commands::tools::{ListItem, select_servers};
+use crate::error::{CliError, command};
+use crate::printer::{List, Output, Printer, Spinner};
 use crate::render_content::{self, Files};
 use crate::server_selection::{self, ServerSource, Servers, Warnings};
-use crate::server_session::{ServerSession, with_session};
-use crate::suggested_command::command;
-use crate::tool_args::{self, ValueFormat};
-use toolrack_config::{did_you_mean, similar_names};
+use crate::server_session::{ServerSession, note_truncated, or_empty, with_session};
+use crate::tool_args::coerce::build_arguments;
+use crate::tool_args::schema::Schema;
+use crate::tool_args::{KeyValue, TypedArguments};
 
 const MAX_CHARS: usize = 400;
-
-/// JSON of a resource, template or prompt, with its server.
-#[derive(Serialize)]
-struct Item<'a, T> {
-    server: &'a str,
-    #[serde(flatten)]
-    item: &'a T,
-}
 
 /// Lists the resources and resource templates of one or all servers.
 pub(crate) async fn resources(options: ListOptions, context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
-    let servers = select_servers(&options.target, options.server.as_deref(), context)?;
+    let servers = select_servers(&options, context)?;
     with_session(servers, &RequestOptions::default(), context, async |session: &ServerSession| {
-        let results = fan_out::query_all(session, async |connection: &McpConnection| {
-            let Some(client) = connection.client() else { return Ok(Default::default()) };
-            let resources = fan_out::or_empty(client.list_resources().await)?;
-            let templates = fan_out::or_empty(client.list_resource_templates().await)?;
-            Ok((resources, templates))
-        })
-        .await;
-        let mut list = List {
-            columns: &["SERVER", "URI", "NAME", "TYPE", "DESCRIPTION"],
-            rows: Vec::new(),
-            items: Vec::new(),
-        };
-        for (connection, (resources, templates)) in &results.responses {
-            let server = connection.name();
-            fan_out::note_truncated(resources, "resources", server, printer);
-            fan_out::note_truncated(templates, "resource templates", server, printer);
-            for resource in &resources.items {
-                let Resource { uri, name, mime_type, description, .. } = resource;
-                list.rows.push(resource_row(server, uri, name, [mime_type, description]));
-                list.items.push(to_item(server, resource));
+        let list_all = session.query_all(async |client| {
+            let resources = or_empty(client.list_resources().await)?;
+            Ok((resources, or_empty(client.list_resource_templates().await)?))
+        });
+        let results = list_all.await;
+        let mut list = List::new(&["SERVER", "URI", "NAME", "TYPE", "DESCRIPTION"]);
+        for (server, (resources, templates)) in &results.responses {
+            note_truncated(resources, "resources", server, printer);
+            note_truncated(templates, "resource templates", server, printer);
+            for item in &resources.items {
+                let Resource { uri, name, mime_type, description, .. } = item;
+                let about = [mime_type.as_deref(), description.as_deref()];
+                add_item(&mut list, server, [uri, name], &about, item);
             }
-            for template in &templates.items {
-                let ResourceTemplate { uri_template, name, mime_type, description, .. } = template;
-                list.rows.push(resource_row(server, uri_template, name, [mime_type, description]));
-                list.items.push(to_item(server, template));
+            for item in &templates.items {
+                let ResourceTemplate { uri_template, name, mime_type, description, .. } = item;
+                let about = [mime_type.as_deref(), description.as_deref()];
+                add_item(&mut list, server, [uri_template, name], &about, item);
             }
         }
         results.show(&list, "resources", printer)
@@ -73,16 +53,18 @@ pub(crate) async fn resources(options: ListOptions, context: &Context) -> Result
     .await
 }
 
-/// JSON of an item, with its server.
-fn to_item<T: Serialize>(server: &str, item: &T) -> String {
-    // It was parsed from JSON, so it can be serialized.
-    serde_json::to_string(&Item { server, item }).unwrap_or_default()
-}
-
-fn resource_row(server: &str, uri: &str, name: &str, about: [&Option<String>; 2]) -> Vec<String> {
-    let about = about.map(|text| text.as_deref().unwrap_or_default());
-    let cells = [uri, name].into_iter().chain(about).map(|cell| sanitize_line(cell, MAX_CHARS));
-    std::iter::once(server.to_owned()).chain(cells).collect()
+/// Adds an item to the list, with its server.
+fn add_item<T: Serialize>(
+    list: &mut List,
+    server: &str,
+    names: [&str; 2],
+    about: &[Option<&str>],
+    item: &T,
+) {
+    let about = about.iter().map(|text| text.unwrap_or_default());
+    let cells = names.into_iter().chain(about).map(|cell| sanitize_line(cell, MAX_CHARS));
+    let row = std::iter::once(server.to_owned()).chain(cells).collect();
+    list.push(row, &ListItem { server, public_name: None, item });
 }
 
 /// Reads a resource and prints its contents.
@@ -103,11 +85,10 @@ pub(crate) async fn read(options: ReadOptions, context: &Context) -> Result<(), 
             printer.note(format_args!("note: {n} parts could not be parsed and were skipped"));
         }
         let mut files = Files::new(options.save.as_deref());
-        let mut texts = Vec::new();
-        for part in &result.contents {
-            texts.push(render_content::render_resource(part, &mut files)?);
-        }
-        match printer.output() {
+        let parts = result.contents.iter();
+        let texts = parts.map(|part| render_content::render_resource(part, &mut files));
+        let texts = texts.collect::<Result<Vec<_>, CliError>>()?;
+        match printer.output {
             Output::Table => {
                 printer.line(texts.join("\n"));
                 files.note_unsaved(printer);
@@ -153,34 +134,21 @@ fn server_and_uri(words: &[String], servers: &Servers) -> Result<(String, String
 /// Lists the prompts of one or all servers.
 pub(crate) async fn prompts(options: ListOptions, context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
-    let servers = select_servers(&options.target, options.server.as_deref(), context)?;
+    let servers = select_servers(&options, context)?;
     with_session(servers, &RequestOptions::default(), context, async |session: &ServerSession| {
-        let results = fan_out::query_all(session, async |connection: &McpConnection| {
-            let Some(client) = connection.client() else { return Ok(Arc::default()) };
-            fan_out::or_empty(client.list_prompts().await)
-        })
-        .await;
-        let mut list = List {
-            columns: &["SERVER", "PROMPT", "ARGUMENTS", "DESCRIPTION"],
-            rows: Vec::new(),
-            items: Vec::new(),
-        };
-        for (connection, prompts) in &results.responses {
-            fan_out::note_truncated(prompts, "prompts", connection.name(), printer);
-            for prompt in &prompts.items {
-                list.rows.push(prompt_row(connection.name(), prompt));
-                list.items.push(to_item(connection.name(), prompt));
+        let list_all = session.query_all(async |client| or_empty(client.list_prompts().await));
+        let results = list_all.await;
+        let mut list = List::new(&["SERVER", "PROMPT", "ARGUMENTS", "DESCRIPTION"]);
+        for (server, prompts) in &results.responses {
+            note_truncated(prompts, "prompts", server, printer);
+            for item in &prompts.items {
+                let about = item.description.as_deref().or(item.title.as_deref());
+                add_item(&mut list, server, [&item.name, &prompt_signature(item)], &[about], item);
             }
         }
         results.show(&list, "prompts", printer)
     })
     .await
-}
-
-fn prompt_row(server: &str, prompt: &Prompt) -> Vec<String> {
-    let about = prompt.description.as_deref().or(prompt.title.as_deref()).unwrap_or_default();
-    let shown = |text: &str| sanitize_line(text, MAX_CHARS);
-    vec![server.to_owned(), shown(&prompt.name), shown(&prompt_signature(prompt)), shown(about)]
 }
 
 /// The arguments of a prompt on one line: `name, style?`.
@@ -223,17 +191,16 @@ pub(crate) async fn prompt(options: PromptOptions, context: &Context) -> Result<
 
 fn parse_prompt_args(words: &[String]) -> Result<BTreeMap<String, String>, CliError> {
     let mut arguments = BTreeMap::new();
-    for typed in words {
-        let word = tool_args::parse(typed)?;
-        if word.format == ValueFormat::Json {
-            let hint = format!("use `{}=…`", word.path);
-            let failure = CliError::usage("prompt arguments are text only", hint);
-            return Err(failure.with_field(&word.path));
+    for word in words {
+        let argument = KeyValue::parse(word)?;
+        let path = &argument.path;
+        if argument.is_json {
+            let hint = format!("use `{path}=…`");
+            return Err(CliError::usage("prompt arguments are text only", hint).with_field(path));
         }
-        let text = read_value(&word.path, word.source)?;
-        if arguments.insert(word.path.clone(), text).is_some() {
-            let message = format!("`{}` is given more than once", word.path);
-            return Err(CliError::usage(message, "give it once").with_field(&word.path));
+        if arguments.insert(path.clone(), argument.read_text()?).is_some() {
+            let message = format!("`{path}` is given more than once");
+            return Err(CliError::usage(message, "give it once").with_field(path));
         }
     }
     Ok(arguments)
@@ -251,35 +218,21 @@ fn check_prompt(
         let hint = format!("available prompts: {}", sanitize_line(&names.join(", "), 500));
         return Err(CliError::unknown(format!("prompt `{name}` not found{suggestion}"), hint));
     };
-    let listed = prompt.arguments.as_deref().unwrap_or_default();
-    let hint = match prompt_signature(prompt).as_str() {
-        "" => format!("`{name}` takes no arguments"),
-        takes => format!("`{name}` takes: {takes}"),
-    };
-    let error_detail = |field: &str, message: String| {
-        ErrorDetail::new(ErrorCode::ValidationError, message).with_field(field)
-    };
-    let mut error_details = Vec::new();
-    for argument in listed.iter().filter(|argument| argument.required.unwrap_or_default()) {
-        if !arguments.contains_key(&argument.name) {
-            let message = format!("missing argument `{}`", argument.name);
-            error_details.push(error_detail(&argument.name, message));
-        }
-    }
-    for given in arguments.keys().filter(|name| listed.iter().all(|known| known.name != **name)) {
-        let known = listed.iter().map(|argument| argument.name.as_str());
-        let suggestion = did_you_mean(&similar_names(given, known));
-        error_details.push(error_detail(given, format!("unknown argument `{given}`{suggestion}")));
-    }
-    if error_details.is_empty() {
-        Ok(())
-    } else {
-        Err(CliError::from_details(ExitCode::Usage, error_details).with_hint(hint))
-    }
+    let listed = prompt.arguments.as_deref().unwrap_or_default().iter();
+    let required = listed.clone().filter(|argument| argument.required.unwrap_or_default());
+    let required: Vec<&str> = required.map(|argument| argument.name.as_str()).collect();
+    let properties: Map<String, Value> =
+        listed.map(|argument| (argument.name.clone(), json!({}))).collect();
+    let schema = json!({ "properties": properties, "required": required });
+    let object = arguments.iter().map(|(name, text)| (name.clone(), json!(text))).collect();
+    let typed = TypedArguments { object, ..TypedArguments::default() };
+    build_arguments(typed, Schema::new(&schema))
+        .map(drop)
+        .map_err(|errors| invalid_arguments(errors, name, &prompt_signature(prompt)))
 }
 
 fn print_prompt(result: &GetPromptResult, printer: &Printer) -> Result<(), CliError> {
-    if printer.output() != Output::Table {
+    if printer.output != Output::Table {
         // It was parsed from JSON, so it can be serialized.
         let messages = serde_json::to_string(&result.messages).unwrap_or_default();
         let description = json!(result.description);
@@ -288,8 +241,8 @@ fn print_prompt(result: &GetPromptResult, printer: &Printer) -> Result<(), CliEr
     }
     for message in &result.messages {
         let role = match message.role {
-            toolrack_mcp::Role::User => "user",
-            toolrack_mcp::Role::Assistant => "assistant",
+            Role::User => "user",
+            Role::Assistant => "assistant",
         };
         printer.line(format_args!(
             "{role}: {}",
@@ -311,16 +264,10 @@ mod tests {
         .unwrap();
         let given = given.iter().map(|&name| (name.to_owned(), "x".to_owned())).collect();
         let outcome = check_prompt(name, &given, &known);
-        let messages: Vec<String> = outcome
-            .err()
-            .map(|error| {
-                error
-                    .error_details()
-                    .iter()
-                    .map(|error_detail| error_detail.message.clone())
-                    .collect()
-            })
-            .unwrap_or_default();
+        let error = outcome.err();
+        let error_details = error.iter().flat_map(CliError::error_details);
+        let messages: Vec<String> =
+            error_details.map(|error_detail| error_detail.message.clone()).collect();
         assert_eq!(messages, expected);
     }
 

@@ -16,13 +16,12 @@ use toolrack_gateway::{
 use toolrack_manager::McpManager;
 use toolrack_service::{Autostart, LocalService, ServiceOptions, WatchConfig};
 
-use crate::args::daemon::ServeOptions;
+use crate::args::ServeOptions;
+use crate::commands::Context;
 use crate::config_service::service_options;
-use crate::context::Context;
 use crate::daemon_client::{self, Daemon};
-use crate::error::CliError;
-use crate::server_selection::Servers;
-use crate::suggested_command::command;
+use crate::error::{CliError, command};
+use crate::server_selection::{Servers, Warnings};
 
 /// The daemon's server name in the bridge. Clients never see it, because tool names pass through
 /// unchanged.
@@ -48,11 +47,11 @@ pub(crate) async fn serve(options: ServeOptions, context: &Context) -> Result<()
     }
     let found = daemon_client::find(&context.settings)?;
     match &options.server {
-        Some(name) => drop(Servers::configured(context)?.server(name)?),
+        Some(name) => drop(Servers::configured(Warnings::Usual, context)?.server(name)?),
         // A running daemon keeps its servers even if the file is invalid now.
         None if found.is_some() => {}
         // Without a daemon, an invalid file is reported at once instead of as an empty tool list.
-        None => drop(Servers::configured(context)?),
+        None => drop(Servers::configured(Warnings::Usual, context)?),
     }
     match found {
         Some(daemon) => bridge(&daemon, options.server.as_deref(), context).await,

@@ -1,27 +1,28 @@
-//! `toolrack list`, `get` and `status`: configured servers, their configuration and their state.
+//! `toolrack list`, `get` and `status`: configured servers, their configuration and their state;
+//! the health check of a server.
 //!
 //! The state comes from the daemon, from the last recorded start, or from starting the servers
 //! (`status --check`).
 
+use std::fs;
+
+use serde::Serialize;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use toolrack_platform::unix_time_ms;
 use toolrack_service::{
     ErrorCode, ErrorDetail, LocalService, LogKind, LogLine, McpConfig, McpService as _, McpStatus,
-    StatusDetail,
 };
 
-use crate::args::servers::{GetOptions, StatusOptions};
-use crate::check_server::{self, Process, ProcessTable, ServerCheck, check_server};
-use crate::config_secrets::{self, Values};
+use crate::args::{GetOptions, RequestOptions, StatusOptions};
+use crate::commands::Context;
+use crate::config_secrets;
 use crate::config_service::{config_path, with_server, with_service};
-use crate::context::Context;
-use crate::daemon_client::{self, Daemon, Status};
-use crate::error::CliError;
-use crate::exit_code::ExitCode;
-use crate::fan_out::last_outcome;
-use crate::output::{self, List};
-use crate::server_selection::Servers;
-use crate::suggested_command::{command, command_line, shell_quote};
+use crate::daemon_client::{self, Status};
+use crate::error::{CliError, ExitCode, command, command_line, shell_quote};
+use crate::printer::{List, format_ago, format_utc};
+use crate::server_selection::{Servers, Warnings};
+use crate::server_session::{ServerSession, last_outcome, with_session};
 
 /// A server with its known state.
 #[derive(Debug)]
@@ -38,17 +39,9 @@ struct ServerRow {
     daemon: Option<(Status, Vec<Process>)>,
 }
 
-/// The printed state of a server.
-#[derive(Debug, PartialEq, Eq)]
-struct ServerState {
-    state: &'static str,
-    detail: String,
-    next: String,
-}
-
 /// Prints the status of one or all servers.
 pub(crate) async fn status(options: StatusOptions, context: &Context) -> Result<(), CliError> {
-    let servers = Servers::configured(context)?;
+    let servers = Servers::configured(Warnings::Usual, context)?;
     if let Some(name) = &options.server {
         servers.server(name)?;
     }
@@ -57,7 +50,19 @@ pub(crate) async fn status(options: StatusOptions, context: &Context) -> Result<
     let with_token: Vec<String> = with_token.map(|config| config.name.clone()).collect();
     let find_rows = async |service: &LocalService| {
         let configs = service.list().into_iter().filter(|config| is_wanted(&config.name));
-        Ok(configs.map(|config| last_known(service, config, &with_token)).collect::<Vec<_>>())
+        let last_known = |config: McpConfig| {
+            let detail = service.status_detail(config.id);
+            ServerRow {
+                has_token: with_token.contains(&config.name),
+                n_tools: detail.as_ref().map_or(0, |detail| detail.n_tools),
+                n_tools_total: detail.and_then(|detail| detail.n_tools_total),
+                last: last_outcome(service.logs().read(config.id).unwrap_or_default()),
+                checked: None,
+                daemon: None,
+                config,
+            }
+        };
+        Ok(configs.map(last_known).collect::<Vec<_>>())
     };
     let mut rows = with_service(servers.into_input(), None, context, find_rows).await?;
     if options.check {
@@ -69,7 +74,16 @@ pub(crate) async fn status(options: StatusOptions, context: &Context) -> Result<
             }
         }
     } else if let Some(daemon) = daemon_client::find(&context.settings)? {
-        add_daemon_status(&daemon, &mut rows).await?;
+        let statuses = daemon.statuses().await?;
+        let process_table = ProcessTable::read();
+        for row in &mut rows {
+            let Some(status) = statuses.iter().find(|one| one.name == row.config.name) else {
+                continue;
+            };
+            (row.n_tools, row.n_tools_total) = (status.n_tools, status.n_tools_total);
+            let processes = status.process.map(|pid| process_table.descendants(pid));
+            row.daemon = Some((status.clone(), processes.unwrap_or_default()));
+        }
     } else {
         context.printer.note(
             "note: without a daemon, servers run only during a command; use `--check` to start and \
@@ -77,15 +91,17 @@ pub(crate) async fn status(options: StatusOptions, context: &Context) -> Result<
         );
     }
     let now = unix_time_ms();
-    context.printer.list(&List {
-        columns: &["NAME", "STATE", "TRANSPORT", "TOOLS", "PROCESSES", "DETAIL", "NEXT"],
-        rows: rows.iter().map(|row| status_row(row, now)).collect(),
-        items: rows.iter().map(|row| status_json(row, now).to_string()).collect(),
-    });
+    let columns = &["NAME", "STATE", "TRANSPORT", "TOOLS", "PROCESSES", "DETAIL", "NEXT"];
+    let mut list = List::new(columns);
+    for row in &rows {
+        let (cells, item) = render_row(row, now);
+        list.push(cells, &item);
+    }
+    context.printer.list(&list);
     match rows.iter().find_map(|row| row.checked.as_ref()?.as_ref().err()) {
         None => Ok(()),
         Some(first) => Err(CliError::new(
-            first.exit_code(),
+            first.exit_code,
             first.summary().code,
             "some servers failed the check",
             format!("run {} for details", command("doctor")),
@@ -93,175 +109,116 @@ pub(crate) async fn status(options: StatusOptions, context: &Context) -> Result<
     }
 }
 
-/// Adds the status from the daemon.
-async fn add_daemon_status(daemon: &Daemon, rows: &mut [ServerRow]) -> Result<(), CliError> {
-    let statuses = daemon.statuses().await?;
-    let process_table = ProcessTable::read();
-    for row in rows {
-        let Some(status) = statuses.iter().find(|one| one.name == row.config.name) else {
-            continue;
-        };
-        (row.n_tools, row.n_tools_total) = (status.n_tools, status.n_tools_total);
-        let processes =
-            status.process.map(|pid| process_table.descendants(pid)).unwrap_or_default();
-        row.daemon = Some((status.clone(), processes));
-    }
-    Ok(())
-}
-
-fn last_known(service: &LocalService, config: McpConfig, with_token: &[String]) -> ServerRow {
-    let detail: Option<StatusDetail> = service.status_detail(config.id);
-    let log = service.logs().read(config.id).unwrap_or_default();
-    ServerRow {
-        has_token: with_token.contains(&config.name),
-        n_tools: detail.as_ref().map_or(0, |detail| detail.n_tools),
-        n_tools_total: detail.and_then(|detail| detail.n_tools_total),
-        last: last_outcome(log),
-        checked: None,
-        daemon: None,
-        config,
-    }
-}
-
-fn state_of(row: &ServerRow, now: u64) -> ServerState {
-    let name = shell_quote(&row.config.name);
-    let run = |verb: &str| command_line(format_args!("{verb} {name}"));
-    let tell = |state, detail: String, next| ServerState { state, detail, next };
-    let unauthorized =
-        if row.has_token { ("needs token", "edit") } else { ("needs login", "login") };
+/// The state of a server, its detail, and the command to run next.
+fn state_of(row: &ServerRow, now: u64) -> (&'static str, String, &'static str) {
+    let unauthorized = |detail| {
+        let (state, verb) =
+            if row.has_token { ("needs token", "edit") } else { ("needs login", "login") };
+        (state, detail, verb)
+    };
     if !row.config.enabled {
-        return tell("disabled", String::new(), run("enable"));
+        return ("disabled", String::new(), "enable");
     }
     if let Some((status, _)) = &row.daemon {
-        let (state, detail, verb) = daemon_state_of(status, unauthorized);
-        return tell(state, detail, run(verb));
+        return match &status.state {
+            McpStatus::Running { .. } => ("running", String::new(), "tools"),
+            McpStatus::Starting => ("starting", status.phase.clone(), "logs -f"),
+            McpStatus::Disabled => ("disabled", String::new(), "enable"),
+            McpStatus::Stopped => ("stopped", String::new(), "start"),
+            McpStatus::Error { message } => {
+                match status.problem.clone().map(ErrorDetail::with_reason_as_message) {
+                    Some(problem) if problem.code == ErrorCode::Unauthorized => {
+                        unauthorized(problem.message)
+                    }
+                    problem => {
+                        let message = problem.map_or(message.clone(), |problem| problem.message);
+                        let retry = status.retry_in_ms.map(|ms| ms.div_ceil(1000));
+                        let retry = retry.map(|seconds| format!("; retry in {seconds} s"));
+                        ("failed", message + &retry.unwrap_or_default(), "doctor")
+                    }
+                }
+            }
+        };
     }
     match (&row.checked, &row.last) {
-        (Some(Ok(checked)), _) => tell("ok", checked.describe(), run("tools")),
-        (Some(Err(failure)), _) => {
-            let message = failure.summary().message;
-            match failure.exit_code() {
-                ExitCode::Auth => tell(unauthorized.0, message, run(unauthorized.1)),
-                _ => tell("failed", message, run("doctor")),
-            }
+        (Some(Ok(checked)), _) => ("ok", checked.describe(), "tools"),
+        (Some(Err(failure)), _) if failure.exit_code == ExitCode::Auth => {
+            unauthorized(failure.summary().message)
         }
-        (None, None) => tell("unknown", "never started".to_owned(), run("start")),
+        (Some(Err(failure)), _) => ("failed", failure.summary().message, "doctor"),
+        (None, None) => ("unknown", "never started".to_owned(), "start"),
         (None, Some(last)) => {
-            let when = output::format_ago(last.at, now);
+            let when = format_ago(last.at, now);
             match last.kind {
-                LogKind::Ready => tell("idle", format!("last start {when}"), run("tools")),
-                LogKind::NeedsLogin => tell(unauthorized.0, when, run(unauthorized.1)),
-                _ => tell("failed", format!("{when}: {}", last.text), run("doctor")),
+                LogKind::Ready => ("idle", format!("last start {when}"), "tools"),
+                LogKind::NeedsLogin => unauthorized(when),
+                _ => ("failed", format!("{when}: {}", last.text), "doctor"),
             }
         }
     }
 }
 
-/// State, detail and next command of a server in the daemon. `unauthorized` holds the state and the
-/// command for a server that needs credentials.
-fn daemon_state_of(
-    status: &Status,
-    unauthorized: (&'static str, &'static str),
-) -> (&'static str, String, &'static str) {
-    match &status.state {
-        McpStatus::Running { .. } => ("running", String::new(), "tools"),
-        McpStatus::Starting => ("starting", status.phase.clone(), "logs -f"),
-        McpStatus::Disabled => ("disabled", String::new(), "enable"),
-        McpStatus::Stopped => ("stopped", String::new(), "start"),
-        McpStatus::Error { message } => {
-            match status.problem.clone().map(ErrorDetail::with_reason_as_message) {
-                Some(problem) if problem.code == ErrorCode::Unauthorized => {
-                    (unauthorized.0, problem.message, unauthorized.1)
-                }
-                problem => {
-                    let message =
-                        problem.map_or_else(|| message.clone(), |problem| problem.message);
-                    let retry =
-                        status.retry_in_ms.map(|ms| format!("; retry in {} s", ms.div_ceil(1000)));
-                    ("failed", format!("{message}{}", retry.unwrap_or_default()), "doctor")
-                }
-            }
-        }
-    }
-}
-
-fn tool_count(row: &ServerRow) -> String {
-    let (offered, total) = match &row.checked {
-        Some(Ok(checked)) => (checked.n_tools, Some(checked.n_tools_total)),
-        _ => (row.n_tools, row.n_tools_total),
+/// The cells of a server in the table, and its JSON.
+fn render_row(row: &ServerRow, now: u64) -> (Vec<String>, Value) {
+    let (state, detail, verb) = state_of(row, now);
+    let next = command_line(format_args!("{verb} {}", shell_quote(&row.config.name)));
+    let transport = config_secrets::transport_name(&row.config);
+    let checked = row.checked.as_ref().and_then(|checked| checked.as_ref().ok());
+    let (offered, total) = checked.map_or((row.n_tools, row.n_tools_total), |checked| {
+        (checked.n_tools, Some(checked.n_tools_total))
+    });
+    let tools = total.map_or_else(|| "?".to_owned(), |total| format!("{offered}/{total}"));
+    let in_daemon = row.daemon.as_ref().map_or(&[][..], |(_, processes)| processes);
+    let processes = match checked {
+        Some(checked) => summarize_processes(&checked.processes),
+        None if in_daemon.is_empty() => "-".to_owned(),
+        None => summarize_processes(in_daemon),
     };
-    total.map_or_else(|| "?".to_owned(), |total| format!("{offered}/{total}"))
-}
-
-fn status_row(row: &ServerRow, now: u64) -> Vec<String> {
-    let ServerState { state, detail, next } = state_of(row, now);
-    let processes = match (&row.checked, &row.daemon) {
-        (Some(Ok(checked)), _) => check_server::summarize_processes(&checked.processes),
-        (_, Some((_, processes))) if !processes.is_empty() => {
-            check_server::summarize_processes(processes)
-        }
-        _ => "-".to_owned(),
+    let problem = match &row.checked {
+        None => row.daemon.as_ref().and_then(|(status, _)| status.problem.clone()),
+        Some(checked) => checked.as_ref().err().map(CliError::summary),
     };
-    let transport = config_secrets::transport_name(&row.config).to_owned();
-    let name = config_secrets::display_line(&row.config.name);
-    vec![name, state.to_owned(), transport, tool_count(row), processes, detail, next]
-}
-
-fn status_json(row: &ServerRow, now: u64) -> Value {
-    let ServerState { state, detail, next } = state_of(row, now);
-    let (check, problem) = match &row.checked {
-        None => {
-            let problem = row.daemon.as_ref().and_then(|(status, _)| status.problem.as_ref());
-            (Value::Null, json!(problem))
-        }
-        Some(Ok(checked)) => (checked.to_json(), Value::Null),
-        Some(Err(failure)) => (Value::Null, json!(failure.summary())),
-    };
-    let processes = row.daemon.as_ref().map(|(_, processes)| processes.as_slice());
-    let processes: Vec<Value> =
-        processes.unwrap_or_default().iter().map(Process::to_json).collect();
-    json!({
+    let item = json!({
         "name": row.config.name,
         "id": row.config.id,
         "state": state,
-        "way": config_secrets::transport_name(&row.config),
+        "way": transport,
         "n_tools": row.n_tools,
         "n_tools_total": row.n_tools_total,
         "detail": detail,
         "next": next,
-        "last_at": row.last.as_ref().map(|line| output::format_utc(line.at)),
-        "check": check,
+        "last_at": row.last.as_ref().map(|line| format_utc(line.at)),
+        "check": checked,
         "problem": problem,
-        "processes": processes,
-    })
+        "processes": in_daemon,
+    });
+    let name = config_secrets::display_line(&row.config.name);
+    (vec![name, state.to_owned(), transport.to_owned(), tools, processes, detail, next], item)
 }
 
 /// Lists the configured servers.
 pub(crate) async fn list(context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
     // Prints warnings about the file, and rejects an unknown agent.
-    let servers = Servers::configured(context)?;
+    let servers = Servers::configured(Warnings::Usual, context)?;
     let list = async |service: &LocalService| Ok(service.list());
     let configs = with_service(servers.into_input(), None, context, list).await?;
     if configs.is_empty() {
         printer.note(format_args!("note: no servers configured; {}", Servers::how_to_add()));
     }
-    printer.list(&List {
-        columns: &["NAME", "ENABLED", "TRANSPORT", "TARGET"],
-        rows: configs.iter().map(list_row).collect(),
-        items: configs
-            .iter()
-            .map(|config| config_secrets::to_document(config, Values::Hidden).to_string())
-            .collect(),
-    });
+    let mut list = List::new(&["NAME", "ENABLED", "TRANSPORT", "TARGET"]);
+    for config in &configs {
+        let name = config_secrets::display_line(&config.name);
+        let transport = config_secrets::transport_name(config).to_owned();
+        let row = vec![name, yes_no(config).to_owned(), transport, config_secrets::target(config)];
+        list.push(row, &config_secrets::redacted_document(config));
+    }
+    printer.list(&list);
     Ok(())
 }
 
-fn list_row(config: &McpConfig) -> Vec<String> {
-    let name = config_secrets::display_line(&config.name);
-    let enabled = if config.enabled { "yes" } else { "no" };
-    let transport = config_secrets::transport_name(config);
-    vec![name, enabled.to_owned(), transport.to_owned(), config_secrets::target(config)]
+fn yes_no(config: &McpConfig) -> &'static str {
+    if config.enabled { "yes" } else { "no" }
 }
 
 /// Prints a server's configuration. Values that may be secret are redacted, unless requested.
@@ -269,8 +226,11 @@ pub(crate) async fn get(options: GetOptions, context: &Context) -> Result<(), Cl
     let found =
         async |service: &LocalService, config: McpConfig| Ok((config, config_path(service)));
     let (config, file) = with_server(&options.server, None, context, found).await?;
-    let values = if options.show_values { Values::Shown } else { Values::Hidden };
-    let document = config_secrets::to_document(&config, values);
+    let document = if options.show_values {
+        json!(config)
+    } else {
+        config_secrets::redacted_document(&config)
+    };
     context.printer.show(render_config(&config, &document, &file), &document);
     Ok(())
 }
@@ -279,7 +239,7 @@ pub(crate) async fn get(options: GetOptions, context: &Context) -> Result<(), Cl
 fn render_config(config: &McpConfig, document: &Value, file: &str) -> String {
     let mut lines = vec![
         key_line("name", &config.name),
-        key_line("enabled", if config.enabled { "yes" } else { "no" }),
+        key_line("enabled", yes_no(config)),
         key_line("transport", config_secrets::transport_name(config)),
         key_line("target", &config_secrets::target(config)),
     ];
@@ -323,6 +283,127 @@ fn render_value(value: &Value) -> String {
     }
 }
 
+/// Result of a successful check.
+#[derive(Debug, Serialize)]
+pub(crate) struct ServerCheck {
+    n_tools: usize,
+    n_tools_total: usize,
+    revision: String,
+    ready_ms: u64,
+    processes: Vec<Process>,
+}
+
+impl ServerCheck {
+    /// One line, to follow the name of the server. The number of tools says how many of them the
+    /// allow and deny rules let through.
+    pub(crate) fn describe(&self) -> String {
+        let tools = match (self.n_tools, self.n_tools_total) {
+            (1, 1) => "1 tool".to_owned(),
+            (offered, total) if offered == total => format!("{total} tools"),
+            (offered, total) => format!("{offered} of {total} tools"),
+        };
+        format!("{tools}, protocol {}, ready in {} ms", self.revision, self.ready_ms)
+    }
+}
+
+/// Starts or connects to a configured server, counts its tools and processes, and stops it again.
+///
+/// Its processes are the descendants of its guardian, a child of this process.
+pub(crate) async fn check_server(name: &str, context: &Context) -> Result<ServerCheck, CliError> {
+    // Warnings about the config file have been printed by the command.
+    let servers = Servers::configured(Warnings::None, context)?.only(name)?;
+    let started = Instant::now();
+    // Checked separately from the instance that the daemon may run.
+    let context = &context.without_daemon();
+    with_session(servers, &RequestOptions::default(), context, async |session: &ServerSession| {
+        let connection = session.connect(name).await?;
+        let revision = connection.client().map(|client| client.revision().to_string());
+        let ready_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let own = std::process::id();
+        let mut processes = ProcessTable::read().descendants(own);
+        // The children of this process are the guardians, which adopt what a server leaves behind.
+        processes.retain(|process| process.parent != own);
+        Ok(ServerCheck {
+            n_tools: connection.n_tools(),
+            n_tools_total: connection.tool_list().map_or(0, |listing| listing.items.len()),
+            revision: revision.unwrap_or_default(),
+            ready_ms,
+            processes,
+        })
+    })
+    .await
+}
+
+/// A process, from `/proc`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Process {
+    pid: u32,
+    parent: u32,
+    name: String,
+    memory_bytes: u64,
+}
+
+/// All processes of this machine.
+#[derive(Debug, Default)]
+struct ProcessTable(Vec<Process>);
+
+impl ProcessTable {
+    /// Reads `/proc` once.
+    fn read() -> Self {
+        let Ok(entries) = fs::read_dir("/proc") else { return Self::default() };
+        let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        Self(pids.filter_map(read_process).collect())
+    }
+
+    /// All descendants of a process, sorted by PID.
+    fn descendants(&self, root: u32) -> Vec<Process> {
+        let mut found: Vec<Process> = Vec::new();
+        let mut parents = vec![root];
+        while let Some(parent) = parents.pop() {
+            for child in self.0.iter().filter(|process| process.parent == parent) {
+                // A PID that is reused during the scan could close a cycle.
+                if child.pid != root && found.iter().all(|process| process.pid != child.pid) {
+                    parents.push(child.pid);
+                    found.push(child.clone());
+                }
+            }
+        }
+        found.sort_unstable_by_key(|process| process.pid);
+        found
+    }
+}
+
+/// The PIDs and their total memory.
+fn summarize_processes(processes: &[Process]) -> String {
+    let pids: Vec<String> = processes.iter().map(|process| process.pid.to_string()).collect();
+    let bytes: u64 = processes.iter().map(|process| process.memory_bytes).sum();
+    match pids.as_slice() {
+        [] => String::new(),
+        pids => format!("{} ({:.1} MiB)", pids.join(" "), mebibytes(bytes)),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with one digit")]
+fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / f64::from(1 << 20)
+}
+
+fn read_process(pid: u32) -> Option<Process> {
+    let (name, parent) = name_and_parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+    let statm = fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+    let page_bytes = u64::try_from(rustix::param::page_size()).ok()?;
+    Some(Process { pid, parent, name, memory_bytes: pages * page_bytes })
+}
+
+/// The process name is in parentheses and may itself contain some.
+fn name_and_parent(stat: &str) -> Option<(String, u32)> {
+    let (before, after) = stat.rsplit_once(')')?;
+    let (_, name) = before.split_once('(')?;
+    let parent = after.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some((name.to_owned(), parent))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -348,8 +429,10 @@ mod tests {
 
     #[track_caller]
     fn check(known: &ServerRow, expected: [&str; 3]) {
-        let ServerState { state, detail, next } = state_of(known, 120_000);
-        assert_eq!([state, &detail, &next], expected);
+        let (cells, item) = render_row(known, 120_000);
+        let printed = [&cells[1], &cells[5], &cells[6]];
+        assert_eq!(printed, expected);
+        assert_eq!(["state", "detail", "next"].map(|key| &item[key]), expected);
     }
 
     #[test]
@@ -369,7 +452,7 @@ mod tests {
         let failure = CliError::new(ExitCode::Auth, ErrorCode::Unauthorized, "no token", "log in");
         tried.checked = Some(Err(failure));
         check(&tried, ["needs login", "no token", "toolrack login it"]);
-        assert_eq!(tool_count(&tried), "1/2");
+        assert_eq!(render_row(&tried, 0).0[3], "1/2");
         tried.has_token = true;
         check(&tried, ["needs token", "no token", "toolrack edit it"]);
         let unauthorized = ServerRow { has_token: true, ..last(LogKind::NeedsLogin) };
@@ -412,5 +495,28 @@ mod tests {
         );
         let login = ErrorDetail::new(ErrorCode::Unauthorized, "exit 3");
         check_live(error(), Some(login), ["needs login", "exit 3", "toolrack login it"]);
+    }
+
+    #[test]
+    fn process_names_may_contain_parentheses() {
+        assert_eq!(name_and_parent("77 (a) b) S 12 77"), Some(("a) b".to_owned(), 12)));
+        assert_eq!(name_and_parent("nonsense"), None);
+    }
+
+    #[test]
+    fn all_descendants_are_found() {
+        let process = |(pid, parent)| Process { pid, parent, name: String::new(), memory_bytes: 0 };
+        let process_table = ProcessTable([(7, 1), (9, 7), (8, 9), (5, 1)].map(process).into());
+        let pids: Vec<u32> =
+            process_table.descendants(7).iter().map(|process| process.pid).collect();
+        assert_eq!(pids, [8, 9]);
+        assert_eq!(process_table.descendants(8), []);
+    }
+
+    #[test]
+    fn process_summary_has_pids_and_memory() {
+        let process = |pid| Process { pid, parent: 1, name: "x".to_owned(), memory_bytes: 3 << 19 };
+        assert_eq!(summarize_processes(&[]), "");
+        assert_eq!(summarize_processes(&[process(7), process(8)]), "7 8 (3.0 MiB)");
     }
 }

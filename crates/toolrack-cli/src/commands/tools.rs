@@ -2,48 +2,40 @@
 
 use serde::Serialize;
 use serde_json::Value;
-use toolrack_manager::{McpConnection, ToolWithServer};
+use toolrack_manager::ToolWithServer;
 use toolrack_mcp::Tool;
 use toolrack_transport::sanitize_line;
 
-use crate::args::TargetOptions;
-use crate::args::tools::{RequestOptions, SearchOptions, ToolsOptions};
-use crate::context::Context;
+use crate::args::{ListOptions, RequestOptions, SearchOptions, ToolsOptions};
+use crate::commands::Context;
 use crate::error::CliError;
-use crate::fan_out;
-use crate::output::{List, Output};
-use crate::printer::Printer;
+use crate::printer::{List, Output, Printer};
 use crate::server_selection::{ServerSource, Servers, Warnings};
-use crate::server_session::{ServerSession, with_session};
+use crate::server_session::{ServerSession, note_truncated, note_unlisted, with_session};
 use crate::tool_args::coerce::signature;
 use crate::tool_args::schema::Schema;
 
 /// Lists the tools of one or all servers.
 pub(crate) async fn tools(options: ToolsOptions, context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
-    let servers = select_servers(&options.target, options.server.as_deref(), context)?;
+    let servers = select_servers(&options.list, context)?;
     let source = servers.source;
     with_session(servers, &RequestOptions::default(), context, async |session: &ServerSession| {
         if options.cached {
             let unlisted = session.list_cached().await?;
             print_tools(&session.manager().all_tools(), source, &options, printer);
-            fan_out::note_unlisted(&unlisted, printer);
+            note_unlisted(&unlisted, printer);
             return Ok(());
         }
-        let results = fan_out::query_all(session, async |_: &McpConnection| Ok(())).await;
-        for (connection, ()) in &results.responses {
-            if let Some(listing) = connection.tool_list() {
-                fan_out::note_truncated(listing, "tools", connection.name(), printer);
-            }
+        let results = session.query_all(async |client| Ok(client.tools())).await;
+        for (server, listing) in &results.responses {
+            note_truncated(listing, "tools", server, printer);
         }
-        if results.has_responses() {
+        if !results.responses.is_empty() {
             // Without this, cached tools of servers that failed just now would be
             // listed as available.
             let is_live = |tool: &&ToolWithServer| {
-                results
-                    .responses
-                    .iter()
-                    .any(|(connection, ())| connection.name() == &**tool.server())
+                results.responses.iter().any(|(server, _)| **server == **tool.server())
             };
             let live: Vec<ToolWithServer> =
                 session.manager().all_tools().iter().filter(is_live).cloned().collect();
@@ -56,8 +48,7 @@ pub(crate) async fn tools(options: ToolsOptions, context: &Context) -> Result<()
 
 /// The servers of a command: the named one, or all.
 pub(crate) fn select_servers(
-    target: &TargetOptions,
-    server: Option<&str>,
+    ListOptions { server, target }: &ListOptions,
     context: &Context,
 ) -> Result<Servers, CliError> {
     let servers = Servers::select(target, Warnings::Usual, context)?;
@@ -81,7 +72,7 @@ fn print_tools(
     if tools.is_empty() {
         printer.note("note: no tools found");
     }
-    if options.schema && printer.output() == Output::Table && !tools.is_empty() {
+    if options.schema && printer.output == Output::Table && !tools.is_empty() {
         let blocks: Vec<String> = tools.iter().map(|tool| render_schema(tool, source)).collect();
         return printer.line(blocks.join("\n\n"));
     }
@@ -91,13 +82,13 @@ fn print_tools(
 /// Searches tools by keywords in their names and descriptions.
 pub(crate) async fn search(options: SearchOptions, context: &Context) -> Result<(), CliError> {
     let printer = &context.printer;
-    let servers = Servers::configured(context)?;
+    let servers = Servers::configured(Warnings::Usual, context)?;
     if servers.configs.is_empty() {
         return Err(Servers::no_servers());
     }
     with_session(servers, &RequestOptions::default(), context, async |session: &ServerSession| {
         let (results, unlisted) = if options.live {
-            (Some(fan_out::query_all(session, async |_: &McpConnection| Ok(())).await), Vec::new())
+            (Some(session.query_all(async |_| Ok(())).await), Vec::new())
         } else {
             (None, session.list_cached().await?)
         };
@@ -106,13 +97,8 @@ pub(crate) async fn search(options: SearchOptions, context: &Context) -> Result<
             printer.note("note: no tool matches all keywords");
         }
         printer.list(&tool_list(&found, ServerSource::Configured));
-        match results {
-            Some(results) => results.close(printer),
-            None => {
-                fan_out::note_unlisted(&unlisted, printer);
-                Ok(())
-            }
-        }
+        note_unlisted(&unlisted, printer);
+        results.map_or(Ok(()), |results| results.close(printer))
     })
     .await
 }
@@ -146,26 +132,27 @@ fn score(name: &str, about: &str, words: &[String]) -> Option<usize> {
 /// Maximum length of a description; the table cuts it to the terminal later.
 const MAX_CHARS: usize = 400;
 
-/// JSON of a tool, with its server and public name.
+/// JSON of a tool, resource, template or prompt, with its server.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Item<'a> {
-    server: &'a str,
-    public_name: &'a str,
+pub(crate) struct ListItem<'a, T> {
+    pub(crate) server: &'a str,
+    /// Of tools only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) public_name: Option<&'a str>,
     #[serde(flatten)]
-    tool: &'a Tool,
+    pub(crate) item: &'a T,
 }
 
 /// The tools as a table and as JSON.
-pub(crate) fn tool_list(tools: &[ToolWithServer], source: ServerSource) -> List {
-    let rows = tools.iter().map(|tool| vec![typed_name(tool, source), description(tool.tool())]);
-    let item = |tool: &ToolWithServer| {
-        let item = Item { server: tool.server(), public_name: tool.name(), tool: tool.tool() };
-        // It was parsed from JSON, so it can be serialized.
-        serde_json::to_string(&item).unwrap_or_default()
-    };
-    let items = tools.iter().map(item).collect();
-    List { columns: &["TOOL", "DESCRIPTION"], rows: rows.collect(), items }
+fn tool_list(tools: &[ToolWithServer], source: ServerSource) -> List {
+    let mut list = List::new(&["TOOL", "DESCRIPTION"]);
+    for tool in tools {
+        let (server, public_name, item) = (tool.server(), Some(&**tool.name()), tool.tool());
+        let row = vec![typed_name(tool, source), description(item)];
+        list.push(row, &ListItem { server, public_name, item });
+    }
+    list
 }
 
 /// The tool's name as it is typed in `toolrack call`.

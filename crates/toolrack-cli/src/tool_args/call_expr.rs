@@ -4,7 +4,7 @@
 //!
 //! **Invariant:** parsing terminates for any input, and nesting is bounded.
 
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 use crate::error::CliError;
 
@@ -131,11 +131,8 @@ impl Reader<'_> {
     fn literal(&mut self) -> Result<Value, String> {
         let is_part = |c: char| c.is_alphanumeric() || matches!(c, '+' | '-' | '.' | '_');
         match self.take_while(is_part) {
-            "true" => Ok(Value::Bool(true)),
-            "false" => Ok(Value::Bool(false)),
-            "null" => Ok(Value::Null),
             "" => Err(format!("missing value before {}", self.next_char())),
-            word => word.parse::<Number>().map(Value::Number).map_err(|_no_number| {
+            word => serde_json::from_str(word).map_err(|_other| {
                 format!("`{word}` is not a number, true, false or null; quote it if it is text")
             }),
         }

@@ -4,40 +4,34 @@
 //! a string.
 
 use serde_json::{Map, Number, Value};
+use toolrack_config::{did_you_mean, similar_names};
 use toolrack_service::{ErrorCode, ErrorDetail};
 
-use super::schema::{ExtraProperties, JsonType, Schema};
-use super::{ArgValue, Argument};
-use toolrack_config::{did_you_mean, similar_names};
+use super::schema::{JsonType, Schema};
+use super::{ArgValue, TypedArguments};
 
 /// Maximum depth of validation.
 const MAX_DEPTH: usize = 16;
 
-/// Whether arguments are validated before they are sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Check {
-    Yes,
-    No,
-}
-
-/// Adds single arguments to `given`, the object from `--args` or a call expression.
+/// The object to send: the members added to the object, coerced and validated.
 pub(crate) fn build_arguments(
-    given: Map<String, Value>,
-    arguments: Vec<Argument>,
+    TypedArguments { mut object, members, is_unchecked }: TypedArguments,
     schema: Schema<'_>,
-    check: Check,
 ) -> Result<Map<String, Value>, Vec<ErrorDetail>> {
-    let mut builder = ArgumentBuilder { error_details: Vec::new(), check };
-    let mut object = given;
-    for (path, values) in group_by_path(arguments) {
-        let steps = steps(&path, schema);
+    let mut builder = ArgumentBuilder { error_details: Vec::new(), is_unchecked };
+    for (path, values) in group_by_path(members) {
+        // Names with dots exist, and the schema knows them.
+        let steps: Vec<&str> = match schema.property(&path) {
+            Some(_) => vec![&path],
+            None => path.split('.').collect(),
+        };
         let place = steps.iter().try_fold(schema, |place, step| place.property(step));
         let Some(value) = builder.value(&path, values, place) else { continue };
-        if insert_at(&mut object, &steps, value).is_err() {
+        if !insert_at(&mut object, &steps, value) {
             builder.report(&path, format!("`{path}` is given more than once"));
         }
     }
-    if check == Check::Yes {
+    if !is_unchecked {
         builder.validate(&object, schema, "", 0);
     }
     if builder.error_details.is_empty() { Ok(object) } else { Err(builder.error_details) }
@@ -60,9 +54,9 @@ pub(crate) fn signature(schema: Schema<'_>) -> String {
 }
 
 /// Groups the values by path, in the order of first use.
-fn group_by_path(arguments: Vec<Argument>) -> Vec<(String, Vec<ArgValue>)> {
+fn group_by_path(members: Vec<(String, ArgValue)>) -> Vec<(String, Vec<ArgValue>)> {
     let mut groups: Vec<(String, Vec<ArgValue>)> = Vec::new();
-    for Argument { path, value } in arguments {
+    for (path, value) in members {
         match groups.iter_mut().find(|(known, _)| *known == path) {
             Some((_, values)) => values.push(value),
             None => groups.push((path, vec![value])),
@@ -71,40 +65,26 @@ fn group_by_path(arguments: Vec<Argument>) -> Vec<(String, Vec<ArgValue>)> {
     groups
 }
 
-/// Splits a path at its dots, unless the schema has a property of that name.
-fn steps(path: &str, schema: Schema<'_>) -> Vec<String> {
-    // Names with dots exist, and the schema knows them.
-    if schema.property(path).is_some() {
-        return vec![path.to_owned()];
-    }
-    path.split('.').map(str::to_owned).collect()
-}
-
-/// Inserts a value at a path, and creates objects on the way.
-fn insert_at(object: &mut Map<String, Value>, steps: &[String], value: Value) -> Result<(), Value> {
-    match steps {
-        [] => Err(value),
-        [last] => match object.get(last) {
-            // Neither value wins silently: both were typed.
-            Some(_) => Err(value),
-            None => {
-                object.insert(last.clone(), value);
-                Ok(())
-            }
-        },
-        [first, rest @ ..] => {
-            let next = object.entry(first.clone()).or_insert_with(|| Value::Object(Map::new()));
-            match next {
-                Value::Object(inner) => insert_at(inner, rest, value),
-                _ => Err(value),
-            }
+/// Inserts a value at a path, and creates objects on the way. Returns whether the place was free:
+/// neither of two values wins silently, because both were typed.
+fn insert_at(object: &mut Map<String, Value>, steps: &[&str], value: Value) -> bool {
+    let Some((first, rest)) = steps.split_first() else { return false };
+    if rest.is_empty() {
+        let is_free = !object.contains_key(*first);
+        if is_free {
+            object.insert((*first).to_owned(), value);
         }
+        return is_free;
+    }
+    match object.entry(*first).or_insert_with(|| Value::Object(Map::new())) {
+        Value::Object(inner) => insert_at(inner, rest, value),
+        _ => false,
     }
 }
 
 struct ArgumentBuilder {
     error_details: Vec<ErrorDetail>,
-    check: Check,
+    is_unchecked: bool,
 }
 
 impl ArgumentBuilder {
@@ -141,7 +121,7 @@ impl ArgumentBuilder {
         match coerce(&text, place) {
             Ok(value) => Some(value),
             // `--no-check` is for schemas that are wrong, so the server decides.
-            Err(_why) if self.check == Check::No => Some(Value::String(text)),
+            Err(_why) if self.is_unchecked => Some(Value::String(text)),
             Err(reason) => {
                 self.report(path, format!("invalid value for `{path}`: {reason}"));
                 None
@@ -174,26 +154,27 @@ impl ArgumentBuilder {
         for (name, value) in object {
             let full_name = full(name);
             match schema.property(name) {
-                Some(place) => self.validate_value(value, place, &full_name, depth),
-                None if schema.extra_properties() == ExtraProperties::Rejected => {
+                Some(place) => {
+                    if let Value::Object(inner) = value {
+                        self.validate(inner, place, &full_name, depth + 1);
+                    }
+                    let (types, found) = (place.types(), JsonType::from_value(value));
+                    if !types.is_empty() && !types.iter().any(|wanted| found.satisfies(*wanted)) {
+                        let (expected, found) = (place.describe(), found.as_str());
+                        self.report(
+                            &full_name,
+                            format!(
+                                "invalid value for `{full_name}`: expected {expected}, got {found}"
+                            ),
+                        );
+                    }
+                }
+                None if !schema.allows_extra_properties() => {
                     let suggestion = did_you_mean(&similar_names(name, schema.property_names()));
                     self.report(&full_name, format!("unknown argument `{full_name}`{suggestion}"));
                 }
                 None => {}
             }
-        }
-    }
-
-    fn validate_value(&mut self, value: &Value, place: Schema<'_>, path: &str, depth: usize) {
-        if let Value::Object(inner) = value {
-            self.validate(inner, place, path, depth + 1);
-        }
-        let types = place.types();
-        let json_type = JsonType::from_value(value);
-        if !types.is_empty() && !types.iter().any(|allowed| json_type.satisfies(*allowed)) {
-            let (expected, found) = (place.describe(), json_type.as_str());
-            let message = format!("invalid value for `{path}`: expected {expected}, got {found}");
-            self.report(path, message);
         }
     }
 
@@ -205,16 +186,15 @@ impl ArgumentBuilder {
 
 /// Converts text to a type that the schema allows. The error is the message for the user.
 fn coerce(text: &str, place: Schema<'_>) -> Result<Value, String> {
-    if let Some(choices) = place.allowed_values() {
-        return match_choice(text, &choices)
-            .ok_or_else(|| format!("expected {}, got `{text}`", place.describe()));
-    }
     let types = place.types();
-    // Text first: `id=007` must stay `"007"` if the tool accepts a string.
-    if types.is_empty() || types.contains(&JsonType::String) {
-        return Ok(Value::String(text.to_owned()));
-    }
-    let found = types.iter().find_map(|json_type| as_type(text, *json_type, place));
+    let found = match place.allowed_values() {
+        Some(choices) => match_choice(text, &choices),
+        // Text first: `id=007` must stay `"007"` if the tool accepts a string.
+        None if types.is_empty() || types.contains(&JsonType::String) => {
+            Some(Value::String(text.to_owned()))
+        }
+        None => types.iter().find_map(|json_type| as_type(text, *json_type, place)),
+    };
     found.ok_or_else(|| format!("expected {}, got `{text}`", place.describe()))
 }
 
@@ -227,6 +207,7 @@ fn match_choice(text: &str, choices: &[&Value]) -> Option<Value> {
 }
 
 fn as_type(text: &str, json_type: JsonType, place: Schema<'_>) -> Option<Value> {
+    let json = || serde_json::from_str::<Value>(text).ok();
     match json_type {
         JsonType::String => Some(Value::String(text.to_owned())),
         JsonType::Boolean => match text.to_ascii_lowercase().as_str() {
@@ -239,13 +220,13 @@ fn as_type(text: &str, json_type: JsonType, place: Schema<'_>) -> Option<Value> 
             let decimal = || text.parse().ok().and_then(Number::from_f64);
             integer(text).or_else(decimal).map(Value::Number)
         }
-        JsonType::Array => match json(text).filter(Value::is_array) {
+        JsonType::Array => match json().filter(Value::is_array) {
             Some(list) => Some(list),
             // Meant as JSON and invalid: as a list of one text it would hide the mistake.
             None if text.starts_with('[') => None,
             None => parse_list(text, place.items()),
         },
-        JsonType::Object => json(text).filter(Value::is_object),
+        JsonType::Object => json().filter(Value::is_object),
         JsonType::Null => matches!(text, "null" | "").then_some(Value::Null),
     }
 }
@@ -258,26 +239,17 @@ fn parse_list(text: &str, items: Option<Schema<'_>>) -> Option<Value> {
     let types = items.types();
     let is_separable =
         |item: &JsonType| !matches!(item, JsonType::String | JsonType::Array | JsonType::Object);
-    let parts: Vec<&str> = if types.is_empty() || !types.iter().all(is_separable) {
-        vec![text]
-    } else {
-        text.split(',').map(str::trim).collect()
-    };
-    parts
-        .into_iter()
-        .map(|part| coerce(part, items).ok())
-        .collect::<Option<Vec<Value>>>()
-        .map(Value::Array)
+    if types.is_empty() || !types.iter().all(is_separable) {
+        return Some(Value::Array(vec![coerce(text, items).ok()?]));
+    }
+    let parts = text.split(',').map(|part| coerce(part.trim(), items).ok());
+    parts.collect::<Option<Vec<Value>>>().map(Value::Array)
 }
 
 fn integer(text: &str) -> Option<Number> {
     let signed = text.parse::<i64>().ok().map(Number::from);
     // As integers, because a float would lose digits of large ids.
     signed.or_else(|| text.parse::<u64>().ok().map(Number::from))
-}
-
-fn json(text: &str) -> Option<Value> {
-    serde_json::from_str(text).ok()
 }
 
 #[cfg(test)]

@@ -29,14 +29,6 @@ pub(crate) enum JsonType {
     Null,
 }
 
-/// Whether properties that the schema does not list are allowed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ExtraProperties {
-    Allowed,
-    /// Forbidden, or unspecified while other properties are listed.
-    Rejected,
-}
-
 impl<'a> Schema<'a> {
     pub(crate) fn new(root: &'a Value) -> Self {
         Self { root, node: root }
@@ -54,19 +46,14 @@ impl<'a> Schema<'a> {
         // A schema may refer to itself.
         let Some(members) = self.node.as_object().filter(|_| depth < MAX_DEPTH) else { return };
         layers.push(members);
-        let referred = members
-            .get("$ref")
-            .and_then(Value::as_str)
-            .and_then(|reference| self.resolve_ref(reference));
+        // Only within the schema: references to the network are never followed.
+        let reference = members.get("$ref").and_then(Value::as_str);
+        let referred =
+            reference.and_then(|reference| self.root.pointer(reference.strip_prefix('#')?));
         let parts = members.get("allOf").and_then(Value::as_array).into_iter().flatten();
         for node in referred.into_iter().chain(parts) {
             Self { node, ..self }.collect_layers(layers, depth + 1);
         }
-    }
-
-    fn resolve_ref(self, reference: &str) -> Option<&'a Value> {
-        // Only within the schema: references to the network are never followed.
-        self.root.pointer(reference.strip_prefix('#')?)
     }
 
     fn member(self, name: &str) -> Option<&'a Value> {
@@ -76,6 +63,12 @@ impl<'a> Schema<'a> {
     fn alternatives(self) -> Vec<Self> {
         let lists = ["anyOf", "oneOf"].into_iter().filter_map(|key| self.member(key)?.as_array());
         lists.flatten().map(|node| Self { node, ..self }).collect()
+    }
+
+    /// The layers, and those of the alternatives: an optional object is often one of two.
+    fn all_layers(self) -> impl Iterator<Item = &'a Map<String, Value>> {
+        let alternatives = self.alternatives().into_iter().flat_map(Self::layers);
+        self.layers().into_iter().chain(alternatives)
     }
 
     /// The allowed types. Empty means any.
@@ -140,21 +133,13 @@ impl<'a> Schema<'a> {
 
     /// The schema of a property.
     pub(crate) fn property(self, name: &str) -> Option<Self> {
-        let own = self.layers().into_iter().find_map(|layer| layer.get("properties")?.get(name));
-        if let Some(node) = own {
-            return Some(Self { node, ..self });
-        }
-        // An optional object is often one of two alternatives.
-        let parts = self.alternatives().into_iter().flat_map(Self::layers);
-        let node = parts.into_iter().find_map(|layer| layer.get("properties")?.get(name))?;
+        let node = self.all_layers().find_map(|layer| layer.get("properties")?.get(name))?;
         Some(Self { node, ..self })
     }
 
     /// Names of all properties.
     pub(crate) fn property_names(self) -> Vec<&'a str> {
-        let alternatives = self.alternatives().into_iter().flat_map(Self::layers);
-        let layers = self.layers().into_iter().chain(alternatives);
-        let maps = layers.filter_map(|layer| layer.get("properties")?.as_object());
+        let maps = self.all_layers().filter_map(|layer| layer.get("properties")?.as_object());
         let mut names: Vec<&str> =
             maps.flat_map(|properties| properties.keys().map(String::as_str)).collect();
         names.sort_unstable();
@@ -168,34 +153,25 @@ impl<'a> Schema<'a> {
         lists.flatten().filter_map(Value::as_str).collect()
     }
 
-    pub(crate) fn extra_properties(self) -> ExtraProperties {
+    /// Whether properties that the schema does not list are allowed. If it lists some, they are
+    /// not, unless it says so.
+    pub(crate) fn allows_extra_properties(self) -> bool {
         let is_open = |layer: &Map<String, Value>| {
+            let extra = layer.get("additionalProperties");
             layer.contains_key("patternProperties")
-                || layer
-                    .get("additionalProperties")
-                    .is_some_and(|extra| *extra != Value::Bool(false))
+                || extra.is_some_and(|extra| *extra != Value::Bool(false))
         };
         // A schema without any properties says nothing, so every argument is passed on.
-        let is_unspecified =
-            self.property_names().is_empty() && self.member("additionalProperties").is_none();
-        if is_unspecified
-            && self.node.as_object().is_none_or(|members| !members.contains_key("properties"))
-        {
-            return ExtraProperties::Allowed;
-        }
-        if self.layers().into_iter().any(is_open) {
-            ExtraProperties::Allowed
-        } else {
-            ExtraProperties::Rejected
-        }
+        let is_unspecified = self.property_names().is_empty()
+            && self.member("additionalProperties").is_none()
+            && self.node.get("properties").is_none();
+        is_unspecified || self.layers().into_iter().any(is_open)
     }
 
     /// The schema of list items.
     pub(crate) fn items(self) -> Option<Self> {
-        let own = self.member("items");
-        let among =
-            || self.alternatives().into_iter().find_map(|alternative| alternative.member("items"));
-        Some(Self { node: own.or_else(among)?, ..self })
+        let node = self.all_layers().find_map(|layer| layer.get("items"))?;
+        Some(Self { node, ..self })
     }
 
     pub(crate) fn description(self) -> Option<&'a str> {
@@ -208,19 +184,13 @@ impl<'a> Schema<'a> {
             let choices: Vec<String> = choices.into_iter().map(Value::to_string).collect();
             return choices.join(" | ");
         }
-        let words: Vec<String> =
-            self.types().into_iter().map(|json_type| self.describe_type(json_type)).collect();
+        let items = self.items().map(Self::types).unwrap_or_default();
+        let words = self.types().into_iter().map(|json_type| match (json_type, items.as_slice()) {
+            (JsonType::Array, [item]) => format!("{}[]", item.as_str()),
+            _ => json_type.as_str().to_owned(),
+        });
+        let words: Vec<String> = words.collect();
         if words.is_empty() { "any".to_owned() } else { words.join(" | ") }
-    }
-
-    fn describe_type(self, json_type: JsonType) -> String {
-        match (json_type, self.items()) {
-            (JsonType::Array, Some(items)) => match items.types().as_slice() {
-                [item] => format!("{}[]", item.as_str()),
-                _ => "array".to_owned(),
-            },
-            (json_type, _) => json_type.as_str().to_owned(),
-        }
     }
 }
 
@@ -283,24 +253,28 @@ mod tests {
         check(json!({"properties": {}}), "object");
     }
 
+    #[derive(PartialEq)]
+    enum Extra {
+        Allowed,
+        Rejected,
+    }
+
     #[track_caller]
-    fn check_others(schema: Value, expected: ExtraProperties) {
-        assert_eq!(Schema::new(&schema).extra_properties(), expected, "{schema}");
+    fn check_others(schema: Value, expected: Extra) {
+        let is_allowed = Schema::new(&schema).allows_extra_properties();
+        assert_eq!(is_allowed, expected == Extra::Allowed, "{schema}");
     }
 
     #[test]
     fn unlisted_properties_are_rejected_unless_allowed() {
-        check_others(json!({}), ExtraProperties::Allowed);
-        check_others(json!({"type": "object"}), ExtraProperties::Allowed);
-        check_others(json!({"properties": {}}), ExtraProperties::Rejected);
-        check_others(json!({"properties": {"a": {}}}), ExtraProperties::Rejected);
+        check_others(json!({}), Extra::Allowed);
+        check_others(json!({"type": "object"}), Extra::Allowed);
+        check_others(json!({"properties": {}}), Extra::Rejected);
+        check_others(json!({"properties": {"a": {}}}), Extra::Rejected);
         check_others(
             json!({"properties": {"a": {}}, "additionalProperties": true}),
-            ExtraProperties::Allowed,
+            Extra::Allowed,
         );
-        check_others(
-            json!({"type": "object", "additionalProperties": false}),
-            ExtraProperties::Rejected,
-        );
+        check_others(json!({"type": "object", "additionalProperties": false}), Extra::Rejected);
     }
 }

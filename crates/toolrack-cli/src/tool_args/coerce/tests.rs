@@ -4,22 +4,18 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::tool_args::{self, KeyValue, ValueSource};
+use crate::tool_args::KeyValue;
 
-fn typed(words: &[&str]) -> Vec<Argument> {
-    let settle = |word: &&str| {
-        let KeyValue { path, format, source: ValueSource::Inline(text) } =
-            tool_args::parse(word).unwrap()
-        else {
-            panic!("no file is read here")
-        };
-        tool_args::resolve(&path, format, text).unwrap()
+fn typed(words: &[&str]) -> TypedArguments {
+    let read = |word: &&str| {
+        let pair = KeyValue::parse(word).unwrap();
+        (pair.path.clone(), pair.read().unwrap())
     };
-    words.iter().map(settle).collect()
+    TypedArguments { members: words.iter().map(read).collect(), ..TypedArguments::default() }
 }
 
-fn outcome(schema: &Value, words: &[&str], check: Check) -> Result<Value, Vec<String>> {
-    let shaped = build_arguments(Map::new(), typed(words), Schema::new(schema), check);
+fn outcome(schema: &Value, typed: TypedArguments) -> Result<Value, Vec<String>> {
+    let shaped = build_arguments(typed, Schema::new(schema));
     shaped.map(Value::Object).map_err(|error_details| {
         error_details.into_iter().map(|error_detail| error_detail.message).collect()
     })
@@ -27,12 +23,12 @@ fn outcome(schema: &Value, words: &[&str], check: Check) -> Result<Value, Vec<St
 
 #[track_caller]
 fn check(schema: &Value, words: &[&str], expected: Value) {
-    assert_eq!(outcome(schema, words, Check::Yes), Ok(expected), "{words:?}");
+    assert_eq!(outcome(schema, typed(words)), Ok(expected), "{words:?}");
 }
 
 #[track_caller]
 fn check_faults(schema: &Value, words: &[&str], expected: &[&str]) {
-    let error_details = outcome(schema, words, Check::Yes).unwrap_err();
+    let error_details = outcome(schema, typed(words)).unwrap_err();
     assert_eq!(error_details, expected, "{words:?}");
 }
 
@@ -145,7 +141,7 @@ fn all_errors_are_reported_at_once() {
 #[test]
 fn unchecked_arguments_are_sent() {
     let schema = &json!({"properties": {"n": {"type": "integer"}}, "required": ["n"]});
-    let sent = outcome(schema, &["n=ten", "m=1"], Check::No);
+    let sent = outcome(schema, TypedArguments { is_unchecked: true, ..typed(&["n=ten", "m=1"]) });
     assert_eq!(sent, Ok(json!({"n": "ten", "m": "1"})));
 }
 
@@ -161,18 +157,18 @@ fn signature_is_one_line() {
 proptest! {
     #[test]
     fn numbers_and_text_round_trip(count in any::<i64>(), text in any::<String>()) {
-        let words = typed(&[&format!("count={count}")]);
-        let text_word = Argument { path: "text".to_owned(), value: ArgValue::Text(text.clone()) };
-        let all = words.into_iter().chain([text_word]).collect();
+        let mut all = typed(&[&format!("count={count}")]);
+        all.members.push(("text".to_owned(), ArgValue::Text(text.clone())));
         let schema = everything();
-        let sent = build_arguments(Map::new(), all, Schema::new(&schema), Check::Yes).unwrap();
+        let sent = build_arguments(all, Schema::new(&schema)).unwrap();
         prop_assert_eq!(Value::Object(sent), json!({"count": count, "text": text}));
     }
 
     #[test]
     fn any_name_is_accepted(name in "[^=:]{1,12}", text in "[^@]{0,6}") {
-        let word = Argument { path: name, value: ArgValue::Text(text) };
+        let members = vec![(name, ArgValue::Text(text))];
+        let all = TypedArguments { members, ..TypedArguments::default() };
         let schema = everything();
-        let _outcome = build_arguments(Map::new(), vec![word], Schema::new(&schema), Check::Yes);
+        let _outcome = build_arguments(all, Schema::new(&schema));
     }
 }
