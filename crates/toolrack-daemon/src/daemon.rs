@@ -17,14 +17,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_service::{Home, LocalService, ServiceError, ServiceOptions};
+use toolrack_platform::unix_time_ms;
+use toolrack_service::{Home, ServiceError, ServiceOptions};
 
 use crate::access_control::ListenerKind;
-use crate::event_log::{ApiEvent, unix_time_ms};
+use crate::event_log::ApiEvent;
 use crate::event_recorder::EventRecorder;
 use crate::history::{History, HistoryOptions};
 use crate::http_server;
-use crate::instance_lock::{DaemonInfo, InstanceLock};
+use crate::instance_lock::{DaemonInfo, InstanceLock, file_error};
 use crate::mcp_endpoints::{EndpointSet, Endpoints};
 use crate::routes;
 use crate::state::{App, AppState};
@@ -103,12 +104,11 @@ impl Daemon {
         let addr = tcp.as_ref().and_then(|listener| listener.local_addr().ok());
         // Both sockets before any server starts: a taken port must not start and stop
         // all servers first.
-        let unix = bind_unix(instance.socket())?;
+        let unix = bind_unix(&instance.socket())?;
         let tokens = Tokens::new(instance.token()?);
         let history_file = home.history_file();
-        let history = History::open(&history_file, options.history).map_err(|source| {
-            DaemonError::File { action: "open", path: history_file.clone(), source }
-        })?;
+        let history = History::open(&history_file, options.history)
+            .map_err(|source| file_error("open", &history_file, source))?;
         let own = EndpointSet::open(home.clone(), options.service.clone(), None).await;
         let own = own.map_err(DaemonError::Service)?;
         let agent = own.service.agent().map(str::to_owned);
@@ -124,7 +124,7 @@ impl Daemon {
         };
         let info = DaemonInfo {
             pid: std::process::id(),
-            socket: instance.socket().to_owned(),
+            socket: instance.socket(),
             addr,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config,
@@ -160,17 +160,12 @@ impl Daemon {
 
     /// The API token for TCP.
     pub fn token(&self) -> &Token {
-        self.app.tokens.primary()
+        &self.app.tokens.primary
     }
 
     /// The path of the Unix socket.
     pub fn socket(&self) -> &Path {
         &self.app.info.socket
-    }
-
-    /// The service that manages the servers.
-    pub fn service(&self) -> &Arc<LocalService> {
-        &self.app.service
     }
 
     /// Waits until a client requests a stop through the API.
@@ -246,9 +241,7 @@ impl Drop for Daemon {
 async fn acquire_lock(home: Home) -> Result<InstanceLock, DaemonError> {
     let path = home.lock_file();
     let acquired = tokio::task::spawn_blocking(move || InstanceLock::acquire(&home)).await;
-    let panicked =
-        |_panicked| DaemonError::File { action: "lock", path, source: io::ErrorKind::Other.into() };
-    acquired.map_err(panicked)?
+    acquired.map_err(|_panicked| file_error("lock", &path, io::ErrorKind::Other.into()))?
 }
 
 async fn bind_tcp(addr: SocketAddr) -> Result<TcpListener, DaemonError> {
@@ -264,7 +257,7 @@ fn bind_unix(path: &Path) -> Result<UnixListener, DaemonError> {
     // The run directory has mode 0700, so other users cannot connect between bind and chmod.
     let bound = UnixListener::bind(path)
         .and_then(|listener| std::fs::set_permissions(path, private).map(|()| listener));
-    bound.map_err(|source| DaemonError::File { action: "bind", path: path.to_owned(), source })
+    bound.map_err(|source| file_error("bind", path, source))
 }
 
 /// A random id that distinguishes this run from earlier ones in call and event ids.
@@ -322,16 +315,13 @@ impl DaemonError {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::AlreadyRunning { .. } => {
-                Some("use the running daemon, or stop it with `toolrack daemon stop`".to_owned())
-            }
+            Self::AlreadyRunning { .. } => Some("use the running daemon, or stop it".to_owned()),
             Self::Service(error) => error.hint().map(str::to_owned),
             Self::File { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
                 Some("set `TOOLRACK_HOME` to a directory with a shorter path".to_owned())
             }
             Self::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse => Some(
-                "another program uses this port; choose another one with `toolrack daemon start --listen \
-                 127.0.0.1:0` (0 picks a free port) or with `TOOLRACK_LISTEN`"
+                "another program uses this port; choose another one (0 picks a free port)"
                     .to_owned(),
             ),
             Self::NotLoopback(_) => Some("listen on `127.0.0.1` or `[::1]`".to_owned()),

@@ -57,7 +57,7 @@ impl AppState {
             endpoints,
             tokens,
             info,
-            started_ms: crate::event_log::unix_time_ms(),
+            started_ms: toolrack_platform::unix_time_ms(),
             event_streams: Arc::new(Semaphore::new(MAX_EVENT_STREAMS)),
             calls: Mutex::default(),
             config_edit_lock: Mutex::default(),

@@ -77,7 +77,8 @@ impl fmt::Debug for Token {
 /// All valid tokens and login codes.
 #[derive(Debug)]
 pub(crate) struct Tokens {
-    primary: Token,
+    /// The token from the token file.
+    pub(crate) primary: Token,
     codes: Mutex<VecDeque<LoginCode>>,
     browsers: Mutex<VecDeque<Token>>,
 }
@@ -98,11 +99,6 @@ impl Tokens {
     #[cfg(test)]
     pub(crate) fn for_test(primary: &str) -> Self {
         Self::new(Token(primary.to_owned()))
-    }
-
-    /// The token from the token file.
-    pub(crate) fn primary(&self) -> &Token {
-        &self.primary
     }
 
     /// Whether a token grants access to the API.
@@ -195,12 +191,13 @@ pub(crate) fn remove_stale_login_files(dir: &Path) {
     }
 }
 
-fn remove_file(path: &Path) {
+/// Removes a file of the run directory, if it exists.
+pub(crate) fn remove_file(path: &Path) {
     match fs::remove_file(path) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => {
-            tracing::warn!(%error, path = %path.display(), "cannot remove a login file");
+            tracing::warn!(%error, path = %path.display(), "cannot remove a file of the run directory");
         }
     }
 }
@@ -227,7 +224,7 @@ mod tests {
         assert!(tokens.exchange("", now).unwrap().is_none());
         assert!(!tokens.is_valid(code.reveal()));
         let token = tokens.exchange(code.reveal(), now).unwrap().unwrap();
-        assert!(tokens.is_valid(token.reveal()) && tokens.is_valid(tokens.primary().reveal()));
+        assert!(tokens.is_valid(token.reveal()) && tokens.is_valid(tokens.primary.reveal()));
         assert!(tokens.exchange(code.reveal(), now).unwrap().is_none());
         let old = tokens.new_code(now).unwrap();
         assert!(tokens.exchange(old.reveal(), now + CODE_TTL).unwrap().is_none());

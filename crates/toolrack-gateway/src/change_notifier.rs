@@ -81,7 +81,12 @@ fn handle_event(
         ManagerEvent::StateChanged { server, state } if shared.scope.contains(&server) => {
             if state == ConnectionState::Connected {
                 shared.router.server_restarted(&server);
-                restore_server(shared, &server);
+                let (this, server) = (Arc::clone(shared), Arc::clone(&server));
+                // The new process knows neither log level nor subscriptions.
+                shared.spawn(async move {
+                    this.restore_log_level(&server).await;
+                    subscriptions::resubscribe(&this, &server).await;
+                });
             }
             // Prompts and resources of a disconnected server disappear; its tools stay listed from the tool cache.
             let connection = shared.manager.server(&server);
@@ -144,13 +149,4 @@ fn offered_lists(server: &McpConnection) -> Vec<ListKind> {
     let prompts = capabilities.prompts.map(|_| ListKind::Prompts);
     let resources = capabilities.resources.map(|_| ListKind::Resources);
     prompts.into_iter().chain(resources).collect()
-}
-
-/// Restores log level and subscriptions at a server that was restarted: the new process knows neither.
-fn restore_server(shared: &Arc<Shared>, server: &Arc<str>) {
-    let (this, server) = (Arc::clone(shared), Arc::clone(server));
-    shared.spawn(async move {
-        this.restore_log_level(&server).await;
-        subscriptions::resubscribe(&this, &server).await;
-    });
 }

@@ -33,7 +33,7 @@ use crate::message_queue::{MessageQueue, StreamContent};
 use crate::params::{ClientInfo, ClientMessage, ClientRequest, Incoming, Params};
 use crate::request_context::RequestContext;
 use crate::server_requests::{ClientId, LogFilter, NotificationSink};
-use crate::subscriptions::{Subscriber, unsubscribe};
+use crate::subscriptions::Subscriber;
 
 /// How long a request is queued before it is rejected.
 const QUEUE_TIMEOUT: Duration = Duration::from_mins(1);
@@ -61,7 +61,7 @@ pub(crate) struct ClientSession {
 /// Stream for the responses to one message or batch.
 #[derive(Debug, Clone)]
 pub(crate) struct ResponseStream {
-    queue: Arc<MessageQueue>,
+    pub(crate) queue: Arc<MessageQueue>,
     /// Shared by the requests of a batch. The last one finishes the stream.
     finish: Option<Arc<FinishOnDrop>>,
 }
@@ -85,11 +85,6 @@ impl ResponseStream {
     pub(crate) fn closing(queue: &Arc<MessageQueue>) -> Self {
         let finish = Some(Arc::new(FinishOnDrop(Arc::clone(queue))));
         Self { queue: Arc::clone(queue), finish }
-    }
-
-    /// Sends a response outside of a task.
-    pub(crate) fn push(&self, message: Bytes) {
-        self.queue.push(message);
     }
 
     /// Sends a response, and finishes the stream with it if no other request holds the stream. Message and end go
@@ -135,7 +130,7 @@ impl ClientSession {
     pub(crate) fn receive(self: &Arc<Self>, incoming: Incoming, responses: &ResponseStream) {
         if !incoming.is_supported(self.client().map(|client| client.revision)) {
             let error = invalid_request("batches are not supported in this protocol version");
-            return responses.push(error_message(None, &error));
+            return responses.queue.push(error_message(None, &error));
         }
         for message in incoming.messages {
             match message {
@@ -150,7 +145,7 @@ impl ClientSession {
                     sender.map(|sender| sender.send(outcome).is_ok());
                 }
                 ClientMessage::Malformed { id, error } => {
-                    responses.push(error_message(id.as_ref(), &error));
+                    responses.queue.push(error_message(id.as_ref(), &error));
                 }
             }
         }
@@ -161,12 +156,12 @@ impl ClientSession {
         // Handled here and not in a task, because the next message may already depend on the
         // session.
         if request.method == Method::Initialize.as_str() {
-            return responses.push(response(&id, &self.initialize(request.params)));
+            return responses.queue.push(response(&id, &self.initialize(request.params)));
         }
         // A child token, so that the end of the session cancels the request.
         let token = self.stop.child_token();
         if let Err(error) = self.in_flight.register(&id, &token, &request.method) {
-            return responses.push(response(&id, &Err(error)));
+            return responses.queue.push(response(&id, &Err(error)));
         }
         let (this, responses) = (Arc::clone(self), responses.clone());
         self.shared.tracker.spawn(async move {
@@ -234,7 +229,7 @@ impl ClientSession {
         }
         self.shared.router.sessions.add(self);
         self.shared.router.log_sinks.add(&log_sink);
-        if self.shared.router.forwards_roots() {
+        if self.shared.router.forwards_roots {
             self.shared.tracker.spawn(forward_roots_changes(Arc::clone(self)));
         }
         let mut result = json!({
@@ -291,17 +286,11 @@ impl ClientSession {
         if !Arc::ptr_eq(queue, preferred) {
             queue.push(message);
         }
-        let gone = || Err(internal_error("the client is gone"));
-        tokio::select! {
-            biased;
-            () = self.stop.cancelled() => gone(),
-            response = timeout(self.shared.options.client_response_timeout, received) => {
-                match response {
-                    Ok(Ok(outcome)) => outcome,
-                    Ok(Err(_dropped)) => gone(),
-                    Err(_elapsed) => Err(internal_error("the client did not respond in time")),
-                }
-            }
+        let response = timeout(self.shared.options.client_response_timeout, received);
+        match self.stop.run_until_cancelled(response).await {
+            Some(Ok(Ok(outcome))) => outcome,
+            Some(Err(_elapsed)) => Err(internal_error("the client did not respond in time")),
+            None | Some(Ok(Err(_))) => Err(internal_error("the client is gone")),
         }
     }
 
@@ -309,7 +298,7 @@ impl ClientSession {
     pub(crate) fn close(&self) {
         self.stop.cancel();
         if let Some(subscriber) = self.subscriber() {
-            subscriber.close().iter().for_each(|uri| unsubscribe(&self.shared, uri));
+            subscriber.close();
         }
         self.queue.finish();
     }
@@ -335,16 +324,8 @@ impl Drop for PendingRequest<'_> {
 
 /// Tells servers that the roots changed, one round at a time: a client may send changes faster than servers take them.
 async fn forward_roots_changes(session: Arc<ClientSession>) {
-    let forwarding = async {
-        loop {
-            session.roots_changes.notified().await;
-            session.shared.roots_changed().await;
-        }
-    };
-    tokio::select! {
-        biased;
-        () = session.stop.cancelled() => {}
-        () = forwarding => {}
+    while session.stop.run_until_cancelled(session.roots_changes.notified()).await.is_some() {
+        session.stop.run_until_cancelled(session.shared.roots_changed()).await;
     }
 }
 

@@ -6,7 +6,7 @@
 //! **Invariant:** every task of a gateway ends when the gateway is closed or its last handle is dropped.
 //! **Invariant:** a client sees only servers in its [`Scope`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,10 +28,10 @@ use uuid::Uuid;
 use crate::change_notifier;
 use crate::encode::invalid_params;
 use crate::error_mapping::{self, ErrorStyle};
+use crate::forward::SuspendedRequests;
 use crate::list_cache::{ListCache, Purpose, ServerList, template_prefix_len};
 use crate::server_requests::ServerRequestRouter;
 use crate::subscriptions::{ResourceSubscriptions, Subscriber, WeakList};
-use crate::suspended::SuspendedRequests;
 
 /// How long `close` waits for tasks to end.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -99,22 +99,11 @@ impl Default for GatewayOptions {
 /// The servers that an endpoint shows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Scope {
-    /// All servers, under public names.
+    /// All servers. Tools and prompts have names that are unique across servers.
     #[default]
     All,
-    /// The servers of an agent, under public names.
-    Agent(BTreeSet<String>),
-    /// One server, under its own names.
+    /// One server. Its tools and prompts have their own names.
     Server(String),
-}
-
-/// Names under which clients see tools and prompts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Naming {
-    /// The server's own names.
-    Raw,
-    /// Names that are unique across servers.
-    Public,
 }
 
 impl Scope {
@@ -122,15 +111,7 @@ impl Scope {
     pub fn contains(&self, server: &str) -> bool {
         match self {
             Scope::All => true,
-            Scope::Agent(servers) => servers.contains(server),
             Scope::Server(name) => name == server,
-        }
-    }
-
-    pub(crate) fn naming(&self) -> Naming {
-        match self {
-            Scope::All | Scope::Agent(_) => Naming::Public,
-            Scope::Server(_) => Naming::Raw,
         }
     }
 }
@@ -230,14 +211,7 @@ type NamedPrompts = Vec<(String, (String, Prompt))>;
 impl Shared {
     /// Runs `task` in the background until the gateway stops.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let stop = self.stop.clone();
-        self.tracker.spawn(async move {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => {}
-                () = task => {}
-            }
-        });
+        self.tracker.spawn(self.stop.clone().run_until_cancelled_owned(task));
     }
 
     /// The servers in scope.
@@ -309,7 +283,7 @@ impl Shared {
     fn single_server(&self) -> Option<Arc<McpConnection>> {
         match &*self.scope {
             Scope::Server(name) => self.manager.server(name).ok(),
-            Scope::All | Scope::Agent(_) => None,
+            Scope::All => None,
         }
     }
 
@@ -318,9 +292,9 @@ impl Shared {
         let servers = self.servers();
         let sections = servers.iter().filter_map(|server| {
             let instructions = server.client()?.instructions()?;
-            Some(match self.scope.naming() {
-                Naming::Raw => instructions.to_owned(),
-                Naming::Public => format!("# {}\n\n{instructions}", server.name()),
+            Some(match &*self.scope {
+                Scope::All => format!("# {}\n\n{instructions}", server.name()),
+                Scope::Server(_) => instructions.to_owned(),
             })
         });
         let sections: Vec<String> = sections.collect();
@@ -410,9 +384,8 @@ impl Shared {
     }
 
     fn encode_tools(&self, source: Arc<[ToolWithServer]>) -> EncodedTools {
-        let naming = self.scope.naming();
         let in_scope = source.iter().filter(|tool| self.scope.contains(tool.server()));
-        let tools: Vec<Tool> = in_scope.map(|tool| listed_tool(tool, naming)).collect();
+        let tools: Vec<Tool> = in_scope.map(|tool| listed_tool(tool, &self.scope)).collect();
         let modern = encode_all(&tools);
         let legacy = tools.iter().zip(&modern).map(|(tool, json)| legacy_tool(tool, json));
         let legacy = legacy.collect();
@@ -500,13 +473,10 @@ impl Shared {
             .iter()
             .flat_map(|(server, list)| list.items.iter().map(move |prompt| (&**server, prompt)))
             .collect();
-        let names = match self.scope.naming() {
-            Naming::Raw => prompts.iter().map(|(_, prompt)| prompt.name.clone()).collect(),
-            Naming::Public => {
-                let raw = prompts.iter().map(|(server, prompt)| (*server, prompt.name.as_str()));
-                let raw: Vec<_> = raw.collect();
-                self.manager.public_names(&raw)
-            }
+        let raw = prompts.iter().map(|(server, prompt)| (*server, prompt.name.as_str()));
+        let names = match &*self.scope {
+            Scope::All => self.manager.public_names(&raw.collect::<Vec<_>>()),
+            Scope::Server(_) => raw.map(|(_, name)| name.to_owned()).collect(),
         };
         let prompts =
             prompts.into_iter().map(|(server, prompt)| (server.to_owned(), prompt.clone()));
@@ -611,10 +581,10 @@ pub(crate) fn encode_all<T: serde::Serialize>(entries: impl IntoIterator<Item = 
     encoded.map(Bytes::from).collect()
 }
 
-fn listed_tool(tool: &ToolWithServer, naming: Naming) -> Tool {
-    let name = match naming {
-        Naming::Raw => tool.tool().name.clone(),
-        Naming::Public => (**tool.name()).to_owned(),
+fn listed_tool(tool: &ToolWithServer, scope: &Scope) -> Tool {
+    let name = match scope {
+        Scope::All => (**tool.name()).to_owned(),
+        Scope::Server(_) => tool.tool().name.clone(),
     };
     // Task support is between the server and us: clients call the tool like any other.
     let tool = tool.tool().clone();
@@ -644,8 +614,6 @@ mod tests {
             assert_eq!((scope.contains("a"), scope.contains("b")), (a, b), "{scope:?}");
         };
         check(&Scope::All, true, true);
-        check(&Scope::Agent(BTreeSet::from(["a".to_owned()])), true, false);
-        check(&Scope::Agent(BTreeSet::new()), false, false);
         check(&Scope::Server("b".to_owned()), false, true);
     }
 

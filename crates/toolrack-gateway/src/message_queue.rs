@@ -6,7 +6,6 @@
 //! **Invariant:** every message is redacted before it is queued.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -14,6 +13,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use toolrack_transport::Redactor;
+
+use crate::subscriptions::{Subscriber, WeakList, loss_message};
 
 /// Unread messages from which on notifications are dropped.
 const MAX_UNREAD: usize = 256;
@@ -23,9 +24,6 @@ const MAX_UNREAD_BYTES: usize = 4 << 20;
 const MAX_REPLAY: usize = 256;
 /// The same limit in bytes.
 const MAX_REPLAY_BYTES: usize = 4 << 20;
-
-/// Builds the messages that tell a client how many notifications it lost.
-pub(crate) type LossNotice = Box<dyn Fn(u64) -> Vec<Bytes> + Send + Sync>;
 
 /// Whether messages are kept after reading, so that a reconnecting client can get them again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +42,7 @@ pub(crate) enum StreamContent {
 }
 
 /// Queue of one stream to a client.
+#[derive(Debug)]
 pub(crate) struct MessageQueue {
     state: Mutex<State>,
     /// Notified of every push, read and finish: wakes the reader and waiting writers.
@@ -51,9 +50,11 @@ pub(crate) struct MessageQueue {
     replay: Replay,
     content: StreamContent,
     redactor: Redactor,
+    /// Each announces after a loss what it is subscribed to: any of the lost messages may have been a change.
+    pub(crate) subscribers: WeakList<Subscriber>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     /// Messages that were read and kept for replay, then unread ones.
     messages: VecDeque<Bytes>,
@@ -64,9 +65,8 @@ struct State {
     unread_bytes: usize,
     replay_bytes: usize,
     n_lost: u64,
-    /// Loss notices by the number under which they can be removed.
-    notices: Vec<(u64, LossNotice)>,
-    n_notices: u64,
+    /// Whether the client is told how many messages it lost.
+    reports_losses: bool,
     is_finished: bool,
     /// Number of the current reader. Earlier readers get nothing more.
     reader: u64,
@@ -85,6 +85,7 @@ impl MessageQueue {
             replay,
             content,
             redactor: redactor.clone(),
+            subscribers: WeakList::default(),
         })
     }
 
@@ -92,17 +93,9 @@ impl MessageQueue {
         self.content
     }
 
-    /// Adds a notice that is queued after notifications were lost. Returns the number that removes it.
-    pub(crate) fn add_loss_notice(&self, notice: LossNotice) -> u64 {
-        let mut state = self.state.lock();
-        state.n_notices += 1;
-        let number = state.n_notices;
-        state.notices.push((number, notice));
-        number
-    }
-
-    pub(crate) fn remove_loss_notice(&self, notice: u64) {
-        self.state.lock().notices.retain(|(number, _)| *number != notice);
+    /// Tells the client from now on how many messages it lost. That is a log message, which not every client gets.
+    pub(crate) fn report_losses(&self) {
+        self.state.lock().reports_losses = true;
     }
 
     /// Queues a message that must not be lost.
@@ -200,13 +193,8 @@ impl MessageQueue {
 
     /// Waits until fewer than `bytes` are unread.
     pub(crate) async fn wait_for_space(&self, bytes: usize) {
-        // Subscribed before the check, so that a read in between is not missed.
         let mut changes = self.changes.subscribe();
-        while self.state.lock().unread_bytes >= bytes {
-            if changes.changed().await.is_err() {
-                return;
-            }
-        }
+        drop(changes.wait_for(|()| self.state.lock().unread_bytes < bytes).await);
     }
 
     /// The next message and its number, if one is queued.
@@ -219,9 +207,10 @@ impl MessageQueue {
         // Reported once the client has caught up, so that one notice covers the whole loss.
         if state.n_unread() == 0 && state.n_lost > 0 {
             let n_lost = std::mem::take(&mut state.n_lost);
-            let notices: Vec<Bytes> =
-                state.notices.iter().flat_map(|(_, notice)| notice(n_lost)).collect();
-            for notice in notices {
+            let number = state.reports_losses.then(|| loss_message(n_lost));
+            let subscribers = self.subscribers.to_vec();
+            let changes = subscribers.iter().flat_map(|subscriber| subscriber.all_changes());
+            for notice in number.into_iter().chain(changes) {
                 state.push(self.redactor.redact_json(notice));
             }
             // Returned now: the reader is about to wait, and the push above has not woken it.
@@ -279,17 +268,6 @@ impl State {
             self.replay_bytes -= bytes;
             self.unread_bytes += bytes;
         }
-    }
-}
-
-impl fmt::Debug for MessageQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.state.lock();
-        f.debug_struct("MessageQueue")
-            .field("unread", &state.n_unread())
-            .field("lost", &state.n_lost)
-            .field("is_finished", &state.is_finished)
-            .finish_non_exhaustive()
     }
 }
 

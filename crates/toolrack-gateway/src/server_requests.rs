@@ -14,8 +14,8 @@
 //! client's scope, and only with a capability that the client declared.
 //! **Invariant:** a server request that names our request belongs to that request, or to none.
 //! **Invariant:** an unattributed server request belongs to a client only if no request of another client can have
-//! caused it, not even a request cancelled less than [`GRACE`] ago. Otherwise it is [`Ambiguous`]: it reaches no client,
-//! and the server gets an error.
+//! caused it, not even a request cancelled less than [`GRACE`] ago. Otherwise it is [`RequestOwner::Ambiguous`]: it
+//! reaches no client, and the server gets an error.
 //! **Invariant:** a request whose client has been asked something more than [`GRACE`] ago is no cause of further
 //! server requests while others are active: its server waits for that response.
 //! **Invariant:** a request waits at most [`MAX_TURN`] for its turn, and never for a person who is being asked.
@@ -47,7 +47,7 @@ use toolrack_transport::{BoxFuture, Delivery, JsonRpcError, RawJson};
 
 use crate::client_session::ClientSession;
 use crate::encode::{Outcome, internal_error, notification};
-use crate::gateway::{Naming, Scope};
+use crate::gateway::Scope;
 use crate::message_queue::MessageQueue;
 use crate::params::ClientInfo;
 use crate::subscriptions::WeakList;
@@ -135,13 +135,13 @@ impl NotificationSink {
     fn send_log(&self, server: &str, message: &LogMessage, default_level: LogLevel) {
         let lowest = self.log_filter.lowest_or(default_level);
         if self.scope.contains(server) && lowest.is_some_and(|lowest| message.level >= lowest) {
-            self.queue.push_lossy(log_notification(server, message, self.scope.naming()));
+            self.queue.push_lossy(log_notification(server, message, &self.scope));
         }
     }
 }
 
 /// Log message of a server. The logger names the server where clients see several.
-fn log_notification(server: &str, message: &LogMessage, naming: Naming) -> Bytes {
+fn log_notification(server: &str, message: &LogMessage, scope: &Scope) -> Bytes {
     #[derive(Serialize)]
     struct Params<'a> {
         level: LogLevel,
@@ -149,10 +149,10 @@ fn log_notification(server: &str, message: &LogMessage, naming: Naming) -> Bytes
         logger: Option<String>,
         data: &'a RawValue,
     }
-    let logger = match (naming, &message.logger) {
-        (Naming::Raw, logger) => logger.clone(),
-        (Naming::Public, None) => Some(server.to_owned()),
-        (Naming::Public, Some(logger)) => Some(format!("{server}/{logger}")),
+    let logger = match (scope, &message.logger) {
+        (Scope::Server(_), logger) => logger.clone(),
+        (Scope::All, None) => Some(server.to_owned()),
+        (Scope::All, Some(logger)) => Some(format!("{server}/{logger}")),
     };
     let params = Params { level: message.level, logger, data: &message.data };
     notification(Method::LogMessage.as_str(), Some(&params))
@@ -343,6 +343,10 @@ enum RequestOwner {
     Request(Arc<ActiveRequest>),
     /// One of the requests of this client.
     Client(ClientId),
+    /// No active request.
+    None,
+    /// Requests of several clients can have caused it.
+    Ambiguous,
 }
 
 impl RequestOwner {
@@ -350,13 +354,10 @@ impl RequestOwner {
         match self {
             RequestOwner::Request(owner) => Arc::ptr_eq(request, owner),
             RequestOwner::Client(client_id) => request.client_id == *client_id,
+            RequestOwner::None | RequestOwner::Ambiguous => false,
         }
     }
 }
-
-/// Requests of several clients can have caused a server request.
-#[derive(Debug, PartialEq, Eq)]
-struct Ambiguous;
 
 impl ServerQueue {
     /// Whether the queue equals a new one and need not be kept. A server that sends unattributed requests keeps its
@@ -421,13 +422,9 @@ impl ServerQueue {
         }
     }
 
-    /// Decides what a server request belongs to, if to any active request. `about` is the id of our request that it
-    /// names. If it names none, requests to this server are serialized from then on.
-    fn owner_of_request(
-        &mut self,
-        about: Option<u64>,
-        now: Instant,
-    ) -> Result<Option<RequestOwner>, Ambiguous> {
+    /// Decides what a server request belongs to. `about` is the id of our request that it names. If it names none,
+    /// requests to this server are serialized from then on.
+    fn owner_of_request(&mut self, about: Option<u64>, now: Instant) -> RequestOwner {
         if let Some(id) = about {
             let sent = self.active().filter_map(|entry| {
                 let (sent_id, order) = (*entry.request.sent.lock())?;
@@ -435,7 +432,8 @@ impl ServerQueue {
             });
             // Ids restart with a new connection, and a request of the old one may still be unwinding: the latest wins.
             let latest = sent.max_by_key(|(order, _)| *order);
-            return Ok(latest.map(|(_, request)| RequestOwner::Request(Arc::clone(request))));
+            let owner = latest.map(|(_, request)| RequestOwner::Request(Arc::clone(request)));
+            return owner.unwrap_or(RequestOwner::None);
         }
         self.sends_unattributed = true;
         self.cancelled.retain(|(_, since)| is_recent(*since, now));
@@ -447,14 +445,14 @@ impl ServerQueue {
         let (idle, busy): (Vec<&QueueEntry>, Vec<&QueueEntry>) = self.active().partition(is_idle);
         let causes = if busy.is_empty() { idle } else { busy };
         let Some(first) = causes.first().map(|entry| entry.request.client_id.clone()) else {
-            return Ok(None);
+            return RequestOwner::None;
         };
         let cancelled = self.cancelled.iter().map(|(client_id, _)| client_id);
         let mut clients = causes.iter().map(|entry| &entry.request.client_id).chain(cancelled);
         if clients.all(|client_id| *client_id == first) {
-            Ok(Some(RequestOwner::Client(first)))
+            RequestOwner::Client(first)
         } else {
-            Err(Ambiguous)
+            RequestOwner::Ambiguous
         }
     }
 }
@@ -466,8 +464,8 @@ fn is_recent(since: Instant, now: Instant) -> bool {
 /// Routes requests and log messages of servers to clients. Pass it to the manager as its handler, and to every gateway
 /// in front of that manager.
 pub struct ServerRequestRouter {
-    /// Whether the gateway serves a single client in its life, whose roots the servers get.
-    has_one_client: bool,
+    /// Whether servers get the roots of the client: the gateway serves a single one in its life.
+    pub(crate) forwards_roots: bool,
     queues: Mutex<HashMap<Box<str>, ServerQueue>>,
     /// Notified when a request leaves a queue or a client is asked: the moments at which a waiting request may get its
     /// turn.
@@ -483,7 +481,7 @@ pub struct ServerRequestRouter {
 impl Default for ServerRequestRouter {
     fn default() -> Self {
         Self {
-            has_one_client: false,
+            forwards_roots: false,
             queues: Mutex::default(),
             changes: watch::Sender::default(),
             sessions: WeakList::default(),
@@ -544,7 +542,7 @@ impl ServerRequestRouter {
 
     /// Router for a gateway that serves a single client in its life. The servers get the roots of that client.
     pub fn for_one_client() -> Arc<Self> {
-        Arc::new(Self { has_one_client: true, ..Self::default() })
+        Arc::new(Self { forwards_roots: true, ..Self::default() })
     }
 
     /// Router with a handler for server requests that reach no client.
@@ -614,11 +612,6 @@ impl ServerRequestRouter {
         value
     }
 
-    /// Whether servers get the roots of the client.
-    pub(crate) fn forwards_roots(&self) -> bool {
-        self.has_one_client
-    }
-
     /// The active requests at a server, the newest first.
     fn active_requests(&self, server: &str) -> Vec<Arc<ActiveRequest>> {
         let queues = self.queues.lock();
@@ -681,15 +674,10 @@ impl ServerRequestRouter {
 
     /// Waits until no active request at the server belongs to the owner.
     async fn owner_left(&self, server: &str, owner: &RequestOwner) {
-        loop {
-            // Subscribed before the check, as in `begin`.
-            let mut changes = self.changes.subscribe();
-            let is_there =
-                self.active_requests(server).iter().any(|request| owner.includes(request));
-            if !is_there || changes.changed().await.is_err() {
-                return;
-            }
-        }
+        let is_left = |_change: &()| {
+            !self.active_requests(server).iter().any(|request| owner.includes(request))
+        };
+        drop(self.changes.subscribe().wait_for(is_left).await);
     }
 }
 
@@ -701,7 +689,7 @@ fn into_raw(outcome: Outcome) -> Result<Box<RawValue>, JsonRpcError> {
 
 impl ClientHandler for ServerRequestRouter {
     fn capabilities(&self) -> ClientCapabilities {
-        let forwarded = self.forwards_roots().then_some(RootsCapability { list_changed: true });
+        let forwarded = self.forwards_roots.then_some(RootsCapability { list_changed: true });
         ClientCapabilities {
             roots: forwarded.or(self.fallback.capabilities().roots),
             // Declared before any client is known. A request that no client supports gets an error.
@@ -718,24 +706,22 @@ impl ClientHandler for ServerRequestRouter {
     ) -> Option<BoxFuture<'a, Result<Box<RawValue>, JsonRpcError>>> {
         let RawServerRequest { method, params, related_request } = server_request;
         let is_roots = method == Method::ListRoots.as_str();
-        if is_roots && !self.forwards_roots() {
+        if is_roots && !self.forwards_roots {
             return None;
         }
         // Decided now and not in the future: the cause may have ended by the time the future is polled.
         let owner = self
             .with_queue(server, |queue| queue.owner_of_request(related_request, Instant::now()));
-        let Ok(owner) = owner else {
+        if let RequestOwner::Ambiguous = owner {
             return Some(Box::pin(async {
                 Err(internal_error(
                     "the server is working for several clients and does not say which one its \
                      request is for, so no client was asked; retrying the call may succeed",
                 ))
             }));
-        };
+        }
         let request = (method, params);
-        let is_reachable =
-            |owner: &RequestOwner| !self.candidates(server, owner, request).is_empty();
-        if let Some(owner) = owner.filter(is_reachable) {
+        if !self.candidates(server, &owner, request).is_empty() {
             return Some(Box::pin(
                 async move { into_raw(self.forward(server, &owner, request).await) },
             ));

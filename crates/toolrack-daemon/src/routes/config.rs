@@ -88,26 +88,17 @@ pub(super) struct SaveResult {
 }
 
 fn diagnose(text: &str) -> Vec<ConfigDiagnostic> {
-    read_as(Dialect::Toolrack, "", text)
-        .diagnostics
-        .into_iter()
-        .map(ConfigDiagnostic::from)
-        .collect()
-}
-
-impl From<Diagnostic> for ConfigDiagnostic {
-    fn from(diagnostic: Diagnostic) -> Self {
-        Self {
-            severity: match diagnostic.severity {
-                Severity::Error => "error",
-                Severity::Warning => "warning",
-            },
-            message: diagnostic.message,
-            field: Some(diagnostic.field).filter(|field| !field.is_empty()),
-            line: diagnostic.at.map(|position| position.line),
-            column: diagnostic.at.map(|position| position.column),
-        }
-    }
+    let view = |diagnostic: Diagnostic| ConfigDiagnostic {
+        severity: match diagnostic.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        },
+        message: diagnostic.message,
+        field: Some(diagnostic.field).filter(|field| !field.is_empty()),
+        line: diagnostic.at.map(|position| position.line),
+        column: diagnostic.at.map(|position| position.column),
+    };
+    read_as(Dialect::Toolrack, "", text).diagnostics.into_iter().map(view).collect()
 }
 
 /// Get the config file

@@ -12,7 +12,7 @@ use http::HeaderMap;
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
-use crate::event_log::{StreamItem, TimedEvent};
+use crate::event_log::{StreamItem, TimedEvent, event_type};
 use crate::problem::Problem;
 use crate::state::App;
 
@@ -46,16 +46,14 @@ pub(super) async fn stream(
                 // After the reader, so that the client still gets the `stopping` event.
                 () = app.shutdown.graceful.cancelled() => return None,
             };
-            let (number, name, data) = match item {
-                StreamItem::Event(number, event) => {
-                    (number, event.event.name(), serde_json::to_string(&*event).unwrap_or_default())
-                }
+            let (number, data) = match item {
+                StreamItem::Event(number, event) => (number, serde_json::to_string(&*event)),
                 StreamItem::Missed(number, n_events) => {
-                    (number, "lost", json!({ "type": "lost", "n_events": n_events }).to_string())
+                    (number, Ok(json!({ "type": "lost", "n_events": n_events }).to_string()))
                 }
             };
-            let id = app.recorder.events.id(number);
-            let event = Event::default().id(id).event(name).data(data);
+            let (id, data) = (app.recorder.events.id(number), data.unwrap_or_default());
+            let event = Event::default().id(id).event(event_type(&data)).data(data);
             Some((Ok::<_, Infallible>(event), (app, reader, permit)))
         });
     let keep_alive = KeepAlive::new().interval(KEEP_ALIVE_INTERVAL);

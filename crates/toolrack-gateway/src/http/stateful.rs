@@ -31,7 +31,6 @@ use crate::encode::internal_error;
 use crate::gateway::Shared;
 use crate::message_queue::{MessageQueue, Replay, StreamContent};
 use crate::params::{Contents, Incoming};
-use crate::subscriptions::response_loss_notice;
 
 /// Lower bound of the interval at which idle sessions are looked for.
 const MIN_EXPIRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -97,7 +96,7 @@ impl HttpSession {
         let number = self.n_streams.fetch_add(1, Ordering::Relaxed) + 1;
         let redactor = self.client.shared.manager.redactor();
         let queue = MessageQueue::new(Replay::Yes, content, redactor);
-        queue.add_loss_notice(response_loss_notice());
+        queue.report_losses();
         let mut streams = self.streams.lock();
         // Open streams are never dropped; the limit on requests in flight bounds them.
         if streams.len() >= MAX_STREAMS
@@ -279,15 +278,9 @@ impl Sessions {
     }
 
     /// Closes idle sessions until the endpoint is dropped or the gateway closed, then all of them.
-    pub(crate) async fn expire(self: Arc<Self>, dropped: CancellationToken) {
+    pub(crate) async fn expire(self: Arc<Self>, stop: CancellationToken) {
         let interval = (self.idle_timeout / 4).max(MIN_EXPIRY_INTERVAL);
-        loop {
-            tokio::select! {
-                biased;
-                () = dropped.cancelled() => break,
-                () = self.shared.stop.cancelled() => break,
-                () = sleep(interval) => {}
-            }
+        while stop.run_until_cancelled(sleep(interval)).await.is_some() {
             self.close_if(|session| {
                 session.idle_since().is_some_and(|since| since.elapsed() >= self.idle_timeout)
             });
