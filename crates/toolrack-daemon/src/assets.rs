@@ -4,7 +4,7 @@ use axum::Router;
 use axum::routing::get;
 use http::header;
 
-use crate::state::App;
+use crate::routes::App;
 
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 

@@ -27,8 +27,7 @@ use crate::history::{History, HistoryOptions};
 use crate::http_server;
 use crate::instance_lock::{DaemonInfo, InstanceLock, file_error};
 use crate::mcp_endpoints::{EndpointSet, Endpoints};
-use crate::routes;
-use crate::state::{App, AppState};
+use crate::routes::{self, App, AppState};
 use crate::tokens::{Token, Tokens};
 
 /// Default TCP address. The port is fixed so that client configs can name it.
@@ -45,8 +44,8 @@ const HISTORY_FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 /// Options of a daemon.
 #[derive(Debug)]
 pub struct DaemonOptions {
-    /// Options of the service. `autostart`, `follow` and `ready_wait` are overridden: the daemon always starts all
-    /// enabled servers and watches the config file.
+    /// Options of the service. `autostart`, `watch_config`, `ready_wait`, `handler` and `limits` are overridden: the
+    /// daemon always starts all enabled servers, watches the config file, and forwards server requests to its clients.
     pub service: ServiceOptions,
     /// Loopback address to listen on for browsers and MCP clients. `None` disables TCP.
     pub listen: Option<SocketAddr>,
@@ -96,9 +95,18 @@ impl Daemon {
     ///
     /// Dropping the future stops everything that was started.
     pub async fn start(home: Home, options: DaemonOptions) -> Result<Self, DaemonError> {
-        let instance = acquire_lock(home.clone()).await?;
+        let lock_home = home.clone();
+        // On a blocking thread: it may retry for a moment.
+        let acquired = tokio::task::spawn_blocking(move || InstanceLock::acquire(&lock_home)).await;
+        let panicked =
+            |_panicked| file_error("lock", &home.lock_file(), io::ErrorKind::Other.into());
+        let instance = acquired.map_err(panicked)??;
         let tcp = match options.listen {
-            Some(addr) => Some(bind_tcp(addr).await?),
+            Some(addr) if !addr.ip().is_loopback() => return Err(DaemonError::NotLoopback(addr)),
+            Some(addr) => {
+                let bound = TcpListener::bind(addr).await;
+                Some(bound.map_err(|source| DaemonError::Listen { addr, source })?)
+            }
             None => None,
         };
         let addr = tcp.as_ref().and_then(|listener| listener.local_addr().ok());
@@ -114,10 +122,12 @@ impl Daemon {
         let agent = own.service.agent().map(str::to_owned);
         let config = home.config_file();
         let config = std::path::absolute(config).unwrap_or_else(|_error| config.to_owned());
+        // Distinguishes this run from earlier ones in call and event ids.
+        let run_id = Token::random()?.reveal().chars().take(8).collect();
         let endpoints = Endpoints {
             own,
             source: (home, options.service),
-            recorder: Arc::new(EventRecorder::new(new_run_id()?, agent.clone(), history)),
+            recorder: Arc::new(EventRecorder::new(run_id, agent.clone(), history)),
             tasks: TaskTracker::new(),
             recorder_stop: CancellationToken::new(),
             agents: Mutex::default(),
@@ -237,20 +247,6 @@ impl Drop for Daemon {
     }
 }
 
-/// Acquires the instance lock on a blocking thread: it may retry for a moment.
-async fn acquire_lock(home: Home) -> Result<InstanceLock, DaemonError> {
-    let path = home.lock_file();
-    let acquired = tokio::task::spawn_blocking(move || InstanceLock::acquire(&home)).await;
-    acquired.map_err(|_panicked| file_error("lock", &path, io::ErrorKind::Other.into()))?
-}
-
-async fn bind_tcp(addr: SocketAddr) -> Result<TcpListener, DaemonError> {
-    if !addr.ip().is_loopback() {
-        return Err(DaemonError::NotLoopback(addr));
-    }
-    TcpListener::bind(addr).await.map_err(|source| DaemonError::Listen { addr, source })
-}
-
 fn bind_unix(path: &Path) -> Result<UnixListener, DaemonError> {
     use std::os::unix::fs::PermissionsExt as _;
     let private = std::fs::Permissions::from_mode(0o600);
@@ -258,11 +254,6 @@ fn bind_unix(path: &Path) -> Result<UnixListener, DaemonError> {
     let bound = UnixListener::bind(path)
         .and_then(|listener| std::fs::set_permissions(path, private).map(|()| listener));
     bound.map_err(|source| file_error("bind", path, source))
-}
-
-/// A random id that distinguishes this run from earlier ones in call and event ids.
-fn new_run_id() -> Result<String, DaemonError> {
-    Ok(Token::random()?.reveal().chars().take(8).collect())
 }
 
 /// Waits for one of the signals.

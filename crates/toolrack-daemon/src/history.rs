@@ -48,6 +48,10 @@ const WAL_MAX_BYTES: u32 = 256 << 10;
 /// Rows deleted per transaction when the file is too large, so that no transaction takes long.
 const DELETE_BATCH: u64 = 5_000;
 
+/// The errors of a file that is moved aside.
+const DAMAGED: [Option<ErrorCode>; 2] =
+    [Some(ErrorCode::NotADatabase), Some(ErrorCode::DatabaseCorrupt)];
+
 const SCHEMA: &str = "
 create table if not exists calls (
     place integer primary key,
@@ -329,7 +333,7 @@ impl Db {
     /// Opens or creates the database for writing. Moves a damaged file aside.
     fn open(path: &Path) -> Result<Self, rusqlite::Error> {
         match Self::try_open(path) {
-            Err(error) if is_damaged(&error) => {
+            Err(error) if DAMAGED.contains(&error.sqlite_error_code()) => {
                 let aside = path.with_extension("db.damaged");
                 tracing::error!(%error, aside = %aside.display(), "the call history is damaged, starting a new one");
                 let moved = fs::rename(path, &aside);
@@ -504,11 +508,6 @@ fn record_from_row(row: &Row<'_>) -> Result<CallRecord, rusqlite::Error> {
         argument_bytes: row.get(9)?,
         result_bytes: row.get(10)?,
     })
-}
-
-fn is_damaged(error: &rusqlite::Error) -> bool {
-    let code = error.sqlite_error_code();
-    matches!(code, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
 }
 
 #[cfg(test)]

@@ -46,21 +46,6 @@ struct ProblemDetail {
     reason: Option<String>,
 }
 
-/// The HTTP status of an error code.
-fn http_status(code: ErrorCode) -> StatusCode {
-    match code {
-        ErrorCode::ValidationError => StatusCode::UNPROCESSABLE_ENTITY,
-        ErrorCode::NotFound => StatusCode::NOT_FOUND,
-        ErrorCode::Conflict => StatusCode::CONFLICT,
-        ErrorCode::ServiceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
-        ErrorCode::NetworkError => StatusCode::BAD_GATEWAY,
-        // 401 is for a client without a token; here an MCP server requires a login.
-        ErrorCode::Unauthorized => StatusCode::FAILED_DEPENDENCY,
-        ErrorCode::Denied => StatusCode::FORBIDDEN,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
-    }
-}
-
 impl Problem {
     /// A member or parameter of the request is invalid.
     pub(crate) fn invalid(field: &str, message: impl Into<String>) -> Self {
@@ -91,7 +76,17 @@ impl Problem {
 
 impl From<ErrorDetail> for Problem {
     fn from(detail: ErrorDetail) -> Self {
-        let status = http_status(detail.code);
+        let status = match detail.code {
+            ErrorCode::ValidationError => StatusCode::UNPROCESSABLE_ENTITY,
+            ErrorCode::NotFound => StatusCode::NOT_FOUND,
+            ErrorCode::Conflict => StatusCode::CONFLICT,
+            ErrorCode::ServiceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            ErrorCode::NetworkError => StatusCode::BAD_GATEWAY,
+            // 401 is for a client without a token; here an MCP server requires a login.
+            ErrorCode::Unauthorized => StatusCode::FAILED_DEPENDENCY,
+            ErrorCode::Denied => StatusCode::FORBIDDEN,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
         Self { status, first: Box::new(detail), errors: Vec::new(), delivery: None }
     }
 }

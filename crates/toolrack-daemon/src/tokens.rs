@@ -167,7 +167,13 @@ impl LoginFile {
         let mut file = private_options().write(true).create_new(true).open(&path)?;
         // Before the write: if that fails, the drop removes the file.
         let login_file = Self(path);
-        file.write_all(redirect_html(url).as_bytes())?;
+        // The URL needs no escaping: it consists of a loopback host, a port and hexadecimal digits.
+        write!(
+            file,
+            "<!doctype html>\n<meta charset=\"utf-8\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
+             <title>Toolrack</title>\n<meta http-equiv=\"refresh\" content=\"0;url={url}\">\n\
+             <script>location.replace(\"{url}\")</script>\n<p><a href=\"{url}\">Open the dashboard</a></p>\n"
+        )?;
         Ok(login_file)
     }
 }
@@ -200,15 +206,6 @@ pub(crate) fn remove_file(path: &Path) {
             tracing::warn!(%error, path = %path.display(), "cannot remove a file of the run directory");
         }
     }
-}
-
-/// The URL needs no escaping: it consists of a loopback host, a port and hexadecimal digits.
-fn redirect_html(url: &str) -> String {
-    format!(
-        "<!doctype html>\n<meta charset=\"utf-8\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
-         <title>Toolrack</title>\n<meta http-equiv=\"refresh\" content=\"0;url={url}\">\n\
-         <script>location.replace(\"{url}\")</script>\n<p><a href=\"{url}\">Open the dashboard</a></p>\n"
-    )
 }
 
 #[cfg(test)]

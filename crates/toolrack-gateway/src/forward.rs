@@ -30,18 +30,18 @@ use toolrack_client::{CallError, CallOptions, ForwardedFor, OnProgress};
 use toolrack_manager::ManagerError;
 use toolrack_mcp::{
     CompletionArgument, CompletionRef, Era, ErrorCode, InputResponse, InputResponses, LogLevel,
-    Method, ResultType,
+    Method, ResultType, Revision, object_members,
 };
 use toolrack_transport::{BoxFuture, Delivery, JsonRpcError, RawJson};
 use uuid::Uuid;
 
 use crate::client_session::ClientSession;
-use crate::encode::{Outcome, internal_error, invalid_params, to_result};
+use crate::encode::{Outcome, internal_error, into_raw, invalid_params, to_result};
 use crate::error_mapping;
 use crate::gateway::{Shared, Upstream, resource_not_found};
 use crate::params::{Params, Reference};
 use crate::request_context::RequestContext;
-use crate::result_compat::{adapt_result, object_members};
+use crate::result_compat::adapt_result;
 use crate::server_requests::{ActiveRequest, ClientChannel, MAX_TURN, ServerRequest};
 
 /// How often a modern server may ask for input before it completes.
@@ -96,24 +96,21 @@ async fn collect_input(
         params: Option<&'a RawValue>,
     }
     let malformed = || internal_error("the server sent a malformed input_required result");
-    let members = object_members(raw.as_bytes()).ok_or_else(malformed)?;
+    let members = raw.as_raw_value().ok().and_then(object_members).ok_or_else(malformed)?;
     let member = |name: &str| members.iter().find(|(key, _)| key == name).map(|(_, value)| *value);
     let state = member("requestState").map(|raw| serde_json::from_str::<String>(raw.get()));
     let state = state.transpose().map_err(|_error| malformed())?;
     let Some(requests) = member("inputRequests") else { return Ok((None, state)) };
     let mut responses = InputResponses::default();
-    for (key, raw) in object_members(requests.get().as_bytes()).ok_or_else(malformed)? {
+    for (key, raw) in object_members(requests).ok_or_else(malformed)? {
         let InputRequest { method, params } =
             serde_json::from_str(raw.get()).map_err(|_error| malformed())?;
         let params = params.map(|raw| RawJson::from(raw.to_owned()));
         if !context.client.supports(&method, params.as_ref()) {
             return Err(internal_error(&format!("the client does not support `{method}`")));
         }
-        let response = session.send_request(&context.queue, &method, params.as_ref()).await?;
-        let response = response.as_raw_value();
-        let response =
-            response.map_err(|_error| internal_error("the client's response is not valid JSON"))?;
-        responses.push(key, InputResponse::Raw(response.to_owned()));
+        let response = session.send_request(&context.queue, &method, params.as_ref()).await;
+        responses.push(key, InputResponse::Raw(into_raw(response)?));
     }
     Ok((Some(responses), state))
 }
@@ -179,7 +176,7 @@ fn resume(
     mut request: SuspendedRequest,
 ) -> Result<SuspendedRequest, JsonRpcError> {
     // Progress and log messages now go to the stream of the repeated request, under its token.
-    request.active.set_sink(context.notification_sink()?);
+    *request.active.sink.lock() = context.notification_sink()?;
     let responses = context.params.input_responses.as_ref();
     for (key, server_request) in std::mem::take(&mut request.pending) {
         let Some(raw) = responses.and_then(|responses| responses.get(&key)) else {
@@ -277,14 +274,15 @@ impl Call {
                 let (server, name) = match reference {
                     Reference::Prompt { name } => shared.resolve_prompt(name).await?,
                     Reference::Resource { uri } => {
-                        (shared.resource_server(uri).await?, uri.clone())
+                        let server = shared.resource_servers(uri).await.0.into_iter().next();
+                        let missing = || resource_not_found(uri, Revision::LATEST);
+                        (server.ok_or_else(missing)?, uri.clone())
                     }
                 };
                 (Some(server), name)
             }
             _ => {
-                let (server, name) =
-                    shared.resolve_tool_refreshing(params.required_name()?).await?;
+                let (server, name) = shared.find_tool(params.required_name()?).await?;
                 if params.arguments.as_ref().is_some_and(|raw| !raw.get().starts_with('{')) {
                     return Err(invalid_params("`arguments` is not an object"));
                 }
@@ -293,7 +291,7 @@ impl Call {
         };
         let servers = match server {
             Some(server) => vec![server],
-            None => shared.resource_servers(&name).await,
+            None => shared.resource_servers(&name).await.0,
         };
         // Only another gateway learns which client the request is from.
         let client_name = match shared.options.upstream {
@@ -381,10 +379,10 @@ impl Call {
             source: Box::new(source),
         };
         let result = match (&client, method, reference, argument) {
-            (Some(client), Method::GetPrompt, ..) => {
-                let result = client.get_prompt_raw(name, text_arguments, &options).await;
-                result.map_err(to_manager_error)
-            }
+            (Some(client), Method::GetPrompt, ..) => client
+                .get_prompt_raw(name, text_arguments, &options)
+                .await
+                .map_err(to_manager_error),
             (Some(client), Method::Complete, Some(reference), Some(argument)) => {
                 let reference = match reference {
                     Reference::Prompt { .. } => CompletionRef::Prompt { name },

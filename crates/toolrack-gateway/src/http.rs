@@ -19,6 +19,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use parking_lot::Mutex;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolrack_mcp::{Era, LogLevel, MetaKey, Method as McpMethod, Revision};
@@ -104,9 +105,11 @@ impl HttpGateway {
 
     /// Creates an endpoint with the given options.
     pub fn with_options(gateway: Gateway, options: HttpGatewayOptions) -> Self {
-        let HttpGatewayOptions { max_sessions, session_idle_timeout, body_timeout } = options;
-        let shared = &gateway.shared;
-        let sessions = Sessions::new(Arc::clone(shared), max_sessions, session_idle_timeout);
+        let HttpGatewayOptions { max_sessions: limit, session_idle_timeout, body_timeout } =
+            options;
+        let (shared, by_id) = (Arc::clone(&gateway.shared), Mutex::default());
+        let sessions = Sessions { shared, by_id, limit, idle_timeout: session_idle_timeout };
+        let (sessions, shared) = (Arc::new(sessions), &gateway.shared);
         let stop = shared.stop.child_token();
         shared.tracker.spawn(Arc::clone(&sessions).expire(stop.clone()));
         Self { gateway, body_timeout, sessions, _stop: Arc::new(stop.drop_guard()) }
@@ -126,7 +129,7 @@ impl HttpGateway {
 
     /// Number of legacy sessions.
     pub fn n_sessions(&self) -> usize {
-        self.sessions.len()
+        self.sessions.by_id.lock().len()
     }
 
     /// Handles one HTTP request, if its `Host` and `Origin` name this machine.

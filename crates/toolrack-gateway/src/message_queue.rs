@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use tokio::sync::watch;
 use toolrack_transport::Redactor;
 
@@ -44,11 +43,10 @@ pub(crate) enum StreamContent {
 /// Queue of one stream to a client.
 #[derive(Debug)]
 pub(crate) struct MessageQueue {
-    state: Mutex<State>,
-    /// Notified of every push, read and finish: wakes the reader and waiting writers.
-    changes: watch::Sender<()>,
+    /// Every push, read and finish wakes the reader and waiting writers.
+    state: watch::Sender<State>,
     replay: Replay,
-    content: StreamContent,
+    pub(crate) content: StreamContent,
     redactor: Redactor,
     /// Each announces after a loss what it is subscribed to: any of the lost messages may have been a change.
     pub(crate) subscribers: WeakList<Subscriber>,
@@ -80,8 +78,7 @@ impl MessageQueue {
     /// Queue whose messages are cleaned by `redactor`.
     pub(crate) fn new(replay: Replay, content: StreamContent, redactor: &Redactor) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::default(),
-            changes: watch::Sender::default(),
+            state: watch::Sender::default(),
             replay,
             content,
             redactor: redactor.clone(),
@@ -89,13 +86,9 @@ impl MessageQueue {
         })
     }
 
-    pub(crate) fn content(&self) -> StreamContent {
-        self.content
-    }
-
     /// Tells the client from now on how many messages it lost. That is a log message, which not every client gets.
     pub(crate) fn report_losses(&self) {
-        self.state.lock().reports_losses = true;
+        self.state.send_modify(|state| state.reports_losses = true);
     }
 
     /// Queues a message that must not be lost.
@@ -134,45 +127,41 @@ impl MessageQueue {
         // Before the lock: a search through a large message would make readers and other writers
         // wait.
         let message = self.redactor.redact_json(message);
-        let mut state = self.state.lock();
-        let is_accepted = is_accepted(&mut state);
-        if is_accepted {
-            state.push(message);
-            drop(state);
-            self.changes.send_replace(());
-        }
-        is_accepted
+        self.state.send_if_modified(|state| {
+            let is_accepted = is_accepted(state);
+            if is_accepted {
+                state.push(message);
+            }
+            is_accepted
+        })
     }
 
     /// Ends the stream after the messages that are queued.
     pub(crate) fn finish(&self) {
-        self.state.lock().is_finished = true;
-        self.changes.send_replace(());
+        self.state.send_modify(|state| state.is_finished = true);
     }
 
     pub(crate) fn is_finished(&self) -> bool {
-        self.state.lock().is_finished
+        self.state.borrow().is_finished
     }
 
     /// Whether no message comes after the one with this number.
     pub(crate) fn is_last(&self, number: u64) -> bool {
-        let state = self.state.lock();
+        let state = self.state.borrow();
         state.is_finished && state.n_unread() == 0 && state.unread == number + 1
     }
 
     /// Attaches a reader, which starts at message `from` if that is still kept, or else at the first unread one. An
     /// earlier reader is detached.
     pub(crate) fn attach_reader(&self, from: Option<u64>) -> Reader {
-        let mut state = self.state.lock();
-        state.reader += 1;
-        if let Some(from) = from {
-            state.rewind(from);
-        }
-        let reader = Reader(state.reader);
-        drop(state);
+        let mut reader = 0;
         // Wakes the detached reader, so that its HTTP response ends.
-        self.changes.send_replace(());
-        reader
+        self.state.send_modify(|state| {
+            state.reader += 1;
+            from.inspect(|from| state.rewind(*from));
+            reader = state.reader;
+        });
+        Reader(reader)
     }
 
     /// The next message and its number. `None` when the stream is finished or another reader is attached.
@@ -180,10 +169,10 @@ impl MessageQueue {
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub(crate) async fn next(&self, reader: &Reader) -> Option<(u64, Bytes)> {
-        let mut changes = self.changes.subscribe();
+        let mut changes = self.state.subscribe();
         loop {
             // Marked as seen before the queue is checked: a push in between makes `changed` return at once.
-            changes.borrow_and_update();
+            changes.mark_unchanged();
             match self.try_next(reader) {
                 Poll::Ready(next) => return next,
                 Poll::Pending => changes.changed().await.ok()?,
@@ -193,37 +182,35 @@ impl MessageQueue {
 
     /// Waits until fewer than `bytes` are unread.
     pub(crate) async fn wait_for_space(&self, bytes: usize) {
-        let mut changes = self.changes.subscribe();
-        drop(changes.wait_for(|()| self.state.lock().unread_bytes < bytes).await);
+        drop(self.state.subscribe().wait_for(|state| state.unread_bytes < bytes).await);
     }
 
     /// The next message and its number, if one is queued.
     pub(crate) fn try_next(&self, reader: &Reader) -> Poll<Option<(u64, Bytes)>> {
-        let mut state = self.state.lock();
-        if state.reader != reader.0 {
-            return Poll::Ready(None);
-        }
-        let read = state.take(self.replay);
-        // Reported once the client has caught up, so that one notice covers the whole loss.
-        if state.n_unread() == 0 && state.n_lost > 0 {
-            let n_lost = std::mem::take(&mut state.n_lost);
-            let number = state.reports_losses.then(|| loss_message(n_lost));
-            let subscribers = self.subscribers.to_vec();
-            let changes = subscribers.iter().flat_map(|subscriber| subscriber.all_changes());
-            for notice in number.into_iter().chain(changes) {
-                state.push(self.redactor.redact_json(notice));
+        let mut next = Poll::Ready(None);
+        self.state.send_if_modified(|state| {
+            if state.reader != reader.0 {
+                return false;
             }
-            // Returned now: the reader is about to wait, and the push above has not woken it.
-            if read.is_pending() {
-                return state.take(self.replay);
+            next = state.take(self.replay);
+            // Reported once the client has caught up, so that one notice covers the whole loss.
+            if state.n_unread() == 0 && state.n_lost > 0 {
+                let n_lost = std::mem::take(&mut state.n_lost);
+                let number = state.reports_losses.then(|| loss_message(n_lost));
+                let subscribers = self.subscribers.to_vec();
+                let changes = subscribers.iter().flat_map(|subscriber| subscriber.all_changes());
+                for notice in number.into_iter().chain(changes) {
+                    state.push(self.redactor.redact_json(notice));
+                }
+                // Returned now: the reader is about to wait.
+                if next.is_pending() {
+                    next = state.take(self.replay);
+                }
             }
-        }
-        drop(state);
-        // Wakes writers that wait for space.
-        if matches!(read, Poll::Ready(Some(_))) {
-            self.changes.send_replace(());
-        }
-        read
+            // Wakes writers that wait for space.
+            matches!(next, Poll::Ready(Some(_)))
+        });
+        next
     }
 }
 

@@ -156,7 +156,7 @@ impl RequestContext {
     /// Spec 2026-07-28, subscriptions: the first message acknowledges the granted filter, and every message names the
     /// subscription.
     async fn listen(&self) -> Outcome {
-        if self.queue.content() == StreamContent::ResponsesOnly {
+        if self.queue.content == StreamContent::ResponsesOnly {
             return Err(invalid_request("subscriptions need text/event-stream"));
         }
         let requested = self.params.notifications.as_ref();
@@ -192,8 +192,7 @@ impl RequestContext {
     }
 
     async fn list_tools(&self) -> Outcome {
-        self.shared.wait_for_startup().await;
-        self.shared.manager.refresh_tools().await;
+        self.shared.refresh_tools().await;
         self.page(Tool::MEMBER, &self.shared.tools(self.client.revision.era()))
     }
 

@@ -34,19 +34,19 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use toolrack_client::{ClientHandler, Limits, RawServerRequest, SamplingError};
 use toolrack_mcp::{
-    ClientCapabilities, Elicitation, ElicitationCapability, ElicitationResult, LogLevel,
-    LogMessage, Method, Progress, ProgressToken, Root, RootsCapability, SamplingCapability,
-    SamplingParams, SamplingResult,
+    ClientCapabilities, ElicitationCapability, LogLevel, LogMessage, Method, Progress,
+    ProgressToken, RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
 };
 use toolrack_transport::{BoxFuture, Delivery, JsonRpcError, RawJson};
 
 use crate::client_session::ClientSession;
-use crate::encode::{Outcome, internal_error, notification};
+use crate::encode::{Outcome, internal_error, into_raw, notification};
 use crate::gateway::Scope;
 use crate::message_queue::MessageQueue;
 use crate::params::ClientInfo;
@@ -172,7 +172,7 @@ pub(crate) enum ClientChannel {
 pub(crate) struct ActiveRequest {
     pub(crate) client: Arc<ClientInfo>,
     pub(crate) client_id: ClientId,
-    sink: Mutex<NotificationSink>,
+    pub(crate) sink: Mutex<NotificationSink>,
     channel: ClientChannel,
     /// Number of server requests that the client has not answered, and when it last rose from zero.
     awaiting: Mutex<(usize, Instant)>,
@@ -207,10 +207,6 @@ impl ActiveRequest {
 
     pub(crate) fn sink(&self) -> NotificationSink {
         self.sink.lock().clone()
-    }
-
-    pub(crate) fn set_sink(&self, sink: NotificationSink) {
-        *self.sink.lock() = sink;
     }
 
     /// Records the JSON-RPC id under which the request is sent to the server.
@@ -260,8 +256,8 @@ impl ActiveRequest {
         let message = self.client.revision.has_progress_message().then_some(&progress.message);
         let params = ProgressParams {
             progress_token: &progress_token,
-            progress: Number(progress.progress),
-            total: progress.total.map(Number),
+            progress: number(progress.progress),
+            total: progress.total.map(number),
             message: message.and_then(Option::as_deref),
         };
         queue.push_lossy(notification(Method::Progress.as_str(), Some(&params)));
@@ -272,28 +268,23 @@ impl ActiveRequest {
 #[serde(rename_all = "camelCase")]
 struct ProgressParams<'a> {
     progress_token: &'a ProgressToken,
-    progress: Number,
+    progress: Value,
     #[serde(skip_serializing_if = "Option::is_none")]
-    total: Option<Number>,
+    total: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a str>,
 }
 
-/// Number that is written without a fraction if it is whole. Most servers count in integers, and some clients parse
+/// A number that is written without a fraction if it is whole. Most servers count in integers, and some clients parse
 /// only those.
-#[derive(Clone, Copy)]
-struct Number(f64);
-
-impl Serialize for Number {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // 2^53: every integer below it is exact in an `f64`.
-        const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
-        if self.0.fract() == 0.0 && self.0.abs() < MAX_EXACT {
-            #[expect(clippy::cast_possible_truncation, reason = "whole and small, checked above")]
-            return serializer.serialize_i64(self.0 as i64);
-        }
-        serializer.serialize_f64(self.0)
+fn number(value: f64) -> Value {
+    // 2^53: every integer below it is exact in an `f64`.
+    const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+    if value.fract() == 0.0 && value.abs() < MAX_EXACT {
+        #[expect(clippy::cast_possible_truncation, reason = "whole and small, checked above")]
+        return (value as i64).into();
     }
+    value.into()
 }
 
 /// The requests at one server.
@@ -463,6 +454,7 @@ fn is_recent(since: Instant, now: Instant) -> bool {
 
 /// Routes requests and log messages of servers to clients. Pass it to the manager as its handler, and to every gateway
 /// in front of that manager.
+#[derive(Debug, Default)]
 pub struct ServerRequestRouter {
     /// Whether servers get the roots of the client: the gateway serves a single one in its life.
     pub(crate) forwards_roots: bool,
@@ -474,39 +466,6 @@ pub struct ServerRequestRouter {
     pub(crate) sessions: WeakList<ClientSession>,
     /// Clients that get log messages outside of requests.
     pub(crate) log_sinks: WeakList<NotificationSink>,
-    /// Handles server requests that reach no client.
-    fallback: Arc<dyn ClientHandler>,
-}
-
-impl Default for ServerRequestRouter {
-    fn default() -> Self {
-        Self {
-            forwards_roots: false,
-            queues: Mutex::default(),
-            changes: watch::Sender::default(),
-            sessions: WeakList::default(),
-            log_sinks: WeakList::default(),
-            fallback: Arc::new(NoFallback),
-        }
-    }
-}
-
-/// Fallback that refuses every server request.
-struct NoFallback;
-
-impl ClientHandler for NoFallback {
-    fn capabilities(&self) -> ClientCapabilities {
-        ClientCapabilities::default()
-    }
-
-    fn sample<'a>(
-        &'a self,
-        _server: &'a str,
-        _params: SamplingParams,
-    ) -> BoxFuture<'a, Result<SamplingResult, SamplingError>> {
-        let message = "no client that supports sampling is using this server".to_owned();
-        Box::pin(async { Err(SamplingError::Failed(message)) })
-    }
 }
 
 /// Keeps a request in its server's queue until dropped.
@@ -543,11 +502,6 @@ impl ServerRequestRouter {
     /// Router for a gateway that serves a single client in its life. The servers get the roots of that client.
     pub fn for_one_client() -> Arc<Self> {
         Arc::new(Self { forwards_roots: true, ..Self::default() })
-    }
-
-    /// Router with a handler for server requests that reach no client.
-    pub fn with_fallback(fallback: Arc<dyn ClientHandler>) -> Arc<Self> {
-        Arc::new(Self { fallback, ..Self::default() })
     }
 
     /// Limits for the manager behind a gateway. Its servers send requests to many clients instead of one person, so
@@ -681,17 +635,10 @@ impl ServerRequestRouter {
     }
 }
 
-fn into_raw(outcome: Outcome) -> Result<Box<RawValue>, JsonRpcError> {
-    let raw = outcome?;
-    let checked = raw.as_raw_value().map(ToOwned::to_owned);
-    checked.map_err(|_error| internal_error("the client's response is not valid JSON"))
-}
-
 impl ClientHandler for ServerRequestRouter {
     fn capabilities(&self) -> ClientCapabilities {
-        let forwarded = self.forwards_roots.then_some(RootsCapability { list_changed: true });
         ClientCapabilities {
-            roots: forwarded.or(self.fallback.capabilities().roots),
+            roots: self.forwards_roots.then_some(RootsCapability { list_changed: true }),
             // Declared before any client is known. A request that no client supports gets an error.
             sampling: Some(SamplingCapability { tools: true, context: true }),
             elicitation: Some(ElicitationCapability { form: true, url: true }),
@@ -726,7 +673,7 @@ impl ClientHandler for ServerRequestRouter {
                 async move { into_raw(self.forward(server, &owner, request).await) },
             ));
         }
-        // `None` passes the request on to the typed methods below, which use the fallback.
+        // `None` passes the request on to the typed methods, which refuse it.
         if !is_roots {
             return None;
         }
@@ -740,24 +687,13 @@ impl ClientHandler for ServerRequestRouter {
         ))
     }
 
-    fn elicit<'a>(
-        &'a self,
-        server: &'a str,
-        server_request: Elicitation,
-    ) -> BoxFuture<'a, ElicitationResult> {
-        self.fallback.elicit(server, server_request)
-    }
-
     fn sample<'a>(
         &'a self,
-        server: &'a str,
-        params: SamplingParams,
+        _server: &'a str,
+        _params: SamplingParams,
     ) -> BoxFuture<'a, Result<SamplingResult, SamplingError>> {
-        self.fallback.sample(server, params)
-    }
-
-    fn roots<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Vec<Root>> {
-        self.fallback.roots(server)
+        let message = "no client that supports sampling is using this server".to_owned();
+        Box::pin(async { Err(SamplingError::Failed(message)) })
     }
 
     fn log_from(&self, server: &str, message: &LogMessage) {
@@ -774,16 +710,6 @@ impl ClientHandler for ServerRequestRouter {
                 sink.send_log(server, message, default_level);
             }
         }
-        self.fallback.log_from(server, message);
-    }
-}
-
-impl fmt::Debug for ServerRequestRouter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerRequestRouter")
-            .field("servers", &self.queues.lock().len())
-            .field("sessions", &self.sessions)
-            .finish_non_exhaustive()
     }
 }
 

@@ -64,19 +64,17 @@ impl Gateway {
         tokio::select! {
             written = &mut writing => written,
             read = reading => {
+                let closed = async {
+                    self.shared.stop.cancelled().await;
+                    sleep(CLOSE_WRITE_TIMEOUT).await;
+                };
                 let written = tokio::select! {
                     written = &mut writing => written,
-                    () = self.close_write_timeout() => Err(client_not_reading()),
+                    () = closed => Err(client_not_reading()),
                 };
                 read.and(written)
             }
         }
-    }
-
-    /// Completes when the gateway is closed and the client has had time to read the last responses.
-    async fn close_write_timeout(&self) {
-        self.shared.stop.cancelled().await;
-        sleep(CLOSE_WRITE_TIMEOUT).await;
     }
 }
 

@@ -8,8 +8,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -59,43 +58,16 @@ pub(crate) struct Subscriber {
     /// Id of the `subscriptions/listen` request. `None` for a legacy session.
     subscription: Option<RequestId>,
     lists: SubscriptionFilter,
-    /// `None` once the session is closed, so that none is added after its resources were released.
-    uris: Mutex<Option<SubscriptionsByUri>>,
+    /// Resources by URI. `None` once the session is closed, so that none is added after its resources were released.
+    uris: Mutex<Option<BTreeMap<String, Slot>>>,
 }
 
-/// Resources by URI, each with the number of its request, and with its subscription once the server has answered.
-type SubscriptionsByUri = BTreeMap<String, (u64, Option<CountedSubscription>)>;
+/// A subscription, once its server has answered. Its request holds the slot until then, so a slot that is empty and has
+/// no other owner belongs to a request that has failed or was cancelled.
+type Slot = Arc<OnceLock<CountedSubscription>>;
 
-/// A subscription that the server has not answered yet. Dropping it before [`confirm`](Self::confirm), as a cancelled
-/// request does, withdraws it.
-#[derive(Debug)]
-struct PendingSubscription<'a> {
-    subscriber: &'a Subscriber,
-    uri: &'a str,
-    /// Tells it from a later subscription of the same client to the same resource.
-    number: u64,
-}
-
-impl Drop for PendingSubscription<'_> {
-    fn drop(&mut self) {
-        if let Some(uris) = self.subscriber.uris.lock().as_mut()
-            && let Some((number, None)) = uris.get(self.uri)
-            && *number == self.number
-        {
-            uris.remove(self.uri);
-        }
-    }
-}
-
-impl PendingSubscription<'_> {
-    /// Keeps the subscription, unless the client has unsubscribed or disconnected meanwhile: then it is dropped.
-    fn confirm(&self, counted: CountedSubscription) {
-        let mut uris = self.subscriber.uris.lock();
-        let entry = uris.as_mut().and_then(|uris| uris.get_mut(self.uri));
-        if let Some((_, subscription)) = entry.filter(|(number, _)| *number == self.number) {
-            *subscription = Some(counted);
-        }
-    }
+fn is_used(slot: &Slot) -> bool {
+    slot.get().is_some() || Arc::strong_count(slot) > 1
 }
 
 impl Subscriber {
@@ -119,7 +91,8 @@ impl Subscriber {
         resources: Vec<CountedSubscription>,
     ) -> Arc<Self> {
         let resources = resources.into_iter();
-        let uris = resources.map(|counted| (counted.uri.clone(), (0, Some(counted)))).collect();
+        let uris =
+            resources.map(|counted| (counted.uri.clone(), Arc::new(counted.into()))).collect();
         let uris = Mutex::new(Some(uris));
         let subscriber = Arc::new(Self { queue, subscription, lists, uris });
         subscriber.queue.subscribers.add(&subscriber);
@@ -133,29 +106,33 @@ impl Subscriber {
         uri: &str,
         style: ErrorStyle,
     ) -> Result<(), JsonRpcError> {
-        if let Some(pending) = self.begin_subscribe(uri) {
-            pending.confirm(CountedSubscription::open(shared, uri, style).await?);
+        if let Some(slot) = self.begin_subscribe(uri) {
+            let counted = CountedSubscription::open(shared, uri, style).await?;
+            // If the client has unsubscribed or disconnected meanwhile, the slot is dropped here, and so uncounts.
+            slot.get_or_init(|| counted);
         }
         Ok(())
     }
 
-    fn begin_subscribe<'a>(&'a self, uri: &'a str) -> Option<PendingSubscription<'a>> {
-        static N_PENDING: AtomicU64 = AtomicU64::new(0);
+    fn begin_subscribe(&self, uri: &str) -> Option<Slot> {
         let mut uris = self.uris.lock();
-        let uris = uris.as_mut().filter(|uris| !uris.contains_key(uri))?;
-        let number = N_PENDING.fetch_add(1, Ordering::Relaxed);
-        uris.insert(uri.to_owned(), (number, None));
-        Some(PendingSubscription { subscriber: self, uri, number })
+        let uris = uris.as_mut()?;
+        uris.retain(|_, slot| is_used(slot));
+        if uris.contains_key(uri) {
+            return None;
+        }
+        let slot = Slot::default();
+        uris.insert(uri.to_owned(), Arc::clone(&slot));
+        Some(slot)
     }
 
     pub(crate) fn unsubscribe(&self, uri: &str) {
-        // A pending entry is removed too: `confirm` of its request then finds it gone.
         let removed = self.uris.lock().as_mut().and_then(|uris| uris.remove(uri));
         // Without the lock, as in `close`: the last subscriber of a resource starts a task.
         drop(removed);
     }
 
-    /// Unsubscribes from all resources for good. A pending request finds the session closed in `confirm`.
+    /// Unsubscribes from all resources for good.
     pub(crate) fn close(&self) {
         let removed = self.uris.lock().take();
         drop(removed);
@@ -186,8 +163,10 @@ impl Subscriber {
     }
 
     pub(crate) fn resource_updated(&self, uri: &str) {
-        let is_part = |subscribed: &String| is_same_or_below(uri, subscribed);
-        if self.uris.lock().iter().flat_map(BTreeMap::keys).any(is_part) {
+        let is_part = |(subscribed, slot): (&String, &Slot)| {
+            is_same_or_below(uri, subscribed) && is_used(slot)
+        };
+        if self.uris.lock().iter().flatten().any(is_part) {
             self.queue.push_lossy(self.change_message(Method::ResourceUpdated, Some(uri)));
         }
     }

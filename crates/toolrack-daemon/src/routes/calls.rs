@@ -12,13 +12,12 @@ use toolrack_service::ToolCall;
 use toolrack_transport::{Delivery, sanitize_text};
 use utoipa::ToSchema;
 
-use super::ApiResult;
+use super::{ApiResult, App, run_blocking};
 use crate::event_recorder::RunningCall;
 use crate::extract::{JsonBody, QueryParams, check_integer, check_limit};
 use crate::history::{CallRecord, Db, HistoryQuery, Latency};
 use crate::openapi::{AnyJson, OUTCOMES};
 use crate::problem::Problem;
-use crate::state::{App, run_blocking};
 
 /// Maximum size of `text` in a response. `result` is complete.
 const MAX_TEXT_BYTES: usize = 64 << 10;
@@ -261,22 +260,20 @@ pub(super) async fn list_tools(
     let matches = |tool: &&ToolWithServer| {
         query.server.as_deref().is_none_or(|name| **tool.server() == *name)
     };
-    let tools = tools.iter().filter(matches).map(|tool| tool_view(&app, tool)).collect();
-    Json(ToolList { tools })
-}
-
-fn tool_view(app: &App, tool: &ToolWithServer) -> ToolView {
-    let definition = tool.tool();
     let sanitize = |text: &String| sanitize_text(text).into_owned();
-    let server = app.service.manager().server(tool.server());
-    ToolView {
-        name: tool.name().as_ref().to_owned(),
-        server: tool.server().as_ref().to_owned(),
-        raw_name: definition.name.clone(),
-        title: definition.title.as_ref().map(sanitize),
-        description: definition.description.as_ref().map(sanitize),
-        input_schema: definition.input_schema.clone(),
-        output_schema: definition.output_schema.clone(),
-        is_connected: server.is_ok_and(|server| server.is_connected()),
-    }
+    let view = |tool: &ToolWithServer| {
+        let definition = tool.tool();
+        let server = app.service.manager().server(tool.server());
+        ToolView {
+            name: tool.name().as_ref().to_owned(),
+            server: tool.server().as_ref().to_owned(),
+            raw_name: definition.name.clone(),
+            title: definition.title.as_ref().map(sanitize),
+            description: definition.description.as_ref().map(sanitize),
+            input_schema: definition.input_schema.clone(),
+            output_schema: definition.output_schema.clone(),
+            is_connected: server.is_ok_and(|server| server.is_connected()),
+        }
+    };
+    Json(ToolList { tools: tools.iter().filter(matches).map(view).collect() })
 }

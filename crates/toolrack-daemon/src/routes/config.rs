@@ -9,10 +9,9 @@ use toolrack_service::{ETag, InvalidETag, Secret, ServiceError};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::ApiResult;
+use super::{ApiResult, App, run_blocking};
 use crate::extract::JsonBody;
 use crate::problem::Problem;
-use crate::state::{App, run_blocking};
 
 /// The config file.
 #[derive(Debug, Serialize, ToSchema)]

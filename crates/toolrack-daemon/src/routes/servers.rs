@@ -19,12 +19,11 @@ use toolrack_service::{
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::ApiResult;
+use super::{ApiResult, App, run_blocking, unknown_server};
 use crate::event_recorder::{LogLine, MAX_LINES};
 use crate::extract::{JsonBody, QueryParams, check_integer, check_limit};
 use crate::openapi;
 use crate::problem::Problem;
-use crate::state::{App, run_blocking, unknown_server};
 use toolrack_platform::ProcessTable;
 
 /// How long a response waits for a starting server. The server keeps starting after that.

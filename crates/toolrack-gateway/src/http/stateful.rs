@@ -42,15 +42,15 @@ const STANDALONE: u64 = 0;
 /// All sessions of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    shared: Arc<Shared>,
-    by_id: Mutex<HashMap<String, Arc<HttpSession>>>,
-    limit: usize,
-    idle_timeout: Duration,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) by_id: Mutex<HashMap<String, Arc<HttpSession>>>,
+    pub(crate) limit: usize,
+    pub(crate) idle_timeout: Duration,
 }
 
 /// A legacy session and its resumable streams.
 #[derive(Debug)]
-struct HttpSession {
+pub(crate) struct HttpSession {
     client: Arc<ClientSession>,
     streams: Mutex<VecDeque<(u64, Arc<MessageQueue>)>>,
     n_streams: AtomicU64,
@@ -71,16 +71,6 @@ impl Drop for ReaderGuard {
 }
 
 impl HttpSession {
-    fn new(client: Arc<ClientSession>) -> Self {
-        Self {
-            client,
-            streams: Mutex::default(),
-            n_streams: AtomicU64::new(STANDALONE),
-            n_readers: AtomicUsize::new(0),
-            last_used: Mutex::new(Instant::now()),
-        }
-    }
-
     fn mark_used(&self) {
         *self.last_used.lock() = Instant::now();
     }
@@ -108,10 +98,6 @@ impl HttpSession {
         (number, queue)
     }
 
-    fn close_stream(&self, number: u64) {
-        self.streams.lock().retain(|(stream, _)| *stream != number);
-    }
-
     /// The stream of the event that the client saw last, and the number of its next message.
     fn resume(&self, last_event: &str) -> Option<(u64, Arc<MessageQueue>, u64)> {
         let (stream, number) = last_event.split_once('-')?;
@@ -134,10 +120,6 @@ impl HttpSession {
 }
 
 impl Sessions {
-    pub(crate) fn new(shared: Arc<Shared>, limit: usize, idle_timeout: Duration) -> Arc<Self> {
-        Arc::new(Self { shared, by_id: Mutex::default(), limit, idle_timeout })
-    }
-
     /// Handles `initialize`: opens a session.
     pub(crate) async fn open(&self, incoming: Incoming) -> Result<HttpResponse, Rejection> {
         let redactor = self.shared.manager.redactor();
@@ -190,12 +172,14 @@ impl Sessions {
         let shape = if incoming.is_batch { BodyShape::Batch } else { BodyShape::Single };
         client.receive(incoming, &ResponseStream::closing(&queue));
         let has_opening = revision.is_some_and(|revision| revision >= Revision::R2025_11_25);
-        let opening = has_opening.then(|| opening_event(number));
+        // Spec 2025-11-25, transports §Resumability: the first event has an id and no data, so that the client can
+        // resume a stream that breaks before its first message.
+        let opening = has_opening.then(|| format!("id: {number}-begin\ndata: \n\n").into());
         let response = respond(events, (accepts, shape), opening, || StatusCode::OK).await;
         // A JSON body has an exact size and cannot be resumed, so its stream need not be kept.
         let is_json = http_body::Body::size_hint(response.body()).exact().is_some();
         if queue.is_finished() && is_json {
-            session.close_stream(number);
+            session.streams.lock().retain(|(stream, _)| *stream != number);
         }
         Ok(response)
     }
@@ -266,15 +250,18 @@ impl Sessions {
             let oldest = idle.min().map(|(_, id)| id.clone())?;
             removed = sessions.remove(&oldest);
         }
-        sessions.insert(id.clone(), Arc::new(HttpSession::new(client)));
+        let session = HttpSession {
+            client,
+            streams: Mutex::default(),
+            n_streams: AtomicU64::new(STANDALONE),
+            n_readers: AtomicUsize::new(0),
+            last_used: Mutex::new(Instant::now()),
+        };
+        sessions.insert(id.clone(), Arc::new(session));
         // Closing cancels requests and releases subscriptions: not under the lock.
         drop(sessions);
         removed.inspect(|session| session.client.close());
         Some(id)
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.by_id.lock().len()
     }
 
     /// Closes idle sessions until the endpoint is dropped or the gateway closed, then all of them.
@@ -313,10 +300,4 @@ async fn receive_one(client: &Arc<ClientSession>, incoming: Incoming) -> Bytes {
     let reader = queue.attach_reader(None);
     client.receive(incoming, &ResponseStream::closing(&queue));
     queue.next(&reader).await.map(|(_, message)| message).unwrap_or_default()
-}
-
-/// Spec 2025-11-25, transports §Resumability: the first event has an id and no data, so that the client can resume a
-/// stream that breaks before its first message.
-fn opening_event(number: u64) -> Bytes {
-    Bytes::from(format!("id: {number}-begin\ndata: \n\n"))
 }
