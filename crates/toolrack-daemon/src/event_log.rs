@@ -152,10 +152,9 @@ struct Ring {
 #[derive(Debug)]
 pub(crate) struct Reader {
     ring: watch::Receiver<Ring>,
-    /// The number of the next event.
-    next: u64,
-    /// The reader resumed with an id of another run; its next item reports the gap.
-    is_from_other_run: bool,
+    /// The number of the next event. `None` if the reader resumes with an id of another run; its next item reports the
+    /// gap.
+    next: Option<u64>,
 }
 
 /// An item of an event stream.
@@ -197,14 +196,14 @@ impl EventLog {
     pub(crate) fn reader(&self, last_id: Option<&str>) -> Reader {
         let Ring { first, events } = &*self.ring.borrow();
         let now = first + events.len() as u64;
-        let (next, is_from_other_run) = match last_id.map(|id| self.parse_id(id)) {
-            None => (now, false),
+        let next = match last_id.map(|id| self.parse_id(id)) {
+            None => Some(now),
             // The event may have left the ring already; `try_next` then reports the gap.
-            Some(Some(last)) if last < now => (last + 1, false),
+            Some(Some(last)) if last < now => Some(last + 1),
             // An id of another run, or a number that was never issued.
-            Some(_) => (0, true),
+            Some(_) => None,
         };
-        Reader { ring: self.ring.subscribe(), next, is_from_other_run }
+        Reader { ring: self.ring.subscribe(), next }
     }
 }
 
@@ -226,22 +225,18 @@ impl Reader {
     fn try_next(&mut self) -> Option<StreamItem> {
         // Marked as seen with the look at the ring: a later append wakes `changed` at once.
         let ring = self.ring.borrow_and_update();
-        if std::mem::take(&mut self.is_from_other_run) {
-            self.next = ring.first;
+        let Some(next) = self.next.filter(|next| *next >= ring.first) else {
+            let n_missed = self.next.map(|next| ring.first - next);
+            self.next = Some(ring.first);
             // The number before the first event: a client that resumes with this id gets
             // all that follow.
-            return Some(StreamItem::Missed(ring.first.saturating_sub(1), None));
-        }
-        if self.next < ring.first {
-            let n_missed = ring.first - self.next;
-            self.next = ring.first;
-            return Some(StreamItem::Missed(ring.first - 1, Some(n_missed)));
-        }
-        let index = usize::try_from(self.next - ring.first).ok()?;
+            return Some(StreamItem::Missed(ring.first.saturating_sub(1), n_missed));
+        };
+        let index = usize::try_from(next - ring.first).ok()?;
         // Only the pointer is copied under the lock; each reader serializes the event on its own.
         let event = Arc::clone(ring.events.get(index)?);
-        self.next += 1;
-        Some(StreamItem::Event(self.next - 1, event))
+        self.next = Some(next + 1);
+        Some(StreamItem::Event(next, event))
     }
 }
 

@@ -26,7 +26,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
-use toolrack_client::{CallError, CallOptions, ForwardedFor, OnProgress};
+use toolrack_client::{CallError, CallOptions, ForwardedFor, McpClient, OnProgress};
 use toolrack_manager::ManagerError;
 use toolrack_mcp::{
     CompletionArgument, CompletionRef, Era, ErrorCode, InputResponse, InputResponses, LogLevel,
@@ -307,11 +307,10 @@ impl Call {
 
     /// Whether all its servers are known to be legacy ones, which never return `input_required`.
     fn is_legacy(&self) -> bool {
+        let manager = &self.context.shared.manager;
+        let is_legacy = |client: &McpClient| client.era() == Era::Legacy;
         self.servers.iter().all(|name| {
-            let server = self.context.shared.manager.server(name);
-            server.is_ok_and(|server| {
-                server.client().is_some_and(|client| client.era() == Era::Legacy)
-            })
+            manager.server(name).is_ok_and(|server| server.client().is_some_and(is_legacy))
         })
     }
 

@@ -237,7 +237,7 @@ impl HttpGateway {
         };
         let disconnected = CancellationToken::new();
         let on_disconnect = Box::new(disconnected.clone().drop_guard());
-        let events = EventStream::new(Arc::clone(&context.queue), on_disconnect);
+        let events = EventStream::new(Arc::clone(&context.queue), None, None, on_disconnect);
         let status = Arc::new(OnceLock::new());
         let set_status = Arc::clone(&status);
         // In a task, because a response that becomes a stream outlives this future.

@@ -14,6 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
+use tokio::runtime::Handle;
 use tokio::time::sleep;
 use toolrack_mcp::{ListKind, LogLevel, Method, SubscriptionFilter};
 use toolrack_transport::{JsonRpcError, RequestId};
@@ -283,8 +284,12 @@ impl Drop for CountedSubscription {
         let key = (std::mem::take(&mut self.server), std::mem::take(&mut self.uri));
         if let Entry::Occupied(mut count) = self.shared.subscriptions.counts.lock().entry(key) {
             *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                let (key, _) = count.remove_entry();
+            if *count.get() > 0 {
+                return;
+            }
+            let (key, _) = count.remove_entry();
+            // The runtime may be gone when the last session is dropped, and with it every server.
+            if Handle::try_current().is_ok() {
                 let shared = Arc::clone(&self.shared);
                 self.shared.spawn(async move { unsubscribe_at_server(&shared, &key).await });
             }

@@ -153,21 +153,26 @@ pub(crate) fn event_stream(events: EventStream) -> HttpResponse {
 
 /// SSE stream of the messages in a queue.
 pub(crate) struct EventStream {
-    pub(crate) queue: Arc<MessageQueue>,
-    pub(crate) reader: Reader,
+    queue: Arc<MessageQueue>,
+    reader: Reader,
     /// Name of the stream in event ids, if it can be resumed.
-    pub(crate) name: Option<String>,
+    name: Option<String>,
     /// Written before the next event.
     pub(crate) prefix: Option<Bytes>,
     /// Dropped when the client disconnects: cancels a modern request, or lets a legacy session expire.
-    pub(crate) _on_disconnect: Box<dyn Send>,
+    _on_disconnect: Box<dyn Send>,
 }
 
 impl EventStream {
-    /// Stream without event ids, from the first unread message on.
-    pub(crate) fn new(queue: Arc<MessageQueue>, on_disconnect: Box<dyn Send>) -> Self {
-        let reader = queue.attach_reader(None);
-        Self { queue, reader, name: None, prefix: None, _on_disconnect: on_disconnect }
+    /// Stream from the message `from`, or else from the first unread message on.
+    pub(crate) fn new(
+        queue: Arc<MessageQueue>,
+        from: Option<u64>,
+        name: Option<String>,
+        on_disconnect: Box<dyn Send>,
+    ) -> Self {
+        let reader = queue.attach_reader(from);
+        Self { queue, reader, name, prefix: None, _on_disconnect: on_disconnect }
     }
 
     async fn next_chunk(&mut self) -> Option<Bytes> {
@@ -247,7 +252,7 @@ mod tests {
     async fn body(responses: &[&'static str], shape: BodyShape) -> String {
         let content = Accepts::Json.stream_content();
         let queue = MessageQueue::new(Replay::No, content, &Redactor::default());
-        let events = EventStream::new(Arc::clone(&queue), Box::new(()));
+        let events = EventStream::new(Arc::clone(&queue), None, None, Box::new(()));
         for response in responses {
             queue.push_lossy(Bytes::from_static(b"a notification\n"));
             queue.push(Bytes::from_static(response.as_bytes()));

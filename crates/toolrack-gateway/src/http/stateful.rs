@@ -165,10 +165,8 @@ impl Sessions {
             }
         }
         let (number, queue) = session.open_stream(accepts.stream_content());
-        let events = EventStream {
-            name: Some(number.to_string()),
-            ..EventStream::new(Arc::clone(&queue), Box::new(session.attach_reader()))
-        };
+        let (name, reader) = (Some(number.to_string()), Box::new(session.attach_reader()));
+        let events = EventStream::new(Arc::clone(&queue), None, name, reader);
         let shape = if incoming.is_batch { BodyShape::Batch } else { BodyShape::Single };
         client.receive(incoming, &ResponseStream::closing(&queue));
         let has_opening = revision.is_some_and(|revision| revision >= Revision::R2025_11_25);
@@ -201,13 +199,10 @@ impl Sessions {
             Some((number, queue, next)) => (number, queue, Some(next)),
             None => (STANDALONE, Arc::clone(&session.client.queue), None),
         };
-        Ok(event_stream(EventStream {
-            reader: queue.attach_reader(from),
-            queue,
-            name: Some(number.to_string()),
-            prefix: Some(Bytes::from_static(b": open\n\n")),
-            _on_disconnect: Box::new(session.attach_reader()),
-        }))
+        let (name, reader) = (Some(number.to_string()), Box::new(session.attach_reader()));
+        let mut events = EventStream::new(queue, from, name, reader);
+        events.prefix = Some(Bytes::from_static(b": open\n\n"));
+        Ok(event_stream(events))
     }
 
     /// Handles DELETE: closes the session.

@@ -157,6 +157,16 @@ async fn last_subscriber_releases_the_resource() {
     assert!(gateway.shared.subscriptions.counts.lock().is_empty());
 }
 
+#[test]
+fn subscription_can_be_dropped_after_its_runtime() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let gateway = runtime.block_on(async { new_gateway() });
+    let counted = counted(&gateway, "s", "u:");
+    drop(runtime);
+    drop(counted);
+    assert_eq!(n_counted(&gateway, "s", "u:"), 0);
+}
+
 #[tokio::test]
 async fn same_uri_at_two_servers_is_counted_for_each() {
     let gateway = new_gateway();
