@@ -287,7 +287,17 @@ fn not_connected(name: &str, failure: CliError) -> CliError {
 
 impl From<DaemonError> for CliError {
     fn from(error: DaemonError) -> Self {
-        let hint = error.hint();
+        let hint = match &error {
+            DaemonError::AlreadyRunning { .. } => {
+                Some("use the running daemon, or stop it with `toolrack daemon stop`".to_owned())
+            }
+            DaemonError::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse => Some(
+                "another program uses this port; choose another one with `toolrack daemon start --listen \
+                 127.0.0.1:0` (0 picks a free port) or with `TOOLRACK_LISTEN`"
+                    .to_owned(),
+            ),
+            error => error.hint(),
+        };
         let message = toolrack_manager::error_chain(&error);
         let failure = match error {
             // Config errors have their own hint.

@@ -8,9 +8,9 @@
 
 use std::net::SocketAddr;
 
-use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName};
 use http::request::Parts;
-use toolrack_gateway::{ForbiddenHeader, check_host_and_origin};
+use toolrack_gateway::{ForbiddenHeader, check_host_and_origin, single_value};
 
 use crate::tokens::Tokens;
 
@@ -28,15 +28,6 @@ pub(crate) enum ListenerKind {
     Tcp(SocketAddr),
 }
 
-/// What a route requires of a request over TCP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AuthRequirement {
-    /// A token. The default.
-    Token,
-    /// Only the `Host` and `Origin` checks: the dashboard's static files, its login and the liveness probe.
-    None,
-}
-
 /// Why a request is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AccessDenied {
@@ -50,15 +41,14 @@ pub(crate) enum AccessDenied {
     InvalidToken,
 }
 
-/// The requirement of a route.
-pub(crate) fn auth_requirement(method: &http::Method, path: &str) -> AuthRequirement {
+/// Whether a route needs no token: the dashboard's static files, its login and the liveness probe.
+fn is_public(method: &http::Method, path: &str) -> bool {
     let is_read = method == http::Method::GET || method == http::Method::HEAD;
     match path {
-        "/healthz" if is_read => AuthRequirement::None,
-        "/api/login" if method == http::Method::POST => AuthRequirement::None,
+        "/healthz" => is_read,
+        "/api/login" => method == http::Method::POST,
         // An exact match against the list of files: a pattern could let `/api/..` through.
-        path if is_read && crate::assets::is_asset(path) => AuthRequirement::None,
-        _ => AuthRequirement::Token,
+        path => is_read && crate::assets::is_asset(path),
     }
 }
 
@@ -75,19 +65,19 @@ pub(crate) fn check(
         ForbiddenHeader::Origin => AccessDenied::Origin,
     })?;
     check_fetch_site(head)?;
-    match auth_requirement(&head.method, head.uri.path()) {
-        AuthRequirement::None => Ok(()),
-        AuthRequirement::Token => check_token(&head.headers, tokens),
+    if is_public(&head.method, head.uri.path()) {
+        return Ok(());
     }
+    check_token(&head.headers, tokens)
 }
 
 fn check_fetch_site(head: &Parts) -> Result<(), AccessDenied> {
-    let site = single_header(&head.headers, &SEC_FETCH_SITE);
-    match site.map_err(|_several| AccessDenied::Origin)? {
+    match single_value(&head.headers, &SEC_FETCH_SITE) {
         // `none`: the user typed the address or followed a link from outside the browser.
-        None | Some("same-origin" | "none") => Ok(()),
+        Some("same-origin" | "none") => Ok(()),
         Some("cross-site") if is_dashboard_navigation(head) => Ok(()),
-        Some(_) => Err(AccessDenied::Origin),
+        None if !head.headers.contains_key(SEC_FETCH_SITE) => Ok(()),
+        _ => Err(AccessDenied::Origin),
     }
 }
 
@@ -95,7 +85,7 @@ fn check_fetch_site(head: &Parts) -> Result<(), AccessDenied> {
 ///
 /// Safe from any site: the page holds no data, cannot be framed, and the referring site cannot read it.
 fn is_dashboard_navigation(head: &Parts) -> bool {
-    let has = |name: HeaderName, value| single_header(&head.headers, &name) == Ok(Some(value));
+    let has = |name: HeaderName, value| single_value(&head.headers, &name) == Some(value);
     head.method == http::Method::GET
         && head.uri.path() == "/"
         && has(SEC_FETCH_MODE, "navigate")
@@ -103,26 +93,15 @@ fn is_dashboard_navigation(head: &Parts) -> bool {
 }
 
 fn check_token(headers: &HeaderMap, tokens: &Tokens) -> Result<(), AccessDenied> {
-    let value =
-        single_header(headers, &AUTHORIZATION).map_err(|_several| AccessDenied::InvalidToken)?;
-    let Some(value) = value else { return Err(AccessDenied::MissingToken) };
+    if !headers.contains_key(AUTHORIZATION) {
+        return Err(AccessDenied::MissingToken);
+    }
+    let value = single_value(headers, &AUTHORIZATION).and_then(|value| value.split_once(' '));
     // RFC 9110 §11.1: the scheme is case-insensitive.
-    let token = value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
-    match token {
+    match value.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")) {
         Some((_, token)) if tokens.is_valid(token.trim()) => Ok(()),
         _ => Err(AccessDenied::InvalidToken),
     }
-}
-
-/// The value of a header that may occur once. Several values, or one that is not ASCII text, are an error.
-fn single_header<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, ()> {
-    let mut values = headers.get_all(name).iter();
-    let Some(value) = values.next() else { return Ok(None) };
-    // Which of two values counts depends on the program that reads them, so two are refused.
-    if values.next().is_some() {
-        return Err(());
-    }
-    HeaderValue::to_str(value).map(Some).map_err(drop)
 }
 
 #[cfg(test)]

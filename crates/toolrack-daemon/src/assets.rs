@@ -4,26 +4,23 @@ use axum::Router;
 use axum::routing::get;
 use http::header;
 
-use crate::state::App;
+use crate::routes::App;
 
-const HTML: &str = "text/html; charset=utf-8";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
-const CSS: &str = "text/css; charset=utf-8";
-const SVG: &str = "image/svg+xml";
 
 /// A file: its path, content type and content.
 type Asset = (&'static str, &'static str, &'static [u8]);
 
 /// A file whose path is its name.
 macro_rules! asset {
-    ($name:literal, $content_type:ident) => {
+    ($name:literal, $content_type:expr) => {
         (concat!("/", $name), $content_type, include_bytes!(concat!("../assets/", $name)))
     };
 }
 
 /// All files of the dashboard.
 const ASSETS: [Asset; 29] = [
-    ("/", HTML, include_bytes!("../assets/index.html")),
+    ("/", "text/html; charset=utf-8", include_bytes!("../assets/index.html")),
     asset!("add-server.js", JAVASCRIPT),
     asset!("server-parser.js", JAVASCRIPT),
     asset!("api.js", JAVASCRIPT),
@@ -50,8 +47,8 @@ const ASSETS: [Asset; 29] = [
     asset!("theme.js", JAVASCRIPT),
     asset!("timeline.js", JAVASCRIPT),
     asset!("tools.js", JAVASCRIPT),
-    asset!("icon.svg", SVG),
-    asset!("style.css", CSS),
+    asset!("icon.svg", "image/svg+xml"),
+    asset!("style.css", "text/css; charset=utf-8"),
 ];
 
 /// Whether a path is exactly that of a file.

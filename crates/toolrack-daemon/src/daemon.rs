@@ -17,17 +17,17 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use toolrack_service::{Home, LocalService, ServiceError, ServiceOptions};
+use toolrack_platform::unix_time_ms;
+use toolrack_service::{Home, ServiceError, ServiceOptions};
 
 use crate::access_control::ListenerKind;
-use crate::event_log::{ApiEvent, unix_time_ms};
+use crate::event_log::ApiEvent;
 use crate::event_recorder::EventRecorder;
 use crate::history::{History, HistoryOptions};
 use crate::http_server;
-use crate::instance_lock::{DaemonInfo, InstanceLock};
+use crate::instance_lock::{DaemonInfo, InstanceLock, file_error};
 use crate::mcp_endpoints::{EndpointSet, Endpoints};
-use crate::routes;
-use crate::state::{App, AppState};
+use crate::routes::{self, App, AppState};
 use crate::tokens::{Token, Tokens};
 
 /// Default TCP address. The port is fixed so that client configs can name it.
@@ -44,8 +44,8 @@ const HISTORY_FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 /// Options of a daemon.
 #[derive(Debug)]
 pub struct DaemonOptions {
-    /// Options of the service. `autostart`, `follow` and `ready_wait` are overridden: the daemon always starts all
-    /// enabled servers and watches the config file.
+    /// Options of the service. `autostart`, `watch_config`, `ready_wait`, `handler` and `limits` are overridden: the
+    /// daemon always starts all enabled servers, watches the config file, and forwards server requests to its clients.
     pub service: ServiceOptions,
     /// Loopback address to listen on for browsers and MCP clients. `None` disables TCP.
     pub listen: Option<SocketAddr>,
@@ -95,36 +95,46 @@ impl Daemon {
     ///
     /// Dropping the future stops everything that was started.
     pub async fn start(home: Home, options: DaemonOptions) -> Result<Self, DaemonError> {
-        let instance = acquire_lock(home.clone()).await?;
+        let lock_home = home.clone();
+        // On a blocking thread: it may retry for a moment.
+        let acquired = tokio::task::spawn_blocking(move || InstanceLock::acquire(&lock_home)).await;
+        let panicked =
+            |_panicked| file_error("lock", &home.lock_file(), io::ErrorKind::Other.into());
+        let instance = acquired.map_err(panicked)??;
         let tcp = match options.listen {
-            Some(addr) => Some(bind_tcp(addr).await?),
+            Some(addr) if !addr.ip().is_loopback() => return Err(DaemonError::NotLoopback(addr)),
+            Some(addr) => {
+                let bound = TcpListener::bind(addr).await;
+                Some(bound.map_err(|source| DaemonError::Listen { addr, source })?)
+            }
             None => None,
         };
         let addr = tcp.as_ref().and_then(|listener| listener.local_addr().ok());
         // Both sockets before any server starts: a taken port must not start and stop
         // all servers first.
-        let unix = bind_unix(instance.socket())?;
+        let unix = bind_unix(&instance.socket())?;
         let tokens = Tokens::new(instance.token()?);
         let history_file = home.history_file();
-        let history = History::open(&history_file, options.history).map_err(|source| {
-            DaemonError::File { action: "open", path: history_file.clone(), source }
-        })?;
+        let history = History::open(&history_file, options.history)
+            .map_err(|source| file_error("open", &history_file, source))?;
         let own = EndpointSet::open(home.clone(), options.service.clone(), None).await;
         let own = own.map_err(DaemonError::Service)?;
         let agent = own.service.agent().map(str::to_owned);
         let config = home.config_file();
         let config = std::path::absolute(config).unwrap_or_else(|_error| config.to_owned());
+        // Distinguishes this run from earlier ones in call and event ids.
+        let run_id = Token::random()?.reveal().chars().take(8).collect();
         let endpoints = Endpoints {
             own,
             source: (home, options.service),
-            recorder: Arc::new(EventRecorder::new(new_run_id()?, agent.clone(), history)),
+            recorder: Arc::new(EventRecorder::new(run_id, agent.clone(), history)),
             tasks: TaskTracker::new(),
             recorder_stop: CancellationToken::new(),
             agents: Mutex::default(),
         };
         let info = DaemonInfo {
             pid: std::process::id(),
-            socket: instance.socket().to_owned(),
+            socket: instance.socket(),
             addr,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             config,
@@ -160,17 +170,12 @@ impl Daemon {
 
     /// The API token for TCP.
     pub fn token(&self) -> &Token {
-        self.app.tokens.primary()
+        &self.app.tokens.primary
     }
 
     /// The path of the Unix socket.
     pub fn socket(&self) -> &Path {
         &self.app.info.socket
-    }
-
-    /// The service that manages the servers.
-    pub fn service(&self) -> &Arc<LocalService> {
-        &self.app.service
     }
 
     /// Waits until a client requests a stop through the API.
@@ -242,34 +247,13 @@ impl Drop for Daemon {
     }
 }
 
-/// Acquires the instance lock on a blocking thread: it may retry for a moment.
-async fn acquire_lock(home: Home) -> Result<InstanceLock, DaemonError> {
-    let path = home.lock_file();
-    let acquired = tokio::task::spawn_blocking(move || InstanceLock::acquire(&home)).await;
-    let panicked =
-        |_panicked| DaemonError::File { action: "lock", path, source: io::ErrorKind::Other.into() };
-    acquired.map_err(panicked)?
-}
-
-async fn bind_tcp(addr: SocketAddr) -> Result<TcpListener, DaemonError> {
-    if !addr.ip().is_loopback() {
-        return Err(DaemonError::NotLoopback(addr));
-    }
-    TcpListener::bind(addr).await.map_err(|source| DaemonError::Listen { addr, source })
-}
-
 fn bind_unix(path: &Path) -> Result<UnixListener, DaemonError> {
     use std::os::unix::fs::PermissionsExt as _;
     let private = std::fs::Permissions::from_mode(0o600);
     // The run directory has mode 0700, so other users cannot connect between bind and chmod.
     let bound = UnixListener::bind(path)
         .and_then(|listener| std::fs::set_permissions(path, private).map(|()| listener));
-    bound.map_err(|source| DaemonError::File { action: "bind", path: path.to_owned(), source })
-}
-
-/// A random id that distinguishes this run from earlier ones in call and event ids.
-fn new_run_id() -> Result<String, DaemonError> {
-    Ok(Token::random()?.reveal().chars().take(8).collect())
+    bound.map_err(|source| file_error("bind", path, source))
 }
 
 /// Waits for one of the signals.
@@ -322,16 +306,13 @@ impl DaemonError {
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::AlreadyRunning { .. } => {
-                Some("use the running daemon, or stop it with `toolrack daemon stop`".to_owned())
-            }
+            Self::AlreadyRunning { .. } => Some("use the running daemon, or stop it".to_owned()),
             Self::Service(error) => error.hint().map(str::to_owned),
             Self::File { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
                 Some("set `TOOLRACK_HOME` to a directory with a shorter path".to_owned())
             }
             Self::Listen { source, .. } if source.kind() == io::ErrorKind::AddrInUse => Some(
-                "another program uses this port; choose another one with `toolrack daemon start --listen \
-                 127.0.0.1:0` (0 picks a free port) or with `TOOLRACK_LISTEN`"
+                "another program uses this port; choose another one (0 picks a free port)"
                     .to_owned(),
             ),
             Self::NotLoopback(_) => Some("listen on `127.0.0.1` or `[::1]`".to_owned()),

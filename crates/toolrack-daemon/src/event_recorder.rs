@@ -12,12 +12,11 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use toolrack_manager::{ManagerEvent, ManagerEvents};
+use toolrack_platform::unix_time_ms;
 use toolrack_service::LocalService;
 use utoipa::ToSchema;
 
-use crate::event_log::{
-    ApiEvent, EventLog, as_micros, delivery_name, outcome_name, truncate_line, unix_time_ms,
-};
+use crate::event_log::{ApiEvent, EventLog, as_micros, delivery_name, outcome_name, truncate_line};
 use crate::history::{CallRecord, History};
 use crate::metrics::Metrics;
 
@@ -101,7 +100,8 @@ impl EventRecorder {
             }
             ManagerEvent::ConfigApplied { .. } => {
                 let is_configured = |name: &str| service.manager().server(name).is_ok();
-                self.live.lock().stderr.retain_servers(is_configured);
+                // Lines of servers that are no longer configured are dropped.
+                self.live.lock().stderr.servers.retain(|name, _| is_configured(name));
             }
             ManagerEvent::Lagged(n) => {
                 let mut live = self.live.lock();
@@ -235,11 +235,6 @@ impl StderrBuffer {
         let newer = lines.iter().filter(is_newer);
         newer.clone().skip(newer.count().saturating_sub(limit)).cloned().collect()
     }
-
-    /// Drops the lines of servers that are no longer configured.
-    pub(crate) fn retain_servers(&mut self, is_configured: impl Fn(&str) -> bool) {
-        self.servers.retain(|name, _| is_configured(name));
-    }
 }
 
 #[cfg(test)]
@@ -259,7 +254,7 @@ mod tests {
         assert_eq!(numbers(buffer.tail("s", Some(499), 9)), [500, 501]);
         assert_eq!(buffer.tail("s", None, 9999).len(), MAX_LINES);
         assert_eq!(buffer.tail("other", None, 9), Vec::new());
-        buffer.retain_servers(|_| false);
+        buffer.servers.retain(|_, _| false);
         assert_eq!(buffer.tail("s", None, 9), Vec::new());
     }
 }

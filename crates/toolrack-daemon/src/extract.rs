@@ -115,25 +115,22 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for QueryParams<T> {
 }
 
 /// Checks that a number fits into `i64`, which `SQLite` and many clients use.
-pub(crate) fn check_integer(field: &str, value: Option<u64>) -> Result<Option<u64>, Problem> {
+pub(crate) fn check_integer(field: &str, value: Option<u64>) -> Result<(), Problem> {
     match value {
         Some(value) if i64::try_from(value).is_err() => {
             Err(Problem::invalid(field, format!("must not be larger than {}", i64::MAX)))
         }
-        value => Ok(value),
+        _ => Ok(()),
     }
 }
 
 /// Checks the `limit` parameter.
-pub(crate) fn check_limit(
-    value: Option<usize>,
-    default: usize,
-    max: usize,
-) -> Result<usize, Problem> {
+pub(crate) fn check_limit(value: Option<usize>, max: usize) -> Result<(), Problem> {
     match value {
-        None => Ok(default),
-        Some(value) if (1..=max).contains(&value) => Ok(value),
-        Some(_) => Err(Problem::invalid("limit", format!("must be between 1 and {max}"))),
+        Some(value) if !(1..=max).contains(&value) => {
+            Err(Problem::invalid("limit", format!("must be between 1 and {max}")))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -10,8 +10,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,12 +20,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, Row, params};
-use serde::Serialize;
-use toolrack_platform::private_options;
+use serde::{Deserialize, Serialize};
 use toolrack_service::Home;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::daemon::DaemonError;
+use crate::instance_lock::{file_error, open_private};
+use crate::openapi::Outcome;
 
 /// Capacity of the queue to the writer. When it is full, new records are dropped and counted.
 const QUEUE_CAPACITY: usize = 4096;
@@ -38,6 +38,8 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 const WRITE_BUSY_TIMEOUT: Duration = Duration::from_millis(200);
 /// How long a reader waits for a locked database.
 const READ_BUSY_TIMEOUT: Duration = Duration::from_secs(1);
+/// Number of calls that a query returns unless it has a limit.
+const DEFAULT_LIMIT: usize = 50;
 /// Number of latest calls from which percentiles are computed.
 const LATENCY_SAMPLE: u32 = 20_000;
 /// The write-ahead log stays small, so that little space is enough to continue after the disk was full.
@@ -45,6 +47,10 @@ const WAL_CHECKPOINT_PAGES: u32 = 64;
 const WAL_MAX_BYTES: u32 = 256 << 10;
 /// Rows deleted per transaction when the file is too large, so that no transaction takes long.
 const DELETE_BATCH: u64 = 5_000;
+
+/// The errors of a file that is moved aside.
+const DAMAGED: [Option<ErrorCode>; 2] =
+    [Some(ErrorCode::NotADatabase), Some(ErrorCode::DatabaseCorrupt)];
 
 const SCHEMA: &str = "
 create table if not exists calls (
@@ -107,22 +113,27 @@ pub struct CallRecord {
 }
 
 /// Filter and page of a history query. Results are newest first.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
 pub struct HistoryQuery {
     /// Only calls of this server.
     pub server: Option<String>,
     /// Only calls of this tool, by the server's name for it.
     pub tool: Option<String>,
-    /// Only calls with this outcome: `done`, `tool_error`, `failed` or `abandoned`.
+    /// Only calls with this outcome.
+    #[param(value_type = Option<Outcome>, inline)]
     pub outcome: Option<String>,
     /// Only calls with an outcome other than `done`.
+    #[serde(skip)]
     pub unsuccessful_only: bool,
     /// Only calls that ended at or after this Unix time in milliseconds.
     pub since_ms: Option<u64>,
-    /// Cursor: only calls before this position, which is `next` of the previous page.
+    /// Cursor: `next` of the previous page.
     pub before: Option<i64>,
     /// Maximum number of calls.
-    pub limit: u32,
+    #[param(minimum = 1, maximum = 500)]
+    pub limit: Option<usize>,
 }
 
 /// A page of calls.
@@ -199,11 +210,8 @@ fn read<T: Default>(
     query: impl FnOnce(&Db) -> Result<T, rusqlite::Error>,
 ) -> Result<T, DaemonError> {
     let path = home.history_file();
-    Db::read(&path, query).map_err(|error| DaemonError::File {
-        action: "read",
-        path,
-        source: std::io::Error::other(error),
-    })
+    let read = Db::read(&path, query);
+    read.map_err(|error| file_error("read", &path, std::io::Error::other(error)))
 }
 
 /// Handle to the history of a running daemon.
@@ -231,13 +239,7 @@ impl History {
         let (queue, records) = sync_channel(QUEUE_CAPACITY);
         let stats = Arc::new(HistoryStats::default());
         let (path, shared_stats) = (path.to_owned(), Arc::clone(&stats));
-        let writer = Writer {
-            path: path.clone(),
-            options,
-            db: None,
-            batch: Vec::new(),
-            stats: shared_stats,
-        };
+        let writer = Writer { path: path.clone(), options, db: None, stats: shared_stats };
         let name = "toolrack-history".to_owned();
         let thread = thread::Builder::new().name(name).spawn(move || writer.run(&records))?;
         Ok(Self { path, writer: Mutex::new(Some((queue, thread))), stats })
@@ -287,73 +289,51 @@ struct Writer {
     path: PathBuf,
     options: HistoryOptions,
     db: Option<Db>,
-    batch: Vec<CallRecord>,
     stats: Arc<HistoryStats>,
 }
 
 impl Writer {
     fn run(mut self, records: &Receiver<CallRecord>) {
-        loop {
-            if self.batch.is_empty() {
-                let Ok(record) = records.recv() else { return };
-                self.batch.push(record);
-            }
-            self.batch.extend(records.try_iter().take(BATCH_SIZE - self.batch.len()));
-            if self.write_batch() {
-                continue;
-            }
-            if self.stats.is_closing.load(Ordering::Acquire) {
-                // A database that fails now must not delay the shutdown.
-                let n_lost = self.batch.len() as u64 + records.try_iter().count() as u64;
-                self.stats.n_dropped.fetch_add(n_lost, Ordering::Relaxed);
-                return;
-            }
-            thread::sleep(RETRY_DELAY);
-        }
-    }
-
-    /// Writes the batch. `false` if it must be retried.
-    fn write_batch(&mut self) -> bool {
-        match self.try_write_batch() {
-            Ok(()) => {
-                let n = self.batch.len() as u64;
-                self.stats.n_written.fetch_add(n, Ordering::Relaxed);
-                self.batch.clear();
-                true
-            }
-            Err(error) => {
+        while let Ok(first) = records.recv() {
+            let mut batch = vec![first];
+            loop {
+                batch.extend(records.try_iter().take(BATCH_SIZE - batch.len()));
+                let Err(error) = self.write(&batch) else { break };
                 // Logged once, not for every retry.
                 if self.stats.n_failures.fetch_add(1, Ordering::Relaxed) == 0 {
                     tracing::warn!(%error, path = %self.path.display(), "cannot write the call history, retrying");
                 }
-                // Reopened on the next attempt, in case the file was removed or is damaged.
-                self.db = None;
-                false
+                if self.stats.is_closing.load(Ordering::Acquire) {
+                    // A database that fails now must not delay the shutdown.
+                    let n_lost = batch.len() as u64 + records.try_iter().count() as u64;
+                    self.stats.n_dropped.fetch_add(n_lost, Ordering::Relaxed);
+                    return;
+                }
+                thread::sleep(RETRY_DELAY);
             }
+            self.stats.n_written.fetch_add(batch.len() as u64, Ordering::Relaxed);
         }
     }
 
-    fn try_write_batch(&mut self) -> Result<(), rusqlite::Error> {
-        let db = match self.db.take() {
-            Some(db) => self.db.insert(db),
-            None => self.db.insert(Db::open(&self.path)?),
-        };
-        db.insert(&self.batch)?;
-        db.delete_oldest(&self.options)
+    fn write(&mut self, batch: &[CallRecord]) -> Result<(), rusqlite::Error> {
+        // After an error it is reopened, in case the file was removed or is damaged.
+        let mut db = self.db.take().map_or_else(|| Db::open(&self.path), Ok)?;
+        db.insert(batch)?;
+        db.delete_oldest(&self.options)?;
+        self.db = Some(db);
+        Ok(())
     }
 }
 
 /// The `SQLite` database.
 #[derive(Debug)]
-pub(crate) struct Db {
-    connection: Connection,
-}
+pub(crate) struct Db(Connection);
 
 impl Db {
     /// Opens or creates the database for writing. Moves a damaged file aside.
     fn open(path: &Path) -> Result<Self, rusqlite::Error> {
         match Self::try_open(path) {
-            Err(error) if is_damaged(&error) => {
+            Err(error) if DAMAGED.contains(&error.sqlite_error_code()) => {
                 let aside = path.with_extension("db.damaged");
                 tracing::error!(%error, aside = %aside.display(), "the call history is damaged, starting a new one");
                 let moved = fs::rename(path, &aside);
@@ -365,8 +345,12 @@ impl Db {
     }
 
     fn try_open(path: &Path) -> Result<Self, rusqlite::Error> {
-        // Before SQLite opens it: a file that SQLite creates gets the mode of the umask.
-        make_private(path);
+        // Before SQLite opens it: a file that SQLite creates gets the mode of the umask. SQLite gives its WAL and
+        // shared-memory files the same mode.
+        if let Err(error) = open_private(path) {
+            // Opening the database fails in the same way and reports the error.
+            tracing::debug!(%error, "cannot make the call history private");
+        }
         let connection = Connection::open(path)?;
         connection.busy_timeout(WRITE_BUSY_TIMEOUT)?;
         // Before the first table, or it has no effect.
@@ -377,7 +361,7 @@ impl Db {
         connection.pragma_update(None, "journal_size_limit", WAL_MAX_BYTES)?;
         connection.pragma_update(None, "wal_autocheckpoint", WAL_CHECKPOINT_PAGES)?;
         connection.execute_batch(SCHEMA)?;
-        Ok(Self { connection })
+        Ok(Self(connection))
     }
 
     /// Opens the database for one query. If it does not exist yet, the result is empty.
@@ -396,12 +380,12 @@ impl Db {
         if !connection.table_exists(None, "calls")? {
             return Ok(T::default());
         }
-        query(&Self { connection })
+        query(&Self(connection))
     }
 
     /// Inserts calls in one transaction. Ignores ids that exist, so a retried batch is not stored twice.
     fn insert(&mut self, records: &[CallRecord]) -> Result<(), rusqlite::Error> {
-        let transaction = self.connection.transaction()?;
+        let transaction = self.0.transaction()?;
         {
             let mut insert = transaction.prepare_cached(
                 "insert or ignore into calls (id, time_ms, agent, server, tool, outcome, delivery, \
@@ -435,9 +419,9 @@ impl Db {
         }
         let delete =
             "delete from calls where place in (select place from calls order by place limit ?)";
-        self.connection.execute(delete, [n])?;
+        self.0.execute(delete, [n])?;
         // Deleted rows leave free pages in the file; this gives them back to the disk.
-        self.connection.execute_batch("pragma incremental_vacuum;")
+        self.0.execute_batch("pragma incremental_vacuum;")
     }
 
     pub(crate) fn query(&self, query: &HistoryQuery) -> Result<HistoryPage, rusqlite::Error> {
@@ -446,7 +430,8 @@ impl Db {
              and (?3 is null or tool = ?3) and (?4 is null or outcome = ?4) and time_ms >= ?5 \
              and (not ?7 or outcome <> 'done') order by place desc limit ?6"
         );
-        let mut statement = self.connection.prepare(&sql)?;
+        let limit = query.limit.unwrap_or(DEFAULT_LIMIT);
+        let mut statement = self.0.prepare(&sql)?;
         let rows = statement.query_map(
             params![
                 query.before.unwrap_or(i64::MAX),
@@ -455,14 +440,14 @@ impl Db {
                 query.outcome,
                 query.since_ms.unwrap_or_default(),
                 // One more row shows whether there is another page.
-                i64::from(query.limit) + 1,
+                limit.saturating_add(1),
                 query.unsuccessful_only,
             ],
             |row| Ok((row.get::<_, i64>(0)?, record_from_row(row)?)),
         )?;
         let mut found: Vec<(i64, CallRecord)> = rows.collect::<Result<_, _>>()?;
-        let has_more = found.len() > query.limit as usize;
-        found.truncate(query.limit as usize);
+        let has_more = found.len() > limit;
+        found.truncate(limit);
         // By place and not by offset, so that new calls do not shift the pages.
         let next = found.last().filter(|_| has_more).map(|(place, _)| *place);
         Ok(HistoryPage { calls: found.into_iter().map(|(_, record)| record).collect(), next })
@@ -470,14 +455,14 @@ impl Db {
 
     pub(crate) fn get(&self, id: &str) -> Result<Option<CallRecord>, rusqlite::Error> {
         let query = format!("select {COLUMNS} from calls where id = ?");
-        self.connection.query_row(&query, [id], record_from_row).optional()
+        self.0.query_row(&query, [id], record_from_row).optional()
     }
 
     /// Latencies of recent calls by server and by tool.
     pub(crate) fn latencies(&self) -> Result<Vec<Latency>, rusqlite::Error> {
         let query =
             "select server, tool, outcome, duration_us from calls order by place desc limit ?";
-        let mut statement = self.connection.prepare(query)?;
+        let mut statement = self.0.prepare(query)?;
         let mut groups: BTreeMap<(String, Option<String>), (Vec<u64>, u64)> = BTreeMap::new();
         let mut rows = statement.query([LATENCY_SAMPLE])?;
         while let Some(row) = rows.next()? {
@@ -499,14 +484,14 @@ impl Db {
     fn n_calls(&self) -> Result<u64, rusqlite::Error> {
         // `place` only grows and only the oldest rows are deleted, so the difference is the count, without a scan.
         let query = "select coalesce(max(place) - min(place) + 1, 0) from calls";
-        self.connection.query_row(query, [], |row| row.get(0))
+        self.0.query_row(query, [], |row| row.get(0))
     }
 
     fn n_bytes(&self) -> Result<u64, rusqlite::Error> {
         // Without free pages, or each full file would lose another batch until the vacuum has run.
         let query = "select (page_count - freelist_count) * page_size \
                      from pragma_page_count, pragma_freelist_count, pragma_page_size";
-        self.connection.query_row(query, [], |row| row.get(0))
+        self.0.query_row(query, [], |row| row.get(0))
     }
 }
 
@@ -523,21 +508,6 @@ fn record_from_row(row: &Row<'_>) -> Result<CallRecord, rusqlite::Error> {
         argument_bytes: row.get(9)?,
         result_bytes: row.get(10)?,
     })
-}
-
-fn is_damaged(error: &rusqlite::Error) -> bool {
-    let code = error.sqlite_error_code();
-    matches!(code, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
-}
-
-/// Creates the file with mode 0600. `SQLite` gives its WAL and shared-memory files the same mode.
-fn make_private(path: &Path) {
-    let file = private_options().write(true).create(true).truncate(false).open(path);
-    let changed = file.and_then(|file| file.set_permissions(Permissions::from_mode(0o600)));
-    if let Err(error) = changed {
-        // Opening the database fails in the same way and reports the error.
-        tracing::debug!(%error, "cannot make the call history private");
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! **Invariant:** the lock holder owns every other file of the run directory, so it may remove the files that a
 //! killed daemon left. Directory and files are private to their owner, regardless of the umask.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{File, Permissions};
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -21,7 +21,7 @@ use toolrack_platform::{ensure_private_dir, private_options};
 use toolrack_service::Home;
 
 use crate::daemon::DaemonError;
-use crate::tokens::{Token, remove_stale_login_files};
+use crate::tokens::{Token, remove_file, remove_stale_login_files};
 
 /// File name of the Unix socket in the run directory.
 const SOCKET_FILE: &str = "daemon.sock";
@@ -60,7 +60,7 @@ impl DaemonInfo {
     /// When the lock file cannot be read.
     pub fn find(home: &Home) -> Result<Option<Self>, DaemonError> {
         let path = home.lock_file();
-        let read_error = |source| DaemonError::File { action: "read", path: path.clone(), source };
+        let read_error = |source| file_error("read", &path, source);
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -81,9 +81,7 @@ impl DaemonInfo {
 #[derive(Debug)]
 pub(crate) struct InstanceLock {
     lock: File,
-    lock_path: PathBuf,
-    socket: PathBuf,
-    token: PathBuf,
+    home: Home,
 }
 
 impl InstanceLock {
@@ -91,7 +89,7 @@ impl InstanceLock {
     pub(crate) fn acquire(home: &Home) -> Result<Self, DaemonError> {
         let dir = home.run_dir();
         ensure_private_dir(&dir).map_err(|source| file_error("use", &dir, source))?;
-        let (socket, token) = (dir.join(SOCKET_FILE), dir.join(TOKEN_FILE));
+        let socket = dir.join(SOCKET_FILE);
         // Checked here for a clear error: `bind` would fail with a bare "invalid argument".
         if socket.as_os_str().len() > MAX_SOCKET_PATH {
             return Err(file_error("bind", &socket, io::ErrorKind::InvalidInput.into()));
@@ -107,29 +105,29 @@ impl InstanceLock {
             }
             Err(error) => return Err(file_error("lock", &lock_path, error.into())),
         }
-        let instance = Self { lock, lock_path, socket, token };
+        let instance = Self { lock, home: home.clone() };
         // Only with the lock: without it, the socket may belong to a running daemon.
         instance.remove_stale_files();
         Ok(instance)
     }
 
-    pub(crate) fn socket(&self) -> &Path {
-        &self.socket
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.home.run_dir().join(SOCKET_FILE)
     }
 
     /// Reads the API token, or creates one. It stays the same across restarts, because client configs contain it;
     /// removing the file replaces it.
     pub(crate) fn token(&self) -> Result<Token, DaemonError> {
-        let error = |source| file_error("use", &self.token, source);
-        let mut file = open_private(&self.token).map_err(error)?;
+        let path = token_file(&self.home);
+        let error = |source| file_error("use", &path, source);
+        let file = open_private(&path).map_err(error)?;
         let mut text = Vec::new();
         (&file).take(MAX_FILE_BYTES).read_to_end(&mut text).map_err(error)?;
         if let Some(token) = Token::parse(&text) {
             return Ok(token);
         }
         let token = Token::random()?;
-        let written = file.set_len(0).and_then(|()| file.rewind());
-        let written = written.and_then(|()| file.write_all(token.reveal().as_bytes()));
+        let written = rewrite(&file, token.reveal().as_bytes());
         // On disk before the first client copies it into its config.
         written.and_then(|()| file.sync_all()).map_err(error)?;
         Ok(token)
@@ -138,23 +136,13 @@ impl InstanceLock {
     /// Writes the info of this daemon into the lock file.
     pub(crate) fn write_info(&self, info: &DaemonInfo) -> Result<(), DaemonError> {
         let text = serde_json::to_vec(info).unwrap_or_default();
-        let mut file = &self.lock;
-        let written =
-            file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(&text));
-        written.map_err(|source| file_error("write", &self.lock_path, source))
+        let written = rewrite(&self.lock, &text);
+        written.map_err(|source| file_error("write", &self.home.lock_file(), source))
     }
 
     fn remove_stale_files(&self) {
-        if let Some(dir) = self.socket.parent() {
-            remove_stale_login_files(dir);
-        }
-        match fs::remove_file(&self.socket) {
-            Ok(()) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => {
-                tracing::warn!(%error, path = %self.socket.display(), "cannot remove the socket");
-            }
-        }
+        remove_stale_login_files(&self.home.run_dir());
+        remove_file(&self.socket());
     }
 }
 
@@ -191,26 +179,33 @@ fn read_info(file: &File) -> Option<DaemonInfo> {
     serde_json::from_str(&text).ok()
 }
 
-fn open_private(path: &Path) -> io::Result<File> {
+fn rewrite(mut file: &File, content: &[u8]) -> io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    file.write_all(content)
+}
+
+/// Opens or creates a file that only its owner can read.
+pub(crate) fn open_private(path: &Path) -> io::Result<File> {
     let file = private_options().read(true).write(true).create(true).truncate(false).open(path)?;
     // The mode of `open` counts only for a new file, and the umask reduces it.
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
 }
 
-fn file_error(action: &'static str, path: &Path, source: io::Error) -> DaemonError {
+pub(crate) fn file_error(action: &'static str, path: &Path, source: io::Error) -> DaemonError {
     DaemonError::File { action, path: path.to_owned(), source }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs::OpenOptions;
+    use std::fs::{self, OpenOptions};
     use std::os::unix::fs::MetadataExt as _;
 
     use super::*;
 
     fn sample_info(instance: &InstanceLock) -> DaemonInfo {
-        let socket = instance.socket().to_owned();
+        let socket = instance.socket();
         DaemonInfo {
             pid: 7,
             socket,

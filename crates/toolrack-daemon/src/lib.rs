@@ -23,8 +23,7 @@
 //! | `http_server` | accept loop, connection limit, graceful shutdown |
 //! | `access_control` | `Host`, `Origin` and token checks |
 //! | `tokens` | API tokens, login codes, the login file for browsers |
-//! | `routes` | routes of the API, middleware; one module per group of routes |
-//! | `state` | `AppState`, shared by all routes |
+//! | `routes` | routes of the API, their shared state (`AppState`), middleware; one module per group of routes |
 //! | `extract` | JSON bodies and query parameters with limits |
 //! | `problem` | error responses |
 //! | `openapi` | `OpenAPI` schemas and error responses |
@@ -65,7 +64,6 @@ mod metrics;
 mod openapi;
 mod problem;
 mod routes;
-mod state;
 mod tokens;
 
 pub use daemon::{DEFAULT_ADDR, Daemon, DaemonError, DaemonOptions, ShutdownKind};

@@ -26,7 +26,7 @@ use toolrack_service::{Autostart, Home, LocalService, ServiceError, ServiceOptio
 
 use crate::event_recorder::EventRecorder;
 use crate::problem::Problem;
-use crate::state::App;
+use crate::routes::App;
 
 /// Maximum number of agents whose servers run beside the daemon's own.
 const MAX_AGENTS: usize = 16;
@@ -62,10 +62,7 @@ impl EndpointSet {
         options: ServiceOptions,
         agent: Option<&str>,
     ) -> Result<Self, ServiceError> {
-        let request_router = match options.handler {
-            Some(fallback) => ServerRequestRouter::with_fallback(fallback),
-            None => ServerRequestRouter::new(),
-        };
+        let request_router = ServerRequestRouter::new();
         let options = ServiceOptions {
             agent: agent.map(str::to_owned).or(options.agent),
             handler: Some(Arc::clone(&request_router) as _),
@@ -121,10 +118,17 @@ impl Endpoints {
         if self.own.service.agent() == Some(id) {
             return Ok(self.own.all.clone());
         }
-        let cell = self.agent_cell(id)?;
+        let open = async || {
+            let (home, options) = self.source.clone();
+            let endpoints = EndpointSet::open(home, options, Some(id)).await?;
+            let (events, stop) = (endpoints.service.subscribe(), self.recorder_stop.clone());
+            let recorder = Arc::clone(&self.recorder);
+            self.tasks.spawn(recorder.run_for_agent(id.to_owned(), events, stop));
+            Ok::<_, Problem>(endpoints)
+        };
         // A failed open leaves the cell empty, so the next request tries again.
-        let endpoints = cell.get_or_try_init(|| self.open_agent(id)).await?;
-        Ok(endpoints.all.clone())
+        let cell = self.agent_cell(id)?;
+        Ok(cell.get_or_try_init(open).await?.all.clone())
     }
 
     /// The cell of an agent's endpoints. Closes those of removed agents.
@@ -144,15 +148,6 @@ impl Endpoints {
             return Err(Problem::unavailable("too many agents are active"));
         }
         Ok(Arc::clone(agents.entry(id.to_owned()).or_default()))
-    }
-
-    async fn open_agent(&self, id: &str) -> Result<EndpointSet, Problem> {
-        let (home, options) = self.source.clone();
-        let endpoints = EndpointSet::open(home, options, Some(id)).await?;
-        let (events, stop) = (endpoints.service.subscribe(), self.recorder_stop.clone());
-        let recorder = Arc::clone(&self.recorder);
-        self.tasks.spawn(recorder.run_for_agent(id.to_owned(), events, stop));
-        Ok(endpoints)
     }
 
     fn agent_cells(&self) -> Vec<Arc<OnceCell<EndpointSet>>> {

@@ -111,12 +111,11 @@ fn labelled<L: AsRef<str>, N: Display>(
     label: &str,
     values: impl IntoIterator<Item = (L, N)>,
 ) -> Vec<Sample> {
-    let suffix = |value: L| format!("{{{label}=\"{}\"}}", escape_label(value.as_ref()));
-    values.into_iter().map(|(value, n)| (suffix(value), n.to_string())).collect()
-}
-
-fn escape_label(label: &str) -> String {
-    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    let sample = |(value, n): (L, N)| {
+        let value = value.as_ref().replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        (format!("{{{label}=\"{value}\"}}"), n.to_string())
+    };
+    values.into_iter().map(sample).collect()
 }
 
 #[cfg(test)]

@@ -17,18 +17,21 @@ pub(crate) struct Problem {
     #[serde(skip)]
     pub(crate) status: StatusCode,
     #[serde(flatten)]
-    first: Box<ProblemDetail>,
+    #[schema(value_type = ProblemDetail)]
+    first: Box<ErrorDetail>,
     /// All errors, if there are several; the first one is repeated at the top level.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    errors: Vec<ProblemDetail>,
+    #[schema(value_type = Vec<ProblemDetail>)]
+    errors: Vec<ErrorDetail>,
     /// Whether the server may have acted on a call: `not_sent`, `unknown` or `answered`.
     #[serde(skip_serializing_if = "Option::is_none")]
     delivery: Option<&'static str>,
 }
 
 /// One error.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(ToSchema)]
 #[schema(as = Complaint)]
+#[expect(dead_code, reason = "schema of `ErrorDetail`, which is serialized")]
 struct ProblemDetail {
     /// `VALIDATION_ERROR`, `NOT_FOUND`, `CONFLICT`, `SERVICE_UNAVAILABLE`, `NETWORK_ERROR`, `UNAUTHORIZED`,
     /// `DENIED` or `INTERNAL`.
@@ -36,87 +39,65 @@ struct ProblemDetail {
     /// A message for people.
     message: String,
     /// The path of the invalid member or parameter.
-    #[serde(skip_serializing_if = "Option::is_none")]
     field: Option<String>,
     /// What to do about it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
     /// The cause in detail, where programs rely on the wording of `message`; `hint` starts with it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
 }
 
-/// The HTTP status of an error code.
-fn http_status(code: ErrorCode) -> StatusCode {
-    match code {
-        ErrorCode::ValidationError => StatusCode::UNPROCESSABLE_ENTITY,
-        ErrorCode::NotFound => StatusCode::NOT_FOUND,
-        ErrorCode::Conflict => StatusCode::CONFLICT,
-        ErrorCode::ServiceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
-        ErrorCode::NetworkError => StatusCode::BAD_GATEWAY,
-        // 401 is for a client without a token; here an MCP server requires a login.
-        ErrorCode::Unauthorized => StatusCode::FAILED_DEPENDENCY,
-        ErrorCode::Denied => StatusCode::FORBIDDEN,
-        _ => StatusCode::INTERNAL_SERVER_ERROR,
-    }
-}
-
 impl Problem {
-    pub(crate) fn new(status: StatusCode, detail: ErrorDetail) -> Self {
-        Self { status, first: Box::new(detail.into()), errors: Vec::new(), delivery: None }
-    }
-
     /// A member or parameter of the request is invalid.
     pub(crate) fn invalid(field: &str, message: impl Into<String>) -> Self {
-        let detail = ErrorDetail::new(ErrorCode::ValidationError, message).with_field(field);
-        Self::new(StatusCode::UNPROCESSABLE_ENTITY, detail)
+        ErrorDetail::new(ErrorCode::ValidationError, message).with_field(field).into()
     }
 
     pub(crate) fn not_found(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::NOT_FOUND, ErrorDetail::new(ErrorCode::NotFound, message))
+        ErrorDetail::new(ErrorCode::NotFound, message).into()
     }
 
     pub(crate) fn conflict(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::CONFLICT, ErrorDetail::new(ErrorCode::Conflict, message))
+        ErrorDetail::new(ErrorCode::Conflict, message).into()
     }
 
     pub(crate) fn unavailable(message: impl Into<String>) -> Self {
-        let detail = ErrorDetail::new(ErrorCode::ServiceUnavailable, message);
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        ErrorDetail::new(ErrorCode::ServiceUnavailable, message).into()
     }
 
     pub(crate) fn internal(message: impl Into<String>) -> Self {
-        let detail = ErrorDetail::new(ErrorCode::Internal, message);
-        Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail)
+        ErrorDetail::new(ErrorCode::Internal, message).into()
     }
 
     /// The request cannot be parsed.
     pub(crate) fn malformed(status: StatusCode, message: impl Into<String>) -> Self {
-        Self::new(status, ErrorDetail::new(ErrorCode::ValidationError, message))
+        Self { status, ..ErrorDetail::new(ErrorCode::ValidationError, message).into() }
     }
 }
 
-impl From<ErrorDetail> for ProblemDetail {
+impl From<ErrorDetail> for Problem {
     fn from(detail: ErrorDetail) -> Self {
-        let ErrorDetail { code, message, field, hint, reason } = detail;
-        Self { code: code.as_str(), message, field, hint, reason }
+        let status = match detail.code {
+            ErrorCode::ValidationError => StatusCode::UNPROCESSABLE_ENTITY,
+            ErrorCode::NotFound => StatusCode::NOT_FOUND,
+            ErrorCode::Conflict => StatusCode::CONFLICT,
+            ErrorCode::ServiceUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            ErrorCode::NetworkError => StatusCode::BAD_GATEWAY,
+            // 401 is for a client without a token; here an MCP server requires a login.
+            ErrorCode::Unauthorized => StatusCode::FAILED_DEPENDENCY,
+            ErrorCode::Denied => StatusCode::FORBIDDEN,
+            _ => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        Self { status, first: Box::new(detail), errors: Vec::new(), delivery: None }
     }
 }
 
 impl From<ServiceError> for Problem {
     fn from(error: ServiceError) -> Self {
-        let status = http_status(error.code());
-        let mut errors: Vec<ProblemDetail> =
-            error.details().iter().cloned().map(ProblemDetail::from).collect();
-        match (errors.len(), errors.first().cloned()) {
-            (0, _) | (_, None) => Self::internal("unknown error"),
-            (n, Some(first)) => {
-                // A single error is the top level itself; a list of one would repeat it.
-                if n == 1 {
-                    errors.clear();
-                }
-                Self { status, first: Box::new(first), errors, delivery: None }
-            }
+        match error.details() {
+            [] => Self::internal("unknown error"),
+            // A single error is the top level itself; a list of one would repeat it.
+            [detail] => detail.clone().into(),
+            [first, ..] => Self { errors: error.details().to_vec(), ..first.clone().into() },
         }
     }
 }
@@ -152,14 +133,13 @@ impl From<rusqlite::Error> for Problem {
 impl From<AccessDenied> for Problem {
     fn from(denied: AccessDenied) -> Self {
         let forbidden = |message: &str, hint: &str| {
-            let detail = ErrorDetail::new(ErrorCode::Denied, message).with_hint(hint);
-            Self::new(StatusCode::FORBIDDEN, detail)
+            ErrorDetail::new(ErrorCode::Denied, message).with_hint(hint).into()
         };
         let unauthorized = |message: &str| {
             let hint = "send `Authorization: Bearer …` with the token from `run/daemon.token`, or open the \
                         dashboard with `toolrack dashboard`";
             let detail = ErrorDetail::new(ErrorCode::Unauthorized, message).with_hint(hint);
-            Self::new(StatusCode::UNAUTHORIZED, detail)
+            Self { status: StatusCode::UNAUTHORIZED, ..detail.into() }
         };
         match denied {
             AccessDenied::Host => forbidden(

@@ -1,11 +1,11 @@
-//! HTTP routes, the `OpenAPI` document, and the middleware that all routes share.
+//! HTTP routes, the `OpenAPI` document, and the state (`AppState`) and middleware that all routes share.
 
 mod calls;
 mod config;
 mod daemon;
-mod events;
 mod servers;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,12 @@ use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json, Router};
 use http::header::{self, HeaderName};
 use http::{HeaderValue, StatusCode};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use toolrack_platform::unix_time_ms;
+use toolrack_service::LocalService;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::limit::RequestBodyLimitLayer;
 use tower_http::timeout::RequestBodyTimeoutLayer;
@@ -23,14 +28,18 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{InfoBuilder, OpenApi, OpenApiBuilder};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
+use uuid::Uuid;
 
 use crate::access_control::{self, ListenerKind};
 use crate::assets;
+use crate::event_recorder::EventRecorder;
 use crate::extract::{MAX_BODY_BYTES, body_too_large};
-use crate::mcp_endpoints;
+use crate::http_server::Shutdown;
+use crate::instance_lock::DaemonInfo;
+use crate::mcp_endpoints::{self, Endpoints};
 use crate::openapi::add_error_responses;
 use crate::problem::Problem;
-use crate::state::App;
+use crate::tokens::Tokens;
 
 /// Timeout of requests that have no timeout of their own.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(90);
@@ -40,6 +49,9 @@ const BODY_IDLE_TIMEOUT: Duration = Duration::from_secs(10);
 const CSP: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                    font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; \
                    frame-ancestors 'none'; require-trusted-types-for 'script'";
+
+/// Maximum number of concurrent event streams. Further ones get a 503.
+const MAX_EVENT_STREAMS: usize = 64;
 
 /// The response of a route with a JSON body.
 type ApiResult<T> = Result<Json<T>, Problem>;
@@ -54,6 +66,103 @@ const RESPONSE_HEADERS: [(HeaderName, &str); 7] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
 ];
+
+/// The axum state. Cheap to clone.
+pub(crate) type App = Arc<AppState>;
+
+/// State of one daemon, shared by its routes.
+#[derive(Debug)]
+pub(crate) struct AppState {
+    pub(crate) service: Arc<LocalService>,
+    pub(crate) recorder: Arc<EventRecorder>,
+    pub(crate) endpoints: Endpoints,
+    pub(crate) tokens: Tokens,
+    pub(crate) info: DaemonInfo,
+    pub(crate) started_ms: u64,
+    pub(crate) event_streams: Arc<Semaphore>,
+    /// Cancellation tokens of the calls made through this API.
+    calls: Mutex<HashMap<u64, CancellationToken>>,
+    /// Serializes read-modify-write of a server config, so that concurrent patches do not overwrite each other.
+    pub(crate) config_edit_lock: Mutex<()>,
+    /// Cancelled when a client requests a stop.
+    pub(crate) stop_requested: CancellationToken,
+    pub(crate) shutdown: Shutdown,
+}
+
+/// A call made through this API. Unregistered on drop.
+#[derive(Debug)]
+pub(crate) struct CancellableCall {
+    app: App,
+    number: u64,
+    pub(crate) cancel: CancellationToken,
+}
+
+impl AppState {
+    pub(crate) fn new(endpoints: Endpoints, tokens: Tokens, info: DaemonInfo) -> Self {
+        Self {
+            service: Arc::clone(&endpoints.own.service),
+            recorder: Arc::clone(&endpoints.recorder),
+            endpoints,
+            tokens,
+            info,
+            started_ms: unix_time_ms(),
+            event_streams: Arc::new(Semaphore::new(MAX_EVENT_STREAMS)),
+            calls: Mutex::default(),
+            config_edit_lock: Mutex::default(),
+            stop_requested: CancellationToken::new(),
+            shutdown: Shutdown::default(),
+        }
+    }
+
+    /// Refuses new work once the daemon is shutting down.
+    pub(crate) fn check_running(&self) -> Result<(), Problem> {
+        if self.shutdown.graceful.is_cancelled() {
+            return Err(Problem::unavailable("the daemon is shutting down"));
+        }
+        Ok(())
+    }
+
+    /// Resolves a server by id or name.
+    pub(crate) fn resolve_server(&self, id_or_name: &str) -> Result<Uuid, Problem> {
+        let id = id_or_name.parse().ok().or_else(|| self.service.id_for_name(id_or_name));
+        id.ok_or_else(unknown_server)
+    }
+
+    /// Registers a call, so that `cancel_call` can find it.
+    pub(crate) fn register_call(self: &Arc<Self>, number: u64) -> CancellableCall {
+        let cancel = CancellationToken::new();
+        self.calls.lock().insert(number, cancel.clone());
+        CancellableCall { app: Arc::clone(self), number, cancel }
+    }
+
+    /// Cancels a call. Returns `false` if it was not made through this API or has finished.
+    pub(crate) fn cancel_call(&self, number: u64) -> bool {
+        let cancel = self.calls.lock().get(&number).cloned();
+        cancel.inspect(CancellationToken::cancel).is_some()
+    }
+}
+
+impl Drop for CancellableCall {
+    fn drop(&mut self) {
+        self.app.calls.lock().remove(&self.number);
+    }
+}
+
+/// Runs disk work on a blocking thread.
+pub(crate) async fn run_blocking<T: Send + 'static, E: Into<Problem> + Send + 'static>(
+    app: &App,
+    work: impl FnOnce(&AppState) -> Result<T, E> + Send + 'static,
+) -> Result<T, Problem> {
+    let app = Arc::clone(app);
+    match tokio::task::spawn_blocking(move || work(&app)).await {
+        Ok(result) => result.map_err(E::into),
+        Err(_panicked) => Err(Problem::internal("the operation did not complete")),
+    }
+}
+
+pub(crate) fn unknown_server() -> Problem {
+    Problem::not_found("no server with this id or name")
+}
 
 /// The API routes and their `OpenAPI` document.
 fn api() -> (Router<App>, OpenApi) {
@@ -79,7 +188,7 @@ fn api() -> (Router<App>, OpenApi) {
         .routes(routes!(calls::get))
         .routes(routes!(calls::cancel))
         .routes(routes!(calls::latencies))
-        .routes(routes!(events::stream))
+        .routes(routes!(daemon::events))
         .routes(routes!(config::list_secrets))
         .routes(routes!(config::set_secret, config::delete_secret))
         .routes(routes!(config::get, config::save))

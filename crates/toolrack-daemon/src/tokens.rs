@@ -77,7 +77,8 @@ impl fmt::Debug for Token {
 /// All valid tokens and login codes.
 #[derive(Debug)]
 pub(crate) struct Tokens {
-    primary: Token,
+    /// The token from the token file.
+    pub(crate) primary: Token,
     codes: Mutex<VecDeque<LoginCode>>,
     browsers: Mutex<VecDeque<Token>>,
 }
@@ -98,11 +99,6 @@ impl Tokens {
     #[cfg(test)]
     pub(crate) fn for_test(primary: &str) -> Self {
         Self::new(Token(primary.to_owned()))
-    }
-
-    /// The token from the token file.
-    pub(crate) fn primary(&self) -> &Token {
-        &self.primary
     }
 
     /// Whether a token grants access to the API.
@@ -171,7 +167,13 @@ impl LoginFile {
         let mut file = private_options().write(true).create_new(true).open(&path)?;
         // Before the write: if that fails, the drop removes the file.
         let login_file = Self(path);
-        file.write_all(redirect_html(url).as_bytes())?;
+        // The URL needs no escaping: it consists of a loopback host, a port and hexadecimal digits.
+        write!(
+            file,
+            "<!doctype html>\n<meta charset=\"utf-8\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
+             <title>Toolrack</title>\n<meta http-equiv=\"refresh\" content=\"0;url={url}\">\n\
+             <script>location.replace(\"{url}\")</script>\n<p><a href=\"{url}\">Open the dashboard</a></p>\n"
+        )?;
         Ok(login_file)
     }
 }
@@ -195,23 +197,15 @@ pub(crate) fn remove_stale_login_files(dir: &Path) {
     }
 }
 
-fn remove_file(path: &Path) {
+/// Removes a file of the run directory, if it exists.
+pub(crate) fn remove_file(path: &Path) {
     match fs::remove_file(path) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => {
-            tracing::warn!(%error, path = %path.display(), "cannot remove a login file");
+            tracing::warn!(%error, path = %path.display(), "cannot remove a file of the run directory");
         }
     }
-}
-
-/// The URL needs no escaping: it consists of a loopback host, a port and hexadecimal digits.
-fn redirect_html(url: &str) -> String {
-    format!(
-        "<!doctype html>\n<meta charset=\"utf-8\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
-         <title>Toolrack</title>\n<meta http-equiv=\"refresh\" content=\"0;url={url}\">\n\
-         <script>location.replace(\"{url}\")</script>\n<p><a href=\"{url}\">Open the dashboard</a></p>\n"
-    )
 }
 
 #[cfg(test)]
@@ -227,7 +221,7 @@ mod tests {
         assert!(tokens.exchange("", now).unwrap().is_none());
         assert!(!tokens.is_valid(code.reveal()));
         let token = tokens.exchange(code.reveal(), now).unwrap().unwrap();
-        assert!(tokens.is_valid(token.reveal()) && tokens.is_valid(tokens.primary().reveal()));
+        assert!(tokens.is_valid(token.reveal()) && tokens.is_valid(tokens.primary.reveal()));
         assert!(tokens.exchange(code.reveal(), now).unwrap().is_none());
         let old = tokens.new_code(now).unwrap();
         assert!(tokens.exchange(old.reveal(), now + CODE_TTL).unwrap().is_none());

@@ -27,13 +27,7 @@ const EXPIRY_INTERVAL: Duration = Duration::from_secs(30);
 type OfferedLists = HashMap<Arc<str>, Vec<ListKind>>;
 
 /// Runs until the gateway closes or the manager is gone.
-pub(crate) async fn run(shared: Arc<Shared>, events: ManagerEvents) {
-    follow_events(&shared, events).await;
-    // A gateway that is dropped without `close` breaks the cycle of suspended requests here.
-    shared.suspended.close();
-}
-
-async fn follow_events(shared: &Arc<Shared>, mut events: ManagerEvents) {
+pub(crate) async fn run(shared: Arc<Shared>, mut events: ManagerEvents) {
     let mut changed = BTreeSet::new();
     let servers = shared.servers();
     let mut offered: OfferedLists =
@@ -45,7 +39,7 @@ async fn follow_events(shared: &Arc<Shared>, mut events: ManagerEvents) {
         tokio::select! {
             // The timer comes before the events, so that a flood of events cannot starve it.
             biased;
-            () = shared.stop.cancelled() => return,
+            () = shared.stop.cancelled() => break,
             () = sleep_until(deadline) => {
                 shared.suspended.drop_expired();
                 expire_at = Instant::now() + EXPIRY_INTERVAL;
@@ -56,8 +50,8 @@ async fn follow_events(shared: &Arc<Shared>, mut events: ManagerEvents) {
                 }
             }
             event = events.next() => {
-                let Some(event) = event else { return };
-                let lists = handle_event(shared, &mut offered, event);
+                let Some(event) = event else { break };
+                let lists = handle_event(&shared, &mut offered, event);
                 if !lists.is_empty() {
                     changed.extend(lists);
                     // The first change sets the deadline: a stream of changes cannot postpone it forever.
@@ -66,6 +60,8 @@ async fn follow_events(shared: &Arc<Shared>, mut events: ManagerEvents) {
             }
         }
     }
+    // A gateway that is dropped without `close` breaks the cycle of suspended requests here.
+    shared.suspended.close();
 }
 
 /// Acts on an event and returns the lists that it changes.
@@ -81,7 +77,12 @@ fn handle_event(
         ManagerEvent::StateChanged { server, state } if shared.scope.contains(&server) => {
             if state == ConnectionState::Connected {
                 shared.router.server_restarted(&server);
-                restore_server(shared, &server);
+                let (this, server) = (Arc::clone(shared), Arc::clone(&server));
+                // The new process knows neither log level nor subscriptions.
+                shared.spawn(async move {
+                    this.restore_log_level(&server).await;
+                    subscriptions::resubscribe(&this, &server).await;
+                });
             }
             // Prompts and resources of a disconnected server disappear; its tools stay listed from the tool cache.
             let connection = shared.manager.server(&server);
@@ -111,28 +112,24 @@ fn handle_event(
             Vec::new()
         }
         ManagerEvent::ServerEvent { server, event } if shared.scope.contains(&server) => {
-            handle_server_event(shared, &server, event);
+            match event {
+                Event::PromptsChanged => {
+                    shared.list_cache.prompts.invalidate(&server);
+                    shared.list_changed(ListKind::Prompts);
+                }
+                Event::ResourcesChanged => {
+                    shared.list_cache.resources.invalidate(&server);
+                    shared.list_cache.templates.invalidate(&server);
+                    shared.list_changed(ListKind::Resources);
+                }
+                Event::ResourceUpdated { uri } => shared.resource_updated(&uri),
+                _ => {}
+            }
             Vec::new()
         }
         // Events were dropped: any list may have changed.
         ManagerEvent::Lagged(_) => vec![ListKind::Tools, ListKind::Prompts, ListKind::Resources],
         _ => Vec::new(),
-    }
-}
-
-fn handle_server_event(shared: &Shared, server: &str, event: Event) {
-    match event {
-        Event::PromptsChanged => {
-            shared.list_cache.prompts.invalidate(server);
-            shared.list_changed(ListKind::Prompts);
-        }
-        Event::ResourcesChanged => {
-            shared.list_cache.resources.invalidate(server);
-            shared.list_cache.templates.invalidate(server);
-            shared.list_changed(ListKind::Resources);
-        }
-        Event::ResourceUpdated { uri } => shared.resource_updated(&uri),
-        _ => {}
     }
 }
 
@@ -144,13 +141,4 @@ fn offered_lists(server: &McpConnection) -> Vec<ListKind> {
     let prompts = capabilities.prompts.map(|_| ListKind::Prompts);
     let resources = capabilities.resources.map(|_| ListKind::Resources);
     prompts.into_iter().chain(resources).collect()
-}
-
-/// Restores log level and subscriptions at a server that was restarted: the new process knows neither.
-fn restore_server(shared: &Arc<Shared>, server: &Arc<str>) {
-    let (this, server) = (Arc::clone(shared), Arc::clone(server));
-    shared.spawn(async move {
-        this.restore_log_level(&server).await;
-        subscriptions::resubscribe(&this, &server).await;
-    });
 }

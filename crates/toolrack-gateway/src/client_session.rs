@@ -33,7 +33,7 @@ use crate::message_queue::{MessageQueue, StreamContent};
 use crate::params::{ClientInfo, ClientMessage, ClientRequest, Incoming, Params};
 use crate::request_context::RequestContext;
 use crate::server_requests::{ClientId, LogFilter, NotificationSink};
-use crate::subscriptions::{Subscriber, unsubscribe};
+use crate::subscriptions::Subscriber;
 
 /// How long a request is queued before it is rejected.
 const QUEUE_TIMEOUT: Duration = Duration::from_mins(1);
@@ -58,47 +58,38 @@ pub(crate) struct ClientSession {
     stop: CancellationToken,
 }
 
-/// Stream for the responses to one message or batch.
-#[derive(Debug, Clone)]
+/// Stream for the responses to one message or batch. The requests of a batch share it, and the last one finishes it.
+#[derive(Debug)]
 pub(crate) struct ResponseStream {
-    queue: Arc<MessageQueue>,
-    /// Shared by the requests of a batch. The last one finishes the stream.
-    finish: Option<Arc<FinishOnDrop>>,
+    pub(crate) queue: Arc<MessageQueue>,
+    stays_open: bool,
 }
 
-#[derive(Debug)]
-struct FinishOnDrop(Arc<MessageQueue>);
-
-impl Drop for FinishOnDrop {
+impl Drop for ResponseStream {
     fn drop(&mut self) {
-        self.0.finish();
+        if !self.stays_open {
+            self.queue.finish();
+        }
     }
 }
 
 impl ResponseStream {
     /// Stream that stays open after the responses.
-    pub(crate) fn persistent(queue: &Arc<MessageQueue>) -> Self {
-        Self { queue: Arc::clone(queue), finish: None }
+    pub(crate) fn persistent(queue: &Arc<MessageQueue>) -> Arc<Self> {
+        Arc::new(Self { queue: Arc::clone(queue), stays_open: true })
     }
 
     /// Stream that ends with the last response.
-    pub(crate) fn closing(queue: &Arc<MessageQueue>) -> Self {
-        let finish = Some(Arc::new(FinishOnDrop(Arc::clone(queue))));
-        Self { queue: Arc::clone(queue), finish }
-    }
-
-    /// Sends a response outside of a task.
-    pub(crate) fn push(&self, message: Bytes) {
-        self.queue.push(message);
+    pub(crate) fn closing(queue: &Arc<MessageQueue>) -> Arc<Self> {
+        Arc::new(Self { queue: Arc::clone(queue), stays_open: false })
     }
 
     /// Sends a response, and finishes the stream with it if no other request holds the stream. Message and end go
     /// together, so that the HTTP response can be a single JSON body.
-    fn push_last(self, message: Bytes) {
-        // When the last two requests of a batch end together, neither may see 1. Then
-        // `FinishOnDrop` ends the stream.
-        match self.finish.as_ref().map(Arc::strong_count) {
-            Some(1) => self.queue.push_last(message),
+    fn push_last(self: Arc<Self>, message: Bytes) {
+        // When the last two requests of a batch end together, neither may see 1. Then `drop` ends the stream.
+        match Arc::strong_count(&self) {
+            1 if !self.stays_open => self.queue.push_last(message),
             _ => self.queue.push(message),
         }
     }
@@ -132,17 +123,22 @@ impl ClientSession {
     }
 
     /// Handles a message or a batch.
-    pub(crate) fn receive(self: &Arc<Self>, incoming: Incoming, responses: &ResponseStream) {
+    pub(crate) fn receive(self: &Arc<Self>, incoming: Incoming, responses: &Arc<ResponseStream>) {
         if !incoming.is_supported(self.client().map(|client| client.revision)) {
             let error = invalid_request("batches are not supported in this protocol version");
-            return responses.push(error_message(None, &error));
+            return responses.queue.push(error_message(None, &error));
         }
         for message in incoming.messages {
             match message {
                 ClientMessage::Request(request) => self.handle_request(request, responses),
-                ClientMessage::Notification { method, params } => {
-                    self.handle_notification(&method, params);
-                }
+                ClientMessage::Notification { method, params } => match Method::parse(&method) {
+                    Some(Method::Initialized) => self.mark_ready(),
+                    Some(Method::Cancelled) => {
+                        params.request_id.inspect(|id| self.in_flight.cancel(id));
+                    }
+                    Some(Method::RootsListChanged) => self.roots_changes.notify_one(),
+                    _ => {}
+                },
                 ClientMessage::Response { id, outcome } => {
                     let id = id.and_then(|id| id.as_local_id());
                     let sender = id.and_then(|id| self.pending.lock().remove(&id));
@@ -150,25 +146,25 @@ impl ClientSession {
                     sender.map(|sender| sender.send(outcome).is_ok());
                 }
                 ClientMessage::Malformed { id, error } => {
-                    responses.push(error_message(id.as_ref(), &error));
+                    responses.queue.push(error_message(id.as_ref(), &error));
                 }
             }
         }
     }
 
-    fn handle_request(self: &Arc<Self>, request: ClientRequest, responses: &ResponseStream) {
+    fn handle_request(self: &Arc<Self>, request: ClientRequest, responses: &Arc<ResponseStream>) {
         let id = request.id.clone();
         // Handled here and not in a task, because the next message may already depend on the
         // session.
         if request.method == Method::Initialize.as_str() {
-            return responses.push(response(&id, &self.initialize(request.params)));
+            return responses.queue.push(response(&id, &self.initialize(request.params)));
         }
         // A child token, so that the end of the session cancels the request.
         let token = self.stop.child_token();
         if let Err(error) = self.in_flight.register(&id, &token, &request.method) {
-            return responses.push(response(&id, &Err(error)));
+            return responses.queue.push(response(&id, &Err(error)));
         }
-        let (this, responses) = (Arc::clone(self), responses.clone());
+        let (this, responses) = (Arc::clone(self), Arc::clone(responses));
         self.shared.tracker.spawn(async move {
             let outcome = tokio::select! {
                 // A request that is cancelled while it completes gets no response.
@@ -203,18 +199,16 @@ impl ClientSession {
             None if !is_modern && method == Method::Ping.as_str() => return to_result(&json!({})),
             _ => (Arc::new(ClientInfo::from_meta(&params)?), None),
         };
-        let (shared, queue) = (Arc::clone(&self.shared), Arc::clone(queue));
-        let (client_id, timeout) = (self.client_id.clone(), None);
         let context = RequestContext {
-            shared,
+            shared: Arc::clone(&self.shared),
             client,
-            client_id,
+            client_id: self.client_id.clone(),
             session,
-            queue,
+            queue: Arc::clone(queue),
             id,
             method,
             params,
-            timeout,
+            timeout: None,
         };
         Arc::new(context).handle().await
     }
@@ -234,7 +228,7 @@ impl ClientSession {
         }
         self.shared.router.sessions.add(self);
         self.shared.router.log_sinks.add(&log_sink);
-        if self.shared.router.forwards_roots() {
+        if self.shared.router.forwards_roots {
             self.shared.tracker.spawn(forward_roots_changes(Arc::clone(self)));
         }
         let mut result = json!({
@@ -256,17 +250,6 @@ impl ClientSession {
         }
     }
 
-    fn handle_notification(&self, method: &str, params: Params) {
-        match Method::parse(method) {
-            Some(Method::Initialized) => self.mark_ready(),
-            Some(Method::Cancelled) => {
-                params.request_id.inspect(|id| self.in_flight.cancel(id));
-            }
-            Some(Method::RootsListChanged) => self.roots_changes.notify_one(),
-            _ => {}
-        }
-    }
-
     /// Sends a server request to the client on the stream `preferred` and waits for the response. Dropping the future
     /// sends `notifications/cancelled`.
     pub(crate) async fn send_request(
@@ -275,7 +258,7 @@ impl ClientSession {
         method: &str,
         params: Option<&RawJson>,
     ) -> Outcome {
-        if preferred.content() == StreamContent::ResponsesOnly {
+        if preferred.content == StreamContent::ResponsesOnly {
             return Err(internal_error(
                 "the client accepts no event stream, so it gets no requests",
             ));
@@ -291,17 +274,11 @@ impl ClientSession {
         if !Arc::ptr_eq(queue, preferred) {
             queue.push(message);
         }
-        let gone = || Err(internal_error("the client is gone"));
-        tokio::select! {
-            biased;
-            () = self.stop.cancelled() => gone(),
-            response = timeout(self.shared.options.client_response_timeout, received) => {
-                match response {
-                    Ok(Ok(outcome)) => outcome,
-                    Ok(Err(_dropped)) => gone(),
-                    Err(_elapsed) => Err(internal_error("the client did not respond in time")),
-                }
-            }
+        let response = timeout(self.shared.options.client_response_timeout, received);
+        match self.stop.run_until_cancelled(response).await {
+            Some(Ok(Ok(outcome))) => outcome,
+            Some(Err(_elapsed)) => Err(internal_error("the client did not respond in time")),
+            None | Some(Ok(Err(_))) => Err(internal_error("the client is gone")),
         }
     }
 
@@ -309,7 +286,7 @@ impl ClientSession {
     pub(crate) fn close(&self) {
         self.stop.cancel();
         if let Some(subscriber) = self.subscriber() {
-            subscriber.close().iter().for_each(|uri| unsubscribe(&self.shared, uri));
+            subscriber.close();
         }
         self.queue.finish();
     }
@@ -335,16 +312,8 @@ impl Drop for PendingRequest<'_> {
 
 /// Tells servers that the roots changed, one round at a time: a client may send changes faster than servers take them.
 async fn forward_roots_changes(session: Arc<ClientSession>) {
-    let forwarding = async {
-        loop {
-            session.roots_changes.notified().await;
-            session.shared.roots_changed().await;
-        }
-    };
-    tokio::select! {
-        biased;
-        () = session.stop.cancelled() => {}
-        () = forwarding => {}
+    while session.stop.run_until_cancelled(session.roots_changes.notified()).await.is_some() {
+        session.stop.run_until_cancelled(session.shared.roots_changed()).await;
     }
 }
 

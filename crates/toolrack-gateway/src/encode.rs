@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 use serde::Serialize;
+use serde_json::value::RawValue;
 use toolrack_mcp::ErrorCode;
 use toolrack_transport::{
     JsonRpcError, RawJson, RequestId, write_notification, write_request, write_response,
@@ -61,6 +62,13 @@ pub(crate) fn request(id: u64, method: &str, params: Option<&RawJson>) -> Bytes 
 pub(crate) fn to_result<T: Serialize>(value: &T) -> Outcome {
     let text = serde_json::to_vec(value).map_err(|error| internal_error(&error.to_string()))?;
     Ok(RawJson::new(text))
+}
+
+/// Response of a client, as it goes to the server.
+pub(crate) fn into_raw(outcome: Outcome) -> Result<Box<RawValue>, JsonRpcError> {
+    let raw = outcome?;
+    let checked = raw.as_raw_value().map(ToOwned::to_owned);
+    checked.map_err(|_error| internal_error("the client's response is not valid JSON"))
 }
 
 pub(crate) fn internal_error(message: &str) -> JsonRpcError {

@@ -118,13 +118,18 @@ pub(crate) fn from_manager_error(error: ManagerError, style: ErrorStyle) -> Json
 
 pub(crate) fn from_call_error(error: CallError, style: ErrorStyle) -> JsonRpcError {
     match error {
-        CallError::Refused(error) | CallError::NoSuchResource { source: error, .. } => {
-            // An upstream gateway has wrapped the data of its servers already; its own data is trusted.
-            let error = match style.upstream {
-                Upstream::Servers => wrap_forged_data(error),
-                Upstream::Gateway => error,
-            };
-            with_code_of_era(error, style.era)
+        CallError::Refused(mut error) | CallError::NoSuchResource { source: mut error, .. } => {
+            // Retries depend on `delivery`, so a server must not be able to forge it. An upstream gateway has wrapped
+            // the data of its servers already; its own data is trusted.
+            let is_trusted = style.upstream == Upstream::Gateway;
+            if !is_trusted && GatewayErrorData::from_error(&error).is_some() {
+                error.data = error.data.map(|data| json!({ "server": data }));
+            }
+            // Spec 2026-07-28, resources §Error Handling: a missing resource is an invalid parameter.
+            if style.era == Era::Modern && error.code == ErrorCode::RESOURCE_NOT_FOUND.0 {
+                error.code = ErrorCode::INVALID_PARAMS.0;
+            }
+            error
         }
         CallError::Unsupported { feature } => JsonRpcError::new(
             ErrorCode::METHOD_NOT_FOUND.0,
@@ -169,24 +174,6 @@ fn call_cause(error: &CallError) -> ErrorKind {
         (_, CallError::Transport(_)) => ErrorKind::Lost,
         _ => ErrorKind::InvalidResponse,
     }
-}
-
-/// Wraps server data that looks like [`GatewayErrorData`] in a `server` member. Retries depend on `delivery`, so a
-/// server must not be able to forge it.
-fn wrap_forged_data(error: JsonRpcError) -> JsonRpcError {
-    match GatewayErrorData::from_error(&error) {
-        Some(_) => JsonRpcError { data: error.data.map(|data| json!({ "server": data })), ..error },
-        None => error,
-    }
-}
-
-/// Spec 2026-07-28, resources §Error Handling: a missing resource is an invalid parameter.
-fn with_code_of_era(error: JsonRpcError, era: Era) -> JsonRpcError {
-    let code = match (era, ErrorCode(error.code)) {
-        (Era::Modern, ErrorCode::RESOURCE_NOT_FOUND) => ErrorCode::INVALID_PARAMS.0,
-        (_, ErrorCode(code)) => code,
-    };
-    JsonRpcError { code, ..error }
 }
 
 #[cfg(test)]

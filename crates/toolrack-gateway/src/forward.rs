@@ -8,34 +8,41 @@
 //!
 //! Which client a legacy server means is decided in [`server_requests`](crate::server_requests).
 //!
+//! A suspended request stays open at its server between two requests of its client. A random `requestState` identifies
+//! it.
+//!
 //! **Invariant:** arguments, responses and results pass byte for byte.
+//! **Invariant:** the number of suspended requests is bounded. Each is dropped, and so cancelled at its server, when
+//! its client takes too long or the gateway closes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
-use toolrack_client::{CallError, CallOptions, ForwardedFor, OnProgress};
+use toolrack_client::{CallError, CallOptions, ForwardedFor, McpClient, OnProgress};
 use toolrack_manager::ManagerError;
 use toolrack_mcp::{
     CompletionArgument, CompletionRef, Era, ErrorCode, InputResponse, InputResponses, LogLevel,
-    Method, ResultType,
+    Method, ResultType, Revision, object_members,
 };
-use toolrack_transport::{Delivery, JsonRpcError, RawJson};
+use toolrack_transport::{BoxFuture, Delivery, JsonRpcError, RawJson};
+use uuid::Uuid;
 
 use crate::client_session::ClientSession;
-use crate::encode::{Outcome, internal_error, invalid_params, to_result};
+use crate::encode::{Outcome, internal_error, into_raw, invalid_params, to_result};
 use crate::error_mapping;
 use crate::gateway::{Shared, Upstream, resource_not_found};
 use crate::params::{Params, Reference};
 use crate::request_context::RequestContext;
-use crate::result_compat::{adapt_result, object_members};
+use crate::result_compat::adapt_result;
 use crate::server_requests::{ActiveRequest, ClientChannel, MAX_TURN, ServerRequest};
-use crate::suspended::{SuspendedRequest, SuspendedRequests};
 
 /// How often a modern server may ask for input before it completes.
 // The TypeScript and Rust SDKs have the same limit.
@@ -89,24 +96,21 @@ async fn collect_input(
         params: Option<&'a RawValue>,
     }
     let malformed = || internal_error("the server sent a malformed input_required result");
-    let members = object_members(raw.as_bytes()).ok_or_else(malformed)?;
+    let members = raw.as_raw_value().ok().and_then(object_members).ok_or_else(malformed)?;
     let member = |name: &str| members.iter().find(|(key, _)| key == name).map(|(_, value)| *value);
     let state = member("requestState").map(|raw| serde_json::from_str::<String>(raw.get()));
     let state = state.transpose().map_err(|_error| malformed())?;
     let Some(requests) = member("inputRequests") else { return Ok((None, state)) };
     let mut responses = InputResponses::default();
-    for (key, raw) in object_members(requests.get().as_bytes()).ok_or_else(malformed)? {
+    for (key, raw) in object_members(requests).ok_or_else(malformed)? {
         let InputRequest { method, params } =
             serde_json::from_str(raw.get()).map_err(|_error| malformed())?;
         let params = params.map(|raw| RawJson::from(raw.to_owned()));
         if !context.client.supports(&method, params.as_ref()) {
             return Err(internal_error(&format!("the client does not support `{method}`")));
         }
-        let response = session.send_request(&context.queue, &method, params.as_ref()).await?;
-        let response = response.as_raw_value();
-        let response =
-            response.map_err(|_error| internal_error("the client's response is not valid JSON"))?;
-        responses.push(key, InputResponse::Raw(response.to_owned()));
+        let response = session.send_request(&context.queue, &method, params.as_ref()).await;
+        responses.push(key, InputResponse::Raw(into_raw(response)?));
     }
     Ok((Some(responses), state))
 }
@@ -117,10 +121,10 @@ pub(crate) async fn forward_for_modern(context: &Arc<RequestContext>, method: Me
     let RequestContext { shared, params, .. } = &**context;
     let name = params.name.as_ref().or(params.uri.as_ref()).cloned().unwrap_or_default();
     let subject = (method, name);
-    let own_state = params.request_state.as_deref();
-    let own_state = own_state.filter(|state| shared.suspended.is_own_state(state));
-    let mut request = match own_state {
-        Some(state) => resume(context, shared.suspended.take(state, &subject)?)?,
+    let state = params.request_state.as_deref();
+    let suspended = state.map(|state| shared.suspended.take(state, &subject)).transpose()?;
+    let mut request = match suspended.flatten() {
+        Some(request) => resume(context, request)?,
         None => {
             let (sender, incoming) = mpsc::channel(MAX_QUEUED_SERVER_REQUESTS);
             let call = Call::new(context, method, ClientChannel::InputRequired(sender)).await?;
@@ -172,7 +176,7 @@ fn resume(
     mut request: SuspendedRequest,
 ) -> Result<SuspendedRequest, JsonRpcError> {
     // Progress and log messages now go to the stream of the repeated request, under its token.
-    request.active.set_sink(context.notification_sink()?);
+    *request.active.sink.lock() = context.notification_sink()?;
     let responses = context.params.input_responses.as_ref();
     for (key, server_request) in std::mem::take(&mut request.pending) {
         let Some(raw) = responses.and_then(|responses| responses.get(&key)) else {
@@ -270,14 +274,15 @@ impl Call {
                 let (server, name) = match reference {
                     Reference::Prompt { name } => shared.resolve_prompt(name).await?,
                     Reference::Resource { uri } => {
-                        (shared.resource_server(uri).await?, uri.clone())
+                        let server = shared.resource_servers(uri).await.0.into_iter().next();
+                        let missing = || resource_not_found(uri, Revision::LATEST);
+                        (server.ok_or_else(missing)?, uri.clone())
                     }
                 };
                 (Some(server), name)
             }
             _ => {
-                let (server, name) =
-                    shared.resolve_tool_refreshing(params.required_name()?).await?;
+                let (server, name) = shared.find_tool(params.required_name()?).await?;
                 if params.arguments.as_ref().is_some_and(|raw| !raw.get().starts_with('{')) {
                     return Err(invalid_params("`arguments` is not an object"));
                 }
@@ -286,7 +291,7 @@ impl Call {
         };
         let servers = match server {
             Some(server) => vec![server],
-            None => shared.resource_servers(&name).await,
+            None => shared.resource_servers(&name).await.0,
         };
         // Only another gateway learns which client the request is from.
         let client_name = match shared.options.upstream {
@@ -302,11 +307,10 @@ impl Call {
 
     /// Whether all its servers are known to be legacy ones, which never return `input_required`.
     fn is_legacy(&self) -> bool {
+        let manager = &self.context.shared.manager;
+        let is_legacy = |client: &McpClient| client.era() == Era::Legacy;
         self.servers.iter().all(|name| {
-            let server = self.context.shared.manager.server(name);
-            server.is_ok_and(|server| {
-                server.client().is_some_and(|client| client.era() == Era::Legacy)
-            })
+            manager.server(name).is_ok_and(|server| server.client().is_some_and(is_legacy))
         })
     }
 
@@ -374,10 +378,10 @@ impl Call {
             source: Box::new(source),
         };
         let result = match (&client, method, reference, argument) {
-            (Some(client), Method::GetPrompt, ..) => {
-                let result = client.get_prompt_raw(name, text_arguments, &options).await;
-                result.map_err(to_manager_error)
-            }
+            (Some(client), Method::GetPrompt, ..) => client
+                .get_prompt_raw(name, text_arguments, &options)
+                .await
+                .map_err(to_manager_error),
             (Some(client), Method::Complete, Some(reference), Some(argument)) => {
                 let reference = match reference {
                     Reference::Prompt { .. } => CompletionRef::Prompt { name },
@@ -432,6 +436,104 @@ fn may_be_elsewhere(error: &ManagerError) -> bool {
             error => matches!(error, CallError::Unsupported { .. }),
         },
         _ => true,
+    }
+}
+
+/// A request that waits for its client.
+struct SuspendedRequest {
+    /// The call to the server. It makes progress while it is polled, and is cancelled when it is dropped.
+    call: BoxFuture<'static, Outcome>,
+    active: Arc<ActiveRequest>,
+    incoming: mpsc::Receiver<ServerRequest>,
+    /// Server requests that the client has not answered, by the keys that it was given.
+    pending: Vec<(String, ServerRequest)>,
+    /// Number of keys given so far. A key is never reused, so that a late response cannot answer a later request.
+    n_keys: usize,
+    /// Method and name or URI, which the repeated request must share.
+    subject: (Method, String),
+}
+
+/// All suspended requests of a gateway.
+pub(crate) struct SuspendedRequests {
+    /// Prefix of the states issued here. A server may be a gateway too, and its states must pass through unchanged, so
+    /// the prefix is unique to this gateway.
+    prefix: String,
+    /// `None` once the gateway is closed. A suspended call holds an `Arc` of the gateway's shared state, of which this
+    /// map is a part: without clearing it, the cycle would keep both alive.
+    requests: Mutex<Option<HashMap<Uuid, (Instant, SuspendedRequest)>>>,
+    limit: usize,
+    timeout: Duration,
+}
+
+impl SuspendedRequests {
+    pub(crate) fn new(limit: usize, timeout: Duration) -> Self {
+        let prefix = format!("toolrack-parked:{}:", Uuid::new_v4().simple());
+        Self { prefix, requests: Mutex::new(Some(HashMap::new())), limit, timeout }
+    }
+
+    /// Stores a request and returns the `requestState` that leads back to it.
+    fn insert(&self, request: SuspendedRequest) -> Result<String, JsonRpcError> {
+        // Requests that have expired must not count against the limit.
+        self.drop_expired();
+        let mut requests = self.requests.lock();
+        let Some(requests) = requests.as_mut() else {
+            return Err(internal_error("the gateway is closed"));
+        };
+        if requests.len() >= self.limit {
+            return Err(internal_error("too many requests are waiting for client input"));
+        }
+        let id = Uuid::new_v4();
+        requests.insert(id, (Instant::now() + self.timeout, request));
+        Ok(format!("{}{id}", self.prefix))
+    }
+
+    /// Removes the request that the state leads to. `None` for the state of a server.
+    fn take(
+        &self,
+        state: &str,
+        subject: &(Method, String),
+    ) -> Result<Option<SuspendedRequest>, JsonRpcError> {
+        let Some(id) = state.strip_prefix(self.prefix.as_str()) else { return Ok(None) };
+        self.drop_expired();
+        let id = id.parse().ok();
+        let mut requests = self.requests.lock();
+        let requests = requests.as_mut().ok_or_else(Self::unknown_state)?;
+        // Checked before the removal, so that a request for another subject does not consume the state.
+        let found = id
+            .filter(|id| requests.get(id).is_some_and(|(_, request)| request.subject == *subject));
+        let found = found.and_then(|id| requests.remove(&id));
+        found.map(|(_, request)| Some(request)).ok_or_else(Self::unknown_state)
+    }
+
+    /// Error for a state that leads to no request.
+    fn unknown_state() -> JsonRpcError {
+        invalid_params("unknown `requestState`: already used, expired, or never issued")
+    }
+
+    /// Drops the requests whose clients took too long.
+    pub(crate) fn drop_expired(&self) {
+        let now = Instant::now();
+        let mut requests = self.requests.lock();
+        let Some(map) = requests.as_mut() else { return };
+        let dropped: Vec<_> = map.extract_if(|_, (deadline, _)| *deadline <= now).collect();
+        drop(requests);
+        // Dropping a call sends `notifications/cancelled` and takes locks of the router: not under this lock.
+        drop(dropped);
+    }
+
+    /// Drops all requests and accepts no more.
+    pub(crate) fn close(&self) {
+        // Taken out first and dropped without the lock, as in `drop_expired`.
+        let dropped = self.requests.lock().take();
+        drop(dropped);
+    }
+}
+
+impl fmt::Debug for SuspendedRequests {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SuspendedRequests")
+            .field("requests", &self.requests.lock().as_ref().map(HashMap::len))
+            .finish_non_exhaustive()
     }
 }
 

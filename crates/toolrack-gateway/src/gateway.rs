@@ -6,7 +6,7 @@
 //! **Invariant:** every task of a gateway ends when the gateway is closed or its last handle is dropped.
 //! **Invariant:** a client sees only servers in its [`Scope`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,10 +28,10 @@ use uuid::Uuid;
 use crate::change_notifier;
 use crate::encode::invalid_params;
 use crate::error_mapping::{self, ErrorStyle};
-use crate::list_cache::{ListCache, Purpose, ServerList, template_prefix_len};
+use crate::forward::SuspendedRequests;
+use crate::list_cache::{ListCache, MAX_ROUTING_AGE, ServerList, template_prefix_len};
 use crate::server_requests::ServerRequestRouter;
 use crate::subscriptions::{ResourceSubscriptions, Subscriber, WeakList};
-use crate::suspended::SuspendedRequests;
 
 /// How long `close` waits for tasks to end.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -99,22 +99,11 @@ impl Default for GatewayOptions {
 /// The servers that an endpoint shows.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Scope {
-    /// All servers, under public names.
+    /// All servers. Tools and prompts have names that are unique across servers.
     #[default]
     All,
-    /// The servers of an agent, under public names.
-    Agent(BTreeSet<String>),
-    /// One server, under its own names.
+    /// One server. Its tools and prompts have their own names.
     Server(String),
-}
-
-/// Names under which clients see tools and prompts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Naming {
-    /// The server's own names.
-    Raw,
-    /// Names that are unique across servers.
-    Public,
 }
 
 impl Scope {
@@ -122,15 +111,7 @@ impl Scope {
     pub fn contains(&self, server: &str) -> bool {
         match self {
             Scope::All => true,
-            Scope::Agent(servers) => servers.contains(server),
             Scope::Server(name) => name == server,
-        }
-    }
-
-    pub(crate) fn naming(&self) -> Naming {
-        match self {
-            Scope::All | Scope::Agent(_) => Naming::Public,
-            Scope::Server(_) => Naming::Raw,
         }
     }
 }
@@ -230,14 +211,7 @@ type NamedPrompts = Vec<(String, (String, Prompt))>;
 impl Shared {
     /// Runs `task` in the background until the gateway stops.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let stop = self.stop.clone();
-        self.tracker.spawn(async move {
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => {}
-                () = task => {}
-            }
-        });
+        self.tracker.spawn(self.stop.clone().run_until_cancelled_owned(task));
     }
 
     /// The servers in scope.
@@ -309,7 +283,7 @@ impl Shared {
     fn single_server(&self) -> Option<Arc<McpConnection>> {
         match &*self.scope {
             Scope::Server(name) => self.manager.server(name).ok(),
-            Scope::All | Scope::Agent(_) => None,
+            Scope::All => None,
         }
     }
 
@@ -318,9 +292,9 @@ impl Shared {
         let servers = self.servers();
         let sections = servers.iter().filter_map(|server| {
             let instructions = server.client()?.instructions()?;
-            Some(match self.scope.naming() {
-                Naming::Raw => instructions.to_owned(),
-                Naming::Public => format!("# {}\n\n{instructions}", server.name()),
+            Some(match &*self.scope {
+                Scope::All => format!("# {}\n\n{instructions}", server.name()),
+                Scope::Server(_) => instructions.to_owned(),
             })
         });
         let sections: Vec<String> = sections.collect();
@@ -378,14 +352,9 @@ impl Shared {
             }
             return;
         }
-        match timeout(SET_LEVEL_TIMEOUT, client.set_log_level(level)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                tracing::debug!(server = server.name(), %error, "log level not set");
-            }
-            Err(_elapsed) => {
-                tracing::debug!(server = server.name(), "setting the log level timed out");
-            }
+        let set = timeout(SET_LEVEL_TIMEOUT, client.set_log_level(level)).await;
+        if !matches!(set, Ok(Ok(()))) {
+            tracing::debug!(server = server.name(), ?set, "log level not set");
         }
     }
 }
@@ -410,9 +379,19 @@ impl Shared {
     }
 
     fn encode_tools(&self, source: Arc<[ToolWithServer]>) -> EncodedTools {
-        let naming = self.scope.naming();
         let in_scope = source.iter().filter(|tool| self.scope.contains(tool.server()));
-        let tools: Vec<Tool> = in_scope.map(|tool| listed_tool(tool, naming)).collect();
+        let listed = |tool: &ToolWithServer| {
+            let name = match &*self.scope {
+                Scope::All => (**tool.name()).to_owned(),
+                Scope::Server(_) => tool.tool().name.clone(),
+            };
+            let tool = tool.tool().clone();
+            // Strict clients reject the whole list because of one malformed schema.
+            let input_schema = strict_schema(&tool.input_schema).into_owned();
+            // Task support is between the server and us: clients call the tool like any other.
+            Tool { name, input_schema, execution: None, ..tool }
+        };
+        let tools: Vec<Tool> = in_scope.map(listed).collect();
         let modern = encode_all(&tools);
         let legacy = tools.iter().zip(&modern).map(|(tool, json)| legacy_tool(tool, json));
         let legacy = legacy.collect();
@@ -427,29 +406,24 @@ impl Shared {
         encoded.as_ref().is_some_and(|encoded| !Arc::ptr_eq(&encoded.source, &tools))
     }
 
-    /// Waits for connecting servers while the gateway is new: clients would take a list without their tools for
-    /// complete. Later, list changes announce new tools.
-    pub(crate) async fn wait_for_startup(&self) {
+    /// Asks servers without `list_changed` for their tools.
+    pub(crate) async fn refresh_tools(&self) {
+        // Connecting servers are waited for while the gateway is new: clients would take a list without their tools
+        // for complete. Later, list changes announce new tools.
         let remaining = STARTUP_WAIT.saturating_sub(self.started.elapsed());
         if !remaining.is_zero() {
             self.manager.ready(remaining).await;
         }
+        self.manager.refresh_tools().await;
     }
 
-    /// The server and raw name of a tool. An unknown tool is looked up again after servers without `list_changed` were
-    /// asked for their tools.
-    pub(crate) async fn resolve_tool_refreshing(
-        &self,
-        name: &str,
-    ) -> Result<(String, String), JsonRpcError> {
-        match self.resolve_tool(name) {
-            Ok(found) => Ok(found),
-            Err(_unknown) => {
-                self.wait_for_startup().await;
-                self.manager.refresh_tools().await;
-                self.resolve_tool(name)
-            }
+    /// The server and raw name of a tool. An unknown tool is looked up again after a refresh.
+    pub(crate) async fn find_tool(&self, name: &str) -> Result<(String, String), JsonRpcError> {
+        if let Ok(found) = self.resolve_tool(name) {
+            return Ok(found);
         }
+        self.refresh_tools().await;
+        self.resolve_tool(name)
     }
 
     /// The server and raw name of a tool.
@@ -500,13 +474,10 @@ impl Shared {
             .iter()
             .flat_map(|(server, list)| list.items.iter().map(move |prompt| (&**server, prompt)))
             .collect();
-        let names = match self.scope.naming() {
-            Naming::Raw => prompts.iter().map(|(_, prompt)| prompt.name.clone()).collect(),
-            Naming::Public => {
-                let raw = prompts.iter().map(|(server, prompt)| (*server, prompt.name.as_str()));
-                let raw: Vec<_> = raw.collect();
-                self.manager.public_names(&raw)
-            }
+        let raw = prompts.iter().map(|(server, prompt)| (*server, prompt.name.as_str()));
+        let names = match &*self.scope {
+            Scope::All => self.manager.public_names(&raw.collect::<Vec<_>>()),
+            Scope::Server(_) => raw.map(|(_, name)| name.to_owned()).collect(),
         };
         let prompts =
             prompts.into_iter().map(|(server, prompt)| (server.to_owned(), prompt.clone()));
@@ -521,8 +492,8 @@ impl Shared {
         if let Scope::Server(server) = &*self.scope {
             return Ok((server.clone(), name.to_owned()));
         }
-        for purpose in [Purpose::Routing, Purpose::List] {
-            let prompts = self.name_prompts(&self.list_cache.prompts.all(self, purpose).await);
+        for max_age in [MAX_ROUTING_AGE, Duration::ZERO] {
+            let prompts = self.name_prompts(&self.list_cache.prompts.all(self, max_age).await);
             let found = prompts.into_iter().find(|(public, _)| public == name);
             if let Some((_, (server, prompt))) = found {
                 return Ok((server, prompt.name));
@@ -533,35 +504,30 @@ impl Shared {
 
     /// The servers that may have a resource, the likeliest first: the server that lists it, or else those with the
     /// best matching template, or else all that have resources. Servers found by listing or template are the only
-    /// ones asked.
-    pub(crate) async fn resource_servers(&self, uri: &str) -> Vec<String> {
-        let known = self.known_resource_servers(uri).await;
-        if !known.is_empty() {
-            return known;
-        }
-        let lists = self.list_cache.resources.all(self, Purpose::Routing).await;
-        lists.into_iter().map(|(server, _)| server).collect()
-    }
-
-    /// The servers that list a resource or a matching template.
-    async fn known_resource_servers(&self, uri: &str) -> Vec<String> {
+    /// ones asked. Also whether the servers are a mere guess.
+    pub(crate) async fn resource_servers(&self, uri: &str) -> (Vec<String>, bool) {
         if let Scope::Server(server) = &*self.scope {
-            return vec![server.clone()];
+            return (vec![server.clone()], false);
         }
-        let lists = self.list_cache.resources.all(self, Purpose::Routing).await;
+        let lists = self.list_cache.resources.all(self, MAX_ROUTING_AGE).await;
         let first =
             lists.iter().find(|(_, list)| list.items.iter().any(|resource| resource.uri == uri));
         if let Some((server, _)) = first {
-            return vec![server.clone()];
+            return (vec![server.clone()], false);
         }
-        let templates = self.list_cache.templates.all(self, Purpose::Routing).await;
+        let templates = self.list_cache.templates.all(self, MAX_ROUTING_AGE).await;
         let matching = templates.iter().filter_map(|(server, list)| {
             let lengths = list.items.iter();
             let lengths =
                 lengths.filter_map(|template| template_prefix_len(&template.uri_template, uri));
             Some((server.as_str(), lengths.max()?))
         });
-        best_matches(matching)
+        match best_matches(matching) {
+            matches if matches.is_empty() => {
+                (lists.into_iter().map(|(server, _)| server).collect(), true)
+            }
+            matches => (matches, false),
+        }
     }
 
     /// The server at which to subscribe to a resource. While servers are connecting, a mere guess is an error: it would
@@ -569,19 +535,10 @@ impl Shared {
     pub(crate) async fn subscription_server(&self, uri: &str) -> Result<String, JsonRpcError> {
         let is_connecting =
             |server: &Arc<McpConnection>| *server.state() == ConnectionState::Connecting;
-        match self.known_resource_servers(uri).await.into_iter().next() {
-            Some(server) => Ok(server),
-            None if self.servers().iter().any(is_connecting) => {
-                Err(resource_not_found(uri, Revision::LATEST))
-            }
-            None => self.resource_server(uri).await,
-        }
-    }
-
-    /// The server that most likely has a resource.
-    pub(crate) async fn resource_server(&self, uri: &str) -> Result<String, JsonRpcError> {
-        let servers = self.resource_servers(uri).await;
-        servers.into_iter().next().ok_or_else(|| resource_not_found(uri, Revision::LATEST))
+        let (servers, is_guess) = self.resource_servers(uri).await;
+        let is_doubtful = is_guess && self.servers().iter().any(is_connecting);
+        let server = servers.into_iter().next().filter(|_| !is_doubtful);
+        server.ok_or_else(|| resource_not_found(uri, Revision::LATEST))
     }
 }
 
@@ -611,18 +568,6 @@ pub(crate) fn encode_all<T: serde::Serialize>(entries: impl IntoIterator<Item = 
     encoded.map(Bytes::from).collect()
 }
 
-fn listed_tool(tool: &ToolWithServer, naming: Naming) -> Tool {
-    let name = match naming {
-        Naming::Raw => tool.tool().name.clone(),
-        Naming::Public => (**tool.name()).to_owned(),
-    };
-    // Task support is between the server and us: clients call the tool like any other.
-    let tool = tool.tool().clone();
-    // Strict clients reject the whole list because of one malformed schema.
-    let input_schema = strict_schema(&tool.input_schema).into_owned();
-    Tool { name, input_schema, execution: None, ..tool }
-}
-
 /// Before 2026-07-28 an output schema described an object, and clients reject the whole list if one does not.
 fn legacy_tool(tool: &Tool, modern: &Bytes) -> Bytes {
     match &tool.output_schema {
@@ -644,8 +589,6 @@ mod tests {
             assert_eq!((scope.contains("a"), scope.contains("b")), (a, b), "{scope:?}");
         };
         check(&Scope::All, true, true);
-        check(&Scope::Agent(BTreeSet::from(["a".to_owned()])), true, false);
-        check(&Scope::Agent(BTreeSet::new()), false, false);
         check(&Scope::Server("b".to_owned()), false, true);
     }
 

@@ -19,6 +19,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use parking_lot::Mutex;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use toolrack_mcp::{Era, LogLevel, MetaKey, Method as McpMethod, Revision};
@@ -39,7 +40,6 @@ use crate::message_queue::{MessageQueue, Replay, StreamContent};
 use crate::params::{CLIENT_META_KEY, ClientInfo, ClientMessage, ClientRequest, Incoming};
 use crate::request_context::RequestContext;
 use crate::server_requests::ClientId;
-use crate::subscriptions::response_loss_notice;
 
 /// Options of an [`HttpGateway`].
 #[derive(Debug, Clone)]
@@ -105,10 +105,12 @@ impl HttpGateway {
 
     /// Creates an endpoint with the given options.
     pub fn with_options(gateway: Gateway, options: HttpGatewayOptions) -> Self {
-        let HttpGatewayOptions { max_sessions, session_idle_timeout, body_timeout } = options;
-        let shared = &gateway.shared;
-        let sessions = Sessions::new(Arc::clone(shared), max_sessions, session_idle_timeout);
-        let stop = CancellationToken::new();
+        let HttpGatewayOptions { max_sessions: limit, session_idle_timeout, body_timeout } =
+            options;
+        let (shared, by_id) = (Arc::clone(&gateway.shared), Mutex::default());
+        let sessions = Sessions { shared, by_id, limit, idle_timeout: session_idle_timeout };
+        let (sessions, shared) = (Arc::new(sessions), &gateway.shared);
+        let stop = shared.stop.child_token();
         shared.tracker.spawn(Arc::clone(&sessions).expire(stop.clone()));
         Self { gateway, body_timeout, sessions, _stop: Arc::new(stop.drop_guard()) }
     }
@@ -127,7 +129,7 @@ impl HttpGateway {
 
     /// Number of legacy sessions.
     pub fn n_sessions(&self) -> usize {
-        self.sessions.len()
+        self.sessions.by_id.lock().len()
     }
 
     /// Handles one HTTP request, if its `Host` and `Origin` name this machine.
@@ -235,20 +237,17 @@ impl HttpGateway {
         };
         let disconnected = CancellationToken::new();
         let on_disconnect = Box::new(disconnected.clone().drop_guard());
-        let events = EventStream::new(Arc::clone(&context.queue), on_disconnect);
+        let events = EventStream::new(Arc::clone(&context.queue), None, None, on_disconnect);
         let status = Arc::new(OnceLock::new());
         let set_status = Arc::clone(&status);
         // In a task, because a response that becomes a stream outlives this future.
         shared.tracker.spawn(async move {
-            tokio::select! {
-                biased;
-                () = disconnected.cancelled() => context.queue.finish(),
-                outcome = context.handle() => {
-                    // Set before the message is pushed: the response may be built as soon as the message is there.
-                    set_status.get_or_init(|| outcome.as_ref().map_or_else(error_status, |_| StatusCode::OK));
-                    context.queue.push_last(encode_response(&context.id, &outcome));
-                }
-            }
+            let outcome = disconnected.run_until_cancelled(context.handle()).await;
+            let Some(outcome) = outcome else { return context.queue.finish() };
+            // Set before the message is pushed: the response may be built as soon as the message is there.
+            set_status
+                .get_or_init(|| outcome.as_ref().map_or_else(error_status, |_| StatusCode::OK));
+            context.queue.push_last(encode_response(&context.id, &outcome));
         });
         let status = || status.get().copied().unwrap_or(StatusCode::OK);
         Ok(respond(events, (accepts, BodyShape::Single), None, status).await)
@@ -276,9 +275,9 @@ fn stateless_context(
     let client_name = params.meta::<String>(CLIENT_META_KEY)?;
     let client_id = client_name.map_or_else(ClientId::new, |name| ClientId::Forwarded(name.into()));
     let queue = MessageQueue::new(Replay::No, content, shared.manager.redactor());
-    // The loss notice is a log message, which only clients that ask for a log level get.
+    // Only clients that ask for a log level get log messages.
     if params.meta::<LogLevel>(MetaKey::LOG_LEVEL)?.is_some() {
-        queue.add_loss_notice(response_loss_notice());
+        queue.report_losses();
     }
     let (shared, session) = (Arc::clone(shared), None);
     let timeout = request_headers::request_timeout(headers)?;

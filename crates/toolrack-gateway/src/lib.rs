@@ -28,9 +28,8 @@
 //! | `http` | HTTP transport ([`HttpGateway`]), stateless requests; `stateful`: legacy sessions; `request_headers`: `Host`, `Origin` and MCP headers; `response`: JSON or SSE |
 //! | `client_session` | one client: its requests in flight, and server requests that wait for its response |
 //! | `request_context` | `RequestContext`: one parsed request; method dispatch, lists and pagination, subscriptions |
-//! | `forward` | forwards `tools/call`, `prompts/get`, `resources/read` and completions, with server requests across eras |
+//! | `forward` | forwards `tools/call`, `prompts/get`, `resources/read` and completions, with server requests across eras; suspended requests of modern clients |
 //! | `server_requests` | [`ServerRequestRouter`]: which client gets a server request or log message, and whose turn it is at a server |
-//! | `suspended` | suspended requests of modern clients, by `requestState` |
 //! | `subscriptions` | subscribers to list changes, resource updates and log messages |
 //! | `change_notifier` | follows the manager's events and notifies subscribers, debounced |
 //! | `message_queue` | outgoing messages of one stream, with replay and bounded loss |
@@ -82,11 +81,12 @@ mod result_compat;
 mod server_requests;
 mod stdio;
 mod subscriptions;
-mod suspended;
 
 pub use error_mapping::GatewayErrorData;
 pub use gateway::{Gateway, GatewayOptions, Scope, Upstream};
-pub use http::request_headers::{ForbiddenHeader, TIMEOUT_HEADER, check_host_and_origin};
+pub use http::request_headers::{
+    ForbiddenHeader, TIMEOUT_HEADER, check_host_and_origin, single_value,
+};
 pub use http::response::GatewayBody;
 pub use http::{HttpGateway, HttpGatewayOptions};
 pub use server_requests::ServerRequestRouter;

@@ -24,17 +24,8 @@ use crate::gateway::{Scope, Shared};
 
 /// How long a server may take to list before it is left out.
 const LIST_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the list of a server without `list_changed` is used for routing.
-const MAX_ROUTING_AGE: Duration = Duration::from_secs(30);
-
-/// What a list is needed for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    /// Shown to a client.
-    List,
-    /// To find the server of a prompt or resource.
-    Routing,
-}
+/// How long the list of a server without `list_changed` is used to find the server of a prompt or resource.
+pub(crate) const MAX_ROUTING_AGE: Duration = Duration::from_secs(30);
 
 /// All cached lists.
 #[derive(Debug)]
@@ -76,19 +67,11 @@ pub(crate) struct CachedLists<T> {
     lists: Mutex<HashMap<String, CachedList<T>>>,
 }
 
-#[derive(Debug)]
-struct CachedList<T> {
-    /// Changes that the server has announced.
-    n_changes: u64,
-    /// The list, when it was fetched, and the launch of the server that it is from.
-    list: Option<(Arc<List<T>>, Instant, Option<u64>)>,
-}
+/// The number of changes that a server has announced, and its list.
+type CachedList<T> = (u64, Option<FetchedList<T>>);
 
-impl<T> Default for CachedList<T> {
-    fn default() -> Self {
-        Self { n_changes: 0, list: None }
-    }
-}
+/// A list, when it was fetched, and the launch of the server that it is from.
+type FetchedList<T> = (Arc<List<T>>, Instant, Option<u64>);
 
 /// Name of a server, and its list.
 pub(crate) type ServerList<T> = (String, Arc<List<T>>);
@@ -98,11 +81,12 @@ impl<T> CachedLists<T> {
         Self { fetch, announces_changes, lists: Mutex::default() }
     }
 
-    /// The lists of all connected servers in scope, in the order of the servers. A server that fails is left out.
-    pub(crate) async fn all(&self, shared: &Shared, purpose: Purpose) -> Vec<ServerList<T>> {
+    /// The lists of all connected servers in scope, in the order of the servers. A server that fails is left out. A
+    /// list is at most `max_age` old, unless its server announces changes.
+    pub(crate) async fn all(&self, shared: &Shared, max_age: Duration) -> Vec<ServerList<T>> {
         let servers = shared.servers();
         let lists = join_all(servers.iter().map(|server| async move {
-            let list = self.of_server(server, purpose).await;
+            let list = self.of_server(server, max_age).await;
             list.unwrap_or_else(|error| {
                 tracing::warn!(server = server.name(), %error, "list left out");
                 None
@@ -118,7 +102,7 @@ impl<T> CachedLists<T> {
         style: ErrorStyle,
     ) -> Result<Vec<ServerList<T>>, JsonRpcError> {
         let Scope::Server(name) = &*shared.scope else {
-            return Ok(self.all(shared, Purpose::List).await);
+            return Ok(self.all(shared, Duration::ZERO).await);
         };
         let to_error = |error: ManagerError| error_mapping::from_manager_error(error, style);
         let server = shared.manager.server(name).map_err(to_error)?;
@@ -126,7 +110,7 @@ impl<T> CachedLists<T> {
             let (server, state) = (name.clone(), server.state().clone());
             return Err(to_error(ManagerError::NotConnected { server, state }));
         }
-        let list = self.of_server(&server, Purpose::List).await;
+        let list = self.of_server(&server, Duration::ZERO).await;
         let list = list.map_err(|error| error_mapping::from_call_error(error, style))?;
         Ok(list.into_iter().collect())
     }
@@ -134,25 +118,23 @@ impl<T> CachedLists<T> {
     /// Drops the list of a server that announced a change. The next use fetches it.
     pub(crate) fn invalidate(&self, server: &str) {
         let mut lists = self.lists.lock();
-        let cached = lists.entry(server.to_owned()).or_default();
-        cached.n_changes += 1;
-        cached.list = None;
+        let (n_changes, list) = lists.entry(server.to_owned()).or_default();
+        *n_changes += 1;
+        *list = None;
     }
 
     /// The list of a server, cached or fetched. `None` if the server is not connected or has no such list.
     async fn of_server(
         &self,
         server: &McpConnection,
-        purpose: Purpose,
+        max_age: Duration,
     ) -> Result<Option<ServerList<T>>, CallError> {
         let Some(client) = server.client() else { return Ok(None) };
-        let announces_changes = (self.announces_changes)(client.capabilities());
-        let max_age = match (announces_changes, purpose) {
-            (None, _) => return Ok(None),
+        let max_age = match (self.announces_changes)(client.capabilities()) {
+            None => return Ok(None),
             // A server that announces changes invalidates its list itself.
-            (Some(true), _) => Duration::MAX,
-            (Some(false), Purpose::List) => Duration::ZERO,
-            (Some(false), Purpose::Routing) => MAX_ROUTING_AGE,
+            Some(true) => Duration::MAX,
+            Some(false) => max_age,
         };
         let (name, launch) = (server.name().to_owned(), server.launch());
         let (cached, n_changes) = self.cached(&name, launch, max_age);
@@ -176,7 +158,7 @@ impl<T> CachedLists<T> {
         max_age: Duration,
     ) -> (Option<Arc<List<T>>>, u64) {
         let lists = self.lists.lock();
-        let Some(CachedList { n_changes, list }) = lists.get(server) else { return (None, 0) };
+        let Some((n_changes, list)) = lists.get(server) else { return (None, 0) };
         let is_valid = |(_, fetched, of_launch): &&(_, Instant, _)| {
             *of_launch == launch && fetched.elapsed() < max_age
         };
@@ -184,11 +166,11 @@ impl<T> CachedLists<T> {
     }
 
     /// Stores a list, unless the server has announced a change since the list was requested.
-    fn store(&self, server: &str, n_changes: u64, list: (Arc<List<T>>, Instant, Option<u64>)) {
+    fn store(&self, server: &str, n_changes: u64, fetched: FetchedList<T>) {
         let mut lists = self.lists.lock();
-        let cached = lists.entry(server.to_owned()).or_default();
-        if cached.n_changes == n_changes {
-            cached.list = Some(list);
+        let (n_announced, list) = lists.entry(server.to_owned()).or_default();
+        if *n_announced == n_changes {
+            *list = Some(fetched);
         }
     }
 }

@@ -6,14 +6,14 @@
 //! **Invariant:** every message is redacted before it is queued.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 use tokio::sync::watch;
 use toolrack_transport::Redactor;
+
+use crate::subscriptions::{Subscriber, WeakList, loss_message};
 
 /// Unread messages from which on notifications are dropped.
 const MAX_UNREAD: usize = 256;
@@ -23,9 +23,6 @@ const MAX_UNREAD_BYTES: usize = 4 << 20;
 const MAX_REPLAY: usize = 256;
 /// The same limit in bytes.
 const MAX_REPLAY_BYTES: usize = 4 << 20;
-
-/// Builds the messages that tell a client how many notifications it lost.
-pub(crate) type LossNotice = Box<dyn Fn(u64) -> Vec<Bytes> + Send + Sync>;
 
 /// Whether messages are kept after reading, so that a reconnecting client can get them again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,16 +41,18 @@ pub(crate) enum StreamContent {
 }
 
 /// Queue of one stream to a client.
+#[derive(Debug)]
 pub(crate) struct MessageQueue {
-    state: Mutex<State>,
-    /// Notified of every push, read and finish: wakes the reader and waiting writers.
-    changes: watch::Sender<()>,
+    /// Every push, read and finish wakes the reader and waiting writers.
+    state: watch::Sender<State>,
     replay: Replay,
-    content: StreamContent,
+    pub(crate) content: StreamContent,
     redactor: Redactor,
+    /// Each announces after a loss what it is subscribed to: any of the lost messages may have been a change.
+    pub(crate) subscribers: WeakList<Subscriber>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct State {
     /// Messages that were read and kept for replay, then unread ones.
     messages: VecDeque<Bytes>,
@@ -64,9 +63,8 @@ struct State {
     unread_bytes: usize,
     replay_bytes: usize,
     n_lost: u64,
-    /// Loss notices by the number under which they can be removed.
-    notices: Vec<(u64, LossNotice)>,
-    n_notices: u64,
+    /// Whether the client is told how many messages it lost.
+    reports_losses: bool,
     is_finished: bool,
     /// Number of the current reader. Earlier readers get nothing more.
     reader: u64,
@@ -80,29 +78,17 @@ impl MessageQueue {
     /// Queue whose messages are cleaned by `redactor`.
     pub(crate) fn new(replay: Replay, content: StreamContent, redactor: &Redactor) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::default(),
-            changes: watch::Sender::default(),
+            state: watch::Sender::default(),
             replay,
             content,
             redactor: redactor.clone(),
+            subscribers: WeakList::default(),
         })
     }
 
-    pub(crate) fn content(&self) -> StreamContent {
-        self.content
-    }
-
-    /// Adds a notice that is queued after notifications were lost. Returns the number that removes it.
-    pub(crate) fn add_loss_notice(&self, notice: LossNotice) -> u64 {
-        let mut state = self.state.lock();
-        state.n_notices += 1;
-        let number = state.n_notices;
-        state.notices.push((number, notice));
-        number
-    }
-
-    pub(crate) fn remove_loss_notice(&self, notice: u64) {
-        self.state.lock().notices.retain(|(number, _)| *number != notice);
+    /// Tells the client from now on how many messages it lost. That is a log message, which not every client gets.
+    pub(crate) fn report_losses(&self) {
+        self.state.send_modify(|state| state.reports_losses = true);
     }
 
     /// Queues a message that must not be lost.
@@ -141,45 +127,41 @@ impl MessageQueue {
         // Before the lock: a search through a large message would make readers and other writers
         // wait.
         let message = self.redactor.redact_json(message);
-        let mut state = self.state.lock();
-        let is_accepted = is_accepted(&mut state);
-        if is_accepted {
-            state.push(message);
-            drop(state);
-            self.changes.send_replace(());
-        }
-        is_accepted
+        self.state.send_if_modified(|state| {
+            let is_accepted = is_accepted(state);
+            if is_accepted {
+                state.push(message);
+            }
+            is_accepted
+        })
     }
 
     /// Ends the stream after the messages that are queued.
     pub(crate) fn finish(&self) {
-        self.state.lock().is_finished = true;
-        self.changes.send_replace(());
+        self.state.send_modify(|state| state.is_finished = true);
     }
 
     pub(crate) fn is_finished(&self) -> bool {
-        self.state.lock().is_finished
+        self.state.borrow().is_finished
     }
 
     /// Whether no message comes after the one with this number.
     pub(crate) fn is_last(&self, number: u64) -> bool {
-        let state = self.state.lock();
+        let state = self.state.borrow();
         state.is_finished && state.n_unread() == 0 && state.unread == number + 1
     }
 
     /// Attaches a reader, which starts at message `from` if that is still kept, or else at the first unread one. An
     /// earlier reader is detached.
     pub(crate) fn attach_reader(&self, from: Option<u64>) -> Reader {
-        let mut state = self.state.lock();
-        state.reader += 1;
-        if let Some(from) = from {
-            state.rewind(from);
-        }
-        let reader = Reader(state.reader);
-        drop(state);
+        let mut reader = 0;
         // Wakes the detached reader, so that its HTTP response ends.
-        self.changes.send_replace(());
-        reader
+        self.state.send_modify(|state| {
+            state.reader += 1;
+            from.inspect(|from| state.rewind(*from));
+            reader = state.reader;
+        });
+        Reader(reader)
     }
 
     /// The next message and its number. `None` when the stream is finished or another reader is attached.
@@ -187,10 +169,10 @@ impl MessageQueue {
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub(crate) async fn next(&self, reader: &Reader) -> Option<(u64, Bytes)> {
-        let mut changes = self.changes.subscribe();
+        let mut changes = self.state.subscribe();
         loop {
             // Marked as seen before the queue is checked: a push in between makes `changed` return at once.
-            changes.borrow_and_update();
+            changes.mark_unchanged();
             match self.try_next(reader) {
                 Poll::Ready(next) => return next,
                 Poll::Pending => changes.changed().await.ok()?,
@@ -200,41 +182,35 @@ impl MessageQueue {
 
     /// Waits until fewer than `bytes` are unread.
     pub(crate) async fn wait_for_space(&self, bytes: usize) {
-        // Subscribed before the check, so that a read in between is not missed.
-        let mut changes = self.changes.subscribe();
-        while self.state.lock().unread_bytes >= bytes {
-            if changes.changed().await.is_err() {
-                return;
-            }
-        }
+        drop(self.state.subscribe().wait_for(|state| state.unread_bytes < bytes).await);
     }
 
     /// The next message and its number, if one is queued.
     pub(crate) fn try_next(&self, reader: &Reader) -> Poll<Option<(u64, Bytes)>> {
-        let mut state = self.state.lock();
-        if state.reader != reader.0 {
-            return Poll::Ready(None);
-        }
-        let read = state.take(self.replay);
-        // Reported once the client has caught up, so that one notice covers the whole loss.
-        if state.n_unread() == 0 && state.n_lost > 0 {
-            let n_lost = std::mem::take(&mut state.n_lost);
-            let notices: Vec<Bytes> =
-                state.notices.iter().flat_map(|(_, notice)| notice(n_lost)).collect();
-            for notice in notices {
-                state.push(self.redactor.redact_json(notice));
+        let mut next = Poll::Ready(None);
+        self.state.send_if_modified(|state| {
+            if state.reader != reader.0 {
+                return false;
             }
-            // Returned now: the reader is about to wait, and the push above has not woken it.
-            if read.is_pending() {
-                return state.take(self.replay);
+            next = state.take(self.replay);
+            // Reported once the client has caught up, so that one notice covers the whole loss.
+            if state.n_unread() == 0 && state.n_lost > 0 {
+                let n_lost = std::mem::take(&mut state.n_lost);
+                let number = state.reports_losses.then(|| loss_message(n_lost));
+                let subscribers = self.subscribers.to_vec();
+                let changes = subscribers.iter().flat_map(|subscriber| subscriber.all_changes());
+                for notice in number.into_iter().chain(changes) {
+                    state.push(self.redactor.redact_json(notice));
+                }
+                // Returned now: the reader is about to wait.
+                if next.is_pending() {
+                    next = state.take(self.replay);
+                }
             }
-        }
-        drop(state);
-        // Wakes writers that wait for space.
-        if matches!(read, Poll::Ready(Some(_))) {
-            self.changes.send_replace(());
-        }
-        read
+            // Wakes writers that wait for space.
+            matches!(next, Poll::Ready(Some(_)))
+        });
+        next
     }
 }
 
@@ -279,17 +255,6 @@ impl State {
             self.replay_bytes -= bytes;
             self.unread_bytes += bytes;
         }
-    }
-}
-
-impl fmt::Debug for MessageQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = self.state.lock();
-        f.debug_struct("MessageQueue")
-            .field("unread", &state.n_unread())
-            .field("lost", &state.n_lost)
-            .field("is_finished", &state.is_finished)
-            .finish_non_exhaustive()
     }
 }
 

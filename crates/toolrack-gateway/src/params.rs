@@ -302,9 +302,14 @@ impl ClientInfo {
             Some(Method::ListRoots) => capabilities.roots.is_some(),
             Some(Method::CreateMessage) => capabilities.sampling.is_some(),
             Some(Method::Elicit) if self.revision.has_elicitation() => {
+                #[derive(Deserialize)]
+                struct Mode {
+                    mode: Option<String>,
+                }
+                let params = params.and_then(|raw| raw.decode::<Mode>().ok());
+                let is_url = params.and_then(|params| params.mode).as_deref() == Some("url");
                 let elicitation = capabilities.elicitation;
-                elicitation
-                    .is_some_and(|modes| if is_url_mode(params) { modes.url } else { modes.form })
+                elicitation.is_some_and(|modes| if is_url { modes.url } else { modes.form })
             }
             _ => false,
         }
@@ -330,15 +335,6 @@ impl ClientInfo {
         meta.extend(client_name.as_deref().map(|name| (CLIENT_META_KEY, name)));
         ForwardedFor::new(&capabilities, self.implementation.as_deref(), &meta).map_err(to_error)
     }
-}
-
-fn is_url_mode(params: Option<&RawJson>) -> bool {
-    #[derive(Deserialize)]
-    struct Mode {
-        mode: Option<String>,
-    }
-    let mode = params.and_then(|raw| raw.decode::<Mode>().ok()).and_then(|params| params.mode);
-    mode.as_deref() == Some("url")
 }
 
 /// Spec 2026-07-28, versioning: the error for an unsupported revision lists the supported ones.

@@ -30,7 +30,7 @@ use crate::list_cache::CachedLists;
 use crate::message_queue::{MessageQueue, StreamContent};
 use crate::params::{ClientInfo, Params};
 use crate::server_requests::{ClientId, LogFilter, NotificationSink};
-use crate::subscriptions::{self, Subscriber, subscription_meta};
+use crate::subscriptions::{CountedSubscription, Subscriber, subscription_meta};
 
 /// Resources of one `subscriptions/listen` request. Further ones are not granted.
 const MAX_LISTEN_URIS: usize = 256;
@@ -50,18 +50,6 @@ pub(crate) struct RequestContext {
     pub(crate) params: Params,
     /// Timeout that the client sets. It replaces the configured one.
     pub(crate) timeout: Option<Duration>,
-}
-
-/// Unsubscribes from its resources when the `subscriptions/listen` request ends.
-struct ListenGuard {
-    shared: Arc<Shared>,
-    uris: Vec<String>,
-}
-
-impl Drop for ListenGuard {
-    fn drop(&mut self) {
-        self.uris.iter().for_each(|uri| subscriptions::unsubscribe(&self.shared, uri));
-    }
 }
 
 /// The method, if clients may send it as a request in this revision.
@@ -149,24 +137,16 @@ impl RequestContext {
 
     async fn subscribe(&self) -> Outcome {
         let uri = self.params.required_uri()?;
-        let subscriber = self.session.as_ref().and_then(|session| session.subscriber());
-        let pending = subscriber.and_then(|subscriber| subscriber.begin_subscribe(uri));
-        if let Some(pending) = pending {
-            subscriptions::subscribe(&self.shared, uri, self.error_style()).await?;
-            // The client may have unsubscribed or disconnected while the server was asked.
-            if !pending.confirm() {
-                subscriptions::unsubscribe(&self.shared, uri);
-            }
+        if let Some(subscriber) = self.session.as_ref().and_then(|session| session.subscriber()) {
+            subscriber.subscribe(&self.shared, uri, self.error_style()).await?;
         }
         to_result(&json!({}))
     }
 
     fn unsubscribe(&self) -> Outcome {
         let uri = self.params.required_uri()?;
-        if let Some(subscriber) = self.session.as_ref().and_then(|session| session.subscriber())
-            && subscriber.unsubscribe(uri)
-        {
-            subscriptions::unsubscribe(&self.shared, uri);
+        if let Some(subscriber) = self.session.as_ref().and_then(|session| session.subscriber()) {
+            subscriber.unsubscribe(uri);
         }
         to_result(&json!({}))
     }
@@ -176,30 +156,30 @@ impl RequestContext {
     /// Spec 2026-07-28, subscriptions: the first message acknowledges the granted filter, and every message names the
     /// subscription.
     async fn listen(&self) -> Outcome {
-        if self.queue.content() == StreamContent::ResponsesOnly {
+        if self.queue.content == StreamContent::ResponsesOnly {
             return Err(invalid_request("subscriptions need text/event-stream"));
         }
         let requested = self.params.notifications.as_ref();
         let requested = requested.ok_or_else(|| invalid_params("`notifications` is missing"))?;
         let requested: SubscriptionFilter = serde_json::from_str(requested.get())
             .map_err(|error| invalid_params(format!("invalid `notifications`: {error}")))?;
-        // Collected in the guard one by one: a request that is cancelled half-way releases what it has.
-        let mut guard = ListenGuard { shared: Arc::clone(&self.shared), uris: Vec::new() };
+        // Collected one by one: a request that is cancelled half-way drops what it has, and so unsubscribes.
+        let mut resources = Vec::new();
         for uri in requested.resource_subscriptions.iter().take(MAX_LISTEN_URIS) {
-            match subscriptions::subscribe(&self.shared, uri, self.error_style()).await {
-                Ok(()) => guard.uris.push(uri.clone()),
+            match CountedSubscription::open(&self.shared, uri, self.error_style()).await {
+                Ok(counted) => resources.push(counted),
                 Err(error) => tracing::debug!(%error, "resource subscription not granted"),
             }
         }
-        let granted =
-            SubscriptionFilter { resource_subscriptions: guard.uris.clone(), ..requested };
+        let uris = resources.iter().map(|counted| counted.uri.clone()).collect();
+        let granted = SubscriptionFilter { resource_subscriptions: uris, ..requested };
         let acknowledged =
             json!({ "_meta": subscription_meta(&self.id), "notifications": granted });
         let method = Method::SubscriptionAcknowledged.as_str();
         // Before the subscriber is added: the acknowledgement has to be the first message.
         self.queue.push(notification(method, Some(&acknowledged)));
         let (queue, id) = (Arc::clone(&self.queue), self.id.clone());
-        let subscriber = Subscriber::new(queue, Some(id), granted);
+        let subscriber = Subscriber::new(queue, Some(id), granted, resources);
         self.shared.subscribers.add(&subscriber);
         // Log messages also come while the client has no other request.
         let log_sink = Arc::new(self.notification_sink()?);
@@ -212,8 +192,7 @@ impl RequestContext {
     }
 
     async fn list_tools(&self) -> Outcome {
-        self.shared.wait_for_startup().await;
-        self.shared.manager.refresh_tools().await;
+        self.shared.refresh_tools().await;
         self.page(Tool::MEMBER, &self.shared.tools(self.client.revision.era()))
     }
 

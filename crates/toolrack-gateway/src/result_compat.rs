@@ -2,12 +2,7 @@
 //!
 //! **Invariant:** only top-level members of a result are added or removed. The rest is forwarded byte for byte.
 
-use std::fmt;
-
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::value::RawValue;
-use toolrack_mcp::{Era, Method};
+use toolrack_mcp::{Era, Method, object_members};
 use toolrack_transport::{RawJson, write_string};
 
 const RESULT_TYPE: &str = "resultType";
@@ -19,7 +14,7 @@ pub(crate) fn adapt_result(raw: RawJson, era: Era, method: Method) -> RawJson {
     // A substring search is enough to leave most results untouched; only a hit costs a parse.
     let may_have_type = memchr::memmem::find(raw.as_bytes(), br#""resultType""#).is_some();
     let has_type = || {
-        let members = object_members(raw.as_bytes()).unwrap_or_default();
+        let members = raw.as_raw_value().ok().and_then(object_members).unwrap_or_default();
         members.iter().any(|(key, _)| key == RESULT_TYPE)
     };
     match era {
@@ -41,7 +36,7 @@ fn add_modern_members(raw: &RawJson, method: Method) -> Option<RawJson> {
 }
 
 fn without_modern_members(raw: &RawJson) -> Option<RawJson> {
-    let members = object_members(raw.as_bytes())?;
+    let members = object_members(raw.as_raw_value().ok()?)?;
     let mut out = vec![b'{'];
     for (key, value) in members.iter().filter(|(key, _)| !MODERN_ONLY.contains(&key.as_str())) {
         if out.len() > 1 {
@@ -53,35 +48,6 @@ fn without_modern_members(raw: &RawJson) -> Option<RawJson> {
     }
     out.push(b'}');
     Some(RawJson::new(out))
-}
-
-/// The members of a JSON object, in document order.
-pub(crate) fn object_members(json: &[u8]) -> Option<Vec<(String, &RawValue)>> {
-    serde_json::from_slice::<Members<'_>>(json).ok().map(|members| members.0)
-}
-
-struct Members<'a>(Vec<(String, &'a RawValue)>);
-
-impl<'de> Deserialize<'de> for Members<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct InOrder;
-        impl<'de> Visitor<'de> for InOrder {
-            type Value = Members<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(InOrder)
-    }
 }
 
 #[cfg(test)]

@@ -14,8 +14,8 @@
 //! client's scope, and only with a capability that the client declared.
 //! **Invariant:** a server request that names our request belongs to that request, or to none.
 //! **Invariant:** an unattributed server request belongs to a client only if no request of another client can have
-//! caused it, not even a request cancelled less than [`GRACE`] ago. Otherwise it is [`Ambiguous`]: it reaches no client,
-//! and the server gets an error.
+//! caused it, not even a request cancelled less than [`GRACE`] ago. Otherwise it is [`RequestOwner::Ambiguous`]: it
+//! reaches no client, and the server gets an error.
 //! **Invariant:** a request whose client has been asked something more than [`GRACE`] ago is no cause of further
 //! server requests while others are active: its server waits for that response.
 //! **Invariant:** a request waits at most [`MAX_TURN`] for its turn, and never for a person who is being asked.
@@ -34,20 +34,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use toolrack_client::{ClientHandler, Limits, RawServerRequest, SamplingError};
 use toolrack_mcp::{
-    ClientCapabilities, Elicitation, ElicitationCapability, ElicitationResult, LogLevel,
-    LogMessage, Method, Progress, ProgressToken, Root, RootsCapability, SamplingCapability,
-    SamplingParams, SamplingResult,
+    ClientCapabilities, ElicitationCapability, LogLevel, LogMessage, Method, Progress,
+    ProgressToken, RootsCapability, SamplingCapability, SamplingParams, SamplingResult,
 };
 use toolrack_transport::{BoxFuture, Delivery, JsonRpcError, RawJson};
 
 use crate::client_session::ClientSession;
-use crate::encode::{Outcome, internal_error, notification};
-use crate::gateway::{Naming, Scope};
+use crate::encode::{Outcome, internal_error, into_raw, notification};
+use crate::gateway::Scope;
 use crate::message_queue::MessageQueue;
 use crate::params::ClientInfo;
 use crate::subscriptions::WeakList;
@@ -135,13 +135,13 @@ impl NotificationSink {
     fn send_log(&self, server: &str, message: &LogMessage, default_level: LogLevel) {
         let lowest = self.log_filter.lowest_or(default_level);
         if self.scope.contains(server) && lowest.is_some_and(|lowest| message.level >= lowest) {
-            self.queue.push_lossy(log_notification(server, message, self.scope.naming()));
+            self.queue.push_lossy(log_notification(server, message, &self.scope));
         }
     }
 }
 
 /// Log message of a server. The logger names the server where clients see several.
-fn log_notification(server: &str, message: &LogMessage, naming: Naming) -> Bytes {
+fn log_notification(server: &str, message: &LogMessage, scope: &Scope) -> Bytes {
     #[derive(Serialize)]
     struct Params<'a> {
         level: LogLevel,
@@ -149,10 +149,10 @@ fn log_notification(server: &str, message: &LogMessage, naming: Naming) -> Bytes
         logger: Option<String>,
         data: &'a RawValue,
     }
-    let logger = match (naming, &message.logger) {
-        (Naming::Raw, logger) => logger.clone(),
-        (Naming::Public, None) => Some(server.to_owned()),
-        (Naming::Public, Some(logger)) => Some(format!("{server}/{logger}")),
+    let logger = match (scope, &message.logger) {
+        (Scope::Server(_), logger) => logger.clone(),
+        (Scope::All, None) => Some(server.to_owned()),
+        (Scope::All, Some(logger)) => Some(format!("{server}/{logger}")),
     };
     let params = Params { level: message.level, logger, data: &message.data };
     notification(Method::LogMessage.as_str(), Some(&params))
@@ -172,7 +172,7 @@ pub(crate) enum ClientChannel {
 pub(crate) struct ActiveRequest {
     pub(crate) client: Arc<ClientInfo>,
     pub(crate) client_id: ClientId,
-    sink: Mutex<NotificationSink>,
+    pub(crate) sink: Mutex<NotificationSink>,
     channel: ClientChannel,
     /// Number of server requests that the client has not answered, and when it last rose from zero.
     awaiting: Mutex<(usize, Instant)>,
@@ -207,10 +207,6 @@ impl ActiveRequest {
 
     pub(crate) fn sink(&self) -> NotificationSink {
         self.sink.lock().clone()
-    }
-
-    pub(crate) fn set_sink(&self, sink: NotificationSink) {
-        *self.sink.lock() = sink;
     }
 
     /// Records the JSON-RPC id under which the request is sent to the server.
@@ -260,8 +256,8 @@ impl ActiveRequest {
         let message = self.client.revision.has_progress_message().then_some(&progress.message);
         let params = ProgressParams {
             progress_token: &progress_token,
-            progress: Number(progress.progress),
-            total: progress.total.map(Number),
+            progress: number(progress.progress),
+            total: progress.total.map(number),
             message: message.and_then(Option::as_deref),
         };
         queue.push_lossy(notification(Method::Progress.as_str(), Some(&params)));
@@ -272,28 +268,23 @@ impl ActiveRequest {
 #[serde(rename_all = "camelCase")]
 struct ProgressParams<'a> {
     progress_token: &'a ProgressToken,
-    progress: Number,
+    progress: Value,
     #[serde(skip_serializing_if = "Option::is_none")]
-    total: Option<Number>,
+    total: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a str>,
 }
 
-/// Number that is written without a fraction if it is whole. Most servers count in integers, and some clients parse
+/// A number that is written without a fraction if it is whole. Most servers count in integers, and some clients parse
 /// only those.
-#[derive(Clone, Copy)]
-struct Number(f64);
-
-impl Serialize for Number {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // 2^53: every integer below it is exact in an `f64`.
-        const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
-        if self.0.fract() == 0.0 && self.0.abs() < MAX_EXACT {
-            #[expect(clippy::cast_possible_truncation, reason = "whole and small, checked above")]
-            return serializer.serialize_i64(self.0 as i64);
-        }
-        serializer.serialize_f64(self.0)
+fn number(value: f64) -> Value {
+    // 2^53: every integer below it is exact in an `f64`.
+    const MAX_EXACT: f64 = 9_007_199_254_740_992.0;
+    if value.fract() == 0.0 && value.abs() < MAX_EXACT {
+        #[expect(clippy::cast_possible_truncation, reason = "whole and small, checked above")]
+        return (value as i64).into();
     }
+    value.into()
 }
 
 /// The requests at one server.
@@ -343,6 +334,10 @@ enum RequestOwner {
     Request(Arc<ActiveRequest>),
     /// One of the requests of this client.
     Client(ClientId),
+    /// No active request.
+    None,
+    /// Requests of several clients can have caused it.
+    Ambiguous,
 }
 
 impl RequestOwner {
@@ -350,13 +345,10 @@ impl RequestOwner {
         match self {
             RequestOwner::Request(owner) => Arc::ptr_eq(request, owner),
             RequestOwner::Client(client_id) => request.client_id == *client_id,
+            RequestOwner::None | RequestOwner::Ambiguous => false,
         }
     }
 }
-
-/// Requests of several clients can have caused a server request.
-#[derive(Debug, PartialEq, Eq)]
-struct Ambiguous;
 
 impl ServerQueue {
     /// Whether the queue equals a new one and need not be kept. A server that sends unattributed requests keeps its
@@ -421,13 +413,9 @@ impl ServerQueue {
         }
     }
 
-    /// Decides what a server request belongs to, if to any active request. `about` is the id of our request that it
-    /// names. If it names none, requests to this server are serialized from then on.
-    fn owner_of_request(
-        &mut self,
-        about: Option<u64>,
-        now: Instant,
-    ) -> Result<Option<RequestOwner>, Ambiguous> {
+    /// Decides what a server request belongs to. `about` is the id of our request that it names. If it names none,
+    /// requests to this server are serialized from then on.
+    fn owner_of_request(&mut self, about: Option<u64>, now: Instant) -> RequestOwner {
         if let Some(id) = about {
             let sent = self.active().filter_map(|entry| {
                 let (sent_id, order) = (*entry.request.sent.lock())?;
@@ -435,7 +423,8 @@ impl ServerQueue {
             });
             // Ids restart with a new connection, and a request of the old one may still be unwinding: the latest wins.
             let latest = sent.max_by_key(|(order, _)| *order);
-            return Ok(latest.map(|(_, request)| RequestOwner::Request(Arc::clone(request))));
+            let owner = latest.map(|(_, request)| RequestOwner::Request(Arc::clone(request)));
+            return owner.unwrap_or(RequestOwner::None);
         }
         self.sends_unattributed = true;
         self.cancelled.retain(|(_, since)| is_recent(*since, now));
@@ -447,14 +436,14 @@ impl ServerQueue {
         let (idle, busy): (Vec<&QueueEntry>, Vec<&QueueEntry>) = self.active().partition(is_idle);
         let causes = if busy.is_empty() { idle } else { busy };
         let Some(first) = causes.first().map(|entry| entry.request.client_id.clone()) else {
-            return Ok(None);
+            return RequestOwner::None;
         };
         let cancelled = self.cancelled.iter().map(|(client_id, _)| client_id);
         let mut clients = causes.iter().map(|entry| &entry.request.client_id).chain(cancelled);
         if clients.all(|client_id| *client_id == first) {
-            Ok(Some(RequestOwner::Client(first)))
+            RequestOwner::Client(first)
         } else {
-            Err(Ambiguous)
+            RequestOwner::Ambiguous
         }
     }
 }
@@ -465,9 +454,10 @@ fn is_recent(since: Instant, now: Instant) -> bool {
 
 /// Routes requests and log messages of servers to clients. Pass it to the manager as its handler, and to every gateway
 /// in front of that manager.
+#[derive(Debug, Default)]
 pub struct ServerRequestRouter {
-    /// Whether the gateway serves a single client in its life, whose roots the servers get.
-    has_one_client: bool,
+    /// Whether servers get the roots of the client: the gateway serves a single one in its life.
+    pub(crate) forwards_roots: bool,
     queues: Mutex<HashMap<Box<str>, ServerQueue>>,
     /// Notified when a request leaves a queue or a client is asked: the moments at which a waiting request may get its
     /// turn.
@@ -476,39 +466,6 @@ pub struct ServerRequestRouter {
     pub(crate) sessions: WeakList<ClientSession>,
     /// Clients that get log messages outside of requests.
     pub(crate) log_sinks: WeakList<NotificationSink>,
-    /// Handles server requests that reach no client.
-    fallback: Arc<dyn ClientHandler>,
-}
-
-impl Default for ServerRequestRouter {
-    fn default() -> Self {
-        Self {
-            has_one_client: false,
-            queues: Mutex::default(),
-            changes: watch::Sender::default(),
-            sessions: WeakList::default(),
-            log_sinks: WeakList::default(),
-            fallback: Arc::new(NoFallback),
-        }
-    }
-}
-
-/// Fallback that refuses every server request.
-struct NoFallback;
-
-impl ClientHandler for NoFallback {
-    fn capabilities(&self) -> ClientCapabilities {
-        ClientCapabilities::default()
-    }
-
-    fn sample<'a>(
-        &'a self,
-        _server: &'a str,
-        _params: SamplingParams,
-    ) -> BoxFuture<'a, Result<SamplingResult, SamplingError>> {
-        let message = "no client that supports sampling is using this server".to_owned();
-        Box::pin(async { Err(SamplingError::Failed(message)) })
-    }
 }
 
 /// Keeps a request in its server's queue until dropped.
@@ -544,12 +501,7 @@ impl ServerRequestRouter {
 
     /// Router for a gateway that serves a single client in its life. The servers get the roots of that client.
     pub fn for_one_client() -> Arc<Self> {
-        Arc::new(Self { has_one_client: true, ..Self::default() })
-    }
-
-    /// Router with a handler for server requests that reach no client.
-    pub fn with_fallback(fallback: Arc<dyn ClientHandler>) -> Arc<Self> {
-        Arc::new(Self { fallback, ..Self::default() })
+        Arc::new(Self { forwards_roots: true, ..Self::default() })
     }
 
     /// Limits for the manager behind a gateway. Its servers send requests to many clients instead of one person, so
@@ -614,11 +566,6 @@ impl ServerRequestRouter {
         value
     }
 
-    /// Whether servers get the roots of the client.
-    pub(crate) fn forwards_roots(&self) -> bool {
-        self.has_one_client
-    }
-
     /// The active requests at a server, the newest first.
     fn active_requests(&self, server: &str) -> Vec<Arc<ActiveRequest>> {
         let queues = self.queues.lock();
@@ -681,29 +628,17 @@ impl ServerRequestRouter {
 
     /// Waits until no active request at the server belongs to the owner.
     async fn owner_left(&self, server: &str, owner: &RequestOwner) {
-        loop {
-            // Subscribed before the check, as in `begin`.
-            let mut changes = self.changes.subscribe();
-            let is_there =
-                self.active_requests(server).iter().any(|request| owner.includes(request));
-            if !is_there || changes.changed().await.is_err() {
-                return;
-            }
-        }
+        let is_left = |_change: &()| {
+            !self.active_requests(server).iter().any(|request| owner.includes(request))
+        };
+        drop(self.changes.subscribe().wait_for(is_left).await);
     }
-}
-
-fn into_raw(outcome: Outcome) -> Result<Box<RawValue>, JsonRpcError> {
-    let raw = outcome?;
-    let checked = raw.as_raw_value().map(ToOwned::to_owned);
-    checked.map_err(|_error| internal_error("the client's response is not valid JSON"))
 }
 
 impl ClientHandler for ServerRequestRouter {
     fn capabilities(&self) -> ClientCapabilities {
-        let forwarded = self.forwards_roots().then_some(RootsCapability { list_changed: true });
         ClientCapabilities {
-            roots: forwarded.or(self.fallback.capabilities().roots),
+            roots: self.forwards_roots.then_some(RootsCapability { list_changed: true }),
             // Declared before any client is known. A request that no client supports gets an error.
             sampling: Some(SamplingCapability { tools: true, context: true }),
             elicitation: Some(ElicitationCapability { form: true, url: true }),
@@ -718,29 +653,27 @@ impl ClientHandler for ServerRequestRouter {
     ) -> Option<BoxFuture<'a, Result<Box<RawValue>, JsonRpcError>>> {
         let RawServerRequest { method, params, related_request } = server_request;
         let is_roots = method == Method::ListRoots.as_str();
-        if is_roots && !self.forwards_roots() {
+        if is_roots && !self.forwards_roots {
             return None;
         }
         // Decided now and not in the future: the cause may have ended by the time the future is polled.
         let owner = self
             .with_queue(server, |queue| queue.owner_of_request(related_request, Instant::now()));
-        let Ok(owner) = owner else {
+        if let RequestOwner::Ambiguous = owner {
             return Some(Box::pin(async {
                 Err(internal_error(
                     "the server is working for several clients and does not say which one its \
                      request is for, so no client was asked; retrying the call may succeed",
                 ))
             }));
-        };
+        }
         let request = (method, params);
-        let is_reachable =
-            |owner: &RequestOwner| !self.candidates(server, owner, request).is_empty();
-        if let Some(owner) = owner.filter(is_reachable) {
+        if !self.candidates(server, &owner, request).is_empty() {
             return Some(Box::pin(
                 async move { into_raw(self.forward(server, &owner, request).await) },
             ));
         }
-        // `None` passes the request on to the typed methods below, which use the fallback.
+        // `None` passes the request on to the typed methods, which refuse it.
         if !is_roots {
             return None;
         }
@@ -754,24 +687,13 @@ impl ClientHandler for ServerRequestRouter {
         ))
     }
 
-    fn elicit<'a>(
-        &'a self,
-        server: &'a str,
-        server_request: Elicitation,
-    ) -> BoxFuture<'a, ElicitationResult> {
-        self.fallback.elicit(server, server_request)
-    }
-
     fn sample<'a>(
         &'a self,
-        server: &'a str,
-        params: SamplingParams,
+        _server: &'a str,
+        _params: SamplingParams,
     ) -> BoxFuture<'a, Result<SamplingResult, SamplingError>> {
-        self.fallback.sample(server, params)
-    }
-
-    fn roots<'a>(&'a self, server: &'a str) -> BoxFuture<'a, Vec<Root>> {
-        self.fallback.roots(server)
+        let message = "no client that supports sampling is using this server".to_owned();
+        Box::pin(async { Err(SamplingError::Failed(message)) })
     }
 
     fn log_from(&self, server: &str, message: &LogMessage) {
@@ -788,16 +710,6 @@ impl ClientHandler for ServerRequestRouter {
                 sink.send_log(server, message, default_level);
             }
         }
-        self.fallback.log_from(server, message);
-    }
-}
-
-impl fmt::Debug for ServerRequestRouter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ServerRequestRouter")
-            .field("servers", &self.queues.lock().len())
-            .field("sessions", &self.sessions)
-            .finish_non_exhaustive()
     }
 }
 

@@ -5,9 +5,9 @@
 //! **Invariant:** a client that does not read delays only itself, and is eventually disconnected. Requests that arrived
 //! before the end of the input are still answered, within [`DRAIN_TIMEOUT`]. Closing the gateway does not wait for clients.
 
-use std::fs::File;
+use std::fs::{File, FileType};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
@@ -52,11 +52,8 @@ impl Gateway {
         let session = CloseOnDrop(session);
         let writing = write(&queue, writer, self.shared.options.write_timeout);
         let reading = async {
-            tokio::select! {
-                biased;
-                () = self.shared.stop.cancelled() => {}
-                read = read(&session.0, reader, self.shared.options.max_message_bytes) => read?,
-            }
+            let reading = read(&session.0, reader, self.shared.options.max_message_bytes);
+            self.shared.stop.run_until_cancelled(reading).await.transpose()?;
             session.drain().await;
             queue.finish();
             Ok(())
@@ -67,19 +64,17 @@ impl Gateway {
         tokio::select! {
             written = &mut writing => written,
             read = reading => {
+                let closed = async {
+                    self.shared.stop.cancelled().await;
+                    sleep(CLOSE_WRITE_TIMEOUT).await;
+                };
                 let written = tokio::select! {
                     written = &mut writing => written,
-                    () = self.close_write_timeout() => Err(client_not_reading()),
+                    () = closed => Err(client_not_reading()),
                 };
                 read.and(written)
             }
         }
-    }
-
-    /// Completes when the gateway is closed and the client has had time to read the last responses.
-    async fn close_write_timeout(&self) {
-        self.shared.stop.cancelled().await;
-        sleep(CLOSE_WRITE_TIMEOUT).await;
     }
 }
 
@@ -124,7 +119,7 @@ async fn read(
                 Line::Message(line) => session.receive(Incoming::parse(&line), &responses),
                 Line::TooLong => {
                     let message = format!("message exceeds {limit} bytes");
-                    responses.push(error_message(None, &invalid_request(&message)));
+                    responses.queue.push(error_message(None, &invalid_request(&message)));
                 }
             }
         }
@@ -208,55 +203,40 @@ pub type StdinStream = Box<dyn AsyncRead + Send + Unpin>;
 /// Standard output of this process.
 pub type StdoutStream = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// How a file descriptor can be polled.
-enum FdKind {
-    Pipe,
-    Socket(StdUnixStream),
-    /// Such as a terminal, which is left to Tokio's blocking threads.
-    Other,
-}
-
 /// Opens standard input and output for [`Gateway::serve_stdio`]. Call it within a Tokio runtime.
 pub fn stdio_streams() -> (StdinStream, StdoutStream) {
-    let stdin = pollable_stdin().unwrap_or_else(|| Box::new(tokio::io::stdin()));
-    let stdout = pollable_stdout().unwrap_or_else(|| Box::new(tokio::io::stdout()));
+    // Reopened: non-blocking mode belongs to the open file description, which other processes may share.
+    let pipes = pipe::OpenOptions::new();
+    let input = open_if(io::stdin(), FileType::is_fifo);
+    let input = input.and_then(|_pipe| pipes.open_receiver("/proc/self/fd/0"));
+    let output = open_if(io::stdout(), FileType::is_fifo);
+    let output = output.and_then(|_pipe| pipes.open_sender("/proc/self/fd/1"));
+    let stdin: StdinStream = match (input, socket(io::stdin())) {
+        (Ok(pipe), _) => Box::new(pipe),
+        (_, Ok(socket)) => Box::new(socket),
+        // Such as a terminal, which is left to Tokio's blocking threads.
+        _ => Box::new(tokio::io::stdin()),
+    };
+    let stdout: StdoutStream = match (output, socket(io::stdout())) {
+        (Ok(pipe), _) => Box::new(pipe),
+        (_, Ok(socket)) => Box::new(socket),
+        _ => Box::new(tokio::io::stdout()),
+    };
     (stdin, stdout)
 }
 
-fn pollable_stdin() -> Option<StdinStream> {
-    match fd_kind(io::stdin().as_fd()).ok()? {
-        // Reopened: non-blocking mode belongs to the open file description, which other processes may share.
-        FdKind::Pipe => {
-            Some(Box::new(pipe::OpenOptions::new().open_receiver("/proc/self/fd/0").ok()?))
-        }
-        FdKind::Socket(socket) => Some(Box::new(UnixStream::from_std(socket).ok()?)),
-        FdKind::Other => None,
-    }
-}
-
-fn pollable_stdout() -> Option<StdoutStream> {
-    match fd_kind(io::stdout().as_fd()).ok()? {
-        FdKind::Pipe => {
-            Some(Box::new(pipe::OpenOptions::new().open_sender("/proc/self/fd/1").ok()?))
-        }
-        FdKind::Socket(socket) => Some(Box::new(UnixStream::from_std(socket).ok()?)),
-        FdKind::Other => None,
-    }
-}
-
-fn fd_kind(descriptor: BorrowedFd<'_>) -> io::Result<FdKind> {
-    let file = File::from(descriptor.try_clone_to_owned()?);
-    let file_type = file.metadata()?.file_type();
-    if file_type.is_fifo() {
-        return Ok(FdKind::Pipe);
-    }
-    if !file_type.is_socket() {
-        return Ok(FdKind::Other);
-    }
-    let socket = StdUnixStream::from(OwnedFd::from(file));
-    // Unlike a pipe, a socket cannot be reopened through `/proc`, so the shared mode is changed.
+/// Unlike a pipe, a socket cannot be reopened through `/proc`, so the shared mode is changed.
+fn socket(stream: impl AsFd) -> io::Result<UnixStream> {
+    let socket = StdUnixStream::from(OwnedFd::from(open_if(stream, FileType::is_socket)?));
     socket.set_nonblocking(true)?;
-    Ok(FdKind::Socket(socket))
+    UnixStream::from_std(socket)
+}
+
+/// The file behind a stream, if it is of this type.
+fn open_if(stream: impl AsFd, is_type: fn(&FileType) -> bool) -> io::Result<File> {
+    let file = File::from(stream.as_fd().try_clone_to_owned()?);
+    let is_type = is_type(&file.metadata()?.file_type());
+    if is_type { Ok(file) } else { Err(io::ErrorKind::InvalidInput.into()) }
 }
 
 #[cfg(test)]

@@ -8,13 +8,13 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Map, Value, json};
+use tokio::runtime::Handle;
 use tokio::time::sleep;
 use toolrack_mcp::{ListKind, LogLevel, Method, SubscriptionFilter};
 use toolrack_transport::{JsonRpcError, RequestId};
@@ -22,7 +22,7 @@ use toolrack_transport::{JsonRpcError, RequestId};
 use crate::encode::notification;
 use crate::error_mapping::{self, ErrorStyle};
 use crate::gateway::Shared;
-use crate::message_queue::{LossNotice, MessageQueue};
+use crate::message_queue::MessageQueue;
 
 /// Attempts to renew a subscription, with exponential backoff.
 const MAX_RENEW_ATTEMPTS: u32 = 8;
@@ -60,58 +60,15 @@ pub(crate) struct Subscriber {
     subscription: Option<RequestId>,
     lists: SubscriptionFilter,
     /// Resources by URI. `None` once the session is closed, so that none is added after its resources were released.
-    uris: Mutex<Option<BTreeMap<String, SubscriptionState>>>,
-    loss_notice: u64,
+    uris: Mutex<Option<BTreeMap<String, Slot>>>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SubscriptionState {
-    /// The server has not answered the subscription with this number yet. The client is not counted.
-    Pending(u64),
-    /// The client is counted. Removing this entry obliges to uncount it.
-    Counted,
-}
+/// A subscription, once its server has answered. Its request holds the slot until then, so a slot that is empty and has
+/// no other owner belongs to a request that has failed or was cancelled.
+type Slot = Arc<OnceLock<CountedSubscription>>;
 
-/// A subscription that the server has not answered yet. Dropping it before [`confirm`](Self::confirm), as a cancelled
-/// request does, withdraws it.
-#[derive(Debug)]
-pub(crate) struct PendingSubscription<'a> {
-    subscriber: &'a Subscriber,
-    uri: &'a str,
-    /// Tells it from a later subscription of the same client to the same resource.
-    number: u64,
-}
-
-impl Drop for PendingSubscription<'_> {
-    fn drop(&mut self) {
-        if let Some(uris) = self.subscriber.uris.lock().as_mut()
-            && uris.get(self.uri) == Some(&SubscriptionState::Pending(self.number))
-        {
-            uris.remove(self.uri);
-        }
-    }
-}
-
-impl PendingSubscription<'_> {
-    /// Records that the client is counted. `false` if it has unsubscribed or disconnected meanwhile: the caller then
-    /// has to uncount it, because removing a pending entry does not.
-    pub(crate) fn confirm(&self) -> bool {
-        let mut uris = self.subscriber.uris.lock();
-        let state = uris.as_mut().and_then(|uris| uris.get_mut(self.uri));
-        match state.filter(|state| **state == SubscriptionState::Pending(self.number)) {
-            Some(state) => {
-                *state = SubscriptionState::Counted;
-                true
-            }
-            None => false,
-        }
-    }
-}
-
-impl Drop for Subscriber {
-    fn drop(&mut self) {
-        self.queue.remove_loss_notice(self.loss_notice);
-    }
+fn is_used(slot: &Slot) -> bool {
+    slot.get().is_some() || Arc::strong_count(slot) > 1
 }
 
 impl Subscriber {
@@ -123,58 +80,95 @@ impl Subscriber {
             resources_list_changed: true,
             ..SubscriptionFilter::default()
         };
-        Self::new(queue, None, all_lists)
+        queue.report_losses();
+        Self::new(queue, None, all_lists, Vec::new())
     }
 
-    /// A legacy session, or the `subscriptions/listen` request with this id. Its resources are counted already.
+    /// A legacy session, or the `subscriptions/listen` request with this id.
     pub(crate) fn new(
         queue: Arc<MessageQueue>,
         subscription: Option<RequestId>,
         lists: SubscriptionFilter,
+        resources: Vec<CountedSubscription>,
     ) -> Arc<Self> {
-        let uris = lists.resource_subscriptions.iter();
-        let uris = uris.map(|uri| (uri.clone(), SubscriptionState::Counted)).collect();
+        let resources = resources.into_iter();
+        let uris =
+            resources.map(|counted| (counted.uri.clone(), Arc::new(counted.into()))).collect();
         let uris = Mutex::new(Some(uris));
-        let loss_notice = queue.add_loss_notice(loss_notice(subscription.clone(), lists.clone()));
-        Arc::new(Self { queue, subscription, lists, uris, loss_notice })
+        let subscriber = Arc::new(Self { queue, subscription, lists, uris });
+        subscriber.queue.subscribers.add(&subscriber);
+        subscriber
     }
 
-    /// Begins to subscribe to a resource. `None` if it is subscribed already or the session is closed.
-    pub(crate) fn begin_subscribe<'a>(&'a self, uri: &'a str) -> Option<PendingSubscription<'a>> {
-        static N_PENDING: AtomicU64 = AtomicU64::new(0);
+    /// Subscribes to a resource, unless it is subscribed already or the session is closed.
+    pub(crate) async fn subscribe(
+        &self,
+        shared: &Arc<Shared>,
+        uri: &str,
+        style: ErrorStyle,
+    ) -> Result<(), JsonRpcError> {
+        if let Some(slot) = self.begin_subscribe(uri) {
+            let counted = CountedSubscription::open(shared, uri, style).await?;
+            // If the client has unsubscribed or disconnected meanwhile, the slot is dropped here, and so uncounts.
+            slot.get_or_init(|| counted);
+        }
+        Ok(())
+    }
+
+    fn begin_subscribe(&self, uri: &str) -> Option<Slot> {
         let mut uris = self.uris.lock();
-        let uris = uris.as_mut().filter(|uris| !uris.contains_key(uri))?;
-        let number = N_PENDING.fetch_add(1, Ordering::Relaxed);
-        uris.insert(uri.to_owned(), SubscriptionState::Pending(number));
-        Some(PendingSubscription { subscriber: self, uri, number })
+        let uris = uris.as_mut()?;
+        uris.retain(|_, slot| is_used(slot));
+        if uris.contains_key(uri) {
+            return None;
+        }
+        let slot = Slot::default();
+        uris.insert(uri.to_owned(), Arc::clone(&slot));
+        Some(slot)
     }
 
-    /// Removes a resource. `true` if the client was counted for it and has to be uncounted.
-    pub(crate) fn unsubscribe(&self, uri: &str) -> bool {
-        // A pending entry is removed too: `confirm` of its request then finds it gone.
+    pub(crate) fn unsubscribe(&self, uri: &str) {
         let removed = self.uris.lock().as_mut().and_then(|uris| uris.remove(uri));
-        removed == Some(SubscriptionState::Counted)
+        // Without the lock, as in `close`: the last subscriber of a resource starts a task.
+        drop(removed);
     }
 
-    /// Removes all resources for good, and returns those for which the client has to be uncounted.
-    pub(crate) fn close(&self) -> Vec<String> {
-        let uris = self.uris.lock().take().unwrap_or_default();
-        // Pending ones are left out: their requests find the session closed in `confirm`.
-        let counted = uris.into_iter().filter(|(_, state)| *state == SubscriptionState::Counted);
-        counted.map(|(uri, _)| uri).collect()
+    /// Unsubscribes from all resources for good.
+    pub(crate) fn close(&self) {
+        let removed = self.uris.lock().take();
+        drop(removed);
+    }
+
+    /// Changes of everything that the filter names.
+    pub(crate) fn all_changes(&self) -> impl Iterator<Item = Bytes> {
+        let lists = included_lists(&self.lists);
+        let lists = lists.map(|(_, method)| self.change_message(method, None));
+        let uris = self.lists.resource_subscriptions.iter();
+        lists.chain(uris.map(|uri| self.change_message(Method::ResourceUpdated, Some(uri))))
+    }
+
+    /// Announces the change of a list, or of the resource at `uri`.
+    fn change_message(&self, method: Method, uri: Option<&str>) -> Bytes {
+        let mut params = Map::new();
+        let subscription = self.subscription.as_ref();
+        params.extend(subscription.map(|id| ("_meta".to_owned(), subscription_meta(id))));
+        params.extend(uri.map(|uri| ("uri".to_owned(), uri.into())));
+        notification(method.as_str(), (!params.is_empty()).then_some(&params))
     }
 
     pub(crate) fn list_changed(&self, kind: ListKind) {
-        if includes_list(&self.lists, kind) {
-            // Lossy, because the loss notice repeats every change.
-            self.queue.push_lossy(list_changed(kind, self.subscription.as_ref()));
+        for (_, method) in included_lists(&self.lists).filter(|(included, _)| *included == kind) {
+            // Lossy, because every change is repeated after a loss.
+            self.queue.push_lossy(self.change_message(method, None));
         }
     }
 
     pub(crate) fn resource_updated(&self, uri: &str) {
-        let is_part = |subscribed: &String| is_same_or_below(uri, subscribed);
-        if self.uris.lock().iter().flat_map(BTreeMap::keys).any(is_part) {
-            self.queue.push_lossy(resource_updated(uri, self.subscription.as_ref()));
+        let is_part = |(subscribed, slot): (&String, &Slot)| {
+            is_same_or_below(uri, subscribed) && is_used(slot)
+        };
+        if self.uris.lock().iter().flatten().any(is_part) {
+            self.queue.push_lossy(self.change_message(Method::ResourceUpdated, Some(uri)));
         }
     }
 }
@@ -187,58 +181,24 @@ fn is_same_or_below(uri: &str, subscribed: &str) -> bool {
     })
 }
 
-fn includes_list(filter: &SubscriptionFilter, kind: ListKind) -> bool {
-    match kind {
-        ListKind::Tools => filter.tools_list_changed,
-        ListKind::Prompts => filter.prompts_list_changed,
-        ListKind::Resources => filter.resources_list_changed,
-    }
-}
-
-fn list_changed(kind: ListKind, subscription: Option<&RequestId>) -> Bytes {
-    let method = match kind {
-        ListKind::Tools => Method::ToolListChanged,
-        ListKind::Prompts => Method::PromptListChanged,
-        ListKind::Resources => Method::ResourceListChanged,
-    };
-    let params = subscription.map(|id| json!({ "_meta": subscription_meta(id) }));
-    notification(method.as_str(), params.as_ref())
-}
-
-fn resource_updated(uri: &str, subscription: Option<&RequestId>) -> Bytes {
-    let params = match subscription {
-        None => json!({ "uri": uri }),
-        Some(id) => json!({ "_meta": subscription_meta(id), "uri": uri }),
-    };
-    notification(Method::ResourceUpdated.as_str(), Some(&params))
+/// The lists whose changes the filter includes, with the methods that announce them.
+fn included_lists(filter: &SubscriptionFilter) -> impl Iterator<Item = (ListKind, Method)> {
+    let tools = (ListKind::Tools, Method::ToolListChanged);
+    let prompts = (ListKind::Prompts, Method::PromptListChanged);
+    let resources = (ListKind::Resources, Method::ResourceListChanged);
+    let tools = filter.tools_list_changed.then_some(tools);
+    let prompts = filter.prompts_list_changed.then_some(prompts);
+    let resources = filter.resources_list_changed.then_some(resources);
+    [tools, prompts, resources].into_iter().flatten()
 }
 
 /// Spec 2026-07-28, subscriptions: every message names its subscription.
-pub(crate) fn subscription_meta(id: &RequestId) -> serde_json::Value {
+pub(crate) fn subscription_meta(id: &RequestId) -> Value {
     json!({ toolrack_mcp::MetaKey::SUBSCRIPTION_ID: id })
 }
 
-/// Loss notice of a subscriber: a change of everything that it is subscribed to, since any of the lost messages may have
-/// been one. A legacy session also gets the number of lost messages.
-fn loss_notice(subscription: Option<RequestId>, granted: SubscriptionFilter) -> LossNotice {
-    Box::new(move |n_lost| {
-        let subscription = subscription.as_ref();
-        let kinds = [ListKind::Tools, ListKind::Prompts, ListKind::Resources];
-        let lists = kinds.into_iter().filter(|kind| includes_list(&granted, *kind));
-        let lists = lists.map(|kind| list_changed(kind, subscription));
-        let uris = granted.resource_subscriptions.iter();
-        let uris = uris.map(|uri| resource_updated(uri, subscription));
-        let number = subscription.is_none().then(|| loss_message(n_lost));
-        number.into_iter().chain(lists).chain(uris).collect()
-    })
-}
-
-/// Loss notice of the stream of one response: progress and log messages were lost.
-pub(crate) fn response_loss_notice() -> LossNotice {
-    Box::new(|n_lost| vec![loss_message(n_lost)])
-}
-
-fn loss_message(n_lost: u64) -> Bytes {
+/// Tells a client how many notifications it lost.
+pub(crate) fn loss_message(n_lost: u64) -> Bytes {
     let data = format!("{n_lost} notifications were lost because the client read too slowly");
     let params = json!({ "level": LogLevel::Warning, "logger": "toolrack", "data": data });
     notification(Method::LogMessage.as_str(), Some(&params))
@@ -256,16 +216,10 @@ impl ResourceSubscriptions {
     /// `false` if another task is renewing the subscriptions of this server. That task then starts over: the server may
     /// have been restarted since it began.
     fn begin_renew(&self, server: &Arc<str>) -> bool {
-        match self.renewing.lock().entry(Arc::clone(server)) {
-            Entry::Occupied(mut starts_over) => {
-                starts_over.insert(true);
-                false
-            }
-            Entry::Vacant(entry) => {
-                entry.insert(false);
-                true
-            }
-        }
+        let mut renewing = self.renewing.lock();
+        let is_first = !renewing.contains_key(server);
+        renewing.insert(Arc::clone(server), !is_first);
+        is_first
     }
 
     /// Whether the task that renews the subscriptions has to start over.
@@ -292,47 +246,54 @@ impl ResourceSubscriptions {
         let keys = counts.keys().filter(|(key_server, _)| key_server == server);
         keys.map(|(_, uri)| uri.clone()).collect()
     }
+}
 
-    /// Uncounts one client. Returns server and URI if it was the last one.
-    fn release(&self, uri: &str) -> Option<(String, String)> {
-        let mut counts = self.counts.lock();
-        // By URI alone: a client that unsubscribes does not name the server.
-        let key = counts.keys().find(|(_, key_uri)| key_uri == uri)?.clone();
-        let count = counts.get_mut(&key)?;
-        *count -= 1;
-        if *count > 0 {
-            return None;
+/// One client's part in the subscription to a resource at a server. Dropping it uncounts the client, and a background
+/// task unsubscribes at the server if it was the last one.
+#[derive(Debug)]
+pub(crate) struct CountedSubscription {
+    shared: Arc<Shared>,
+    server: String,
+    pub(crate) uri: String,
+}
+
+impl CountedSubscription {
+    /// Counts one more subscriber of a resource, and subscribes at the server if it is the first.
+    pub(crate) async fn open(
+        shared: &Arc<Shared>,
+        uri: &str,
+        style: ErrorStyle,
+    ) -> Result<Self, JsonRpcError> {
+        let server = shared.subscription_server(uri).await?;
+        let key = (server.clone(), uri.to_owned());
+        // Counted only after the server has agreed, so that a failure leaves no count behind. Two first subscribers may
+        // therefore both subscribe at the server.
+        if shared.subscriptions.count(&key) == 0 {
+            let client = shared.manager.acquire_client(&server).await;
+            let client = client.map_err(|error| error_mapping::from_manager_error(error, style))?;
+            let subscribed = client.subscribe_resource(uri).await;
+            subscribed.map_err(|error| error_mapping::from_call_error(error, style))?;
         }
-        counts.remove(&key);
-        Some(key)
+        *shared.subscriptions.counts.lock().entry(key).or_default() += 1;
+        Ok(Self { shared: Arc::clone(shared), server, uri: uri.to_owned() })
     }
 }
 
-/// Counts one more subscriber of a resource, and subscribes at the server if it is the first.
-pub(crate) async fn subscribe(
-    shared: &Shared,
-    uri: &str,
-    style: ErrorStyle,
-) -> Result<(), JsonRpcError> {
-    let server = shared.subscription_server(uri).await?;
-    let key = (server, uri.to_owned());
-    // Counted only after the server has agreed, so that a failure leaves no count behind. Two first subscribers may
-    // therefore both subscribe at the server.
-    if shared.subscriptions.count(&key) == 0 {
-        let client = shared.manager.acquire_client(&key.0).await;
-        let client = client.map_err(|error| error_mapping::from_manager_error(error, style))?;
-        let subscribed = client.subscribe_resource(uri).await;
-        subscribed.map_err(|error| error_mapping::from_call_error(error, style))?;
-    }
-    *shared.subscriptions.counts.lock().entry(key).or_default() += 1;
-    Ok(())
-}
-
-/// Uncounts one subscriber of a resource. A background task unsubscribes at the server if it was the last.
-pub(crate) fn unsubscribe(shared: &Arc<Shared>, uri: &str) {
-    if let Some(key) = shared.subscriptions.release(uri) {
-        let this = Arc::clone(shared);
-        shared.spawn(async move { unsubscribe_at_server(&this, &key).await });
+impl Drop for CountedSubscription {
+    fn drop(&mut self) {
+        let key = (std::mem::take(&mut self.server), std::mem::take(&mut self.uri));
+        if let Entry::Occupied(mut count) = self.shared.subscriptions.counts.lock().entry(key) {
+            *count.get_mut() -= 1;
+            if *count.get() > 0 {
+                return;
+            }
+            let (key, _) = count.remove_entry();
+            // The runtime may be gone when the last session is dropped, and with it every server.
+            if Handle::try_current().is_ok() {
+                let shared = Arc::clone(&self.shared);
+                self.shared.spawn(async move { unsubscribe_at_server(&shared, &key).await });
+            }
+        }
     }
 }
 
@@ -341,7 +302,7 @@ async fn unsubscribe_at_server(shared: &Shared, key: &(String, String)) {
     // A server that is not connected has lost its subscriptions already.
     let Ok(connection) = shared.manager.server(server) else { return };
     let Some(client) = connection.client() else { return };
-    // Counted again: another client may have subscribed since `release`.
+    // Counted again: another client may have subscribed meanwhile.
     if shared.subscriptions.count(key) == 0
         && let Err(error) = client.unsubscribe_resource(uri).await
     {

@@ -111,4 +111,4 @@ pub use task::{
     TaskReport, TaskResultParams, TaskStatus, UpdateTaskParams,
 };
 pub use tool::{Tool, ToolAnnotations};
-pub use tool_schema::{is_object_schema, strict_schema};
+pub use tool_schema::{is_object_schema, object_members, strict_schema};

@@ -75,7 +75,7 @@ fn flaw(schema: &RawValue) -> Option<&'static str> {
 /// The outline of an object. Of a repeated member the last one counts.
 fn outline(schema: &RawValue) -> Option<Outline<'_, &RawValue, &RawValue>> {
     serde_json::from_str(schema.get()).ok().or_else(|| {
-        let members = members(schema)?;
+        let members = object_members(schema)?;
         let last = |name: &str| {
             let member = members.iter().rfind(|(member, _)| member == name);
             member.map(|(_, value)| *value).filter(|value| value.get() != "null")
@@ -112,8 +112,8 @@ impl<'de> Deserialize<'de> for Properties {
     }
 }
 
-/// Members of an object, as written.
-fn members(raw: &RawValue) -> Option<Vec<(String, &RawValue)>> {
+/// Members of a JSON object in their order, as written. Of a repeated member the last one counts.
+pub fn object_members(raw: &RawValue) -> Option<Vec<(String, &RawValue)>> {
     serde_json::from_str(raw.get()).ok().map(|Ordered(members)| members)
 }
 
@@ -125,7 +125,7 @@ pub fn is_object_schema(schema: &RawValue) -> bool {
 /// The input schema for strict clients: `type` is `object`, and no member
 /// is `null`.
 pub fn strict_schema(schema: &RawValue) -> Cow<'_, RawValue> {
-    let Some(members) = members(schema) else { return Cow::Borrowed(schema) };
+    let Some(members) = object_members(schema) else { return Cow::Borrowed(schema) };
     let is_void = |(key, value): &(String, &RawValue)| {
         value.get() == "null" && [TYPE, "properties", "required"].contains(&key.as_str())
     };

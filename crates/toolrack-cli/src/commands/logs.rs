@@ -205,7 +205,7 @@ pub(crate) async fn history(options: HistoryOptions, context: &Context) -> Resul
         server: options.server,
         tool: options.tool,
         unsuccessful_only: options.failed,
-        limit: options.limit,
+        limit: usize::try_from(options.limit).ok(),
         ..HistoryQuery::default()
     };
     let calls = context.blocking(move || Ok(read_history(&home, &query)?)).await?;

@@ -50,7 +50,7 @@ fn queries_filter_and_page() {
     );
     (0..6).for_each(|number| history.record(call(number)));
     wait_until_written(&history, 6);
-    let all = HistoryQuery { limit: 4, ..HistoryQuery::default() };
+    let all = HistoryQuery { limit: Some(4), ..HistoryQuery::default() };
     let page = history.read(|db| db.query(&all)).unwrap();
     assert_eq!(ids(&page), ["run-5", "run-4", "run-3", "run-2"]);
     let page =
@@ -58,7 +58,7 @@ fn queries_filter_and_page() {
     assert_eq!((ids(&page), page.next), (vec!["run-1", "run-0"], None));
     let check = |query: HistoryQuery, expected: &[&str]| {
         let page =
-            history.read(|db| db.query(&HistoryQuery { limit: 9, ..query.clone() })).unwrap();
+            history.read(|db| db.query(&HistoryQuery { limit: Some(9), ..query.clone() })).unwrap();
         assert_eq!(ids(&page), expected, "{query:?}");
     };
     let none = HistoryQuery::default;
@@ -87,7 +87,7 @@ fn queued_calls_are_written_on_close_and_survive_a_restart() {
     history.close();
     let history = open(&dir, HistoryOptions::default());
     let page = history
-        .read(|db| db.query(&HistoryQuery { limit: 2000, ..HistoryQuery::default() }))
+        .read(|db| db.query(&HistoryQuery { limit: Some(2000), ..HistoryQuery::default() }))
         .unwrap();
     assert_eq!(page.calls.len(), 1000);
     history.close();
@@ -100,7 +100,7 @@ fn oldest_calls_are_deleted_at_the_limit() {
     (0..1000).for_each(|number| history.record(call(number)));
     history.close();
     let page = history
-        .read(|db| db.query(&HistoryQuery { limit: 2000, ..HistoryQuery::default() }))
+        .read(|db| db.query(&HistoryQuery { limit: Some(2000), ..HistoryQuery::default() }))
         .unwrap();
     assert!(page.calls.len() <= 100, "{}", page.calls.len());
     assert_eq!(page.calls[0].id, "run-999");

@@ -12,13 +12,12 @@ use toolrack_service::ToolCall;
 use toolrack_transport::{Delivery, sanitize_text};
 use utoipa::ToSchema;
 
-use super::ApiResult;
+use super::{ApiResult, App, run_blocking};
 use crate::event_recorder::RunningCall;
 use crate::extract::{JsonBody, QueryParams, check_integer, check_limit};
 use crate::history::{CallRecord, Db, HistoryQuery, Latency};
-use crate::openapi::{AnyJson, OUTCOMES, Outcome};
+use crate::openapi::{AnyJson, OUTCOMES};
 use crate::problem::Problem;
-use crate::state::{App, run_blocking};
 
 /// Maximum size of `text` in a response. `result` is complete.
 const MAX_TEXT_BYTES: usize = 64 << 10;
@@ -58,27 +57,6 @@ pub(super) struct CallResponse {
     /// The complete result, as the server sent it, with secrets redacted.
     #[schema(value_type = AnyJson)]
     result: Box<RawValue>,
-}
-
-/// Filter for calls.
-#[derive(Debug, Deserialize, utoipa::IntoParams)]
-#[into_params(parameter_in = Query)]
-#[serde(deny_unknown_fields)]
-pub(super) struct CallQuery {
-    /// Only calls of this server.
-    server: Option<String>,
-    /// Only calls of this tool, by the server's name for it.
-    tool: Option<String>,
-    /// Only calls with this outcome.
-    #[param(value_type = Option<Outcome>, inline)]
-    outcome: Option<String>,
-    /// Only calls that ended at or after this Unix time in milliseconds.
-    since_ms: Option<u64>,
-    /// Cursor: `next` of the previous page.
-    before: Option<i64>,
-    /// Maximum number of calls.
-    #[param(minimum = 1, maximum = 500)]
-    limit: Option<usize>,
 }
 
 /// Running calls, and finished calls newest first.
@@ -172,22 +150,18 @@ fn call_options(timeout_ms: Option<u64>) -> Result<CallOptions, Problem> {
 }
 
 /// List calls
-#[utoipa::path(get, path = "/api/calls", tag = "calls", params(CallQuery),
+#[utoipa::path(get, path = "/api/calls", tag = "calls", params(HistoryQuery),
     responses((status = 200, body = CallList)))]
 pub(super) async fn list(
     State(app): State<App>,
-    QueryParams(query): QueryParams<CallQuery>,
+    QueryParams(query): QueryParams<HistoryQuery>,
 ) -> ApiResult<CallList> {
     if query.outcome.as_deref().is_some_and(|outcome| !OUTCOMES.contains(&outcome)) {
         let message = "must be `done`, `tool_error`, `failed` or `abandoned`";
         return Err(Problem::invalid("outcome", message));
     }
-    let limit = check_limit(query.limit, 50, 500)?;
-    let since_ms = check_integer("since_ms", query.since_ms)?;
-    let CallQuery { server, tool, outcome, before, .. } = query;
-    let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-    let query =
-        HistoryQuery { server, tool, outcome, since_ms, before, limit, ..HistoryQuery::default() };
+    check_limit(query.limit, 500)?;
+    check_integer("since_ms", query.since_ms)?;
     let page =
         run_blocking(&app, move |app| app.recorder.history.read(|db| db.query(&query))).await?;
     let running = app.recorder.live.lock().running.values().cloned().collect();
@@ -286,22 +260,20 @@ pub(super) async fn list_tools(
     let matches = |tool: &&ToolWithServer| {
         query.server.as_deref().is_none_or(|name| **tool.server() == *name)
     };
-    let tools = tools.iter().filter(matches).map(|tool| tool_view(&app, tool)).collect();
-    Json(ToolList { tools })
-}
-
-fn tool_view(app: &App, tool: &ToolWithServer) -> ToolView {
-    let definition = tool.tool();
     let sanitize = |text: &String| sanitize_text(text).into_owned();
-    let server = app.service.manager().server(tool.server());
-    ToolView {
-        name: tool.name().as_ref().to_owned(),
-        server: tool.server().as_ref().to_owned(),
-        raw_name: definition.name.clone(),
-        title: definition.title.as_ref().map(sanitize),
-        description: definition.description.as_ref().map(sanitize),
-        input_schema: definition.input_schema.clone(),
-        output_schema: definition.output_schema.clone(),
-        is_connected: server.is_ok_and(|server| server.is_connected()),
-    }
+    let view = |tool: &ToolWithServer| {
+        let definition = tool.tool();
+        let server = app.service.manager().server(tool.server());
+        ToolView {
+            name: tool.name().as_ref().to_owned(),
+            server: tool.server().as_ref().to_owned(),
+            raw_name: definition.name.clone(),
+            title: definition.title.as_ref().map(sanitize),
+            description: definition.description.as_ref().map(sanitize),
+            input_schema: definition.input_schema.clone(),
+            output_schema: definition.output_schema.clone(),
+            is_connected: server.is_ok_and(|server| server.is_connected()),
+        }
+    };
+    Json(ToolList { tools: tools.iter().filter(matches).map(view).collect() })
 }

@@ -9,10 +9,9 @@ use toolrack_service::{ETag, InvalidETag, Secret, ServiceError};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::ApiResult;
+use super::{ApiResult, App, run_blocking};
 use crate::extract::JsonBody;
 use crate::problem::Problem;
-use crate::state::{App, run_blocking};
 
 /// The config file.
 #[derive(Debug, Serialize, ToSchema)]
@@ -88,26 +87,17 @@ pub(super) struct SaveResult {
 }
 
 fn diagnose(text: &str) -> Vec<ConfigDiagnostic> {
-    read_as(Dialect::Toolrack, "", text)
-        .diagnostics
-        .into_iter()
-        .map(ConfigDiagnostic::from)
-        .collect()
-}
-
-impl From<Diagnostic> for ConfigDiagnostic {
-    fn from(diagnostic: Diagnostic) -> Self {
-        Self {
-            severity: match diagnostic.severity {
-                Severity::Error => "error",
-                Severity::Warning => "warning",
-            },
-            message: diagnostic.message,
-            field: Some(diagnostic.field).filter(|field| !field.is_empty()),
-            line: diagnostic.at.map(|position| position.line),
-            column: diagnostic.at.map(|position| position.column),
-        }
-    }
+    let view = |diagnostic: Diagnostic| ConfigDiagnostic {
+        severity: match diagnostic.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        },
+        message: diagnostic.message,
+        field: Some(diagnostic.field).filter(|field| !field.is_empty()),
+        line: diagnostic.at.map(|position| position.line),
+        column: diagnostic.at.map(|position| position.column),
+    };
+    read_as(Dialect::Toolrack, "", text).diagnostics.into_iter().map(view).collect()
 }
 
 /// Get the config file

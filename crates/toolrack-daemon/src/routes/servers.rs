@@ -19,12 +19,11 @@ use toolrack_service::{
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::ApiResult;
+use super::{ApiResult, App, run_blocking, unknown_server};
 use crate::event_recorder::{LogLine, MAX_LINES};
 use crate::extract::{JsonBody, QueryParams, check_integer, check_limit};
 use crate::openapi;
 use crate::problem::Problem;
-use crate::state::{App, run_blocking, unknown_server};
 use toolrack_platform::ProcessTable;
 
 /// How long a response waits for a starting server. The server keeps starting after that.
@@ -377,9 +376,11 @@ pub(super) async fn logs(
     QueryParams(query): QueryParams<LogQuery>,
 ) -> ApiResult<Logs> {
     let config = app.service.get(server.id).ok_or_else(unknown_server)?;
-    let limit = check_limit(query.limit, 200, MAX_LINES)?;
-    let after = check_integer("after", query.after)?;
-    Ok(Json(Logs { lines: app.recorder.live.lock().stderr.tail(&config.name, after, limit) }))
+    check_limit(query.limit, MAX_LINES)?;
+    check_integer("after", query.after)?;
+    let limit = query.limit.unwrap_or(200);
+    let lines = app.recorder.live.lock().stderr.tail(&config.name, query.after, limit);
+    Ok(Json(Logs { lines }))
 }
 
 /// List servers with the status of their connections

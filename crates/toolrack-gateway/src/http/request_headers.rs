@@ -81,8 +81,9 @@ fn is_own_authority(authority: &str, own_port: Option<u16>) -> bool {
     }
 }
 
-/// The value of a header. `None` if it is missing, repeated or not text.
-pub(crate) fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
+/// The value of a header. `None` if it is missing, repeated or not text: which of two values counts depends on the
+/// program that reads them.
+pub fn single_value<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     let mut values = headers.get_all(name).iter();
     let value = values.next()?.to_str().ok()?;
     values.next().is_none().then_some(value)

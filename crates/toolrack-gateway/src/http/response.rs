@@ -26,8 +26,6 @@ pub type GatewayBody = UnsyncBoxBody<Bytes, Infallible>;
 
 pub(crate) type HttpResponse = Response<GatewayBody>;
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream");
 /// SSE comment that shows that the stream is alive.
 const KEEP_ALIVE: Bytes = Bytes::from_static(b": alive\n\n");
 /// How often an idle stream sends a keep-alive comment.
@@ -123,7 +121,7 @@ pub(crate) fn error_response(
 pub(crate) fn json(status: StatusCode, message: Bytes) -> HttpResponse {
     let mut response = Response::new(Full::new(message).boxed_unsync());
     *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
@@ -146,7 +144,7 @@ pub(crate) fn event_stream(events: EventStream) -> HttpResponse {
     });
     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, EVENT_STREAM);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // nginx and others buffer event streams unless told otherwise.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
@@ -155,21 +153,26 @@ pub(crate) fn event_stream(events: EventStream) -> HttpResponse {
 
 /// SSE stream of the messages in a queue.
 pub(crate) struct EventStream {
-    pub(crate) queue: Arc<MessageQueue>,
-    pub(crate) reader: Reader,
+    queue: Arc<MessageQueue>,
+    reader: Reader,
     /// Name of the stream in event ids, if it can be resumed.
-    pub(crate) name: Option<String>,
+    name: Option<String>,
     /// Written before the next event.
     pub(crate) prefix: Option<Bytes>,
     /// Dropped when the client disconnects: cancels a modern request, or lets a legacy session expire.
-    pub(crate) _on_disconnect: Box<dyn Send>,
+    _on_disconnect: Box<dyn Send>,
 }
 
 impl EventStream {
-    /// Stream without event ids, from the first unread message on.
-    pub(crate) fn new(queue: Arc<MessageQueue>, on_disconnect: Box<dyn Send>) -> Self {
-        let reader = queue.attach_reader(None);
-        Self { queue, reader, name: None, prefix: None, _on_disconnect: on_disconnect }
+    /// Stream from the message `from`, or else from the first unread message on.
+    pub(crate) fn new(
+        queue: Arc<MessageQueue>,
+        from: Option<u64>,
+        name: Option<String>,
+        on_disconnect: Box<dyn Send>,
+    ) -> Self {
+        let reader = queue.attach_reader(from);
+        Self { queue, reader, name, prefix: None, _on_disconnect: on_disconnect }
     }
 
     async fn next_chunk(&mut self) -> Option<Bytes> {
@@ -198,8 +201,8 @@ fn encode_event(stream: Option<&str>, number: u64, message: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// Responds as JSON if the first message is also the last one and comes soon. Otherwise responds as a stream that
-/// begins with `opening`.
+/// Responds as JSON if the client accepts nothing else, or if the first message is also the last one and comes soon.
+/// Otherwise responds as a stream that begins with `opening`.
 pub(crate) async fn respond(
     mut events: EventStream,
     (accepts, shape): (Accepts, BodyShape),
@@ -207,7 +210,15 @@ pub(crate) async fn respond(
     status: impl Fn() -> StatusCode,
 ) -> HttpResponse {
     if accepts == Accepts::Json {
-        return respond_json(events, shape, status).await;
+        // The queue carries nothing but responses (`StreamContent::ResponsesOnly`).
+        let mut responses = Vec::new();
+        while let Some((_, message)) = events.queue.next(&events.reader).await {
+            responses.push(message);
+        }
+        if responses.is_empty() {
+            return empty(StatusCode::ACCEPTED);
+        }
+        return json(status(), shape.join(&responses));
     }
     let first = timeout(JSON_WAIT, events.queue.next(&events.reader)).await;
     match first {
@@ -230,22 +241,6 @@ pub(crate) async fn respond(
     }
 }
 
-/// Responds with all responses in one JSON body. The queue carries nothing else ([`StreamContent::ResponsesOnly`]).
-async fn respond_json(
-    events: EventStream,
-    shape: BodyShape,
-    status: impl Fn() -> StatusCode,
-) -> HttpResponse {
-    let mut responses = Vec::new();
-    while let Some((_, message)) = events.queue.next(&events.reader).await {
-        responses.push(message);
-    }
-    if responses.is_empty() {
-        return empty(StatusCode::ACCEPTED);
-    }
-    json(status(), shape.join(&responses))
-}
-
 #[cfg(test)]
 mod tests {
     use toolrack_transport::Redactor;
@@ -257,7 +252,7 @@ mod tests {
     async fn body(responses: &[&'static str], shape: BodyShape) -> String {
         let content = Accepts::Json.stream_content();
         let queue = MessageQueue::new(Replay::No, content, &Redactor::default());
-        let events = EventStream::new(Arc::clone(&queue), Box::new(()));
+        let events = EventStream::new(Arc::clone(&queue), None, None, Box::new(()));
         for response in responses {
             queue.push_lossy(Bytes::from_static(b"a notification\n"));
             queue.push(Bytes::from_static(response.as_bytes()));

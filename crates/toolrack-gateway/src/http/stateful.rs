@@ -31,7 +31,6 @@ use crate::encode::internal_error;
 use crate::gateway::Shared;
 use crate::message_queue::{MessageQueue, Replay, StreamContent};
 use crate::params::{Contents, Incoming};
-use crate::subscriptions::response_loss_notice;
 
 /// Lower bound of the interval at which idle sessions are looked for.
 const MIN_EXPIRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -43,15 +42,15 @@ const STANDALONE: u64 = 0;
 /// All sessions of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    shared: Arc<Shared>,
-    by_id: Mutex<HashMap<String, Arc<HttpSession>>>,
-    limit: usize,
-    idle_timeout: Duration,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) by_id: Mutex<HashMap<String, Arc<HttpSession>>>,
+    pub(crate) limit: usize,
+    pub(crate) idle_timeout: Duration,
 }
 
 /// A legacy session and its resumable streams.
 #[derive(Debug)]
-struct HttpSession {
+pub(crate) struct HttpSession {
     client: Arc<ClientSession>,
     streams: Mutex<VecDeque<(u64, Arc<MessageQueue>)>>,
     n_streams: AtomicU64,
@@ -72,16 +71,6 @@ impl Drop for ReaderGuard {
 }
 
 impl HttpSession {
-    fn new(client: Arc<ClientSession>) -> Self {
-        Self {
-            client,
-            streams: Mutex::default(),
-            n_streams: AtomicU64::new(STANDALONE),
-            n_readers: AtomicUsize::new(0),
-            last_used: Mutex::new(Instant::now()),
-        }
-    }
-
     fn mark_used(&self) {
         *self.last_used.lock() = Instant::now();
     }
@@ -97,7 +86,7 @@ impl HttpSession {
         let number = self.n_streams.fetch_add(1, Ordering::Relaxed) + 1;
         let redactor = self.client.shared.manager.redactor();
         let queue = MessageQueue::new(Replay::Yes, content, redactor);
-        queue.add_loss_notice(response_loss_notice());
+        queue.report_losses();
         let mut streams = self.streams.lock();
         // Open streams are never dropped; the limit on requests in flight bounds them.
         if streams.len() >= MAX_STREAMS
@@ -107,10 +96,6 @@ impl HttpSession {
         }
         streams.push_back((number, Arc::clone(&queue)));
         (number, queue)
-    }
-
-    fn close_stream(&self, number: u64) {
-        self.streams.lock().retain(|(stream, _)| *stream != number);
     }
 
     /// The stream of the event that the client saw last, and the number of its next message.
@@ -135,10 +120,6 @@ impl HttpSession {
 }
 
 impl Sessions {
-    pub(crate) fn new(shared: Arc<Shared>, limit: usize, idle_timeout: Duration) -> Arc<Self> {
-        Arc::new(Self { shared, by_id: Mutex::default(), limit, idle_timeout })
-    }
-
     /// Handles `initialize`: opens a session.
     pub(crate) async fn open(&self, incoming: Incoming) -> Result<HttpResponse, Rejection> {
         let redactor = self.shared.manager.redactor();
@@ -184,19 +165,19 @@ impl Sessions {
             }
         }
         let (number, queue) = session.open_stream(accepts.stream_content());
-        let events = EventStream {
-            name: Some(number.to_string()),
-            ..EventStream::new(Arc::clone(&queue), Box::new(session.attach_reader()))
-        };
+        let (name, reader) = (Some(number.to_string()), Box::new(session.attach_reader()));
+        let events = EventStream::new(Arc::clone(&queue), None, name, reader);
         let shape = if incoming.is_batch { BodyShape::Batch } else { BodyShape::Single };
         client.receive(incoming, &ResponseStream::closing(&queue));
         let has_opening = revision.is_some_and(|revision| revision >= Revision::R2025_11_25);
-        let opening = has_opening.then(|| opening_event(number));
+        // Spec 2025-11-25, transports §Resumability: the first event has an id and no data, so that the client can
+        // resume a stream that breaks before its first message.
+        let opening = has_opening.then(|| format!("id: {number}-begin\ndata: \n\n").into());
         let response = respond(events, (accepts, shape), opening, || StatusCode::OK).await;
         // A JSON body has an exact size and cannot be resumed, so its stream need not be kept.
         let is_json = http_body::Body::size_hint(response.body()).exact().is_some();
         if queue.is_finished() && is_json {
-            session.close_stream(number);
+            session.streams.lock().retain(|(stream, _)| *stream != number);
         }
         Ok(response)
     }
@@ -218,13 +199,10 @@ impl Sessions {
             Some((number, queue, next)) => (number, queue, Some(next)),
             None => (STANDALONE, Arc::clone(&session.client.queue), None),
         };
-        Ok(event_stream(EventStream {
-            reader: queue.attach_reader(from),
-            queue,
-            name: Some(number.to_string()),
-            prefix: Some(Bytes::from_static(b": open\n\n")),
-            _on_disconnect: Box::new(session.attach_reader()),
-        }))
+        let (name, reader) = (Some(number.to_string()), Box::new(session.attach_reader()));
+        let mut events = EventStream::new(queue, from, name, reader);
+        events.prefix = Some(Bytes::from_static(b": open\n\n"));
+        Ok(event_stream(events))
     }
 
     /// Handles DELETE: closes the session.
@@ -267,27 +245,24 @@ impl Sessions {
             let oldest = idle.min().map(|(_, id)| id.clone())?;
             removed = sessions.remove(&oldest);
         }
-        sessions.insert(id.clone(), Arc::new(HttpSession::new(client)));
+        let session = HttpSession {
+            client,
+            streams: Mutex::default(),
+            n_streams: AtomicU64::new(STANDALONE),
+            n_readers: AtomicUsize::new(0),
+            last_used: Mutex::new(Instant::now()),
+        };
+        sessions.insert(id.clone(), Arc::new(session));
         // Closing cancels requests and releases subscriptions: not under the lock.
         drop(sessions);
         removed.inspect(|session| session.client.close());
         Some(id)
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.by_id.lock().len()
-    }
-
     /// Closes idle sessions until the endpoint is dropped or the gateway closed, then all of them.
-    pub(crate) async fn expire(self: Arc<Self>, dropped: CancellationToken) {
+    pub(crate) async fn expire(self: Arc<Self>, stop: CancellationToken) {
         let interval = (self.idle_timeout / 4).max(MIN_EXPIRY_INTERVAL);
-        loop {
-            tokio::select! {
-                biased;
-                () = dropped.cancelled() => break,
-                () = self.shared.stop.cancelled() => break,
-                () = sleep(interval) => {}
-            }
+        while stop.run_until_cancelled(sleep(interval)).await.is_some() {
             self.close_if(|session| {
                 session.idle_since().is_some_and(|since| since.elapsed() >= self.idle_timeout)
             });
@@ -320,10 +295,4 @@ async fn receive_one(client: &Arc<ClientSession>, incoming: Incoming) -> Bytes {
     let reader = queue.attach_reader(None);
     client.receive(incoming, &ResponseStream::closing(&queue));
     queue.next(&reader).await.map(|(_, message)| message).unwrap_or_default()
-}
-
-/// Spec 2025-11-25, transports §Resumability: the first event has an id and no data, so that the client can resume a
-/// stream that breaks before its first message.
-fn opening_event(number: u64) -> Bytes {
-    Bytes::from(format!("id: {number}-begin\ndata: \n\n"))
 }

@@ -1,10 +1,12 @@
 //! Order, loss and replay of messages.
 
+use toolrack_mcp::SubscriptionFilter;
+
 use super::*;
 
 fn new_queue(replay: Replay) -> Arc<MessageQueue> {
     let queue = MessageQueue::new(replay, StreamContent::All, &Redactor::default());
-    queue.add_loss_notice(Box::new(|n_lost| vec![Bytes::from(format!("lost {n_lost}"))]));
+    queue.report_losses();
     queue
 }
 
@@ -38,7 +40,7 @@ async fn slow_client_loses_notifications_and_is_told() {
     let seen = read_rest(&queue, &reader).await;
     assert_eq!(seen.len(), MAX_UNREAD + 2);
     assert!(seen[MAX_UNREAD].ends_with("response"), "{seen:?}");
-    assert!(seen[MAX_UNREAD + 1].ends_with("lost 7"), "{seen:?}");
+    assert!(seen[MAX_UNREAD + 1].contains("\"7 notifications were lost"), "{seen:?}");
 }
 
 #[tokio::test]
@@ -76,7 +78,9 @@ async fn secrets_are_redacted() {
     let redactor = Redactor::default();
     redactor.add_secret("key", "s3cr3t");
     let queue = MessageQueue::new(Replay::No, StreamContent::All, &redactor);
-    queue.add_loss_notice(Box::new(|_n_lost| vec![Bytes::from_static(b"\"s3cr3t\"")]));
+    let resource_subscriptions = vec!["s3cr3t".to_owned()];
+    let filter = SubscriptionFilter { resource_subscriptions, ..SubscriptionFilter::default() };
+    let _subscriber = Subscriber::new(Arc::clone(&queue), None, filter, Vec::new());
     let reader = queue.attach_reader(None);
     queue.push(Bytes::from_static(b"\"s3cr3t\""));
     for _ in 0..MAX_UNREAD {

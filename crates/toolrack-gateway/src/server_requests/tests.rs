@@ -30,10 +30,10 @@ fn start(queue: &mut ServerQueue, request: &Arc<ActiveRequest>, now: Instant) ->
 
 fn owner(queue: &mut ServerQueue, about: Option<u64>, now: Instant) -> String {
     match queue.owner_of_request(about, now) {
-        Ok(Some(RequestOwner::Request(request))) => format!("request of {}", request.client_id),
-        Ok(Some(RequestOwner::Client(client_id))) => client_id.to_string(),
-        Ok(None) => "none".to_owned(),
-        Err(Ambiguous) => "ambiguous".to_owned(),
+        RequestOwner::Request(request) => format!("request of {}", request.client_id),
+        RequestOwner::Client(client_id) => client_id.to_string(),
+        RequestOwner::None => "none".to_owned(),
+        RequestOwner::Ambiguous => "ambiguous".to_owned(),
     }
 }
 
@@ -109,7 +109,7 @@ fn attributed_server_request_needs_no_turns() {
 /// A queue of a server that has sent an unattributed request.
 fn queue_with_turns(now: Instant) -> ServerQueue {
     let mut queue = ServerQueue::default();
-    assert!(queue.owner_of_request(None, now).unwrap().is_none());
+    assert!(matches!(queue.owner_of_request(None, now), RequestOwner::None));
     queue
 }
 
@@ -194,9 +194,7 @@ fn request_that_gives_up_while_waiting_is_not_cancelled() {
 
 #[test]
 fn whole_numbers_have_no_fraction() {
-    let check = |number: f64, expected: &str| {
-        assert_eq!(serde_json::to_string(&Number(number)).unwrap(), expected);
-    };
+    let check = |value: f64, expected: &str| assert_eq!(number(value).to_string(), expected);
     check(50.0, "50");
     check(-3.0, "-3");
     check(0.5, "0.5");
@@ -223,11 +221,11 @@ fn log_messages_are_filtered_by_session_or_request() {
 fn log_message_names_its_server() {
     let message: LogMessage =
         serde_json::from_str(r#"{"level":"info","logger":"db","data":{ "a":1 }}"#).unwrap();
-    let check = |naming, expected: &str| {
-        let text = log_notification("git", &message, naming);
+    let check = |scope: &Scope, expected: &str| {
+        let text = log_notification("git", &message, scope);
         let text = String::from_utf8_lossy(&text).into_owned();
         assert!(text.contains(expected), "{text}");
     };
-    check(Naming::Raw, r#""logger":"db","data":{ "a":1 }"#);
-    check(Naming::Public, r#""logger":"git/db""#);
+    check(&Scope::Server("git".to_owned()), r#""logger":"db","data":{ "a":1 }"#);
+    check(&Scope::All, r#""logger":"git/db""#);
 }

@@ -1,17 +1,41 @@
 //! Filters, and counting of subscribers.
 
+use toolrack_manager::McpManager;
 use toolrack_transport::Redactor;
 
 use super::*;
+use crate::gateway::{Gateway, Scope};
 use crate::message_queue::{Replay, StreamContent};
+use crate::server_requests::ServerRequestRouter;
 
 fn new_queue() -> Arc<MessageQueue> {
     MessageQueue::new(Replay::No, StreamContent::All, &Redactor::default())
 }
 
+/// A gateway without servers.
+fn new_gateway() -> Gateway {
+    let manager = Arc::new(McpManager::builder().build(Vec::new()));
+    Gateway::new(manager, ServerRequestRouter::new(), Scope::All)
+}
+
+/// A client that subscribes at a server, which has agreed.
+fn counted(gateway: &Gateway, server: &str, uri: &str) -> CountedSubscription {
+    let key = (server.to_owned(), uri.to_owned());
+    *gateway.shared.subscriptions.counts.lock().entry(key).or_default() += 1;
+    let (server, uri) = (server.to_owned(), uri.to_owned());
+    CountedSubscription { shared: Arc::clone(&gateway.shared), server, uri }
+}
+
+fn n_counted(gateway: &Gateway, server: &str, uri: &str) -> usize {
+    gateway.shared.subscriptions.count(&(server.to_owned(), uri.to_owned()))
+}
+
 async fn received(granted: SubscriptionFilter) -> Vec<String> {
-    let queue = new_queue();
-    let subscriber = Subscriber::new(Arc::clone(&queue), Some(RequestId::from(7)), granted);
+    let (queue, gateway) = (new_queue(), new_gateway());
+    let uris = granted.resource_subscriptions.iter();
+    let resources = uris.map(|uri| counted(&gateway, "s", uri)).collect();
+    let id = Some(RequestId::from(7));
+    let subscriber = Subscriber::new(Arc::clone(&queue), id, granted, resources);
     let subscribers = WeakList::default();
     subscribers.add(&subscriber);
     for subscriber in subscribers.to_vec() {
@@ -29,35 +53,54 @@ async fn received(granted: SubscriptionFilter) -> Vec<String> {
     messages
 }
 
-#[test]
-fn only_counted_subscriptions_are_uncounted() {
+#[tokio::test]
+async fn only_counted_subscriptions_are_uncounted() {
+    let gateway = new_gateway();
     let new = || Subscriber::for_session(new_queue());
+    let check = |uri: &str, expected: usize| assert_eq!(n_counted(&gateway, "s", uri), expected);
+    // Another client, whose subscriptions stay.
+    let _others = ["u:", "a:", "b:"].map(|uri| counted(&gateway, "s", uri));
+    let confirm = |slot: &Slot, uri: &str| drop(slot.set(counted(&gateway, "s", uri)));
     let subscriber = new();
     drop(subscriber.begin_subscribe("u:"));
-    assert!(!subscriber.unsubscribe("u:"), "withdrawn before it was counted");
+    subscriber.unsubscribe("u:");
+    check("u:", 1);
+    drop(subscriber.begin_subscribe("u:"));
     let pending = subscriber.begin_subscribe("u:").unwrap();
     assert!(subscriber.begin_subscribe("u:").is_none(), "subscribed already");
-    assert!(pending.confirm() && !pending.confirm());
+    confirm(&pending, "u:");
+    check("u:", 2);
+    confirm(&pending, "u:");
+    check("u:", 2);
     drop(pending);
-    assert!(subscriber.unsubscribe("u:") && !subscriber.unsubscribe("u:"));
+    check("u:", 2);
+    subscriber.unsubscribe("u:");
+    subscriber.unsubscribe("u:");
+    check("u:", 1);
 
     let subscriber = new();
-    let counted = subscriber.begin_subscribe("a:").unwrap();
+    confirm(&subscriber.begin_subscribe("a:").unwrap(), "a:");
     let pending = subscriber.begin_subscribe("b:").unwrap();
-    assert!(counted.confirm());
-    assert_eq!(subscriber.close(), ["a:"]);
-    assert_eq!(subscriber.close(), Vec::<String>::new());
-    assert!(!pending.confirm(), "the session closed first, so the caller uncounts");
-    assert!(subscriber.begin_subscribe("c:").is_none());
+    check("a:", 2);
+    subscriber.close();
+    subscriber.close();
+    check("a:", 1);
+    confirm(&pending, "b:");
+    drop(pending);
+    check("b:", 1);
+    assert!(subscriber.begin_subscribe("c:").is_none(), "the session is closed");
 
     let subscriber = new();
     let pending = subscriber.begin_subscribe("u:").unwrap();
-    assert!(!subscriber.unsubscribe("u:"), "unsubscribed while pending");
-    assert!(!pending.confirm());
+    subscriber.unsubscribe("u:");
     let newer = subscriber.begin_subscribe("u:").unwrap();
-    assert!(!pending.confirm(), "the newer one is not confirmed for the older one");
+    confirm(&pending, "u:");
     drop(pending);
-    assert!(newer.confirm(), "the newer one is not withdrawn with the older one");
+    check("u:", 1);
+    assert!(subscriber.begin_subscribe("u:").is_none(), "the newer one is not withdrawn");
+    confirm(&newer, "u:");
+    drop(newer);
+    check("u:", 2);
 }
 
 #[test]
@@ -103,14 +146,37 @@ async fn listen_request_gets_granted_changes_under_its_id() {
     assert_eq!(received(SubscriptionFilter::default()).await, Vec::<String>::new());
 }
 
+#[tokio::test]
+async fn last_subscriber_releases_the_resource() {
+    let gateway = new_gateway();
+    let (first, last) = (counted(&gateway, "s", "u:"), counted(&gateway, "s", "u:"));
+    drop(first);
+    assert_eq!(gateway.shared.subscriptions.uris("s"), ["u:"]);
+    drop(last);
+    assert_eq!(n_counted(&gateway, "s", "u:"), 0);
+    assert!(gateway.shared.subscriptions.counts.lock().is_empty());
+}
+
 #[test]
-fn last_subscriber_releases_the_resource() {
-    let subscriptions = ResourceSubscriptions::default();
-    let key = ("s".to_owned(), "u:".to_owned());
-    subscriptions.counts.lock().insert(key.clone(), 2);
-    assert_eq!(subscriptions.release("u:"), None);
-    assert_eq!(subscriptions.uris("s"), ["u:"]);
-    assert_eq!(subscriptions.release("u:"), Some(key.clone()));
-    assert_eq!(subscriptions.release("u:"), None);
-    assert_eq!(subscriptions.count(&key), 0);
+fn subscription_can_be_dropped_after_its_runtime() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let gateway = runtime.block_on(async { new_gateway() });
+    let counted = counted(&gateway, "s", "u:");
+    drop(runtime);
+    drop(counted);
+    assert_eq!(n_counted(&gateway, "s", "u:"), 0);
+}
+
+#[tokio::test]
+async fn same_uri_at_two_servers_is_counted_for_each() {
+    let gateway = new_gateway();
+    for ended in ["a", "b"] {
+        let [a, b] = ["a", "b"].map(|server| counted(&gateway, server, "u:"));
+        let (dropped, _kept) = if ended == "a" { (a, b) } else { (b, a) };
+        drop(dropped);
+        for server in ["a", "b"] {
+            let expected = usize::from(server != ended);
+            assert_eq!(n_counted(&gateway, server, "u:"), expected, "{server} after {ended}");
+        }
+    }
 }

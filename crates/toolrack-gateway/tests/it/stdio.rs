@@ -261,17 +261,16 @@ async fn long_list_is_paginated() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn agent_sees_only_its_servers() {
+async fn client_sees_only_the_server_in_scope() {
     let configs = vec![scripted("mine", &[]), scripted("other", &[])];
-    let agent = Scope::Agent(["mine".to_owned()].into());
-    let fixture = Fixture::start(configs, agent).await;
+    let fixture = Fixture::start(configs, Scope::Server("mine".to_owned())).await;
     let mut client = StdioClient::open(&fixture.gateway, 1 << 18);
     client.initialize("2025-11-25").await;
     client.send(r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#).await;
     let tools = client.receive_json().await["result"]["tools"].take();
     let names: Vec<&str> =
         tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
-    assert!(names.iter().all(|name| name.starts_with("mine_")), "{names:?}");
+    assert_eq!(names.iter().filter(|name| **name == "echo").count(), 1, "{names:?}");
     let call = json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call",
         "params": {"name": "other_echo", "arguments": {"text": "no"}}});
     client.send(&call.to_string()).await;
