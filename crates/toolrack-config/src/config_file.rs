@@ -3,7 +3,7 @@
 //! **Invariant:** unset values stay distinct from set ones; [`ConfigFile::resolve`] applies defaults,
 //! so that files can be overlaid first.
 
-use std::collections::HashMap;
+use std::borrow::Borrow;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::diagnostics::SourceLocation;
 use crate::dialect::Dialect;
 use crate::duration;
-use crate::server::{EnvValue, McpServerConfig, McpTransport, Pin, Sandbox, StartMode};
+use crate::server::{McpServerConfig, McpTransport, Pin, Sandbox, StartMode};
 
 /// A parsed config file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -149,17 +149,11 @@ impl ConfigFile {
 }
 
 /// Replaces the entry of the same name, or appends it.
-fn lay<T: AsRef<ServerEntry>>(entries: &mut Vec<T>, entry: T) {
-    match entries.iter_mut().find(|item| item.as_ref().name == entry.as_ref().name) {
+fn lay<T: Borrow<ServerEntry>>(entries: &mut Vec<T>, entry: T) {
+    match entries.iter_mut().find(|old| (**old).borrow().name == entry.borrow().name) {
         // In place, so that an override does not change the order of tools.
         Some(place) => *place = entry,
         None => entries.push(entry),
-    }
-}
-
-impl AsRef<ServerEntry> for ServerEntry {
-    fn as_ref(&self) -> &ServerEntry {
-        self
     }
 }
 
@@ -178,7 +172,11 @@ impl ServerEntry {
 
     /// The entry as a table of `toolrack.toml`, without its id.
     pub fn to_table(&self) -> Map<String, Value> {
-        let mut table = Map::new();
+        let mut table = match json!(self.transport) {
+            Value::Object(transport) => transport,
+            _ => Map::new(),
+        };
+        remove_unset(&mut table);
         let mut put = |key: &str, value: Value| {
             if !value.is_null() {
                 table.insert(key.to_owned(), value);
@@ -186,41 +184,12 @@ impl ServerEntry {
         };
         put("name", json!(self.name));
         put("enabled", json!((!self.enabled).then_some(false)));
-        match &self.transport {
-            McpTransport::Stdio { command, args, env, cwd } => {
-                put("command", json!(command));
-                put("args", list(args));
-                put("env", env_table(env));
-                put("cwd", json!(cwd));
-            }
-            McpTransport::Http { url, headers } => {
-                put("url", json!(url));
-                put("headers", json!((!headers.is_empty()).then_some(headers)));
-            }
-            McpTransport::Package { package, env, cwd, headers } => {
-                let mut table = json!({
-                    "type": package.kind.as_str(),
-                    "identifier": package.identifier,
-                    "version": package.version,
-                    "args": list(&package.args),
-                    "program": package.program,
-                    "runtime_args": list(&package.runtime_args),
-                });
-                if let Some(members) = table.as_object_mut() {
-                    members.retain(|_, value| !value.is_null());
-                }
-                put("package", table);
-                put("env", env_table(env));
-                put("cwd", json!(cwd));
-                put("headers", json!((!headers.is_empty()).then_some(headers)));
-            }
-        }
         let settings = &self.settings;
         put("timeout", json!(settings.timeout.map(duration::to_text)));
         put("max_timeout", json!(settings.max_timeout.map(duration::to_text)));
         put("startup_timeout", json!(settings.startup_timeout.map(duration::to_text)));
         put("install_timeout", json!(settings.install_timeout.map(duration::to_text)));
-        put("start", json!(settings.start.map(StartMode::as_str)));
+        put("start", json!(settings.start));
         let idle = |idle: Option<Duration>| idle.map_or("never".to_owned(), duration::to_text);
         put("idle", json!(settings.idle.map(idle)));
         put("max_output_bytes", json!(settings.max_output_bytes));
@@ -230,59 +199,50 @@ impl ServerEntry {
         put("repeatable", json!(settings.repeatable));
         put("inherit_env", json!(settings.inherit_env));
         put("pin", json!(settings.pin.map(|pin| pin == Pin::Hold)));
-        if let Some(Sandbox { read, write, net }) = &settings.sandbox {
-            let mut sandbox = json!({ "write": write, "net": net });
-            if let (Some(read), Some(members)) = (read, sandbox.as_object_mut()) {
-                members.insert("read".to_owned(), json!(read));
-            }
-            put("sandbox", sandbox);
-        }
+        put("sandbox", json!(settings.sandbox));
         table
     }
 
     /// The entry with unset values from `settings` and built-in defaults.
     pub fn config(&self, settings: &Settings) -> McpServerConfig {
-        let plain = McpServerConfig::new(self.name.clone(), self.transport.clone());
         let lines = self.settings.or(settings);
-        let timeout = lines.timeout.unwrap_or(plain.timeout);
+        let timeout = lines.timeout.unwrap_or(Duration::from_mins(2));
         McpServerConfig {
+            name: self.name.clone(),
             id: self.id.clone(),
             enabled: self.enabled,
+            transport: self.transport.clone(),
             timeout,
             // `max_timeout` below `timeout` would make `timeout` unreachable.
-            max_timeout: lines.max_timeout.unwrap_or(plain.max_timeout).max(timeout),
-            startup_timeout: lines.startup_timeout.unwrap_or(plain.startup_timeout),
-            install_timeout: lines.install_timeout.unwrap_or(plain.install_timeout),
-            start: lines.start.unwrap_or(plain.start),
-            idle: lines.idle.unwrap_or(plain.idle),
-            max_output_bytes: lines.max_output_bytes.unwrap_or(plain.max_output_bytes),
-            max_message_bytes: lines.max_message_bytes.unwrap_or(plain.max_message_bytes),
+            max_timeout: lines.max_timeout.unwrap_or(Duration::from_mins(10)).max(timeout),
+            startup_timeout: lines.startup_timeout.unwrap_or(Duration::from_secs(30)),
+            install_timeout: lines.install_timeout.unwrap_or(Duration::from_mins(10)),
+            start: lines.start.unwrap_or_default(),
+            idle: lines.idle.unwrap_or_default(),
+            max_output_bytes: lines.max_output_bytes.unwrap_or(50_000),
+            max_message_bytes: lines.max_message_bytes.unwrap_or(32 << 20),
             allow: lines.allow.unwrap_or_default(),
             deny: lines.deny.unwrap_or_default(),
             repeatable: lines.repeatable.unwrap_or_default(),
-            inherit_env: lines.inherit_env.unwrap_or(plain.inherit_env),
-            pin: lines.pin.unwrap_or(plain.pin),
+            inherit_env: lines.inherit_env.unwrap_or_default(),
+            pin: lines.pin.unwrap_or_default(),
             sandbox: lines.sandbox,
             origin: self.origin.clone(),
-            ..plain
         }
     }
 }
 
-/// Null for an empty list, which need not be written.
-fn list(items: &[String]) -> Value {
-    json!((!items.is_empty()).then_some(items))
-}
-
-fn env_table(env: &HashMap<String, EnvValue>) -> Value {
-    let each = env.iter().map(|(name, value)| match value {
-        EnvValue::Text(text) => (name.clone(), json!(text)),
-        EnvValue::Secret { secret_ref, required } => {
-            (name.clone(), json!({ "secret_ref": secret_ref, "required": required }))
+/// Removes unset and empty values, which need not be written.
+fn remove_unset(table: &mut Map<String, Value>) {
+    table.retain(|_, value| match value {
+        Value::Null => false,
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(members) => {
+            remove_unset(members);
+            !members.is_empty()
         }
+        _ => true,
     });
-    let table: Map<String, Value> = each.collect();
-    json!((!table.is_empty()).then_some(table))
 }
 
 impl Settings {

@@ -1,23 +1,27 @@
 //! Diagnostics of a config file: collection, source positions, suggestions.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use crate::table_reader::Place;
+
 /// Maximum number of errors, and of warnings: a file with more is no config.
 const MAX_DIAGNOSTICS: usize = 500;
 
+/// Collects diagnostics. Shared by everything that reads a file, so it is changed through `&self`.
 #[derive(Debug)]
 pub(crate) struct Diagnostics<'t> {
     file: Arc<str>,
     text: &'t str,
     /// Byte offset of each line.
     starts: Vec<usize>,
-    list: Vec<(usize, Diagnostic)>,
-    n_errors: usize,
-    n_warnings: usize,
+    list: RefCell<Vec<(usize, Diagnostic)>>,
+    n_errors: Cell<usize>,
+    n_warnings: Cell<usize>,
 }
 
 impl<'t> Diagnostics<'t> {
@@ -27,7 +31,8 @@ impl<'t> Diagnostics<'t> {
         let breaks =
             text.bytes().enumerate().filter(|(_, byte)| *byte == b'\n').map(|(at, _)| at + 1);
         let starts = std::iter::once(0).chain(breaks).collect();
-        Self { file: Arc::from(file), text, starts, list: Vec::new(), n_errors: 0, n_warnings: 0 }
+        let (list, n_errors, n_warnings) = Default::default();
+        Self { file: Arc::from(file), text, starts, list, n_errors, n_warnings }
     }
 
     pub(crate) fn text(&self) -> &'t str {
@@ -53,47 +58,55 @@ impl<'t> Diagnostics<'t> {
         start + rest.char_indices().nth(column).map_or(rest.len(), |(at, _)| at)
     }
 
-    pub(crate) fn error(&mut self, kind: DiagnosticKind, at: usize, field: &str, message: &str) {
-        self.note(Severity::Error, kind, at, (field, message));
+    pub(crate) fn error(&self, kind: DiagnosticKind, at: usize, field: &str, message: &str) {
+        self.report(Severity::Error, kind, at, (field, message));
     }
 
-    pub(crate) fn warn(&mut self, kind: DiagnosticKind, at: usize, field: &str, message: &str) {
-        self.note(Severity::Warning, kind, at, (field, message));
+    pub(crate) fn warn(&self, kind: DiagnosticKind, at: usize, field: &str, message: &str) {
+        self.report(Severity::Warning, kind, at, (field, message));
     }
 
     /// Number of errors so far.
     pub(crate) fn n_errors(&self) -> usize {
-        self.n_errors
+        self.n_errors.get()
     }
 
     /// Adds a suggestion to the last diagnostic about a field.
-    pub(crate) fn suggest(&mut self, field: &str, suggestion: Option<&str>) {
-        let last = self.list.last_mut().filter(|(_, diagnostic)| diagnostic.field == field);
-        if let (Some((_, diagnostic)), Some(suggestion)) = (last, suggestion) {
+    pub(crate) fn suggest(&self, field: &str, suggestion: Option<&str>) {
+        let mut list = self.list.borrow_mut();
+        let newest = list.last_mut().filter(|(_, diagnostic)| diagnostic.field == field);
+        if let (Some((_, diagnostic)), Some(suggestion)) = (newest, suggestion) {
             diagnostic.message = format!("{}; did you mean `{suggestion}`?", diagnostic.message);
             diagnostic.suggestion = Some(suggestion.to_owned());
         }
     }
 
-    fn note(&mut self, severity: Severity, kind: DiagnosticKind, at: usize, words: (&str, &str)) {
+    pub(crate) fn report(
+        &self,
+        severity: Severity,
+        kind: DiagnosticKind,
+        at: usize,
+        (field, message): (&str, &str),
+    ) {
         let count = match severity {
-            Severity::Error => &mut self.n_errors,
-            Severity::Warning => &mut self.n_warnings,
+            Severity::Error => &self.n_errors,
+            Severity::Warning => &self.n_warnings,
         };
         // Counted beyond the limit: `n_errors` decides whether the file is usable.
-        *count += 1;
-        if *count > MAX_DIAGNOSTICS {
+        count.update(|count| count + 1);
+        if count.get() > MAX_DIAGNOSTICS {
             return;
         }
-        let words = (words.0.to_owned(), words.1.to_owned());
+        let words = (field.to_owned(), message.to_owned());
         let diagnostic = Diagnostic::error(kind, self.file(), Some(self.position(at)), words);
-        self.list.push((at, Diagnostic { severity, ..diagnostic }));
+        self.list.borrow_mut().push((at, Diagnostic { severity, ..diagnostic }));
     }
 
     /// All diagnostics, in file order.
-    pub(crate) fn into_vec(mut self) -> Vec<Diagnostic> {
-        self.list.sort_by_key(|(at, _)| *at);
-        self.list.into_iter().map(|(_, diagnostic)| diagnostic).collect()
+    pub(crate) fn into_vec(self) -> Vec<Diagnostic> {
+        let mut list = self.list.into_inner();
+        list.sort_by_key(|(at, _)| *at);
+        list.into_iter().map(|(_, diagnostic)| diagnostic).collect()
     }
 }
 
@@ -191,14 +204,11 @@ impl<T> Parsed<T> {
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.file.is_empty() {
-            write!(f, "{}:", self.file)?;
-        }
-        if let Some(at) = self.at {
-            write!(f, "{at}:")?;
-        }
-        if !self.file.is_empty() || self.at.is_some() {
-            f.write_str(" ")?;
+        match (&*self.file, self.at) {
+            ("", None) => {}
+            ("", Some(at)) => write!(f, "{at}: ")?,
+            (file, None) => write!(f, "{file}: ")?,
+            (file, Some(at)) => write!(f, "{file}:{at}: ")?,
         }
         if !self.field.is_empty() {
             write!(f, "{}: ", self.field)?;
@@ -233,19 +243,20 @@ struct LocationData {
 }
 
 impl SourceLocation {
-    pub(crate) fn new(
-        file: Arc<str>,
-        path: String,
-        at: Position,
-        fields: BTreeMap<String, Position>,
-        table: Option<Map<String, Value>>,
-    ) -> Self {
-        Self(Some(Arc::new(LocationData { file, path, at, fields, table })))
+    pub(crate) fn new(place: Place<'_>, table: Option<Map<String, Value>>) -> Self {
+        let (diagnostics, fields) = (place.diagnostics, place.fields.into_iter());
+        Self(Some(Arc::new(LocationData {
+            file: diagnostics.file(),
+            path: place.path,
+            at: diagnostics.position(place.at),
+            fields: fields.map(|(field, at)| (field, diagnostics.position(at))).collect(),
+            table,
+        })))
     }
 
     /// File name, as given by the caller. `None` for a server built in code.
-    pub fn file(&self) -> Option<&str> {
-        self.0.as_ref().map(|value| &*value.file)
+    pub fn file(&self) -> Option<Arc<str>> {
+        self.0.as_ref().map(|written| Arc::clone(&written.file))
     }
 
     /// The entry as `toolrack.toml` has it, with every key, as JSON. `None` for files of other tools.
@@ -277,10 +288,6 @@ impl SourceLocation {
                 None => return Some(written.at),
             }
         }
-    }
-
-    pub(crate) fn shared_file(&self) -> Arc<str> {
-        self.0.as_ref().map_or_else(|| Arc::from(""), |value| Arc::clone(&value.file))
     }
 }
 

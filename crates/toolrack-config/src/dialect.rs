@@ -2,21 +2,12 @@
 //!
 //! Files of other tools are read, never written. They become the same data as our own file.
 
-mod codex;
-mod goose;
-mod mcp_servers;
-mod opencode;
-mod variables;
-mod vscode;
-mod zed;
+mod other_tools;
 
-use crate::config_file::{ConfigFile, ServerEntry};
-use crate::diagnostics::{DiagnosticKind, Diagnostics, Parsed};
-use crate::raw_server::{RawServer, TransportKind};
-use crate::suggest::suggest;
-use crate::table_reader::{TableReader, join};
+use crate::config_file::ConfigFile;
+use crate::diagnostics::{Diagnostics, Parsed};
 use crate::toolrack_toml;
-use crate::tree::{self, Format, Member, Node, Value};
+use crate::tree::{self, Format, Node, Value};
 
 /// Format of a config file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -51,116 +42,38 @@ pub enum Dialect {
     Goose,
 }
 
-/// Result of the format detection.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Detection {
-    /// The format.
-    pub dialect: Dialect,
-    /// Reason, for display.
-    pub reason: String,
-}
-
 /// Detects the format of a file, by content first and file name second.
-pub fn detect(file: &str, text: &str) -> Detection {
-    let mut diagnostics = Diagnostics::new(file, text);
-    let format = detect_syntax(file, diagnostics.text());
-    let root = tree::read(format, &mut diagnostics);
-    detect_dialect(file, format, &root)
+pub fn detect(file: &str, text: &str) -> Dialect {
+    read(file, text).value.dialect
 }
 
 /// Reads a config file of any format. The file name is used in messages and as a hint only.
 pub fn read(file: &str, text: &str) -> Parsed<ConfigFile> {
-    let mut diagnostics = Diagnostics::new(file, text);
+    let diagnostics = Diagnostics::new(file, text);
     let format = detect_syntax(file, diagnostics.text());
-    let root = tree::read(format, &mut diagnostics);
-    let Detection { dialect, .. } = detect_dialect(file, format, &root);
-    finish(dialect, diagnostics, &root)
+    let root = tree::read(format, &diagnostics);
+    finish(detect_dialect(file, format, &root), diagnostics, &root)
 }
 
 /// Reads a config file as the given format.
 pub fn read_as(dialect: Dialect, file: &str, text: &str) -> Parsed<ConfigFile> {
-    let mut diagnostics = Diagnostics::new(file, text);
-    let root = tree::read(syntax_of(dialect), &mut diagnostics);
+    let diagnostics = Diagnostics::new(file, text);
+    let root = tree::read(syntax_of(dialect), &diagnostics);
     finish(dialect, diagnostics, &root)
 }
 
-fn finish(dialect: Dialect, mut diagnostics: Diagnostics<'_>, root: &Node) -> Parsed<ConfigFile> {
-    let diagnostics_ref = &mut diagnostics;
+fn finish(dialect: Dialect, diagnostics: Diagnostics<'_>, root: &Node) -> Parsed<ConfigFile> {
+    let of_servers = |defaults| ConfigFile { defaults, ..ConfigFile::default() };
     let file = match dialect {
-        Dialect::Toolrack => toolrack_toml::read(diagnostics_ref, root),
-        Dialect::VsCode => vscode::read(diagnostics_ref, root),
-        Dialect::Zed => zed::read(diagnostics_ref, root),
-        Dialect::Codex => codex::read(diagnostics_ref, root),
-        Dialect::OpenCode => opencode::read(diagnostics_ref, root),
-        Dialect::Goose => goose::read(diagnostics_ref, root),
-        _ => mcp_servers::read(diagnostics_ref, root, dialect),
+        Dialect::Toolrack => toolrack_toml::read(&diagnostics, root),
+        Dialect::VsCode => of_servers(other_tools::vscode(&diagnostics, root)),
+        Dialect::Zed => of_servers(other_tools::zed(&diagnostics, root)),
+        Dialect::Codex => of_servers(other_tools::codex(&diagnostics, root)),
+        Dialect::OpenCode => of_servers(other_tools::opencode(&diagnostics, root)),
+        Dialect::Goose => of_servers(other_tools::goose(&diagnostics, root)),
+        _ => other_tools::mcp_servers(&diagnostics, root, dialect),
     };
     Parsed { value: ConfigFile { dialect, ..file }, diagnostics: diagnostics.into_vec() }
-}
-
-/// Reads a map of servers by name. `each` converts one of them, or reports why it is skipped.
-fn servers(
-    diagnostics: &mut Diagnostics<'_>,
-    path: &str,
-    map: Option<&Node>,
-    mut each: impl FnMut(&mut Diagnostics<'_>, &str, &Member) -> Option<RawServer>,
-) -> Vec<ServerEntry> {
-    let Some(map) = map else {
-        // An unreadable file was reported already.
-        if diagnostics.n_errors() == 0 {
-            let message = "is missing, so this file has no servers";
-            diagnostics.warn(DiagnosticKind::Missing, 0, path, message);
-        }
-        return Vec::new();
-    };
-    if !map.is_table() {
-        let message = format!("must be a table of servers by name, not {}", map.kind());
-        diagnostics.error(DiagnosticKind::WrongType, map.at, path, &message);
-    }
-    let mut entries = Vec::new();
-    for member in map.members() {
-        let path = join(path, &member.key);
-        if let Some(mut server) = each(diagnostics, &path, member) {
-            server.name.clone_from(&member.key);
-            server.at = member.at;
-            // The name is the key of the map, so a diagnostic about it points there.
-            server.locations.insert("name".to_owned(), member.at);
-            entries.extend(server.accept(diagnostics));
-        }
-    }
-    entries
-}
-
-/// Transport words of all tools.
-const WORDS: [(&str, TransportKind); 11] = [
-    ("stdio", TransportKind::Stdio),
-    ("local", TransportKind::Stdio),
-    ("http", TransportKind::Http),
-    ("https", TransportKind::Http),
-    ("sse", TransportKind::Http),
-    ("remote", TransportKind::Http),
-    ("streamable-http", TransportKind::Http),
-    ("streamable_http", TransportKind::Http),
-    ("streamableHttp", TransportKind::Http),
-    ("streamable", TransportKind::Http),
-    ("http-stream", TransportKind::Http),
-];
-
-/// Transport of a tool's word.
-fn transport_kind(
-    diagnostics: &mut Diagnostics<'_>,
-    fields: &mut TableReader<'_>,
-) -> Option<TransportKind> {
-    let word = fields.text("type")?;
-    // Tools disagree about the spelling: `streamableHttp`, `streamable-http`, `streamable_http`.
-    let known = WORDS.iter().find(|item| item.0.eq_ignore_ascii_case(&word));
-    if known.is_none() {
-        let message = format!("unknown transport `{word}`");
-        fields.error(diagnostics, DiagnosticKind::Invalid, "type", &message);
-        let near = suggest(&word, WORDS.iter().map(|word| word.0));
-        diagnostics.suggest(&fields.field("type"), near);
-    }
-    known.map(|known| known.1)
 }
 
 /// Syntax of a text, by extension or by its first character.
@@ -186,31 +99,21 @@ fn syntax_of(dialect: Dialect) -> Format {
     }
 }
 
-/// Detects the dialect, with the reason.
-fn detect_dialect(file: &str, format: Format, root: &Node) -> Detection {
-    let found = |dialect, reason: &str| Detection { dialect, reason: reason.to_owned() };
+fn detect_dialect(file: &str, format: Format, root: &Node) -> Dialect {
     let table = |key| root.get(key).is_some_and(Node::is_table);
+    let has_defaults = || root.get("defaults").is_some_and(|table| table.get("mcp").is_some());
     match format {
-        Format::Toml
-            if root.get("defaults").is_some_and(|defaults| defaults.get("mcp").is_some()) =>
-        {
-            found(Dialect::Toolrack, "it has `[[defaults.mcp]]`")
-        }
-        Format::Toml if table("mcp_servers") => found(Dialect::Codex, "it has `[mcp_servers]`"),
-        Format::Toml => found(Dialect::Toolrack, "it is TOML without `[mcp_servers]`"),
-        Format::Yaml if root.get("mcpServers").is_none() => {
-            found(Dialect::Goose, "it is YAML without `mcpServers`")
-        }
-        _ if table("context_servers") => found(Dialect::Zed, "it has `context_servers`"),
+        Format::Toml if table("mcp_servers") && !has_defaults() => Dialect::Codex,
+        Format::Toml => Dialect::Toolrack,
+        Format::Yaml if root.get("mcpServers").is_none() => Dialect::Goose,
+        _ if table("context_servers") => Dialect::Zed,
         _ if table("mcpServers") => by_name(file, root),
-        _ if table("servers") => found(Dialect::VsCode, "it has `servers`"),
+        _ if table("servers") => Dialect::VsCode,
         _ => match root.get("mcp") {
-            Some(mcp) if is_vscode(mcp) => found(Dialect::VsCode, "it has `mcp.servers`"),
-            Some(_) => found(Dialect::OpenCode, "it has `mcp`"),
-            None if projects(root) => {
-                found(Dialect::ClaudeCode, "it has `projects` with `mcpServers`")
-            }
-            None if is_bare_map(root) => found(Dialect::McpServers, "it is a map of servers"),
+            Some(mcp) if is_vscode(mcp) => Dialect::VsCode,
+            Some(_) => Dialect::OpenCode,
+            None if has_projects(root) => Dialect::ClaudeCode,
+            None if is_bare_map(root) => Dialect::McpServers,
             None => by_name(file, root),
         },
     }
@@ -228,7 +131,7 @@ fn is_vscode(mcp: &Node) -> bool {
     servers.get("type").is_none() && !servers.members().iter().any(|member| opencode(&member.value))
 }
 
-fn projects(root: &Node) -> bool {
+fn has_projects(root: &Node) -> bool {
     let members = root.get("projects").map(Node::members).unwrap_or_default();
     members.iter().any(|member| member.value.get("mcpServers").is_some())
 }
@@ -256,18 +159,12 @@ const PLACES: [(&str, Dialect); 11] = [
     ("mcp_config.json", Dialect::Windsurf),
 ];
 
-fn by_name(file: &str, root: &Node) -> Detection {
+fn by_name(file: &str, root: &Node) -> Dialect {
     // Windows paths, and file systems that ignore case.
     let file = file.replace('\\', "/").to_lowercase();
-    let (dialect, reason) = match PLACES.iter().find(|place| file.contains(place.0)) {
-        Some((part, dialect)) => (*dialect, format!("the file name contains `{part}`")),
-        None if projects(root) => {
-            (Dialect::ClaudeCode, "it has `projects` with `mcpServers`".to_owned())
-        }
-        None if root.get("mcpServers").is_some() => {
-            (Dialect::McpServers, "it has `mcpServers`".to_owned())
-        }
-        None => (Dialect::McpServers, "it is JSON without other hints".to_owned()),
-    };
-    Detection { dialect, reason }
+    match PLACES.iter().find(|place| file.contains(place.0)) {
+        Some((_, dialect)) => *dialect,
+        None if has_projects(root) => Dialect::ClaudeCode,
+        None => Dialect::McpServers,
+    }
 }

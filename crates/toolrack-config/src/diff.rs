@@ -3,13 +3,13 @@
 //! **Invariant:** every server is in exactly one of `connect`, `disconnect`, `reconnect`
 //! and `keep`. Equal fingerprints mean that the same server is reached in the same way.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
-use crate::server::{EnvValue, McpServerConfig, McpTransport, sorted_names};
+use crate::server::{EnvValue, McpServerConfig, McpTransport};
 
 /// Actions per server name. In the order of the new set, then of the old one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,15 +36,14 @@ impl ConfigDiff {
 
 /// Compares two server sets. The last of duplicate names counts.
 pub fn diff(old: &[McpServerConfig], new: &[McpServerConfig]) -> ConfigDiff {
-    let before = by_name(old);
-    let after = by_name(new);
     let mut plan = ConfigDiff::default();
-    for (name, (_, config)) in in_order(&after) {
-        classify(&mut plan, name, before.get(name).map(|value| value.1), Some(config));
+    let (before, after) = (by_name(old), by_name(new));
+    for config in new.iter().filter(|config| is_last(&after, config)) {
+        classify(&mut plan, &config.name, before.get(&*config.name).copied(), Some(config));
     }
-    for (name, (_, config)) in in_order(&before) {
-        if !after.contains_key(name) {
-            classify(&mut plan, name, Some(config), None);
+    for config in old.iter().filter(|config| is_last(&before, config)) {
+        if !after.contains_key(&*config.name) {
+            classify(&mut plan, &config.name, Some(config), None);
         }
     }
     plan
@@ -73,16 +72,13 @@ fn classify(
     list.push(name.to_owned());
 }
 
-type ByName<'a> = HashMap<&'a str, (usize, &'a McpServerConfig)>;
-
-fn by_name(configs: &[McpServerConfig]) -> ByName<'_> {
-    configs.iter().enumerate().map(|(at, config)| (config.name.as_str(), (at, config))).collect()
+fn by_name(configs: &[McpServerConfig]) -> HashMap<&str, &McpServerConfig> {
+    configs.iter().map(|config| (config.name.as_str(), config)).collect()
 }
 
-fn in_order<'a>(configs: &ByName<'a>) -> Vec<(&'a str, (usize, &'a McpServerConfig))> {
-    let mut sorted: Vec<_> = configs.iter().map(|(&name, &entry)| (name, entry)).collect();
-    sorted.sort_unstable_by_key(|(_, (at, _))| *at);
-    sorted
+/// Whether no later config has the same name.
+fn is_last(by_name: &HashMap<&str, &McpServerConfig>, config: &McpServerConfig) -> bool {
+    by_name.get(&*config.name).is_some_and(|last| std::ptr::eq(*last, config))
 }
 
 /// Digest of everything that a connection depends on. Stable across runs and machines. Computed before
@@ -106,7 +102,7 @@ pub fn fingerprint(config: &McpServerConfig) -> Fingerprint {
         McpTransport::Http { url, headers } => {
             hasher.text("http");
             hasher.text(url);
-            hasher.map(headers);
+            hasher.headers(headers);
         }
         McpTransport::Package { package, env, cwd, headers } => {
             hasher.text("package");
@@ -118,7 +114,7 @@ pub fn fingerprint(config: &McpServerConfig) -> Fingerprint {
             hasher.list(&package.runtime_args);
             hasher.env(env);
             hasher.option(cwd.as_deref());
-            hasher.map(headers);
+            hasher.headers(headers);
         }
     }
     hasher.number(u64::from(config.inherit_env));
@@ -184,30 +180,30 @@ impl FieldHasher {
         }
     }
 
-    fn map(&mut self, map: &HashMap<String, String>) {
+    /// In the order of names, because that of a `HashMap` changes from run to run.
+    fn map<V>(&mut self, map: &HashMap<String, V>, mut value: impl FnMut(&mut Self, &V)) {
         self.number(map.len() as u64);
-        for name in sorted_names(map) {
+        for (name, each) in BTreeMap::from_iter(map) {
             self.text(name);
-            self.option(map.get(name).map(String::as_str));
+            value(self, each);
         }
     }
 
+    fn headers(&mut self, headers: &HashMap<String, String>) {
+        self.map(headers, |hasher, text| hasher.option(Some(text)));
+    }
+
     fn env(&mut self, env: &HashMap<String, EnvValue>) {
-        self.number(env.len() as u64);
-        for name in sorted_names(env) {
-            self.text(name);
-            match env.get(name) {
-                None => self.text("unset"),
-                Some(EnvValue::Text(text)) => {
-                    self.text("text");
-                    self.text(text);
-                }
-                Some(EnvValue::Secret { secret_ref, required }) => {
-                    self.text("secret");
-                    self.text(secret_ref);
-                    self.number(u64::from(*required));
-                }
+        self.map(env, |hasher, value| match value {
+            EnvValue::Text(text) => {
+                hasher.text("text");
+                hasher.text(text);
             }
-        }
+            EnvValue::Secret { secret_ref, required } => {
+                hasher.text("secret");
+                hasher.text(secret_ref);
+                hasher.number(u64::from(*required));
+            }
+        });
     }
 }

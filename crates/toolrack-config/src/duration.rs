@@ -5,6 +5,10 @@ use std::time::Duration;
 /// Maximum duration. A larger one is probably a mistaken unit.
 const MAX_DURATION: Duration = Duration::from_hours(24 * 365);
 
+/// Units, in milliseconds.
+const UNITS: [(&str, u64); 5] =
+    [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
+
 const MALFORMED: &str =
     "is not a valid duration; write a number and `ms`, `s`, `m`, `h` or `d`, as in `90s`";
 const NO_UNIT: &str = "has no unit; write `ms`, `s`, `m`, `h` or `d` after it, as in `90s`";
@@ -31,7 +35,9 @@ pub fn parse_duration(text: &str) -> Result<Duration, &'static str> {
         if unit.is_empty() {
             return Err(if tail.is_empty() { NO_UNIT } else { MALFORMED });
         }
-        total = total.checked_add(scaled(number, unit)?).ok_or(TOO_LONG)?;
+        let (_, millis) = UNITS.iter().find(|known| known.0 == unit).ok_or(MALFORMED)?;
+        let part = number.checked_mul(*millis).map(Duration::from_millis);
+        total = part.and_then(|part| total.checked_add(part)).ok_or(TOO_LONG)?;
         rest = tail;
     }
     match total {
@@ -63,18 +69,6 @@ pub(crate) fn to_text(duration: Duration) -> String {
 
 fn split(text: &str, belongs: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(|text| !belongs(text)).unwrap_or(text.len()))
-}
-
-fn scaled(number: u64, unit: &str) -> Result<Duration, &'static str> {
-    let factor = match unit {
-        "ms" => return Ok(Duration::from_millis(number)),
-        "s" => 1,
-        "m" => 60,
-        "h" => 60 * 60,
-        "d" => 24 * 60 * 60,
-        _ => return Err(MALFORMED),
-    };
-    number.checked_mul(factor).map(Duration::from_secs).ok_or(TOO_LONG)
 }
 
 #[cfg(test)]

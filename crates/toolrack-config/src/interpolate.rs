@@ -4,11 +4,11 @@
 //! **Invariant:** a template is split once; resolved values are never searched for references.
 //! **Invariant:** `Debug` shows the template at most, never a resolved value.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use crate::diagnostics::{Diagnostic, DiagnosticKind};
-use crate::server::{EnvValue, McpServerConfig, McpTransport, PackageKind, sorted_names};
+use crate::server::{ConfigText, EnvValue, McpServerConfig, McpTransport, Package, PackageKind};
 use crate::suggest::suggest;
 use crate::table_reader::join;
 use crate::validate::{self, TextRule};
@@ -45,50 +45,8 @@ pub struct Resolved {
     found: Vec<(String, String)>,
 }
 
-/// Transport with all references resolved.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ResolvedTransport {
-    /// See [`McpTransport::Stdio`].
-    Stdio {
-        /// Program.
-        command: Resolved,
-        /// Arguments.
-        args: Vec<Resolved>,
-        /// Environment, without optional secrets that do not exist.
-        env: HashMap<String, Resolved>,
-        /// Working directory.
-        cwd: Option<Resolved>,
-    },
-    /// See [`McpTransport::Http`].
-    Http {
-        /// Endpoint URL.
-        url: Resolved,
-        /// Request headers.
-        headers: HashMap<String, Resolved>,
-    },
-    /// See [`McpTransport::Package`].
-    Package {
-        /// Package registry.
-        kind: PackageKind,
-        /// Package name.
-        identifier: Resolved,
-        /// Version.
-        version: Option<String>,
-        /// Arguments of the server.
-        args: Vec<Resolved>,
-        /// Program within the package.
-        program: Option<String>,
-        /// Arguments of the package runner.
-        runtime_args: Vec<Resolved>,
-        /// Environment.
-        env: HashMap<String, Resolved>,
-        /// Working directory.
-        cwd: Option<Resolved>,
-        /// Request headers, for an HTTP package.
-        headers: HashMap<String, Resolved>,
-    },
-}
+/// Transport with all references resolved; its environment lacks optional secrets that do not exist.
+pub type ResolvedTransport = McpTransport<Resolved, Resolved>;
 
 /// Resolves all references of a config, or reports everything that is missing.
 pub fn interpolate(
@@ -97,33 +55,20 @@ pub fn interpolate(
 ) -> Result<ResolvedTransport, Vec<Diagnostic>> {
     let mut interpolator = Interpolator { config, lookup, diagnostics: Vec::new() };
     let resolved = match &config.transport {
-        McpTransport::Stdio { command, args, env, cwd } => ResolvedTransport::Stdio {
+        McpTransport::Stdio { command, args, env, cwd } => McpTransport::Stdio {
             command: interpolator.path("command", command),
             args: interpolator.list("args", args),
             env: interpolator.env(env),
-            cwd: interpolator.cwd(cwd.as_deref()),
+            cwd: cwd.as_ref().map(|cwd| interpolator.path("cwd", cwd)),
         },
-        McpTransport::Http { url, headers } => ResolvedTransport::Http {
+        McpTransport::Http { url, headers } => McpTransport::Http {
             url: interpolator.fill("url", url, TextRule::Url),
             headers: interpolator.headers(headers),
         },
-        McpTransport::Package { package, env, cwd, headers } => ResolvedTransport::Package {
-            kind: package.kind,
-            identifier: match package.kind {
-                PackageKind::Http => {
-                    interpolator.fill("package.identifier", &package.identifier, TextRule::Url)
-                }
-                PackageKind::Binary => interpolator.path("package.identifier", &package.identifier),
-                _ => {
-                    interpolator.fill("package.identifier", &package.identifier, TextRule::Command)
-                }
-            },
-            version: package.version.clone(),
-            args: interpolator.list("package.args", &package.args),
-            program: package.program.clone(),
-            runtime_args: interpolator.list("package.runtime_args", &package.runtime_args),
+        McpTransport::Package { package, env, cwd, headers } => McpTransport::Package {
+            package: interpolator.package(package),
             env: interpolator.env(env),
-            cwd: interpolator.cwd(cwd.as_deref()),
+            cwd: cwd.as_ref().map(|cwd| interpolator.path("cwd", cwd)),
             headers: interpolator.headers(headers),
         },
     };
@@ -147,11 +92,21 @@ impl Resolved {
     }
 }
 
-impl fmt::Debug for Resolved {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl ConfigText for Resolved {
+    fn shown(&self) -> String {
         // Text without references may be a secret typed into the file.
         let shown = if has_references(&self.template) { &self.template } else { "…" };
-        write!(f, "Resolved({shown})")
+        format!("Resolved({shown})")
+    }
+
+    fn shown_argument(&self) -> String {
+        self.shown()
+    }
+}
+
+impl fmt::Debug for Resolved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown())
     }
 }
 
@@ -169,27 +124,37 @@ impl Interpolator<'_> {
         texts.iter().enumerate().map(each).collect()
     }
 
-    fn cwd(&mut self, cwd: Option<&str>) -> Option<Resolved> {
-        cwd.map(|item| self.path("cwd", item))
+    fn package(&mut self, package: &Package) -> Package<Resolved> {
+        let (field, identifier) = ("package.identifier", &package.identifier);
+        Package {
+            kind: package.kind,
+            identifier: match package.kind {
+                PackageKind::Http => self.fill(field, identifier, TextRule::Url),
+                PackageKind::Binary => self.path(field, identifier),
+                _ => self.fill(field, identifier, TextRule::Command),
+            },
+            version: package.version.clone(),
+            args: self.list("package.args", &package.args),
+            program: package.program.clone(),
+            runtime_args: self.list("package.runtime_args", &package.runtime_args),
+        }
     }
 
     fn headers(&mut self, headers: &HashMap<String, String>) -> HashMap<String, Resolved> {
-        let mut filled = HashMap::new();
-        for (name, text) in sorted(headers) {
-            filled
-                .insert(name.to_owned(), self.fill(&join("headers", name), text, TextRule::Header));
-        }
-        filled
+        let fill = |(name, text): (&String, &String)| {
+            (name.clone(), self.fill(&join("headers", name), text, TextRule::Header))
+        };
+        // Sorted by name, here and below, so that diagnostics are stable.
+        BTreeMap::from_iter(headers).into_iter().map(fill).collect()
     }
 
     fn env(&mut self, env: &HashMap<String, EnvValue>) -> HashMap<String, Resolved> {
-        let mut filled = HashMap::new();
-        for (name, value) in sorted(env) {
+        let fill = |(name, value): (&String, &EnvValue)| {
             let field = join("env", name);
             let value = match value {
                 EnvValue::Text(text) => Some(self.fill(&field, text, TextRule::Value)),
                 EnvValue::Secret { secret_ref, required } => {
-                    let value = self.find(&field, (VariableSource::Secret, secret_ref));
+                    let value = self.find(&field, VariableSource::Secret, secret_ref);
                     // A failed lookup is an error of its own, even for an optional secret.
                     if *required && value == Some(None) {
                         self.missing(&field, VariableSource::Secret, secret_ref);
@@ -197,14 +162,16 @@ impl Interpolator<'_> {
                     let template = format!("${{secret:{secret_ref}}}");
                     value.flatten().map(|value| {
                         let found = vec![(secret_ref.clone(), value.clone())];
-                        let filled = self.checked(&field, value, (&template, TextRule::Value));
-                        Resolved { found, ..filled }
+                        Resolved {
+                            found,
+                            ..self.checked(&field, value, &template, TextRule::Value)
+                        }
                     })
                 }
             };
-            filled.extend(value.map(|value| (name.to_owned(), value)));
-        }
-        filled
+            Some((name.clone(), value?))
+        };
+        BTreeMap::from_iter(env).into_iter().filter_map(fill).collect()
     }
 
     /// A path; a leading `~` is the home directory.
@@ -223,11 +190,11 @@ impl Interpolator<'_> {
         for part in parts(template) {
             match part {
                 Part::Literal(text) | Part::Verbatim(text) => value.push_str(text),
-                Part::Invalid(error) => {
-                    self.diagnostic(DiagnosticKind::Invalid, field, error.message());
+                Part::Invalid(message) => {
+                    self.diagnostic(DiagnosticKind::Invalid, field, message);
                 }
                 Part::Reference { source, name, default } => {
-                    let filled = self.reference(field, (source, name), default);
+                    let filled = self.reference(field, source, name, default);
                     value.push_str(&filled);
                     // A default stands in the file and is no secret; redacting it would
                     // damage ordinary text.
@@ -239,15 +206,10 @@ impl Interpolator<'_> {
         }
         // The missing value was reported; validating the rest would only confuse.
         let rule = if self.diagnostics.len() == before { rule } else { TextRule::Any };
-        Resolved { found, ..self.checked(field, value, (template, rule)) }
+        Resolved { found, ..self.checked(field, value, template, rule) }
     }
 
-    fn checked(
-        &mut self,
-        field: &str,
-        value: String,
-        (template, rule): (&str, TextRule),
-    ) -> Resolved {
+    fn checked(&mut self, field: &str, value: String, template: &str, rule: TextRule) -> Resolved {
         if let Some(message) = validate::value(&value, rule) {
             self.diagnostic(DiagnosticKind::Invalid, field, message.to_owned());
         }
@@ -257,39 +219,30 @@ impl Interpolator<'_> {
     fn reference(
         &mut self,
         field: &str,
-        (source, name): (VariableSource, &str),
+        source: VariableSource,
+        name: &str,
         default: Option<&str>,
     ) -> String {
-        match (self.find(field, (source, name)), default) {
+        // A failed lookup was reported; the result is thrown away.
+        let Some(found) = self.find(field, source, name) else { return String::new() };
+        match (found, default) {
             // As in a shell, a default also replaces an empty value.
-            (Some(Some(value)), Some(default)) if value.is_empty() => default.to_owned(),
-            (Some(Some(value)), _) => value,
-            (Some(None), Some(default)) => default.to_owned(),
-            (Some(None), None) => {
+            (Some(value), _) if !value.is_empty() || default.is_none() => value,
+            (_, Some(default)) => default.to_owned(),
+            (_, None) => {
                 self.missing(field, source, name);
                 String::new()
             }
-            // The failure was reported; the result is thrown away.
-            (None, _) => String::new(),
         }
     }
 
     /// The value, or `None` if it does not exist. Outer `None` if the lookup failed, which is reported.
-    fn find(
-        &mut self,
-        field: &str,
-        (source, name): (VariableSource, &str),
-    ) -> Option<Option<String>> {
-        let home = match below_home(name).filter(|_| source == VariableSource::File) {
-            Some(rest) => self
-                .lookup
-                .look_up(VariableSource::Env, HOME)
-                .ok()
-                .flatten()
-                .map(|look_up| look_up + rest),
-            None => None,
-        };
-        match self.lookup.look_up(source, home.as_deref().unwrap_or(name)) {
+    fn find(&mut self, field: &str, source: VariableSource, name: &str) -> Option<Option<String>> {
+        let path = below_home(name).filter(|_| source == VariableSource::File).and_then(|rest| {
+            let home = self.lookup.look_up(VariableSource::Env, HOME).ok()?;
+            Some(home? + rest)
+        });
+        match self.lookup.look_up(source, path.as_deref().unwrap_or(name)) {
             // Editors end a file with a line break, which is not part of a key or token.
             Ok(Some(text)) if source == VariableSource::File => {
                 let line = text.strip_suffix('\n').unwrap_or(&text);
@@ -309,18 +262,16 @@ impl Interpolator<'_> {
             VariableSource::Env => self.lookup.advice(name),
             VariableSource::Secret | VariableSource::File => None,
         };
+        let described = source.describe(name);
         let message = match source {
-            VariableSource::Env if advice.is_some() => {
-                format!("{} is not set", source.describe(name))
+            VariableSource::Env if advice.is_some() => format!("{described} is not set"),
+            VariableSource::Env => {
+                format!("{described} is not set; set it, or write `${{{name}:-default}}`")
             }
-            VariableSource::Env => format!(
-                "{} is not set; set it, or write `${{{name}:-default}}`",
-                source.describe(name)
-            ),
             VariableSource::Secret => {
-                format!("{} does not exist; create it with that name", source.describe(name))
+                format!("{described} does not exist; create it with that name")
             }
-            VariableSource::File => format!("{} does not exist", source.describe(name)),
+            VariableSource::File => format!("{described} does not exist"),
         };
         self.diagnostic(DiagnosticKind::Unresolved, field, message);
         if let Some(diagnostic) = self.diagnostics.last_mut() {
@@ -334,7 +285,7 @@ impl Interpolator<'_> {
             "" => format!("{}.{field}", self.config.name),
             path => format!("{path}.{field}"),
         };
-        let (file, at) = (origin.shared_file(), origin.field(field));
+        let (file, at) = (origin.file().unwrap_or_default(), origin.field(field));
         self.diagnostics.push(Diagnostic::error(kind, file, at, (path, message)));
     }
 }
@@ -342,24 +293,6 @@ impl Interpolator<'_> {
 /// The rest after a leading `~`. `~user` is not supported.
 fn below_home(path: &str) -> Option<&str> {
     path.strip_prefix('~').filter(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-impl VariableSource {
-    fn describe(self, name: &str) -> String {
-        match self {
-            VariableSource::Env => format!("the variable `{name}`"),
-            VariableSource::Secret => format!("the secret `{name}`"),
-            VariableSource::File => format!("the file `{name}`"),
-        }
-    }
-}
-
-/// Sorted by name, so that diagnostics are stable.
-fn sorted<V>(map: &HashMap<String, V>) -> Vec<(&str, &V)> {
-    sorted_names(map)
-        .into_iter()
-        .filter_map(|sorted_name| Some((sorted_name, map.get(sorted_name)?)))
-        .collect()
 }
 
 /// Source of a value.
@@ -382,17 +315,10 @@ pub(crate) enum Part<'t> {
         name: &'t str,
         default: Option<&'t str>,
     },
-    /// An invalid reference.
-    Invalid(ReferenceError<'t>),
+    /// An invalid reference, with the message about it.
+    Invalid(String),
     /// Text that only looks like a reference, such as `${v%.*}` for a shell, passed on verbatim.
     Verbatim(&'t str),
-}
-
-/// Invalid reference.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ReferenceError<'t> {
-    UnknownSource(&'t str),
-    NestedDefault,
 }
 
 /// Splits a template into parts.
@@ -432,12 +358,12 @@ fn part(reference: &str) -> Part<'_> {
     let known = match head.split_once(':') {
         None if is_variable(head) => Some((VariableSource::Env, head)),
         None => None,
-        Some((word, name)) => match (VariableSource::from_word(word), name.trim()) {
+        Some((word, name)) => match (SOURCES.iter().find(|source| source.0 == word), name.trim()) {
             (_, "") => None,
-            (Some(source), name) => Some((source, name)),
+            (Some((_, source, _)), name) => Some((*source, name)),
             // Probably a misspelled source; the shell forms start with another character.
             (None, name) if is_variable(word) && !name.starts_with(shell_letter) => {
-                return Part::Invalid(ReferenceError::UnknownSource(word));
+                return Part::Invalid(unknown_source(word));
             }
             (None, _) => None,
         },
@@ -445,7 +371,7 @@ fn part(reference: &str) -> Part<'_> {
     match (known, default) {
         // The reference ends at the first `}`, so a nested one would be cut in half.
         (Some(_), Some(default)) if default.contains("${") => {
-            Part::Invalid(ReferenceError::NestedDefault)
+            Part::Invalid("a default cannot contain another reference".to_owned())
         }
         (Some((source, name)), default) => Part::Reference { source, name, default },
         // Arguments such as `sh -c 'echo ${v%.*}'` must reach the shell as they are.
@@ -482,36 +408,27 @@ pub(crate) fn escaped(text: &str) -> String {
     text.replace("${", "$${")
 }
 
-impl VariableSource {
-    /// Prefixes before the colon.
-    pub(crate) const WORDS: [&'static str; 3] = ["env", "secret", "file"];
+/// Sources by their prefix before the colon, each with its noun.
+const SOURCES: [(&str, VariableSource, &str); 3] = [
+    ("env", VariableSource::Env, "variable"),
+    ("secret", VariableSource::Secret, "secret"),
+    ("file", VariableSource::File, "file"),
+];
 
-    fn from_word(word: &str) -> Option<Self> {
-        match word {
-            "env" => Some(Self::Env),
-            "secret" => Some(Self::Secret),
-            "file" => Some(Self::File),
-            _ => None,
-        }
+impl VariableSource {
+    fn describe(self, name: &str) -> String {
+        let noun = SOURCES.iter().find(|source| source.1 == self).map_or("", |source| source.2);
+        format!("the {noun} `{name}`")
     }
 }
 
-impl ReferenceError<'_> {
-    /// Message with the fix.
-    pub(crate) fn message(&self) -> String {
-        match self {
-            ReferenceError::UnknownSource(word) => match suggest(word, VariableSource::WORDS) {
-                Some(near) => {
-                    format!("`${{{word}:…}}` is not a valid source; did you mean `{near}`?")
-                }
-                None => format!(
-                    "`${{{word}:…}}` is not a valid source; use `env`, `secret` or `file`, or write `$${{`"
-                ),
-            },
-            ReferenceError::NestedDefault => {
-                "a default cannot contain another reference".to_owned()
-            }
-        }
+/// Message about an unknown source, with the fix.
+fn unknown_source(word: &str) -> String {
+    match suggest(word, SOURCES.map(|source| source.0)) {
+        Some(near) => format!("`${{{word}:…}}` is not a valid source; did you mean `{near}`?"),
+        None => format!(
+            "`${{{word}:…}}` is not a valid source; use `env`, `secret` or `file`, or write `$${{`"
+        ),
     }
 }
 
@@ -559,10 +476,13 @@ mod template_tests {
 
     #[test]
     fn flaws_are_named() {
-        check("${keyring:x}", &[Part::Invalid(ReferenceError::UnknownSource("keyring"))]);
-        check("${A:-${B}}", &[Part::Invalid(ReferenceError::NestedDefault), Part::Literal("}")]);
-        assert!(
-            ReferenceError::UnknownSource("secrets").message().contains("did you mean `secret`")
-        );
+        let invalid = |message: &str| Part::Invalid(message.to_owned());
+        let unknown =
+            "`${keyring:…}` is not a valid source; use `env`, `secret` or `file`, or write `$${`";
+        check("${keyring:x}", &[invalid(unknown)]);
+        let near = "`${secrets:…}` is not a valid source; did you mean `secret`?";
+        check("${secrets:x}", &[invalid(near)]);
+        let nested = "a default cannot contain another reference";
+        check("${A:-${B}}", &[invalid(nested), Part::Literal("}")]);
     }
 }

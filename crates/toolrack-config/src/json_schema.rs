@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::keys::{Key, KeyType, SCOPES, TableKeys};
+use crate::keys::{FILE, Key, KeyType, SCOPES, TableKeys};
 
 /// Published address of the schema.
 const ID: &str = "https://github.com/toolrack/toolrack/raw/main/docs/toolrack.schema.json";
@@ -17,10 +17,7 @@ const TIME: &str = r"^\s*([0-9]+(ms|s|m|h|d))+\s*$";
 pub fn json_schema() -> Value {
     let definitions: Map<String, Value> =
         SCOPES.iter().skip(1).map(|scope| (scope.title.to_owned(), table(scope))).collect();
-    let mut schema = match SCOPES.first() {
-        Some(file) => table(file),
-        None => json!({}),
-    };
+    let mut schema = table(&FILE);
     merge(
         &mut schema,
         json!({
@@ -54,40 +51,54 @@ fn table(scope: &TableKeys) -> Value {
 }
 
 fn property(scope: &TableKeys, key: &Key) -> Value {
-    let mut schema = kind(key.kind);
+    let (mut schema, _) = describe(key.kind);
     merge(&mut schema, detail(scope.title, key.name));
     merge(&mut schema, json!({ "description": key.doc }));
     schema
 }
 
-fn kind(kind: KeyType) -> Value {
+/// The schema of a type, and its description in the key reference.
+fn describe(kind: KeyType) -> (Value, String) {
+    let string = json!({ "type": "string" });
     let text = json!({ "type": "string", "pattern": r"\S" });
-    match kind {
-        KeyType::Template => json!({ "type": "string" }),
-        KeyType::Text => text,
-        KeyType::Flag => json!({ "type": "boolean" }),
-        KeyType::Time => json!({ "type": "string", "pattern": TIME }),
+    let list = |items: Value| json!({ "type": "array", "items": items });
+    let map = |values: Value| json!({ "type": "object", "additionalProperties": values });
+    let table = |scope: &TableKeys| json!({ "$ref": format!("#/$defs/{}", scope.title) });
+    let (schema, words) = match kind {
+        KeyType::Template => (string, "string with `${…}`"),
+        KeyType::Text => (text, "text"),
+        KeyType::Flag => (json!({ "type": "boolean" }), "`true` or `false`"),
+        KeyType::Time => {
+            (json!({ "type": "string", "pattern": TIME }), "duration, such as `\"90s\"`")
+        }
         KeyType::TimeOrNever => {
-            json!({ "type": "string", "pattern": format!(r"({TIME})|^\s*never\s*$") })
+            let pattern = format!(r"({TIME})|^\s*never\s*$");
+            (json!({ "type": "string", "pattern": pattern }), "duration, or `\"never\"`")
         }
-        KeyType::Count => json!({ "type": "integer", "minimum": 1 }),
-        KeyType::Word(words) => json!({ "enum": words }),
-        KeyType::Templates => json!({ "type": "array", "items": { "type": "string" } }),
-        KeyType::Texts => json!({ "type": "array", "items": text }),
-        KeyType::TemplateMap => {
-            json!({ "type": "object", "additionalProperties": { "type": "string" } })
+        KeyType::Count => (json!({ "type": "integer", "minimum": 1 }), "positive integer"),
+        KeyType::Word(words) => {
+            let quoted: Vec<String> = words.iter().map(|word| format!("`\"{word}\"`")).collect();
+            return (json!({ "enum": words }), quoted.join(", "));
         }
-        KeyType::EnvMap => json!({
-            "type": "object",
-            "additionalProperties": { "anyOf": [{ "type": "string" }, { "$ref": "#/$defs/secret" }] },
-        }),
-        KeyType::Table(scope) => json!({ "$ref": format!("#/$defs/{}", scope.title) }),
-        KeyType::Tables(scope) => {
-            json!({ "type": "array", "items": { "$ref": format!("#/$defs/{}", scope.title) } })
+        KeyType::Templates => (list(string), "list of strings with `${…}`"),
+        KeyType::Texts => (list(text), "list of strings"),
+        KeyType::TemplateMap => (map(string), "map of strings with `${…}`"),
+        KeyType::EnvMap => {
+            let value = json!({ "anyOf": [string, { "$ref": "#/$defs/secret" }] });
+            (map(value), "map of strings with `${…}`, or secrets")
         }
+        KeyType::Table(scope) => {
+            return (table(scope), format!("table, see `{}` below", scope.title));
+        }
+        KeyType::Tables(scope) => (list(table(scope)), "list of tables"),
         // Not in our own tables.
-        KeyType::Seconds | KeyType::Millis | KeyType::ScalarMap | KeyType::Ignored => json!({}),
-    }
+        KeyType::Seconds
+        | KeyType::Millis
+        | KeyType::ScalarMap
+        | KeyType::ScalarEnvMap
+        | KeyType::Ignored => (json!({}), ""),
+    };
+    (schema, words.to_owned())
 }
 
 /// Constraints of a key beyond its type.
@@ -156,37 +167,11 @@ fn section(scope: &TableKeys) -> String {
         _ => "A table in `env`",
     };
     let rows = scope.keys.iter().map(|key| {
-        let default = match key.default {
-            "required" | "–" | "none" | "all" | "inherited" | "assigned" | "detected"
-            | "everything" | "from defaults" | "the newest" | "its own" | "manual"
-            | "its identifier" => key.default.to_owned(),
-            value => format!("`{value}`"),
-        };
-        format!("| `{}` | {} | {default} | {} |\n", key.name, words(key.kind), key.doc)
+        let (_, words) = describe(key.kind);
+        format!("| `{}` | {words} | {} | {} |\n", key.name, key.default, key.doc)
     });
     format!(
         "### {heading}\n\n| key | type | default | description |\n|---|---|---|---|\n{}",
         rows.collect::<String>()
     )
-}
-
-fn words(kind: KeyType) -> String {
-    match kind {
-        KeyType::Template => "string with `${…}`".to_owned(),
-        KeyType::Text => "text".to_owned(),
-        KeyType::Flag => "`true` or `false`".to_owned(),
-        KeyType::Time => "duration, such as `\"90s\"`".to_owned(),
-        KeyType::TimeOrNever => "duration, or `\"never\"`".to_owned(),
-        KeyType::Count => "positive integer".to_owned(),
-        KeyType::Word(words) => {
-            words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", ")
-        }
-        KeyType::Templates => "list of strings with `${…}`".to_owned(),
-        KeyType::Texts => "list of strings".to_owned(),
-        KeyType::TemplateMap => "map of strings with `${…}`".to_owned(),
-        KeyType::EnvMap => "map of strings with `${…}`, or secrets".to_owned(),
-        KeyType::Table(scope) => format!("table, see `{}` below", scope.title),
-        KeyType::Tables(_) => "list of tables".to_owned(),
-        KeyType::Seconds | KeyType::Millis | KeyType::ScalarMap | KeyType::Ignored => String::new(),
-    }
 }

@@ -9,7 +9,7 @@ pub(crate) struct Key {
     /// The name under which its value is read: another one for some keys of other tools.
     pub(crate) field: &'static str,
     pub(crate) kind: KeyType,
-    /// Default, for the docs.
+    /// Default, in Markdown.
     pub(crate) default: &'static str,
     /// Description, one sentence.
     pub(crate) doc: &'static str,
@@ -46,6 +46,8 @@ pub(crate) enum KeyType {
     Millis,
     /// A map of texts, numbers or booleans; only in files of other tools.
     ScalarMap,
+    /// The same, as environment variables.
+    ScalarEnvMap,
     /// Known, but ignored; only in files of other tools.
     Ignored,
 }
@@ -71,8 +73,14 @@ pub(crate) enum UnknownKeys {
     NotImported,
 }
 
-const fn key(name: &'static str, kind: KeyType, default: &'static str, doc: &'static str) -> Key {
-    Key { name, field: name, kind, default, doc }
+const fn key(name: &'static str, kind: KeyType, default: &'static str) -> Key {
+    Key { name, field: name, kind, default, doc: "" }
+}
+
+impl Key {
+    const fn doc(self, doc: &'static str) -> Self {
+        Self { doc, ..self }
+    }
 }
 
 /// A key of another tool.
@@ -86,8 +94,8 @@ pub(crate) const fn alias(name: &'static str, kind: KeyType, field: &'static str
 }
 
 /// A table of another tool.
-pub(crate) const fn foreign_table(title: &'static str, keys: &'static [Key]) -> TableKeys {
-    TableKeys { title, keys, unknown_keys: UnknownKeys::NotImported }
+pub(crate) const fn foreign_table(keys: &'static [Key]) -> TableKeys {
+    TableKeys { title: "", keys, unknown_keys: UnknownKeys::NotImported }
 }
 
 /// Values of `transport`. The last two mean `http`.
@@ -97,14 +105,10 @@ pub(crate) static FILE: TableKeys = TableKeys {
     title: "file",
     unknown_keys: UnknownKeys::WarnIfSimilar,
     keys: &[
-        key("$schema", KeyType::Text, "–", "JSON Schema of this file, for editors."),
-        key(
-            "defaults",
-            KeyType::Table(&DEFAULTS),
-            "–",
-            "Servers of every agent, and default settings.",
-        ),
-        key("agents", KeyType::Tables(&AGENT), "none", "Agents with their own servers."),
+        key("$schema", KeyType::Text, "–").doc("JSON Schema of this file, for editors."),
+        key("defaults", KeyType::Table(&DEFAULTS), "–")
+            .doc("Servers of every agent, and default settings."),
+        key("agents", KeyType::Tables(&AGENT), "none").doc("Agents with their own servers."),
     ],
 };
 
@@ -112,74 +116,32 @@ pub(crate) static DEFAULTS: TableKeys = TableKeys {
     title: "defaults",
     unknown_keys: UnknownKeys::WarnIfSimilar,
     keys: &[
-        key(
-            "timeout",
-            KeyType::Time,
-            "120s",
-            "Timeout of a call without progress. Progress restarts it.",
-        ),
-        key("max_timeout", KeyType::Time, "10m", "Total timeout of a call. At least `timeout`."),
-        key(
-            "startup_timeout",
-            KeyType::Time,
-            "30s",
-            "Timeout from the start of a server to its first tool list. Launchers that may download the server, such as `npx` or `uvx`, get 2 minutes, unless this is below 30 s.",
-        ),
-        key(
-            "install_timeout",
-            KeyType::Time,
-            "10m",
-            "Timeout of a package install, before the server starts.",
-        ),
-        key(
-            "start",
-            KeyType::Word(&["eager", "lazy"]),
-            "eager",
-            "`lazy` starts a server with its first call; its tools come from the tool cache.",
-        ),
-        key(
-            "idle",
-            KeyType::TimeOrNever,
-            "never",
-            "Idle time before a server is stopped. Its tools stay listed.",
-        ),
-        key(
-            "max_output_bytes",
-            KeyType::Count,
-            "50000",
-            "Longer results are truncated for agents, with a note. `toolrack call`, the gateway and the HTTP API return the full result.",
-        ),
-        key(
-            "max_message_bytes",
-            KeyType::Count,
-            "33554432",
-            "A longer message from a server fails its call.",
-        ),
-        key(
-            "inherit_env",
-            KeyType::Flag,
-            "false",
-            "Passes the whole environment to child processes instead of the allow-list.",
-        ),
-        key(
-            "pin",
-            KeyType::Flag,
-            "false",
-            "Withholds a tool with a changed definition until the change is approved.",
-        ),
-        key(
-            "name_separator",
-            KeyType::Text,
-            "_",
-            "Separator between server and tool in public names. One to four of `A-Z a-z 0-9 _ -`.",
-        ),
-        key(
-            "name_limit",
-            KeyType::Count,
-            "64",
-            "Maximum length of public names; longer ones are cut and get a hash suffix. From 24 to 256.",
-        ),
-        key("mcp", KeyType::Tables(&SERVER), "none", "Servers of every agent."),
+        key("timeout", KeyType::Time, "`120s`")
+            .doc("Timeout of a call without progress. Progress restarts it."),
+        key("max_timeout", KeyType::Time, "`10m`")
+            .doc("Total timeout of a call. At least `timeout`."),
+        key("startup_timeout", KeyType::Time, "`30s`")
+            .doc("Timeout from the start of a server to its first tool list. Launchers that may download the server, such as `npx` or `uvx`, get 2 minutes, unless this is below 30 s."),
+        key("install_timeout", KeyType::Time, "`10m`")
+            .doc("Timeout of a package install, before the server starts."),
+        key("start", KeyType::Word(&["eager", "lazy"]), "`eager`")
+            .doc("`lazy` starts a server with its first call; its tools come from the tool cache."),
+        key("idle", KeyType::TimeOrNever, "`never`")
+            .doc("Idle time before a server is stopped. Its tools stay listed."),
+        key("max_output_bytes", KeyType::Count, "`50000`")
+            .doc("Longer results are truncated for agents, with a note. `toolrack call`, the gateway and the HTTP API return the full result."),
+        key("max_message_bytes", KeyType::Count, "`33554432`")
+            .doc("A longer message from a server fails its call."),
+        key("inherit_env", KeyType::Flag, "`false`")
+            .doc("Passes the whole environment to child processes instead of the allow-list."),
+        key("pin", KeyType::Flag, "`false`")
+            .doc("Withholds a tool with a changed definition until the change is approved."),
+        key("name_separator", KeyType::Text, "`_`")
+            .doc("Separator between server and tool in public names. One to four of `A-Z a-z 0-9 _ -`."),
+        key("name_limit", KeyType::Count, "`64`")
+            .doc("Maximum length of public names; longer ones are cut and get a hash suffix. From 24 to 256."),
+        key("mcp", KeyType::Tables(&SERVER), "none")
+            .doc("Servers of every agent."),
     ],
 };
 
@@ -187,13 +149,9 @@ pub(crate) static AGENT: TableKeys = TableKeys {
     title: "agents",
     unknown_keys: UnknownKeys::WarnIfSimilar,
     keys: &[
-        key("id", KeyType::Text, "required", "Agent id."),
-        key(
-            "mcp",
-            KeyType::Tables(&SERVER),
-            "none",
-            "Servers of this agent. An entry with the name of a default replaces it.",
-        ),
+        key("id", KeyType::Text, "required").doc("Agent id."),
+        key("mcp", KeyType::Tables(&SERVER), "none")
+            .doc("Servers of this agent. An entry with the name of a default replaces it."),
     ],
 };
 
@@ -201,82 +159,58 @@ pub(crate) static SERVER: TableKeys = TableKeys {
     title: "mcp",
     unknown_keys: UnknownKeys::Warn,
     keys: &[
-        key("name", KeyType::Text, "required", "Server name. Unique within its list."),
-        key(
-            "id",
-            KeyType::Text,
-            "assigned",
-            "UUID of the entry. Written by `toolrack`, not by hand.",
-        ),
-        key("enabled", KeyType::Flag, "true", "A disabled server is listed and never connected."),
-        key(
-            "transport",
-            KeyType::Word(TRANSPORTS),
-            "detected",
-            "`stdio` or `http`. `streamable-http` and `sse` mean `http`: the protocol is detected. Optional.",
-        ),
-        key(
-            "command",
-            KeyType::Template,
-            "–",
-            "Program of a `stdio` server: a name on `PATH`, or a path; `~/` is the home directory. No shell is involved.",
-        ),
-        key("args", KeyType::Templates, "[]", "Arguments of the program."),
-        key(
-            "env",
-            KeyType::EnvMap,
-            "{}",
-            "Environment variables: a string, or `{ secret_ref = \"name\", required = true }`.",
-        ),
-        key(
-            "cwd",
-            KeyType::Template,
-            "inherited",
-            "Working directory; `~/` is the home directory.",
-        ),
-        key("url", KeyType::Template, "–", "URL of an `http` server."),
-        key("headers", KeyType::TemplateMap, "{}", "Request headers."),
-        key(
-            "package",
-            KeyType::Table(&PACKAGE),
-            "–",
-            "A published package instead of `command` or `url`.",
-        ),
-        key(
-            "source",
-            KeyType::Table(&SOURCE),
-            "manual",
-            "Registry of the server. Written by `toolrack`; does not change how it is run.",
-        ),
-        key("timeout", KeyType::Time, "from defaults", "As in `[defaults]`."),
-        key("max_timeout", KeyType::Time, "from defaults", "As in `[defaults]`."),
-        key("startup_timeout", KeyType::Time, "from defaults", "As in `[defaults]`."),
-        key("install_timeout", KeyType::Time, "from defaults", "As in `[defaults]`."),
-        key("start", KeyType::Word(&["eager", "lazy"]), "from defaults", "As in `[defaults]`."),
-        key("idle", KeyType::TimeOrNever, "from defaults", "As in `[defaults]`."),
-        key("max_output_bytes", KeyType::Count, "from defaults", "As in `[defaults]`."),
-        key("max_message_bytes", KeyType::Count, "from defaults", "As in `[defaults]`."),
-        key("inherit_env", KeyType::Flag, "from defaults", "As in `[defaults]`."),
-        key("pin", KeyType::Flag, "from defaults", "As in `[defaults]`."),
-        key("allow", KeyType::Texts, "all", "Allowed tools, as globs on the server's tool names."),
-        key(
-            "deny",
-            KeyType::Texts,
-            "none",
-            "Denied tools, as globs. Takes precedence over `allow`.",
-        ),
-        key(
-            "repeatable",
-            KeyType::Texts,
-            "none",
-            "Tools that may be retried when it is unknown whether a call was delivered, as globs.",
-        ),
-        key(
-            "sandbox",
-            KeyType::Table(&SANDBOX),
-            "none",
-            "Sandbox of the process. If it cannot be enforced, the server does not start.",
-        ),
+        key("name", KeyType::Text, "required")
+            .doc("Server name. Unique within its list."),
+        key("id", KeyType::Text, "assigned")
+            .doc("UUID of the entry. Written by `toolrack`, not by hand."),
+        key("enabled", KeyType::Flag, "`true`")
+            .doc("A disabled server is listed and never connected."),
+        key("transport", KeyType::Word(TRANSPORTS), "detected")
+            .doc("`stdio` or `http`. `streamable-http` and `sse` mean `http`: the protocol is detected. Optional."),
+        key("command", KeyType::Template, "–")
+            .doc("Program of a `stdio` server: a name on `PATH`, or a path; `~/` is the home directory. No shell is involved."),
+        key("args", KeyType::Templates, "`[]`")
+            .doc("Arguments of the program."),
+        key("env", KeyType::EnvMap, "`{}`")
+            .doc("Environment variables: a string, or `{ secret_ref = \"name\", required = true }`."),
+        key("cwd", KeyType::Template, "inherited")
+            .doc("Working directory; `~/` is the home directory."),
+        key("url", KeyType::Template, "–")
+            .doc("URL of an `http` server."),
+        key("headers", KeyType::TemplateMap, "`{}`")
+            .doc("Request headers."),
+        key("package", KeyType::Table(&PACKAGE), "–")
+            .doc("A published package instead of `command` or `url`."),
+        key("source", KeyType::Table(&SOURCE), "manual")
+            .doc("Registry of the server. Written by `toolrack`; does not change how it is run."),
+        key("timeout", KeyType::Time, "from defaults")
+            .doc("As in `[defaults]`."),
+        key("max_timeout", KeyType::Time, "from defaults")
+            .doc("As in `[defaults]`."),
+        key("startup_timeout", KeyType::Time, "from defaults")
+            .doc("As in `[defaults]`."),
+        key("install_timeout", KeyType::Time, "from defaults")
+            .doc("As in `[defaults]`."),
+        key("start", KeyType::Word(&["eager", "lazy"]), "from defaults")
+            .doc("As in `[defaults]`."),
+        key("idle", KeyType::TimeOrNever, "from defaults")
+            .doc("As in `[defaults]`."),
+        key("max_output_bytes", KeyType::Count, "from defaults")
+            .doc("As in `[defaults]`."),
+        key("max_message_bytes", KeyType::Count, "from defaults")
+            .doc("As in `[defaults]`."),
+        key("inherit_env", KeyType::Flag, "from defaults")
+            .doc("As in `[defaults]`."),
+        key("pin", KeyType::Flag, "from defaults")
+            .doc("As in `[defaults]`."),
+        key("allow", KeyType::Texts, "all")
+            .doc("Allowed tools, as globs on the server's tool names."),
+        key("deny", KeyType::Texts, "none")
+            .doc("Denied tools, as globs. Takes precedence over `allow`."),
+        key("repeatable", KeyType::Texts, "none")
+            .doc("Tools that may be retried when it is unknown whether a call was delivered, as globs."),
+        key("sandbox", KeyType::Table(&SANDBOX), "none")
+            .doc("Sandbox of the process. If it cannot be enforced, the server does not start."),
     ],
 };
 
@@ -284,39 +218,20 @@ pub(crate) static PACKAGE: TableKeys = TableKeys {
     title: "package",
     unknown_keys: UnknownKeys::Warn,
     keys: &[
-        key(
-            "type",
-            KeyType::Word(&["npm", "pypi", "docker", "binary", "http"]),
-            "required",
-            "Package registry.",
-        ),
-        key("identifier", KeyType::Template, "required", "Package name, image, path or URL."),
-        key("version", KeyType::Text, "the newest", "Version."),
-        key("args", KeyType::Templates, "[]", "Arguments of the server."),
-        key(
-            "program",
-            KeyType::Text,
-            "its own",
-            "Program within an `npm` or `pypi` package, if it has several.",
-        ),
-        key(
-            "runtime_args",
-            KeyType::Templates,
-            "[]",
+        key("type", KeyType::Word(&["npm", "pypi", "docker", "binary", "http"]), "required")
+            .doc("Package registry."),
+        key("identifier", KeyType::Template, "required").doc("Package name, image, path or URL."),
+        key("version", KeyType::Text, "the newest").doc("Version."),
+        key("args", KeyType::Templates, "`[]`").doc("Arguments of the server."),
+        key("program", KeyType::Text, "its own")
+            .doc("Program within an `npm` or `pypi` package, if it has several."),
+        key("runtime_args", KeyType::Templates, "`[]`").doc(
             "Arguments of the package runner: options of `docker run`, such as `--network=none`.",
         ),
-        key(
-            "runtime_hint",
-            KeyType::Text,
-            "–",
-            "Package runner suggested by the registry. Does not change how it is run.",
-        ),
-        key(
-            "url",
-            KeyType::Template,
-            "its identifier",
-            "URL of an `http` package whose identifier is only a name.",
-        ),
+        key("runtime_hint", KeyType::Text, "–")
+            .doc("Package runner suggested by the registry. Does not change how it is run."),
+        key("url", KeyType::Template, "its identifier")
+            .doc("URL of an `http` package whose identifier is only a name."),
     ],
 };
 
@@ -325,15 +240,11 @@ pub(crate) static SOURCE: TableKeys = TableKeys {
     title: "source",
     unknown_keys: UnknownKeys::Warn,
     keys: &[
-        key(
-            "type",
-            KeyType::Word(&["official", "smithery", "manual"]),
-            "required",
-            "The official registry, Smithery, or manual.",
-        ),
-        key("name", KeyType::Text, "–", "Name in the official registry."),
-        key("version", KeyType::Text, "–", "Version in the official registry."),
-        key("qualified_name", KeyType::Text, "–", "Name in Smithery."),
+        key("type", KeyType::Word(&["official", "smithery", "manual"]), "required")
+            .doc("The official registry, Smithery, or manual."),
+        key("name", KeyType::Text, "–").doc("Name in the official registry."),
+        key("version", KeyType::Text, "–").doc("Version in the official registry."),
+        key("qualified_name", KeyType::Text, "–").doc("Name in Smithery."),
     ],
 };
 
@@ -341,9 +252,9 @@ pub(crate) static SANDBOX: TableKeys = TableKeys {
     title: "sandbox",
     unknown_keys: UnknownKeys::Warn,
     keys: &[
-        key("read", KeyType::Texts, "everything", "Readable folders."),
-        key("write", KeyType::Texts, "[]", "Writable folders."),
-        key("net", KeyType::Flag, "true", "Network access."),
+        key("read", KeyType::Texts, "everything").doc("Readable folders."),
+        key("write", KeyType::Texts, "`[]`").doc("Writable folders."),
+        key("net", KeyType::Flag, "`true`").doc("Network access."),
     ],
 };
 
@@ -352,15 +263,11 @@ pub(crate) static SECRET: TableKeys = TableKeys {
     title: "secret",
     unknown_keys: UnknownKeys::Warn,
     keys: &[
-        key("secret_ref", KeyType::Text, "–", "Name of the stored secret."),
-        key("value", KeyType::Template, "–", "Plain value instead of a secret."),
-        key("secret", KeyType::Flag, "false", "Hides the value where configs are shown."),
-        key(
-            "required",
-            KeyType::Flag,
-            "true",
-            "If false, a missing secret leaves the variable unset.",
-        ),
+        key("secret_ref", KeyType::Text, "–").doc("Name of the stored secret."),
+        key("value", KeyType::Template, "–").doc("Plain value instead of a secret."),
+        key("secret", KeyType::Flag, "`false`").doc("Hides the value where configs are shown."),
+        key("required", KeyType::Flag, "`true`")
+            .doc("If false, a missing secret leaves the variable unset."),
     ],
 };
 

@@ -24,7 +24,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `dialect`, `dialect/*` | format detection, one reader per tool, variable references of other tools |
+//! | `dialect`, `dialect/*` | format detection, readers of the files of other tools, their variable references |
 //! | `toolrack_toml` | reader of `toolrack.toml` |
 //! | `tree` | TOML, JSONC and YAML as one tree with positions |
 //! | `keys`, `table_reader` | table of all keys; typed table reader |
@@ -72,7 +72,7 @@ mod validate;
 
 pub use config_file::{Agent, ConfigFile, ServerEntry, Settings, ToolNaming};
 pub use diagnostics::{Diagnostic, DiagnosticKind, Parsed, Position, Severity, SourceLocation};
-pub use dialect::{Detection, Dialect, detect, read, read_as};
+pub use dialect::{Dialect, detect, read, read_as};
 pub use diff::{ConfigDiff, Fingerprint, diff, fingerprint};
 pub use duration::parse_duration;
 pub use interpolate::{Lookup, Resolved, ResolvedTransport, VariableSource, interpolate};

@@ -1,24 +1,21 @@
 //! Unvalidated server entry, shared by all formats, and its conversion to a valid one.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
 use crate::config_file::{ServerEntry, Settings};
-use crate::diagnostics::{DiagnosticKind, Diagnostics, SourceLocation};
+use crate::diagnostics::{DiagnosticKind, SourceLocation};
 use crate::interpolate::has_secret;
 use crate::server::{EnvValue, McpTransport, Package, PackageKind};
-use crate::table_reader::{TableReader, join};
+use crate::table_reader::{Place, TableReader, join};
 use crate::validate::{self, TextRule};
 
 /// A server as written in a file, before validation.
-#[derive(Debug, Default)]
-pub(crate) struct RawServer {
-    /// Path to the entry in its file.
-    pub(crate) path: String,
-    pub(crate) at: usize,
-    /// Position of each field, by our name for it. A field with a position but no value was reported already.
-    pub(crate) locations: BTreeMap<String, usize>,
+#[derive(Debug)]
+pub(crate) struct RawServer<'d> {
+    /// The entry, and its fields by our names for them. A field with a position but no value was reported already.
+    pub(crate) place: Place<'d>,
     pub(crate) name: String,
     pub(crate) id: Option<String>,
     pub(crate) enabled: Option<bool>,
@@ -44,41 +41,45 @@ pub(crate) enum TransportKind {
     Package,
 }
 
-impl RawServer {
+impl<'d> RawServer<'d> {
     /// Reads the keys that all formats share, by our names for them.
-    pub(crate) fn from_table(fields: &mut TableReader<'_>) -> Self {
-        let disabled = fields.flag("disabled");
+    pub(crate) fn from_table(fields: &mut TableReader<'d, '_>) -> Self {
+        let disabled: Option<bool> = fields.take("disabled");
         Self {
-            path: fields.path.clone(),
-            at: fields.node.at,
-            locations: fields.locations.clone(),
-            name: fields.text("name").unwrap_or_default(),
-            enabled: disabled.map(|disabled| !disabled).or(fields.flag("enabled")),
-            command: fields.text("command"),
-            args: fields.texts("args").unwrap_or_default(),
-            env: fields.env("env"),
-            cwd: fields.text("cwd"),
-            url: fields.text("url"),
-            headers: fields.map("headers"),
+            place: fields.place.clone(),
+            name: fields.take("name").unwrap_or_default(),
+            enabled: disabled.map(|disabled| !disabled).or(fields.take("enabled")),
+            command: fields.take("command"),
+            args: fields.take("args").unwrap_or_default(),
+            env: fields.take("env").unwrap_or_default(),
+            cwd: fields.take("cwd"),
+            url: fields.take("url"),
+            headers: fields.take("headers").unwrap_or_default(),
             settings: Settings::from_table(fields),
-            ..Self::default()
+            id: None,
+            transport: None,
+            package: None,
+            table: None,
         }
     }
 
     /// The entry, if it has no errors.
-    pub(crate) fn accept(self, diagnostics: &mut Diagnostics<'_>) -> Option<ServerEntry> {
-        let before = diagnostics.n_errors();
-        self.check_name(diagnostics);
-        let kind = self.transport_kind(diagnostics);
+    pub(crate) fn accept(mut self) -> Option<ServerEntry> {
+        let place = self.place.clone();
+        let before = place.diagnostics.n_errors();
+        // A missing name was reported already.
+        if let Some((kind, message)) = validate::server_name(&self.name)
+            && !(self.name.is_empty() && place.has("name"))
+        {
+            place.error(kind, "name", message);
+        }
+        let kind = self.transport_kind();
         if let Some(kind) = kind {
-            self.check_values(diagnostics, kind);
+            self.check_values(&place, kind);
         }
         // Errors of this entry only: the other entries of the file stay usable.
-        let kind = kind.filter(|_| diagnostics.n_errors() == before)?;
-        let fields = self.locations.into_iter();
-        let fields = fields.map(|(field, at)| (field, diagnostics.position(at))).collect();
-        let at = diagnostics.position(self.at);
-        let origin = SourceLocation::new(diagnostics.file(), self.path, at, fields, self.table);
+        let kind = kind.filter(|_| place.diagnostics.n_errors() == before)?;
+        let origin = SourceLocation::new(place, self.table);
         let env: HashMap<_, _> = self.env.into_iter().collect();
         let headers: HashMap<_, _> = self.headers.into_iter().collect();
         let transport = match kind {
@@ -100,159 +101,103 @@ impl RawServer {
         })
     }
 
-    fn location(&self, field: &str) -> usize {
-        self.locations.get(field).copied().unwrap_or(self.at)
-    }
-
-    fn field(&self, field: &str) -> String {
-        if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
-    }
-
-    fn error(
-        &self,
-        diagnostics: &mut Diagnostics<'_>,
-        kind: DiagnosticKind,
-        field: &str,
-        message: &str,
-    ) {
-        diagnostics.error(kind, self.location(field), &self.field(field), message);
-    }
-
-    fn warn(
-        &self,
-        diagnostics: &mut Diagnostics<'_>,
-        kind: DiagnosticKind,
-        field: &str,
-        message: &str,
-    ) {
-        diagnostics.warn(kind, self.location(field), &self.field(field), message);
-    }
-
-    fn check_name(&self, diagnostics: &mut Diagnostics<'_>) {
-        let Some((kind, message)) = validate::server_name(&self.name) else { return };
-        // A missing name was reported already.
-        if !(self.name.is_empty() && self.locations.contains_key("name")) {
-            self.error(diagnostics, kind, "name", message);
-        }
-    }
-
-    fn transport_kind(&self, diagnostics: &mut Diagnostics<'_>) -> Option<TransportKind> {
+    fn transport_kind(&self) -> Option<TransportKind> {
         let fields = [
             ("command", TransportKind::Stdio),
             ("url", TransportKind::Http),
             ("package", TransportKind::Package),
         ];
         // By position and not by value: an invalid `command` still says that a process was meant.
-        let given = fields.into_iter().filter(|(field, _)| self.locations.contains_key(*field));
+        let given = fields.into_iter().filter(|(field, _)| self.place.has(field));
         let given: Vec<TransportKind> = given.map(|(_, kind)| kind).collect();
         let package = self.package.as_ref().map(|package| package.kind);
-        match choose_transport(self.transport, &given, package) {
-            Ok(kind) => Some(kind),
-            Err((kind, field, message)) => {
-                self.error(diagnostics, kind, field, message);
-                None
-            }
-        }
+        choose_transport(self.transport, &given, package)
+            .map_err(|(kind, field, message)| self.place.error(kind, field, message))
+            .ok()
     }
 
-    fn check_values(&self, diagnostics: &mut Diagnostics<'_>, kind: TransportKind) {
+    fn check_values(&mut self, place: &Place<'_>, kind: TransportKind) {
         let endpoint = kind == TransportKind::Http
             || self.package.as_ref().is_some_and(|package| package.kind == PackageKind::Http);
-        let idle: &[&str] =
-            if endpoint { &["args", "env", "cwd", "sandbox"] } else { &["headers"] };
-        for field in idle.iter().filter(|idle| self.locations.contains_key(**idle)) {
-            let message = if endpoint {
-                "has no effect on an HTTP server"
-            } else {
-                "has no effect on a stdio server"
-            };
-            self.warn(diagnostics, DiagnosticKind::Conflict, field, message);
+        let (unused, message): (&[&str], _) = if endpoint {
+            (&["args", "env", "cwd", "sandbox"], "has no effect on an HTTP server")
+        } else {
+            (&["headers"], "has no effect on a stdio server")
+        };
+        for field in unused.iter().filter(|field| place.has(field)) {
+            place.warn(DiagnosticKind::Conflict, field, message);
         }
-        for (field, text, rule) in self.texts(kind) {
-            for check in validate::text(text, rule) {
-                match check {
-                    validate::TextCheck::Invalid(message) => {
-                        self.error(diagnostics, DiagnosticKind::Invalid, &field, &message);
-                    }
-                    validate::TextCheck::Suspicious(message) => {
-                        self.warn(diagnostics, DiagnosticKind::Invalid, &field, &message);
-                    }
-                }
+        for (field, text, rule) in self.texts() {
+            for (severity, message) in validate::text(text, rule) {
+                place.report(severity, DiagnosticKind::Invalid, &field, &message);
             }
-        }
-        self.check_names(diagnostics);
-        self.check_arguments(diagnostics, kind);
-    }
-
-    /// Every user of the machine can list processes with their arguments.
-    fn check_arguments(&self, diagnostics: &mut Diagnostics<'_>, kind: TransportKind) {
-        let is_argument = |field: &str| field == "command" || field.contains("args[");
-        for (field, text, _) in self.texts(kind).iter().filter(|(field, ..)| is_argument(field)) {
-            if has_secret(text) {
+            // Every user of the machine can list processes with their arguments.
+            if (field == "command" || field.contains("args[")) && has_secret(text) {
                 let message = "exposes the secret to other users of this machine in the process list; \
                                  pass it in `env` if the server supports it";
-                self.warn(diagnostics, DiagnosticKind::Exposed, field, message);
+                place.warn(DiagnosticKind::Exposed, &field, message);
             }
         }
+        self.check_names();
     }
 
-    fn check_names(&self, diagnostics: &mut Diagnostics<'_>) {
+    fn check_names(&self) {
+        let place = &self.place;
         let mut seen = HashSet::new();
         for (name, _) in &self.headers {
             let field = join("headers", name);
             if !validate::header_name(name) {
                 let message = "is not a valid header name; use letters, digits and `-`";
-                self.error(diagnostics, DiagnosticKind::Invalid, &field, message);
+                place.error(DiagnosticKind::Invalid, &field, message);
             }
             // RFC 9110 §5.1: names are case-insensitive, so two spellings would send
             // one header twice.
             if !seen.insert(name.to_ascii_lowercase()) {
                 let message = "is a duplicate; header names are case-insensitive";
-                self.error(diagnostics, DiagnosticKind::Duplicate, &field, message);
+                place.error(DiagnosticKind::Duplicate, &field, message);
             }
         }
         for (name, _) in self.env.iter().filter(|(name, _)| !validate::variable_name(name)) {
-            let field = join("env", name);
             let message = "is not a valid variable name; it must not be empty or contain `=`";
-            self.error(diagnostics, DiagnosticKind::Invalid, &field, message);
+            place.error(DiagnosticKind::Invalid, &join("env", name), message);
         }
     }
 
-    /// Every text with references, and its rule.
-    fn texts(&self, kind: TransportKind) -> Vec<(String, &str, TextRule)> {
-        let mut texts: Vec<(String, &str, TextRule)> = Vec::new();
-        if let (TransportKind::Stdio, Some(command)) = (kind, &self.command) {
+    /// Every text with references, with its field and rule.
+    pub(crate) fn texts(&mut self) -> Vec<(String, &mut String, TextRule)> {
+        let mut texts: Vec<(String, &mut String, TextRule)> = Vec::new();
+        if let Some(command) = &mut self.command {
             // People copy a whole command line into `command`.
             let rule = if self.args.is_empty() { TextRule::LoneCommand } else { TextRule::Command };
             texts.push(("command".to_owned(), command, rule));
         }
-        if let (TransportKind::Http, Some(url)) = (kind, &self.url) {
+        if let Some(url) = &mut self.url {
             texts.push(("url".to_owned(), url, TextRule::Url));
         }
-        if let Some(package) = &self.package {
+        let mut lists = vec![("args", &mut self.args)];
+        if let Some(package) = &mut self.package {
             let rule = match package.kind {
                 PackageKind::Http => TextRule::Url,
                 _ => TextRule::Command,
             };
-            texts.push(("package.identifier".to_owned(), &package.identifier, rule));
-            let lists = [("args", &package.args), ("runtime_args", &package.runtime_args)];
-            for (key, list) in lists {
-                let each = list.iter().enumerate();
-                let field = |n| format!("package.{key}[{n}]");
-                texts.extend(each.map(|(n, each)| (field(n), &**each, TextRule::Any)));
-            }
+            texts.push(("package.identifier".to_owned(), &mut package.identifier, rule));
+            lists.push(("package.args", &mut package.args));
+            lists.push(("package.runtime_args", &mut package.runtime_args));
         }
-        let args = self.args.iter().enumerate();
-        texts.extend(args.map(|(n, item)| (format!("args[{n}]"), &**item, TextRule::Any)));
-        if let Some(cwd) = &self.cwd {
+        for (key, list) in lists {
+            let field = |n| format!("{key}[{n}]");
+            let each = list.iter_mut().enumerate();
+            texts.extend(each.map(|(n, text)| (field(n), text, TextRule::Any)));
+        }
+        if let Some(cwd) = &mut self.cwd {
             texts.push(("cwd".to_owned(), cwd, TextRule::Command));
         }
-        for (name, value) in &self.env {
+        for (name, value) in &mut self.env {
             if let EnvValue::Text(text) = value {
                 texts.push((join("env", name), text, TextRule::Value));
             }
         }
-        for (name, value) in &self.headers {
+        for (name, value) in &mut self.headers {
             texts.push((join("headers", name), value, TextRule::Header));
         }
         texts

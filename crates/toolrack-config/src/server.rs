@@ -4,10 +4,13 @@
 //! **Invariant:** `Debug` shows no argument, no environment or header value, and no query of a URL,
 //! because they may be secrets.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
+use crate::config_file::{ServerEntry, Settings};
 use crate::diagnostics::{Diagnostic, SourceLocation};
 use crate::validate;
 
@@ -54,43 +57,46 @@ pub struct McpServerConfig {
     pub origin: SourceLocation,
 }
 
-/// Transport of a server.
-#[derive(Clone, PartialEq, Eq)]
+/// Transport of a server: as written in the file, or with all references resolved
+/// ([`ResolvedTransport`](crate::ResolvedTransport)).
+#[derive(Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 #[non_exhaustive]
-pub enum McpTransport {
+pub enum McpTransport<Text = String, Env = EnvValue> {
     /// A child process on stdio.
     Stdio {
         /// Program on `PATH`, or a path.
-        command: String,
+        command: Text,
         /// Arguments, without shell. `$${` is a literal `${`.
-        args: Vec<String>,
+        args: Vec<Text>,
         /// Variables added to the environment of every server.
-        env: HashMap<String, EnvValue>,
+        env: HashMap<String, Env>,
         /// Working directory. Default: ours.
-        cwd: Option<String>,
+        cwd: Option<Text>,
     },
     /// An HTTP endpoint.
     Http {
         /// Endpoint URL.
-        url: String,
+        url: Text,
         /// Request headers.
-        headers: HashMap<String, String>,
+        headers: HashMap<String, Text>,
     },
     /// A published package, to be converted into one of the others by an installer.
     Package {
         /// The package.
-        package: Package,
+        package: Package<Text>,
         /// As for [`McpTransport::Stdio`].
-        env: HashMap<String, EnvValue>,
+        env: HashMap<String, Env>,
         /// As for [`McpTransport::Stdio`].
-        cwd: Option<String>,
+        cwd: Option<Text>,
         /// As for [`McpTransport::Http`], for HTTP packages.
-        headers: HashMap<String, String>,
+        headers: HashMap<String, Text>,
     },
 }
 
 /// Value of an environment variable.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum EnvValue {
     /// Text that may contain `${…}`.
     Text(String),
@@ -104,23 +110,14 @@ pub enum EnvValue {
 }
 
 /// When a server starts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum StartMode {
     /// With the manager.
     #[default]
     Eager,
     /// With the first call; until then its tools come from the tool cache.
     Lazy,
-}
-
-impl StartMode {
-    /// Name in the config file.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Eager => "eager",
-            Self::Lazy => "lazy",
-        }
-    }
 }
 
 /// Policy for changed tool definitions.
@@ -134,9 +131,10 @@ pub enum Pin {
 }
 
 /// Sandbox of a child process.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Sandbox {
     /// Readable folders; `None` means all.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub read: Option<Vec<String>>,
     /// Writable folders.
     pub write: Vec<String>,
@@ -145,42 +143,9 @@ pub struct Sandbox {
 }
 
 impl McpServerConfig {
-    /// Default timeout of a call.
-    pub const TIMEOUT: Duration = Duration::from_mins(2);
-    /// Default total timeout of a call.
-    pub const MAX_TIMEOUT: Duration = Duration::from_mins(10);
-    /// Default startup timeout.
-    pub const STARTUP_TIMEOUT: Duration = Duration::from_secs(30);
-    /// Default install timeout.
-    pub const INSTALL_TIMEOUT: Duration = Duration::from_mins(10);
-    /// Default maximum size of a result.
-    pub const MAX_OUTPUT_BYTES: usize = 50_000;
-    /// Default maximum size of a message.
-    pub const MAX_MESSAGE_BYTES: usize = 32 << 20;
-
     /// An enabled server with default settings.
     pub fn new(name: impl Into<String>, transport: McpTransport) -> Self {
-        Self {
-            name: name.into(),
-            enabled: true,
-            transport,
-            id: None,
-            timeout: Self::TIMEOUT,
-            max_timeout: Self::MAX_TIMEOUT,
-            startup_timeout: Self::STARTUP_TIMEOUT,
-            install_timeout: Self::INSTALL_TIMEOUT,
-            start: StartMode::default(),
-            idle: None,
-            max_output_bytes: Self::MAX_OUTPUT_BYTES,
-            max_message_bytes: Self::MAX_MESSAGE_BYTES,
-            allow: Vec::new(),
-            deny: Vec::new(),
-            repeatable: Vec::new(),
-            inherit_env: false,
-            pin: Pin::default(),
-            sandbox: None,
-            origin: SourceLocation::default(),
-        }
+        ServerEntry::new(name, transport).config(&Settings::default())
     }
 
     /// A stdio server with default settings.
@@ -200,30 +165,19 @@ impl McpServerConfig {
     /// read.
     pub fn name_fault(&self) -> Option<Diagnostic> {
         let (kind, message) = validate::server_name(&self.name)?;
-        let (file, at) = (self.origin.shared_file(), self.origin.field("name"));
+        let (file, at) = (self.origin.file().unwrap_or_default(), self.origin.field("name"));
         let message = format!("`{}` {message}", self.name.escape_debug());
         Some(Diagnostic::error(kind, file, at, ("name".to_owned(), message)))
     }
 
     /// Whether the headers authenticate, so that no OAuth login is needed.
     pub fn has_authorization(&self) -> bool {
-        match &self.transport {
-            McpTransport::Stdio { .. } => false,
-            McpTransport::Http { headers, .. } | McpTransport::Package { headers, .. } => {
-                headers.keys().any(|key| key.eq_ignore_ascii_case("authorization"))
-            }
-        }
-    }
-}
-
-impl McpTransport {
-    /// Name in the config file and in lists.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            McpTransport::Stdio { .. } => "stdio",
-            McpTransport::Http { .. } => "http",
-            McpTransport::Package { .. } => "package",
-        }
+        let (McpTransport::Http { headers, .. } | McpTransport::Package { headers, .. }) =
+            &self.transport
+        else {
+            return false;
+        };
+        headers.keys().any(|key| key.eq_ignore_ascii_case("authorization"))
     }
 }
 
@@ -243,45 +197,59 @@ impl fmt::Debug for EnvValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             EnvValue::Text(_) => f.write_str("Text(…)"),
-            EnvValue::Secret { secret_ref, required } => f
-                .debug_struct("Secret")
-                .field("secret_ref", secret_ref)
-                .field("required", required)
-                .finish(),
+            EnvValue::Secret { secret_ref, .. } => write!(f, "Secret({secret_ref:?})"),
         }
     }
 }
 
-impl fmt::Debug for McpTransport {
+/// A text of a config, as `Debug` may show it.
+pub(crate) trait ConfigText {
+    fn shown(&self) -> String;
+
+    /// The text as an argument, which may be a secret.
+    fn shown_argument(&self) -> String {
+        "…".to_owned()
+    }
+}
+
+impl ConfigText for String {
+    fn shown(&self) -> String {
+        without_secrets(self)
+    }
+}
+
+impl<Text: ConfigText, Env> fmt::Debug for McpTransport<Text, Env> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             McpTransport::Stdio { command, args, env, cwd } => f
                 .debug_struct("Stdio")
-                .field("command", command)
-                .field("n_args", &args.len())
+                .field("command", &command.shown())
+                .field("args", &shown_arguments(args))
                 .field("env", &sorted_names(env))
-                .field("cwd", cwd)
+                .field("cwd", &cwd.as_ref().map(Text::shown))
                 .finish(),
             McpTransport::Http { url, headers } => f
                 .debug_struct("Http")
-                .field("url", &without_secrets(url))
+                .field("url", &url.shown())
                 .field("headers", &sorted_names(headers))
                 .finish(),
             McpTransport::Package { package, env, cwd, headers } => f
                 .debug_struct("Package")
                 .field("package", package)
                 .field("env", &sorted_names(env))
-                .field("cwd", cwd)
+                .field("cwd", &cwd.as_ref().map(Text::shown))
                 .field("headers", &sorted_names(headers))
                 .finish(),
         }
     }
 }
 
-pub(crate) fn sorted_names<V>(map: &HashMap<String, V>) -> Vec<&str> {
-    let mut names: Vec<&str> = map.keys().map(String::as_str).collect();
-    names.sort_unstable();
-    names
+fn shown_arguments<Text: ConfigText>(args: &[Text]) -> Vec<String> {
+    args.iter().map(Text::shown_argument).collect()
+}
+
+fn sorted_names<V>(map: &HashMap<String, V>) -> BTreeSet<&String> {
+    map.keys().collect()
 }
 
 /// The URL without user, password, query and fragment.
@@ -298,24 +266,26 @@ pub fn without_secrets(url: &str) -> String {
 }
 
 /// A published package.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Package {
+#[derive(Clone, PartialEq, Eq, Serialize)]
+pub struct Package<Text = String> {
     /// Registry; determines how the package is run.
+    #[serde(rename = "type")]
     pub kind: PackageKind,
     /// Identifier: a package, an image, a path or a URL.
-    pub identifier: String,
+    pub identifier: Text,
     /// Version. `None` means the newest.
     pub version: Option<String>,
     /// Arguments of the server.
-    pub args: Vec<String>,
+    pub args: Vec<Text>,
     /// Program within the package. `None` means its own or only one.
     pub program: Option<String>,
     /// Arguments of the package runner, such as `docker run`.
-    pub runtime_args: Vec<String>,
+    pub runtime_args: Vec<Text>,
 }
 
 /// Package registry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum PackageKind {
     /// npm.
     Npm,
@@ -346,15 +316,15 @@ impl PackageKind {
     }
 }
 
-impl fmt::Debug for Package {
+impl<Text: ConfigText> fmt::Debug for Package<Text> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Package")
             .field("kind", &self.kind)
-            .field("identifier", &without_secrets(&self.identifier))
+            .field("identifier", &self.identifier.shown())
             .field("version", &self.version)
-            .field("n_args", &self.args.len())
+            .field("args", &shown_arguments(&self.args))
             .field("program", &self.program)
-            .field("n_runtime_args", &self.runtime_args.len())
+            .field("runtime_args", &shown_arguments(&self.runtime_args))
             .finish()
     }
 }
@@ -368,7 +338,7 @@ mod tests {
         let mut stdio = McpServerConfig::stdio("db", "npx", &["--token=s3cret"]);
         let McpTransport::Stdio { env, .. } = &mut stdio.transport else { panic!() };
         env.insert("TOKEN".into(), "s3cret".into());
-        let http = McpTransport::Http {
+        let http: McpTransport = McpTransport::Http {
             url: "https://s3cret@host/path?key=s3cret".into(),
             headers: HashMap::from([("Authorization".into(), "Bearer s3cret".into())]),
         };

@@ -2,56 +2,51 @@
 //!
 //! **Invariant:** an error in one key does not prevent reading the others.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::diagnostics::DiagnosticKind;
-use crate::diagnostics::Diagnostics;
+use crate::diagnostics::{DiagnosticKind, Diagnostics, Severity};
 use crate::duration;
-use crate::keys::{Key, KeyType, SECRET, TableKeys, UnknownKeys};
+use crate::keys::{KeyType, SECRET, TableKeys, UnknownKeys};
 use crate::server::EnvValue;
 use crate::suggest::suggest;
 use crate::tree::{Member, Node, Value};
 
-/// A table with typed values.
-#[derive(Debug)]
-pub(crate) struct TableReader<'n> {
+/// Where a table and its fields are.
+#[derive(Debug, Clone)]
+pub(crate) struct Place<'d> {
+    pub(crate) diagnostics: &'d Diagnostics<'d>,
     /// Path to the table, such as `defaults.mcp[0]`.
     pub(crate) path: String,
-    pub(crate) node: &'n Node,
+    pub(crate) at: usize,
     /// Position of each key and of its parts, such as `args[1]`. A key with an invalid value has a position
     /// and no value.
-    pub(crate) locations: BTreeMap<String, usize>,
-    values: BTreeMap<&'static str, FieldValue<'n>>,
+    pub(crate) fields: BTreeMap<String, usize>,
 }
 
-/// A typed value.
+/// A table with typed values.
 #[derive(Debug)]
-enum FieldValue<'n> {
-    Text(String),
-    Flag(bool),
-    Time(Option<Duration>),
-    Count(usize),
-    Texts(Vec<String>),
-    Map(Vec<(String, String)>),
-    Env(Vec<(String, EnvValue)>),
-    Table(TableReader<'n>),
-    Tables(Vec<TableReader<'n>>),
+pub(crate) struct TableReader<'d, 'n> {
+    pub(crate) node: &'n Node,
+    pub(crate) place: Place<'d>,
+    /// Values by field, each of the type that its [`KeyType`] names.
+    values: BTreeMap<&'static str, Box<dyn Any>>,
+    /// Tables by field; one for [`KeyType::Table`].
+    tables: BTreeMap<&'static str, Vec<TableReader<'d, 'n>>>,
 }
 
 /// Reads a table. Anything else is reported and read as an empty table.
-pub(crate) fn read<'n>(
-    diagnostics: &mut Diagnostics<'_>,
+pub(crate) fn read<'d, 'n>(
+    diagnostics: &'d Diagnostics<'d>,
     scope: &TableKeys,
     path: &str,
     node: &'n Node,
-) -> TableReader<'n> {
-    let mut fields = TableReader {
-        path: path.to_owned(),
-        node,
-        locations: BTreeMap::new(),
-        values: BTreeMap::new(),
-    };
+) -> TableReader<'d, 'n> {
+    let fields = BTreeMap::new();
+    let place = Place { diagnostics, path: path.to_owned(), at: node.at, fields };
+    let (values, tables) = (BTreeMap::new(), BTreeMap::new());
+    let mut fields = TableReader { node, place, values, tables };
     if !node.is_table() {
         let message = format!("must be a table, not {}", node.kind());
         diagnostics.error(DiagnosticKind::WrongType, node.at, path, &message);
@@ -62,7 +57,7 @@ pub(crate) fn read<'n>(
     };
     for member in node.members().iter().filter(is_set) {
         if scope.keys.iter().all(|key| key.name != member.key) {
-            fields.locations.insert(member.key.clone(), member.at);
+            fields.place.fields.insert(member.key.clone(), member.at);
             report_unknown_key(diagnostics, scope, &join(path, &member.key), member);
         }
     }
@@ -72,17 +67,29 @@ pub(crate) fn read<'n>(
         let Some(member) = members.rfind(|member| member.key == key.name) else { continue };
         // Before the value is read: a key with an invalid value must not be reported as
         // missing as well.
-        fields.locations.entry(key.field.to_owned()).or_insert(member.at);
-        let mut reader = Reader { diagnostics, locations: &mut fields.locations, name: key.field };
-        if let Some(value) = reader.value(key, &join(path, &member.key), &member.value) {
-            fields.values.entry(key.field).or_insert(value);
+        fields.place.fields.entry(key.field.to_owned()).or_insert(member.at);
+        let (path, node) = (join(path, &member.key), &member.value);
+        let locations = &mut fields.place.fields;
+        let mut reader = Reader { diagnostics, locations, name: key.field };
+        match key.kind {
+            KeyType::Table(scope) => {
+                fields.tables.insert(key.field, vec![read(diagnostics, scope, &path, node)]);
+            }
+            KeyType::Tables(scope) => {
+                fields.tables.insert(key.field, reader.tables(scope, &path, node));
+            }
+            kind => {
+                if let Some(value) = reader.value(kind, &path, node) {
+                    fields.values.entry(key.field).or_insert(value);
+                }
+            }
         }
     }
     fields
 }
 
 fn report_unknown_key(
-    diagnostics: &mut Diagnostics<'_>,
+    diagnostics: &Diagnostics<'_>,
     scope: &TableKeys,
     path: &str,
     member: &Member,
@@ -114,42 +121,37 @@ pub fn join(path: &str, key: &str) -> String {
     }
 }
 
-struct Reader<'r, 't> {
-    diagnostics: &'r mut Diagnostics<'t>,
+struct Reader<'d, 'r> {
+    diagnostics: &'d Diagnostics<'d>,
     locations: &'r mut BTreeMap<String, usize>,
     name: &'static str,
 }
 
-impl Reader<'_, '_> {
-    fn value<'n>(&mut self, key: &Key, path: &str, node: &'n Node) -> Option<FieldValue<'n>> {
-        match key.kind {
-            KeyType::Template => self.text(path, node).map(FieldValue::Text),
-            KeyType::Text => self.full_text(path, node).map(FieldValue::Text),
+impl<'d> Reader<'d, '_> {
+    /// The value of a key that is not a table.
+    fn value(&mut self, kind: KeyType, path: &str, node: &Node) -> Option<Box<dyn Any>> {
+        match kind {
+            KeyType::Template => boxed(self.text(path, node)),
+            KeyType::Text => boxed(self.full_text(path, node)),
             KeyType::Flag => match node.value {
-                Value::Flag(flag) => Some(FieldValue::Flag(flag)),
+                Value::Flag(flag) => boxed(Some(flag)),
                 _ => self.wrong(path, node, "`true` or `false`"),
             },
-            KeyType::Time | KeyType::TimeOrNever => {
-                self.time(key.kind, path, node).map(FieldValue::Time)
-            }
-            KeyType::Seconds => {
-                self.number(path, node, Duration::from_secs(1)).map(FieldValue::Time)
-            }
-            KeyType::Millis => {
-                self.number(path, node, Duration::from_millis(1)).map(FieldValue::Time)
-            }
-            KeyType::Count => self.count(path, node).map(FieldValue::Count),
-            KeyType::Word(words) => self.word(words, path, node).map(FieldValue::Text),
-            KeyType::Templates => self.list(path, node, Self::text).map(FieldValue::Texts),
-            KeyType::Texts => self.list(path, node, Self::full_text).map(FieldValue::Texts),
-            KeyType::TemplateMap => self.map(path, node, Self::text).map(FieldValue::Map),
-            KeyType::ScalarMap => self.map(path, node, Self::scalar).map(FieldValue::Map),
-            KeyType::EnvMap => self.map(path, node, Self::env).map(FieldValue::Env),
-            KeyType::Table(scope) => {
-                Some(FieldValue::Table(read(self.diagnostics, scope, path, node)))
-            }
-            KeyType::Tables(scope) => self.tables(scope, path, node).map(FieldValue::Tables),
-            KeyType::Ignored => None,
+            KeyType::Time => boxed(self.time(path, node)),
+            KeyType::TimeOrNever => boxed(self.time_or_never(path, node)),
+            KeyType::Seconds => boxed(self.number(path, node, Duration::from_secs(1))),
+            KeyType::Millis => boxed(self.number(path, node, Duration::from_millis(1))),
+            KeyType::Count => boxed(self.count(path, node)),
+            KeyType::Word(words) => boxed(self.word(words, path, node)),
+            KeyType::Templates => boxed(self.list(path, node, Self::text)),
+            KeyType::Texts => boxed(self.list(path, node, Self::full_text)),
+            KeyType::TemplateMap => boxed(self.map(path, node, Self::text)),
+            KeyType::ScalarMap => boxed(self.map(path, node, Self::scalar)),
+            KeyType::EnvMap => boxed(self.map(path, node, Self::env)),
+            KeyType::ScalarEnvMap => boxed(self.map(path, node, |reader, path, node| {
+                reader.scalar(path, node).map(EnvValue::Text)
+            })),
+            KeyType::Table(_) | KeyType::Tables(_) | KeyType::Ignored => None,
         }
     }
 
@@ -194,12 +196,10 @@ impl Reader<'_, '_> {
         }
     }
 
-    fn time(&mut self, kind: KeyType, path: &str, node: &Node) -> Option<Option<Duration>> {
-        let never = matches!(kind, KeyType::TimeOrNever);
+    fn time(&mut self, path: &str, node: &Node) -> Option<Duration> {
         match &node.value {
-            Value::Text(text) if never && text.trim() == "never" => Some(None),
             Value::Text(text) => match duration::parse_duration(text) {
-                Ok(time) => Some(Some(time)),
+                Ok(time) => Some(time),
                 Err(message) => self.invalid(path, node, message),
             },
             Value::Integer(number) => {
@@ -207,23 +207,31 @@ impl Reader<'_, '_> {
                     format!("a duration with a unit; write `\"{number}s\"` or `\"{number}ms\"`");
                 self.wrong(path, node, &wanted)
             }
-            _ if never => self.wrong(path, node, "a duration such as `\"10m\"`, or `\"never\"`"),
             _ => self.wrong(path, node, "a duration such as `\"90s\"`"),
+        }
+    }
+
+    /// `Some(None)` is "never".
+    fn time_or_never(&mut self, path: &str, node: &Node) -> Option<Option<Duration>> {
+        match &node.value {
+            Value::Text(text) if text.trim() == "never" => Some(None),
+            Value::Text(_) | Value::Integer(_) => self.time(path, node).map(Some),
+            _ => self.wrong(path, node, "a duration such as `\"10m\"`, or `\"never\"`"),
         }
     }
 
     /// A bare number in the unit of its tool. Zero and below mean "no limit" in most tools; we have no such
     /// setting and use our default.
-    fn number(&mut self, path: &str, node: &Node, unit: Duration) -> Option<Option<Duration>> {
+    fn number(&mut self, path: &str, node: &Node, unit: Duration) -> Option<Duration> {
         let number = match node.value {
             #[expect(clippy::cast_precision_loss, reason = "nobody waits that long")]
             Value::Integer(number) => number as f64,
             Value::Float(number) => number,
-            Value::Text(_) => return self.time(KeyType::Time, path, node),
+            Value::Text(_) => return self.time(path, node),
             _ => return self.wrong(path, node, "a number"),
         };
         match duration::from_number(number, unit) {
-            Ok(time) => Some(Some(time)),
+            Ok(time) => Some(time),
             Err(message) => {
                 // A warning only: the file works in its own tool, and the rest of the server
                 // can be imported.
@@ -299,8 +307,8 @@ impl Reader<'_, '_> {
             return self.text(path, node).map(EnvValue::Text);
         }
         let mut fields = read(self.diagnostics, &SECRET, path, node);
-        let required = fields.flag("required").unwrap_or(true);
-        match (fields.text("secret_ref"), fields.text("value")) {
+        let required = fields.take("required").unwrap_or(true);
+        match (fields.take("secret_ref"), fields.take("value")) {
             (Some(_), Some(_)) => {
                 let message = "has both `secret_ref` and `value`; remove one of them";
                 self.diagnostics.error(DiagnosticKind::Conflict, node.at, path, message);
@@ -309,7 +317,8 @@ impl Reader<'_, '_> {
             (Some(secret_ref), None) => Some(EnvValue::Secret { secret_ref, required }),
             (None, Some(value)) => Some(EnvValue::Text(value)),
             // An invalid value was reported already, and an optional variable may stay unset.
-            (None, None) if fields.has("secret_ref") || fields.has("value") || !required => None,
+            (None, None) if !required => None,
+            (None, None) if fields.place.has("secret_ref") || fields.place.has("value") => None,
             (None, None) => {
                 let message = "must have `secret_ref`, the name of a secret";
                 self.diagnostics.error(DiagnosticKind::Missing, node.at, path, message);
@@ -323,95 +332,72 @@ impl Reader<'_, '_> {
         scope: &TableKeys,
         path: &str,
         node: &'n Node,
-    ) -> Option<Vec<TableReader<'n>>> {
+    ) -> Vec<TableReader<'d, 'n>> {
         let Value::List(nodes) = &node.value else {
-            return self.wrong(path, node, &format!("a list of tables; write `[[{path}]]`"));
+            let wanted = format!("a list of tables; write `[[{path}]]`");
+            return self.wrong(path, node, &wanted).unwrap_or_default();
         };
         let each = |(index, node): (usize, &'n Node)| {
             read(self.diagnostics, scope, &format!("{path}[{index}]"), node)
         };
-        Some(nodes.iter().enumerate().map(each).collect())
+        nodes.iter().enumerate().map(each).collect()
     }
 }
 
-impl<'n> TableReader<'n> {
-    /// Whether the key is present, even with an invalid value.
-    pub(crate) fn has(&self, key: &str) -> bool {
-        self.locations.contains_key(key)
+fn boxed<T: Any>(value: Option<T>) -> Option<Box<dyn Any>> {
+    Some(Box::new(value?))
+}
+
+impl Place<'_> {
+    /// Whether the field is present, even with an invalid value.
+    pub(crate) fn has(&self, field: &str) -> bool {
+        self.fields.contains_key(field)
     }
 
-    /// Position of a key, or of the table.
-    pub(crate) fn location(&self, key: &str) -> usize {
-        self.locations.get(key).copied().unwrap_or(self.node.at)
+    /// Position of a field, or of the table.
+    pub(crate) fn location(&self, field: &str) -> usize {
+        self.fields.get(field).copied().unwrap_or(self.at)
     }
 
-    pub(crate) fn field(&self, key: &str) -> String {
-        join(&self.path, key)
+    /// Path to a field.
+    pub(crate) fn field(&self, field: &str) -> String {
+        if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
     }
 
-    /// Reports an error in a key.
-    pub(crate) fn error(
+    /// Reports an error in a field.
+    pub(crate) fn error(&self, kind: DiagnosticKind, field: &str, message: &str) {
+        self.report(Severity::Error, kind, field, message);
+    }
+
+    /// Reports a warning about a field.
+    pub(crate) fn warn(&self, kind: DiagnosticKind, field: &str, message: &str) {
+        self.report(Severity::Warning, kind, field, message);
+    }
+
+    pub(crate) fn report(
         &self,
-        diagnostics: &mut Diagnostics<'_>,
+        severity: Severity,
         kind: DiagnosticKind,
-        key: &str,
+        field: &str,
         message: &str,
     ) {
-        diagnostics.error(kind, self.location(key), &self.field(key), message);
+        let (at, path) = (self.location(field), self.field(field));
+        self.diagnostics.report(severity, kind, at, (&path, message));
+    }
+}
+
+impl<'d, 'n> TableReader<'d, 'n> {
+    /// Takes the value of a field, if its key has this type.
+    pub(crate) fn take<T: Any>(&mut self, field: &str) -> Option<T> {
+        self.values.get(field).filter(|value| value.is::<T>())?;
+        Some(*self.values.remove(field)?.downcast().ok()?)
     }
 
-    pub(crate) fn text(&mut self, key: &str) -> Option<String> {
-        let Some(FieldValue::Text(text)) = self.values.remove(key) else { return None };
-        Some(text)
+    pub(crate) fn table(&mut self, field: &str) -> Option<TableReader<'d, 'n>> {
+        self.tables.remove(field)?.pop()
     }
 
-    pub(crate) fn flag(&mut self, key: &str) -> Option<bool> {
-        let Some(FieldValue::Flag(flag)) = self.values.remove(key) else { return None };
-        Some(flag)
-    }
-
-    /// `Some(None)` is "never".
-    pub(crate) fn time_or_never(&mut self, key: &str) -> Option<Option<Duration>> {
-        let Some(FieldValue::Time(time)) = self.values.remove(key) else { return None };
-        Some(time)
-    }
-
-    pub(crate) fn time(&mut self, key: &str) -> Option<Duration> {
-        self.time_or_never(key).flatten()
-    }
-
-    pub(crate) fn count(&mut self, key: &str) -> Option<usize> {
-        let Some(FieldValue::Count(count)) = self.values.remove(key) else { return None };
-        Some(count)
-    }
-
-    pub(crate) fn texts(&mut self, key: &str) -> Option<Vec<String>> {
-        let Some(FieldValue::Texts(texts)) = self.values.remove(key) else { return None };
-        Some(texts)
-    }
-
-    pub(crate) fn map(&mut self, key: &str) -> Vec<(String, String)> {
-        let Some(FieldValue::Map(map)) = self.values.remove(key) else { return Vec::new() };
-        map
-    }
-
-    pub(crate) fn env(&mut self, key: &str) -> Vec<(String, EnvValue)> {
-        match self.values.remove(key) {
-            Some(FieldValue::Env(env)) => env,
-            Some(FieldValue::Map(map)) => {
-                map.into_iter().map(|(name, text)| (name, EnvValue::Text(text))).collect()
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    pub(crate) fn table(&mut self, key: &str) -> Option<TableReader<'n>> {
-        let Some(FieldValue::Table(fields)) = self.values.remove(key) else { return None };
-        Some(fields)
-    }
-
-    pub(crate) fn tables(&mut self, key: &str) -> Vec<TableReader<'n>> {
-        let Some(FieldValue::Tables(tables)) = self.values.remove(key) else { return Vec::new() };
-        tables
+    pub(crate) fn tables(&mut self, field: &str) -> Vec<TableReader<'d, 'n>> {
+        self.tables.remove(field).unwrap_or_default()
     }
 }

@@ -1,19 +1,18 @@
 //! Document tree with source positions, for TOML, JSONC and YAML.
 //!
-//! **Invariant:** no tree is deeper than [`MAX_DEPTH`], so recursion cannot exhaust the stack.
-
-mod yaml;
+//! **Invariant:** no tree is deeper than [`MAX_DEPTH`], so recursion cannot exhaust the stack. Aliases of YAML are
+//! expanded only while the tree stays below [`MAX_NODES`], so that nested ones cannot fill the memory.
 
 use std::collections::HashMap;
 
 use jsonc_parser::ast;
 use jsonc_parser::common::Ranged;
 use jsonc_parser::{CollectOptions, CommentCollectionStrategy, ParseOptions, parse_to_ast};
+use saphyr_parser::{Event, Parser, ScalarStyle};
 use serde_json::{Map, Number, Value as Json};
 use toml::de::{DeTable, DeValue};
 
-use crate::diagnostics::DiagnosticKind;
-use crate::diagnostics::Diagnostics;
+use crate::diagnostics::{DiagnosticKind, Diagnostics};
 
 /// Maximum nesting. Valid config files need five levels.
 pub(crate) const MAX_DEPTH: usize = 100;
@@ -57,11 +56,11 @@ pub(crate) enum Format {
 }
 
 /// Parses a text as far as possible and reports syntax errors.
-pub(crate) fn read(format: Format, diagnostics: &mut Diagnostics<'_>) -> Node {
+pub(crate) fn read(format: Format, diagnostics: &Diagnostics<'_>) -> Node {
     match format {
         Format::Toml => read_toml(diagnostics),
         Format::Jsonc => read_jsonc(diagnostics),
-        Format::Yaml => yaml::read(diagnostics),
+        Format::Yaml => read_yaml(diagnostics),
     }
 }
 
@@ -157,7 +156,7 @@ impl Node {
 }
 
 /// Keeps the last of duplicate keys, as other tools do, and reports them.
-fn drop_duplicates(members: Vec<Member>, diagnostics: &mut Diagnostics<'_>) -> Vec<Member> {
+fn drop_duplicates(members: Vec<Member>, diagnostics: &Diagnostics<'_>) -> Vec<Member> {
     let mut last: HashMap<String, usize> = HashMap::with_capacity(members.len());
     for (index, member) in members.iter().enumerate() {
         if last.insert(member.key.clone(), index).is_some() {
@@ -175,7 +174,7 @@ fn drop_duplicates(members: Vec<Member>, diagnostics: &mut Diagnostics<'_>) -> V
 
 // TOML: reports all syntax errors and reads the rest.
 
-fn read_toml(diagnostics: &mut Diagnostics<'_>) -> Node {
+fn read_toml(diagnostics: &Diagnostics<'_>) -> Node {
     let text = diagnostics.text();
     // Recovers after an error, so that one run reports all of them and the other entries
     // are still read.
@@ -247,7 +246,7 @@ const JSONC_OPTIONS: ParseOptions = ParseOptions {
     allow_extended_string_escapes: false,
 };
 
-fn read_jsonc(diagnostics: &mut Diagnostics<'_>) -> Node {
+fn read_jsonc(diagnostics: &Diagnostics<'_>) -> Node {
     let collect = CollectOptions { comments: CommentCollectionStrategy::Off, tokens: false };
     match parse_to_ast(diagnostics.text(), &collect, &JSONC_OPTIONS) {
         Ok(document) => match document.value {
@@ -262,7 +261,7 @@ fn read_jsonc(diagnostics: &mut Diagnostics<'_>) -> Node {
     }
 }
 
-fn jsonc_node(value: ast::Value<'_>, diagnostics: &mut Diagnostics<'_>, depth: usize) -> Node {
+fn jsonc_node(value: ast::Value<'_>, diagnostics: &Diagnostics<'_>, depth: usize) -> Node {
     let at = value.start();
     let value = match value {
         _ if depth > MAX_DEPTH => Value::Other("nested too deeply"),
@@ -277,24 +276,17 @@ fn jsonc_node(value: ast::Value<'_>, diagnostics: &mut Diagnostics<'_>, depth: u
                 .map(|element| jsonc_node(element, diagnostics, depth + 1))
                 .collect(),
         ),
-        ast::Value::Object(object) => Value::Table(jsonc_members(object, diagnostics, depth)),
+        ast::Value::Object(object) => {
+            let member = |property: ast::ObjectProp<'_>| Member {
+                at: property.start(),
+                key: property.name.into_string(),
+                value: jsonc_node(property.value, diagnostics, depth + 1),
+            };
+            let members = object.properties.into_iter().map(member).collect();
+            Value::Table(drop_duplicates(members, diagnostics))
+        }
     };
     Node { at, value }
-}
-
-fn jsonc_members(
-    object: ast::Object<'_>,
-    diagnostics: &mut Diagnostics<'_>,
-    depth: usize,
-) -> Vec<Member> {
-    let mut members: Vec<Member> = Vec::new();
-    for property in object.properties {
-        let at = property.start();
-        let key = property.name.into_string();
-        let value = jsonc_node(property.value, diagnostics, depth + 1);
-        members.push(Member { key, at, value });
-    }
-    drop_duplicates(members, diagnostics)
 }
 
 fn json_number(text: &str) -> Value {
@@ -302,5 +294,181 @@ fn json_number(text: &str) -> Value {
         (Ok(integer), _) => Value::Integer(integer),
         (_, Ok(float)) => Value::Float(float),
         _ => Value::Other("a number out of range"),
+    }
+}
+
+// YAML: built on parser events.
+
+/// Maximum number of values, expanded aliases included.
+const MAX_NODES: usize = 200_000;
+
+fn read_yaml(diagnostics: &Diagnostics<'_>) -> Node {
+    let mut builder = YamlBuilder::default();
+    for event in Parser::new_from_str(diagnostics.text()) {
+        let taken = match event {
+            Ok((Event::DocumentEnd, _)) => break,
+            Ok((event, span)) => {
+                let at = diagnostics.offset(span.start.line(), span.start.col());
+                builder.take(event, at, diagnostics).map_err(|message| (at, message.to_owned()))
+            }
+            Err(error) => {
+                let at = diagnostics.offset(error.marker().line(), error.marker().col());
+                Err((at, error.info().to_owned()))
+            }
+        };
+        if let Err((at, message)) = taken {
+            diagnostics.error(
+                DiagnosticKind::Syntax,
+                at,
+                "",
+                &format!("not valid YAML: {message}"),
+            );
+            return Node::empty_table();
+        }
+    }
+    builder.root.unwrap_or_else(Node::empty_table)
+}
+
+/// Open collections, innermost last.
+#[derive(Default)]
+struct YamlBuilder {
+    open: Vec<Open>,
+    anchors: HashMap<usize, Node>,
+    n_nodes: usize,
+    root: Option<Node>,
+}
+
+struct Open {
+    at: usize,
+    anchor: usize,
+    body: Body,
+}
+
+enum Body {
+    List(Vec<Node>),
+    /// Members so far, and the key of the next value.
+    Table(Vec<Member>, Option<(String, usize)>),
+}
+
+impl YamlBuilder {
+    fn take(
+        &mut self,
+        event: Event<'_>,
+        at: usize,
+        diagnostics: &Diagnostics<'_>,
+    ) -> Result<(), &'static str> {
+        match event {
+            Event::SequenceStart(anchor, _) => self.begin(at, anchor, Body::List(Vec::new())),
+            Event::MappingStart(anchor, _) => self.begin(at, anchor, Body::Table(Vec::new(), None)),
+            Event::SequenceEnd | Event::MappingEnd => self.end(diagnostics),
+            Event::Scalar(text, style, anchor, tag) => {
+                // A quoted `"8080"` and `!!str 8080` are text.
+                let quoted = style != ScalarStyle::Plain || tag.is_some();
+                let value =
+                    if quoted { Value::Text(text.into_owned()) } else { yaml_scalar(&text) };
+                self.put(Node { at, value }, anchor)
+            }
+            Event::Alias(anchor) => {
+                let known = self.anchors.get(&anchor).ok_or("an unknown alias")?;
+                // Positions stay those of the anchor, where the reader has to look.
+                let copy = known.clone();
+                // Counted before the next alias: a few lines of nested aliases expand to billions
+                // of values otherwise.
+                self.n_nodes += size(&copy);
+                self.put(copy, 0)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn begin(&mut self, at: usize, anchor: usize, body: Body) -> Result<(), &'static str> {
+        if self.open.len() >= MAX_DEPTH {
+            return Err("nested too deeply");
+        }
+        self.open.push(Open { at, anchor, body });
+        Ok(())
+    }
+
+    fn end(&mut self, diagnostics: &Diagnostics<'_>) -> Result<(), &'static str> {
+        let Some(Open { at, anchor, body }) = self.open.pop() else { return Ok(()) };
+        let value = match body {
+            Body::List(nodes) => Value::List(nodes),
+            Body::Table(members, _) => Value::Table(drop_duplicates(members, diagnostics)),
+        };
+        self.put(Node { at, value }, anchor)
+    }
+
+    fn put(&mut self, node: Node, anchor: usize) -> Result<(), &'static str> {
+        self.n_nodes += 1;
+        if self.n_nodes > MAX_NODES {
+            return Err("too many values");
+        }
+        // `begin` limits the text; an alias may add a deep tree at a deep place.
+        if self.open.len() + depth(&node) > MAX_DEPTH {
+            return Err("nested too deeply");
+        }
+        if anchor > 0 {
+            // The anchor keeps a copy of its own, which takes memory too.
+            self.n_nodes += size(&node);
+            self.anchors.insert(anchor, node.clone());
+        }
+        match self.open.last_mut().map(|last_mut| &mut last_mut.body) {
+            None => self.root = Some(node),
+            Some(Body::List(nodes)) => nodes.push(node),
+            Some(Body::Table(members, next)) => match next.take() {
+                Some((key, at)) => members.push(Member { key, at, value: node }),
+                None => *next = Some((yaml_key(&node), node.at)),
+            },
+        }
+        Ok(())
+    }
+}
+
+/// Unquoted scalars by YAML's core schema.
+fn yaml_scalar(text: &str) -> Value {
+    match text {
+        "" | "~" | "null" | "Null" | "NULL" => Value::Null,
+        "true" | "True" | "TRUE" => Value::Flag(true),
+        "false" | "False" | "FALSE" => Value::Flag(false),
+        _ => match (text.parse(), text.parse::<f64>()) {
+            (Ok(integer), _) => Value::Integer(integer),
+            // Rust also parses `inf`, `infinity` and `nan`, which are words in a config file.
+            (_, Ok(float)) if text.contains(|value: char| value.is_ascii_digit()) => {
+                Value::Float(float)
+            }
+            _ => Value::Text(text.to_owned()),
+        },
+    }
+}
+
+/// Keys are names, so a number or boolean becomes text.
+fn yaml_key(node: &Node) -> String {
+    match &node.value {
+        Value::Text(text) => text.clone(),
+        Value::Integer(number) => number.to_string(),
+        Value::Float(number) => number.to_string(),
+        Value::Flag(flag) => flag.to_string(),
+        Value::Null => "null".to_owned(),
+        Value::List(_) | Value::Table(_) | Value::Date(_) | Value::Other(_) => {
+            node.kind().to_owned()
+        }
+    }
+}
+
+fn size(node: &Node) -> usize {
+    1 + match &node.value {
+        Value::List(nodes) => nodes.iter().map(size).sum(),
+        Value::Table(members) => members.iter().map(|member| size(&member.value)).sum(),
+        _ => 0,
+    }
+}
+
+fn depth(node: &Node) -> usize {
+    match &node.value {
+        Value::List(nodes) => 1 + nodes.iter().map(depth).max().unwrap_or(0),
+        Value::Table(members) => {
+            1 + members.iter().map(|member| depth(&member.value)).max().unwrap_or(0)
+        }
+        _ => 0,
     }
 }

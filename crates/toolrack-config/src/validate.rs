@@ -2,7 +2,7 @@
 
 use url::Url;
 
-use crate::diagnostics::DiagnosticKind;
+use crate::diagnostics::{DiagnosticKind, Severity};
 use crate::interpolate::{Part, has_references, parts};
 
 /// Purpose of a text.
@@ -18,13 +18,6 @@ pub(crate) enum TextRule {
     Value,
     Url,
     Header,
-}
-
-/// A problem of a text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum TextCheck {
-    Invalid(String),
-    Suspicious(String),
 }
 
 /// Names with another meaning on the command line or on disk.
@@ -63,38 +56,36 @@ pub(crate) fn variable_name(name: &str) -> bool {
 }
 
 /// All problems of a text in a file.
-pub(crate) fn text(text: &str, rule: TextRule) -> Vec<TextCheck> {
-    let mut checks: Vec<TextCheck> = parts(text)
-        .into_iter()
-        .filter_map(|part| {
-            match part {
-            Part::Invalid(error) => Some(TextCheck::Invalid(error.message())),
+pub(crate) fn text(text: &str, rule: TextRule) -> Vec<(Severity, String)> {
+    let mut problems = Vec::new();
+    for part in parts(text) {
+        match part {
+            Part::Invalid(message) => problems.push((Severity::Error, message)),
             // The text is not shown: it may be a password that looks like this.
-            Part::Verbatim(_) => Some(TextCheck::Suspicious(
-                "contains a `${` that is not a reference and is passed on verbatim; write `$${` to make this explicit"
-                    .to_owned(),
-            )),
-            Part::Literal(_) | Part::Reference { .. } => None,
+            Part::Verbatim(_) => {
+                let message = "contains a `${` that is not a reference and is passed on verbatim; write `$${` to make this explicit";
+                problems.push((Severity::Warning, message.to_owned()));
+            }
+            Part::Literal(_) | Part::Reference { .. } => {}
         }
-        })
-        .collect();
+    }
     let message = match rule {
         // Text around references can be checked before interpolation.
         TextRule::Url if has_references(text) => user(&outline(text)),
         _ if has_references(text) => None,
         _ => value(text, rule),
     };
-    checks.extend(message.map(|message| TextCheck::Invalid(message.to_owned())));
+    problems.extend(message.map(|message| (Severity::Error, message.to_owned())));
     // Not for arguments, where spaces may be meant.
     if rule != TextRule::Any && text.trim() != text && !text.trim().is_empty() {
-        checks.push(TextCheck::Suspicious("has surrounding spaces".to_owned()));
+        problems.push((Severity::Warning, "has surrounding spaces".to_owned()));
     }
     // A path may contain spaces; a bare program name hardly does.
     if rule == TextRule::LoneCommand && text.trim().contains(' ') && !text.contains(['/', '\\']) {
         let message = "contains a space, and no shell splits it; put arguments into `args`";
-        checks.push(TextCheck::Suspicious(message.to_owned()));
+        problems.push((Severity::Warning, message.to_owned()));
     }
-    checks
+    problems
 }
 
 /// Problem of a resolved value. The message does not contain the value, which may be secret.
@@ -175,9 +166,9 @@ mod tests {
     fn check(text: &str, rule: TextRule, expected: &str) {
         let lines: Vec<_> = super::text(text, rule)
             .into_iter()
-            .map(|text| match text {
-                TextCheck::Invalid(_) => 'w',
-                TextCheck::Suspicious(_) => 'o',
+            .map(|(severity, _)| match severity {
+                Severity::Error => 'w',
+                Severity::Warning => 'o',
             })
             .collect();
         assert_eq!(lines.into_iter().collect::<String>(), expected, "{text:?}");

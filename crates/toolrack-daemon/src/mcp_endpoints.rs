@@ -70,7 +70,7 @@ impl EndpointSet {
             autostart: Autostart::AllEnabled,
             watch_config: WatchConfig::Yes,
             // The daemon answers at once; a slow server must not delay its start.
-            ready_wait: Duration::ZERO,
+            ready_wait: Some(Duration::ZERO),
             ..options
         };
         let service = Arc::new(LocalService::open(home, options).await?);

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use toolrack_client::{Connector, HttpConnector, StdioConnector};
 use toolrack_config::{
-    Diagnostic, DiagnosticKind, McpServerConfig, PackageKind, Pin, Resolved, ResolvedTransport,
+    Diagnostic, DiagnosticKind, McpServerConfig, Package, Pin, Resolved, ResolvedTransport,
     interpolate,
 };
 use toolrack_http::{HttpOptions, HttpServerDef};
@@ -191,18 +191,8 @@ pub trait PackageInstaller: Send + Sync {
 pub struct PackageRequest {
     /// Name of the server.
     pub server: Arc<str>,
-    /// Registry of the package.
-    pub kind: PackageKind,
-    /// Name of the package in its registry.
-    pub identifier: String,
-    /// Version. The newest, if not given.
-    pub version: Option<String>,
-    /// Arguments of the server.
-    pub args: Vec<String>,
-    /// Which program of the package is the server.
-    pub program: Option<String>,
-    /// Arguments of the runtime that runs the server.
-    pub runtime_args: Vec<String>,
+    /// The package.
+    pub package: Package,
     /// Environment variables of the server.
     pub env: HashMap<String, String>,
     /// Working directory of the server.
@@ -267,24 +257,16 @@ pub(crate) fn package_request(
 ) -> Result<PackageRequest, Box<ResolvedTransport>> {
     let reveal = |values: Vec<Resolved>| values.into_iter().map(Resolved::into_revealed).collect();
     match resolved {
-        ResolvedTransport::Package {
-            kind,
-            identifier,
-            version,
-            args,
-            program,
-            runtime_args,
-            env,
-            cwd,
-            headers,
-        } => Ok(PackageRequest {
+        ResolvedTransport::Package { package, env, cwd, headers } => Ok(PackageRequest {
             server: Arc::clone(server),
-            kind,
-            identifier: identifier.into_revealed(),
-            version,
-            args: reveal(args),
-            program,
-            runtime_args: reveal(runtime_args),
+            package: Package {
+                kind: package.kind,
+                identifier: package.identifier.into_revealed(),
+                version: package.version,
+                args: reveal(package.args),
+                program: package.program,
+                runtime_args: reveal(package.runtime_args),
+            },
             env: reveal_values(env),
             cwd: cwd.map(|cwd| PathBuf::from(cwd.into_revealed())),
             headers: reveal_values(headers),
@@ -301,8 +283,8 @@ impl fmt::Debug for PackageRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PackageRequest")
             .field("server", &self.server)
-            .field("kind", &self.kind)
-            .field("version", &self.version)
+            .field("kind", &self.package.kind)
+            .field("version", &self.package.version)
             .finish_non_exhaustive()
     }
 }

@@ -1,7 +1,6 @@
 //! OAuth authorizers: one [`Authorizer`] per HTTP server, with tokens in private files.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -97,7 +96,7 @@ impl Authorizers {
         }
         let url = match interpolate(server, &*self.lookup) {
             Ok(ResolvedTransport::Http { url, .. }) => url.into_revealed(),
-            Ok(ResolvedTransport::Package { identifier, .. }) => identifier.into_revealed(),
+            Ok(ResolvedTransport::Package { package, .. }) => package.identifier.into_revealed(),
             Ok(_) | Err(_) => return Err(no_login("its URL has unresolved variables")),
         };
         Url::parse(&url).map_err(|_malformed| no_login("its URL is invalid"))
@@ -108,11 +107,4 @@ fn no_login(reason: &str) -> ServiceError {
     let message = format!("cannot log in to this server: {reason}");
     let hint = "login is for HTTP servers whose config sets no `Authorization` header";
     ErrorDetail::new(ErrorCode::Conflict, message).with_hint(hint).into()
-}
-
-impl fmt::Debug for Authorizers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let n_authorizers = self.by_server.lock().len();
-        f.debug_struct("Authorizers").field("n_authorizers", &n_authorizers).finish_non_exhaustive()
-    }
 }

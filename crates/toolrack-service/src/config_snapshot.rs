@@ -59,13 +59,12 @@ impl ConfigSnapshot {
         let file =
             ConfigFile { defaults: servers.iter().map(entry).collect(), ..Default::default() };
         let mut snapshot = Self::from_file(revision, None, &file);
-        for server in servers {
-            // By name: of two servers with one name, the last counts.
-            let same_name =
-                |configured: &&mut ConfiguredServer| configured.manager_config.name == server.name;
-            if let Some(configured) = snapshot.servers.iter_mut().find(same_name) {
-                let id = configured.manager_config.id.take();
-                configured.manager_config = McpServerConfig { id, ..server };
+        for ConfiguredServer { manager_config, .. } in &mut snapshot.servers {
+            // Of two servers with one name, the last counts.
+            if let Some(server) = servers.iter().rfind(|server| server.name == manager_config.name)
+            {
+                let id = manager_config.id.take();
+                *manager_config = McpServerConfig { id, ..server.clone() };
             }
         }
         snapshot
@@ -102,6 +101,8 @@ pub(crate) fn referenced_secrets(server: &McpServerConfig) -> BTreeSet<String> {
 
 #[cfg(test)]
 mod tests {
+    use toolrack_config::McpTransport;
+
     use super::*;
 
     const FILE: &str = r#"
@@ -130,13 +131,21 @@ command = "mine"
         ConfigSnapshot::from_file(1, agent, &file)
     }
 
+    fn kind(transport: &McpTransport) -> &'static str {
+        match transport {
+            McpTransport::Stdio { .. } => "stdio",
+            McpTransport::Http { .. } => "http",
+            _ => "package",
+        }
+    }
+
     #[track_caller]
     fn check(agent: Option<&str>, expected: &[(&str, &str)]) {
         let snapshot = snapshot_for(agent);
         let found: Vec<(&str, &str)> = snapshot
             .servers
             .iter()
-            .map(|server| (server.config.name.as_str(), server.manager_config.transport.kind()))
+            .map(|server| (server.config.name.as_str(), kind(&server.manager_config.transport)))
             .collect();
         assert_eq!(found, expected);
         assert!(snapshot.servers.iter().all(|server| server.manager_config.timeout.as_secs() == 7));

@@ -64,7 +64,38 @@ pub enum LoadError {
     Invalid(Vec<Diagnostic>),
 }
 
+impl LoadError {
+    /// The error as the service reports it. The program that shows it knows how servers are imported.
+    pub(crate) fn into_service_error(self, path: &Path) -> ServiceError {
+        let name = path.display();
+        match self {
+            Self::Unreadable(_) if path.file_name().is_none() => {
+                let message = format!("`{name}` is not a file path");
+                ServiceError::new(ErrorCode::ValidationError, message)
+            }
+            Self::Unreadable(error) => io_error("read", path, error),
+            Self::Foreign(_) => {
+                let message = format!("`{name}` is a config file of another tool");
+                ErrorDetail::new(ErrorCode::ValidationError, message)
+                    .with_hint("import its servers into a config file of toolrack")
+                    .into()
+            }
+            Self::Invalid(diagnostics) => document::config_error(&diagnostics),
+        }
+    }
+}
+
 impl StoredConfig {
+    /// Parses the text of the file at `path`.
+    pub(crate) fn parse(path: &Path, text: String) -> Result<Self, LoadError> {
+        let parsed = toolrack_config::read(&path.display().to_string(), &text);
+        if parsed.value.dialect != Dialect::Toolrack {
+            return Err(LoadError::Foreign(parsed.value.dialect));
+        }
+        let (file, warnings) = parsed.accept().map_err(LoadError::Invalid)?;
+        Ok(Self { etag: ETag::from_text(&text), text, file, warnings })
+    }
+
     /// Parses the text as an editable document.
     ///
     /// # Errors
@@ -99,13 +130,7 @@ impl ConfigStore {
     /// See [`LoadError`]. A missing file is [`Unreadable`](LoadError::Unreadable) with [`io::ErrorKind::NotFound`].
     pub fn load(&self) -> Result<StoredConfig, LoadError> {
         let bytes = self.read_bytes()?.ok_or_else(|| io::Error::from(Errno::NOENT))?;
-        let text = self.decode(bytes)?;
-        let parsed = toolrack_config::read(&self.name(), &text);
-        if parsed.value.dialect != Dialect::Toolrack {
-            return Err(LoadError::Foreign(parsed.value.dialect));
-        }
-        let (file, warnings) = parsed.accept().map_err(LoadError::Invalid)?;
-        Ok(StoredConfig { etag: ETag::from_text(&text), text, file, warnings })
+        StoredConfig::parse(&self.path, self.decode(bytes)?)
     }
 
     /// Reads and parses the file. A missing file is an empty config.
@@ -118,7 +143,7 @@ impl ConfigStore {
             Err(LoadError::Unreadable(error)) if error.kind() == io::ErrorKind::NotFound => {
                 Ok(StoredConfig::default())
             }
-            loaded => loaded.map_err(|error| self.load_error(error)),
+            loaded => loaded.map_err(|error| error.into_service_error(&self.path)),
         }
     }
 
@@ -130,7 +155,7 @@ impl ConfigStore {
     pub fn read_text(&self) -> Result<(String, ETag), ServiceError> {
         let bytes = self.read_bytes().map_err(LoadError::from);
         let decoded = bytes.and_then(|bytes| self.decode(bytes.unwrap_or_default()));
-        let text = decoded.map_err(|error| self.load_error(error))?;
+        let text = decoded.map_err(|error| error.into_service_error(&self.path))?;
         let etag = ETag::from_text(&text);
         Ok((text, etag))
     }
@@ -197,7 +222,8 @@ impl ConfigStore {
         mut next: impl FnMut(Option<&str>) -> Result<(T, String), ServiceError>,
     ) -> Result<(T, StoredConfig), ServiceError> {
         let save_error = |error| io_error("save", &self.path, error);
-        let target = Target::resolve(&self.path).map_err(|error| self.load_error(error.into()))?;
+        let load_error = |error: LoadError| error.into_service_error(&self.path);
+        let target = Target::resolve(&self.path).map_err(|error| load_error(error.into()))?;
         let dir = Directory::create(&target.dir).map_err(save_error)?;
         // Before the snapshot: between the two, another Toolrack process could save a version that
         // this edit does not contain.
@@ -210,7 +236,7 @@ impl ConfigStore {
             let snapshot = dir.snapshot(&target.name, MAX_BYTES);
             let snapshot = snapshot.map_err(|error| io_error("read", &self.path, error))?;
             let text = snapshot.bytes().map(|bytes| self.decode(bytes.to_vec())).transpose();
-            let text = text.map_err(|error| self.load_error(error))?;
+            let text = text.map_err(load_error)?;
             let etag = ETag::from_text(text.as_deref().unwrap_or_default());
             if expected.is_some_and(|expected| expected != etag) {
                 return Err(self.conflict());
@@ -253,23 +279,6 @@ impl ConfigStore {
         })
     }
 
-    fn load_error(&self, error: LoadError) -> ServiceError {
-        match error {
-            LoadError::Unreadable(_) if self.path.file_name().is_none() => {
-                let message = format!("`{}` is not a file path", self.name());
-                ServiceError::new(ErrorCode::ValidationError, message)
-            }
-            LoadError::Unreadable(error) => io_error("read", &self.path, error),
-            LoadError::Foreign(_) => {
-                let message = format!("`{}` is a config file of another tool", self.name());
-                ErrorDetail::new(ErrorCode::ValidationError, message)
-                    .with_hint("import its servers with `toolrack import`")
-                    .into()
-            }
-            LoadError::Invalid(diagnostics) => document::config_error(&diagnostics),
-        }
-    }
-
     fn parse_stored(&self, text: String) -> Result<StoredConfig, ServiceError> {
         if text.len() > MAX_BYTES {
             let message = format!("`{}` would be larger than 4 MiB", self.name());
@@ -304,8 +313,8 @@ impl fmt::Debug for StoredConfig {
 
 /// Version of a config file: a hash of its content, so that an edit by hand changes it too. The default is that of an
 /// empty file.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ETag([u8; 16]);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ETag(u128);
 
 impl Default for ETag {
     fn default() -> Self {
@@ -316,22 +325,14 @@ impl Default for ETag {
 impl ETag {
     /// The tag of a file with this text.
     pub fn from_text(text: &str) -> Self {
-        let mut short = [0; 16];
         let digest = Sha256::digest(text.as_bytes());
-        short.iter_mut().zip(digest).for_each(|(to, from)| *to = from);
-        Self(short)
+        Self(digest.iter().take(16).fold(0, |tag, byte| (tag << 8) | u128::from(*byte)))
     }
 }
 
 impl fmt::Display for ETag {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for ETag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ETag({self})")
+        write!(f, "{:032x}", self.0)
     }
 }
 
@@ -347,9 +348,7 @@ impl FromStr for ETag {
         if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(InvalidETag);
         }
-        u128::from_str_radix(text, 16)
-            .map(|number| Self(number.to_be_bytes()))
-            .map_err(|_malformed| InvalidETag)
+        u128::from_str_radix(text, 16).map(Self).map_err(|_malformed| InvalidETag)
     }
 }
 
@@ -371,17 +370,15 @@ impl Target {
     /// Follows symbolic links, up to [`MAX_LINKS`].
     fn resolve(path: &Path) -> io::Result<Self> {
         let mut path = path.to_owned();
-        for _link in 0..MAX_LINKS {
-            match fs::read_link(&path) {
-                Ok(to) => path = path.parent().map_or_else(|| to.clone(), |dir| dir.join(&to)),
-                // Not a link, or nothing at all: this is the path of the file.
-                Err(_no_link) => return Self::from_path(&path),
+        let mut n_links = 0;
+        // What is not a link, or nothing at all, is the path of the file.
+        while let Ok(to) = fs::read_link(&path) {
+            n_links += 1;
+            if n_links == MAX_LINKS {
+                return Err(Errno::LOOP.into());
             }
+            path = path.parent().map_or_else(|| to.clone(), |dir| dir.join(&to));
         }
-        Err(Errno::LOOP.into())
-    }
-
-    fn from_path(path: &Path) -> io::Result<Self> {
         let Some(name) = path.file_name() else { return Err(Errno::ISDIR.into()) };
         let dir = match path.parent() {
             Some(dir) if dir != Path::new("") => dir,

@@ -7,7 +7,6 @@
 
 pub(crate) mod entry;
 mod server_tables;
-mod toml_json;
 
 use std::collections::HashSet;
 use std::fmt;
@@ -17,7 +16,7 @@ use serde_json::Value;
 pub use server_tables::ConfigScope;
 use server_tables::TablePos;
 use sha2::{Digest as _, Sha256};
-use toml_edit::{DocumentMut, TableLike};
+use toml_edit::DocumentMut;
 use toolrack_config::{
     ConfigFile, Diagnostic, DiagnosticKind, Dialect, ServerEntry, Severity, read_as,
 };
@@ -144,7 +143,11 @@ impl Document {
         if entries.iter().any(|(_, entry)| entry.config.id != config.id && same_name(entry)) {
             return Err(name_taken(&config.name));
         }
-        self.rewrite(*pos, config)
+        let table = server_tables::row_mut(&mut self.edited, *pos);
+        let table = table.ok_or_else(|| unknown_id(config.id))?;
+        let row = entry::write(config, &server_tables::table_to_json(table))?;
+        server_tables::merge(table, &row);
+        Ok(())
     }
 
     /// Removes a server and the comment directly above it.
@@ -165,31 +168,23 @@ impl Document {
     ///
     /// The id is unknown.
     pub fn set_enabled(&mut self, id: Uuid, enabled: Enabled) -> Result<(), ServiceError> {
-        let entries = self.entries_with_pos();
-        let (pos, entry) = find_by_id(&entries, id)?;
-        let config = McpConfig { enabled: enabled == Enabled::Yes, ..entry.config.clone() };
-        self.rewrite(*pos, &config)
+        let entry = self.get(id).ok_or_else(|| unknown_id(id))?;
+        self.replace(&McpConfig { enabled: enabled == Enabled::Yes, ..entry.config })
     }
 
     /// Writes the id of every server that has none in the file. Returns how many were written.
     pub fn assign_ids(&mut self) -> usize {
-        let entries = self.entries_with_pos();
         let mut n_assigned = 0;
-        for (pos, entry) in entries {
-            if let Some(table) = server_tables::row_mut(&mut self.edited, pos) {
-                n_assigned += usize::from(assign_id(table, entry.config.id));
+        for (pos, Entry { config: McpConfig { id, .. }, .. }) in self.entries_with_pos() {
+            let Some(table) = server_tables::row_mut(&mut self.edited, pos) else { continue };
+            let mut row = server_tables::table_to_json(table);
+            if stated_id(&row) != Some(id) {
+                row.insert("id".to_owned(), Value::from(id.to_string()));
+                server_tables::merge(table, &row);
+                n_assigned += 1;
             }
         }
         n_assigned
-    }
-
-    fn rewrite(&mut self, pos: TablePos, config: &McpConfig) -> Result<(), ServiceError> {
-        let Some(table) = server_tables::row_mut(&mut self.edited, pos) else {
-            return Err(unknown_id(config.id));
-        };
-        let row = entry::write(config, &toml_json::table_to_json(table))?;
-        toml_json::merge(table, &row);
-        Ok(())
     }
 
     fn entries_with_pos(&self) -> Vec<(TablePos, Entry)> {
@@ -241,24 +236,14 @@ pub(crate) fn config_error(diagnostics: &[Diagnostic]) -> ServiceError {
         .partition(|diagnostic| diagnostic.severity == Severity::Error);
     // A misspelled key often explains why a required one is missing.
     let misspelled = warnings.into_iter().filter(|warning| warning.suggestion.is_some());
-    let details = errors.into_iter().chain(misspelled).map(|diagnostic| {
-        let detail = ErrorDetail::new(ErrorCode::ValidationError, diagnostic.to_string());
-        let detail = if diagnostic.field.is_empty() {
-            detail
-        } else {
-            detail.with_field(diagnostic.field.clone())
-        };
-        match &diagnostic.suggestion {
-            Some(nearest) => detail.with_hint(format!("did you mean `{nearest}`?")),
-            None => detail,
-        }
+    let details = errors.into_iter().chain(misspelled).map(|diagnostic| ErrorDetail {
+        field: Some(diagnostic.field.clone()).filter(|field| !field.is_empty()),
+        hint: diagnostic.suggestion.as_ref().map(|nearest| format!("did you mean `{nearest}`?")),
+        ..ErrorDetail::new(ErrorCode::ValidationError, diagnostic.to_string())
     });
-    match ServiceError::if_any(details.collect()) {
-        Err(error) => error,
-        Ok(()) => {
-            ServiceError::new(ErrorCode::Internal, "the config was rejected without a reason")
-        }
-    }
+    let no_reason =
+        || ServiceError::new(ErrorCode::Internal, "the config was rejected without a reason");
+    ServiceError::if_any(details.collect()).err().unwrap_or_else(no_reason)
 }
 
 /// Omits the text, which may contain secrets.
@@ -284,17 +269,6 @@ fn entry_ids<'a>(
         })
     });
     each.collect()
-}
-
-/// Writes an id if the file has another one or none. Returns whether it did.
-fn assign_id(table: &mut dyn TableLike, id: Uuid) -> bool {
-    let mut row = toml_json::table_to_json(table);
-    if stated_id(&row) == Some(id) {
-        return false;
-    }
-    row.insert("id".to_owned(), Value::from(id.to_string()));
-    toml_json::merge(table, &row);
-    true
 }
 
 fn stated_id(row: &JsonMap) -> Option<Uuid> {

@@ -214,14 +214,18 @@ impl ErrorDetail {
     /// Why a server is not connected.
     pub(crate) fn from_failure(failure: &Failure) -> Self {
         let code = ErrorCode::from(failure.kind());
-        let Some(message) = contract_message(failure.kind()) else {
-            let detail = ErrorDetail::new(code, failure.reason());
-            return match failure.hint() {
-                Some(hint) => detail.with_hint(hint),
-                None => detail,
-            };
+        let message = match failure.kind() {
+            // The messages of spec 004, word for word.
+            ErrorKind::PackageNotFound => "Package not found",
+            ErrorKind::DockerNotRunning => "Docker not running",
+            ErrorKind::MissingCredentials => CREDENTIALS_MISSING,
+            ErrorKind::HandshakeTimedOut => "Handshake timed out",
+            _ => {
+                let hint = failure.hint().map(str::to_owned);
+                return Self { hint, ..Self::new(code, failure.reason()) };
+            }
         };
-        ErrorDetail::with_contract_message(code, message, failure.reason(), failure.hint())
+        Self::with_contract_message(code, message, failure.reason(), failure.hint())
     }
 
     /// Why a server that should run does not.
@@ -255,73 +259,51 @@ impl ErrorDetail {
             return Self::from_state(server, state);
         }
         let code = ErrorCode::from(error.kind());
-        let detail = Self::new(code, sanitize_line(&error_chain(error), MESSAGE_CHARS));
-        match error.hint() {
-            Some(hint) => detail.with_hint(sanitize_line(&hint, MESSAGE_CHARS)),
-            None => detail,
-        }
-    }
-}
-
-/// The message of a failure, where spec 004 dictates one.
-fn contract_message(kind: ErrorKind) -> Option<&'static str> {
-    match kind {
-        ErrorKind::PackageNotFound => Some("Package not found"),
-        ErrorKind::DockerNotRunning => Some("Docker not running"),
-        ErrorKind::MissingCredentials => Some(CREDENTIALS_MISSING),
-        ErrorKind::HandshakeTimedOut => Some("Handshake timed out"),
-        _ => None,
+        let hint = error.hint().map(|hint| sanitize_line(&hint, MESSAGE_CHARS));
+        Self { hint, ..Self::new(code, sanitize_line(&error_chain(error), MESSAGE_CHARS)) }
     }
 }
 
 /// Describes a failed file operation (`read`, `save`, `remove`), with a hint where one is known.
 pub(crate) fn io_error(action: &str, path: &Path, error: io::Error) -> ServiceError {
-    let (code, reason, hint) = describe(&error);
-    let reason = reason.map_or_else(|| error.to_string(), str::to_owned);
-    let message = format!("cannot {action} `{}`: {reason}", path.display());
-    let detail = ErrorDetail::new(code, message);
-    match hint {
-        Some(hint) => detail.with_hint(hint).into(),
-        None => detail.into(),
-    }
-}
-
-type Description = (ErrorCode, Option<&'static str>, Option<&'static str>);
-
-fn describe(error: &io::Error) -> Description {
+    use ErrorCode::{ServiceUnavailable, ValidationError};
     use io::ErrorKind as Kind;
-    let unavailable = |reason, hint| (ErrorCode::ServiceUnavailable, Some(reason), Some(hint));
-    if Errno::from_io_error(error) == Some(Errno::LOOP) {
-        let hint = "remove the link, or point it to a file";
-        return (ErrorCode::ValidationError, Some("too many levels of symbolic links"), Some(hint));
-    }
-    match error.kind() {
-        Kind::TimedOut => unavailable(
+    let (code, reason, hint) = match error.kind() {
+        _ if Errno::from_io_error(&error) == Some(Errno::LOOP) => (
+            ValidationError,
+            "too many levels of symbolic links",
+            "remove the link, or point it to a file",
+        ),
+        Kind::TimedOut => (
+            ServiceUnavailable,
             "another program holds its lock",
             "check for a hanging `toolrack` process and stop it",
         ),
-        Kind::StorageFull | Kind::QuotaExceeded => {
-            unavailable("the disk is full", "free some space and try again; nothing was changed")
-        }
-        Kind::PermissionDenied => unavailable(
+        Kind::StorageFull | Kind::QuotaExceeded => (
+            ServiceUnavailable,
+            "the disk is full",
+            "free some space and try again; nothing was changed",
+        ),
+        Kind::PermissionDenied => (
+            ServiceUnavailable,
             "permission denied",
             "check the owner and mode of the file and its directory",
         ),
-        Kind::ReadOnlyFilesystem => unavailable(
+        Kind::ReadOnlyFilesystem => (
+            ServiceUnavailable,
             "the file system is read-only",
             "remount it read-write, or set `TOOLRACK_HOME` to another directory",
         ),
-        Kind::FileTooLarge => {
-            (ErrorCode::ValidationError, Some("the file is too large"), Some("check its content"))
+        Kind::FileTooLarge => (ValidationError, "the file is too large", "check its content"),
+        Kind::IsADirectory => (ValidationError, "it is a directory", "move it away"),
+        Kind::InvalidInput => (ValidationError, "not a regular file", "move it away"),
+        _ => {
+            let message = format!("cannot {action} `{}`: {error}", path.display());
+            return ServiceError::new(ServiceUnavailable, message);
         }
-        Kind::IsADirectory => {
-            (ErrorCode::ValidationError, Some("it is a directory"), Some("move it away"))
-        }
-        Kind::InvalidInput => {
-            (ErrorCode::ValidationError, Some("not a regular file"), Some("move it away"))
-        }
-        _ => (ErrorCode::ServiceUnavailable, None, None),
-    }
+    };
+    let message = format!("cannot {action} `{}`: {reason}", path.display());
+    ErrorDetail::new(code, message).with_hint(hint).into()
 }
 
 #[cfg(test)]

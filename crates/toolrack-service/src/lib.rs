@@ -5,17 +5,15 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `service` | `McpService` and its data model: `McpConfig`, `McpStatus`, … |
+//! | `service` | `McpService` and its data model: `McpConfig`, `McpStatus`, `StatusDetail`, … |
 //! | `local_service` | `LocalService`: opening and closing, options, tool calls |
-//! | `local_service::crud` | create, update, delete |
-//! | `local_service::lifecycle` | start, stop, restart, enable; restarts after a secret has changed |
+//! | `local_service::mcp_service` | its `McpService`: create, update, delete, start, stop; restarts after a secret has changed |
 //! | `local_service::background_tasks` | applying config changes to the manager; recording logs |
 //! | `config_store` | the config file on disk: read, edit under a lock, replace atomically; `ETag` |
 //! | `document` | format-preserving editor of the config file |
 //! | `config_snapshot` | the servers of one agent at one moment |
-//! | `config_from_json`, `validate` | `McpConfig` from JSON; validation with all errors at once |
+//! | `validate` | validation with all errors at once; `McpConfig` from JSON |
 //! | `error` | `ServiceError`, and how manager errors map to it |
-//! | `status` | `StatusDetail`, and how manager states map to `McpStatus` |
 //! | `packages` | package installer for npm, PyPI and Docker |
 //! | `secret_store` | secrets in private files; lookup of `${…}` variables |
 //! | `authorizers` | OAuth authorizers of HTTP servers |
@@ -38,7 +36,6 @@
 #![warn(missing_docs)]
 
 mod authorizers;
-mod config_from_json;
 mod config_snapshot;
 mod config_store;
 mod document;
@@ -49,7 +46,6 @@ mod paths;
 mod secret_store;
 mod server_logs;
 mod service;
-mod status;
 mod validate;
 
 pub use config_store::{ConfigStore, ETag, InvalidETag, LoadError, StoredConfig};
@@ -64,8 +60,7 @@ pub use secret_store::{SecretStore, SharedLookup};
 pub use server_logs::{LogKind, LogLine, LogStore};
 pub use service::{
     Enabled, EnvVarConfig, McpConfig, McpPackage, McpPackageType, McpService, McpSource, McpStatus,
-    McpTransport,
+    McpTransport, StatusDetail,
 };
-pub use status::StatusDetail;
 pub use toolrack_auth::Secret;
 pub use validate::validate;

@@ -8,8 +8,7 @@
 //! in order.
 
 mod background_tasks;
-mod crud;
-mod lifecycle;
+mod mcp_service;
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +16,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
@@ -27,14 +25,10 @@ use toolrack_auth::{Authorizer, Browser};
 use toolrack_client::{CallOptions, ClientHandler, Limits};
 use toolrack_config::{McpServerConfig, ToolNaming};
 use toolrack_http::HttpOptions;
-use toolrack_manager::{
-    CallTarget, FileWatch, ManagerError, ManagerEvents, McpManager, PackageInstaller,
-    ToolWithServer,
-};
-use toolrack_mcp::{Implementation, Tool};
-use toolrack_platform::{create_private_dir, make_private};
+use toolrack_manager::{CallTarget, FileWatch, ManagerError, ManagerEvents, McpManager};
+use toolrack_platform::make_private;
 use toolrack_stdio::StdioOptions;
-use toolrack_transport::{BoxFuture, Delivery, RawJson, Redactor, sanitize_text};
+use toolrack_transport::{Delivery, RawJson, Redactor};
 use uuid::Uuid;
 
 use crate::authorizers::Authorizers;
@@ -46,8 +40,7 @@ use crate::packages::Installer;
 use crate::paths::Home;
 use crate::secret_store::{SecretStore, SharedLookup, VariableLookup};
 use crate::server_logs::LogStore;
-use crate::service::{Enabled, McpConfig, McpService, McpStatus};
-use crate::status::StatusDetail;
+use crate::service::StatusDetail;
 
 /// How long the manager may take to apply a config change, including the shutdown of deleted servers.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(15);
@@ -66,7 +59,7 @@ pub struct LocalService {
 
 /// Options of [`LocalService::open`]. The default suits a short-lived program: it starts nothing by itself and does not
 /// watch the config file.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct ServiceOptions {
     /// Where the servers come from; the default is the config file of the home.
     pub config: ConfigInput,
@@ -88,14 +81,10 @@ pub struct ServiceOptions {
     pub names: Option<ToolNaming>,
     /// How child processes are run.
     pub stdio: StdioOptions,
-    /// Package installer; the default is [`Installer`].
-    pub packages: Option<Arc<dyn PackageInstaller>>,
     /// How HTTP servers are reached.
     pub http: HttpOptions,
-    /// Client info sent to servers; the default is Toolrack's.
-    pub client: Option<Implementation>,
-    /// How long opening waits for slow servers, which go on starting in the background.
-    pub ready_wait: Duration,
+    /// How long opening waits for slow servers, which go on starting in the background; the default is five seconds.
+    pub ready_wait: Option<Duration>,
 }
 
 /// Which servers are started automatically.
@@ -129,27 +118,6 @@ pub enum WatchConfig {
     /// Only on [`LocalService::reload`].
     #[default]
     No,
-}
-
-impl Default for ServiceOptions {
-    fn default() -> Self {
-        Self {
-            config: ConfigInput::default(),
-            agent: None,
-            lookup: None,
-            autostart: Autostart::default(),
-            watch_config: WatchConfig::default(),
-            handler: None,
-            limits: Limits::default(),
-            browser: None,
-            names: None,
-            stdio: StdioOptions::default(),
-            packages: None,
-            http: HttpOptions::default(),
-            client: None,
-            ready_wait: Duration::from_secs(5),
-        }
-    }
 }
 
 impl fmt::Debug for ServiceOptions {
@@ -201,7 +169,9 @@ struct Inner {
     snapshot: ArcSwap<ConfigSnapshot>,
     /// Held while the config changes. Holds the [`ETag`] of the current snapshot; `None` without a config file.
     write_lock: Mutex<Option<ETag>>,
-    /// Wakes the reconcile task: there is a new snapshot, or the file may have changed.
+    /// The config file as the watcher has last read it, until the reconcile task takes it.
+    edited: Mutex<Option<StoredConfig>>,
+    /// Wakes the reconcile task: there is a new snapshot, or an edited file.
     config_changed: Notify,
     /// Revision of the last snapshot that the manager has.
     applied_revision: watch::Sender<u64>,
@@ -239,7 +209,10 @@ impl LocalService {
             input => {
                 let stored = match input {
                     ConfigInput::Stored(stored) => stored,
-                    _ => read_config(store.clone()).await?,
+                    _ => {
+                        let store = store.clone();
+                        blocking(move || store.read()).await?
+                    }
                 };
                 let agent = options.agent.as_deref();
                 let snapshot = ConfigSnapshot::from_file(FIRST_REVISION, agent, &stored.file);
@@ -264,7 +237,7 @@ impl LocalService {
         if is_watched {
             // Last: the watcher reads the file once more when it starts, which covers an
             // edit since `read_config`.
-            *service.watch.lock() = service.watch_file();
+            *service.watch.lock() = service.inner.watch_config_file();
         }
         Ok(service)
     }
@@ -288,7 +261,7 @@ impl LocalService {
         self.inner.manager.close().await;
     }
 
-    /// The manager, for everything that [`McpService`] does not offer.
+    /// The manager, for everything that [`McpService`](crate::McpService) does not offer.
     pub fn manager(&self) -> &Arc<McpManager> {
         &self.inner.manager
     }
@@ -344,7 +317,10 @@ impl LocalService {
 
     /// Status of a server with its phase, tool counts and recent errors. `None` if the id is unknown.
     pub fn status_detail(&self, id: Uuid) -> Option<StatusDetail> {
-        self.inner.status_detail(id)
+        let snapshot = self.inner.snapshot.load();
+        let ConfiguredServer { config, manager_config } = snapshot.get(id)?;
+        let connection = self.inner.manager.server(&manager_config.name).ok();
+        Some(StatusDetail::new(config, connection.as_deref()))
     }
 
     /// Calls a tool and returns its whole result, with secrets redacted.
@@ -368,83 +344,6 @@ impl LocalService {
         })?;
         Ok(RawJson::new(self.inner.redactor.redact_json(raw.into_bytes())))
     }
-
-    /// Watches the config file. A system without file watching still runs the service.
-    fn watch_file(&self) -> Option<FileWatch> {
-        let path = self.inner.home.config_file();
-        // Only an existing directory can be watched.
-        let created = path.parent().map_or(Ok(()), create_private_dir);
-        match created.and_then(|()| self.inner.watch_config_file(path)) {
-            Ok(watch) => Some(watch),
-            Err(error) => {
-                tracing::warn!(%error, path = %path.display(), "cannot watch the config file; edits are not noticed");
-                None
-            }
-        }
-    }
-}
-
-impl McpService for LocalService {
-    fn list(&self) -> Vec<McpConfig> {
-        self.inner.snapshot.load().servers.iter().map(|server| server.config.clone()).collect()
-    }
-
-    fn get(&self, id: Uuid) -> Option<McpConfig> {
-        self.inner.snapshot.load().get(id).map(|server| server.config.clone())
-    }
-
-    fn status(&self, id: Uuid) -> McpStatus {
-        self.inner.status(id)
-    }
-
-    fn start(&self, id: Uuid) -> BoxFuture<'_, Result<(), ServiceError>> {
-        Box::pin(self.inner.start(id))
-    }
-
-    fn stop(&self, id: Uuid) -> BoxFuture<'_, Result<(), ServiceError>> {
-        Box::pin(self.inner.stop(id))
-    }
-
-    fn restart(&self, id: Uuid) -> BoxFuture<'_, Result<(), ServiceError>> {
-        Box::pin(self.inner.restart(id))
-    }
-
-    fn set_enabled(&self, id: Uuid, enabled: Enabled) -> BoxFuture<'_, Result<(), ServiceError>> {
-        Box::pin(Arc::clone(&self.inner).set_enabled(id, enabled))
-    }
-
-    fn available_tools(&self) -> Vec<Tool> {
-        self.inner.manager.get_tools().iter().map(public_tool).collect()
-    }
-
-    fn find_tool_provider(&self, tool_name: &str) -> Option<Uuid> {
-        self.id_for_name(self.inner.manager.find_tool(tool_name)?.server())
-    }
-
-    fn call_tool<'a>(
-        &'a self,
-        mcp_id: Uuid,
-        tool_name: &'a str,
-        arguments: &'a Value,
-    ) -> BoxFuture<'a, Result<String, ServiceError>> {
-        Box::pin(self.inner.call_tool(mcp_id, tool_name, arguments))
-    }
-
-    fn create(&self, config: McpConfig) -> Result<Uuid, ServiceError> {
-        self.inner.create(config)
-    }
-
-    fn update(&self, config: McpConfig) -> Result<(), ServiceError> {
-        self.inner.update(config)
-    }
-
-    fn delete(&self, id: Uuid) -> Result<(), ServiceError> {
-        self.inner.delete(id)
-    }
-
-    fn shutdown_all(&self) -> BoxFuture<'_, Result<(), ServiceError>> {
-        Box::pin(self.inner.shutdown_all())
-    }
 }
 
 impl Drop for LocalService {
@@ -464,10 +363,12 @@ impl fmt::Debug for LocalService {
     }
 }
 
-async fn read_config(store: ConfigStore) -> Result<StoredConfig, ServiceError> {
-    let read = tokio::task::spawn_blocking(move || store.read()).await;
-    read.unwrap_or_else(|_panicked| {
-        Err(ServiceError::new(ErrorCode::Internal, "cannot read the config"))
+/// Runs blocking file IO on a blocking thread.
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ServiceError> + Send + 'static,
+) -> Result<T, ServiceError> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_panicked| {
+        Err(ServiceError::new(ErrorCode::Internal, "cannot access the config"))
     })
 }
 
@@ -493,7 +394,6 @@ fn build(
         let authorizers = Arc::clone(&authorizers);
         move |server: &McpServerConfig| authorizers.credentials(server)
     };
-    let packages = options.packages.unwrap_or_else(|| Arc::new(Installer::new(home.dir())));
     let mut builder = McpManager::builder()
         .names(options.names.unwrap_or_default())
         .tool_cache(home.catalog_dir())
@@ -501,11 +401,10 @@ fn build(
         .stdio(StdioOptions { redactor: redactor.clone(), ..options.stdio })
         .http(options.http)
         .credentials(Arc::new(credentials))
-        .package_installer(packages)
-        .limits(options.limits)
-        .ready_wait(options.ready_wait);
-    if let Some(client) = options.client {
-        builder = builder.client_info(client);
+        .package_installer(Arc::new(Installer::new(home.dir())))
+        .limits(options.limits);
+    if let Some(wait) = options.ready_wait {
+        builder = builder.ready_wait(wait);
     }
     if let Some(handler) = options.handler {
         builder = builder.handler(handler);
@@ -523,6 +422,7 @@ fn build(
         authorizers,
         snapshot: ArcSwap::new(snapshot),
         write_lock: Mutex::new(etag),
+        edited: Mutex::new(None),
         config_changed: Notify::new(),
         applied_revision: watch::Sender::new(FIRST_REVISION),
         restarts: TaskTracker::new(),
@@ -535,11 +435,6 @@ fn build(
 }
 
 impl Inner {
-    /// Name of a server in the manager.
-    fn name_by_id(&self, id: Uuid) -> Result<String, ServiceError> {
-        self.configured(id).map(|server| server.manager_config.name)
-    }
-
     fn configured(&self, id: Uuid) -> Result<ConfiguredServer, ServiceError> {
         self.snapshot.load().get(id).cloned().ok_or_else(|| unknown_id(id))
     }
@@ -590,49 +485,4 @@ impl Inner {
         };
         detail.into()
     }
-
-    async fn call_tool(
-        &self,
-        id: Uuid,
-        tool: &str,
-        arguments: &Value,
-    ) -> Result<String, ServiceError> {
-        let server = self.name_by_id(id)?;
-        if !(arguments.is_object() || arguments.is_null()) {
-            let message = "must be an object with one member per argument";
-            return Err(ErrorDetail::new(ErrorCode::ValidationError, message)
-                .with_field("arguments")
-                .into());
-        }
-        self.wait_until_applied().await?;
-        // Agents know the public name, which is all that `available_tools` shows.
-        let raw = self.server_tool_name(&server, tool);
-        let called = self.manager.call_tool(&server, raw.as_deref().unwrap_or(tool), arguments);
-        let result = called.await.map_err(|error| self.manager_error(&error))?;
-        if result.is_error {
-            let text = sanitize_text(&result.content).into_owned();
-            return Err(self.redacted(ErrorDetail::new(ErrorCode::ServiceUnavailable, text)));
-        }
-        // Again, although the transport redacts: the redactor may have learned a secret since.
-        Ok(self.redactor.redact(&result.content).into_owned())
-    }
-
-    /// The server's own name of a tool that was given by its public name.
-    fn server_tool_name(&self, server: &str, tool: &str) -> Option<String> {
-        let connection = self.manager.server(server).ok()?;
-        let listing = connection.tool_list()?;
-        // The server's own name wins: a tool may be named like the public name of another.
-        if listing.items.iter().any(|own| own.name == tool) {
-            return None;
-        }
-        let found = self.manager.find_tool(tool).filter(|found| **found.server() == *server)?;
-        Some(found.tool().name.clone())
-    }
-}
-
-/// A tool under its public name, with a sanitized description.
-fn public_tool(tool: &ToolWithServer) -> Tool {
-    let own = tool.tool().clone();
-    let description = own.description.map(|text| sanitize_text(&text).into_owned());
-    Tool { name: tool.name().as_ref().to_owned(), description, ..own }
 }

@@ -19,7 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use install_plan::{AvailableTools, InstallLocation, InstallPlan, PackageInstall, plan_install};
+use install_plan::{InstallPlan, PackageInstall, plan_install};
 use tokio::time::sleep;
 use toolrack_http::HttpServerDef;
 use toolrack_manager::{
@@ -51,90 +51,13 @@ impl Installer {
         self
     }
 
-    async fn prepare_package(
-        &self,
-        wanted: PackageRequest,
-        installation: Installation,
-    ) -> Result<PreparedServer, Failure> {
-        let runner = CommandRunner { env: &self.env, installation: &installation };
-        let path = self.env.get("PATH").map(OsStr::new);
-        let tools = AvailableTools::detect(|program| find_program(program, path).is_ok());
-        // Names the owner of the attempt, so that two processes never write into one directory.
-        let attempt = new_process_tag();
-        match plan_install(&wanted, tools, InstallLocation { root: &self.dir, attempt: &attempt })?
-        {
-            InstallPlan::Endpoint { url } => {
-                let headers = wanted.headers.into_iter().collect();
-                Ok(PreparedServer::Http(HttpServerDef { url, headers }))
-            }
-            InstallPlan::Binary { command } => {
-                // A relative path is relative to the server's working directory, as in a shell.
-                executable::check_binary(&command, path, wanted.cwd.as_deref())?;
-                Ok(self.stdio(command, wanted))
-            }
-            InstallPlan::Package(install) => {
-                let program = self.ensure_installed(&install, &runner).await?;
-                Ok(self.stdio(program.to_string_lossy().into_owned(), wanted))
-            }
-            InstallPlan::Image(image) => docker::prepare(&image, wanted, &runner).await,
-        }
-    }
-
-    /// The executable of a package, which is installed first if needed.
-    async fn ensure_installed(
-        &self,
-        install: &PackageInstall,
-        runner: &CommandRunner<'_>,
-    ) -> Result<PathBuf, Failure> {
-        let install_dir = InstallDir::new(&install.package_dir);
-        // Without the lock: the usual start, of a package that is installed.
-        if let Some(program) = install_dir.executable() {
-            return Ok(program);
-        }
-        runner.installation.report_started();
-        let lock = install_dir.lock(runner.installation).await?;
-        // Another process may have installed it while this one waited for the lock.
-        if let Some(program) = install_dir.executable() {
-            return Ok(program);
-        }
-        install_dir.remove_attempts().await;
-        install_dir.create_attempt(&install.attempt_dir)?;
-        let outcome = run_install(install, runner).await;
-        match &outcome {
-            // Still under the lock: a waiting process checks for the marker as soon as it
-            // gets the lock.
-            Ok(program) => install_dir.mark_complete(program)?,
-            Err(_failure) => install_dir.remove_attempts().await,
-        }
-        drop(lock);
-        outcome
-    }
-
     fn stdio(&self, command: String, wanted: PackageRequest) -> PreparedServer {
         let mut env = self.env.clone();
         // The variables of the server take precedence.
         env.extend(wanted.env);
-        let definition = McpServerDef { command, args: wanted.args, env, cwd: wanted.cwd };
+        let definition = McpServerDef { command, args: wanted.package.args, env, cwd: wanted.cwd };
         PreparedServer::Stdio { definition, cleanup: None }
     }
-}
-
-async fn run_install(
-    install: &PackageInstall,
-    runner: &CommandRunner<'_>,
-) -> Result<PathBuf, Failure> {
-    for command in &install.commands {
-        let finished =
-            runner.run(&command.program, &command.args, Some(&install.attempt_dir)).await?;
-        if !finished.is_success() {
-            return Err(install_error::install_failure(install, command, &finished));
-        }
-    }
-    executable::find_entry_point(install).map_err(|reason| {
-        let reason = format!("`{}` was installed, but {reason}", install.spec);
-        Failure::new(ErrorKind::InstallFailed, reason)
-            .with_hint("choose the server's executable with `package.program`")
-    })
 }
 
 impl PackageInstaller for Installer {
@@ -143,7 +66,29 @@ impl PackageInstaller for Installer {
         wanted: PackageRequest,
         installation: Installation,
     ) -> BoxFuture<'_, Result<PreparedServer, Failure>> {
-        Box::pin(self.prepare_package(wanted, installation))
+        Box::pin(async move {
+            let runner = CommandRunner { env: &self.env, installation: &installation };
+            let path = self.env.get("PATH").map(OsStr::new);
+            let has_program = |program: &str| find_program(program, path).is_ok();
+            // Names the owner of the attempt, so that two processes never write into one directory.
+            let attempt = new_process_tag();
+            match plan_install(&wanted.package, has_program, &self.dir, &attempt)? {
+                InstallPlan::Endpoint { url } => {
+                    let headers = wanted.headers.into_iter().collect();
+                    Ok(PreparedServer::Http(HttpServerDef { url, headers }))
+                }
+                InstallPlan::Binary { command } => {
+                    // A relative path is relative to the server's working directory, as in a shell.
+                    executable::check_binary(&command, path, wanted.cwd.as_deref())?;
+                    Ok(self.stdio(command, wanted))
+                }
+                InstallPlan::Package(install) => {
+                    let program = install.ensure_installed(&runner).await?;
+                    Ok(self.stdio(program.to_string_lossy().into_owned(), wanted))
+                }
+                InstallPlan::Image(image) => docker::prepare(&image, wanted, &runner).await,
+            }
+        })
     }
 }
 
@@ -175,10 +120,8 @@ impl CommandRunner<'_> {
         args: &[String],
         cwd: Option<&Path>,
     ) -> Result<CommandOutput, Failure> {
-        self.execute(program, args, (cwd, MAX_DURATION), &|line| {
-            self.installation.report_output(line);
-        })
-        .await
+        let report = |line: &str| self.installation.report_output(line);
+        self.execute(program, args, (cwd, MAX_DURATION), &report).await
     }
 
     /// Runs a command that returns at once, without forwarding its output.
@@ -239,47 +182,80 @@ const COMPLETE_FILE: &str = ".toolrack-program";
 /// Pause between two attempts to take the lock.
 const LOCK_POLL: Duration = Duration::from_millis(100);
 
-/// The directory of one package, shared by all processes of a user.
-///
-/// Each attempt to install it has a subdirectory of its own. The marker file names the executable in the attempt that
-/// completed.
+/// The directory of one package is shared by all processes of a user. Each attempt to install it has a subdirectory
+/// of its own. The marker file names the executable in the attempt that completed.
 ///
 /// **Invariant:** the marker is written last and removed first, so the installation that it names is complete; only
 /// the holder of the lock starts an attempt.
-pub(super) struct InstallDir {
-    dir: PathBuf,
-}
+impl PackageInstall {
+    /// The executable of the package, which is installed first if needed.
+    async fn ensure_installed(&self, runner: &CommandRunner<'_>) -> Result<PathBuf, Failure> {
+        // Without the lock: the usual start, of a package that is installed.
+        if let Some(program) = self.executable() {
+            return Ok(program);
+        }
+        runner.installation.report_started();
+        let lock = self.lock(runner.installation).await?;
+        // Another process may have installed it while this one waited for the lock.
+        if let Some(program) = self.executable() {
+            return Ok(program);
+        }
+        self.remove_attempts().await;
+        create_private_dir(&self.attempt_dir).map_err(|error| self.unusable(&error))?;
+        let outcome = self.run_commands(runner).await;
+        match &outcome {
+            // Still under the lock: a waiting process checks for the marker as soon as it
+            // gets the lock.
+            Ok(program) => {
+                let marker = self.package_dir.join(COMPLETE_FILE);
+                replace(&marker, program.as_os_str().as_encoded_bytes())
+                    .map_err(|error| self.unusable(&error))?;
+            }
+            Err(_failure) => self.remove_attempts().await,
+        }
+        drop(lock);
+        outcome
+    }
 
-/// Held while a package is installed. The kernel releases it when the process dies.
-pub(super) struct InstallLock(#[expect(dead_code, reason = "the lock goes with its file")] File);
-
-impl InstallDir {
-    pub(super) fn new(dir: &Path) -> Self {
-        Self { dir: dir.to_owned() }
+    async fn run_commands(&self, runner: &CommandRunner<'_>) -> Result<PathBuf, Failure> {
+        for command in &self.commands {
+            let finished =
+                runner.run(&command.program, &command.args, Some(&self.attempt_dir)).await?;
+            if !finished.is_success() {
+                return Err(install_error::install_failure(self, command, &finished));
+            }
+        }
+        executable::find_entry_point(self).map_err(|reason| {
+            let reason = format!("`{}` was installed, but {reason}", self.spec);
+            Failure::new(ErrorKind::InstallFailed, reason)
+                .with_hint("choose the server's executable with `package.program`")
+        })
     }
 
     /// The executable, if the installation is complete.
-    pub(super) fn executable(&self) -> Option<PathBuf> {
-        let program = PathBuf::from(fs::read_to_string(self.dir.join(COMPLETE_FILE)).ok()?);
+    fn executable(&self) -> Option<PathBuf> {
+        let marker = self.package_dir.join(COMPLETE_FILE);
+        let program = PathBuf::from(fs::read_to_string(marker).ok()?);
         // The user may have cleared the directory, or moved the home: then the marker names
         // a missing file.
         program.is_file().then_some(program)
     }
 
-    /// Waits for the lock, which other processes and other servers with the same package take too.
-    pub(super) async fn lock(&self, installation: &Installation) -> Result<InstallLock, Failure> {
-        let parent = self.dir.parent().unwrap_or(&self.dir);
+    /// Waits for the lock, which other processes and other servers with the same package take too. The kernel
+    /// releases it when the file is closed or the process dies.
+    async fn lock(&self, installation: &Installation) -> Result<File, Failure> {
+        let parent = self.package_dir.parent().unwrap_or(&self.package_dir);
         let open = || {
             create_private_dir(parent)?;
             // Beside the directory and not in it: removing old attempts must not remove the lock.
-            File::create(self.dir.with_added_extension("lock"))
-            // Not a blocking `lock`: the wait must end when the server is stopped.
+            File::create(self.package_dir.with_added_extension("lock"))
         };
         let file = open().map_err(|error| self.unusable(&error))?;
         let mut is_reported = false;
         loop {
+            // Not a blocking `lock`: the wait must end when the server is stopped.
             match file.try_lock() {
-                Ok(()) => return Ok(InstallLock(file)),
+                Ok(()) => return Ok(file),
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(error)) => return Err(self.unusable(&error)),
             }
@@ -297,8 +273,8 @@ impl InstallDir {
 
     /// Removes earlier attempts. The installer of a killed process may still be running and write into its directory;
     /// then the rest is left to the next installation, which has another directory.
-    pub(super) async fn remove_attempts(&self) {
-        let dir = self.dir.clone();
+    async fn remove_attempts(&self) {
+        let dir = self.package_dir.clone();
         let removed = tokio::task::spawn_blocking(move || {
             // The marker first: without it no process starts what is being removed.
             fs::remove_file(dir.join(COMPLETE_FILE)).or_else(ignore_missing)?;
@@ -309,24 +285,12 @@ impl InstallDir {
             Ok::<(), io::Error>(())
         });
         if let Ok(Err(error)) = removed.await {
-            tracing::debug!(dir = %self.dir.display(), %error, "cannot remove an earlier installation attempt");
+            tracing::debug!(dir = %self.package_dir.display(), %error, "cannot remove an earlier installation attempt");
         }
     }
 
-    /// Creates the directory of an attempt.
-    pub(super) fn create_attempt(&self, attempt: &Path) -> Result<(), Failure> {
-        create_private_dir(attempt).map_err(|error| self.unusable(&error))
-    }
-
-    /// Writes the marker file, atomically.
-    pub(super) fn mark_complete(&self, program: &Path) -> Result<(), Failure> {
-        let written =
-            replace(&self.dir.join(COMPLETE_FILE), program.as_os_str().as_encoded_bytes());
-        written.map_err(|error| self.unusable(&error))
-    }
-
     fn unusable(&self, error: &io::Error) -> Failure {
-        let reason = format!("cannot use the directory `{}`: {error}", self.dir.display());
+        let reason = format!("cannot use the directory `{}`: {error}", self.package_dir.display());
         Failure::new(ErrorKind::InstallFailed, reason)
             .with_hint("check its permissions and the free disk space")
     }

@@ -40,14 +40,22 @@ impl Home {
             |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         if let Some(dir) = given(HOME) {
             // A relative path would mean another home in every working directory, untrusted projects included.
-            return if dir.is_absolute() { Ok(Self::in_dir(dir)) } else { Err(relative_home()) };
+            if dir.is_absolute() {
+                return Ok(Self::in_dir(dir));
+            }
+            let message = "`TOOLRACK_HOME` is not an absolute path";
+            let detail = ErrorDetail::new(ErrorCode::ValidationError, message).with_field(HOME);
+            return Err(detail.with_hint("use an absolute path").into());
         }
         let home = given("HOME").filter(|path| path.is_absolute());
         // The XDG specification: ignore paths that are not absolute.
         let base_dir = |name: &str, under_home: &str| {
             let path = given(name).filter(|path| path.is_absolute());
-            path.or_else(|| home.as_ref().map(|home| home.join(under_home)))
-                .ok_or_else(unknown_home)
+            path.or_else(|| home.as_ref().map(|home| home.join(under_home))).ok_or_else(|| {
+                let message = "cannot determine the config directory";
+                ErrorDetail::new(ErrorCode::ValidationError, message)
+                    .with_hint("set `HOME` or `TOOLRACK_HOME`")
+            })
         };
         let config = base_dir("XDG_CONFIG_HOME", ".config")?;
         let data = base_dir("XDG_DATA_HOME", ".local/share")?;
@@ -79,11 +87,6 @@ impl Home {
         self.dir.join("catalog")
     }
 
-    /// Installed packages.
-    pub fn packages_dir(&self) -> PathBuf {
-        self.dir.join("packages")
-    }
-
     /// Server logs, one file each.
     pub fn logs_dir(&self) -> PathBuf {
         self.dir.join("logs")
@@ -103,19 +106,6 @@ impl Home {
     pub fn lock_file(&self) -> PathBuf {
         self.run_dir().join("daemon.lock")
     }
-}
-
-fn relative_home() -> ServiceError {
-    ErrorDetail::new(ErrorCode::ValidationError, "`TOOLRACK_HOME` is not an absolute path")
-        .with_field(HOME)
-        .with_hint("use an absolute path")
-        .into()
-}
-
-fn unknown_home() -> ServiceError {
-    ErrorDetail::new(ErrorCode::ValidationError, "cannot determine the config directory")
-        .with_hint("set `HOME` or `TOOLRACK_HOME`")
-        .into()
 }
 
 #[cfg(test)]

@@ -83,7 +83,10 @@ impl LogStore {
     pub fn read(&self, id: Uuid) -> io::Result<Vec<LogLine>> {
         let Some(dir) = Directory::open(&self.dir)? else { return Ok(Vec::new()) };
         let Some(file) = dir.open_file(&file_name(id))? else { return Ok(Vec::new()) };
-        Ok(lines(&read_open_file(&file, MAX_READ_BYTES)?))
+        let bytes = read_open_file(&file, MAX_READ_BYTES)?;
+        let lines = bytes.split(|byte| *byte == b'\n');
+        // Lines that do not parse are skipped.
+        Ok(lines.filter_map(|line| serde_json::from_slice(line).ok()).collect())
     }
 
     /// Deletes the log of a server.
@@ -129,12 +132,6 @@ fn truncate_to_tail(path: &Path) -> io::Result<()> {
 
 fn file_name(id: Uuid) -> OsString {
     format!("{id}.log").into()
-}
-
-/// Parses the lines of a file, and skips those that do not parse.
-fn lines(bytes: &[u8]) -> Vec<LogLine> {
-    let lines = bytes.split(|byte| *byte == b'\n');
-    lines.filter_map(|line| serde_json::from_slice(line).ok()).collect()
 }
 
 #[cfg(test)]

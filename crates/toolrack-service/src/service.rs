@@ -1,17 +1,23 @@
-//! `McpService`, the contract of founding document 004, and its data model.
+//! `McpService`, the contract of founding document 004, and its data model; statuses derive from the manager's states.
 //!
 //! **Invariant:** `Debug` shows no value of a variable and nothing of `config`, because they may be secrets.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tokio::time::Instant;
+use toolrack_client::McpClient;
+/// Kind of package.
+pub use toolrack_config::PackageKind as McpPackageType;
+use toolrack_manager::{ConnectPhase, ConnectionState, McpConnection};
 use toolrack_mcp::Tool;
 use toolrack_transport::BoxFuture;
 use uuid::Uuid;
 
-use crate::error::ServiceError;
+use crate::error::{ErrorDetail, ServiceError};
 
 /// Manages the configured MCP servers.
 ///
@@ -140,22 +146,6 @@ pub struct McpPackage {
     pub runtime_hint: Option<String>,
 }
 
-/// Kind of package.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum McpPackageType {
-    /// `npx @scope/package`
-    Npm,
-    /// `uvx package`
-    Pypi,
-    /// `docker run image`
-    Docker,
-    /// A local program.
-    Binary,
-    /// A remote HTTP endpoint.
-    Http,
-}
-
 /// Transport of a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -219,26 +209,75 @@ pub enum McpStatus {
     Disabled,
 }
 
-impl McpConfig {
-    /// An enabled server with default settings.
-    pub fn new(name: impl Into<String>, package: McpPackage, transport: McpTransport) -> Self {
+/// Status of a server with everything else that is known about it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StatusDetail {
+    /// Its id.
+    pub id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Its status.
+    pub status: McpStatus,
+    /// What it is doing, in one word such as `installing`, `connected` or `backing-off`.
+    pub phase: String,
+    /// Why it is not running. The hint says what to do.
+    pub problem: Option<ErrorDetail>,
+    /// Number of tools that are offered.
+    pub n_tools: usize,
+    /// Number of tools of the server, if they were ever listed.
+    pub n_tools_total: Option<usize>,
+    /// Time until the next connection attempt.
+    pub retry_in: Option<Duration>,
+    /// Whether it crashes again and again.
+    pub is_crash_looping: bool,
+    /// Number of this launch, counted from one; `None` if nothing is running.
+    pub launch: Option<u64>,
+    /// The last lines of its stderr, while it runs.
+    pub recent_errors: Vec<String>,
+    /// Process id of the root of its process tree, if it is a local process.
+    pub process: Option<u32>,
+}
+
+impl StatusDetail {
+    /// Status of a server; `connection` is `None` if the manager does not have it yet.
+    pub(crate) fn new(config: &McpConfig, connection: Option<&McpConnection>) -> Self {
+        let unmanaged =
+            if config.enabled { ConnectionState::Disconnected } else { ConnectionState::Disabled };
+        let state = connection.map_or(&unmanaged, McpConnection::state);
+        let phase = connection.and_then(McpConnection::phase);
+        let client = connection.and_then(McpConnection::client);
+        let diagnostics = client.map(McpClient::transport_stats).unwrap_or_default();
+        let retry_at = connection.and_then(McpConnection::retry_at);
+        let tools = || connection.map(McpConnection::tool_names).unwrap_or_default();
         Self {
-            id: Uuid::nil(),
-            name: name.into(),
-            enabled: true,
-            source: McpSource::Manual,
-            package,
-            transport,
-            env_vars: BTreeMap::new(),
-            config: Value::Null,
+            id: config.id,
+            name: config.name.clone(),
+            status: status(state, tools),
+            phase: phase.map_or(state.as_str(), ConnectPhase::as_str).to_owned(),
+            problem: state.failure().map(ErrorDetail::from_failure),
+            n_tools: connection.map_or(0, McpConnection::n_tools),
+            n_tools_total: connection
+                .and_then(McpConnection::tool_list)
+                .map(|list| list.items.len()),
+            retry_in: retry_at.map(|time| time.saturating_duration_since(Instant::now())),
+            is_crash_looping: connection.is_some_and(McpConnection::is_crash_looping),
+            launch: connection.and_then(McpConnection::launch),
+            recent_errors: diagnostics.stderr,
+            process: diagnostics.pid,
         }
     }
 }
 
-impl McpPackage {
-    /// The newest version of a package.
-    pub fn new(package_type: McpPackageType, identifier: impl Into<String>) -> Self {
-        Self { package_type, identifier: identifier.into(), version: None, runtime_hint: None }
+/// The status for a connection state; `tools` lists the offered tools of a connected server.
+fn status(state: &ConnectionState, tools: impl FnOnce() -> Vec<String>) -> McpStatus {
+    if let Some(failure) = state.failure() {
+        return McpStatus::Error { message: ErrorDetail::from_failure(failure).message };
+    }
+    match state {
+        ConnectionState::Disabled => McpStatus::Disabled,
+        ConnectionState::Connecting => McpStatus::Starting,
+        ConnectionState::Connected => McpStatus::Running { tools: tools() },
+        _ => McpStatus::Stopped,
     }
 }
 
@@ -267,5 +306,36 @@ impl fmt::Debug for EnvVarConfig {
             .field("secret_ref", &self.secret_ref)
             .field("required", &self.required)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use toolrack_manager::{ErrorKind, Failure};
+
+    use super::*;
+
+    #[track_caller]
+    fn check(state: ConnectionState, expected: McpStatus) {
+        assert_eq!(status(&state, || vec!["greet".to_owned()]), expected);
+    }
+
+    /// Spec 004: five statuses; a crashed server is in error while it waits for its next start.
+    #[test]
+    fn status_of_every_state() {
+        check(ConnectionState::Disabled, McpStatus::Disabled);
+        check(ConnectionState::Disconnected, McpStatus::Stopped);
+        check(ConnectionState::Connecting, McpStatus::Starting);
+        check(ConnectionState::Connected, McpStatus::Running { tools: vec!["greet".to_owned()] });
+        let error = |message: &str| McpStatus::Error { message: message.to_owned() };
+        let crashed = Failure::new(ErrorKind::Exited, "process exited with code 3");
+        let until = Instant::now();
+        let failure = crashed.clone();
+        check(ConnectionState::BackingOff { until, failure }, error("process exited with code 3"));
+        check(ConnectionState::Failed(crashed), error("process exited with code 3"));
+        let late = Failure::new(ErrorKind::HandshakeTimedOut, "no answer within 30s");
+        check(ConnectionState::Failed(late), error("Handshake timed out"));
+        let login = Failure::new(ErrorKind::NeedsLogin, "login needed");
+        check(ConnectionState::NeedsAuth(login), error("login needed"));
     }
 }

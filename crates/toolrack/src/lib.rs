@@ -217,7 +217,7 @@ pub mod client {
 /// Config files: parsing, validation, interpolation, diff.
 pub mod config {
     pub use toolrack_config::{
-        Agent, ConfigDiff, ConfigFile, Detection, Diagnostic, DiagnosticKind, Dialect, EnvValue,
+        Agent, ConfigDiff, ConfigFile, Diagnostic, DiagnosticKind, Dialect, EnvValue,
         Fingerprint, Lookup, McpServerConfig, McpTransport, Package, PackageKind, Parsed, Pin,
         Position, Resolved, ResolvedTransport, Sandbox, ServerEntry, Settings, Severity,
         SourceLocation, StartMode, ToolNaming, VariableSource, detect, did_you_mean, diff,

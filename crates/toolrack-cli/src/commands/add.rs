@@ -352,7 +352,7 @@ fn parse_entry(name: &str, text: &str) -> Result<(McpConfig, Vec<Diagnostic>), C
     let is_full_config =
         SERVER_KEYS.iter().any(|key| entry.get(*key).is_some_and(Value::is_object));
     let reading = if is_full_config {
-        read_as(detect("", text).dialect, "", text)
+        read_as(detect("", text), "", text)
     } else {
         parse_bare_entry(name, &entry)
     };

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
-use toolrack_config::{Diagnostic, Severity, detect, read};
+use toolrack_config::{Diagnostic, Severity, read};
 use toolrack_platform::read_at_most;
 use toolrack_service::{ConfigStore, ServiceError};
 
@@ -56,7 +56,6 @@ pub(crate) fn config(action: ConfigAction, context: &Context) -> Result<(), CliE
 fn check_config(file: &Path, hint: &str, context: &Context) -> Result<(), CliError> {
     let path = file.display().to_string();
     let text = read_config(file)?;
-    let detection = detect(&path, &text);
     let reading = read(&path, &text);
     let (errors, warnings): (Vec<Diagnostic>, Vec<Diagnostic>) = reading
         .diagnostics
@@ -69,7 +68,7 @@ fn check_config(file: &Path, hint: &str, context: &Context) -> Result<(), CliErr
         return Err(CliError::from_diagnostics(ExitCode::Config, &errors, hint));
     }
     let n_servers = reading.value.entries().count();
-    let dialect = dialect_name(detection.dialect);
+    let dialect = dialect_name(reading.value.dialect);
     let json = json!({
         "file": file,
         "dialect": dialect,

@@ -285,7 +285,7 @@ fn read_given(path: &Path, dialect: Option<Dialect>) -> Result<SourceFile, CliEr
 fn read_found(path: &Path, dialect: Option<Dialect>) -> Result<SourceFile, CliError> {
     let text = read_config(path)?;
     let path_text = path.display().to_string();
-    let dialect = dialect.unwrap_or_else(|| detect(&path_text, &text).dialect);
+    let dialect = dialect.unwrap_or_else(|| detect(&path_text, &text));
     let reading = read_as(dialect, &path_text, &text);
     let (file, warnings) = reading.accept().map_err(|errors| {
         let hint = "fix the file or give another one; nothing was imported";

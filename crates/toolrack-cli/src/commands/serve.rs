@@ -66,7 +66,7 @@ async fn serve_directly(server: Option<String>, context: &Context) -> Result<(),
         limits: ServerRequestRouter::limits(),
         autostart: if server.is_some() { Autostart::None } else { Autostart::AllEnabled },
         watch_config: WatchConfig::Yes,
-        ready_wait: READY_WAIT,
+        ready_wait: Some(READY_WAIT),
         ..service_options(&context.settings)?
     };
     let home = context.settings.home()?.clone();

@@ -8,7 +8,7 @@ use crate::format;
 fn check(sample: &str, dialect: Dialect, servers: &[&str], diagnostics: &[&str]) {
     let text = format::sample(sample);
     let reading = read(sample, &text);
-    assert_eq!(detect(sample, &text).dialect, dialect, "{sample}");
+    assert_eq!(detect(sample, &text), dialect, "{sample}");
     assert_eq!(reading.value.dialect, dialect, "{sample}");
     assert_eq!(format::servers(&reading.value), servers, "{sample}");
     assert_eq!(format::diagnostics(&reading.diagnostics), diagnostics, "{sample}");
@@ -188,32 +188,26 @@ fn goose_seconds_and_builtin_extensions() {
 }
 
 #[track_caller]
-fn detects(file: &str, text: &str, dialect: Dialect, reason: &str) {
-    let detection = detect(file, text);
-    assert_eq!((detection.dialect, detection.reason.as_str()), (dialect, reason), "{file}");
+fn detects(file: &str, text: &str, dialect: Dialect) {
+    assert_eq!(detect(file, text), dialect, "{file}");
 }
 
 #[test]
 fn format_is_detected_by_content() {
     let server = r#"{"a": {"command": "x"}}"#;
-    detects(
-        "x.json",
-        &format!(r#"{{"mcpServers": {server}}}"#),
-        Dialect::McpServers,
-        "it has `mcpServers`",
-    );
-    detects("x.json", server, Dialect::McpServers, "it is a map of servers");
-    detects("x", &format!(r#"{{"servers": {server}}}"#), Dialect::VsCode, "it has `servers`");
-    detects("x.json", r#"{"mcp": {"a": {"type": "local"}}}"#, Dialect::OpenCode, "it has `mcp`");
+    detects("x.json", &format!(r#"{{"mcpServers": {server}}}"#), Dialect::McpServers);
+    detects("x.json", server, Dialect::McpServers);
+    detects("x", &format!(r#"{{"servers": {server}}}"#), Dialect::VsCode);
+    detects("x.json", r#"{"mcp": {"a": {"type": "local"}}}"#, Dialect::OpenCode);
     let second = r#"{"mcp": {"servers": {"a": {"type": "remote", "url": "http://x"}}}}"#;
-    detects("x.json", second, Dialect::OpenCode, "it has `mcp`");
-    detects("x.toml", "[mcp_servers.a]\ncommand = 'x'", Dialect::Codex, "it has `[mcp_servers]`");
+    detects("x.json", second, Dialect::OpenCode);
+    detects("x.toml", "[mcp_servers.a]\ncommand = 'x'", Dialect::Codex);
     let both = "[mcp_servers]\n[[defaults.mcp]]\nname = 'a'\n";
-    detects("x.toml", both, Dialect::Toolrack, "it has `[[defaults.mcp]]`");
-    detects("x.toml", "", Dialect::Toolrack, "it is TOML without `[mcp_servers]`");
-    detects("x", "extensions:\n  a: {}\n", Dialect::Goose, "it is YAML without `mcpServers`");
+    detects("x.toml", both, Dialect::Toolrack);
+    detects("x.toml", "", Dialect::Toolrack);
+    detects("x", "extensions:\n  a: {}\n", Dialect::Goose);
     let windows = r"C:\Users\me\.cursor\mcp.json";
-    detects(windows, r#"{"mcpServers": {}}"#, Dialect::Cursor, "the file name contains `.cursor/`");
+    detects(windows, r#"{"mcpServers": {}}"#, Dialect::Cursor);
 }
 
 #[test]

@@ -5,8 +5,6 @@
 //!
 //! **Invariant:** an entry that is written reads back as the same config.
 
-use std::collections::BTreeMap;
-
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 use toolrack_config::ServerEntry;
@@ -27,19 +25,15 @@ const CONFIG_FIELDS: [&str; 9] =
 /// Keys of a package that have a field, and `args`, which is `config.args`.
 const PACKAGE_FIELDS: [&str; 6] = ["type", "identifier", "version", "runtime_hint", "url", "args"];
 
-/// How an entry names its server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum EntryForm {
-    Command,
-    Url,
-    Package,
-}
+/// The keys that name the server of an entry. If it has several, the first counts.
+const FORMS: [&str; 3] = ["package", "command", "url"];
 
 /// Reads an entry. The id is nil if it has none.
 pub(crate) fn read(row: &JsonMap) -> McpConfig {
     let text = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default();
     let (package, transport) = read_package(row);
     let source = row.get("source").and_then(|source| McpSource::deserialize(source).ok());
+    let env = row.get("env").and_then(Value::as_object).into_iter().flatten();
     McpConfig {
         id: Uuid::parse_str(text("id")).unwrap_or_default(),
         name: text("name").to_owned(),
@@ -47,7 +41,7 @@ pub(crate) fn read(row: &JsonMap) -> McpConfig {
         source: source.unwrap_or_default(),
         package,
         transport,
-        env_vars: row.get("env").and_then(Value::as_object).map(read_env).unwrap_or_default(),
+        env_vars: env.map(|(name, value)| (name.clone(), read_variable(name, value))).collect(),
         config: read_rest(row),
     }
 }
@@ -76,7 +70,12 @@ pub(crate) fn write(config: &McpConfig, present: &JsonMap) -> Result<JsonMap, Se
     }
     if config.env_vars != old.env_vars {
         let present = row.get("env").and_then(Value::as_object).cloned().unwrap_or_default();
-        let env = write_env(&config.env_vars, &present);
+        // Variables that do not change keep their form.
+        let variable = |(name, variable): (&String, &EnvVarConfig)| {
+            let value = present.get(name).filter(|value| read_variable(name, value) == *variable);
+            (name.clone(), value.cloned().unwrap_or_else(|| write_variable(variable)))
+        };
+        let env: JsonMap = config.env_vars.iter().map(variable).collect();
         put(&mut row, "env", (!env.is_empty()).then_some(Value::Object(env)));
     }
     write_package(&mut row, config);
@@ -87,34 +86,30 @@ pub(crate) fn write(config: &McpConfig, present: &JsonMap) -> Result<JsonMap, Se
 fn read_package(row: &JsonMap) -> (McpPackage, McpTransport) {
     let text =
         |table: &JsonMap, key: &str| table.get(key).and_then(Value::as_str).map(str::to_owned);
-    let package = match (form(row), row.get("package").and_then(Value::as_object)) {
-        (Some(EntryForm::Url), _) => {
-            McpPackage::new(McpPackageType::Http, text(row, "url").unwrap_or_default())
+    let nothing = JsonMap::new();
+    let table = row.get("package").and_then(Value::as_object).unwrap_or(&nothing);
+    let (package_type, identifier) = match form(row) {
+        Some("package") => {
+            let kind = table.get("type").and_then(|kind| McpPackageType::deserialize(kind).ok());
+            (kind.unwrap_or(McpPackageType::Binary), text(table, "identifier"))
         }
-        (_, Some(package)) => McpPackage {
-            version: text(package, "version"),
-            runtime_hint: text(package, "runtime_hint"),
-            ..McpPackage::new(
-                package_type(package),
-                text(package, "identifier").unwrap_or_default(),
-            )
-        },
-        _ => McpPackage::new(McpPackageType::Binary, text(row, "command").unwrap_or_default()),
+        Some("url") => (McpPackageType::Http, text(row, "url")),
+        _ => (McpPackageType::Binary, text(row, "command")),
     };
-    let table = row.get("package").and_then(Value::as_object);
-    let url = table.and_then(|table| text(table, "url"));
-    let transport = match package.package_type {
+    let package = McpPackage {
+        package_type,
+        identifier: identifier.unwrap_or_default(),
+        version: text(table, "version"),
+        runtime_hint: text(table, "runtime_hint"),
+    };
+    let transport = match package_type {
         McpPackageType::Http => {
-            McpTransport::Http { url: url.unwrap_or_else(|| package.identifier.clone()) }
+            let url = text(table, "url").unwrap_or_else(|| package.identifier.clone());
+            McpTransport::Http { url }
         }
         _ => McpTransport::Stdio,
     };
     (package, transport)
-}
-
-fn package_type(package: &JsonMap) -> McpPackageType {
-    let kind = package.get("type").and_then(|kind| McpPackageType::deserialize(kind).ok());
-    kind.unwrap_or(McpPackageType::Binary)
 }
 
 /// All keys without a field of their own; null if there are none.
@@ -132,27 +127,21 @@ fn read_rest(row: &JsonMap) -> Value {
     if rest.is_empty() { Value::Null } else { Value::Object(rest) }
 }
 
-fn form(row: &JsonMap) -> Option<EntryForm> {
-    let forms =
-        [("package", EntryForm::Package), ("command", EntryForm::Command), ("url", EntryForm::Url)];
-    forms.into_iter().find(|(key, _)| row.contains_key(*key)).map(|(_, form)| form)
+fn form(row: &JsonMap) -> Option<&'static str> {
+    FORMS.into_iter().find(|key| row.contains_key(*key))
 }
 
 /// The form of an entry: `package` stays, otherwise the simplest form that can hold the config.
-fn wanted_form(config: &McpConfig, present: Option<EntryForm>) -> EntryForm {
+fn wanted_form(config: &McpConfig, present: Option<&str>) -> &'static str {
     let package = &config.package;
     let more = rest(config).get("package").is_some_and(|package| !package.is_null());
     let is_simple = package.version.is_none() && package.runtime_hint.is_none() && !more;
-    let simplest = match (package.package_type, &config.transport) {
-        (McpPackageType::Binary, _) if is_simple => EntryForm::Command,
-        (McpPackageType::Http, McpTransport::Http { url })
-            if is_simple && *url == package.identifier =>
-        {
-            EntryForm::Url
-        }
-        _ => EntryForm::Package,
-    };
-    if present == Some(EntryForm::Package) { EntryForm::Package } else { simplest }
+    match (package.package_type, &config.transport) {
+        _ if present == Some("package") || !is_simple => "package",
+        (McpPackageType::Binary, _) => "command",
+        (McpPackageType::Http, McpTransport::Http { url }) if *url == package.identifier => "url",
+        _ => "package",
+    }
 }
 
 fn write_package(row: &mut JsonMap, config: &McpConfig) {
@@ -161,34 +150,27 @@ fn write_package(row: &mut JsonMap, config: &McpConfig) {
     let args = rest(config).get("args").filter(|args| !args.is_null()).cloned();
     // Another form has other keys; a rest of the old one would make the entry ambiguous.
     if present != Some(form) {
-        for key in ["command", "url", "package", "args", "transport"] {
+        for key in FORMS.into_iter().chain(["args", "transport"]) {
             row.remove(key);
         }
         let transport = match form {
-            EntryForm::Command => Some(json!("stdio")),
-            EntryForm::Url => Some(json!("http")),
-            EntryForm::Package => None,
+            "command" => Some(json!("stdio")),
+            "url" => Some(json!("http")),
+            _ => None,
         };
         put(row, "transport", transport);
     }
-    match form {
-        EntryForm::Command => {
-            row.insert("command".to_owned(), json!(config.package.identifier));
-            put(row, "args", args);
+    if form == "package" {
+        // The old entry may name a transport that does not fit the new package type.
+        if read_package(row).0.package_type != config.package.package_type {
+            row.remove("transport");
         }
-        EntryForm::Url => {
-            row.insert("url".to_owned(), json!(config.package.identifier));
-            put(row, "args", args);
-        }
-        EntryForm::Package => {
-            // The old entry may name a transport that does not fit the new package type.
-            if read_package(row).0.package_type != config.package.package_type {
-                row.remove("transport");
-            }
-            let present = row.get("package").and_then(Value::as_object).cloned();
-            let package = package_table(config, args, present.unwrap_or_default());
-            row.insert("package".to_owned(), Value::Object(package));
-        }
+        let present = row.get("package").and_then(Value::as_object).cloned();
+        let package = package_table(config, args, present.unwrap_or_default());
+        row.insert("package".to_owned(), Value::Object(package));
+    } else {
+        row.insert(form.to_owned(), json!(config.package.identifier));
+        put(row, "args", args);
     }
 }
 
@@ -287,20 +269,7 @@ fn check_representable(field: &str, value: &Value, report: &mut impl FnMut(Strin
     }
 }
 
-/// Reads `env`: `NAME = "text"`, `NAME = { secret_ref = "…" }`, or a table with flags.
-fn read_env(row: &JsonMap) -> BTreeMap<String, EnvVarConfig> {
-    row.iter().map(|(name, value)| (name.clone(), read_variable(name, value))).collect()
-}
-
-/// Writes `env`. Variables that do not change keep their form.
-fn write_env(variables: &BTreeMap<String, EnvVarConfig>, present: &JsonMap) -> JsonMap {
-    let each = variables.iter().map(|(name, config)| {
-        let value = present.get(name).filter(|value| read_variable(name, value) == *config);
-        (name.clone(), value.cloned().unwrap_or_else(|| write_variable(config)))
-    });
-    each.collect()
-}
-
+/// Reads a variable: `NAME = "text"`, `NAME = { secret_ref = "…" }`, or a table with flags.
 fn read_variable(name: &str, value: &Value) -> EnvVarConfig {
     let text = |key: &str| value.get(key).and_then(Value::as_str).map(str::to_owned);
     let flag = |key: &str| value.get(key).and_then(Value::as_bool);

@@ -1,9 +1,12 @@
-//! Server lists of a TOML document: `[[defaults.mcp]]` and the `[[agents.mcp]]` of each agent, as tables or inline.
+//! Server lists of a TOML document: `[[defaults.mcp]]` and the `[[agents.mcp]]` of each agent, as tables or inline;
+//! conversion between TOML and JSON, and format-preserving merge of JSON into TOML tables.
 
-use toml_edit::{ArrayOfTables, DocumentMut, Item, RawString, Table, TableLike, Value};
+use serde_json::Value as Json;
+use toml_edit::{
+    Array, ArrayOfTables, DocumentMut, InlineTable, Item, RawString, Table, TableLike, Value,
+};
 
 use super::entry::JsonMap;
-use super::toml_json;
 
 /// Which agents have a server.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,7 +30,7 @@ pub(super) fn rows(document: &DocumentMut) -> Vec<(TablePos, ConfigScope, JsonMa
     let mut collect = |agent: Option<usize>, scope: ConfigScope, owner: &dyn TableLike| {
         let list = owner.get("mcp").map(tables).unwrap_or_default();
         found.extend(list.into_iter().enumerate().map(|(index, table)| {
-            (TablePos { agent, index }, scope.clone(), toml_json::table_to_json(table))
+            (TablePos { agent, index }, scope.clone(), table_to_json(table))
         }));
     };
     if let Some(defaults) = document.get("defaults").and_then(Item::as_table_like) {
@@ -50,7 +53,7 @@ pub(super) fn row_mut(document: &mut DocumentMut, pos: TablePos) -> Option<&mut 
 /// than a list there, which a valid config has not.
 pub(super) fn push(document: &mut DocumentMut, scope: &ConfigScope, row: &JsonMap) -> Option<()> {
     let mut entry = Table::new();
-    toml_json::merge(&mut entry, row);
+    merge(&mut entry, row);
     if document.as_table().is_empty() {
         // The document holds only comments, which the editor would print below the entry.
         let comments = raw_text(document.trailing());
@@ -65,13 +68,16 @@ pub(super) fn push(document: &mut DocumentMut, scope: &ConfigScope, row: &JsonMa
     }
     let owner = match scope {
         ConfigScope::Defaults => {
-            document.entry("defaults").or_insert_with(implicit_table).as_table_like_mut()?
+            // Without a header line of its own: only tables below it are written.
+            let mut implicit = Table::new();
+            implicit.set_implicit(true);
+            document.entry("defaults").or_insert(Item::Table(implicit)).as_table_like_mut()?
         }
         ConfigScope::Agent(id) => agent_mut(document, id)?,
     };
     if !owner.contains_key("mcp") {
         let list = Item::ArrayOfTables(ArrayOfTables::new());
-        toml_json::keep_closing_space(owner, |owner| drop(owner.insert("mcp", list)));
+        keep_closing_space(owner, |owner| drop(owner.insert("mcp", list)));
     }
     append(owner.get_mut("mcp")?, entry)
 }
@@ -113,17 +119,10 @@ fn agent_mut<'a>(document: &'a mut DocumentMut, id: &str) -> Option<&'a mut dyn 
 fn append(list: &mut Item, table: Table) -> Option<()> {
     match list {
         Item::ArrayOfTables(list) => list.push(table),
-        Item::Value(Value::Array(list)) => toml_json::push(list, table.into_inline_table().into()),
+        Item::Value(Value::Array(list)) => push_formatted(list, table.into_inline_table().into()),
         _ => return None,
     }
     Some(())
-}
-
-/// A table without a header line of its own: only tables below it are written.
-fn implicit_table() -> Item {
-    let mut table = Table::new();
-    table.set_implicit(true);
-    Item::Table(table)
 }
 
 fn is_agent(table: &dyn TableLike, id: &str) -> bool {
@@ -161,23 +160,24 @@ fn keep_comments(document: &mut DocumentMut, position: Option<isize>, above: &st
     if !kept.contains('#') {
         return;
     }
-    let next = position.and_then(|removed| {
-        let mut later = Vec::new();
-        positions(document.as_table(), &mut later);
-        // By position in the file and not in the tree: the next table may belong to another agent.
-        later.into_iter().filter(|position| *position > removed).min()
+    // By position in the file and not in the tree: the next table may belong to another agent.
+    let mut next: Option<isize> = None;
+    each_table(document.as_table_mut(), &mut |table| {
+        let later = table.position().filter(|at| position.is_some_and(|removed| *at > removed));
+        next = next.into_iter().chain(later).min();
     });
     let join = |below: &str| format!("{kept}{}", below.strip_prefix('\n').unwrap_or(below));
-    match next.and_then(|position| table_at(document.as_table_mut(), position)) {
-        Some(table) => {
+    if next.is_none() {
+        let below = raw_text(document.trailing());
+        document.set_trailing(join(&below));
+        return;
+    }
+    each_table(document.as_table_mut(), &mut |table| {
+        if table.position() == next {
             let below = table.decor().prefix().map(raw_text).unwrap_or_default();
             table.decor_mut().set_prefix(join(&below));
         }
-        None => {
-            let below = raw_text(document.trailing());
-            document.set_trailing(join(&below));
-        }
-    }
+    });
 }
 
 /// Everything up to the last empty line.
@@ -187,28 +187,202 @@ fn detached_comments(comments: &str) -> String {
     lines.into_iter().take(n_kept).collect()
 }
 
-fn positions(table: &Table, found: &mut Vec<isize>) {
-    found.extend(table.position().filter(|_| !table.is_implicit() && !table.is_dotted()));
-    for (_, item) in table {
+/// Visits every table that has a header line.
+fn each_table(table: &mut Table, visit: &mut dyn FnMut(&mut Table)) {
+    if !table.is_implicit() && !table.is_dotted() {
+        visit(table);
+    }
+    for (_, item) in table.iter_mut() {
         match item {
-            Item::Table(table) => positions(table, found),
-            Item::ArrayOfTables(list) => list.iter().for_each(|table| positions(table, found)),
+            Item::Table(table) => each_table(table, visit),
+            Item::ArrayOfTables(list) => {
+                list.iter_mut().for_each(|table| each_table(table, visit));
+            }
             _ => {}
         }
     }
 }
 
-fn table_at(table: &mut Table, position: isize) -> Option<&mut Table> {
-    if table.position() == Some(position) && !table.is_implicit() && !table.is_dotted() {
-        return Some(table);
-    }
-    table.iter_mut().find_map(|(_, item)| match item {
-        Item::Table(table) => table_at(table, position),
-        Item::ArrayOfTables(list) => list.iter_mut().find_map(|table| table_at(table, position)),
-        _ => None,
-    })
-}
-
 fn raw_text(raw: &RawString) -> String {
     raw.as_str().unwrap_or_default().to_owned()
+}
+
+/// Keys that are written first, in this order. Others follow by name.
+const KEY_ORDER: [&str; 21] = [
+    "type",
+    "name",
+    "id",
+    "enabled",
+    "transport",
+    "command",
+    "identifier",
+    "version",
+    "url",
+    "args",
+    "package",
+    "secret_ref",
+    "value",
+    "secret",
+    "required",
+    "env",
+    "headers",
+    "cwd",
+    "runtime_hint",
+    "qualified_name",
+    "source",
+];
+
+/// Converts a table to JSON.
+pub(super) fn table_to_json(table: &dyn TableLike) -> JsonMap {
+    table.iter().filter_map(|(key, item)| Some((key.to_owned(), item_to_json(item)?))).collect()
+}
+
+/// Changes a table to hold exactly `row`. Values that do not change keep their formatting.
+pub(super) fn merge(table: &mut dyn TableLike, row: &JsonMap) {
+    let keys: Vec<String> = table.iter().map(|(key, _)| key.to_owned()).collect();
+    keep_closing_space(table, |table| {
+        for key in keys.iter().filter(|key| !row.contains_key(*key)) {
+            table.remove(key);
+        }
+        for (key, value) in in_key_order(row) {
+            set_key(table, key, value);
+        }
+    });
+}
+
+/// Changes a table and keeps the space before the closing brace of an inline table, which belongs to its last value.
+fn keep_closing_space(table: &mut dyn TableLike, change: impl FnOnce(&mut dyn TableLike)) {
+    let suffix =
+        last_value(table).and_then(|value| Some(value.decor().suffix()?.as_str()?.to_owned()));
+    let end = suffix.filter(|suffix| !suffix.is_empty() && suffix.chars().all(|char| char == ' '));
+    if let (Some(_), Some(last)) = (&end, last_value(table)) {
+        last.decor_mut().set_suffix("");
+    }
+    change(table);
+    if let (Some(end), Some(last)) = (end, last_value(table)) {
+        last.decor_mut().set_suffix(end);
+    }
+}
+
+fn set_key(table: &mut dyn TableLike, key: &str, wanted: &Json) {
+    let Some(item) = table.get_mut(key) else {
+        table.insert(key, Item::Value(json_to_toml(wanted)));
+        return;
+    };
+    // Compared by value, so that `0x10` or a literal string keeps its spelling.
+    if item_to_json(item).as_ref() == Some(wanted) {
+        return;
+    }
+    match (item, wanted) {
+        (item, Json::Object(row)) if item.is_table_like() => {
+            if let Some(table) = item.as_table_like_mut() {
+                merge(table, row);
+            }
+        }
+        (Item::Value(Value::Array(array)), Json::Array(items)) => merge_array(array, items),
+        (Item::Value(old), wanted) => replace_value(old, wanted),
+        (item, wanted) => *item = Item::Value(json_to_toml(wanted)),
+    }
+}
+
+/// Appends to an array in the style of its items: on a new line if the last item is.
+fn push_formatted(array: &mut Array, mut value: Value) {
+    let before = array.iter().last().and_then(|item| item.decor().prefix()?.as_str());
+    if let Some((_, indent)) = before.and_then(|prefix| prefix.rsplit_once('\n')) {
+        value.decor_mut().set_prefix(format!("\n{indent}"));
+        array.push_formatted(value);
+    } else {
+        array.push(value);
+    }
+}
+
+fn merge_array(array: &mut Array, items: &[Json]) {
+    // From the end: the items in front keep their comments.
+    while array.len() > items.len() {
+        array.remove(array.len() - 1);
+    }
+    for (old, wanted) in array.iter_mut().zip(items) {
+        if value_to_json(old) != *wanted {
+            replace_value(old, wanted);
+        }
+    }
+    for wanted in items.iter().skip(array.len()) {
+        push_formatted(array, json_to_toml(wanted));
+    }
+}
+
+/// Replaces a value and keeps the comments and spaces around it.
+fn replace_value(old: &mut Value, wanted: &Json) {
+    let decor = old.decor().clone();
+    *old = json_to_toml(wanted);
+    *old.decor_mut() = decor;
+}
+
+fn last_value(table: &mut dyn TableLike) -> Option<&mut Value> {
+    table.iter_mut().last().and_then(|(_, item)| item.as_value_mut())
+}
+
+fn in_key_order(row: &JsonMap) -> Vec<(&str, &Json)> {
+    let rank =
+        |key: &str| KEY_ORDER.iter().position(|first| *first == key).unwrap_or(KEY_ORDER.len());
+    let mut members: Vec<(&str, &Json)> =
+        row.iter().map(|(key, value)| (key.as_str(), value)).collect();
+    members.sort_by_key(|(key, _)| (rank(key), *key));
+    members
+}
+
+fn item_to_json(item: &Item) -> Option<Json> {
+    match item {
+        Item::None => None,
+        Item::Value(value) => Some(value_to_json(value)),
+        Item::Table(table) => Some(Json::Object(table_to_json(table))),
+        Item::ArrayOfTables(list) => {
+            Some(list.iter().map(|table| Json::Object(table_to_json(table))).collect())
+        }
+    }
+}
+
+fn value_to_json(value: &Value) -> Json {
+    match value {
+        Value::String(text) => Json::from(text.value().as_str()),
+        Value::Integer(number) => Json::from(*number.value()),
+        // JSON has neither infinity nor dates: shown as text.
+        Value::Float(number) => serde_json::Number::from_f64(*number.value())
+            .map_or_else(|| Json::from(number.value().to_string()), Json::Number),
+        Value::Boolean(flag) => Json::from(*flag.value()),
+        Value::Datetime(date) => Json::from(date.value().to_string()),
+        Value::Array(items) => items.iter().map(value_to_json).collect(),
+        Value::InlineTable(table) => Json::Object(table_to_json(table)),
+    }
+}
+
+/// Converts a value that `check_representable` has accepted.
+fn json_to_toml(value: &Json) -> Value {
+    match value {
+        Json::Null => Value::from(""),
+        Json::Bool(flag) => Value::from(*flag),
+        Json::Number(number) => match (number.as_i64(), number.as_f64()) {
+            (Some(number), _) => Value::from(number),
+            (None, number) => Value::from(number.unwrap_or_default()),
+        },
+        Json::String(text) => single_line_string(text),
+        Json::Array(items) => Value::Array(items.iter().map(json_to_toml).collect()),
+        Json::Object(row) => {
+            let mut table = InlineTable::new();
+            for (key, value) in in_key_order(row) {
+                table.insert(key, json_to_toml(value));
+            }
+            Value::InlineTable(table)
+        }
+    }
+}
+
+/// A string on one line. `toml_edit` would write line breaks as a multi-line string, whose content then depends on the
+/// line endings of the file.
+fn single_line_string(text: &str) -> Value {
+    let quoted = Json::from(text).to_string().replace('\u{7f}', "\\u007F");
+    match quoted.parse() {
+        Ok(value) if text.contains(['\n', '\r']) => value,
+        _ => Value::from(text),
+    }
 }

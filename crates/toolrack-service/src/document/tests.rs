@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::json;
 
 use super::*;
-use crate::service::{McpPackage, McpPackageType, McpTransport};
+use crate::service::{McpPackageType, McpTransport};
 
 const FILE: &str = r#"# Servers of the whole house.
 # Do not touch without asking.
@@ -223,8 +223,10 @@ fn removing_an_entry_removes_its_comment() {
 }
 
 fn plain(name: &str) -> McpConfig {
-    let package = McpPackage::new(McpPackageType::Binary, "run-me");
-    McpConfig::new(name, package, McpTransport::Stdio)
+    let package = json!({ "package_type": "binary", "identifier": "run-me" });
+    let transport = json!({ "type": "stdio" });
+    let config = json!({ "name": name, "package": package, "transport": transport });
+    serde_json::from_value(config).unwrap()
 }
 
 /// Adds a server to a text and returns the new text.

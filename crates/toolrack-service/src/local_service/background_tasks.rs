@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::timeout;
-use toolrack_config::McpServerConfig;
 use toolrack_manager::{ConnectionState, FileWatch, ManagerError, ManagerEvent, ManagerEvents};
+use toolrack_platform::create_private_dir;
 use uuid::Uuid;
 
 use super::{Inner, LocalService};
 use crate::config_snapshot::ConfigSnapshot;
-use crate::document;
+use crate::config_store::StoredConfig;
 use crate::error::ServiceError;
 use crate::local_service::Autostart;
 use crate::server_logs::{LogKind, LogLine};
@@ -42,13 +42,11 @@ impl Inner {
                 () = self.stop.cancelled() => return,
                 () = self.config_changed.notified() => {}
             }
-            // `config_changed` also fires when only the file has changed.
-            if let Err(error) = self.blocking(Inner::refresh).await {
-                // The file watcher has already reported it.
+            if let Err(error) = self.blocking(Inner::publish_edited).await {
                 tracing::debug!(%error, "keeping the last valid config");
             }
             let next = self.snapshot.load_full();
-            // The file was touched without a change, or an earlier round has applied it.
+            // An earlier round has applied it.
             if next.revision == last.revision {
                 continue;
             }
@@ -72,24 +70,16 @@ impl Inner {
         match self.autostart {
             Autostart::AllEnabled => drop(self.manager.reconcile(&old, &new).await?),
             // `reconcile` would start every new server.
-            Autostart::None => self.adopt(&old, &new).await?,
+            Autostart::None => {
+                self.manager.upsert_servers(&new).await?;
+                let is_removed = |name: &&String| !new.iter().any(|config| config.name == **name);
+                for name in old.iter().map(|config| &config.name).filter(is_removed) {
+                    self.manager.remove(name).await?;
+                }
+            }
         }
         for name in renamed {
             self.spawn_restart(name);
-        }
-        Ok(())
-    }
-
-    /// Passes the new configs to the manager without starting servers that were not running.
-    async fn adopt(
-        &self,
-        old: &[McpServerConfig],
-        new: &[McpServerConfig],
-    ) -> Result<(), ManagerError> {
-        self.manager.upsert_servers(new).await?;
-        let is_removed = |name: &&String| !new.iter().any(|config| config.name == **name);
-        for name in old.iter().map(|config| &config.name).filter(is_removed) {
-            self.manager.remove(name).await?;
         }
         Ok(())
     }
@@ -101,29 +91,39 @@ impl Inner {
         }
         let is_running =
             |name: &str| self.manager.server(name).is_ok_and(|server| server.is_connected());
-        let old_name = |id: Uuid| last.get(id).map(|server| server.manager_config.name.clone());
         let renamed = next.servers.iter().filter(|server| {
-            let old = old_name(server.config.id);
+            let old = last.get(server.config.id).map(|old| &old.manager_config.name);
             server.manager_config.enabled
-                && old.is_some_and(|old| old != server.manager_config.name && is_running(&old))
+                && old.is_some_and(|old| *old != server.manager_config.name && is_running(old))
         });
         renamed.map(|server| server.manager_config.name.clone()).collect()
     }
 
-    /// Watches the config file and wakes the reconcile task when it changes. An invalid file is reported as
-    /// [`ManagerEvent::ConfigRejected`] and changes nothing.
-    pub(super) fn watch_config_file(self: &Arc<Self>, path: &Path) -> std::io::Result<FileWatch> {
+    /// Watches the config file, and passes each valid version to the reconcile task. An invalid file is reported as
+    /// [`ManagerEvent::ConfigRejected`] and changes nothing. A system without file watching still runs the service.
+    pub(super) fn watch_config_file(self: &Arc<Self>) -> Option<FileWatch> {
+        let path = self.home.config_file();
         // Weak: the watcher must not keep the service alive.
         let inner = Arc::downgrade(self);
         let read = move |path: &Path, text: &str| {
-            document::read(&path.display().to_string(), text).map_err(|error| error.to_string())?;
+            let stored = StoredConfig::parse(path, text.to_owned());
+            let stored = stored.map_err(|error| error.into_service_error(path).to_string())?;
             if let Some(inner) = inner.upgrade() {
+                *inner.edited.lock() = Some(stored);
                 inner.config_changed.notify_one();
             }
             // The reconcile task passes the servers to the manager, so the watcher itself has none to apply.
             Ok(Vec::new())
         };
-        self.manager.watch_file(path, Vec::new(), Arc::new(read))
+        // Only an existing directory can be watched.
+        let created = path.parent().map_or(Ok(()), create_private_dir);
+        let watched =
+            created.and_then(|()| self.manager.watch_file(path, Vec::new(), Arc::new(read)));
+        watched
+            .inspect_err(|error| {
+                tracing::warn!(%error, path = %path.display(), "cannot watch the config file; edits are not noticed");
+            })
+            .ok()
     }
 }
 
@@ -141,39 +141,34 @@ impl Inner {
                 () = self.stop.cancelled() => None,
             };
             let Some(first) = first else { return };
-            let mut lines_by_server: HashMap<Uuid, Vec<LogLine>> = HashMap::new();
-            self.collect(&first, &mut lines_by_server);
-            for _ in 0..MAX_BATCH {
+            let mut batch = vec![first];
+            while batch.len() <= MAX_BATCH {
                 // Takes only events that are queued already.
                 let Ok(Some(event)) = timeout(Duration::ZERO, events.next()).await else { break };
-                self.collect(&event, &mut lines_by_server);
+                batch.push(event);
             }
-            if !lines_by_server.is_empty() {
-                self.write_logs(lines_by_server).await;
-            }
-        }
-    }
-
-    fn collect(&self, event: &ManagerEvent, lines_by_server: &mut HashMap<Uuid, Vec<LogLine>>) {
-        let Some((server, line)) = log_line(event) else { return };
-        let snapshot = self.snapshot.load();
-        // Events of servers that are not in the config (any more) are not recorded.
-        if let Some(configured) = snapshot.by_name(server) {
-            lines_by_server.entry(configured.config.id).or_default().push(line);
-        }
-    }
-
-    async fn write_logs(self: &Arc<Self>, lines_by_server: HashMap<Uuid, Vec<LogLine>>) {
-        let written = self.blocking(move |inner| {
-            for (id, lines) in lines_by_server {
-                if let Err(error) = inner.logs.append(id, &lines) {
-                    tracing::debug!(%error, "cannot write a server log");
+            let snapshot = self.snapshot.load_full();
+            let mut lines_by_server: HashMap<Uuid, Vec<LogLine>> = HashMap::new();
+            for (server, line) in batch.iter().filter_map(log_line) {
+                // Events of servers that are not in the config (any more) are not recorded.
+                if let Some(configured) = snapshot.by_name(server) {
+                    lines_by_server.entry(configured.config.id).or_default().push(line);
                 }
             }
-            Ok(())
-        });
-        if let Err(error) = written.await {
-            tracing::debug!(%error, "cannot write server logs");
+            if lines_by_server.is_empty() {
+                continue;
+            }
+            let written = self.blocking(move |inner| {
+                for (id, lines) in lines_by_server {
+                    if let Err(error) = inner.logs.append(id, &lines) {
+                        tracing::debug!(%error, "cannot write a server log");
+                    }
+                }
+                Ok(())
+            });
+            if let Err(error) = written.await {
+                tracing::debug!(%error, "cannot write server logs");
+            }
         }
     }
 }

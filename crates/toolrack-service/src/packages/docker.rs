@@ -32,7 +32,7 @@ pub(super) async fn prepare(
     wanted: PackageRequest,
     runner: &CommandRunner<'_>,
 ) -> Result<PreparedServer, Failure> {
-    check_runtime_args(&wanted.runtime_args)?;
+    check_runtime_args(&wanted.package.runtime_args)?;
     check_docker_running(runner).await?;
     // A killed process could not run its cleanup command, so its container still runs.
     remove_orphans(runner).await;
@@ -140,9 +140,9 @@ fn run_args(image: &str, wanted: &PackageRequest, (name, mark): (&str, &str)) ->
     variables.sort_unstable();
     // The name alone: Docker takes the value from its own environment.
     args.extend(variables.into_iter().map(|name| format!("--env={name}")));
-    args.extend(wanted.runtime_args.iter().cloned());
+    args.extend(wanted.package.runtime_args.iter().cloned());
     args.extend(["--".to_owned(), image.to_owned()]);
-    args.extend(wanted.args.iter().cloned());
+    args.extend(wanted.package.args.iter().cloned());
     args
 }
 
@@ -155,8 +155,8 @@ mod tests {
     #[test]
     fn container_args_contain_names_but_no_secrets() {
         let mut package = wanted(PackageKind::Docker, "img", None);
-        package.args = vec!["--stdio".to_owned()];
-        package.runtime_args = vec!["--network=none".to_owned()];
+        package.package.args = vec!["--stdio".to_owned()];
+        package.package.runtime_args = vec!["--network=none".to_owned()];
         package.env.insert("TOKEN".to_owned(), "s3cret".to_owned());
         let name = container_name("my server", "1.b.2.3.4.5");
         let args = run_args("img:1", &package, (&name, "1.b.2.3.4.5"));

@@ -140,17 +140,14 @@ pub(super) fn check_binary(
         (false, _) => Vec::new(),
     };
     let name = file.file_name().and_then(OsStr::to_str).unwrap_or(command);
-    let names: Vec<String> = dirs.iter().flat_map(|dir| names(dir)).collect();
+    let entries = dirs.iter().flat_map(|dir| fs::read_dir(dir).into_iter().flatten().flatten());
+    let names: Vec<String> =
+        entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     let similar = similar_names(name, names.iter().map(String::as_str));
     Err(match similar.as_slice() {
         [] => failure.with_hint("install it, or give its full path"),
         similar => failure.with_hint(format!("did you mean `{}`?", similar.join("`, `"))),
     })
-}
-
-fn names(dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().into_string().ok()).collect()
 }
 
 #[cfg(test)]

@@ -63,13 +63,9 @@ pub(super) fn install_failure(
     finished: &CommandOutput,
 ) -> Failure {
     let spec = &install.spec;
-    let (kind, cause) = match install.registry {
-        Registry::Npm => npm(finished),
-        Registry::Pypi => (pypi(finished), finished.last_stderr_line().to_owned()),
-    };
-    let (registry, page) = match install.registry {
-        Registry::Npm => ("npm", "https://www.npmjs.com/package"),
-        Registry::Pypi => ("PyPI", "https://pypi.org/project"),
+    let ((kind, cause), registry, page) = match install.registry {
+        Registry::Npm => (npm(finished), "npm", "https://www.npmjs.com/package"),
+        Registry::Pypi => (pypi(finished), "PyPI", "https://pypi.org/project"),
     };
     match kind {
         ErrorKind::PackageNotFound => {
@@ -117,8 +113,9 @@ fn npm(finished: &CommandOutput) -> (ErrorKind, String) {
     (kind, summary.unwrap_or(finished.last_stderr_line()).to_owned())
 }
 
-fn pypi(finished: &CommandOutput) -> ErrorKind {
-    classify(finished, PYPI_OFFLINE, PYPI_NOT_FOUND)
+fn pypi(finished: &CommandOutput) -> (ErrorKind, String) {
+    let kind = classify(finished, PYPI_OFFLINE, PYPI_NOT_FOUND);
+    (kind, finished.last_stderr_line().to_owned())
 }
 
 fn classify(finished: &CommandOutput, offline: &[&str], missing: &[&str]) -> ErrorKind {
@@ -161,7 +158,7 @@ mod tests {
 
     #[track_caller]
     fn check_pypi(errors: &[&str], expected: ErrorKind) {
-        assert_eq!(pypi(&finished("", errors)), expected);
+        assert_eq!(pypi(&finished("", errors)).0, expected);
     }
 
     #[test]

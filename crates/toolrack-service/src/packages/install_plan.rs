@@ -7,19 +7,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
-use toolrack_config::PackageKind;
-use toolrack_manager::{ErrorKind, Failure, PackageRequest};
-
-/// Installed programs that install or run packages.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the machine")]
-pub(super) struct AvailableTools {
-    pub(super) npm: bool,
-    pub(super) node: bool,
-    pub(super) uv: bool,
-    pub(super) python: bool,
-    pub(super) docker: bool,
-}
+use toolrack_config::{Package, PackageKind};
+use toolrack_manager::{ErrorKind, Failure};
 
 /// What to do for a package.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,14 +47,6 @@ pub(super) enum Registry {
     Pypi,
 }
 
-/// Where packages are installed.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct InstallLocation<'a> {
-    pub(super) root: &'a Path,
-    /// A unique name for the directory of this attempt.
-    pub(super) attempt: &'a str,
-}
-
 /// One command of an installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct InstallCommand {
@@ -73,115 +54,95 @@ pub(super) struct InstallCommand {
     pub(super) args: Vec<String>,
 }
 
-impl AvailableTools {
-    pub(super) fn detect(has: impl Fn(&str) -> bool) -> Self {
-        Self {
-            npm: has("npm"),
-            node: has("node"),
-            uv: has("uv"),
-            python: has("python3"),
-            docker: has("docker"),
-        }
-    }
-}
-
-/// Plans the installation of a package with the available tools. Directories are below `location.root`.
+/// Plans the installation of a package below `root`. `has_program` tells which package managers are installed;
+/// `attempt` is a unique name for the directory of this attempt.
 pub(super) fn plan_install(
-    wanted: &PackageRequest,
-    tools: AvailableTools,
-    location: InstallLocation<'_>,
+    package: &Package,
+    has_program: impl Fn(&str) -> bool,
+    root: &Path,
+    attempt: &str,
 ) -> Result<InstallPlan, Failure> {
-    let identifier = wanted.identifier.trim();
-    match wanted.kind {
-        PackageKind::Http => Ok(InstallPlan::Endpoint { url: identifier.to_owned() }),
-        PackageKind::Binary => Ok(InstallPlan::Binary { command: identifier.to_owned() }),
+    let identifier = package.identifier.trim();
+    let require = |program: &str, hint: &str| {
+        if has_program(program) { Ok(()) } else { Err(missing_tool(program, hint)) }
+    };
+    let (registry, spec) = match package.kind {
+        PackageKind::Http => return Ok(InstallPlan::Endpoint { url: identifier.to_owned() }),
+        PackageKind::Binary => return Ok(InstallPlan::Binary { command: identifier.to_owned() }),
         PackageKind::Docker => {
-            let image = spec(identifier, wanted.version.as_deref(), &DOCKER)?;
-            let hint = "install Docker, see https://docs.docker.com/get-docker";
-            if tools.docker {
-                Ok(InstallPlan::Image(image))
-            } else {
-                Err(missing_tool("docker", hint))
-            }
+            let image = spec(identifier, package.version.as_deref(), &DOCKER)?;
+            require("docker", "install Docker, see https://docs.docker.com/get-docker")?;
+            return Ok(InstallPlan::Image(image));
         }
         PackageKind::Npm => {
-            let spec = spec(identifier, wanted.version.as_deref(), &NPM)?;
+            let spec = spec(identifier, package.version.as_deref(), &NPM)?;
             let hint = "install Node.js 20 or newer, which includes `node` and `npm`";
-            match (tools.node, tools.npm) {
-                (true, true) => Ok(InstallPlan::Package(npm(wanted, spec, location))),
-                (true, false) => Err(missing_tool("npm", hint)),
-                (false, _) => Err(missing_tool("node", hint)),
-            }
+            require("node", hint)?;
+            require("npm", hint)?;
+            (Registry::Npm, spec)
         }
         PackageKind::Pypi => {
             // PyPI has no tag `latest`; no version means the newest.
-            let version = wanted.version.as_deref().filter(|version| *version != "latest");
+            let version = package.version.as_deref().filter(|version| *version != "latest");
             let spec = spec(identifier, version, &PYPI)?;
-            let hint = "install uv, see https://docs.astral.sh/uv, or Python 3.10 or newer";
-            if !tools.uv && !tools.python {
+            if !has_program("uv") && !has_program("python3") {
+                let hint = "install uv, see https://docs.astral.sh/uv, or Python 3.10 or newer";
                 return Err(missing_tool("uv` or `python3", hint));
             }
-            Ok(InstallPlan::Package(pypi(wanted, spec, (location, tools))))
+            (Registry::Pypi, spec)
         }
-    }
+    };
+    let program = package.program.clone();
+    let (dir, syntax) = match registry {
+        Registry::Npm => ("npm", &NPM),
+        Registry::Pypi => ("pypi", &PYPI),
+    };
+    let package_dir = root.join(dir).join(dir_name(&spec, program.as_deref()));
+    let attempt_dir = package_dir.join(attempt);
+    let commands = match registry {
+        Registry::Npm => npm_commands(&spec, &attempt_dir),
+        Registry::Pypi => pypi_commands(&spec, &attempt_dir, has_program),
+    };
+    let name = without_version(&spec, syntax);
+    // Extras of a PyPI package, as in `name[extra]`.
+    let name = name.split('[').next().unwrap_or(name).trim().to_owned();
+    let install =
+        PackageInstall { registry, spec, name, program, package_dir, attempt_dir, commands };
+    Ok(InstallPlan::Package(install))
 }
 
-fn npm(wanted: &PackageRequest, spec: String, location: InstallLocation<'_>) -> PackageInstall {
-    let package_dir = location.root.join("npm").join(dir_name(&spec, wanted.program.as_deref()));
-    let attempt_dir = package_dir.join(location.attempt);
+fn npm_commands(spec: &str, attempt_dir: &Path) -> Vec<InstallCommand> {
     let prefix = format!("--prefix={}", attempt_dir.display());
     // `--no-global` and `--save`: the user's npm config must not override them, because the entry point is read from the
     // `package.json` of this directory. `--json`: for error codes.
     let quiet = ["--no-audit", "--no-fund", "--no-progress", "--no-global", "--save", "--json"];
-    let mut args = vec!["install".to_owned(), prefix];
-    args.extend(quiet.map(str::to_owned));
     // After `--` nothing is an option.
-    args.extend(["--".to_owned(), spec.clone()]);
-    PackageInstall {
-        registry: Registry::Npm,
-        name: without_version(&spec, &NPM).to_owned(),
-        program: wanted.program.clone(),
-        commands: vec![InstallCommand { program: "npm".to_owned(), args }],
-        spec,
-        package_dir,
-        attempt_dir,
-    }
+    let args = [&["install", &prefix], &quiet[..], &["--", spec]].concat();
+    vec![command("npm", &args)]
 }
 
-fn pypi(
-    wanted: &PackageRequest,
-    spec: String,
-    (location, tools): (InstallLocation<'_>, AvailableTools),
-) -> PackageInstall {
-    let package_dir = location.root.join("pypi").join(dir_name(&spec, wanted.program.as_deref()));
-    let attempt_dir = package_dir.join(location.attempt);
+fn pypi_commands(
+    spec: &str,
+    attempt_dir: &Path,
+    has_program: impl Fn(&str) -> bool,
+) -> Vec<InstallCommand> {
     let venv = attempt_dir.join("venv");
     let (venv, python) =
         (venv.display().to_string(), venv.join("bin/python").display().to_string());
-    let command = |program: &str, args: &[&str]| InstallCommand {
-        program: program.to_owned(),
-        args: args.iter().map(|arg| (*arg).to_owned()).collect(),
-    };
-    let commands = if tools.uv {
+    if has_program("uv") {
         vec![
             command("uv", &["venv", "--no-progress", "--no-project", &venv]),
-            command("uv", &["pip", "install", "--no-progress", "--python", &python, "--", &spec]),
+            command("uv", &["pip", "install", "--no-progress", "--python", &python, "--", spec]),
         ]
     } else {
-        let pip =
-            ["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--", &spec];
+        let pip = ["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--", spec];
         vec![command("python3", &["-m", "venv", "--clear", &venv]), command(&python, &pip)]
-    };
-    let name = without_version(&spec, &PYPI);
-    PackageInstall {
-        registry: Registry::Pypi,
-        name: name.split('[').next().unwrap_or(name).trim().to_owned(),
-        program: wanted.program.clone(),
-        commands,
-        spec,
-        package_dir,
-        attempt_dir,
     }
+}
+
+fn command(program: &str, args: &[&str]) -> InstallCommand {
+    let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+    InstallCommand { program: program.to_owned(), args }
 }
 
 /// How a registry writes versions.

@@ -7,9 +7,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use tempfile::TempDir;
-use toolrack_service::{
-    ConfigScope, ConfigStore, McpConfig, McpPackage, McpPackageType, McpTransport,
-};
+use toolrack_service::{ConfigScope, ConfigStore, McpConfig};
 use toolrack_testkit::ChildGuard;
 use uuid::Uuid;
 
@@ -43,8 +41,10 @@ pub(crate) fn names(dir: &Path) -> Vec<String> {
 }
 
 pub(crate) fn server(name: &str) -> McpConfig {
-    let package = McpPackage::new(McpPackageType::Binary, "run-me");
-    McpConfig::new(name, package, McpTransport::Stdio)
+    let package = json!({ "package_type": "binary", "identifier": "run-me" });
+    let transport = json!({ "type": "stdio" });
+    let config = json!({ "name": name, "package": package, "transport": transport });
+    serde_json::from_value(config).unwrap()
 }
 
 /// Adds a server to the defaults.

@@ -2,24 +2,23 @@
 
 use std::collections::HashMap;
 
+use toolrack_manager::PackageRequest;
+
 use super::*;
 
-const ALL: AvailableTools =
-    AvailableTools { npm: true, node: true, uv: true, python: true, docker: true };
+const ALL: &[&str] = &["npm", "node", "uv", "python3", "docker"];
 
 pub(crate) fn wanted(kind: PackageKind, identifier: &str, version: Option<&str>) -> PackageRequest {
-    PackageRequest {
-        server: "s".into(),
+    let package = Package {
         kind,
         identifier: identifier.to_owned(),
         version: version.map(str::to_owned),
         args: Vec::new(),
         program: None,
         runtime_args: Vec::new(),
-        env: HashMap::new(),
-        cwd: None,
-        headers: HashMap::new(),
-    }
+    };
+    let (env, headers) = (HashMap::new(), HashMap::new());
+    PackageRequest { server: "s".into(), package, env, cwd: None, headers }
 }
 
 /// The plan in one line, with `@` for the attempt directory.
@@ -40,13 +39,11 @@ fn show(plan: &InstallPlan) -> String {
 }
 
 #[track_caller]
-fn check(package: (PackageKind, &str, Option<&str>), tools: AvailableTools, expected: &str) {
+fn check(package: (PackageKind, &str, Option<&str>), programs: &[&str], expected: &str) {
     let (kind, identifier, version) = package;
-    let planned = plan_install(
-        &wanted(kind, identifier, version),
-        tools,
-        InstallLocation { root: Path::new("/data"), attempt: "1" },
-    );
+    let package = wanted(kind, identifier, version).package;
+    let has_program = |program: &str| programs.contains(&program);
+    let planned = plan_install(&package, has_program, Path::new("/data"), "1");
     let shown = match &planned {
         Ok(plan) => show(plan),
         Err(failure) => format!("{:?}: {failure}", failure.kind()),
@@ -56,16 +53,8 @@ fn check(package: (PackageKind, &str, Option<&str>), tools: AvailableTools, expe
 
 #[test]
 fn every_kind_of_package_has_its_plan() {
-    check(
-        (PackageKind::Http, "https://a.dev/mcp", None),
-        AvailableTools::default(),
-        "connect https://a.dev/mcp",
-    );
-    check(
-        (PackageKind::Binary, "/opt/server", None),
-        AvailableTools::default(),
-        "start /opt/server",
-    );
+    check((PackageKind::Http, "https://a.dev/mcp", None), &[], "connect https://a.dev/mcp");
+    check((PackageKind::Binary, "/opt/server", None), &[], "start /opt/server");
     check((PackageKind::Docker, "mcp/time", Some("1.0")), ALL, "image mcp/time:1.0");
     check((PackageKind::Docker, "host:5000/x", None), ALL, "image host:5000/x");
     check((PackageKind::Docker, "x", Some("sha256:0a")), ALL, "image x@sha256:0a");
@@ -83,7 +72,7 @@ fn every_kind_of_package_has_its_plan() {
     );
     check(
         (PackageKind::Pypi, "a", Some("latest")),
-        AvailableTools { uv: false, ..ALL },
+        &["python3"],
         "a: python3 -m venv --clear @/venv && @/venv/bin/python -m pip install --no-input \
          --disable-pip-version-check -- a",
     );
@@ -91,11 +80,10 @@ fn every_kind_of_package_has_its_plan() {
 
 #[test]
 fn missing_tool_is_named() {
-    let nothing = AvailableTools::default();
+    let nothing = &[];
     let npm = (PackageKind::Npm, "a", None);
     check(npm, nothing, "MissingTool: `node` is required but was not found in PATH");
-    let tools = AvailableTools { node: true, ..nothing };
-    check(npm, tools, "MissingTool: `npm` is required but was not found in PATH");
+    check(npm, &["node"], "MissingTool: `npm` is required but was not found in PATH");
     let pypi = (PackageKind::Pypi, "a", None);
     check(pypi, nothing, "MissingTool: `uv` or `python3` is required but was not found in PATH");
     let docker = (PackageKind::Docker, "a", None);
