@@ -267,23 +267,22 @@ pub(super) fn field_prompt(field: &Field) -> String {
         let about = sanitize_line(description, MAX_FIELD_CHARS);
         write!(text, " ({about})").unwrap_or_default();
     }
-    if let FieldKind::Choice { options, .. } | FieldKind::MultiChoice { options, .. } = &field.kind
-    {
+    if let FieldKind::Choice { options } | FieldKind::MultiChoice { options, .. } = &field.kind {
         for (number, option) in (1..).zip(options) {
             let title = sanitize_line(&option.title, MAX_FIELD_CHARS);
             write!(text, "\n    {number}. {title}").unwrap_or_default();
         }
         text.push_str("\n   ");
     }
-    match (field.kind.default_value(), field.required) {
-        (Some(default), _) => write!(text, " [{}]", display_value(&default)).unwrap_or_default(),
+    match (&field.default, field.required) {
+        (Some(default), _) => write!(text, " [{}]", display_value(default)).unwrap_or_default(),
         (None, true) => {}
         (None, false) => text.push_str(" (optional)"),
     }
     let kind = match &field.kind {
-        FieldKind::Boolean { .. } => " y/n",
-        FieldKind::Number { .. } => " number",
-        FieldKind::Integer { .. } => " integer",
+        FieldKind::Boolean => " y/n",
+        FieldKind::Number { is_integer: false, .. } => " number",
+        FieldKind::Number { is_integer: true, .. } => " integer",
         FieldKind::MultiChoice { .. } => " comma-separated numbers",
         _ => "",
     };
@@ -300,7 +299,7 @@ pub(super) fn parse_answer(
     typed: &str,
 ) -> Result<Answer, String> {
     let answer = match typed {
-        "" => field.kind.default_value(),
+        "" => field.default.clone(),
         typed => Some(parse_value(&field.kind, typed)?),
     };
     let mut content = FormContent::new();
@@ -318,20 +317,20 @@ pub(super) fn parse_answer(
 
 fn parse_value(kind: &FieldKind, typed: &str) -> Result<FieldValue, String> {
     match kind {
-        FieldKind::Boolean { .. } => match typed.to_ascii_lowercase().as_str() {
+        FieldKind::Boolean => match typed.to_ascii_lowercase().as_str() {
             "y" | "yes" | "true" => Ok(FieldValue::Boolean(true)),
             "n" | "no" | "false" => Ok(FieldValue::Boolean(false)),
             _ => Err("type y or n".to_owned()),
         },
-        FieldKind::Integer { .. } => {
+        FieldKind::Number { is_integer: true, .. } => {
             let number = typed.parse::<i64>().map(Number::from);
             number.map(FieldValue::Number).map_err(|_no_number| "type an integer".to_owned())
         }
-        FieldKind::Number { .. } => {
+        FieldKind::Number { is_integer: false, .. } => {
             let number = typed.parse::<Number>();
             number.map(FieldValue::Number).map_err(|_no_number| "type a number".to_owned())
         }
-        FieldKind::Choice { options, .. } => parse_choice(options, typed).map(FieldValue::Text),
+        FieldKind::Choice { options } => parse_choice(options, typed).map(FieldValue::Text),
         FieldKind::MultiChoice { options, .. } => {
             let all: Result<Vec<String>, String> =
                 typed.split(',').map(|choice| parse_choice(options, choice.trim())).collect();

@@ -3,7 +3,6 @@
 //! **Invariant:** a progress callback runs in its caller's task, so a slow callback delays no other call.
 
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -104,12 +103,6 @@ impl ProgressReceiver<'_> {
 impl Drop for ProgressReceiver<'_> {
     fn drop(&mut self) {
         self.routes.routes.lock().remove(&self.id.load(Ordering::Relaxed));
-    }
-}
-
-impl fmt::Debug for ProgressReceiver<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProgressReceiver").field("id", &self.id).finish_non_exhaustive()
     }
 }
 

@@ -22,8 +22,8 @@ use tokio::time::{Instant, sleep};
 use toolrack_client::{CallError, CallOptions, ForwardedFor, OnProgress};
 use toolrack_manager::ManagerError;
 use toolrack_mcp::{
-    CompletionArgument, CompletionRef, Era, ErrorCode, InputResponse, InputResponses, LogLevel,
-    Method, ResultType,
+    Arguments, CompletionArgument, CompletionRef, Era, ErrorCode, InputResponse, InputResponses,
+    LogLevel, Method, ResultType,
 };
 use toolrack_transport::{Delivery, JsonRpcError, RawJson};
 
@@ -106,7 +106,7 @@ async fn collect_input(
         let response = response.as_raw_value();
         let response =
             response.map_err(|_error| internal_error("the client's response is not valid JSON"))?;
-        responses.push(key, InputResponse::Raw(response.to_owned()));
+        responses.0.push((key, InputResponse::Raw(response.to_owned())));
     }
     Ok((Some(responses), state))
 }
@@ -401,7 +401,8 @@ impl Call {
                         if context.shared.options.upstream == Upstream::Gateway =>
                     {
                         let client = manager.acquire_client(server).await?;
-                        let result = client.call_tool_raw(name, arguments, &options).await;
+                        let result =
+                            client.call_tool_raw(name, Arguments::Raw(arguments), &options).await;
                         result.map_err(to_manager_error)
                     }
                     result => result,

@@ -220,7 +220,8 @@ impl Params {
     /// `inputResponses`, each byte for byte as the client wrote it.
     pub(crate) fn to_input_responses(&self) -> Option<InputResponses> {
         let responses = self.input_responses.as_ref()?.iter();
-        Some(responses.map(|(key, raw)| (key.clone(), InputResponse::Raw(raw.clone()))).collect())
+        let responses = responses.map(|(key, raw)| (key.clone(), InputResponse::Raw(raw.clone())));
+        Some(InputResponses(responses.collect()))
     }
 
     pub(crate) fn required_name(&self) -> Result<&str, JsonRpcError> {

@@ -46,11 +46,8 @@ impl FormSchema {
     pub fn fill_defaults(&self, content: &mut FormContent) {
         // SEP-1034: a client that accepts for the user sends the defaults of omitted fields.
         for field in &self.fields {
-            if content.contains_key(&field.name) {
-                continue;
-            }
-            if let Some(default) = field.kind.default_value() {
-                content.insert(field.name.clone(), default);
+            if let Some(default) = &field.default {
+                content.entry(field.name.clone()).or_insert_with(|| default.clone());
             }
         }
     }
@@ -83,8 +80,8 @@ impl<'de> Deserialize<'de> for FormSchema {
             required: BTreeSet<String>,
         }
         let Members { properties, required } = Members::deserialize(deserializer)?;
-        let fields =
-            properties.0.into_iter().map(|(name, schema)| Field::read(name, &required, schema));
+        let fields = properties.0.into_iter();
+        let fields = fields.map(|(name, schema)| Field::read(name, &required, schema));
         Ok(Self { fields: fields.collect() })
     }
 }
@@ -149,27 +146,24 @@ impl FieldKind {
                 range_error(text.chars().count() as u64, *min_length, *max_length, errors)
                     .or_else(|| wrong_format().map(FieldErrorKind::Format))
             }
-            (Self::Integer { .. }, FieldValue::Number(number)) if !is_whole(number) => {
-                Some(FieldErrorKind::WrongType)
-            }
-            (
-                Self::Number { minimum, maximum, .. } | Self::Integer { minimum, maximum, .. },
-                FieldValue::Number(number),
-            ) => {
+            (Self::Number { is_integer, minimum, maximum }, FieldValue::Number(number)) => {
+                if *is_integer && !is_whole(number) {
+                    return Some(FieldErrorKind::WrongType);
+                }
                 let errors = (FieldErrorKind::TooSmall, FieldErrorKind::TooLarge);
                 range_error(number.as_f64()?, *minimum, *maximum, errors)
             }
-            (Self::Choice { options, .. }, FieldValue::Text(text)) => {
+            (Self::Choice { options }, FieldValue::Text(text)) => {
                 (!is_option(options, text)).then_some(FieldErrorKind::NotAnOption)
             }
-            (Self::MultiChoice { options, min_items, max_items, .. }, FieldValue::List(list)) => {
+            (Self::MultiChoice { options, min_items, max_items }, FieldValue::List(list)) => {
                 if list.iter().any(|value| !is_option(options, value)) {
                     return Some(FieldErrorKind::NotAnOption);
                 }
                 let errors = (FieldErrorKind::TooFew, FieldErrorKind::TooMany);
                 range_error(list.len() as u64, *min_items, *max_items, errors)
             }
-            (Self::Boolean { .. }, FieldValue::Boolean(_)) | (Self::Other(_), _) => None,
+            (Self::Boolean, FieldValue::Boolean(_)) | (Self::Other(_), _) => None,
             _ => Some(FieldErrorKind::WrongType),
         }
     }

@@ -30,10 +30,6 @@ impl Serialize for InitializeParams<'_> {
     }
 }
 
-/// `notifications/initialized`: the client has read the result, and requests may follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Initialized {}
-
 /// Result of `initialize`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -49,13 +45,6 @@ pub struct InitializeResult {
     /// Instructions for a model.
     #[serde(default, deserialize_with = "or_absent")]
     pub instructions: Option<String>,
-}
-
-impl InitializeResult {
-    /// The negotiated revision, or `None` if it is unknown.
-    pub fn revision(&self) -> Option<Revision> {
-        Revision::parse(&self.protocol_version)
-    }
 }
 
 /// Client or server info.
@@ -105,7 +94,7 @@ mod tests {
         let read: Option<InitializeResult> = serde_json::from_str(json).ok();
         let actual = read.as_ref().map(|result| {
             let server = result.server.as_ref().map(|info| info.name.as_str());
-            (result.revision(), server, result.capabilities.tools.is_some())
+            (Revision::parse(&result.protocol_version), server, result.capabilities.tools.is_some())
         });
         assert_eq!(actual, expected, "{json}");
     }

@@ -49,13 +49,6 @@ pub struct RequestMeta<'a> {
     pub progress_token: Option<&'a ProgressToken>,
 }
 
-impl RequestMeta<'_> {
-    /// Whether there is nothing to write, so that `_meta` can be omitted.
-    pub fn is_empty(&self) -> bool {
-        self.revision.era() == Era::Legacy && self.progress_token.is_none()
-    }
-}
-
 impl Serialize for RequestMeta<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -78,7 +71,7 @@ impl Serialize for RequestMeta<'_> {
 }
 
 /// The members of `_meta` that the client reads, in a result or in parameters.
-#[derive(Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 pub(crate) struct Meta {
     // An attribute takes only a literal, so these repeat the constants of `MetaKey`.
     #[serde(
@@ -128,7 +121,6 @@ mod tests {
             progress_token: token,
         };
         assert_eq!(serde_json::to_string(&meta).unwrap(), expected);
-        assert_eq!(meta.is_empty(), expected == "{}");
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! Notifications: server notifications, `cancelled`, `progress` and the progress token.
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 use crate::elicitation::ElicitationComplete;
@@ -143,15 +141,6 @@ impl From<i64> for ProgressToken {
 impl From<&str> for ProgressToken {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())
-    }
-}
-
-impl fmt::Display for ProgressToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Integer(number) => number.fmt(f),
-            Self::Text(text) => text.fmt(f),
-        }
     }
 }
 

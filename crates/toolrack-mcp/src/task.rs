@@ -162,15 +162,6 @@ pub struct UpdateTaskParams<'a> {
     pub input_responses: &'a InputResponses,
 }
 
-impl Request for UpdateTaskParams<'_> {
-    const METHOD: Method = Method::UpdateTask;
-    type Result = EmptyResult;
-
-    fn subject(&self) -> Option<&str> {
-        Some(self.task_id)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
