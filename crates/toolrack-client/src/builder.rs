@@ -22,18 +22,7 @@ pub struct ClientBuilder {
     pub(crate) era: EraChoice,
     pub(crate) known_version: Option<Revision>,
     pub(crate) handler: Option<Arc<dyn ClientHandler>>,
-    pub(crate) list_changes: ListChanges,
     pub(crate) on_step: Option<OnConnectStep>,
-}
-
-/// Whether to subscribe to list changes of a modern server. Legacy servers send them without a subscription.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ListChanges {
-    /// Subscribe to every list for which the server declares `listChanged`.
-    #[default]
-    Subscribe,
-    /// Do not subscribe. For short-lived connections.
-    Ignore,
 }
 
 impl ClientBuilder {
@@ -81,12 +70,6 @@ impl ClientBuilder {
         // Read once, so that every check compares with the capabilities that the server was told.
         self.capabilities = handler.capabilities();
         self.handler = Some(handler);
-        self
-    }
-
-    /// Sets whether to subscribe to list changes.
-    pub fn list_changes(mut self, list_changes: ListChanges) -> Self {
-        self.list_changes = list_changes;
         self
     }
 

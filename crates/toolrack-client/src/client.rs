@@ -164,7 +164,7 @@ impl McpClient {
         options: &CallOptions,
     ) -> Result<ToolCallResult<'static>, CallError> {
         let raw = self.call_tool_raw(tool, Arguments::Value(arguments), options).await?;
-        parse(&raw).map(ToolCallResult::into_owned)
+        decode::<CallToolParams<'_>>(&raw)
     }
 
     /// Calls a tool and returns the result as raw JSON, undecoded. Raw arguments are not decoded either.
@@ -452,11 +452,6 @@ fn or_empty_object(arguments: Arguments<'_>) -> Arguments<'_> {
         Arguments::Value(Value::Null) => Arguments::Value(&EMPTY_OBJECT),
         arguments => arguments,
     }
-}
-
-pub(crate) fn parse(raw: &RawJson) -> Result<ToolCallResult<'_>, CallError> {
-    ToolCallResult::parse(raw.as_bytes())
-        .map_err(|error| CallError::undecodable(Method::CallTool, error))
 }
 
 impl fmt::Debug for CallOptions {

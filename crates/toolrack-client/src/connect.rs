@@ -15,7 +15,7 @@ use toolrack_transport::{
     CloseReason, Delivery, ExitStatus, ProcessExit, TransportError, TransportStats, deadline_after,
 };
 
-use crate::builder::{ClientBuilder, ListChanges};
+use crate::builder::ClientBuilder;
 use crate::client::McpClient;
 use crate::connector::Connector;
 use crate::error::{CallError, ConnectError, NotMcp};
@@ -41,29 +41,29 @@ impl ClientBuilder {
         let deadline = deadline_after(Instant::now(), waited);
         let timed_out =
             || HandshakeError::from(CallError::TimedOut { waited, delivery: Delivery::Unknown });
-        let mut handshake = Handshake::new(&self, &*connector, deadline);
+        let attempt =
+            FailedAttempt { connector: &*connector, last_method: Method::Discover, waited };
+        let open = match timeout_at(deadline, OpenTransport::new(&self, &*connector)).await {
+            Ok(open) => open?,
+            // The transport did not open, so there is nothing to close.
+            Err(_elapsed) => return Err(attempt.timed_out(TransportStats::default())),
+        };
+        let mut handshake = Handshake::new(&self, &*connector, deadline, open);
         // `run` borrows the handshake, so a timeout leaves the open transport here to be closed.
         let outcome =
             timeout_at(deadline, handshake.run()).await.unwrap_or_else(|_elapsed| Err(timed_out()));
-        let (last_method, open) = (handshake.last_method, handshake.open);
-        let attempt = FailedAttempt { connector: &*connector, last_method, waited };
-        let (negotiated, open) = match (outcome, open) {
-            (Ok(negotiated), Some(open)) => (negotiated, open),
-            (Err(error), Some(OpenTransport { transport, .. })) => {
-                let stats = transport.stats();
-                return Err(attempt.connect_error(error, stats, transport.close().await));
-            }
-            // The transport did not open, so there is nothing to close.
-            (outcome, None) => {
-                let error = outcome.err().unwrap_or_else(timed_out);
-                let (stats, reason) = (TransportStats::default(), CloseReason::Closed);
-                return Err(attempt.connect_error(error, stats, reason));
+        let Handshake { open, last_method, .. } = handshake;
+        let negotiated = match outcome {
+            Ok(negotiated) => negotiated,
+            Err(error) => {
+                let attempt = FailedAttempt { last_method, ..attempt };
+                let stats = open.transport.stats();
+                return Err(attempt.connect_error(error, stats, open.transport.close().await));
             }
         };
-        let list_changes = self.list_changes;
         self.report_step(ConnectStep::ListingTools);
         let client = McpClient { session: start_session(self, negotiated, open) };
-        let listing = timeout_at(deadline, subscribe_and_list(&client.session, list_changes));
+        let listing = timeout_at(deadline, subscribe_and_list(&client.session));
         let error = match listing.await {
             Ok(Ok(())) => return Ok(client),
             Ok(Err(error)) => error.into(),
@@ -112,11 +112,8 @@ fn start_session(
 }
 
 /// Subscribes before listing, so that no change is missed between the first list and the subscription.
-async fn subscribe_and_list(
-    session: &Arc<Session>,
-    list_changes: ListChanges,
-) -> Result<(), CallError> {
-    let filter = list_filter(session, list_changes);
+async fn subscribe_and_list(session: &Arc<Session>) -> Result<(), CallError> {
+    let filter = list_filter(session);
     if filter != SubscriptionFilter::default() {
         let subscription = Subscription::open(session, filter, None);
         subscription.established(session.transport.kind()).await;
@@ -135,8 +132,8 @@ async fn subscribe_and_list(
 }
 
 /// The list changes to subscribe to: those the modern server declares.
-fn list_filter(session: &Session, list_changes: ListChanges) -> SubscriptionFilter {
-    if session.era() == Era::Legacy || list_changes == ListChanges::Ignore {
+fn list_filter(session: &Session) -> SubscriptionFilter {
+    if session.era() == Era::Legacy {
         return SubscriptionFilter::default();
     }
     let capabilities = &session.server.capabilities;

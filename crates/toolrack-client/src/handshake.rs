@@ -43,6 +43,22 @@ pub(crate) struct OpenTransport {
     pub(crate) incoming: Arc<IncomingRouter>,
 }
 
+impl OpenTransport {
+    pub(crate) async fn new(
+        options: &ClientBuilder,
+        connector: &dyn Connector,
+    ) -> Result<Self, ConnectError> {
+        options.report_step(ConnectStep::Opening);
+        let incoming = Arc::new(IncomingRouter::new(&options.name, options.handler.clone()));
+        let handler = Arc::clone(&incoming) as Arc<dyn toolrack_transport::IncomingHandler>;
+        let transport = connector.open(handler).await.map_err(ConnectError::Transport)?;
+        // The transport needs the router to open, so the router learns its transport only now.
+        incoming.set_transport(&transport);
+        options.report_step(ConnectStep::Handshake);
+        Ok(Self { transport, incoming })
+    }
+}
+
 /// Result of a successful handshake.
 pub(crate) struct Negotiated {
     pub(crate) revision: Revision,
@@ -56,7 +72,7 @@ pub(crate) struct Handshake<'a> {
     connector: &'a dyn Connector,
     deadline: Instant,
     /// Current transport.
-    pub(crate) open: Option<OpenTransport>,
+    pub(crate) open: OpenTransport,
     /// Method of the last request.
     pub(crate) last_method: Method,
     detection: VersionDetection,
@@ -118,6 +134,7 @@ impl<'a> Handshake<'a> {
         options: &'a ClientBuilder,
         connector: &'a dyn Connector,
         deadline: Instant,
+        open: OpenTransport,
     ) -> Self {
         let detection = VersionDetection::new(options.era, options.known_version);
         let detection = match connector.launcher() {
@@ -128,7 +145,7 @@ impl<'a> Handshake<'a> {
             options,
             connector,
             deadline,
-            open: None,
+            open,
             last_method: Method::Discover,
             detection,
             server: ServerInfo::default(),
@@ -139,7 +156,6 @@ impl<'a> Handshake<'a> {
 
     /// Performs steps until the version is negotiated or there is nothing left to try.
     pub(crate) async fn run(&mut self) -> Result<Negotiated, HandshakeError> {
-        self.open().await?;
         let mut step = self.detection.first_step();
         loop {
             step = match step {
@@ -160,28 +176,13 @@ impl<'a> Handshake<'a> {
         }
     }
 
-    async fn open(&mut self) -> Result<(), HandshakeError> {
-        self.options.report_step(ConnectStep::Opening);
-        let incoming =
-            Arc::new(IncomingRouter::new(&self.options.name, self.options.handler.clone()));
-        let handler = Arc::clone(&incoming) as Arc<dyn toolrack_transport::IncomingHandler>;
-        let transport = self.connector.open(handler).await.map_err(ConnectError::Transport)?;
-        // The transport needs the router to open, so the router learns its transport only now.
-        incoming.set_transport(&transport);
-        self.open = Some(OpenTransport { transport, incoming });
-        self.options.report_step(ConnectStep::Handshake);
-        Ok(())
-    }
-
     /// The old transport stays in `self` until it has closed, so that a timeout in between still closes it.
     async fn select_transport(&mut self, choice: TransportChoice) -> Result<(), HandshakeError> {
-        if choice == TransportChoice::Current {
-            return Ok(());
+        if choice == TransportChoice::New {
+            self.open.transport.close().await;
+            self.open = OpenTransport::new(self.options, self.connector).await?;
         }
-        if let Some(open) = &self.open {
-            open.transport.close().await;
-        }
-        self.open().await
+        Ok(())
     }
 
     async fn probe(
@@ -192,7 +193,7 @@ impl<'a> Handshake<'a> {
         let meta = self.meta(revision)?;
         // Leave time for `initialize` on a server that ignores the probe.
         let max_wait = self.options.timeouts.startup / 3;
-        let wait = match (wait, self.transport_kind(), self.connector.launcher()) {
+        let wait = match (wait, self.open.transport.kind(), self.connector.launcher()) {
             // Over HTTP, a probe timeout is never followed by `initialize`, so no time is kept back.
             (ProbeTimeout::Long, _, _) | (_, TransportKind::RequestResponse, _) => self.remaining(),
             (ProbeTimeout::Short, _, None) => self.options.timeouts.probe.min(max_wait),
@@ -213,7 +214,8 @@ impl<'a> Handshake<'a> {
                 self.detection.on_discover(Reply::Ok(&result.supported_versions))
             }
             Err(error) => {
-                let step = self.detection.on_discover(failed_reply(&error, self.transport_kind()));
+                let step =
+                    self.detection.on_discover(failed_reply(&error, self.open.transport.kind()));
                 self.failed = Some(error);
                 step
             }
@@ -239,7 +241,7 @@ impl<'a> Handshake<'a> {
                 self.detection.on_initialize(revision, Reply::Ok(&protocol_version))
             }
             Err(error) => {
-                let reply = failed_reply(&error, self.transport_kind());
+                let reply = failed_reply(&error, self.open.transport.kind());
                 let step = self.detection.on_initialize(revision, reply);
                 // An error response is kept apart from `failed`, which a second probe overwrites.
                 match error {
@@ -260,8 +262,8 @@ impl<'a> Handshake<'a> {
             }
             Era::Legacy => {
                 self.set_phase(ProtocolPhase::Legacy, ProtocolMode::Session(revision.as_str()));
-                let transport = &self.current()?.transport;
-                let sent = transport.notify(Method::Initialized.as_str(), &NoParams).await;
+                let initialized = Method::Initialized.as_str();
+                let sent = self.open.transport.notify(initialized, &NoParams).await;
                 sent.map_err(CallError::Transport)?;
                 MetaTemplate::default()
             }
@@ -277,7 +279,7 @@ impl<'a> Handshake<'a> {
         wait: Duration,
     ) -> Result<Result<P::Result, CallError>, HandshakeError> {
         self.last_method = P::METHOD;
-        let OpenTransport { transport, incoming } = self.current()?;
+        let OpenTransport { transport, incoming } = &self.open;
         let params = RequestWithMeta { template: meta, params, meta: PerRequestMeta::default() };
         let request = transport.request(OutgoingRequest {
             method: P::METHOD.as_str(),
@@ -311,20 +313,9 @@ impl<'a> Handshake<'a> {
         Ok(template.map_err(serialize_error)?)
     }
 
-    fn set_phase(&self, phase: ProtocolPhase, dialect: ProtocolMode) {
-        if let Some(open) = &self.open {
-            open.incoming.set_phase(phase);
-            open.transport.set_protocol_mode(dialect);
-        }
-    }
-
-    fn current(&self) -> Result<&OpenTransport, HandshakeError> {
-        let closed = || ConnectError::Transport(TransportError::Shutdown);
-        Ok(self.open.as_ref().ok_or_else(closed)?)
-    }
-
-    fn transport_kind(&self) -> TransportKind {
-        self.open.as_ref().map_or(TransportKind::Stream, |open| open.transport.kind())
+    fn set_phase(&self, phase: ProtocolPhase, mode: ProtocolMode) {
+        self.open.incoming.set_phase(phase);
+        self.open.transport.set_protocol_mode(mode);
     }
 
     fn remaining(&self) -> Duration {

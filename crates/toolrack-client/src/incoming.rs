@@ -191,9 +191,7 @@ impl IncomingRouter {
         if let Some(transport) = self.transport.get().and_then(Weak::upgrade) {
             transport.extend_deadline(Some(id));
         }
-        if !self.progress.is_empty() {
-            self.progress.report(id, progress);
-        }
+        self.progress.report(id, progress);
     }
 
     /// The handler runs in the transport's reader task, which all calls share, so it must not panic through.

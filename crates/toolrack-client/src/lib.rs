@@ -72,7 +72,7 @@ mod timeouts;
 mod tool;
 mod version_detection;
 
-pub use builder::{ClientBuilder, ListChanges};
+pub use builder::ClientBuilder;
 pub use client::{CallOptions, McpClient};
 pub use connect::{ConnectStep, OnConnectStep};
 pub use connector::{Connector, HttpConnector, StdioConnector, launcher_name};

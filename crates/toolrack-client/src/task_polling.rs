@@ -70,12 +70,6 @@ impl Session {
                 .any(|listed| listed.name == tool && listed.needs_task())
     }
 
-    /// Whether a modern server may run a call as a task.
-    fn may_create_tasks(&self) -> bool {
-        let extensions = &self.server.capabilities.extensions;
-        self.era() == Era::Modern && extensions.contains_key(TASKS_EXTENSION)
-    }
-
     /// Calls a tool as a 2025-11-25 task.
     pub(crate) async fn call_as_task(
         self: &Arc<Self>,
@@ -119,7 +113,9 @@ impl Session {
     ) -> Result<RawJson, CallError> {
         // Protocol facts §4.2: `task` is a valid result type only here; elsewhere the
         // response is invalid.
-        if P::METHOD != Method::CallTool || !self.may_create_tasks() {
+        let may_create_tasks = self.era() == Era::Modern
+            && self.server.capabilities.extensions.contains_key(TASKS_EXTENSION);
+        if P::METHOD != Method::CallTool || !may_create_tasks {
             return self.require_complete(P::METHOD, raw);
         }
         let task = Task::decode(raw.as_bytes());
@@ -295,7 +291,7 @@ impl<'a> TaskPoller<'a> {
         self.n_messages += 1;
         self.last_message = Some(message.clone());
         on_progress(&Progress {
-            token: ProgressToken::from(self.task.id.as_str()),
+            token: ProgressToken::Text(self.task.id.clone()),
             // Progress must increase, and a task reports no number, so the count of
             // messages stands in.
             progress: f64::from(self.n_messages),

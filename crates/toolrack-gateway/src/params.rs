@@ -400,7 +400,7 @@ mod tests {
         assert_eq!(params.required_name(), Ok("n"));
         assert_eq!(params.arguments.as_ref().unwrap().get(), r#"{ "a" : 1.0 }"#);
         let token = params.meta(MetaKey::PROGRESS_TOKEN);
-        assert_eq!(token, Ok(Some(ProgressToken::from("t"))));
+        assert_eq!(token, Ok(Some(ProgressToken::Text("t".to_owned()))));
         let level = params.meta::<LogLevel>(MetaKey::LOG_LEVEL);
         assert_eq!(level.unwrap_err().code, -32602);
         let foreign = params.foreign_meta();

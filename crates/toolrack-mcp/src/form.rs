@@ -1,17 +1,19 @@
 //! Elicitation form: flat, ordered fields.
 //!
-//! **Invariant:** fields keep the order in which the server wrote them.
+//! **Invariant:** fields keep the order in which the server wrote them. A duplicate name keeps its first position and its
+//! last schema.
 
 pub(crate) mod field;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use indexmap::IndexMap;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Number;
 use serde_json::value::RawValue;
 
 use crate::form::field::{Choice, Field, FieldKind, StringFormat};
-use crate::serde_lenient::{Ordered, or_default};
+use crate::serde_lenient::or_default;
 
 /// Schema of a form.
 #[derive(Debug, Clone)]
@@ -75,12 +77,12 @@ impl<'de> Deserialize<'de> for FormSchema {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         struct Members {
-            properties: Ordered<Box<RawValue>>,
+            properties: IndexMap<String, Box<RawValue>>,
             #[serde(default, deserialize_with = "or_default")]
             required: BTreeSet<String>,
         }
         let Members { properties, required } = Members::deserialize(deserializer)?;
-        let fields = properties.0.into_iter();
+        let fields = properties.into_iter();
         let fields = fields.map(|(name, schema)| Field::read(name, &required, schema));
         Ok(Self { fields: fields.collect() })
     }

@@ -75,10 +75,10 @@ impl Implementation {
     #[must_use]
     pub fn wire(&self, revision: Revision) -> Self {
         let mut wire = self.clone();
-        if !revision.has_titles() {
+        if revision < Revision::R2025_06_18 {
             wire.title = None;
         }
-        if !revision.has_icons() {
+        if revision < Revision::R2025_11_25 {
             (wire.description, wire.website_url, wire.icons) = (None, None, None);
         }
         wire

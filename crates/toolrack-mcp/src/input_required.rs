@@ -3,6 +3,7 @@
 //! In the modern era the server returns input requests in a result and gets the responses with the
 //! repeated request; in the legacy era each input request is a JSON-RPC request of the server.
 
+use indexmap::IndexMap;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -14,7 +15,7 @@ use crate::method::Method;
 use crate::request::Request;
 use crate::roots::RootsResult;
 use crate::sampling::{SamplingParams, SamplingResult};
-use crate::serde_lenient::{Ordered, decode};
+use crate::serde_lenient::{decode, decode_params};
 
 /// An `input_required` result.
 #[derive(Debug, Clone)]
@@ -60,7 +61,7 @@ impl InputRequired {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Members {
-            input_requests: Option<Ordered<InputRequest>>,
+            input_requests: Option<IndexMap<String, InputRequest>>,
             request_state: Option<String>,
         }
         let Members { input_requests, request_state } = decode(raw)?;
@@ -68,7 +69,7 @@ impl InputRequired {
         if input_requests.is_none() && request_state.is_none() {
             return Err(DecodeError::Missing { member: "inputRequests" });
         }
-        let input_requests = input_requests.map(|Ordered(listed)| listed).unwrap_or_default();
+        let input_requests = input_requests.unwrap_or_default().into_iter().collect();
         Ok(Self { input_requests, request_state })
     }
 }
@@ -79,7 +80,7 @@ impl InputRequest {
         match Method::parse(method) {
             Some(Method::Elicit) => Elicitation::parse(params).map(Self::Elicitation),
             Some(Method::CreateMessage) => {
-                SamplingParams::parse(params).map(|params| Self::Sampling(Box::new(params)))
+                decode_params(params).map(|params| Self::Sampling(Box::new(params)))
             }
             Some(Method::ListRoots) => Ok(Self::Roots),
             _ => Ok(Self::Other { method: method.to_owned() }),

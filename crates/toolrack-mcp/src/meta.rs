@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn modern_meta_has_client_info() {
-        let token = ProgressToken::from(7);
+        let token = ProgressToken::Integer(7);
         check(Revision::R2025_11_25, None, "{}");
         check(Revision::R2025_11_25, Some(&token), r#"{"progressToken":7}"#);
         check(
@@ -143,8 +143,11 @@ mod tests {
     #[test]
     fn subscription_id_is_read_from_meta() {
         let of = |id: &str| format!(r#"{{"_meta":{{"{}":{id}}}}}"#, MetaKey::SUBSCRIPTION_ID);
-        assert_eq!(subscription_id(of("5").as_bytes()), Some(ProgressToken::from(5)));
-        assert_eq!(subscription_id(of("\"5\"").as_bytes()), Some(ProgressToken::from("5")));
+        assert_eq!(subscription_id(of("5").as_bytes()), Some(ProgressToken::Integer(5)));
+        assert_eq!(
+            subscription_id(of("\"5\"").as_bytes()),
+            Some(ProgressToken::Text("5".to_owned()))
+        );
         assert_eq!(subscription_id(of("null").as_bytes()), None);
         assert_eq!(subscription_id(br#"{"_meta":7}"#), None);
         assert_eq!(subscription_id(b""), None);

@@ -7,8 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::client_capabilities::SamplingCapability;
 use crate::content::{Content, Role, owned_content};
-use crate::error::DecodeError;
-use crate::serde_lenient::{decode_params, or_absent, or_default};
+use crate::serde_lenient::{or_absent, or_default};
 use crate::tool::Tool;
 
 /// Parameters of `sampling/createMessage`.
@@ -111,13 +110,6 @@ pub enum ToolChoiceMode {
     None,
 }
 
-impl SamplingParams {
-    /// Reads the parameters of `sampling/createMessage`.
-    pub fn parse(params: &[u8]) -> Result<Self, DecodeError> {
-        decode_params(params)
-    }
-}
-
 /// Result of `sampling/createMessage`.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -212,10 +204,11 @@ fn uses(message: &SamplingMessage) -> BTreeSet<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::RequestResult as _;
 
     #[track_caller]
     fn check(json: &str, expected: &str) {
-        let params = SamplingParams::parse(json.as_bytes()).unwrap();
+        let params = SamplingParams::decode(json.as_bytes()).unwrap();
         assert_eq!(serde_json::to_string(&params.messages).unwrap(), expected);
     }
 
@@ -237,7 +230,7 @@ mod tests {
             br#"{"messages":[],"maxTokens":5,"includeContext":"everything","temperature":"hot",
             "modelPreferences":{"hints":[{"name":"m"},{}],"costPriority":0.3},
             "stopSequences":["x"],"tools":[],"toolChoice":{"mode":"required"}}"#;
-        let params = SamplingParams::parse(json).unwrap();
+        let params = SamplingParams::decode(json).unwrap();
         let preferences = ModelPreferences {
             hints: vec![ModelHint { name: Some("m".to_owned()) }, ModelHint::default()],
             cost_priority: Some(0.3),
@@ -247,7 +240,7 @@ mod tests {
         assert_eq!((params.include_context, params.temperature), (None, None));
         assert_eq!(params.tool_choice, Some(ToolChoice { mode: ToolChoiceMode::Required }));
         for unsound in [r#"{"messages":[]}"#, r#"{"messages":[],"maxTokens":-1}"#, "{}", ""] {
-            assert!(SamplingParams::parse(unsound.as_bytes()).is_err(), "{unsound}");
+            assert!(SamplingParams::decode(unsound.as_bytes()).is_err(), "{unsound}");
         }
     }
 
@@ -272,6 +265,7 @@ mod tests {
 #[cfg(test)]
 mod check_tests {
     use super::*;
+    use crate::request::RequestResult as _;
 
     const TOOLS: SamplingCapability = SamplingCapability { tools: true, context: false };
     const PLAIN: SamplingCapability = SamplingCapability { tools: false, context: false };
@@ -301,7 +295,7 @@ mod check_tests {
     #[track_caller]
     fn check(short: &str, more: &str, declared: SamplingCapability, expected: Option<&str>) {
         let json = format!(r#"{{"messages":[{}],"maxTokens":1{more}}}"#, messages(short));
-        let params = SamplingParams::parse(json.as_bytes()).unwrap();
+        let params = SamplingParams::decode(json.as_bytes()).unwrap();
         assert_eq!(check_sampling(&params, declared).err().as_deref(), expected, "{short}");
     }
 

@@ -3,11 +3,9 @@
 //! **Invariant:** these functions accept any well-formed JSON, except where their docs say otherwise.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::fmt;
 use std::marker::PhantomData;
 
-use serde::de::{DeserializeOwned, Error, MapAccess, Visitor};
+use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
@@ -18,42 +16,6 @@ use crate::error::DecodeError;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(transparent)]
 pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
-
-/// A map in wire order. A duplicate key keeps its first position and its
-/// last value.
-#[derive(Debug)]
-pub(crate) struct Ordered<V>(pub(crate) Vec<(String, V)>);
-
-impl<'de, V: Deserialize<'de>> Deserialize<'de> for Ordered<V> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OrderedVisitor<V>(PhantomData<V>);
-        impl<'de, V: Deserialize<'de>> Visitor<'de> for OrderedVisitor<V> {
-            type Value = Ordered<V>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut entries: Vec<(String, V)> = Vec::new();
-                // A map, because the server chooses the number of keys and a search per key would
-                // be quadratic.
-                let mut places: BTreeMap<String, usize> = BTreeMap::new();
-                while let Some((key, value)) = map.next_entry::<String, V>()? {
-                    match places.get(&key).and_then(|&place| entries.get_mut(place)) {
-                        Some(entry) => entry.1 = value,
-                        None => {
-                            places.insert(key.clone(), entries.len());
-                            entries.push((key, value));
-                        }
-                    }
-                }
-                Ok(Ordered(entries))
-            }
-        }
-        deserializer.deserialize_map(OrderedVisitor(PhantomData))
-    }
-}
 
 /// Distinguishes `null` from an absent member, which serde's `Option` does not.
 pub(crate) fn present<'de, D, T>(deserializer: D) -> Result<Option<T>, D::Error>

@@ -207,7 +207,7 @@ pub mod auth {
 pub mod client {
     pub use toolrack_client::{
         CallError, CallOptions, ClientBuilder, ClientHandler, ConnectError, ConnectStep, Connector,
-        EraChoice, Event, Events, ForwardedFor, HttpConnector, Limits, List, ListChanges,
+        EraChoice, Event, Events, ForwardedFor, HttpConnector, Limits, List,
         MCP_REQUEST_TIMEOUT_SECS, McpClient, McpToolDef, McpToolResult, NotMcp, OnConnectStep,
         OnProgress, RawServerRequest, SamplingError, StdioConnector, Timeouts, Truncated,
         launcher_name, parse_tool_result, parse_tools_list,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use tokio::task::{AbortHandle, JoinSet};
-use toolrack_client::{CallOptions, EraChoice, Limits, ListChanges, McpClient, Timeouts};
+use toolrack_client::{CallOptions, EraChoice, Limits, McpClient, Timeouts};
 use toolrack_mcp::{CompletionArgument, CompletionRef, Implementation, LogLevel, Revision};
 use toolrack_transport::{CloseReason, ExitStatus, ProcessExit};
 
@@ -152,11 +152,6 @@ impl Fixture {
             .timeouts(timeouts)
             .limits(limits)
             .known_version(args.value("known_version").and_then(Revision::parse))
-            .list_changes(if args.has("ignore_changes") {
-                ListChanges::Ignore
-            } else {
-                ListChanges::Subscribe
-            })
             .era(match args.value("era") {
                 None => EraChoice::Auto,
                 Some("legacy") => EraChoice::Legacy,

@@ -38,7 +38,7 @@ fn show(bytes: &[u8]) -> usize {
     if let Ok(result) = ToolCallResult::parse(bytes) {
         understood += result.text().len().min(1);
     }
-    if let Ok(params) = SamplingParams::parse(bytes) {
+    if let Ok(params) = SamplingParams::decode(bytes) {
         understood += usize::from(check_sampling(&params, SamplingCapability::default()).is_ok());
     }
     if let Ok(form) = serde_json::from_slice::<FormSchema>(bytes) {

@@ -149,7 +149,7 @@ fn notifications(revision: Revision) -> Outbox {
     let mut out = Outbox::default();
     out.tell(Method::Initialized, json!({}));
     out.tell(Method::RootsListChanged, json!({}));
-    for id in [ProgressToken::from(1), ProgressToken::from("1")] {
+    for id in [ProgressToken::Integer(1), ProgressToken::Text("1".to_owned())] {
         let reason = Some("late".to_owned());
         out.tell(Method::Cancelled, Cancelled { request_id: Some(id.clone()), reason });
         let message = revision.has_progress_message().then(|| "half".to_owned());
@@ -162,7 +162,7 @@ fn notifications(revision: Revision) -> Outbox {
 fn envelope(revision: Revision, method: Method, mut params: Value) -> Value {
     let is_request = method.kind() == MethodKind::Request;
     if is_request && revision.era() == Era::Modern {
-        let (capabilities, client, token) = (everything(), client(), ProgressToken::from(1));
+        let (capabilities, client, token) = (everything(), client(), ProgressToken::Integer(1));
         let meta = RequestMeta {
             revision,
             capabilities: &capabilities,
